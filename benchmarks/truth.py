@@ -26,17 +26,13 @@ from typing import Any, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
-import numpy as np
 from scipy import stats
 
 from sharebench.analysis.cells.multiprogram import group_metrics
 from sharebench.analysis.cells.rows import MeasuredCell, reduced
 from sharebench.analysis.cells.slowdown import Baseline, group_slowdown, ratio_of
-from sharebench.analysis.decide import scaling
-from sharebench.analysis.decide.shares import Device, parts
 from sharebench.analysis.tables.summary import summary_table
 from sharebench.core.spec import ModelSpec, Spec, StrategySpec
-from sharebench.core.strategies import Strategy
 from sharebench.core.study_config import Noise, SimulatedOptions
 from sharebench.core.units import NS
 from sharebench.nodes.contract import Grant, Settings
@@ -186,11 +182,6 @@ def _strategy(name: str) -> StrategySpec:
     }
 
 
-def _as_entry(name: str) -> Strategy:
-    """The strategy as an entry of the catalogue has it."""
-    return Strategy(name, (name,), "1g" if name == "mig" else None, None, None, None, None)
-
-
 def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) -> list[MeasuredCell]:
     """The cells of a study at these points, reduced as those of measured records are."""
     window_ns = int(ITERATIONS * max(study.mean_seconds(*point) for point in points) * NS)
@@ -295,35 +286,8 @@ def intervals(study: Planted, cells: Sequence[MeasuredCell]) -> Iterator[Interva
     truth = study.mean_seconds("time-slicing", 4) / study.mean_seconds("mps", 4)
     yield Interval("time-slicing/mps", "× 4", ratio.low, ratio.high, truth)
     yield from _unpaired(cells, study.mean_seconds("mps", 4) / alone)
-    if study.condition.two_states == 1:
-        # What is fitted then is not what was planted.
-        yield from _fitted(study, cells, table)
     again: Any = table.loc["exclusive-again", 1]
     yield Interval("A/A", "× 1", again["slowdown_low"], again["slowdown_high"], 1.0)
-
-
-def _fitted(study: Planted, cells: Sequence[MeasuredCell], table: Any) -> Iterator[Interval]:
-    """The parameters of the scaling model, which are those that were planted."""
-    device = Device("simulated", study.node["sms"], {"1g": study.node["mig_slice_sms"]}, 7)
-    points, repeats = [], []
-    for name, replicas in POINTS:
-        if name != "exclusive-again":
-            shared = parts(_as_entry(name), replicas, device)
-            assert shared is not None
-            mean = table.loc[name, replicas]["latency_mean_seconds"]
-            points.append(scaling.Point(name, replicas, shared, mean))
-            own = [cell for cell in cells if (cell.strategy, cell.replicas) == (name, replicas)]
-            repeats.append([cell.latency_mean_seconds for cell in sorted(own, key=lambda cell: cell.repeat)])
-    fitted = scaling.fit(points, "affine")
-    assert fitted is not None
-    found = scaling.intervals(fitted, points, np.array(repeats).T)
-    truths = {
-        scaling.SERIAL: study.work["serial_seconds"] * study.longer,
-        scaling.PARALLEL: study.work["parallel_sm_seconds"] * study.longer,
-        scaling.SWITCHING: study.node["time_slicing_overhead"],
-    }
-    for name, truth in truths.items():
-        yield Interval(f"fitted {name}", "all", *found[name], truth)
 
 
 def _unpaired(cells: Sequence[MeasuredCell], slowdown: float) -> Iterator[Interval]:

@@ -134,7 +134,7 @@ def exports():
 def deliverables():
     """Every file that a run is for, each record included, so that a deleted one is noticed."""
     cells = [] if FROM else [*raw_files(), *exports()]
-    tables = [*rules.aggregate.output, *rules.model.output, *rules.decide.output]
+    tables = [*rules.aggregate.output, *rules.decide.output]
     return [*cells, *tables, *rules.figures.output, *watched(), RESULTS / "report.html"]
 
 

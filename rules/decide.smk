@@ -2,12 +2,10 @@
 #
 # Inputs:  tables/{cells.csv,summary.csv}, of a study with faults tables/isolation.csv, manifest.json,
 #          nodes/device.json, cells/{strategy}/{workload}/histograms.csv
-# Outputs: tables/{model.csv,predictions.csv,which.csv,rankings.csv},
-#          tables/{cost.csv,capacity.csv,advice.csv,advice.md}
-# Steps:   model fits the scaling model and ranks the strategies for each class of workload. decide answers what the
-#          config asks (slo, tenants, isolation, price_per_hour), which no other job depends on. advise answers on
-#          the terminal, from finished results, and never measures: of results at hand it has no inputs, so that
-#          nothing is rebuilt.
+# Outputs: tables/{cost.csv,capacity.csv,advice.csv,advice.md}
+# Steps:   decide answers what the config asks (slo, tenants, isolation, price_per_hour), which no other job depends
+#          on. advise answers on the terminal, from finished results, and never measures: of results at hand it has no
+#          inputs, so that nothing is rebuilt.
 
 DECIDED_FROM = [
     "<results>/tables/cells.csv",
@@ -17,43 +15,9 @@ DECIDED_FROM = [
 ]
 
 
-rule model:
-    input:
-        tables=DECIDED_FROM,
-        device="<data>/nodes/device.json",
-    output:
-        "<results>/tables/model.csv",
-        "<results>/tables/predictions.csv",
-        "<results>/tables/which.csv",
-        "<results>/tables/rankings.csv",
-    log:
-        "<results>/logs/model.log",
-    conda:
-        "../envs/sharebench.yaml"
-    params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
-        data=DATA,
-        results=RESULTS,
-        shows=presentation(),
-        classes=canonical(
-            {
-                name: STUDY.config["workload_catalogue"][name]["class"]
-                for name in STUDY.calibrated()
-            }
-        ),
-        code=lambda _: code.of_stage("decisions"),
-    message:
-        "Fitting the scaling model"
-    shell:
-        "{params.python:q} {params.script:q} fit_model --data {params.data:q} --results {params.results:q}"
-        " --classes {params.classes:q} > {log:q} 2>&1"
-
-
 rule decide:
     input:
         tables=DECIDED_FROM,
-        model="<results>/tables/predictions.csv",
         exports=exports(),
         device="<data>/nodes/device.json",
     output:
@@ -83,7 +47,7 @@ rule decide:
 
 rule advise:
     input:
-        rules.model.output if FROM else [],
+        rules.aggregate.output if FROM else [],
     log:
         "<results>/logs/advise.log",
     conda:

@@ -13,9 +13,6 @@ rule figures:
             "<results>/manifest.json",
         ],
         decisions=[
-            "<results>/tables/model.csv",
-            "<results>/tables/predictions.csv",
-            "<results>/tables/which.csv",
             "<results>/tables/cost.csv",
         ],
         exports=exports(),

@@ -19,7 +19,7 @@ rule report:
             "<results>/tables/devices.csv",
             "<results>/manifest.json",
         ],
-        decisions=[*rules.model.output, *rules.decide.output],
+        decisions=rules.decide.output,
         figures=rules.figures.output,
         watched=rules.coarse_buckets.output if is_on(STUDY.config) else [],
         device="<data>/nodes/device.json",

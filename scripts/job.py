@@ -22,7 +22,6 @@ JOBS = OF_A_RUN | {
     "draw_timeslice": "sharebench.figures.timeslice.write",
     "export_histograms": "sharebench.analysis.tables.histograms.export_histograms",
     "figures": "sharebench.figures.draw.figures",
-    "fit_model": "sharebench.analysis.decide.decide.fit_model",
     "join": "sharebench.datasets.join.join_parts",
     "paper": "publication.rebuild.draw_all",
     "paper_together": "publication.together.write",

@@ -85,7 +85,7 @@ def _figures(study: Study, data: Path, made: Path, folder: Path, kinds: Sequence
 
 
 def table(published: Path, out: Path) -> tuple[Study, Path]:
-    """Write `out`/tables, those of the model among them, and manifest.json from the data set `published`.
+    """Write `out`/tables and manifest.json from the data set `published`.
 
     Returns its study, and its folder once unpacked.
 
@@ -103,6 +103,4 @@ def table(published: Path, out: Path) -> tuple[Study, Path]:
         "argv": ["snakemake", "paper"],
     }
     aggregate.table(study, data, out, run | lifecycle.git_state())
-    catalogue = study.config["workload_catalogue"]
-    decide.write_model(decide.read(data, out), {name: catalogue[name]["class"] for name in study.calibrated()})
     return study, data

@@ -136,33 +136,6 @@ def _missing(row: Mapping[Any, Any], column: str) -> str:
     return "no valid cell" if row["status"] == "ok" else str(row["status"]).replace("-", " ")
 
 
-def model_table(data: DataSet, strategies: Sequence[str]) -> str:
-    """What the scaling model makes of each workload: the fit, and its largest errors where it had to do without.
-
-    Errors are those of predicted over measured mean latency: of all cells as fitted, and of each of these strategies
-    predicted from the others.
-    """
-    predictions, shapes = data.table("predictions"), data.table("model")
-    measured = predictions.dropna(subset=["residual_percent"])
-    chosen = shapes[shapes["chosen"]].drop_duplicates("workload").set_index("workload")["shape"]
-    rows = []
-    for workload, shape in chosen.items():
-        own = measured[measured["workload"] == workload]
-        broken = int(own["flagged"].sum())
-        apart = {name: own[own["strategy"] == name]["left_out_residual_percent"] for name in strategies}
-        rows.append(
-            {"workload": f"`{workload}`", "shape": str(shape), "fitted": _largest(own["residual_percent"])}
-            | {name: _largest(errors) for name, errors in apart.items()}
-            | {"cells that break it": f"{broken} of {len(own)}"}
-        )
-    return markdown(rows)
-
-
-def _largest(errors: pd.Series[float]) -> str:
-    known = errors.dropna().abs()
-    return f"{digits(known.max())} %" if len(known) else "-"
-
-
 def facts(datasets: Mapping[str, DataSet]) -> str:
     rows = [facts_row(name, data) for name, data in sorted(datasets.items())]
     return markdown(rows)

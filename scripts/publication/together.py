@@ -52,7 +52,7 @@ def read(root: Path, made: Path) -> Together:
     filler = Filler(source, published, made)
     filler.add(main_table=tables.main_table, strategy_table=tables.strategy_table)
     filler.add(unsteady=tables.unsteady_in_words)
-    filler.add(model_table=tables.model_table, widest_percent=tables.widest_percent)
+    filler.add(widest_percent=tables.widest_percent)
     filler.add(latency=tables.latency_in_words, latencies=tables.range_in_words)
     filler.add(rate=tables.rate_in_words, replication=replication.of)
     filler.add(measured_in=tables.measured_in)

@@ -27,7 +27,7 @@ SNAKEMAKE = Path(sys.executable).parent / "snakemake"
 TIMEOUT_SECONDS = 900  # of what hangs, on however busy a machine
 
 # Drawing and deciding take most of the time of a rerun and are tested elsewhere: here these jobs only make files.
-STUBBED = ("figures", "report", "fit_model", "decide")
+STUBBED = ("figures", "report", "decide")
 STUB = """import runpy, sys
 from pathlib import Path
 name, *arguments = sys.argv[1:]
@@ -40,8 +40,6 @@ if name == "figures":
     made = [results / f"figures/{{name}}.{{suffix}}" for name in names for suffix in ("svg", "pdf", "png")]
 elif name == "report":
     made = [results / "report.html"]
-elif name == "fit_model":
-    made = [results / f"tables/{{name}}.csv" for name in ("model", "predictions", "which", "rankings")]
 else:
     made = [results / f"tables/{{name}}" for name in ("cost.csv", "capacity.csv", "advice.csv", "advice.md")]
     made.append(Path(given["--decided"]))
@@ -97,8 +95,8 @@ def draw(results: Path, *names: str, data: Path | None = None) -> None:
 
 
 def decide_really(checkout: Checkout) -> None:
-    """Undo those of the model and the decision."""
-    draw_really(checkout, "fit_model", "decide")
+    """Undo that of the decision."""
+    draw_really(checkout, "decide")
 
 
 @dataclass
@@ -357,7 +355,7 @@ def tabled(exported: Iterable[str]) -> Jobs:
     return {**exports, "aggregate": {""}, **DERIVED}
 
 
-DERIVED: Jobs = {"model": {""}, "decide": {""}, "figures": {""}, "report": {""}}
+DERIVED: Jobs = {"decide": {""}, "figures": {""}, "report": {""}}
 """What follows whenever the tables are redone."""
 
 

@@ -5,15 +5,12 @@ import shutil
 from pipeline.harness import DERIVED, Checkout, decide_really, tabled
 from tables import rows
 
-ANSWERED = {name: jobs for name, jobs in DERIVED.items() if name != "model"}
-"""What a changed question rebuilds: nothing that is measured, and no table that does not depend on it."""
-
 
 def test_another_question_only_decides_again(finished: Checkout) -> None:
     for key in ("tenants=2", "isolation=fault", "price_per_hour=4.0"):
-        assert finished.run(config=[key]).ok().jobs == ANSWERED
+        assert finished.run(config=[key]).ok().jobs == DERIVED
         assert finished.run(config=[key]).ok().jobs == {}
-    assert finished.run().ok().jobs == ANSWERED
+    assert finished.run().ok().jobs == DERIVED
 
 
 def test_another_slo_is_another_goodput(finished: Checkout) -> None:
@@ -23,16 +20,10 @@ def test_another_slo_is_another_goodput(finished: Checkout) -> None:
     assert "goodput_hz" not in rows(finished.results / "tables/cells.csv")[0]
 
 
-def test_a_class_is_no_measurement(finished: Checkout) -> None:
-    changed = finished.run(config=["workload_catalogue={alpha: {class: gpu-intensive}}"]).ok()
-    assert changed.jobs == DERIVED
-
-
 def test_advise_answers_from_what_is_there_and_measures_nothing(finished: Checkout) -> None:
     decide_really(finished)
-    for name in ("model", "decide"):
-        # As a run without stubs would have left it.
-        finished.run(name, options=["--forcerun", name]).ok()
+    # As a run without stubs would have left it.
+    finished.run("decide", options=["--forcerun", "decide"]).ok()
     before = (finished.results / "tables/summary.csv").read_bytes()
     question = ["slo={latency_ms: 8}", "tenants=2", "isolation=none", "price_per_hour=4.0"]
     asked = finished.run("advise", config=question).ok()
@@ -46,7 +37,7 @@ def test_advise_answers_from_what_is_there_and_measures_nothing(finished: Checko
     assert (finished.results / "tables/summary.csv").read_bytes() == before
 
     # The config at hand has another question: the next plain run answers that again.
-    assert finished.run().ok().jobs == ANSWERED
+    assert finished.run().ok().jobs == DERIVED
 
     finished.delete("mig/alpha/2/1")
     assert finished.run("advise", config=question).ok().jobs == {"advise": {""}}
@@ -66,7 +57,7 @@ def test_advise_on_a_data_set_tables_it_first(finished: Checkout) -> None:
     data = finished.root / "tmp/theirs"
     shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures"))
     asked = finished.run("advise", config=[f"from={data}", "slo={latency_ms: 12}", "tenants=2"]).ok()
-    assert asked.jobs == {"aggregate": {""}, "model": {""}, "advise": {""}}
+    assert asked.jobs == {"aggregate": {""}, "advise": {""}}
     assert "alpha: take mps on 1 device: " in asked.out and "beta: " in asked.out
     assert tabled(set()).keys() - asked.jobs.keys() == {"decide", "figures", "report"}
     assert (finished.root / "results/from/theirs/tables/advice.md").exists()

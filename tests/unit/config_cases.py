@@ -127,10 +127,6 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "isolation typo": ({"isolation": "faults"}, ["isolation:", "'faults'", "did you mean 'fault'?"]),
     "free devices": ({"price_per_hour": 0}, ["price_per_hour:", "0", "not above 0"]),
     "price as text": ({"price_per_hour": "$4"}, ["price_per_hour:", "'$4'", "not a number"]),
-    "class typo": (
-        {f"{W}.matmul.class": "batch"},
-        [f"{W}.matmul.class:", "'batch'", "Known: auto, inference-light, inference-heavy, small-batch, gpu-intensive"],
-    ),
     # window, order, baseline, results, from
     "no window": ({"window_seconds": 0}, ["window_seconds:", "0", "not above 0"]),
     "window with unit": ({"window_seconds": "2s"}, ["window_seconds:", "'2s'", "not a number", "in seconds"]),

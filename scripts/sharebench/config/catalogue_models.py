@@ -338,16 +338,17 @@ class Workload(Section):
     load: Load = Field(default_factory=Load)
     sweep: Maybe[Sweep] = None
     """Which entry of a [sweep](#sweeps) it is; the pipeline writes it."""
-    class_: Literal["auto", "inference-light", "inference-heavy", "small-batch", "gpu-intensive"] = Field(
-        default="auto", alias="class"
-    )
-    """Its [class](../docs/advice.md#which-strategy-for-which-workload) in `tables/which.csv`: `inference-light`,
-    `inference-heavy`, `small-batch` or `gpu-intensive`; `auto` derives it from the load and the model."""
     min_window_seconds: NotNegative = 1
     """Shortest window that says anything about this workload. A study that sets less than the catalogue says so."""
     output_tolerance: NotNegative = 1e-6
     """Largest relative difference between a tenant's output and that of the workload alone."""
     simulated: Maybe[Model] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_a_class(cls, given: object) -> object:
+        # Published configs have the key, of a table that was withdrawn.
+        return {key: value for key, value in given.items() if key != "class"} if isinstance(given, dict) else given
 
     @model_validator(mode="after")
     def _one_iteration(self) -> Self:

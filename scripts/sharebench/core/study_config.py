@@ -24,8 +24,7 @@ Interval = Literal["default", "short", "medium", "long"]
 """How a DRA driver is asked for the length of a time slice."""
 SweptKey = Literal["concurrency", "rate_hz", "rate_of_capacity"]
 """A key of a `load` that may be a list."""
-# Keys that are keywords.
-_Class = TypedDict("_Class", {"class": str})
+# A key that is a keyword.
 _From = TypedDict("_From", {"from": str | None})
 
 
@@ -55,7 +54,7 @@ class SweepEntry(TypedDict):
     value: float
 
 
-class WorkloadEntry(_Class):
+class WorkloadEntry(TypedDict):
     description: str
     tenants: list[str] | None
     kind: Literal["loop", "job", "command", "http"]

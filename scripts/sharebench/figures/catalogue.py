@@ -133,27 +133,12 @@ ENTRIES: dict[str, Entry] = {
         "lines that lie together are what one hopes for; a slope is drift, a spike or a gap (a slot in "
         "which no iteration began) is a stall, and lines apart are unfairness.",
     ),
-    "model": Entry(
-        "Scaling model and measurements",
-        "Filled markers are measured means. Dashed lines are the scaling model of the workload, one for all "
-        "strategies, with a band of 95 % from the spread of the repeats and the model's own error for cells "
-        "that it did not see. Between and beyond the filled markers, and for all hollow ones, it is "
-        "predicted, not measured. A ring marks a cell that breaks the model: more than 5 % off, and outside "
-        "the interval of the measurement.",
-    ),
     "cost": Entry(
         "Cost against latency",
         "Each line goes through the numbers of tenants of one strategy, the number stands at its end. To read "
         "it, go to the latency that is allowed; of what lies left of it, the lowest is the cheapest. "
         "Without a price (price_per_hour) the cost is the device's time for an iteration, relative to one "
         "exclusive tenant; tenants are always busy.",
-    ),
-    "which": Entry(
-        "Which strategy for which workload",
-        "Above, the verdict of each strategy for each class of workload, with the number behind it: of "
-        "inference the latency over that alone (suits up to 1.5, may do up to 3), of batch work what the "
-        "device gets done over one exclusive tenant (suits from 1.25, may do from 0.95). Below, five "
-        "rankings; measured ones show their value, documented ones have their source in tables/rankings.csv.",
     ),
     "interference": Entry(
         "Slowdown next to each other",

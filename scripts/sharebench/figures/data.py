@@ -34,13 +34,9 @@ TEXTS = {
     "prometheus": ("strategy", "workload", "tenant_workload", "reason"),
     "devices": ("strategy", "workload", "tenant_workload", "device"),
     "contrasts": ("strategy", "reference", "workload", "tenant_workload", "separable", "reason"),
-    "model": ("workload", "shape", "parameter", "unit", "reason"),
-    "predictions": ("strategy", "workload", "basis", "reason"),
-    "which": ("workload_class", "workload", "family", "strategy", "verdict", "basis", "reason"),
-    "rankings": ("criterion", "family", "basis", "unit", "source"),
     "cost": ("strategy", "workload"),
     "capacity": ("strategy", "workload", "percentile", "bound", "reason"),
-    "advice": ("workload", "strategy", "basis", "verdict", "percentile", "effort", "reason", "isolation", *ISOLATION),
+    "advice": ("workload", "strategy", "verdict", "percentile", "effort", "reason", "isolation", *ISOLATION),
 }
 """Columns of each table that hold text; blank ones are empty."""
 OF_ROW = ("strategy", "workload", "replicas", "n", "status")

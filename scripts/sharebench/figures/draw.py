@@ -16,7 +16,6 @@ MODULES = (
     "sharebench.figures.distribution",
     "sharebench.figures.grids",
     "sharebench.figures.load_curve",
-    "sharebench.figures.model",
     "sharebench.figures.over_replicas",
     "sharebench.figures.scatter_panels",
     "sharebench.figures.startup",

@@ -1,7 +1,6 @@
-"""Grids of cells: slowdowns as heat maps, outcomes of faults, and which strategy suits which class of workload."""
+"""Grids of cells: slowdowns as heat maps, and outcomes of faults."""
 
 import math
-import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,11 +30,6 @@ OUTCOMES = {"unharmed": "#eef3f8", "survived": "#dcdcdc", "slowed": "#f2b56b", "
 FAULT_INCHES = 0.95
 """Width in which two words of a fault's name fit side by side."""
 
-# From light to dark, so that the order shows in grey too; every cell has its verdict as text besides.
-VERDICTS = {"suits": "#cfe8d5", "may do": "#f0dfae", "does not suit": "#dd9b8b", "unknown": "#ffffff"}
-BEST, WORST = "#cfe8d5", "#f6f6f6"
-FAMILIES = ("time-slicing", "MPS", "MPS with limits", "MIG")
-NAMES_INCHES, NARROW_NAMES_INCHES = 1.5, 0.98
 
 Axis = tuple[str, list[Any]]
 """A column of the table, and its values in order."""
@@ -222,69 +216,3 @@ def _slowdown(rows: pd.DataFrame) -> str:
     worst = known(float(slowed["slowed_ratio"].max()))
     factor = "" if worst is None else f"{plain(worst)} × "
     return f"\n{factor}for {slowed['slowed_seconds'].max():.2g} s"
-
-
-def which(study: DrawnStudy) -> Sheet:
-    """Two panels: classes of workloads by strategies, and criteria by strategies."""
-    table, rankings = study.table("which"), study.table("rankings")
-    families = sorted(set(rankings["family"]), key=FAMILIES.index)
-    classes = list(dict.fromkeys(zip(table["workload_class"], table["workload"], strict=True)))
-    criteria = list(dict.fromkeys(rankings["criterion"]))
-    page = study_sheet(
-        study,
-        "which",
-        2,
-        "",
-        more=["m: measured, d: documented, p: predicted, not measured"],
-        columns=1,
-        width_inches=PAGE_INCHES,
-        panel_inches=0.36 * max(len(classes), len(criteria)),
-        left_inches=NARROW_NAMES_INCHES if is_narrow() else NAMES_INCHES,
-        below_inches=0.12 if is_narrow() else 0.0,
-    )
-    if not classes:
-        for ax in page.axes:
-            say(page, ax, "Nothing to draw: there are no plain workloads.")
-        return page
-    names = ["\n".join(filter(None, (kind.replace("-", " "), workload))) for kind, workload in classes]
-    suits, ranks = page.axes
-    for ax, title, rows in (
-        (suits, "Which workload suits which strategy", names),
-        (ranks, "Rankings, 1 is best", criteria),
-    ):
-        ax.set_title(title)
-        ax.set(xlim=(0, max(len(families), 1)), ylim=(max(len(rows), 1), 0))
-        _bare(ax, [textwrap.fill(name, 8 if is_narrow() else 40) for name in families], rows, 0.5)
-    for row in rows_of(table):
-        at = classes.index((row["workload_class"], row["workload"])), families.index(row["family"])
-        _verdict(suits, at, VERDICTS[row["verdict"]], row["verdict"], _why(row))
-    for row in rows_of(rankings):
-        at = criteria.index(row["criterion"]), families.index(row["family"])
-        rank = "unknown" if math.isnan(row["rank"]) else f"{row['rank']:.0f}"
-        value = "" if math.isnan(row["value"]) else f"{row['value']:.2f} "
-        why = "" if rank == "unknown" else f"{value}({row['basis'][0]})"
-        _verdict(ranks, at, BEST if rank == "1" else WORST, rank, why)
-    return page
-
-
-def _why(row: Row) -> str:
-    """The number behind a verdict, or why there is none; in one column of a paper there is room for the number."""
-    if math.isnan(row["value"]):
-        return "" if is_narrow() else row["reason"] or ("" if row["workload"] else "not in this study")
-    if is_narrow():
-        return f"{row['value']:.2f} × ({row['basis'][0]})"
-    unit = "the work" if row["metric"].startswith("work") else row["metric"].split()[0]
-    return f"{row['value']:.2f} × {unit}, N = {row['replicas']:.0f} ({row['basis'][0]})"
-
-
-def _verdict(ax: Axes, at: tuple[int, int], color: str, head: str, words: str) -> None:
-    """One cell: the verdict, and below it what is behind it."""
-    row, column = at
-    ax.add_patch(Rectangle((column + 0.01, row + 0.03), 0.98, 0.94, fc=color, ec="#bbbbbb", lw=0.5))
-    ink, size = GREY if head == "unknown" else "black", TEXT_POINTS
-    if is_narrow():
-        head, size = head.replace("does not suit", "unsuited"), SMALL_POINTS
-    _centred(ax, column + 0.5, row + 0.3, head, size, ink)
-    if words:
-        text = textwrap.shorten(words, 46, placeholder=" …")
-        _centred(ax, column + 0.5, row + 0.7, text, 0.82 * SMALL_POINTS, "#333333")

@@ -26,15 +26,13 @@ YES, NO = Evidence(True, DOCUMENTED, "documented"), Evidence(False, MEASURED, "m
 NOBODY_KNOWS = Evidence(None, UNKNOWN, "unknown")
 
 
-def level(
-    replicas: int, latency: float, hz: float, measured: bool = True, spread: float = 0.01, isolated: Evidence = NO
-) -> Level:
+def level(replicas: int, latency: float, hz: float, spread: float = 0.01, isolated: Evidence = NO) -> Level:
     """Latency in seconds and iterations per second, with intervals of `spread` on either side."""
 
     def interval(value: float) -> Estimate:
         return Estimate(value, value / (1 + spread), value * (1 + spread)) if spread else Estimate(value)
 
-    return Level(replicas, measured, "p99" if measured else "mean", interval(latency), interval(hz), isolated)
+    return Level(replicas, "p99", interval(latency), interval(hz), isolated)
 
 
 def option(name: str, *levels: Level, fault: Evidence = NO, effort: int = 1, **more: object) -> Option:
@@ -83,18 +81,6 @@ def test_what_is_impossible_has_a_reason() -> None:
     assert plan(replace(MPS, most_by_memory=1), Question(5)).reason == "memory holds 1 tenant"
     assert plan(option("new", level(1, 0.1, 10)), Question(9)).reason == "9 tenants: no data"
     assert plan(SLICING, Question(5, 0.2)).reason == "p99 of 5 tenants is 500 ms, more than 200 ms"
-
-
-def test_what_was_measured_goes_before_what_is_predicted() -> None:
-    predicted = option("new", *(level(n, 0.1, 40, measured=False) for n in range(1, 8)))
-    assert strategies(advise([predicted, *OPTIONS], Question(5, 0.2))) == ["mps", "exclusive", "new"]
-    assert strategies(advise([predicted], Question(5, 0.2))) == ["new"]
-    # Of one strategy too: a measurement with more tenants, or with more devices, before a prediction.
-    both = replace(MPS, levels={**MPS.levels, 4: level(4, 0.1, 30, measured=False)})
-    found = plan(both, Question(4, 0.26))
-    assert found.level is MPS.levels[5] and found.devices == 1
-    found = plan(both, Question(4, 0.2))
-    assert found.level is MPS.levels[3] and found.devices == 2
 
 
 def test_what_cannot_be_told_apart_is_ordered_by_effort() -> None:
@@ -197,7 +183,6 @@ def random_options(seed: int) -> list[Option]:
                 n,
                 draw.lognormvariate(-2, 1),
                 draw.lognormvariate(2, 0.3),
-                measured=draw.random() < 0.7,
                 spread=draw.choice([0, 0.01, 0.2]),
                 isolated=draw.choice([YES, NO]),
             )
@@ -221,10 +206,8 @@ def cases(count: int) -> Iterator[tuple[random.Random, list[Option], Question]]:
         yield draw, random_options(seed), Question(draw.randint(1, 9), slo_seconds, draw.choice(ISOLATIONS), price)
 
 
-def devices(plans: list[Plan]) -> dict[tuple[str, bool], int]:
-    return {
-        (each.option.strategy, each.level.is_measured): each.devices for each in plans if each.devices and each.level
-    }
+def devices(plans: list[Plan]) -> dict[str, int]:
+    return {each.option.strategy: each.devices for each in plans if each.devices}
 
 
 def test_more_slack_never_removes_a_plan_or_makes_it_larger() -> None:
@@ -235,9 +218,8 @@ def test_more_slack_never_removes_a_plan_or_makes_it_larger() -> None:
         tight = advise(options, question)
         loose = advise(options, replace(question, slo_seconds=question.slo_seconds * draw.uniform(1, 3)))
         assert set(strategies(tight)) <= set(strategies(loose))
-        for key, needed in devices(tight).items():
-            # With more slack a prediction may be replaced by a measurement.
-            assert devices(loose).get(key, needed if not key[1] else 99) <= needed
+        for name, needed in devices(tight).items():
+            assert devices(loose)[name] <= needed
             compared += 1
     assert compared > 300
 

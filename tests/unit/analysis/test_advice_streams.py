@@ -24,7 +24,6 @@ def server(name: str, ttft: float, tpot: float, percentile: str = "p99") -> Opti
     levels = {
         n: Level(
             replicas=n,
-            is_measured=True,
             percentile="p99",
             latency=near(1.0 * n),
             throughput=near(10.0),
@@ -57,8 +56,7 @@ def test_each_part_decides_where_it_is_the_nearest_to_its_limit() -> None:
 
 
 def test_what_is_not_known_of_a_stream_does_not_hold() -> None:
-    predicted = replace(MPS.levels[4], is_measured=False, stream={})
-    only = replace(MPS, levels={4: predicted})
+    only = replace(MPS, levels={4: replace(MPS.levels[4], stream={})})
     assert plan(only, asked(4)).reason == "TTFT, TPOT of 4 tenants: no data"
     assert plan(only, Question(4)).devices == 1
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench.analysis.decide import decide, rankings
+from sharebench.analysis.decide import decide, documented
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"
 NO_SLO = dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms"))
@@ -48,7 +48,7 @@ def test_the_answer_names_strategy_reason_change_and_confidence(root: Path, tmp_
     assert re.search(r"What would change it: with an SLO below [\d.]+ ms it is", flat)
     assert re.search(r"How sure: \d+ % of the draws from the repeats agree", flat)
     first = table[table["workload"] == "matmul"].iloc[0]
-    assert (first["strategy"], first["devices"], first["basis"]) == ("mps", 1, "measured")
+    assert (first["strategy"], first["devices"]) == ("mps", 1)
     summary = pd.read_csv(root / "tables/summary.csv").set_index(["strategy", "workload", "replicas"])
     row = summary.loc[("mps", "matmul", 4)]
     assert first["latency_ms"] == pytest.approx(1e3 * row["latency_p95_seconds"])
@@ -111,7 +111,7 @@ def test_more_devices_where_one_is_not_enough(root: Path, tmp_path: Path) -> Non
 
 def test_nothing_may_be_the_answer(root: Path, tmp_path: Path) -> None:
     table, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 0.001})
-    assert "matmul: no strategy, measured or predicted, serves 4 tenants within 0.001 ms.\n" in text
+    assert "matmul: no strategy that was measured serves 4 tenants within 0.001 ms.\n" in text
     assert re.search(r"- No plan with exclusive: p95 of 1 tenant is [\d.]+ ms, more than 0.001 ms\.", text)
     assert table["rank"].isna().all() and set(table["verdict"]) == {"no"}
 
@@ -143,9 +143,6 @@ def test_neither_what_is_measured_again_nor_a_queue_nor_a_job_is_decided_about(r
     pd.concat([summary, again]).to_csv(folder / "tables/summary.csv", index=False)
     results = decide.read(root, folder)
     assert list(results.strategies) == ["exclusive", "time-slicing", "mps", "mig"] and results.workloads == ["matmul"]
-    decide.write_model(results, {})
-    predictions = pd.read_csv(folder / "tables/predictions.csv")
-    assert set(predictions["strategy"]) <= set(results.strategies) and set(predictions["workload"]) == {"matmul"}
 
 
 def test_measured_faults_count(root: Path, tmp_path: Path) -> None:
@@ -160,7 +157,7 @@ def test_measured_faults_count(root: Path, tmp_path: Path) -> None:
 
 
 def test_the_mps_of_a_clusters_plugin_has_limits(root: Path, tmp_path: Path) -> None:
-    families = {}
+    limited = {}
     for kind in ("nvidia", "kubernetes"):
         folder = tmp_path / kind
         shutil.copytree(root / "tables", folder / "tables")
@@ -168,11 +165,11 @@ def test_the_mps_of_a_clusters_plugin_has_limits(root: Path, tmp_path: Path) -> 
         manifest["config"]["kubernetes"] = {"access": "device-plugin"}
         (folder / "manifest.json").write_text(json.dumps(manifest | {"node_kind": kind}))
         results = decide.read(root, folder)
-        families[kind] = [name for name, belongs in rankings.FAMILIES.items() if belongs(results.strategies["mps"])]
-    assert families == {"nvidia": ["MPS"], "kubernetes": ["MPS with limits"]}
+        limited[kind] = documented.limited(results.strategies["mps"])
+    assert limited == {"nvidia": False, "kubernetes": True}
 
 
-def test_a_device_of_unknown_size_is_advised_from_measurements_alone(root: Path, tmp_path: Path) -> None:
+def test_a_device_of_unknown_size_is_advised(root: Path, tmp_path: Path) -> None:
     """A Kubernetes node does not report the number of SMs of its GPU; a tenant may."""
     data, folder = tmp_path / "data", tmp_path / "copy"
     shutil.copytree(root, data)
@@ -181,22 +178,9 @@ def test_a_device_of_unknown_size_is_advised_from_measurements_alone(root: Path,
     )
     asked(root, tmp_path)
     manifest = json.loads((folder / "manifest.json").read_text())
-    models = {}
     for units in (None, 2):
         (folder / "manifest.json").write_text(json.dumps(manifest | {"device_units": units}))
-        results = decide.read(data, folder)
-        decide.write_model(results, {})
-        assert "matmul: take " in decide.write_answer(results, QUESTION)
-        models[units] = pd.read_csv(folder / "tables/model.csv")
-    assert set(models[None]["reason"]) == {"the number of the device's SMs is not known"}
-    assert models[2]["value"].notna().any()
-
-
-def test_results_from_before_the_model_are_advised_from_measurements_alone(root: Path, tmp_path: Path) -> None:
-    asked(root, tmp_path)
-    (tmp_path / "copy/tables/predictions.csv").unlink()
-    table, _ = asked(root, tmp_path)
-    assert set(table["basis"].dropna()) == {"measured"}
+        assert "matmul: take " in decide.write_answer(decide.read(data, folder), QUESTION)
 
 
 def test_the_scripts_write_all_tables(root: Path, tmp_path: Path) -> None:
@@ -205,8 +189,6 @@ def test_the_scripts_write_all_tables(root: Path, tmp_path: Path) -> None:
     for name in ("tables/cells.csv", "tables/summary.csv", "manifest.json"):
         shutil.copy(root / name, folder / name)
     where = ["--data", root, "--results", folder]
-    fit = [sys.executable, SCRIPTS / "job.py", "fit_model", *where, "--classes", '{"matmul": "gpu-intensive"}']
-    subprocess.run(fit, check=True)
     answer = [sys.executable, SCRIPTS / "job.py", "decide", *where, "--question", json.dumps(QUESTION)]
     answer += ["--decided", folder / ".sharebench/decided/x"]
     printed = subprocess.run(answer, check=True, capture_output=True, text=True).stdout
@@ -216,10 +198,7 @@ def test_the_scripts_write_all_tables(root: Path, tmp_path: Path) -> None:
     )
     assert re.search(r"^- matmul: take .*\n(  - .*\n)*  - What would change it: .*\.$", written, flags=re.MULTILINE)
     made = {path.stem for path in (folder / "tables").iterdir()} - {"cells", "summary"}
-    assert made == {"model", "predictions", "which", "rankings", "cost", "capacity", "advice"}
-    which = pd.read_csv(folder / "tables/which.csv").set_index("workload")
-    assert set(which.loc["matmul", "workload_class"]) == {"gpu-intensive"}
-    assert set(which.loc["matmul", "class_basis"]) == {"declared"}
+    assert made == {"cost", "capacity", "advice"}
 
 
 def test_without_results_there_is_one_line(tmp_path: Path) -> None:

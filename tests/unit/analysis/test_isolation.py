@@ -10,7 +10,7 @@ from unit import factories
 
 from sharebench.analysis.cells.rows import reduced
 from sharebench.analysis.cells.slowdown import Baseline
-from sharebench.analysis.decide.rankings import measured_faults
+from sharebench.analysis.decide.documented import measured_faults
 from sharebench.analysis.tables.isolation import Case, Effect, cases, effect, isolation_table
 from sharebench.gates import gates
 

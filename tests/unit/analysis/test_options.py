@@ -1,11 +1,23 @@
-"""What advice knows of a strategy: what was measured, what is predicted, and what cannot be done."""
+"""What advice knows of a strategy: what was measured, what cannot be done, and who survives faults."""
+
+from typing import Any
 
 import pandas as pd
 import pytest
-from unit.analysis.test_scaling import A100, strategy
 
+from sharebench.analysis.decide import documented
+from sharebench.analysis.decide.device import Device, device_of
 from sharebench.analysis.decide.options import options
-from sharebench.analysis.decide.rows import PREDICTED, predicted_rows, summary_rows
+from sharebench.analysis.decide.rows import summary_rows
+from sharebench.core.strategies import Strategy
+
+A100 = Device("nvidia", 7)
+
+
+def strategy(name: str, *mechanisms: str, **more: Any) -> Strategy:
+    own = {"profile": None, "instances": None, "thread_percent": None, "memory_percent": None, "replicas": None}
+    return Strategy(name, mechanisms or (name,), **own | more)
+
 
 MIG_MPS = strategy("mig-mps", "mig", "mps", profile="3g", instances=2)
 REFUSED = "the device plugin refuses MPS on MIG instances"
@@ -20,15 +32,8 @@ def row(replicas: int, status: str) -> dict[str, object]:
 
 
 def infeasible(*measured: tuple[int, str]) -> dict[int, str]:
-    predictions = pd.DataFrame(
-        [
-            {"strategy": "mig-mps", "workload": "w", "replicas": n, "basis": PREDICTED}
-            | {f"predicted_mean_seconds{end}": 0.01 for end in ("", "_low", "_high")}
-            for n in range(1, 6)
-        ]
-    )
     summary = pd.DataFrame([row(*each) for each in measured])
-    (option,) = options("w", summary_rows(summary), predicted_rows(predictions), {"mig-mps": MIG_MPS}, A100, {})
+    (option,) = options("w", summary_rows(summary), {"mig-mps": MIG_MPS}, A100, {})
     return {n: reason for n, reason in option.infeasible.items() if reason == REFUSED}
 
 
@@ -38,7 +43,7 @@ def test_latency_counts_where_throughput_is_what_was_asked_for(is_open_load: boo
     unknown = {f"latency_{name}_seconds": float("nan") for name in ("p99", "p95", "p50")}
     counts = {"latency_mean_seconds_n": 1, "throughput_total_hz_n": 1}
     summary = pd.DataFrame([row(2, "ok") | mean | unknown | counts])
-    (option,) = options("w", summary_rows(summary), [], {"mig-mps": MIG_MPS}, A100, {}, is_open_load)
+    (option,) = options("w", summary_rows(summary), {"mig-mps": MIG_MPS}, A100, {}, is_open_load)
     merit = option.levels[2].merit
     assert merit is not None
     assert (merit.value, merit.low, merit.high) == ((100, 80, 125) if is_open_load else (100, None, None))
@@ -48,7 +53,7 @@ def test_latency_counts_where_throughput_is_what_was_asked_for(is_open_load: boo
 @pytest.mark.parametrize(
     ("measured", "expected"),
     [
-        # what is refused to one tenant and to four is not predicted for two
+        # what is refused to one tenant and to four is refused to two
         (((1, "infeasible"), (4, "infeasible")), {1, 2, 3, 4}),
         # too many for the node: fewer may do
         (((4, "infeasible"),), {4}),
@@ -56,7 +61,51 @@ def test_latency_counts_where_throughput_is_what_was_asked_for(is_open_load: boo
         (((1, "not-measured"), (4, "not-measured")), {1, 2, 3, 4}),
     ],
 )
-def test_what_lies_between_two_that_are_infeasible_is_not_predicted(
+def test_what_lies_between_two_that_are_infeasible_is_infeasible(
     measured: tuple[tuple[int, str], ...], expected: set[int]
 ) -> None:
     assert set(infeasible(*measured)) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "replicas", "node", "units", "why"),
+    [
+        (strategy("exclusive", replicas=(1,)), 2, {"kind": "nvidia", "product": "NVIDIA H200"}, 132, "one tenant"),
+        (strategy("mps", replicas=(2,)), 3, {"kind": "nvidia", "product": "NVIDIA H200"}, 132, "other numbers"),
+        (strategy("mps"), 49, {"kind": "nvidia", "product": "NVIDIA H200"}, 132, "48 MPS clients"),
+        (strategy("mps"), 49, {"kind": "cpu", "product": "a CPU"}, 4, None),
+        (strategy("mig", profile="1g"), 7, {"kind": "kubernetes", "product": "NVIDIA A100"}, None, None),
+        (strategy("mig", profile="1g"), 8, {"kind": "kubernetes", "product": "NVIDIA A100"}, None, "7 MIG slices"),
+        (strategy("mig", profile="1g"), 5, {"kind": "nvidia", "product": "NVIDIA A30"}, 56, "4 MIG slices"),
+        (strategy("mig", profile="1g"), 8, {"kind": "cpu", "product": "a CPU"}, 4, "4 MIG slices"),
+        (strategy("mig", profiles=("3g", "2g", "1g")), 4, {"kind": "nvidia", "product": "NVIDIA A100"}, 108, "3"),
+    ],
+)
+def test_what_a_device_has_no_room_for(
+    asked: Strategy, replicas: int, node: Any, units: int | None, why: str | None
+) -> None:
+    found = device_of(node, {}, units).infeasible(asked, replicas)  # type: ignore[typeddict-item]
+    assert found is None if why is None else why in str(found)
+
+
+def test_a_fault_of_the_device_that_was_survived_proves_isolation() -> None:
+    isolation = pd.DataFrame(
+        [
+            {"strategy": "mps", "fault": "oom", "n": 3, "failed": 0},
+            {"strategy": "mps", "fault": "illegal-address", "n": 3, "failed": 2},
+            {"strategy": "time-slicing", "fault": "assert", "n": 3, "failed": 0},
+            {"strategy": "streams", "fault": "killed", "n": 3, "failed": 0},
+            {"strategy": "mig", "fault": "oom", "n": 0, "failed": 0},
+        ]
+    )
+    faults = documented.measured_faults(isolation)
+    assert {name: each.holds for name, each in faults.items()} == {"mps": False, "time-slicing": True}
+    assert faults["mps"].text == "neighbours failed after illegal-address"
+    assert documented.measured_faults(None) == {}
+
+
+@pytest.mark.parametrize("mechanisms", [kind for kind in documented.EFFORTS if "limits" not in kind])
+def test_all_evidence_says_where_it_is_from(mechanisms: tuple[str, ...]) -> None:
+    each = strategy("-".join(mechanisms), *mechanisms, profile="1g")
+    for evidence in (documented.performance_isolation(each), documented.fault_isolation(each)):
+        assert evidence.text and (evidence.basis == "unknown") == (evidence.holds is None)

@@ -54,7 +54,6 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     aggregate.table(study, root, folder, dict(run))  # type: ignore[arg-type]
     write_json(root / "manifest.json", read_json(folder / "manifest.json"))
     found = decide.read(root, folder)
-    decide.write_model(found, {})
     asked = {"slo": SLO, "tenants": 2, "isolation": "none", "price_per_hour": 3.6}
     decide.write_answer(found, asked)  # type: ignore[arg-type]
     page.write(root, folder)

@@ -199,9 +199,8 @@ def _made(label: str, strategies: tuple[str, ...]) -> TemporaryDirectory[str]:
 
 
 def decide_again(root: Path, data: Path | None = None, latency_ms: float = 20.0) -> None:
-    """Write the tables of the model and of the decision from those of the cells, for five tenants."""
+    """Write the tables of the decision from those of the cells, for five tenants."""
     results = decide.read(data or root, root)
-    decide.write_model(results, {})
     question: Question = {
         "slo": {"latency_ms": latency_ms, "ttft_ms": None, "itl_ms": None, "tpot_ms": None},
         "tenants": 5,

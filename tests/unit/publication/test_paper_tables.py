@@ -68,17 +68,6 @@ def test_a_strategys_table_has_a_row_for_each_number_of_tenants(tmp_path: Path) 
         paper_tables.strategy_table(data, ["mig"], ["net"])
 
 
-def test_a_table_of_the_model_has_its_largest_errors_fitted_and_left_out(tmp_path: Path) -> None:
-    publish(tmp_path)
-    tables = tmp_path / "made/gpu/study/tables"
-    (tables / "model.csv").write_text("workload,shape,chosen\nnet,floor,False\nnet,affine,True\nnet,affine,True\n")
-    rows = ["mps,net,1,2.5,False,-4", "mps,net,3,-7.25,True,", "mig,net,2,1,False,", "mps,net,5,,,"]
-    head = "strategy,workload,replicas,residual_percent,flagged,left_out_residual_percent"
-    (tables / "predictions.csv").write_text("\n".join([head, *rows, ""]))
-    (line,) = paper_tables.model_table(data_set(tmp_path), ["mps", "mig"]).splitlines()[2:]
-    assert line == "| `net` | affine | 7.25 % | 4.00 % | - | 1 of 3 |", "the fifth was predicted and not measured"
-
-
 def test_a_spread_within_cells_mixes_no_repeats(tmp_path: Path) -> None:
     publish(tmp_path)
     # Tenants have 100 and 200, 200 and 300, 300 and 400 MiB.

@@ -135,13 +135,6 @@ def test_the_advice_is_that_of_the_tables(page: Page, root: Path) -> None:
     assert "Tenants within the SLO, and in memory" in page.text and "What a device costs" in page.text
 
 
-def test_the_model_is_told_with_its_errors(page: Page, root: Path) -> None:
-    table = pd.read_csv(root / "tables" / "model.csv")
-    for row in table[table["chosen"]].to_dict("records"):
-        assert row["parameter"].replace("_", " ") in page.text and f"{row['value']:.4g}" in page.text
-    assert "A strategy that it had not seen" in page.text
-
-
 def change(root: Path, cell: str, **changes: Any) -> None:
     """Write other values into a record; the first item of its evidence and its first tenant take them too."""
     path = root / "cells" / cell / "raw.json"

@@ -63,10 +63,9 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class Level:
-    """A strategy with some tenants on one device: measured, or predicted."""
+    """A strategy with some tenants on one device, as it was measured."""
 
     replicas: int
-    is_measured: bool
     percentile: str
     latency: Estimate
     throughput: Estimate | None
@@ -119,13 +118,10 @@ class Option:
     streams: bool = False
     """Whether parts of an SLO that are of streams only apply to the workload."""
 
-    def level(self, replicas: int, is_measured: bool) -> Level | None:
-        """What was measured with this number of tenants, or else with the next more; or what is predicted of it."""
-        sizes = [n for n, level in self.levels.items() if n >= replicas and level.is_measured]
-        if is_measured:
-            return self.levels[min(sizes)] if sizes else None
-        exact = self.levels.get(replicas)
-        return None if exact is None or exact.is_measured else exact
+    def level(self, replicas: int) -> Level | None:
+        """What was measured with this number of tenants, or else with the next more."""
+        sizes = [n for n in self.levels if n >= replicas]
+        return self.levels[min(sizes)] if sizes else None
 
     def drawn(self, index: int) -> Option:
         return replace(self, levels={n: level.drawn(index) for n, level in self.levels.items()})
@@ -147,9 +143,9 @@ class Plan:
     """Whether its merit cannot be distinguished from the best of the plans of its rank."""
 
     @property
-    def rank(self) -> tuple[bool, int, bool]:
-        """What was measured goes before what is predicted, then fewer devices, then a tail within the SLO."""
-        return not (self.level and self.level.is_measured), self.devices or 0, self.is_typical
+    def rank(self) -> tuple[int, bool]:
+        """Fewer devices go first, then a tail within the SLO."""
+        return self.devices or 0, self.is_typical
 
     @property
     def merit(self) -> Estimate:
@@ -167,18 +163,15 @@ class Plan:
 
 
 def plan(option: Option, question: Question) -> Plan:
-    """The measured plan of the strategy, else the predicted one, else why there is none."""
-    return best_of(option, question, True) or best_of(option, question, False) or _no_plan(option, question)
-
-
-def best_of(option: Option, question: Question, is_measured: bool) -> Plan | None:
-    """The plan with the fewest devices that the strategy has for the question, by measured or by predicted levels."""
+    """The plan with the fewest devices that the strategy has for the question, or why there is none."""
     for devices, replicas in _splits(option, question.tenants):
-        level = option.level(replicas, is_measured)
+        level = option.level(replicas)
         if level is not None and _problem(option, replicas, level, question) is None:
             is_typical = any(each.percentile not in TAILS for each in level.parts(question))
             return Plan(option, devices, replicas, level, "", is_typical)
-    return None
+    replicas = question.tenants if option.is_sharing else 1
+    level = option.level(replicas)
+    return Plan(option, None, replicas, level, _problem(option, replicas, level, question) or "no data")
 
 
 def _splits(option: Option, tenants: int) -> Iterable[tuple[int, int]]:
@@ -187,12 +180,6 @@ def _splits(option: Option, tenants: int) -> Iterable[tuple[int, int]]:
         replicas = math.ceil(tenants / devices)
         if replicas > 1 or tenants == 1 or not option.is_sharing:
             yield devices, replicas
-
-
-def _no_plan(option: Option, question: Question) -> Plan:
-    replicas = question.tenants if option.is_sharing else 1
-    level = option.level(replicas, True) or option.level(replicas, False)
-    return Plan(option, None, replicas, level, _problem(option, replicas, level, question) or "no data")
 
 
 def _problem(option: Option, replicas: int, level: Level | None, question: Question) -> str | None:
@@ -256,7 +243,7 @@ def confidence(options: Sequence[Option], question: Question) -> Mapping[str, fl
 def _relevant(option: Option, tenants: int) -> Option:
     """The option with those of its levels that decide on a plan for this number of tenants."""
     sizes = {tenants, *(replicas for _, replicas in _splits(option, tenants))}
-    found = [option.level(replicas, is_measured) for replicas in sizes for is_measured in (True, False)]
+    found = map(option.level, sizes)
     return replace(option, levels={level.replicas: level for level in found if level is not None})
 
 

@@ -18,11 +18,10 @@ from sharebench.analysis.decide.advice import (
     TurningPoint,
     advise,
     answer_of,
-    best_of,
     turning_points,
 )
 from sharebench.analysis.decide.cost import HOURS_PER_MONTH
-from sharebench.analysis.decide.rows import MEASURED, PERCENTILES, PREDICTED
+from sharebench.analysis.decide.rows import PERCENTILES
 from sharebench.analysis.slo import LATENCY, PARTS, dollars_per_million, in_words
 from sharebench.core.console import wrapped
 from sharebench.core.strategies import Strategy
@@ -96,7 +95,6 @@ def _row(plan: Plan, question: Question, strategy: Strategy) -> TableRow:
     hz, margin = level.throughput and level.throughput.value, plan.margin_percent(question)
     judged, tokens = level.judged(question), level.tokens and level.tokens.value
     return row | {
-        "basis": MEASURED if level.is_measured else PREDICTED,
         "percentile": judged.name,
         "judged_with_tenants": level.replicas,
         **judged.time.times(1e3).columns("latency_ms"),
@@ -129,7 +127,7 @@ def answer(workload: str, options: Sequence[Option], question: Question, shares:
         within = f" within {in_words(question.limits)}" if question.limits else ""
         isolation = "" if question.isolation == "none" else f" with {question.isolation} isolation"
         serves = f"serves {_count(question.tenants, 'tenant')}{within}{isolation}"
-        sentence = f"{workload}: no strategy, measured or predicted, {serves}."
+        sentence = f"{workload}: no strategy that was measured {serves}."
         return Answer(workload, sentence, no_plan or ["There is no data."])
     best, *others = plans
     reasons = []
@@ -144,7 +142,7 @@ def answer(workload: str, options: Sequence[Option], question: Question, shares:
             f"In {what} {', '.join(alike[:SHOWN])}{more} cannot be distinguished from it; "
             f"{best.option.strategy} is the least effort."
         )
-    reasons += _fewer(plans, question) + no_plan
+    reasons += _fewer(best, question) + no_plan
     words = [_change(point, best.option.strategy) for point in turning_points(options, question)]
     reasons.append(
         f"What would change it: {'; '.join(words)}." if words else "Nothing that is known would change this."
@@ -159,24 +157,18 @@ def _no_plan(plans: Sequence[Plan]) -> list[str]:
     return [f"No plan with {', '.join(those)}: {reason}." for reason, those in names.items()]
 
 
-def _fewer(plans: Sequence[Plan], question: Question) -> list[str]:
-    """Why the best plan takes more than one device, and which strategies are predicted to need fewer."""
-    best, found = plans[0], []
+def _fewer(best: Plan, question: Question) -> list[str]:
+    """Why the best plan takes more than one device."""
     assert best.devices is not None
-    all_on_one = best.option.level(question.tenants, True)
-    if best.devices > 1:
-        what = f"Nothing that was measured serves {_count(question.tenants, 'tenant')} on fewer devices"
-        if all_on_one is not None and question.limits:
-            judged = all_on_one.judged(question)
-            latency = f"{judged.name} {quantity(1e3 * judged.time.value)} ms"
-            what += f" ({best.option.strategy} with {all_on_one.replicas} on one device: {latency})"
-        found.append(f"{what}.")
-    predicted = [other for each in plans if (other := best_of(each.option, question, False))]
-    smaller = [each for each in predicted if each.devices and each.devices < best.devices]
-    if smaller:
-        fewer = ", ".join(f"{each.option.strategy} ({_count(each.devices, 'device')})" for each in smaller[:SHOWN])
-        found.append(f"Predicted, not measured, to need fewer devices: {fewer}.")
-    return found
+    if best.devices == 1:
+        return []
+    what = f"Nothing that was measured serves {_count(question.tenants, 'tenant')} on fewer devices"
+    all_on_one = best.option.level(question.tenants)
+    if all_on_one is not None and question.limits:
+        judged = all_on_one.judged(question)
+        latency = f"{judged.name} {quantity(1e3 * judged.time.value)} ms"
+        what += f" ({best.option.strategy} with {all_on_one.replicas} on one device: {latency})"
+    return [f"{what}."]
 
 
 def _count(number: int | None, noun: str) -> str:
@@ -205,7 +197,7 @@ def _which(workload: str, best: Plan, question: Question) -> str:
         text += f", {quantity(level.tokens.value)} tokens/s"
     if question.price_per_hour is not None:
         text += f", ${best.devices * question.price_per_hour * HOURS_PER_MONTH:,.2f} a month"
-    return f"{text}." if level.is_measured else f"{text} (predicted, not measured: measure it first)."
+    return f"{text}."
 
 
 def _change(point: TurningPoint, strategy: str) -> str:
@@ -279,12 +271,11 @@ def _shown(row: Mapping[Any, Any]) -> dict[str, str]:
 
 def _short_verdict(row: Mapping[Any, Any]) -> str:
     """As advice.csv's, whose percentile has a column of its own."""
-    is_measured = row["basis"] == MEASURED
     slo = row.get("slo") or ("" if row["slo_ms"] is None else f"{row['slo_ms']:g} ms")
     if not slo:
-        return MEASURED if is_measured else "predicted"
+        return documented.MEASURED
     # Several parts are in the caption.
     slo = slo if slo[0].isdigit() else "the SLO"
     judged = row["percentile"]
-    of_what = "" if judged.split()[-1] in TAILS else f"only its {judged} " if is_measured else "predicted, "
+    of_what = "" if judged.split()[-1] in TAILS else f"only its {judged} "
     return f"{of_what}{'may meet' if row['verdict'].endswith(NOT_SURELY) else 'meets'} {slo}"

@@ -1,4 +1,4 @@
-"""From tables to a decision: the scaling model, cost, capacity, advice and rankings of a study."""
+"""From tables to a decision: cost, capacity and advice of a study."""
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
@@ -9,14 +9,15 @@ from pathlib import Path
 import pandas as pd
 
 from sharebench.analysis.cells.metrics import kinds_of
-from sharebench.analysis.decide import advice_text, model, rankings
+from sharebench.analysis.decide import advice_text
 from sharebench.analysis.decide.advice import Question, confidence
 from sharebench.analysis.decide.advice_text import Answer
 from sharebench.analysis.decide.capacity import capacity_in_words, capacity_table
 from sharebench.analysis.decide.cost import Repeat, by_buckets, by_requests, cost_table, with_lower_bounds
+from sharebench.analysis.decide.device import Device, device_of
+from sharebench.analysis.decide.documented import measured_faults
 from sharebench.analysis.decide.options import options
-from sharebench.analysis.decide.rows import SummaryRow, predicted_rows, summary_rows
-from sharebench.analysis.decide.shares import Device, device_of
+from sharebench.analysis.decide.rows import SummaryRow, summary_rows
 from sharebench.analysis.slo import LATENCY, limits
 from sharebench.analysis.text import device_name
 from sharebench.core.capabilities import can
@@ -29,7 +30,6 @@ from sharebench.records.references import read_device
 from sharebench.records.tables import TableRow, frame, read_table
 
 TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
-OF_PREDICTIONS = ("strategy", "workload", "basis", "reason")
 
 
 class Undecided(Refusal):
@@ -73,7 +73,7 @@ def read(data: Path, root: Path) -> Results:
     kind = manifest["node_kind"]
     # Older manifests lack `device_units`.
     device = device_of(node, config, node["units"] or manifest.get("device_units"))
-    # The A/A control is not a choice and adds nothing to a model; a queue shares nothing.
+    # The A/A control is not a choice; a queue shares nothing.
     own = {name: each for name, each in on_node(config, kind).items() if not (is_again(name) or each.is_queue)}
     entries = catalogue(config)
     known = {name: each for name, each in own.items() if can(kind, entries[name], each.access) is None}
@@ -98,30 +98,6 @@ def _is_plain(workload: str, config: StudyConfig) -> bool:
         entry.get("tenants") is not None or entry.get("kind") == "job" or runs_to_its_end(entry)
     )
     return "+" not in workload and not is_mix_or_job
-
-
-def fit_model(data: Path, results: Path, classes: dict[str, str]) -> None:
-    """`write_model` for the tables under `results`. Raises Undecided."""
-    write_model(read(data, results), classes)
-
-
-def write_model(results: Results, classes: Mapping[str, str]) -> None:
-    """Write tables/model.csv, predictions.csv, which.csv and rankings.csv; `classes` are declared for workloads."""
-    found = model.models(results.summary, results.cells, results.config, results.strategies, results.device)
-    predictions = model.prediction_table(found, results.summary, results.strategies, results.device)
-    faults = rankings.measured_faults(_faults(results))
-    of = {
-        name: rankings.class_of(name, classes.get(name, "auto"), results.config, found[name])
-        for name in results.workloads
-    }
-    tables = {
-        "model": model.model_table(found),
-        "predictions": predictions,
-        "which": rankings.which_table(results.summary, of, predicted_rows(predictions), results.strategies),
-        "rankings": rankings.rankings_table(results.summary, results.strategies, faults),
-    }
-    for name, table in tables.items():
-        replace_atomically(results.root / "tables" / f"{name}.csv", table.to_csv(index=False))
 
 
 def _faults(results: Results) -> pd.DataFrame | None:
@@ -186,16 +162,14 @@ def advice(
     studies: Collection[str] = (),
 ) -> tuple[pd.DataFrame, list[Answer], str]:
     """The table of the advice, what it says of each of these workloads (None: of all), and its caption."""
-    path = results.root / "tables" / "predictions.csv"
-    predictions = predicted_rows(read_table(path, OF_PREDICTIONS)) if path.exists() else []
-    faults = rankings.measured_faults(_faults(results))
+    faults = measured_faults(_faults(results))
     rows: list[TableRow] = []
     answers = []
     for workload in results.workloads:
         if not results.is_shared(workload) or (workloads is not None and workload not in workloads):
             continue
         is_open = results.config["workload_catalogue"][workload]["load"]["arrival"] != "closed"
-        found = options(workload, results.summary, predictions, results.strategies, results.device, faults, is_open)
+        found = options(workload, results.summary, results.strategies, results.device, faults, is_open)
         streams = any(option.streams for option in found)
         own_question = question if streams else replace(question, stream_slo={})
         shares = confidence(found, own_question)

@@ -6,6 +6,8 @@ Where a study has measured the same thing, that counts instead.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pandas as pd
+
 from sharebench.core.strategies import HAMI_CORE, LIMITS, Strategy
 
 MEASURED, DOCUMENTED, UNKNOWN = "measured", "documented", "unknown"
@@ -23,6 +25,8 @@ class Evidence:
     text: str
 
 
+DEVICE_FAULTS = frozenset({"illegal-address", "assert"})
+"""Faults of a kernel, which MPS reports to all clients of the server (NVIDIA MPS documentation, error containment)."""
 ALONE = Evidence(True, DOCUMENTED, "no neighbour on its device")
 
 
@@ -56,6 +60,25 @@ def fault_isolation(strategy: Strategy) -> Evidence:
     if inner == "streams":
         return Evidence(False, DOCUMENTED, "all tenants are one process")
     return Evidence(None, UNKNOWN, "contexts of their own, but sources differ on a common fault domain; not measured")
+
+
+def measured_faults(isolation: pd.DataFrame | None) -> dict[str, Evidence]:
+    """What tables/isolation.csv says of each strategy: whether the neighbours survived every fault that was tried.
+
+    Surviving proves isolation only where one of DEVICE_FAULTS was among them: a process that runs out of memory or is
+    killed harms no other context. Without one there is no entry, unless a neighbour failed.
+    """
+    found: dict[str, Evidence] = {}
+    if isolation is None:
+        return found
+    for strategy, rows in isolation[isolation["n"] > 0].groupby("strategy", sort=False):
+        fatal = list(dict.fromkeys(rows.loc[rows["failed"] > 0, "fault"]))
+        if not fatal and DEVICE_FAULTS.isdisjoint(rows["fault"]):
+            continue
+        tried = ", ".join(dict.fromkeys(rows["fault"]))
+        text = f"neighbours failed after {', '.join(fatal)}" if fatal else f"no neighbour failed after {tried}"
+        found[str(strategy)] = Evidence(not fatal, MEASURED, text)
+    return found
 
 
 EFFORTS: Mapping[tuple[str, ...], str] = {

@@ -1,6 +1,5 @@
 """From the tables to what the rule of advice.py looks at: each strategy's levels, isolation and effort."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -9,13 +8,12 @@ import numpy as np
 
 from sharebench.analysis.decide import documented
 from sharebench.analysis.decide.advice import Level, Option
+from sharebench.analysis.decide.device import Device
 from sharebench.analysis.decide.documented import MEASURED, Evidence
 from sharebench.analysis.decide.rows import (
-    DRAWS,
     MEAN,
     TOKENS,
     TOTAL,
-    Predicted,
     SummaryRow,
     column,
     least_that_fit,
@@ -23,7 +21,6 @@ from sharebench.analysis.decide.rows import (
     parts_of,
     percentile_of,
 )
-from sharebench.analysis.decide.shares import Device
 from sharebench.analysis.slo import LATENCY, PARTS
 from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.core.strategies import Strategy
@@ -32,20 +29,17 @@ from sharebench.core.strategies import Strategy
 NEVER_STARTED = ("infeasible", "not-measured")
 MOST_GROWTH = 1.1
 """Tenants count as isolated while their mean latency is at most this many times that of one alone with the strategy."""
-Z = 1.959964
-"""97.5 % quantile of the normal distribution."""
 
 
 def options(
     workload: str,
     summary: Sequence[SummaryRow],
-    predictions: Sequence[Predicted],
     strategies: Mapping[str, Strategy],
     device: Device,
     faults: Mapping[str, Evidence],
     is_open_load: bool = False,
 ) -> list[Option]:
-    """One option per strategy that was measured with the workload or can be predicted, in the catalogue's order.
+    """One option per strategy that was to be measured with the workload, in the catalogue's order.
 
     `faults` holds what was measured of fault isolation, by strategy; of an open load latency decides.
     """
@@ -55,14 +49,10 @@ def options(
             # The A/A control is not a choice.
             continue
         measured = [row for row in summary if (row.strategy, row.workload) == (name, workload)]
-        predicted = (row for row in predictions if (row.strategy, row.workload) == (name, workload))
         streams = any(part != LATENCY for part in parts_of([row for row in summary if row.workload == workload]))
-        levels = {row.replicas: _predicted(row, strategy) for row in predicted}
-        levels |= {
-            row.replicas: level for row in measured if (level := _measured(row, measured, strategy, is_open_load))
-        }
-        if levels:
-            sizes = range(1, max(*levels, *(row.replicas for row in measured), 1) + 1)
+        levels = {row.replicas: level for row in measured if (level := _level(row, measured, strategy, is_open_load))}
+        if measured:
+            sizes = range(1, max(row.replicas for row in measured) + 1)
             infeasible = {n: reason for n in sizes if (reason := device.infeasible(strategy, n))}
             found.append(
                 Option(
@@ -96,7 +86,7 @@ def _with_draws(row: SummaryRow, metric: str, seed: int) -> Estimate | None:
     return estimate and replace(estimate, draws=metric_draws(estimate, rng))
 
 
-def _measured(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, is_open_load: bool) -> Level | None:
+def _level(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, is_open_load: bool) -> Level | None:
     percentile = percentile_of([row]) if row.n > 0 else None
     latency = _with_draws(row, column(percentile), 1) if percentile else None
     if percentile is None or latency is None:
@@ -112,7 +102,6 @@ def _measured(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, i
     times = {part: _with_draws(row, column(name, part), 5) for part, name in names.items()}
     return Level(
         replicas=row.replicas,
-        is_measured=True,
         percentile=percentile,
         latency=latency,
         throughput=_with_draws(row, TOTAL, 2),
@@ -120,21 +109,4 @@ def _measured(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, i
         promptness=mean and mean.under(1),
         stream={part: (names[part], time) for part, time in times.items() if time is not None},
         tokens=row.metrics.get(TOKENS),
-    )
-
-
-def _predicted(row: Predicted, strategy: Strategy) -> Level:
-    """The mean, which is all that the model knows; throughput of closed loops by Little's law."""
-    mean, n = row.mean, row.replicas
-    if mean.low and mean.high is not None:
-        rng = np.random.default_rng([3, n, *strategy.name.encode()])
-        error = math.log(mean.high / mean.low) / 2 / Z
-        mean = replace(mean, draws=mean.value * np.exp(error * rng.standard_normal(DRAWS)))
-    return Level(
-        replicas=n,
-        is_measured=False,
-        percentile="mean",
-        latency=mean,
-        throughput=mean.under(n),
-        performance=documented.performance_isolation(strategy),
     )

@@ -1,4 +1,4 @@
-"""What a decision reads: the rows of summary.csv and the predictions of predictions.csv, with their intervals."""
+"""What a decision reads: the rows of summary.csv, with their intervals."""
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -14,8 +14,6 @@ from sharebench.analysis.slo import LATENCY, PARTS
 from sharebench.analysis.statistics.intervals import CONFIDENCE, Estimate
 from sharebench.records.tables import ENDS
 
-MEASURED, PREDICTED = "measured", "predicted, not measured"
-"""Values of the column `basis`."""
 MEAN, TOTAL, TOKENS = "latency_mean_seconds", "throughput_total_hz", "output_tokens_total_hz"
 PERCENTILES = ("p99", "p95", "p50", "mean")
 """What an SLO is compared with: the first of these that is known."""
@@ -45,16 +43,6 @@ class SummaryRow:
         return self.metrics.get(column(name, part))
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """A mean latency in seconds that was not measured."""
-
-    strategy: str
-    workload: str
-    replicas: int
-    mean: Estimate
-
-
 def column(percentile: str, part: str = LATENCY) -> str:
     """Column of the summary with this percentile of the latency, or of another part of an SLO."""
     return f"{part}_{percentile}_seconds"
@@ -75,15 +63,6 @@ def summary_rows(table: pd.DataFrame) -> list[SummaryRow]:
             metrics={metric: estimate for metric in METRICS if (estimate := _estimate(row, metric)) is not None},
         )
         for row in table.to_dict("records")
-    ]
-
-
-def predicted_rows(table: pd.DataFrame) -> list[Predicted]:
-    """The rows of predictions.csv of what was not measured."""
-    return [
-        Predicted(row["strategy"], row["workload"], int(row["replicas"]), mean)
-        for row in table[table["basis"] == PREDICTED].to_dict("records")
-        if (mean := _estimate(row, "predicted_mean_seconds")) is not None
     ]
 
 

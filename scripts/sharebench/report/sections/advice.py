@@ -1,9 +1,6 @@
-"""What the report shows of the decision: the advice, the model behind its predictions, capacity and cost."""
+"""What the report shows of the decision: the advice, capacity and cost."""
 
-import math
 from typing import NamedTuple
-
-import pandas as pd
 
 from sharebench.figures.data import DrawnStudy, Row, rows_of
 
@@ -16,14 +13,6 @@ class Advice(NamedTuple):
     """A sentence, and more with the reasons."""
     rows: dict[str, list[Row]]
     has_price: bool
-
-
-class Model(NamedTuple):
-    """The chosen shape of each workload with its parameters, why others have none, and how far off predictions are."""
-
-    parameters: list[Row]
-    without: list[Row]
-    errors: list[Row]
 
 
 def advice(study: DrawnStudy) -> Advice:
@@ -46,16 +35,6 @@ def advice(study: DrawnStudy) -> Advice:
     )
 
 
-def model(study: DrawnStudy) -> Model:
-    """From tables/model.csv and predictions.csv."""
-    shapes, predictions = study.table("model"), study.table("predictions")
-    return Model(
-        parameters=rows_of(shapes[shapes["chosen"]]),
-        without=rows_of(shapes[shapes["shape"] == ""].drop_duplicates("workload")),
-        errors=[_errors(str(name), rows) for name, rows in predictions.groupby("workload", sort=False)],
-    )
-
-
 def capacity(study: DrawnStudy, workloads: dict[str, list[Row]]) -> list[Row]:
     """Rows of tables/capacity.csv of these workloads that have a number for an SLO or for memory."""
     table = study.table("capacity")
@@ -66,17 +45,3 @@ def capacity(study: DrawnStudy, workloads: dict[str, list[Row]]) -> list[Row]:
 def cost(study: DrawnStudy) -> list[Row]:
     """Rows of tables/cost.csv; none where no price is set."""
     return rows_of(study.table("cost").dropna(subset=["price_per_hour"]))
-
-
-def _errors(workload: str, rows: pd.DataFrame) -> Row:
-    """Largest residual of the model, cells that break it, and the largest error for a strategy that it had not seen."""
-    seen, left_out = (float(rows[name].abs().max()) for name in ("residual_percent", "left_out_residual_percent"))
-    broken = rows[rows["flagged"]]
-    return {
-        "workload": workload,
-        "cells": int(rows["residual_percent"].notna().sum()),
-        # Where there are as many numbers as cells, rounding errors are all that is left.
-        "residual_percent": seen if math.isnan(seen) else round(seen, 9),
-        "left_out_residual_percent": left_out,
-        "broken": [f"{row['strategy']} with {row['replicas']}" for row in rows_of(broken)],
-    }

@@ -103,7 +103,7 @@ def _answered(name: str, sentence: str, reasons: list[str], plans: list[Row], su
     if not plans or math.isnan(plans[0]["rank"]):
         return Card(name, None, [_no_choice(summary) or sentence, *reasons], [], [], [])
     best = plans[0]
-    measured = [row for row in plans if row["rank"] > 0 and row["basis"] == MEASURED]
+    measured = [row for row in plans if row["rank"] > 0]
     own = _judged(best, summary)
     why = [
         "" if own is None else served(own),

@@ -1,0 +1,41 @@
+"""How many tenants of a strategy a device can hold, as far as its facts are known."""
+
+import math
+from dataclasses import dataclass
+
+from sharebench.core.strategies import MPS_CLIENTS, Strategy, slices_of
+from sharebench.core.study_config import StudyConfig
+from sharebench.records.types import NodeFacts
+
+MIG_SLICES = {"A30": 4}
+
+
+@dataclass(frozen=True)
+class Device:
+    kind: str
+    mig_slices: int
+
+    def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
+        """Why the device cannot hold this number of tenants of the strategy; None where nothing speaks against it."""
+        if strategy.mechanisms[0] == "exclusive" and replicas > 1:
+            return "exclusive means one tenant"
+        if strategy.replicas is not None and replicas not in strategy.replicas:
+            return "the strategy has other numbers of tenants"
+        if sum(map(slices_of, strategy.layout(replicas))) > self.mig_slices:
+            return f"more than {self.mig_slices} MIG slices"
+        if (why := strategy.too_many(replicas)) is not None:
+            return why
+        if strategy.mechanisms[-1] == "mps" and self.kind != "cpu":
+            crowded = math.ceil(replicas / strategy.groups(replicas))
+            return f"more than {MPS_CLIENTS} MPS clients" if crowded > MPS_CLIENTS else None
+        return None
+
+
+def device_of(node: NodeFacts, config: StudyConfig, units: int | None) -> Device:
+    """The device of a node (`nodes/device.json`) with `units` (its SMs, or the stand-in's cores) under this config."""
+    kind = node["kind"]
+    if kind == "simulated":
+        return Device(kind, int(config["simulated"]["mig_slices"]))
+    if kind == "cpu" and units is not None:
+        return Device(kind, units)
+    return Device(kind, next((slices for name, slices in MIG_SLICES.items() if name in node["product"]), 7))
