@@ -25,11 +25,12 @@ Network = Callable[[np.ndarray], np.ndarray]
 
 def small_network() -> tuple[tuple[int, ...], Network, str]:
     """The shape of an input without its batch, the function of a batch, and what computes it where."""
-    sizes = [16, *[512] * 8]
-    layers = [np.random.rand(*pair).astype(np.float32) / 512 for pair in itertools.pairwise(sizes)]
     try:
         import torch
     except ModuleNotFoundError:
+        layers = [
+            np.random.rand(*pair).astype(np.float32) / pair[0] for pair in itertools.pairwise([16, *[512] * 8, 16])
+        ]
 
         def infer(values: np.ndarray) -> np.ndarray:
             for weights in layers:
@@ -37,8 +38,10 @@ def small_network() -> tuple[tuple[int, ...], Network, str]:
             return values
 
         return (16,), infer, "numpy on the CPU"
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    on_device = [torch.from_numpy(weights).to(device) for weights in layers]
+    # 2 GiB on a GPU, so that the GPU has work next to what a request costs Triton.
+    device, width, depth = ("cuda", 4096, 32) if torch.cuda.is_available() else ("cpu", 512, 8)
+    sizes = itertools.pairwise([16, *[width] * depth, 16])
+    on_device = [torch.rand(*pair, device=device) / pair[0] for pair in sizes]
 
     def infer_there(given: np.ndarray) -> np.ndarray:
         values = torch.from_numpy(given).to(device)
