@@ -1,6 +1,5 @@
 """A headless Chromium without a network, driven over a pipe by its DevTools protocol."""
 
-import base64
 import fcntl
 import json
 import os
@@ -22,7 +21,7 @@ OPTIONS = (
     "--force-color-profile=srgb",
 )
 TIMEOUT_SECONDS = 60
-KEY_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+KEY_CODES = {"Enter": 13}
 
 
 def executable() -> str | None:
@@ -90,9 +89,8 @@ class Chromium:
         message: dict[str, Any] = json.loads(text)
         return message
 
-    def show(self, page: Path, width: int, scheme: str = "light", script: bool = True) -> None:
+    def show(self, page: Path, width: int, scheme: str = "light") -> None:
         """Load a file at this width in pixels, and wait until it is there."""
-        self.call("Emulation.setScriptExecutionDisabled", value=not script)
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.events.clear()
@@ -113,19 +111,6 @@ class Chromium:
             number = KEY_CODES[key]
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=number, **text)
             text = {}
-
-    def click(self, selector: str) -> None:
-        """The mouse on the middle of an element."""
-        self.evaluate(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
-        box = self.evaluate(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().toJSON()")
-        at = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2, "button": "left", "clickCount": 1}
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, **at)
-
-    def screenshot(self, path: Path) -> None:
-        """The whole page as png."""
-        answer = self.call("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(answer["data"]))
 
     def complaints(self) -> list[str]:
         """What the console, the security policy or an exception said, and every request that was made elsewhere."""

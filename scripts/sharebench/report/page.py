@@ -1,7 +1,5 @@
 """report.html: one file that shows a whole study offline."""
 
-import base64
-import hashlib
 import math
 import shlex
 from collections.abc import Mapping
@@ -24,7 +22,7 @@ from sharebench.figures.style import looks
 from sharebench.records.types import NodeFacts
 from sharebench.report import words
 from sharebench.report.audit import Audit, records
-from sharebench.report.embedded import DETAILS_BYTES, Details, images
+from sharebench.report.images import images
 from sharebench.report.literature import comparisons as literature
 from sharebench.report.sections import advice, cards, comparisons, statements
 from sharebench.report.sections.matrix import matrices, pair_matrices
@@ -62,9 +60,6 @@ LISTED = 100
 """Cells that are listed under each heading; the rest is counted, and tables/cells.csv has them all."""
 MOST_ROWS, LEAST_ROWS = 800, 40
 """Rows of the summary that are shown in all, and of each workload at least; tables/summary.csv has them all."""
-MOST_BYTES = 5 * 2**20
-SPARE_BYTES = 20_000
-"""Of the page, kept free for the number of details."""
 
 POWER_AND_ENERGY = ("power_mean_watts", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules")
 """Metrics of the summary that only a GPU has."""
@@ -76,13 +71,7 @@ def write(data: Path, results: Path, suffix: str = "") -> None:
     `suffix` follows the figures' names in those of their files. A figure that is missing gets a note. Raises OSError
     when another input cannot be read, or the report not written.
     """
-    template = _template()
-    shown = context(data, results, suffix)
-    details = shown["details"]
-    bare = template.render(shown | {"details": details.embedded(0)})
-    room_bytes = max(0, MOST_BYTES - SPARE_BYTES - len(bare.encode()))
-    page = template.render(shown | {"details": details.embedded(min(DETAILS_BYTES, room_bytes))})
-    replace_atomically(results / "report.html", page)
+    replace_atomically(results / "report.html", _template().render(context(data, results, suffix)))
 
 
 @cache
@@ -115,7 +104,7 @@ def repeating(manifest: Mapping[str, Any], data: Path) -> str:
 
 
 def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
-    """Everything that the template shows; of `details` it takes what there is room for."""
+    """Everything that the template shows."""
     study = load(data, results)
     manifest = read_json(results / "manifest.json", "config", "not_shown")
     summary = study.table("summary")
@@ -125,11 +114,9 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
     }
     common = {workload: remark(of_workload) for workload, of_workload in rows.items()}
     shared = compared(rows, study.config["baseline"])
-    audit, details = Audit(), Details()
+    audit = Audit()
     for record in records(study):
         audit.add(record)
-        details.add(record)
-    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     names = catalogue.names_for(study.config, study.node["kind"], results / "tables" / "summary.csv")
     shown = images(results / "figures", names, suffix=suffix, first=(*CURVES, *SWEPT))
     advised, entries = advice.advice(study), study.config["workload_catalogue"]
@@ -182,12 +169,8 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "buckets": (catalogue.ENTRIES["buckets"], images(results / "figures", ["buckets"])["buckets"]),
         "literature": literature(study.config, rows, study.facts[0]),
         "audit": audit,
-        "details": details,
         "matrices": matrices(shared),
         "pair_matrices": pair_matrices(rows),
-        "script": script,
-        # No other script may run, whatever the data contain.
-        "script_hash": "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "device": device(study.node, study.node["units"] or manifest.get("device_units")),
         **_described(study, summary, manifest["requested"]["strategies"]),
         "listed": LISTED,

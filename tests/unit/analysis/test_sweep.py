@@ -32,7 +32,7 @@ from sharebench.figures import draw
 from sharebench.figures.style import theme
 from sharebench.gates import gates
 from sharebench.records.record import RecordError, read
-from sharebench.report import audit, embedded, page
+from sharebench.report import audit, page
 from sharebench.study.study import Study
 
 pytestmark = pytest.mark.thorough
@@ -107,9 +107,6 @@ def taken(record: Json) -> None:
     json.dumps(record, allow_nan=False)
     reduced(record), starts(record), prometheus_rows(record), cases(record), job_cell(record), stage_rows(record)
     device_units(record), audit.Audit().add(record)
-    details = embedded.Details()
-    details.add(record)
-    details.embedded()
 
 
 def explained(folder: Path) -> None:

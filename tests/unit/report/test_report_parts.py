@@ -1,17 +1,14 @@
-"""What the report's context is made of: matrix, details, images, published numbers; all of bounded size."""
+"""What the report's context is made of: matrix, images, published numbers; all of bounded size."""
 
 import copy
-import json
-import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from unit.figures import fabricated
 
-from sharebench.report import embedded, literature, page
-from sharebench.report.embedded import Details
+from sharebench.report import literature, page
+from sharebench.report.images import images
 from sharebench.report.sections import matrix as report_matrix
 
 NAN = float("nan")
@@ -33,7 +30,6 @@ def test_the_slower_the_more_colour_and_gaps_stay_gaps() -> None:
     assert shades == pytest.approx([0, 22.5, 45]), "the slowest has the most, and each doubling adds as much"
     assert [field and field.text for field in fields["exclusive"]] == ["1.00", None, None]
     assert [field and field.text for field in fields["mig"]] == [None, "infeasible", "20 ms"]
-    assert fields["mps"][2] and fields["mps"][2].key == "mps/w/4"
 
 
 def test_pairs_have_no_matrix_and_a_mix_one_for_each_workload_in_it() -> None:
@@ -55,8 +51,6 @@ def test_pairs_have_a_matrix_for_each_strategy_with_both_of_a_pair() -> None:
         "mig": {"a": ["2.00", None], "b": [None, None]},
     }
     assert all(matrix.columns == ["a", "b"] for matrix in found)
-    key = dict(found[0].rows)["b"][0]
-    assert key and key.key == "mps/a+b/2", "the same details for both"
 
 
 def test_what_only_served_as_a_baseline_is_no_finding() -> None:
@@ -67,67 +61,12 @@ def test_what_only_served_as_a_baseline_is_no_finding() -> None:
     assert page.compared({"a": alone}, "exclusive") == {"a": alone}, "or there would be nothing"
 
 
-def details_of(*points: fabricated.Point) -> dict[str, Any]:
-    """The details of these cells, as the page holds them."""
-    gathered = Details()
-    for point in points:
-        gathered.add(fabricated.record(point))
-    loaded: dict[str, Any] = json.loads(gathered.embedded().text)
-    return loaded
-
-
-def test_details_pool_the_valid_repeats_and_show_the_first_of_them() -> None:
-    points = [("mps", "matmul", 2, repeat) for repeat in (1, 2, 3)]
-    records = [fabricated.record(point) for point in points]
-    shown = details_of(*points)["mps/matmul/2"]
-    assert [outcome for _, outcome in shown["repeats"]] == ["valid", "excluded by evidence", "valid"]
-    ((name, first, per_bar, bars),) = shown["histograms"]
-    assert (name, shown["shown"]) == ("matmul", 1)
-    valid = [records[0], records[2]]
-    assert sum(bars) == sum(tenant["count"] for each in valid for tenant in each["tenants"])
-    assert len(bars) <= embedded.MOST_BARS
-    indexes = [int(index) for each in valid for tenant in each["tenants"] for index in tenant["histogram"]]
-    assert first == min(indexes) and first + per_bar * len(bars) > max(indexes)
-    timeline = records[0]["tenants"][1]["timeline"]
-    expected = 1e3 * np.array(timeline["sum_seconds"]) / np.array(timeline["count"])
-    assert shown["timelines"][1] == pytest.approx(expected, rel=1e-3)
-
-
-def test_an_excluded_first_repeat_gives_way_to_a_valid_one_and_stays_where_there_is_none() -> None:
-    excluded, valid = ("mps", "matmul", 2, 2), ("mps", "matmul", 2, 3)
-    assert details_of(excluded, valid)["mps/matmul/2"]["shown"] == 3
-    alone = details_of(excluded)["mps/matmul/2"]
-    assert alone["shown"] == 2 and alone["histograms"], "what was excluded can still be looked at"
-    assert ["evidence", "invalid", 1, 1, False, fabricated.FAILED[excluded][1]] in alone["gates"]
-    nothing = details_of(("mig", "matmul", 4, 1))["mig/matmul/4"]
-    assert nothing["histograms"] == nothing["timelines"] == nothing["gates"] == []
-
-
-def test_details_stop_at_their_budget_and_say_how_many_there_are() -> None:
-    gathered = Details()
-    for point in fabricated.points(fabricated.config()):
-        gathered.add(fabricated.record(point))
-    whole = gathered.embedded()
-    assert whole.shown == whole.known == 20
-    part = gathered.embedded(len(whole.text) // 2)
-    assert 0 < part.shown < part.known == 20
-    assert len(part.text) <= len(whole.text) // 2
-    assert json.loads(part.text).keys() <= json.loads(whole.text).keys()
-    assert gathered.embedded(0).text == "{}"
-    assert "<" not in whole.text, "or a text of the data could end the script element"
-
-
-def test_the_report_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_tables_are_cut_and_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = fabricated.write(tmp_path / "results")
-    page.write(root, root)
-    limit = (root / "report.html").stat().st_size - 20_000
-    monkeypatch.setattr(page, "MOST_BYTES", limit)
     monkeypatch.setattr(page, "MOST_ROWS", 6)
     monkeypatch.setattr(page, "LEAST_ROWS", 1)
     page.write(root, root)
     text = (root / "report.html").read_text(encoding="utf-8")
-    assert len(text.encode()) <= limit
-    assert re.search(r"They are in this file for \d+ of 20 combinations", text)
     assert "The first 3 of 10 rows; tables/summary.csv has all." in text
 
 
@@ -140,15 +79,15 @@ def test_figures_that_are_too_large_together_are_png_or_left_out(tmp_path: Path)
     names = ["small", "large", "huge", "missing"]
 
     def kinds(budget_bytes: int) -> list[str | None]:
-        found = embedded.images(tmp_path, names, budget_bytes)
+        found = images(tmp_path, names, budget_bytes)
         return [image and image.uri.split(";")[0].removeprefix("data:image/") for image in found.values()]
 
     assert kinds(10_000) == ["svg+xml", "svg+xml", "svg+xml", None]
     assert kinds(3_500) == ["svg+xml", "svg+xml", "png", None]
     assert kinds(1_500) == ["svg+xml", "svg+xml", None, None]
     assert kinds(300) == ["svg+xml", "png", None, None]
-    assert embedded.images(tmp_path, names, 3_200, first=["huge"])["huge"], "what matters most is given up last"
-    image = embedded.images(tmp_path, ["large"], 300)["large"]
+    assert images(tmp_path, names, 3_200, first=["huge"])["huge"], "what matters most is given up last"
+    image = images(tmp_path, ["large"], 300)["large"]
     assert image and (image.words, image.width_pixels) == ("said", 190), "as the svg says"
 
 

@@ -14,8 +14,6 @@ LEAST_FULL_SLOWDOWN = 2.0
 
 @dataclass(frozen=True)
 class Field:
-    key: str
-    """strategy/workload/replicas: names its details."""
     text: str
     shade_percent: float
     """Share of colour; 0 where there is no slowdown, or none to speak of."""
@@ -74,11 +72,10 @@ def _slowest(rows: dict[str, list[Row]]) -> float:
 
 
 def _field(row: Row, slowest: float) -> Field:
-    key = f"{row['strategy']}/{row['workload']}/{row['replicas']}"
     slowdown, mean_seconds = row["slowdown"], row["latency_mean_seconds"]
     if row["n"] == 0:
-        return Field(key, absence(row), 0.0)
+        return Field(absence(row), 0.0)
     if not math.isnan(slowdown):
         shade = MOST_SHADE_PERCENT * max(0.0, math.log(slowdown) / math.log(slowest))
-        return Field(key, f"{slowdown:.2f}", round(shade, 1))
-    return Field(key, f"{1e3 * mean_seconds:.3g} ms" if not math.isnan(mean_seconds) else "–", 0.0)
+        return Field(f"{slowdown:.2f}", round(shade, 1))
+    return Field(f"{1e3 * mean_seconds:.3g} ms" if not math.isnan(mean_seconds) else "–", 0.0)
