@@ -1,4 +1,4 @@
-"""HAMi and Volcano themselves on the mock GPU: who places the pipeline's pods, and what they get of it."""
+"""HAMi, Volcano and KAI themselves on the mock GPU: who places the pipeline's pods, and what they get of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from cluster.driving import Run, study_of
-from cluster.harness import RESTRICTED, Cluster, eventually, own_bed
+from cluster.harness import RESTRICTED, Cluster, eventually, own_bed, pod
 from cluster.testbed import gpu, schedulers
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
@@ -26,31 +26,41 @@ def empty_folder_removed(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def bed_with(scheduler: str, offered: str, registered: str, *workloads: str) -> Iterator[Cluster]:
-    """A test bed with that scheduler and its device plugin in place of NVIDIA's, which shows ten shares of the GPU."""
+def bed_with(scheduler: str, *workloads: str, offered: str = "", registered: str = "") -> Iterator[Cluster]:
+    """A test bed with that scheduler; its own device plugin, if it has one, offers `offered` in place of NVIDIA's."""
     if (lack := schedulers.missing(scheduler)) is not None:
         pytest.skip(lack)
     with own_bed(scheduler) as found, empty_folder_removed("/tmp/vgpulock"):
         gpu.install(found.kubeconfig)
-        schedulers.replace_plugin(found)
+        if offered:
+            schedulers.replace_plugin(found)
         schedulers.install(found, scheduler, *workloads)
         cluster = Cluster(found.kubeconfig, found)
-        eventually("ten shares", lambda: cluster.node().status.allocatable.get(offered) == "10", 90.0)
-        eventually("the GPU on the node", lambda: registered in cluster.node().metadata.annotations, 60.0)
+        if offered:
+            eventually("ten shares", lambda: cluster.node().status.allocatable.get(offered) == "10", 90.0)
+            eventually("the GPU on the node", lambda: registered in cluster.node().metadata.annotations, 60.0)
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def hami(machine: None) -> Iterator[Cluster]:
     workloads = ("deployment/hami-scheduler", "daemonset/hami-device-plugin")
-    with bed_with("hami", "nvidia.com/gpu", "hami.io/node-nvidia-register", *workloads) as cluster:
+    shares = {"offered": "nvidia.com/gpu", "registered": "hami.io/node-nvidia-register"}
+    with bed_with("hami", *workloads, **shares) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def volcano(machine: None) -> Iterator[Cluster]:
     workloads = ("deployment/volcano-scheduler", "deployment/volcano-controllers", "daemonset/volcano-device-plugin")
-    with bed_with("volcano", "volcano.sh/vgpu-number", "volcano.sh/node-vgpu-register", *workloads) as cluster:
+    shares = {"offered": "volcano.sh/vgpu-number", "registered": "volcano.sh/node-vgpu-register"}
+    with bed_with("volcano", *workloads, **shares) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def kai(machine: None) -> Iterator[Cluster]:
+    with bed_with("kai", "deployment/kai-scheduler-default", "deployment/admission") as cluster:
         yield cluster
 
 
@@ -71,20 +81,21 @@ def measured(cluster: Cluster, tmp_path: Path, strategy: str, replicas: list[int
     return {record["cell"]["replicas"]: record for record in found}
 
 
-def check(records: dict[int, dict[str, Any]], scheduler: str, allocated: str) -> None:
-    """Two and three tenants that this scheduler placed, which know their share of the SMs."""
+def check(records: dict[int, dict[str, Any]], *evidence: str) -> None:
+    """Two and three tenants ran, all their evidence holds, and this is part of it."""
     assert {n: record["status"] for n, record in records.items()} == {2: "ok", 3: "ok"}
-    for n, record in records.items():
+    for record in records.values():
         held = {item["name"]: item["holds"] for item in record["evidence"]}
-        assert held[f"pods of the scheduler {scheduler}"]
-        assert held[f"pods with the annotation {allocated}"]
+        assert held.keys() >= set(evidence)
         assert all(held.values())
-        shown = [tenant["view"]["variables"] for tenant in record["tenants"]]
-        assert shown == [{"CUDA_DEVICE_SM_LIMIT": str(100 // n)}] * n
+
+
+SM_LIMIT = "variable CUDA_DEVICE_SM_LIMIT"
 
 
 def test_hami_places_the_tenants_and_sets_their_limits(hami: Cluster, tmp_path: Path) -> None:
-    check(measured(hami, tmp_path, "hami", [2, 3]), "hami-scheduler", "hami.io/vgpu-devices-allocated")
+    allocated = "pods with the annotation hami.io/vgpu-devices-allocated"
+    check(measured(hami, tmp_path, "hami", [2, 3]), "pods of the scheduler hami-scheduler", allocated, SM_LIMIT)
 
 
 # What a container with a share was given: variables, the library in its process, and a place for the library's file.
@@ -121,4 +132,57 @@ def test_what_hami_makes_of_a_pod_that_names_no_scheduler(hami: Cluster) -> None
 
 
 def test_volcano_places_the_tenants_and_sets_their_limits(volcano: Cluster, tmp_path: Path) -> None:
-    check(measured(volcano, tmp_path, "volcano-vgpu", [2, 3]), "volcano", "volcano.sh/vgpu-ids-new")
+    allocated = "pods with the annotation volcano.sh/vgpu-ids-new"
+    check(measured(volcano, tmp_path, "volcano-vgpu", [2, 3]), "pods of the scheduler volcano", allocated, SM_LIMIT)
+
+
+RESERVED = "kai-resource-reservation"
+
+
+def test_kai_places_the_tenants_and_then_releases_the_gpu(kai: Cluster, tmp_path: Path) -> None:
+    allocated = "pods with the annotation received-resource-type=Fraction"
+    check(measured(kai, tmp_path, "kai-fraction", [2, 3]), "pods of the scheduler kai-scheduler", allocated)
+    assert not kai.core.list_namespaced_pod(RESERVED).items
+
+
+# A container's share, by the variables that KAI sets in it.
+GIVEN_BY_KAI = """
+import json, os, time
+names = ("NVIDIA_VISIBLE_DEVICES", "GPU_PORTION", "CUDA_DEVICE_MEMORY_LIMIT")
+print(json.dumps({name: os.environ.get(name) for name in names}), flush=True)
+time.sleep(3600)
+"""
+
+
+def start_fraction(cluster: Cluster, namespace: str, name: str, annotation: str, value: str) -> None:
+    """A pod that asks KAI for a part of a GPU."""
+    body = pod(name, GIVEN_BY_KAI)
+    body["metadata"] |= {"annotations": {annotation: value}, "labels": {"kai.scheduler/queue": "default-queue"}}
+    body["spec"]["schedulerName"] = "kai-scheduler"
+    cluster.core.create_namespaced_pod(namespace, body)
+
+
+def test_what_kai_makes_of_fractions(kai: Cluster) -> None:
+    """Webhook, pod grouper, scheduler, binder and its pod on the GPU; none enforces what they set."""
+    total_mib = int(kai.labels()["gpu.memory"])
+    # In MiB a share is rounded up to hundredths, of a total that is itself rounded.
+    asked = {"half": ("gpu-fraction", "0.5"), "quarter": ("gpu-memory", str(total_mib * 24 // 100))}
+    with kai.namespace(RESTRICTED) as namespace:
+        for name, (annotation, value) in asked.items():
+            start_fraction(kai, namespace, name, annotation, value)
+        given = {}
+        for name in asked:
+            kai.wait_for_phase(namespace, name, seconds=120.0)
+            given[name] = json.loads(
+                eventually("its output", lambda name=name: kai.core.read_namespaced_pod_log(name, namespace))
+            )
+        (holder,) = kai.core.list_namespaced_pod(RESERVED).items
+        device = holder.metadata.annotations["run.ai/reserve_for_gpu_index"]
+        assert {name: each["NVIDIA_VISIBLE_DEVICES"] for name, each in given.items()} == dict.fromkeys(asked, device)
+        assert {name: each["GPU_PORTION"] for name, each in given.items()} == {"half": "0.50", "quarter": "0.25"}
+        limits = {"half": f"{total_mib // 2}m", "quarter": f"{total_mib // 4}m"}
+        assert {name: each["CUDA_DEVICE_MEMORY_LIMIT"] for name, each in given.items()} == limits
+        start_fraction(kai, namespace, "too-much", "gpu-fraction", "0.5")
+        reason = eventually("the reason of the third", lambda: kai.unschedulable(namespace, "too-much"))
+        assert "GPU" in reason
+    eventually("the end of the pod that holds the GPU", lambda: not kai.core.list_namespaced_pod(RESERVED).items)

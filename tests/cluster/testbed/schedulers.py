@@ -9,14 +9,14 @@ import base64
 import os
 from pathlib import Path
 
-from cluster.testbed import certificates, nvml, programs
+from cluster.testbed import certificates, images, nvml, programs
 from cluster.testbed.errors import TestbedError
 from cluster.testbed.gpu import MANIFESTS
 from cluster.testbed.instance import NODE, Instance
-from cluster.testbed.lifecycle import run
+from cluster.testbed.lifecycle import import_images, run
 
 FOLDER = "SHAREBENCH_SCHEDULERS"
-# What each needs of the folder; the first is its device plugin, if it brings one.
+# What each needs of the folder; the first asks NVML: its device plugin, or what KAI's own pods on a GPU run.
 NEEDED = {
     "hami": ("hami/nvidia", "hami/scheduler", "libvgpu.so"),
     "volcano": (
@@ -26,7 +26,16 @@ NEEDED = {
         "volcano/crds.yaml",
         "libvgpu.so",
     ),
+    "kai": (
+        "kai/resourcereservation",
+        "kai/scheduler",
+        "kai/binder",
+        "kai/podgrouper",
+        "kai/admission",
+        "kai/crds.yaml",
+    ),
 }
+KAI_RESERVATION = f"{images.REGISTRY}/kai-reservation:1"
 
 
 def missing(scheduler: str) -> str | None:
@@ -51,7 +60,14 @@ def install(found: Instance, scheduler: str, *workloads: str) -> None:
     certificates.certificate(found.pki, scheduler, f"/CN={scheduler}", "IP:127.0.0.1")
     for suffix in ("crt", "key"):
         (made / f"{scheduler}.{suffix}").write_bytes((found.pki / f"{scheduler}.{suffix}").read_bytes())
-    nvml.build(made, [folder / NEEDED[scheduler][0]])
+    library = nvml.build(made, [folder / NEEDED[scheduler][0]])
+    if scheduler == "kai":
+        # The binder makes pods of this image on the GPU, to learn which one it is, and to keep it.
+        files = {"/reservation": folder / NEEDED[scheduler][0], "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": library}
+        content = {path: file.read_bytes() for path, file in files.items()}
+        image = images.Image(KAI_RESERVATION, content, entry=("/reservation",))
+        images.write_archive(made / "images.tar", images.root_file_system().read_bytes(), [image])
+        import_images(found, made / "images.tar")
     kube = programs.obtain(programs.KUBE)
     values = {
         "@KUBE@": str(kube["kube"].parent),
