@@ -21,9 +21,7 @@ rule report:
         ],
         decisions=rules.decide.output,
         figures=rules.figures.output,
-        watched=rules.coarse_buckets.output if is_on(STUDY.config) else [],
         device="<data>/nodes/device.json",
-        literature=sorted(PUBLISHED.glob("literature.csv")),
     output:
         report(
             "<results>/report.html",

@@ -26,8 +26,6 @@ class Entry:
     needs_gpu: bool = False
     column: str = ""
     """Column of tables/summary.csv that it needs, where not every study has it."""
-    has_own_rule: bool = False
-    """Whether it explains something, without a result: drawn when it is asked for, or where Prometheus watches."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -44,7 +42,6 @@ class Entry:
             and (bool(sweeps(config)) or not self.is_of_sweeps)
             and (KINDS[node_kind].has_gpus or not self.needs_gpu)
             and (columns is None or not self.column or self.column in columns)
-            and not self.has_own_rule
         )
 
 
@@ -174,15 +171,6 @@ ENTRIES: dict[str, Entry] = {
         "at worst, and for how long. Failed: it ended, or gave no answer any more. Survived: it went on, but its "
         "latencies cannot be judged.",
         is_of_faults=True,
-    ),
-    "buckets": Entry(
-        "What coarse buckets hide",
-        "The same iterations in the record's buckets, each 1.1 % wide, and in a few wide ones. Filled markers are the "
-        "quantiles of the record at each strategy's largest number of tenants, hollow ones what histogram_quantile of "
-        "Prometheus makes of the wide buckets, in which it draws a straight line. Strategies whose quantiles lie "
-        "between the same two bounds look alike, whatever they are, and the p99 of even a steady load stands near the "
-        "upper one.",
-        has_own_rule=True,
     ),
 }
 

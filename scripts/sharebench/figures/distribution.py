@@ -1,8 +1,7 @@
-"""Latencies of each strategy at its largest number of tenants: distribution, percentiles, and what buckets hide."""
+"""Latencies of each strategy at its largest number of tenants: distribution and percentiles."""
 
 import math
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,9 +9,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from sharebench.figures.data import DrawnStudy, Floats, Sample, histogram, samples
-from sharebench.figures.page import PAGE_INCHES, Sheet, say, study_sheet
-from sharebench.figures.style import GREY, Look, log_axis, looks
-from sharebench.records.histogram import histogram_quantile
+from sharebench.figures.page import Sheet, say, study_sheet
+from sharebench.figures.style import Look, log_axis, looks
 
 MARKED_SHARES = (0.2, 0.5, 0.8)
 """Shares at which a curve carries its strategy's marker."""
@@ -24,13 +22,6 @@ LEFT = 1 / (1 - 0.1)
 """The axis of percentiles begins at the 10th."""
 NAME_INCHES = 0.42
 """Room that the name of a percentile needs."""
-CLIENT_DEFAULT = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-"""Bounds in seconds of prometheus_client's Histogram unless others are chosen (prometheus_client/metrics.py)."""
-QUIGLEY = (0.001, 0.01, 0.1, 0.25, *(bound for bound in CLIENT_DEFAULT if bound > 0.25))
-"""Those up to 0.25 s of the matrix products in Quigley's comparison of 2024; beyond they are not known to us."""
-QUANTILES = {"p50": 0.5, "p99": 0.99}
-LANE = 0.18
-"""Half the distance of the two lanes of a strategy."""
 
 Buckets = tuple[Floats, Floats]
 """Upper bounds in seconds, ascending, and counts."""
@@ -154,87 +145,3 @@ def _percentiles(ax: Axes, buckets: dict[str, Buckets], style: dict[str, Look]) 
     ax.xaxis.set_minor_locator(NullLocator())
     log_axis(ax, "y", min(bounds_ms) / 1.15, max(bounds_ms) * 1.15)
     return True
-
-
-def buckets(study: DrawnStudy) -> Sheet:
-    """What coarse buckets hide: a panel per workload and set of bounds, with the quantiles, true and by the buckets."""
-    own = (study.config.get("prometheus") or {}).get("buckets")
-    sets = (
-        {"prometheus.buckets": tuple(own)} if own else {"Quigley's bounds": QUIGLEY, "default bounds": CLIENT_DEFAULT}
-    )
-    found = [sample for sample in samples(study) if sample.replicas is not None]
-    by_workload: dict[str, list[Sample]] = {}
-    for sample in found:
-        by_workload.setdefault(sample.workload, []).append(sample)
-    style = looks(study.catalogue, {sample.strategy for sample in found})
-    panels = [(workload, name, bounds) for workload in by_workload for name, bounds in sets.items()]
-    page = study_sheet(
-        study,
-        "buckets",
-        len(panels),
-        "there is no valid cell",
-        note=f"Grey lines are the bounds, moved to the record's nearest (0.6 % at most). {study.left_out}".strip(),
-        x_label="Latency (ms)",
-        legend=[
-            Line2D([], [], color=GREY, marker=marker, ls="", mfc=face, label=f"{name} {of}")
-            for name, marker in zip(QUANTILES, ("o", "s"), strict=True)
-            for face, of in ((GREY, "of the record"), ("none", "by histogram_quantile"))
-        ],
-        columns=2,
-        width_inches=PAGE_INCHES,
-        panel_inches=0.35 + 0.34 * max(map(len, by_workload.values()), default=1),
-        left_inches=0.95,
-    )
-    for ax, (workload, name, bounds) in zip(page.axes, panels, strict=False):
-        rows = {
-            f"{sample.strategy} × {sample.replicas}": (histogram(study, sample), style[sample.strategy].color)
-            for sample in by_workload[workload]
-        }
-        ax.set_title(f"{workload}: {name}")
-        page.words.extend(f"{workload}, {name}: {line}" for line in _quantiles(ax, rows, bounds))
-    return page
-
-
-def coarse(buckets: Buckets, bounds: Sequence[float]) -> tuple[list[float], list[float]]:
-    """The same counts in fewer buckets: the bounds moved to the nearest of `buckets`' own, infinity, and counts."""
-    uppers, counts = buckets
-    kept = [_nearest(bound) for bound in bounds]
-    cumulative = [float(counts[uppers <= bound * (1 + 1e-9)].sum()) for bound in kept]
-    return [*kept, np.inf], [high - low for low, high in pairwise([0.0, *cumulative, float(counts.sum())])]
-
-
-def _nearest(bound: float) -> float:
-    """The bound of the record's layout (64 per doubling from 1 µs) that is nearest on the log scale."""
-    return float(1e-6 * 2 ** (round(64 * np.log2(bound / 1e-6)) / 64))
-
-
-def fine_quantile(buckets: Buckets, q: float) -> float:
-    """The quantile by the record's own buckets, each 1.1 % wide: the geometric middle of the one that holds it."""
-    uppers, counts = buckets
-    index = int(np.searchsorted(counts.cumsum(), q * counts.sum()))
-    return float(uppers[index] * 2 ** (-0.5 / 64))
-
-
-def _quantiles(ax: Axes, rows: dict[str, tuple[Buckets, str]], bounds: Sequence[float]) -> list[str]:
-    """Draw the rows: histogram and colour by label. Returns their text."""
-    drawn, words = [], []
-    for row, (label, (buckets, color)) in enumerate(rows.items()):
-        uppers, counts = coarse(buckets, bounds)
-        for lane, marker, (name, q) in zip((-LANE, LANE), ("o", "s"), QUANTILES.items(), strict=True):
-            true, guess = fine_quantile(buckets, q), histogram_quantile(q, uppers, counts)
-            if guess is None or not np.isfinite(true):
-                continue
-            y = row + lane
-            ax.plot([1e3 * true, 1e3 * guess], [y, y], color=color, lw=0.7)
-            ax.plot(1e3 * true, y, marker=marker, color=color, ls="")
-            ax.plot(1e3 * guess, y, marker=marker, color=color, mfc="white", ls="")
-            drawn += [true, guess]
-            words.append(f"{label} {name} {1e3 * true:.3g} ms, by the buckets {1e3 * guess:.3g} ms")
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_yticks(range(len(rows)), list(rows))
-    ax.grid(visible=False)
-    if drawn:
-        log_axis(ax, "x", 1e3 * min(drawn) / 1.6, 1e3 * max(drawn) * 1.6)
-        for bound in bounds:
-            ax.axvline(1e3 * _nearest(bound), color="#b5b5b5", lw=0.6, zorder=0)
-    return words

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -175,22 +175,3 @@ def _interpolate(index: int, inside: float) -> Quantile:
     low = float(upper_seconds(index - 1))
     value = low * (high / low) ** inside if math.isfinite(high) else math.inf
     return Quantile(value, low, high)
-
-
-def histogram_quantile(q: float, uppers: Sequence[float], counts: Iterable[float]) -> float | None:
-    """The q-quantile as `histogram_quantile` of Prometheus has it (promql/quantile.go, bucketQuantile).
-
-    `uppers` ascend and end with infinity, `counts` are per bucket. Linear within the bucket, the first of which begins
-    at 0; in the last it is the bound below. None where there is nothing to rank.
-    """
-    counts = list(counts)
-    total = math.fsum(counts)
-    if total <= 0 or len(uppers) < 2:
-        return None
-    rank, seen = q * total, 0.0
-    for index, count in enumerate(counts[:-1]):
-        if seen + count >= rank and count > 0:
-            low = uppers[index - 1] if index else 0.0
-            return low + (uppers[index] - low) * (rank - seen) / count
-        seen += count
-    return uppers[-2]

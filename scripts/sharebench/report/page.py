@@ -23,7 +23,6 @@ from sharebench.records.types import NodeFacts
 from sharebench.report import words
 from sharebench.report.audit import Audit, records
 from sharebench.report.images import images
-from sharebench.report.literature import comparisons as literature
 from sharebench.report.sections import advice, cards, comparisons, statements
 from sharebench.report.sections.matrix import matrices, pair_matrices
 
@@ -43,7 +42,6 @@ SECTIONS = {
     "switches": "Setting a strategy",
     "figures": "Figures",
     "prometheus": "What Prometheus would have said",
-    "literature": "Published numbers",
     "trust": "Checks",
     "outcomes": "Other outcomes",
     "setup": "Set-up",
@@ -166,8 +164,6 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
         "figures": {name: (catalogue.ENTRIES[name], shown[name]) for name in names},
         "curves": CURVES if advised.rows else (),
-        "buckets": (catalogue.ENTRIES["buckets"], images(results / "figures", ["buckets"])["buckets"]),
-        "literature": literature(study.config, rows, study.facts[0]),
         "audit": audit,
         "matrices": matrices(shared),
         "pair_matrices": pair_matrices(rows),

@@ -1,13 +1,12 @@
-"""What the report's context is made of: matrix, images, published numbers; all of bounded size."""
+"""What the report's context is made of: matrix and images, of bounded size."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
 from unit.figures import fabricated
 
-from sharebench.report import literature, page
+from sharebench.report import page
 from sharebench.report.images import images
 from sharebench.report.sections import matrix as report_matrix
 
@@ -89,35 +88,3 @@ def test_figures_that_are_too_large_together_are_png_or_left_out(tmp_path: Path)
     assert images(tmp_path, names, 3_200, first=["huge"])["huge"], "what matters most is given up last"
     image = images(tmp_path, ["large"], 300)["large"]
     assert image and (image.words, image.width_pixels) == ("said", 190), "as the svg says"
-
-
-LITERATURE = """source,address,device,workload,strategy,replicas,metric,unit,value,note
-them,https://example.org,A100,YOLOS-small inference,mps,1,mean latency,s,0.1,one run
-them,https://example.org,A100,YOLOS-small inference,mps,7,mean latency,s,0.3,one run
-them,https://example.org,A100,YOLOS-small inference,mig 1g,1,mean latency,s,0.4,one run
-them,https://example.org,A100,YOLOS-small inference,mps,1,throughput,Hz,9,one run
-others,,H100,GROMACS,mps,1,mean latency,s,5,
-"""
-
-
-def test_published_numbers_stand_beside_ones_own_as_shapes(tmp_path: Path) -> None:
-    path = tmp_path / "literature.csv"
-    path.write_text(LITERATURE)
-    catalogue: dict[str, Any] = {
-        "yolos": {"module": "yolos"},
-        "half": {"module": "yolos", "params": {"dtype": "float16"}},
-        "rare": {"module": "yolos", "load": {"arrival": "poisson"}},
-        "other": {"module": "matmul"},
-    }
-    own = [row("mps", 1, 1.0), row("mps", 2, 1.6), row("mps", 7, NAN, n=0), row("streams", 1, 1.0)]
-    rows = {name: copy.deepcopy(own) for name in catalogue}
-    config = {"workload_catalogue": catalogue}
-    (found,) = literature.comparisons(config, rows, "H200", path)
-    assert (found.title, found.replicas) == ("yolos", [1, 2, 7])
-    shapes = {(curve.strategy, curve.who): curve.by_replicas for curve in found.curves}
-    assert shapes == {
-        ("mig 1g", "them, A100"): {1: 1.0},
-        ("mps", "them, A100"): pytest.approx({1: 1.0, 7: 3.0}),
-        ("mps", "this study, H200"): pytest.approx({1: 1.0, 2: 1.6}),
-    }
-    assert literature.comparisons(config, rows, "H200", tmp_path / "none.csv") == []
