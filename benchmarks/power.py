@@ -58,8 +58,10 @@ def log_ratios(logs: pd.DataFrame) -> pd.DataFrame:
 
 def scatter(rows: pd.DataFrame, column: str, is_one_device: bool) -> Scatter:
     """Of the points that were measured on one device, or on several."""
-    points = rows.dropna(subset=[column]).groupby(POINT).agg(
-        devices=("device", "nunique"), count=(column, "size"), variance=(column, "var")
+    points = (
+        rows.dropna(subset=[column])
+        .groupby(POINT)
+        .agg(devices=("device", "nunique"), count=(column, "size"), variance=(column, "var"))
     )
     points = points[((points["devices"] == 1) == is_one_device) & (points["count"] > 1)]
     weights = points["count"] - 1

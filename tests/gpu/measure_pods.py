@@ -24,14 +24,13 @@ sys.path[:0] = [str(REPOSITORY / "scripts"), str(REPOSITORY / "tests")]
 
 from cluster.testbed import gpu, lifecycle, programs  # noqa: E402
 from cluster.testbed.instance import Gpu  # noqa: E402
+from gpu.visit import Part  # noqa: E402
 
 from sharebench.core.capabilities import gpu_python  # noqa: E402
 from sharebench.records.tables import read_table  # noqa: E402
-from sharebench.study.opened import open_study  # noqa: E402
 from sharebench.study.study import Study  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-DEFAULTS = [REPOSITORY / "config" / f"{name}.yaml" for name in ("strategies", "workloads", "config")]
 NAMESPACE = "sharebench"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 BED = "pods"
@@ -66,12 +65,10 @@ WAYS = {
 
 def study_of(way: Way, *changes: dict[str, Any]) -> Study:
     """The part of the way's study that is its own."""
-    config: dict[str, Any] = {}
-    for path in (*DEFAULTS, way.file):
-        update_config(config, yaml.safe_load(path.read_text()))
+    merged: dict[str, Any] = {}
     for change in (way.part, *changes):
-        update_config(config, change)
-    return open_study(config)
+        update_config(merged, change)
+    return Part(way.file, merged).study
 
 
 def lacks(way: Way, *changes: dict[str, Any]) -> int:

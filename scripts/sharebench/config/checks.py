@@ -65,7 +65,9 @@ def cross_key_problems(config: Config) -> Iterator[str]:
     if config.datasets:
         yield from _datasets(config.datasets)
     elif config.from_ is None:
-        yield from nodes.problems(config, kind)
+        if not config.parts:
+            # Parts are joined on any machine.
+            yield from nodes.problems(config, kind)
         yield from _used_strategies(config, kind)
         yield from _used_workloads(config, kind)
 

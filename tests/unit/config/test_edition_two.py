@@ -1,19 +1,16 @@
 """The studies of edition two: possible on a GPU, and as many cells and minutes as their design says."""
 
-import copy
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from snakemake.utils import update_config
-from unit.studies import files
+from gpu.visit import Edition, Part
 
 from sharebench.config import nodes
+from sharebench.config.load import ConfigError
 from sharebench.core import capabilities
 from sharebench.run import lifecycle
-from sharebench.study.opened import open_study
 from sharebench.study.study import Study
 
 FOLDER = Path(__file__).parents[3] / "published" / "edition-two"
@@ -29,13 +26,12 @@ def _gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def opened(name: str, **changes: Any) -> Study:
-    config = copy.deepcopy(files())
-    update_config(config, yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
-    return open_study(config | changes)
+    (file,) = FOLDER.glob(f"[0-9][0-9]-{name}.yaml")
+    return Part(file, changes).study
 
 
-def test_the_design_has_every_study() -> None:
-    assert {name for name, _, _ in ROWS} == {path.stem for path in FOLDER.glob("*.yaml")}
+def test_the_design_has_the_studies_in_their_order() -> None:
+    assert [name for name, _, _ in ROWS] == [part.name for part in Edition(FOLDER, {}).parts]
 
 
 @pytest.mark.parametrize(("name", "cells", "minutes"), ROWS)
@@ -56,3 +52,25 @@ def test_windows_are_those_of_the_catalogue_or_longer(name: str) -> None:
     study = opened(name)
     least = max(study.config["workload_catalogue"][own]["min_window_seconds"] for own in study.calibrated())
     assert study.config["window_seconds"] >= least or all(map(study.is_job, study.workloads()))
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in ROWS])
+def test_a_unit_has_its_baselines_and_fits_into_a_visit(name: str) -> None:
+    (file,) = FOLDER.glob(f"[0-9][0-9]-{name}.yaml")
+    part = Part(file, {})
+    assert sorted(cell for unit in part.units for cell in unit) == sorted(part.study.cells)
+    for unit in part.units:
+        assert len({cell.repeat for cell in unit}) == 1
+        alone = {cell.workload for cell in unit if cell.strategy == part.study.baseline}
+        assert {own for cell in unit for own in part.study.components(cell)} <= alone or part.study.baseline is None
+        line = lifecycle.headline(part.study, {}, unit, {"calibrate": len(alone)})
+        assert int(re.findall(r"about (\d+) min", line)[0]) <= 22, "a lease has half an hour"
+
+
+def test_what_was_measured_is_joined_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path / "none")
+    monkeypatch.setattr(capabilities, "GPU_PROC_FOLDER", tmp_path / "none")
+    (tmp_path / "part" / "cells").mkdir(parents=True)
+    assert opened("tenants", parts=[str(tmp_path / "part")]).node_kind == "nvidia"
+    with pytest.raises(ConfigError, match="no NVIDIA GPU"):
+        opened("tenants")

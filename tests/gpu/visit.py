@@ -1,0 +1,260 @@
+"""Measure studies over several visits to a GPU: what no visit before has, and one archive of it. Then join the visits.
+
+The studies are the files of a folder, in their order (published/edition-two/DESIGN.md). What is measured as a whole, on
+one device, is a unit: a repeat of a workload, or of those that must be where it is.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import yaml
+from snakemake.utils import update_config
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(REPOSITORY / "scripts")]
+
+from sharebench.core.capabilities import gpu_python  # noqa: E402
+from sharebench.core.files import Refusal, read_json  # noqa: E402
+from sharebench.core.run_record import read_run  # noqa: E402
+from sharebench.core.study_config import is_on_several  # noqa: E402
+from sharebench.datasets import archive  # noqa: E402
+from sharebench.records.record import RecordMismatch, check  # noqa: E402
+from sharebench.run import placement  # noqa: E402
+from sharebench.run.jobs import seconds_per_cell  # noqa: E402
+from sharebench.study.cells import Cell  # noqa: E402
+from sharebench.study.opened import open_study  # noqa: E402
+from sharebench.study.study import Study  # noqa: E402
+
+DEFAULTS = [REPOSITORY / "config" / f"{name}.yaml" for name in ("strategies", "workloads", "config")]
+EDITION = REPOSITORY / "published" / "edition-two"
+FIRST_REPEATS = 3
+"""Of all studies before any of the others: the least that gives an interval worth reading."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A study of an edition, in the numbered file of that name, with changes to its config."""
+
+    file: Path
+    changes: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.file.stem.partition("-")[2]
+
+    @cached_property
+    def study(self) -> Study:
+        config: dict[str, Any] = {}
+        for path in (*DEFAULTS, self.file):
+            update_config(config, yaml.safe_load(path.read_text(encoding="utf-8")))
+        update_config(config, dict(self.changes))
+        return open_study(config)
+
+    @cached_property
+    def units(self) -> list[list[Cell]]:
+        """What stays on one device, in the order of repeats."""
+        of = placement.groups(self.study)
+        key = lambda cell: (self.study.block(cell), of[cell.workload])  # noqa: E731
+        return [list(own) for _, own in groupby(sorted(self.study.cells, key=key), key)]
+
+    @property
+    def devices(self) -> int:
+        """How many are measured at once."""
+        study = self.study
+        return len(placement.devices(study, {})) if is_on_several(study.config, study.node_kind) else 1
+
+    def checked(self, folder: Path, where: Path) -> set[Cell]:
+        """The cells of the study that have records in a folder, an archive's (`where`) perhaps.
+
+        Raises Refusal where one was measured by other code than this, or is of another config.
+        """
+        found = {cell for cell in self.study.cells if (folder / cell.raw).is_file()}
+        for cell in sorted(found):
+            record = read_json(folder / cell.raw, "spec", "code", "provenance")
+            try:
+                check(record, self.study.spec(cell), self.study.code(cell.workload))
+            except RecordMismatch as mismatch:
+                commit = record["provenance"]["git_commit"] or "not known"
+                raise Refusal(f"{where}: {self.name}, {cell}: {mismatch}; measure with its commit: {commit}") from None
+        return found
+
+    def snakemake(self, folder: Path, *words: str, seconds: float | None = None, **more: Any) -> bool:
+        """Run the study in a results folder with more changes; whether it came to its end within the time.
+
+        When the time is over, the cells that are being measured are finished. Raises CalledProcessError.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        own = folder / "visit.yaml"
+        own.write_text(yaml.safe_dump({**self.changes, **more, "results": os.path.relpath(folder)}), encoding="utf-8")
+        command = [sys.executable, "-m", "snakemake", *words, "--snakefile", str(REPOSITORY / "Snakefile")]
+        command += ["--cores", "1", "--configfile", str(self.file), str(own)]
+        with subprocess.Popen(command) as run:
+            try:
+                code = run.wait(seconds)
+            except subprocess.TimeoutExpired:
+                run.send_signal(signal.SIGTERM)
+                run.wait()
+                return False
+        if code:
+            raise subprocess.CalledProcessError(code, command)
+        return True
+
+
+@dataclass(frozen=True)
+class Edition:
+    """The studies in the files of a folder, and where visits leave what they measured."""
+
+    folder: Path
+    changes: Mapping[str, Any]
+
+    @property
+    def results(self) -> Path:
+        return REPOSITORY / "results" / self.folder.name
+
+    @property
+    def now(self) -> Path:
+        """Of this visit; it stays on the machine and is never carried."""
+        return self.results / "now"
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        return [Part(path, self.changes) for path in sorted(self.folder.glob("[0-9]*.yaml"))]
+
+    @cached_property
+    def visits(self) -> dict[Path, Path]:
+        """The archives of visits before, each with what is in it."""
+        carried = REPOSITORY / "published" / "carried" / self.folder.name
+        return {path: archive.unpacked(path) for path in sorted(carried.glob("*.zip"))}
+
+    def carried(self, part: Part) -> set[Cell]:
+        """The cells of a study that visits before have; units of which one is missing are not among them."""
+        return {cell for path, visit in self.visits.items() for cell in part.checked(visit / part.name, path)}
+
+    def measure(self, until: float, gone: float) -> bool:
+        """Measure unit by unit what no visit has; whether all is there.
+
+        At the moment `until` this ends, and nothing is begun that is not done at the moment `gone`, of time.monotonic.
+        """
+        is_all = True
+        there = {part.name: self.carried(part) for part in self.parts}
+        for is_later in (False, True):
+            for part in self.parts:
+                folder = self.now / part.name
+                own = part.checked(folder, folder)
+                todo = [
+                    unit
+                    for unit in part.units
+                    if (unit[0].repeat > FIRST_REPEATS) == is_later and not own | there[part.name] >= set(unit)
+                ]
+                while todo:
+                    batch, todo = todo[: part.devices], todo[part.devices :]
+                    wanted = own | {cell for unit in batch for cell in unit}
+                    longest = max(len(set(unit) - own) for unit in batch)
+                    needed = seconds_per_cell(part.study, read_run(folder)) * (longest + 1)
+                    print(f"== {part.name}: {len(wanted - own)} cells, about {needed / 60:.0f} min", flush=True)
+                    if time.monotonic() + needed > gone:
+                        print("does not fit into what is left", flush=True)
+                        is_all = False
+                        break
+                    left = [cell.folder.removeprefix("cells/") for cell in part.study.cells if cell not in wanted]
+                    exclude = [*part.study.config["exclude"], *left]
+                    seconds = max(until - time.monotonic(), 0)
+                    if not part.snakemake(folder, "--until", "run_cell", seconds=seconds, exclude=exclude):
+                        return False
+                    own |= wanted
+        return is_all
+
+    def pack(self) -> Path | None:
+        """One archive of what this visit has measured, named by its first run; None if that is nothing."""
+        files: dict[str, Path] = {}
+        runs = []
+        for part in self.parts:
+            folder = self.now / part.name
+            whole = {cell for unit in part.units if _is_whole(unit, folder) for cell in unit}
+            for cell in part.study.cells:
+                if not (folder / cell.raw).is_file():
+                    continue
+                runs.append(read_json(folder / cell.raw, "provenance")["provenance"]["run_id"])
+                place = part.name if cell in whole else f"{part.name}/unfinished"
+                files |= {f"{place}/{cell.folder}/{file.name}": file for file in (folder / cell.folder).iterdir()}
+            for kind in ("nodes", "calibration"):
+                files |= {f"{part.name}/{kind}/{file.name}": file for file in (folder / kind).glob("*.json")}
+        if not runs:
+            return None
+        target = self.results / f"{min(runs)}.zip"
+        archive.write(target, files, time.time())
+        return target
+
+    def join(self) -> Iterator[str]:
+        """Put the visits together, each study that has all its cells; a line for each."""
+        for listed in self.parts:
+            sources = [os.path.relpath(visit / listed.name) for visit in self.visits.values()]
+            sources = [source for source in sources if (Path(source) / "cells").is_dir()]
+            if not sources:
+                yield f"{listed.name}: not measured yet"
+                continue
+            part = replace(listed, changes={**self.changes, "parts": sources})
+            line = f"{part.name}: {len(there := self.carried(part))} of {len(part.study.cells)} cells"
+            if len(there) < len(part.study.cells):
+                yield f"{line}, not joined"
+                continue
+            folder = self.results / part.name
+            shutil.rmtree(folder, ignore_errors=True)
+            part.snakemake(folder, "join")
+            part.snakemake(folder)
+            yield f"{line}, joined in {os.path.relpath(folder)}"
+
+
+def _is_whole(unit: Iterable[Cell], folder: Path) -> bool:
+    """Whether all cells of a unit have records, of one device."""
+    paths = [folder / cell.raw for cell in unit]
+    return all(path.is_file() for path in paths) and len({read_json(p, "node")["node"]["device"] for p in paths}) == 1
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=1e6, help="this call ends then, with the cell that is running")
+    parser.add_argument("--left", type=float, help="the machine goes then: begin nothing longer (default: --minutes)")
+    parser.add_argument("--out", type=Path, help="folder that gets a copy of the archive")
+    parser.add_argument("--join", action="store_true", help="put all visits together; needs no GPU")
+    parser.add_argument("--python", default=str(gpu_python("auto") or sys.executable), help="that has torch")
+    parser.add_argument("--config", type=yaml.safe_load, default={}, help="YAML, as {repeats: 3}: of all studies")
+    parser.add_argument("--edition", type=Path, default=EDITION, help="folder of studies (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    began = time.monotonic()
+    os.chdir(REPOSITORY)
+    changes: dict[str, Any] = {"nvidia": {"python": options.python}}
+    update_config(changes, options.config)
+    edition = Edition(options.edition.resolve(), changes)
+    try:
+        if options.join:
+            for line in edition.join():
+                print(line, flush=True)
+            return
+        left = options.minutes if options.left is None else options.left
+        is_all = False
+        try:
+            is_all = edition.measure(began + 60 * options.minutes, began + 60 * left)
+        finally:
+            if (made := edition.pack()) is not None:
+                if options.out is not None:
+                    shutil.copy(made, options.out)
+                print(f"this visit: {made}; copy it to published/carried/{edition.folder.name}/", flush=True)
+        print("all cells are there" if is_all else "not all cells are there yet")
+    except (Refusal, archive.ArchiveError, subprocess.CalledProcessError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
