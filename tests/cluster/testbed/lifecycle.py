@@ -65,17 +65,13 @@ def write_config(found: Instance) -> None:
 
 
 def use_machine(found: Instance, ctr: Path) -> None:
-    """Change the config for containers that see the machine's own folders, on a network without host ports."""
+    """Change the config for containers that see the machine's own folders."""
     config = found.folder / "config"
     spec = config / "runtime-spec.json"
     spec.write_text(real.runtime_spec(found, run(ctr, "oci", "spec")))
     runtime = config / "containerd.toml"
     kind = 'runtime_type = "io.containerd.runc.v2"\n'
     runtime.write_text(runtime.read_text().replace(kind, f'{kind}      base_runtime_spec = "{spec}"\n'))
-    network = config / "cni" / "10-testbed.conflist"
-    described = json.loads(network.read_text())
-    described["plugins"] = [plugin for plugin in described["plugins"] if plugin["type"] != "portmap"]  # needs iptables
-    network.write_text(json.dumps(described))
 
 
 def start_node(found: Instance, binaries: dict[str, Path]) -> None:

@@ -18,7 +18,7 @@ TOOLS = {
     "nsenter": "util-linux",
     "openssl": "openssl",
 }
-MOCK_TOOLS = {"gcc": "gcc and libc6-dev", "nm": "binutils", "iptables": "iptables", "mmdebstrap": "mmdebstrap"}
+MOCK_TOOLS = {"gcc": "gcc and libc6-dev", "nm": "binutils", "mmdebstrap": "mmdebstrap"}
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 NAMESPACES = ("--mount", "--net", "--ipc", "--uts", "--propagation=private", "--fork")
 OWN_PROCESSES = ("--pid", "--mount-proc")  # not with a real GPU, whose driver knows processes by the machine's numbers
