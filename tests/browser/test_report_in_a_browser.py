@@ -88,9 +88,7 @@ def test_the_first_screen_has_the_answers(browser: Chromium, page: Path, scheme:
     browser.show(page, 1280, scheme)
     bottoms = browser.evaluate("[...document.querySelectorAll('.answer')].map((e) => e.getBoundingClientRect().bottom)")
     assert len(bottoms) == 2 and max(bottoms) <= 800
-    tops = browser.evaluate(
-        "['cards', 'curves', 'matrix', 'advice'].map((id) => document.getElementById(id).offsetTop)"
-    )
+    tops = browser.evaluate("['cards', 'curves', 'advice'].map((id) => document.getElementById(id).offsetTop)")
     assert tops == sorted(tops)
     assert browser.evaluate("[...document.querySelectorAll('.answer .tag')].every((e) => e.checkVisibility())")
     cut = (

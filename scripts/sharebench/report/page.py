@@ -24,18 +24,15 @@ from sharebench.report import words
 from sharebench.report.audit import Audit, records
 from sharebench.report.images import images
 from sharebench.report.sections import advice, cards, comparisons, statements
-from sharebench.report.sections.matrix import matrices, pair_matrices
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 SECTIONS = {
     "cards": "The answer",
     "curves": "Latency and throughput",
-    "matrix": "Matrix",
     "interference": "Interference",
     "isolation": "Faults",
     "jobs": "Jobs",
     "advice": "Advice",
-    "findings": "Findings",
     "numbers": "Numbers",
     "comparisons": "Comparisons",
     "energy": "Power, energy and memory",
@@ -48,9 +45,9 @@ SECTIONS = {
     "repeat": "Repeat and cite",
 }
 """Template and heading of each section, the answers first."""
-OPEN = ("cards", "curves", "matrix", "interference", "isolation", "jobs")
+OPEN = ("cards", "curves", "interference", "isolation", "jobs")
 """Sections that are there to look at; the others are opened to be read."""
-CURVES = ("latency", "throughput", "serving")
+CURVES = ("latency", "throughput", "serving", "slowdown")
 SWEPT = ("load-curve",)
 """Figures next to the cards of sweeps."""
 UNITS_NOT_KNOWN = "not known: neither the node nor a tenant says"
@@ -142,7 +139,6 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "common": common,
         "served": {workload: cards.known_of(of_workload, cards.SERVED) for workload, of_workload in rows.items()},
         "mixes": {workload for workload in rows if study.is_mix(workload)},
-        "findings": statements.findings(shared),
         "advice": advised,
         "has_streams": has_streams(study.config),
         "capacity": advice.capacity(study, shared),
@@ -165,8 +161,6 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "figures": {name: (catalogue.ENTRIES[name], shown[name]) for name in names},
         "curves": CURVES if advised.rows else (),
         "audit": audit,
-        "matrices": matrices(shared),
-        "pair_matrices": pair_matrices(rows),
         "device": device(study.node, study.node["units"] or manifest.get("device_units")),
         **_described(study, summary, manifest["requested"]["strategies"]),
         "listed": LISTED,

@@ -125,7 +125,7 @@ def test_a_workload_that_leaves_no_choice_has_a_card_too() -> None:
 def test_the_page_shows_the_best_row_of_the_advice_first_and_its_label_on_every_card(root: Path) -> None:
     html = (root / "report.html").read_text(encoding="utf-8")
     sections = re.findall(r'<section id="(\w+)">(<details>)?', html)
-    assert sections[:3] == [("cards", ""), ("curves", ""), ("matrix", "")]
+    assert sections[:2] == [("cards", ""), ("curves", "")]
     assert all(bool(folded) == (name not in page.OPEN) for name, folded in sections)
     shown = re.findall(r"<article.*?</article>", html, flags=re.DOTALL)
     table = pd.read_csv(root / "tables" / "advice.csv")

@@ -1,4 +1,4 @@
-"""What the report's context is made of: matrix and images, of bounded size."""
+"""What the report's context is made of: tables and images, of bounded size."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,6 @@ from unit.figures import fabricated
 
 from sharebench.report import page
 from sharebench.report.images import images
-from sharebench.report.sections import matrix as report_matrix
 
 NAN = float("nan")
 
@@ -17,39 +16,6 @@ def row(strategy: str, replicas: int, slowdown: float, **changes: Any) -> dict[s
     """A row of the summary, as far as the parts read it."""
     base = {"strategy": strategy, "workload": "w", "tenant_workload": "w", "replicas": replicas, "n": 3}
     return base | {"status": "ok", "slowdown": slowdown, "latency_mean_seconds": 0.01 * slowdown} | changes
-
-
-def test_the_slower_the_more_colour_and_gaps_stay_gaps() -> None:
-    rows = [row("exclusive", 1, 1.0), row("mps", 1, 0.9), row("mps", 2, 2.0), row("mps", 4, 4.0)]
-    rows += [row("mig", 2, NAN, n=0, status="infeasible"), row("mig", 4, NAN, latency_mean_seconds=0.02)]
-    (matrix,) = report_matrix.matrices({"w": rows})
-    assert matrix.columns == [1, 2, 4]
-    fields = dict(matrix.rows)
-    shades = [field.shade_percent for field in fields["mps"] if field]
-    assert shades == pytest.approx([0, 22.5, 45]), "the slowest has the most, and each doubling adds as much"
-    assert [field and field.text for field in fields["exclusive"]] == ["1.00", None, None]
-    assert [field and field.text for field in fields["mig"]] == [None, "infeasible", "20 ms"]
-
-
-def test_pairs_have_no_matrix_and_a_mix_one_for_each_workload_in_it() -> None:
-    mixed = [row("mps", 2, 1.5, workload="mix", tenant_workload=name) for name in ("a", "b")]
-    found = report_matrix.matrices({"a+b": [row("mps", 2, 1.5, workload="a+b")], "mix": mixed})
-    assert len(found) == 2 and all("mix" in matrix.title for matrix in found)
-
-
-def test_pairs_have_a_matrix_for_each_strategy_with_both_of_a_pair() -> None:
-    pair = [row("mps", 2, slow, workload="a+b", tenant_workload=name) for name, slow in (("a", 8.0), ("b", 1.1))]
-    like = [row(name, 2, 2.0, workload="a+a", tenant_workload="a") for name in ("mps", "mig")]
-    found = report_matrix.pair_matrices({"a": [row("exclusive", 1, 1.0)], "a+b": pair, "a+a": like})
-    texts = {
-        matrix.title: {victim: [field and field.text for field in fields] for victim, fields in matrix.rows}
-        for matrix in found
-    }
-    assert texts == {
-        "mps": {"a": ["2.00", "8.00"], "b": ["1.10", None]},
-        "mig": {"a": ["2.00", None], "b": [None, None]},
-    }
-    assert all(matrix.columns == ["a", "b"] for matrix in found)
 
 
 def test_what_only_served_as_a_baseline_is_no_finding() -> None:
