@@ -188,9 +188,10 @@ def test_a_real_gpu_is_asked_for_where_there_is_none(machine: None, monkeypatch:
 
 
 def test_manifests_on_a_real_driver_have_nothing_of_the_mock() -> None:
-    for file in ("device-plugin", "gfd", "mps", "dra"):
+    for file in ("device-plugin", "gfd", "mps", "dra", "schedulers/hami"):
         text = real.on_real_driver((gpu.MANIFESTS / f"{file}.yaml").read_text())
-        assert "mock" not in text
+        assert "mock" not in text.lower()
+        assert "LD_LIBRARY_PATH" not in text
         assert real.MPS_DAEMON not in text
         names = [each["kind"] for each in yaml.safe_load_all(text)]
         assert "DaemonSet" in names

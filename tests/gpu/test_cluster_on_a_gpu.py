@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster.testbed import cgroups, gpu, lifecycle, programs, requirements
+from cluster.testbed import cgroups, gpu, lifecycle, programs, requirements, schedulers
 from cluster.testbed.instance import Gpu, Instance, cache
-from gpu.gpu_host import is_proven, nothing_is_left, on_the_gpu, record_of, run, said, settings
+from gpu.gpu_host import REPOSITORY, is_proven, nothing_is_left, on_the_gpu, record_of, run, said, settings
 
 from sharebench.core.capabilities import has_nvidia_gpu
 
@@ -115,3 +115,32 @@ def test_pods_share_the_gpu_by_claims(tmp_path: Path, monkeypatch: pytest.Monkey
     for record in records.values():
         is_proven(record)
     assert mean_seconds(records["mps"]) < 0.5 * mean_seconds(records["time-slicing"])
+
+
+def test_hami_keeps_pods_to_their_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the GPU each for two pods, and for one alone, of a workload whose launches HAMi-core sees."""
+    if (lack := schedulers.missing("hami")) is not None:
+        pytest.skip(lack)
+    workload = "matmul-16384"
+    built_in = yaml.safe_load((REPOSITORY / "config" / "strategies.yaml").read_text())["strategy_catalogue"]["hami"]
+    half = built_in | {"thread_percent": 50, "memory_percent": 50, "replicas": [1]}
+    with bed("real") as found:
+        schedulers.replace_plugin(found)
+        schedulers.install(found, "hami", "deployment/hami-scheduler", "daemonset/hami-device-plugin")
+        measured(
+            found,
+            tmp_path,
+            monkeypatch,
+            strategies=["exclusive", "hami", "hami-half"],
+            workloads=[workload],
+            workload_catalogue={workload: {"min_window_seconds": 1}},
+            strategy_catalogue={"exclusive": {"access": "static"}, "hami-half": half},
+        )
+        count = {"exclusive": 1, "hami-half": 1, "hami": TENANTS}
+        records = {name: record_of(tmp_path, name, workload, replicas) for name, replicas in count.items()}
+    for record in records.values():
+        is_proven(record)
+    for name in ("hami", "hami-half"):
+        assert [tenant["view"]["over_limit_refused"] for tenant in records[name]["tenants"]] == [True] * count[name]
+    # On average: it looks at the use of the GPU every 120 ms.
+    assert mean_seconds(records["hami-half"]) > 1.5 * mean_seconds(records["exclusive"])

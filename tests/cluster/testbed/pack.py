@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import os
 import re
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cluster.testbed import images, programs, requirements
+from cluster.testbed import images, programs, requirements, schedulers
 from cluster.testbed.errors import TestbedError
 from cluster.testbed.instance import cache
 
@@ -35,6 +36,9 @@ def parts() -> dict[str, dict[str, Path]]:
         tools |= {f"lib/{file.name}": file for file in _libraries(_tool(name))}
     images.pause()
     tools["bin/pause"] = cache() / "images" / "pause"
+    if schedulers.missing("hami") is None:
+        others = Path(os.environ[schedulers.FOLDER])
+        found["schedulers"] = {f"schedulers/{name}": others / name for name in schedulers.NEEDED["hami"]}
     return found | {"tools": tools | {"openssl.cnf": OPENSSL_CONFIG}}
 
 

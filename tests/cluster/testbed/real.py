@@ -149,11 +149,15 @@ def on_real_driver(manifest: str) -> str:
 
 ENVIRONMENT = {
     "nvidia-device-plugin-ctr": {"PASS_DEVICE_SPECS": "true"},
+    "hami-device-plugin-ctr": {"PASS_DEVICE_SPECS": "true"},
     "gpus": {
         "NVIDIA_CDI_HOOK_PATH": CDI_HOOK,
         "FEATURE_GATES": "TimeSlicingSettings=true,MPSSupport=true",
     },
 }
+
+
+MOCK_VARIABLES = ("MOCK_GPUS", "LD_LIBRARY_PATH")
 
 
 def _without_mock(container: dict[str, Any]) -> None:
@@ -162,7 +166,7 @@ def _without_mock(container: dict[str, Any]) -> None:
     container["command"] = [part for part in command if part != "with-mock-driver"]
     container["volumeMounts"] = [mount for mount in container.get("volumeMounts", ()) if mount["name"] != "mock"]
     given = ENVIRONMENT.get(container["name"], {})
-    kept = [entry for entry in container.get("env", ()) if entry["name"] not in given]
+    kept = [entry for entry in container.get("env", ()) if entry["name"] not in (*given, *MOCK_VARIABLES)]
     for entry in kept:
         if entry.get("value") == MPS_DAEMON:
             entry["value"] = f"{BIN}/mps-control-daemon"

@@ -9,7 +9,7 @@ import base64
 import os
 from pathlib import Path
 
-from cluster.testbed import certificates, images, nvml, programs
+from cluster.testbed import certificates, images, nvml, programs, real
 from cluster.testbed.errors import TestbedError
 from cluster.testbed.gpu import MANIFESTS
 from cluster.testbed.instance import NODE, Instance
@@ -50,7 +50,8 @@ def missing(scheduler: str) -> str | None:
 def install(found: Instance, scheduler: str, *workloads: str) -> None:
     """Apply its manifest and wait for these workloads of its namespace. Raises TestbedError.
 
-    What is made for it is in a folder of the instance: a certificate, and a mock NVML with all that its plugin links.
+    What is made for it is in a folder of the instance: a certificate, and without a real GPU a mock NVML with all that
+    its plugin links.
     """
     if (lack := missing(scheduler)) is not None:
         raise TestbedError(lack)
@@ -60,14 +61,10 @@ def install(found: Instance, scheduler: str, *workloads: str) -> None:
     certificates.certificate(found.pki, scheduler, f"/CN={scheduler}", "IP:127.0.0.1")
     for suffix in ("crt", "key"):
         (made / f"{scheduler}.{suffix}").write_bytes((found.pki / f"{scheduler}.{suffix}").read_bytes())
-    library = nvml.build(made, [folder / NEEDED[scheduler][0]])
+    if not found.is_real:
+        nvml.build(made, [folder / NEEDED[scheduler][0]])
     if scheduler == "kai":
-        # The binder makes pods of this image on the GPU, to learn which one it is, and to keep it.
-        files = {"/reservation": folder / NEEDED[scheduler][0], "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": library}
-        content = {path: file.read_bytes() for path, file in files.items()}
-        image = images.Image(KAI_RESERVATION, content, entry=("/reservation",))
-        images.write_archive(made / "images.tar", images.root_file_system().read_bytes(), [image])
-        import_images(found, made / "images.tar")
+        _import_reservation(found, folder / NEEDED[scheduler][0], made)
     kube = programs.obtain(programs.KUBE)
     values = {
         "@KUBE@": str(kube["kube"].parent),
@@ -78,6 +75,8 @@ def install(found: Instance, scheduler: str, *workloads: str) -> None:
     text = (MANIFESTS / "schedulers" / f"{scheduler}.yaml").read_text()
     for mark, value in values.items():
         text = text.replace(mark, value)
+    if found.is_real:
+        text = real.on_real_driver(text)
     command = (kube["kubectl"], f"--kubeconfig={found.kubeconfig}")
     for definitions in (folder / name for name in NEEDED[scheduler] if name.endswith("crds.yaml")):
         run(*command, "apply", "--server-side", "--filename", definitions)
@@ -85,6 +84,15 @@ def install(found: Instance, scheduler: str, *workloads: str) -> None:
     run(*command, "apply", "--filename=-", text=text)
     for workload in workloads:
         run(*command, f"--namespace={scheduler}", "rollout", "status", workload, "--timeout=120s")
+
+
+def _import_reservation(found: Instance, program: Path, made: Path) -> None:
+    """The image of the pods that the binder makes on a mock GPU, to know which one it is, and to keep it."""
+    files = {"/reservation": program, "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": made / nvml.SONAME}
+    content = {path: file.read_bytes() for path, file in files.items()}
+    image = images.Image(KAI_RESERVATION, content, entry=("/reservation",))
+    images.write_archive(made / "images.tar", images.root_file_system().read_bytes(), [image])
+    import_images(found, made / "images.tar")
 
 
 def replace_plugin(found: Instance) -> None:
