@@ -52,7 +52,6 @@ rule aggregate:
         ),
         "<results>/tables/contrasts.csv",
         "<results>/tables/summary.md",
-        "<results>/tables/summary.tex",
         "<results>/tables/devices.csv",
         "<results>/tables/stages.csv",
         "<results>/manifest.json",

@@ -32,7 +32,6 @@ def test_a_failed_cell_is_shown_and_the_rest_is_tabled_as_partial(finished: Chec
     tables = {path.name for path in (finished.results / "partial").iterdir()}
     assert tables == {f"{name}.csv" for name in ("cells", "contrasts", "devices", "summary", "stages", "startup")} | {
         "summary.md",
-        "summary.tex",
     }
 
     finished.plant(None)

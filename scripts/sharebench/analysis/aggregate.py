@@ -250,4 +250,3 @@ def _write(
     for name, table in (tables | labelled).items():
         replace_atomically(folder / f"{name}.csv", table.to_csv(index=False))
     replace_atomically(folder / "summary.md", text.markdown(tables["summary"], caption))
-    replace_atomically(folder / "summary.tex", text.latex(tables["summary"], caption))

@@ -1,4 +1,4 @@
-"""tables/summary.md and .tex: the summary for people, in ms, with intervals and the reason of every blank."""
+"""tables/summary.md: the summary for people, in ms, with intervals and the reason of every blank."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -49,22 +49,6 @@ SHOWN = (
 )
 TEXT_COLUMNS = ("strategy", "workload")
 
-_LATEX = {
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "…": r"\dots{}",
-    "×": r"$\times$",
-    "→": r"$\rightarrow$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "·": r"$\cdot$",
-    "µ": r"$\mu$",
-}
-
 
 def device_name(product: str, label: str) -> str:
     """The product, with the label of a device that is not a real GPU."""
@@ -80,53 +64,10 @@ def caption(*, product: str, label: str, window_seconds: float, repeats: int, re
 def markdown(summary: pd.DataFrame, caption: str) -> str:
     table, notes = _readable(summary)
     table = table.map(lambda text: text.replace("|", r"\|"))
-    body = table.to_markdown(index=False, disable_numparse=True, colalign=_alignment(table, "left", "right"))
+    sides = ["left" if column in TEXT_COLUMNS else "right" for column in table.columns]
+    body = table.to_markdown(index=False, disable_numparse=True, colalign=sides)
     lines = [f"- ({mark}) {note}" for note, mark in notes.items()]
     return "\n".join([caption, "", body, *([""] if lines else []), *lines, ""])
-
-
-def latex(summary: pd.DataFrame, caption: str, label: str = "tab:sharebench") -> str:
-    """The summary as LaTeX tables over the page's width, one for each workload and one for all mixes.
-
-    The document needs the packages booktabs and graphicx.
-    """
-    of_mix = summary["workload"] != summary["tenant_workload"]
-    of_mix = summary["workload"].isin(summary.loc[of_mix, "workload"])
-    groups = {str(name): rows for name, rows in summary[~of_mix].groupby("workload", sort=False)}
-    if of_mix.any():
-        groups["mixes"] = summary[of_mix]
-    tables = [_latex_table(rows, f"{name}. {caption}", f"{label}-{name}") for name, rows in groups.items()]
-    return "\n".join(["% needs \\usepackage{booktabs,graphicx}", *tables])
-
-
-def _latex_table(summary: pd.DataFrame, caption: str, label: str) -> str:
-    table, notes = _readable(summary)
-    if table["workload"].nunique() == 1:
-        table = table.drop(columns="workload")
-    table = table.map(escape_latex).rename(columns=escape_latex)
-    body: str = table.style.hide(axis="index").to_latex(
-        column_format="".join(_alignment(table, "l", "r")),
-        hrules=True,
-        environment="table*",
-        position="tbp",
-        position_float="centering",
-        caption=escape_latex(caption),
-        label=label,
-    )
-    lines = "".join(f"\\par\\footnotesize ({mark}) {escape_latex(note)}\n" for note, mark in notes.items())
-    # As large as the text, and smaller where that would be too wide.
-    width = r"\ifdim\width>\textwidth\textwidth\else\width\fi"
-    body = body.replace("\\begin{tabular}", f"\\resizebox{{{width}}}{{!}}{{%\n\\begin{{tabular}}")
-    return body.replace("\\end{tabular}\n", f"\\end{{tabular}}}}\n{lines}")
-
-
-def escape_latex(text: str) -> str:
-    """Text with everything that LaTeX would read as a command, or pdfLaTeX does not know, replaced."""
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def _alignment(table: pd.DataFrame, left: str, right: str) -> list[str]:
-    return [left if column in TEXT_COLUMNS else right for column in table.columns]
 
 
 def _readable(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""summary.md and summary.tex: what a person sees."""
+"""summary.md: what a person sees."""
 
 import re
 
@@ -68,49 +68,6 @@ def test_equal_notes_share_a_mark(summary):
     twice = pd.concat([summary, summary])
     text = publish.markdown(twice, "")
     assert text.count("2 (1)") == 2 and "(3)" not in text
-
-
-def test_latex_is_balanced_escaped_and_rectangular(summary):
-    text = publish.latex(summary, "50 % of_it & µ", label="tab:x")
-    assert r"\caption{matmul. 50 \% of\_it \& $\mu$}" in text
-    assert r"\label{tab:x-matmul}" in text
-    for environment in ("table*", "tabular"):
-        assert text.count(f"\\begin{{{environment}}}") == text.count(f"\\end{{{environment}}}") == 1
-    assert text.count("{") == text.count("}")
-    body = text.split("\\midrule")[1].split("\\bottomrule")[0]
-    lines = [line for line in body.strip().splitlines() if line]
-    assert len(lines) == 3
-    columns = len(re.search(r"\\begin\{tabular\}\{(\w+)\}", text)[1])
-    for line in lines:
-        assert len(re.findall(r"(?<!\\)&", line)) == columns - 1
-        assert line.endswith(r"\\") and not line.lstrip().startswith("[")
-    assert r"mps\_50\% & 2 & 2 (1) & 12.3 [" in body
-    assert r"\par\footnotesize (2) 8 \textgreater{} 7 | slices; 1 of 2 cells missing" in text
-    assert text.index(r"\end{tabular}") < text.index(r"\par\footnotesize (1)") < text.index(r"\end{table*}")
-    text.encode("ascii")
-
-
-def test_every_workload_has_a_latex_table_and_all_mixes_have_one(summary):
-    other = summary.assign(workload="bert", tenant_workload="bert")
-    mixes = [summary.assign(workload=mix, tenant_workload="bert") for mix in ("bert+matmul", "bert+yolos")]
-    text = publish.latex(pd.concat([summary, other, *mixes]), "Caption.", label="tab:x")
-    assert re.findall(r"\\label\{(.*?)\}", text) == ["tab:x-matmul", "tab:x-bert", "tab:x-mixes"]
-    assert "workload &" not in text.split("tab:x-mixes")[0]
-    assert "bert in bert+matmul" in text.split("tab:x-mixes")[1]
-
-
-@pytest.mark.parametrize(
-    ("text", "escaped"),
-    [
-        ("a_b", r"a\_b"),
-        ("{x}", r"\{x\}"),
-        ("\\alpha", r"\textbackslash{}alpha"),
-        ("2 → 5", r"2 $\rightarrow$ 5"),
-        ("~^<>#$", r"\textasciitilde{}\textasciicircum{}\textless{}\textgreater{}\#\$"),
-    ],
-)
-def test_latex_escapes(text, escaped):
-    assert publish.escape_latex(text) == escaped
 
 
 @pytest.mark.parametrize(
