@@ -31,6 +31,7 @@ from scipy import stats
 from sharebench.analysis.cells.multiprogram import group_metrics
 from sharebench.analysis.cells.rows import MeasuredCell, reduced
 from sharebench.analysis.cells.slowdown import Baseline, group_slowdown, ratio_of
+from sharebench.analysis.tables.devices import paired_by_device
 from sharebench.analysis.tables.summary import summary_table
 from sharebench.core.spec import ModelSpec, Spec, StrategySpec
 from sharebench.core.study_config import Noise, SimulatedOptions
@@ -78,10 +79,24 @@ class Condition:
     """What all cells of a block have in common."""
     baseline_cv: float = 0.0
     """What the baseline and its control have in addition."""
+    devices: tuple[int, ...] = (REPEATS,)
+    """How many of the repeats are on each."""
+    device_cv: float = 0.0
+    """What all cells on a device have in common, and what those of each shared strategy have there in addition."""
+    is_known: bool = True
+    """Whether the records tell the devices apart."""
+
+    def device(self, repeat: int) -> int:
+        """The number of the one that a repeat is on, from 0."""
+        return next(number for number in range(len(self.devices)) if repeat <= sum(self.devices[: number + 1]))
 
     def factor(self, seed: int, strategy: str, replicas: int, repeat: int) -> float:
         """By how much the cell's iterations are longer than planted."""
         block = random.Random(f"{seed}/{repeat}").gauss(0, self.block_cv)
+        if self.device_cv:
+            device, name = self.device(repeat), strategy.removesuffix("-again")
+            block += random.Random(f"{seed}/device {device}").gauss(0, self.device_cv)
+            block += random.Random(f"{seed}/device {device}/{name}").gauss(0, self.device_cv)
         if not strategy.startswith("exclusive"):
             return math.exp(block)
         own = random.Random(f"{seed}/{strategy}/{replicas}/{repeat}")
@@ -101,6 +116,16 @@ CONDITIONS = {
     "baseline scatters by 5 % more, 3 repeats": Condition(repeats=3, baseline_cv=0.05),
     "baseline of two states, x 1.5, 3 repeats": Condition(repeats=3, two_states=1.5),
     "baseline of two states, x 1.5, 5 repeats": Condition(two_states=1.5),
+}
+APART = 0.03
+"""How far devices are apart: as far as cells of the noisiest studies."""
+ON_DEVICES = {
+    "5 devices": Condition(devices=(1, 1, 1, 1, 1), device_cv=APART),
+    "2, 2, 1": Condition(devices=(2, 2, 1), device_cv=APART),
+    "3, 1, 1": Condition(devices=(3, 1, 1), device_cv=APART),
+    "3, 2": Condition(devices=(3, 2), device_cv=APART),
+    "2, 2, 1 that are alike": Condition(devices=(2, 2, 1)),
+    "2, 2, 1 taken for one": Condition(devices=(2, 2, 1), device_cv=APART, is_known=False),
 }
 
 
@@ -215,11 +240,12 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
             tenants = SimulatedTenants(spec, settings, study.node, None)
             tenants.start([Grant(index, index if strategy == "mig" else 0) for index in range(replicas)])
             tenants.window = (0, window_ns)
-            cells.append(reduced(_record(spec, tenants.measured(), window_ns / NS)))
-    return cells
+            device = f"device {study.condition.device(repeat)}" if study.condition.is_known else "device"
+            cells.append(reduced(_record(spec, device, tenants.measured(), window_ns / NS)))
+    return paired_by_device(cells, "exclusive")
 
 
-def _record(spec: Spec, tenants: Sequence[TenantReport], window_seconds: float) -> Record:
+def _record(spec: Spec, device: str, tenants: Sequence[TenantReport], window_seconds: float) -> Record:
     """What the tables need of a record."""
     needed = {
         "spec": json.dumps(spec),
@@ -234,7 +260,7 @@ def _record(spec: Spec, tenants: Sequence[TenantReport], window_seconds: float) 
         "reason": None,
         "gates": [],
         "provenance": {"run_id": "truth"},
-        "node": {"device": "simulated", "is_gpu": False, "memory_bytes": None},
+        "node": {"device": device, "is_gpu": False, "memory_bytes": None},
         "limits": {"memory_percent": None},
         "calibration": None,
         "telemetry": None,
@@ -285,14 +311,15 @@ def intervals(study: Planted, cells: Sequence[MeasuredCell]) -> Iterator[Interva
     assert ratio is not None and ratio.low is not None and ratio.high is not None
     truth = study.mean_seconds("time-slicing", 4) / study.mean_seconds("mps", 4)
     yield Interval("time-slicing/mps", "× 4", ratio.low, ratio.high, truth)
-    yield from _unpaired(cells, study.mean_seconds("mps", 4) / alone)
+    if len(study.condition.devices) == 1:
+        yield from _unpaired(cells, study.mean_seconds("mps", 4) / alone)
     again: Any = table.loc["exclusive-again", 1]
     yield Interval("A/A", "× 1", again["slowdown_low"], again["slowdown_high"], 1.0)
 
 
 def _unpaired(cells: Sequence[MeasuredCell], slowdown: float) -> Iterator[Interval]:
     """Of four tenants under MPS as if another run had measured the baseline: Welch's interval, and that of draws."""
-    runs = [replace(cell, run_id=cell.strategy) for cell in cells]
+    runs = [replace(cell, pairs_within=cell.strategy) for cell in cells]
     baseline = Baseline(runs, "exclusive")
     shared = [cell for cell in runs if (cell.strategy, cell.replicas) == ("mps", 4)]
     truths = {"slowdown": slowdown, "stp": 4 / slowdown}
@@ -335,20 +362,23 @@ def main() -> None:
     began = time.monotonic()
     shares: dict[str, dict[str, float]] = {}
     with ProcessPoolExecutor() as pool:
-        for name, condition in CONDITIONS.items():
+        for name, condition in (CONDITIONS | ON_DEVICES).items():
             draws = pool.map(partial(covered, condition=condition), range(studies), chunksize=10)
             shares[name] = by_quantity(sum(draws, Counter[tuple[str, str, bool]]()))
         power_found = sum(pool.map(finds, range(studies), chunksize=10))
     # They depend on it in nothing but their time.
     machine = f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}"
     print(f"{studies} studies of each condition on {machine}, {time.monotonic() - began:.0f} s\n")
-    print("| 95 % intervals that cover |", " | ".join(shares), "|")
-    print("|---|" + "---|" * len(shares))
-    for quantity in shares[next(iter(shares))]:
-        cells = (f"{100 * own[quantity]:.1f} %" if quantity in own else "" for own in shares.values())
-        print(f"| `{quantity}` |", " | ".join(cells), "|")
+    for conditions in (CONDITIONS, ON_DEVICES):
+        print("| 95 % intervals that cover |", " | ".join(conditions), "|")
+        print("|---|" + "---|" * len(conditions))
+        known = [shares[name] for name in conditions]
+        for quantity in known[0]:
+            cells = (f"{100 * own[quantity]:.1f} %" if quantity in own else "" for own in known)
+            print(f"| `{quantity}` |", " | ".join(cells), "|")
+        print()
     theory = power(0.03, 0.015, REPEATS)
-    print(f"\n3 % found, paired noise 1.5 %: {100 * power_found / studies:.1f} %, theory {100 * theory:.1f} %")
+    print(f"3 % found, paired noise 1.5 %: {100 * power_found / studies:.1f} %, theory {100 * theory:.1f} %")
 
 
 def by_quantity(found: Counter[tuple[str, str, bool]]) -> dict[str, float]:

@@ -203,7 +203,9 @@ class DataSet:
         tops, bottoms = (self._cells(where, metric) for where in (over, under))
         both = tops.keys() & bottoms.keys()
         if both and (tops.keys() == bottoms.keys() or self.device_count > 1):
-            return number_of(log_interval([tops[key] / bottoms[key] for key in sorted(both)]))
+            keys = sorted(both)
+            devices = [key[0] for key in keys] if self.device_count > 1 else ()
+            return number_of(log_interval([tops[key] / bottoms[key] for key in keys], devices))
         if self.device_count > 1:
             raise NoNumber(f"{_words(over)} and {_words(under)} of {self.name} were not measured on the same devices")
         return number_of(welch_ratio(list(tops.values()), list(bottoms.values())))
@@ -216,7 +218,7 @@ class DataSet:
         tops, bottoms = self._cells(mine, metric, "device"), other._cells(theirs, metric, "device")
         if not (both := sorted(tops.keys() & bottoms.keys())):
             raise NoNumber(f"{_words(mine)} of {self.name} and {_words(theirs)} of {other.name} share no block")
-        return number_of(log_interval([tops[key] / bottoms[key] for key in both]))
+        return number_of(log_interval([tops[key] / bottoms[key] for key in both], [key[0] for key in both]))
 
     @property
     def device_count(self) -> int:

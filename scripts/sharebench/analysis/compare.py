@@ -185,20 +185,23 @@ def _facts(record: Record) -> dict[str, str]:
     }
 
 
-def _values(data: MeasuredData, group: Group, metric: str) -> list[float]:
+def _values(data: MeasuredData, group: Group, metric: str) -> tuple[list[float], list[str]]:
+    """A metric of the group's cells that have it, and the device of each."""
     cells = data.cells.get(group, [])
-    if metric == "slowdown":
-        return cell_slowdowns(cells, data.baseline)
-    return [value for cell in cells if (value := value_of(cell, metric))]
+    values = (
+        cell_slowdowns(cells, data.baseline) if metric == "slowdown" else [value_of(cell, metric) for cell in cells]
+    )
+    found = [(value, cell.device) for value, cell in zip(values, cells, strict=True) if value]
+    return [value for value, _ in found], [device for _, device in found]
 
 
 def _row(before: MeasuredData, after: MeasuredData, group: Group, metric: str) -> TableRow:
-    old, new = (_values(data, group, metric) for data in (before, after))
+    (old, on_old), (new, on_new) = (_values(data, group, metric) for data in (before, after))
     row: TableRow = {
         **dict(zip(GROUP, group, strict=True)),
         "metric": metric,
-        "before": log_interval(old).value if old else None,
-        "after": log_interval(new).value if new else None,
+        "before": log_interval(old, on_old).value if old else None,
+        "after": log_interval(new, on_new).value if new else None,
         "n_before": len(old),
         "n_after": len(new),
     }
@@ -206,7 +209,7 @@ def _row(before: MeasuredData, after: MeasuredData, group: Group, metric: str) -
         without = [data for data, values in ((before, old), (after, new)) if not values]
         reasons = (f"no value in {data.name}: {data.reasons.get(group, 'too few iterations')}" for data in without)
         return row | {"reason": "; ".join(reasons)}
-    ratio = welch_ratio(new, old)
+    ratio = welch_ratio(new, old, (on_new, on_old))
     of = metric if metric in of_kinds(OF_STUDIES) else MEAN
     verdicts = {data.separability.verdict(group[2], ratio, of) for data in (before, after)} - {None}
     return row | {

@@ -21,7 +21,9 @@ from sharebench.analysis.tables.devices import (
     remark,
     spread,
 )
-from sharebench.analysis.tables.jobs import job_cell, speedup
+from sharebench.analysis.tables.jobs import job_cell, jobs_table, speedup
+from sharebench.analysis.tables.summary import summary_table
+from sharebench.study.cells import Cell
 
 # Block → device, and mean latency in seconds alone and shared: the devices differ threefold, the slowdowns little.
 BLOCKS = {1: ("first", 0.004, 0.0080), 2: ("second", 0.012, 0.0252), 3: ("first", 0.004, 0.0088)}
@@ -47,13 +49,30 @@ def test_slowdowns_pair_within_a_block_whatever_runs_it_took() -> None:
     found = paired_by_device(cells(), "exclusive")
     baseline = Baseline(found, "exclusive")
     slowdown, note = group_slowdown(of(found, "mps"), baseline)
-    logs = [math.log(2.0), math.log(2.1), math.log(2.2)]
-    low, high = stats.t.interval(0.95, 2, loc=np.mean(logs), scale=stats.sem(logs))
-    assert slowdown is not None and note is None
+    # The repeats of the first device count as their mean.
+    logs = [(math.log(2.0) + math.log(2.2)) / 2, math.log(2.1)]
+    low, high = stats.t.interval(0.95, 1, loc=np.mean(logs), scale=stats.sem(logs))
+    assert slowdown is not None and note is None and slowdown.n == 3
     assert (slowdown.value, slowdown.low, slowdown.high) == pytest.approx(tuple(np.exp([np.mean(logs), low, high])))
     antt = group_metrics(of(found, "mps"), baseline)["antt"]
     assert antt is not None and (antt.value, antt.low) == pytest.approx((slowdown.value, slowdown.low))
     assert baseline.mean_seconds("matmul") is None, "that would be a mean over devices"
+
+
+def test_every_interval_is_over_devices_where_repeats_share_them() -> None:
+    found = paired_by_device(cells(strategies=("mps", "time-slicing")), "exclusive")
+    baseline, mps = Baseline(found, "exclusive"), of(found, "mps")
+    wanted = [(Cell(cell.strategy, cell.workload, cell.replicas, cell.repeat), "matmul") for cell in found]
+    row = summary_table(found, wanted, baseline).set_index("strategy").loc["mps"]
+    logs = np.log([math.sqrt(0.0080 * 0.0088), 0.0252])
+    low, high = np.exp(stats.t.interval(0.95, 1, loc=np.mean(logs), scale=stats.sem(logs)))
+    for metric in ("latency_mean_seconds", "latency_p50_seconds"):
+        ends = (row[f"{metric}_low"], row[f"{metric}_high"])
+        # A percentile has the width of its buckets in addition.
+        assert ends == pytest.approx((low, high), rel=0.03), metric
+    assert row["latency_mean_seconds_n"] == 3
+    ratio = ratio_of(mps, of(found, "time-slicing"))
+    assert ratio is not None and ratio.degrees_of_freedom == 1
 
 
 def test_a_cell_with_a_fault_needs_no_baseline() -> None:
@@ -100,6 +119,22 @@ def test_jobs_are_held_against_the_queue_on_their_device() -> None:
     estimate = speedup(sharing, queue)
     assert estimate is not None and estimate.n == 2
     assert estimate.value == pytest.approx(math.sqrt(4.0 / 3.0 * 12.0 / 10.0))
+
+
+def test_jobs_of_one_run_on_several_devices_pair_on_theirs() -> None:
+    seconds = {1: ("first", 2.0, 3.0), 2: ("second", 6.0, 10.0), 3: ("first", 2.0, 3.3)}
+    made = []
+    for block, (device, each, together) in seconds.items():
+        made.append(job_record("sequential", [each, each], block, run_id="a", device=device))
+        made.append(job_record("mps", [together, together], block, run_id="a", device=device))
+    jobs = [job for each in made if (job := job_cell(each))]
+    found = jobs_by_device(jobs, [reduced(each) for each in made], ["sequential"])
+    assert {(job.block, job.run_id) for job in found} == {(1, "first"), (2, "second"), (3, "first")}
+    table = jobs_table(found, [Cell("mps", jobs[0].workload, 2, block) for block in seconds], ["sequential"])
+    logs = np.log([12 / 10, math.sqrt(4 / 3.0 * 4 / 3.3)])
+    low, high = np.exp(stats.t.interval(0.95, 1, loc=np.mean(logs), scale=stats.sem(logs)))
+    (row,) = table.to_dict("records")
+    assert (row["speedup_low"], row["speedup_high"]) == pytest.approx((low, high))
 
 
 def test_the_spread_between_and_within_devices_is_that_of_an_analysis_of_variance() -> None:

@@ -50,6 +50,40 @@ def test_the_interval_covers_the_truth_19_times_in_20():
     assert covered == pytest.approx(0.95, abs=0.012)
 
 
+@pytest.mark.parametrize("values", SAMPLES[4:])
+def test_of_several_devices_the_interval_is_that_of_their_means(values):
+    devices = ["a", "b", "b", "c", "a", "c", "c", "d", "d", "d", "d", "d"][: len(values)]
+    means = [np.log(values[[own == device for own in devices]]).mean() for device in sorted(set(devices))]
+    low, high = stats.t.interval(0.95, len(means) - 1, loc=np.mean(means), scale=stats.sem(means))
+    found = log_interval(values.tolist(), devices)
+    assert (found.value, found.low, found.high) == pytest.approx(tuple(np.exp([np.mean(means), low, high])))
+    assert found.n == len(values)
+    ratio = welch_ratio(values.tolist(), SAMPLES[0].tolist(), (devices, ()))
+    expected = welch_ratio(np.exp(means).tolist(), SAMPLES[0].tolist())
+    assert (ratio.low, ratio.high) == pytest.approx((expected.low, expected.high))
+
+
+@pytest.mark.parametrize("devices", ["aaa", "abc"])
+def test_one_device_and_devices_of_one_repeat_each_change_nothing(devices):
+    values = [1.0, 1.2, 1.5]
+    assert log_interval(values, list(devices)) == log_interval(values)
+    assert welch_ratio(values, values, (list(devices), list(devices))) == welch_ratio(values, values)
+
+
+@pytest.mark.parametrize("repeats", [(2, 2, 1), (3, 1, 1), (3, 2), (4, 1)])
+@pytest.mark.parametrize("between", [0.0, 0.02, 0.1])
+def test_the_interval_covers_the_truth_however_far_devices_are_apart(repeats, between):
+    rng, devices = np.random.default_rng(5), [number for number, count in enumerate(repeats) for _ in range(count)]
+    shifts = rng.normal(0, between, (2000, len(repeats)))[:, devices]
+    draws = np.exp(np.log(5) + shifts + rng.normal(0, 0.02, (2000, len(devices))))
+    estimates = [log_interval(row.tolist(), [str(device) for device in devices]) for row in draws]
+    covered = np.mean([each.low <= 5 <= each.high for each in estimates])
+    assert covered == pytest.approx(0.95, abs=0.02)
+    if between == 0.1:
+        naive = [log_interval(row.tolist()) for row in draws]
+        assert np.mean([each.low <= 5 <= each.high for each in naive]) < 0.92
+
+
 @pytest.mark.parametrize("values", [[], [1.0, 0.0], [1.0, -2.0]])
 def test_what_has_no_logarithm_is_refused(values):
     with pytest.raises(ValueError, match="positive"):

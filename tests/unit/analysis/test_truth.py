@@ -92,6 +92,24 @@ def test_pairs_cancel_what_a_block_has_in_common(name: str) -> None:
     assert np.std(ratios) < 0.001
 
 
+def test_devices_differ_in_latencies_and_in_ratios() -> None:
+    condition = replace(truth.ON_DEVICES["2, 2, 1"], device_cv=0.05)
+    silent = replace(truth.planted(7), condition=condition)
+    silent = replace(silent, node={**silent.node, "noise": truth.SILENT})
+    points = [("exclusive", 1), ("time-slicing", 2), ("mps", 2)]
+    cells = truth.simulate(silent, points, condition.repeats)
+    found = {
+        (cell.strategy, cell.repeat): (cell.device, round(math.log(cell.latency_mean_seconds or 1), 3))
+        for cell in cells
+    }
+    devices = {repeat: found["mps", repeat][0] for repeat in range(1, 6)}
+    assert [devices[repeat] for repeat in range(1, 6)] == [f"device {number}" for number in (0, 0, 1, 1, 2)]
+    for strategy, _ in points:
+        assert len({found[strategy, repeat] for repeat in devices}) == 3, "repeats on one device are alike"
+    ratios = {found["mps", repeat][1] - found["time-slicing", repeat][1] for repeat in devices}
+    assert max(ratios) - min(ratios) > 0.005
+
+
 def test_a_planted_difference_is_found_as_often_as_theory_says(found: Found) -> None:
     theory = truth.power(0.03, 0.015, truth.REPEATS)
     assert theory == pytest.approx(0.90, abs=0.01)

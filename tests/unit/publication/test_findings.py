@@ -175,10 +175,10 @@ def test_a_block_may_claim_what_must_be_true(tmp_path: Path) -> None:
 
 
 def test_a_question_that_the_data_set_cannot_answer_stays_open(tmp_path: Path) -> None:
-    publish(tmp_path, devices="ab")
+    publish(tmp_path, devices="abc")
     of = filler(tmp_path)
-    assert of.finding(finding(when="study.device_count == 3")).is_open
-    assert not of.finding(finding(when="study.device_count == 2")).is_open
+    assert of.finding(finding(when="study.device_count == 2")).is_open
+    assert not of.finding(finding(when="study.device_count == 3")).is_open
 
 
 def test_what_is_not_published_is_an_open_question(tmp_path: Path) -> None:

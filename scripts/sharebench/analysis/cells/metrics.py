@@ -55,13 +55,14 @@ def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | Non
     found = [cell.percentiles[name] for cell in cells if name in cell.percentiles]
     if not cells or len(found) < len(cells):
         return None
-    estimate = log_interval([_value(quantile) for quantile in found])
+    devices = [cell.device for cell in cells]
+    estimate = log_interval([_value(quantile) for quantile in found], devices)
     if estimate.low is None or estimate.high is None:
         return estimate
     lows = [quantile.low_seconds / _value(quantile) for quantile in found]
     # The first bucket of a program's own histogram begins at 0.
-    below = log_interval(lows).value if min(lows) > 0 else 0.0
-    above = log_interval([quantile.high_seconds / _value(quantile) for quantile in found]).value
+    below = log_interval(lows, devices).value if min(lows) > 0 else 0.0
+    above = log_interval([quantile.high_seconds / _value(quantile) for quantile in found], devices).value
     return Estimate(estimate.value, estimate.low * below, estimate.high * above, estimate.n)
 
 

@@ -82,7 +82,8 @@ def group_metrics(cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str
     own = [slowdowns for slowdowns in paired if slowdowns is not None]
     if len(own) == len({(cell.pairs_within, cell.block) for cell in cells}) == len(cells):
         values = {name: [float(formula(each)) for each in own] for name, formula in FORMULAS.items()}
-        return {name: _within(name, log_interval(of_cells), cells[0]) for name, of_cells in values.items()}
+        devices = [cell.device for cell in cells]
+        return {name: _within(name, log_interval(each, devices), cells[0]) for name, each in values.items()}
     at_mean = [_slowdowns(cell, baseline.mean_seconds) for cell in cells]
     known = [slowdowns for slowdowns in at_mean if slowdowns is not None]
     if len(known) < len(cells):

@@ -78,7 +78,8 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
     baseline's mean latency (same workload).
 
     * Paired, where every cell has a baseline cell of its own run and block and no two share one: the
-      geometric mean of the cells' slowdowns against their partners, with Student's interval of these ratios.
+      geometric mean of the cells' slowdowns against their partners, with Student's interval of these ratios (of
+      several devices, of the devices' means).
     * Else the geometric mean over the cells over that of all valid baseline cells, with Welch's interval.
 
     The baseline's own slowdown is 1 by definition.
@@ -90,8 +91,9 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
     baseline = baseline.seen_by(cells[0].strategy)
     paired = _paired_slowdowns(cells, baseline)
     if paired:
-        return log_interval(paired), None
-    slowdowns = _slowdowns(cells, lambda _, workload: baseline.mean_seconds(workload))
+        return log_interval(paired, [cell.device for cell in cells]), None
+    at_mean = _slowdowns(cells, lambda _, workload: baseline.mean_seconds(workload))
+    slowdowns = [slowdown for slowdown in at_mean if slowdown is not None]
     if not slowdowns:
         return None, "no slowdown without a valid baseline"
     # Relative to their geometric mean, as the slowdowns are; Welch's interval does not depend on the unit.
@@ -101,8 +103,11 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
     return welch_ratio(slowdowns, alone), note
 
 
-def cell_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> list[float]:
-    """Slowdown of each of the cells, paired as `group_slowdown` has it, else against the mean of the baseline."""
+def cell_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> Sequence[float | None]:
+    """Slowdown of each of the cells, paired as `group_slowdown` has it, else against the mean of the baseline.
+
+    None of a cell for whose tenants there is no baseline.
+    """
     if not cells:
         return []
     seen = baseline.seen_by(cells[0].strategy)
@@ -118,8 +123,10 @@ def ratio_of(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric
     tops, bottoms = _by_block(over, metric), _by_block(under, metric)
     is_split = len({cell.device for cell in (*over, *under)}) > 1
     if is_split or are_paired(over, under, metric):
-        ratios = [tops[block] / bottoms[block] for block in tops.keys() & bottoms.keys()]
-        return log_interval(ratios) if ratios else None
+        of = {(cell.pairs_within, cell.block): cell.device for cell in over}
+        blocks = tops.keys() & bottoms.keys()
+        ratios = [tops[block] / bottoms[block] for block in blocks]
+        return log_interval(ratios, [of[block] for block in blocks]) if ratios else None
     all_tops, all_bottoms = ([value for cell in cells if (value := value_of(cell, metric))] for cells in (over, under))
     return welch_ratio(all_tops, all_bottoms) if all_tops and all_bottoms else None
 
@@ -142,19 +149,19 @@ def _workload(cell: MeasuredCell) -> str:
 
 def _paired_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> list[float]:
     """Slowdown of each cell against its own partner; empty where one has none, or two share one."""
-    found = _slowdowns(cells, baseline.partner_seconds)
+    found = [slowdown for slowdown in _slowdowns(cells, baseline.partner_seconds) if slowdown is not None]
     return found if len(found) == len(cells) == len({(cell.pairs_within, cell.block) for cell in cells}) else []
 
 
 def _slowdowns(
     cells: Sequence[MeasuredCell], alone_seconds: Callable[[MeasuredCell, str], float | None]
-) -> list[float]:
-    """Slowdown of each cell for whose tenants there is a baseline."""
-    found = []
+) -> list[float | None]:
+    """Slowdown of each cell; None of one for whose tenants there is no baseline."""
+    found: list[float | None] = []
     for cell in cells:
         alone, means = alone_seconds(cell, _workload(cell)), [row.latency_mean_seconds for row in cell.rows]
-        if alone and all(means):
-            found.append(sum(mean / alone for mean in means if mean) / len(means))
+        is_known = alone and all(means)
+        found.append(sum(mean / alone for mean in means if mean and alone) / len(means) if is_known else None)
     return found
 
 

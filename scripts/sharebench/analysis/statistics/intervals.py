@@ -1,6 +1,7 @@
 """Statistics over repeats: geometric means and ratios with 95 % Student-t intervals on the log scale.
 
-The unit of replication is the cell run, not the iteration: the iterations of one run are correlated.
+The unit of replication is the cell run, not the iteration: the iterations of one run are correlated. Of repeats on
+several devices it is the device: repeats on one are alike as far as devices differ (`independent`).
 """
 
 from __future__ import annotations
@@ -67,30 +68,54 @@ class Estimate:
         return Estimate(numerator / self.value, low, high, self.n, draws=draws)
 
 
-def log_interval(values: Sequence[float]) -> Estimate:
+def independent(values: Sequence[float], devices: Sequence[str]) -> Sequence[float]:
+    """Of positive repeats on several devices the geometric mean of each device; of one device the repeats themselves.
+
+    So an interval over them holds the variance between devices, whatever it is, with a degree of freedom less than
+    devices: exact for equally many repeats of each, and without a split of the variance into components. `devices` has
+    the device of each value; without any all values are of one.
+    """
+    by_device: dict[str, list[float]] = {}
+    for value, device in zip(values, devices, strict=bool(devices)):
+        by_device.setdefault(device, []).append(value)
+    if len(by_device) in (0, 1, len(values)):
+        return values
+    return [math.exp(mean_of_logs(own)[0]) for own in by_device.values()]
+
+
+def log_interval(values: Sequence[float], devices: Sequence[str] = ()) -> Estimate:
     """Geometric mean of positive values and exp(m ± t s / √n), m and s being mean and deviation of the logs.
 
-    One value has no interval. Raises ValueError for no value, or one that is not positive.
+    Of values of several `devices`, those of the devices' means (`independent`). One value has no interval. Raises
+    ValueError for no value, or one that is not positive.
     """
-    mean, variance = mean_of_logs(values)
-    return _estimate(mean, variance, len(values) - 1, len(values))
+    units = independent(values, devices)
+    mean, variance = mean_of_logs(units)
+    return _estimate(mean, variance, len(units) - 1, len(values))
 
 
-def rate_interval(values: Sequence[float]) -> Estimate:
+def rate_interval(values: Sequence[float], devices: Sequence[str] = ()) -> Estimate:
     """As `log_interval`; where a rate is 0, their mean without an interval."""
-    return log_interval(values) if min(values) > 0 else Estimate(math.fsum(values) / len(values), n=len(values))
+    if min(values) > 0:
+        return log_interval(values, devices)
+    return Estimate(math.fsum(values) / len(values), n=len(values))
 
 
-def welch_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
+def welch_ratio(
+    numerators: Sequence[float],
+    denominators: Sequence[float],
+    devices: tuple[Sequence[str], Sequence[str]] = ((), ()),
+) -> Estimate:
     """Ratio of the geometric means of two independent samples, with Welch's interval on the log scale.
 
     exp(d ± t √(v₁ + v₂)): d is the difference of the mean logs, v their variances, and t has the degrees of
     freedom of Welch (Biometrika 34, 1947) and Satterthwaite. No interval when either sample has one value;
-    `n` is the number of numerators. Raises ValueError as `log_interval` does.
+    `n` is the number of numerators. `devices` are those of both samples, as in `log_interval`, which raises as this.
     """
-    mean_over, variance_over = mean_of_logs(numerators)
-    mean_under, variance_under = mean_of_logs(denominators)
-    parts = [(variance_over, len(numerators) - 1), (variance_under, len(denominators) - 1)]
+    over, under = (independent(*sample) for sample in zip((numerators, denominators), devices, strict=True))
+    mean_over, variance_over = mean_of_logs(over)
+    mean_under, variance_under = mean_of_logs(under)
+    parts = [(variance_over, len(over) - 1), (variance_under, len(under) - 1)]
     return combined(mean_over - mean_under, parts, len(numerators))
 
 

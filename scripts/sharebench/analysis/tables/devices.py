@@ -74,7 +74,8 @@ def _rows(key: Group, found: Mapping[str, Sequence[MeasuredCell]], baseline: Bas
     means = {device: log_interval(own).value for device, own in latencies.items()}
     middle, apart = log_interval(list(means.values())).value, spread(latencies)
     for device in sorted(found):
-        slowdowns = cell_slowdowns([cell for cell in found[device] if not is_again(cell.strategy)], baseline)
+        own = [cell for cell in found[device] if not is_again(cell.strategy)]
+        slowdowns = [slowdown for slowdown in cell_slowdowns(own, baseline) if slowdown is not None]
         yield {
             **dict(zip(GROUP, key, strict=True)),
             "device": device,
@@ -124,11 +125,10 @@ def paired_by_device(cells: Sequence[MeasuredCell], strategy: str | None) -> lis
 
 
 def jobs_by_device(jobs: Sequence[JobCell], cells: Sequence[MeasuredCell], queues: Iterable[str]) -> list[JobCell]:
-    """The same of jobs, whose speedup refers to the first of `queues`; `cells` say on which device each run was."""
+    """The same of jobs, whose speedup refers to the first of `queues`; `cells` are all of the study."""
     if len(devices(cells)) < 2:
         return list(jobs)
-    device_of = {cell.run_id: cell.device for cell in cells}
-    own = [replace(job, run_id=device_of[job.run_id]) for job in jobs]
+    own = [replace(job, run_id=job.device) for job in jobs]
     queue = next(iter(queues), "")
     there = {(job.workload, job.replicas, job.block) for job in own if job.strategy == queue and job.valid}
     return [

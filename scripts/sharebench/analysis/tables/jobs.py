@@ -42,6 +42,7 @@ class JobCell:
     repeat: int
     block: int
     run_id: str
+    device: str
     status: str
     reason: str | None
     valid: bool
@@ -60,6 +61,7 @@ def job_cell(record: Record) -> JobCell | None:
     return JobCell(
         **record["cell"],
         run_id=record["provenance"]["run_id"],
+        device=record["node"]["device"],
         status=record["status"],
         reason=record["reason"] if valid or not is_valid(record) else "not every job has an end",
         valid=valid,
@@ -117,7 +119,8 @@ def _group(cell: Cell | JobCell) -> Group:
 
 def _row(group: Group, expected: Sequence[Cell], cells: Sequence[JobCell], queue: Sequence[JobCell]) -> TableRow:
     valid = [cell for cell in cells if cell.valid]
-    known = {name: [cell.values[name] for cell in valid if name in cell.values] for name in (*MEANS, *ESTIMATES)}
+    having = {name: [cell for cell in valid if name in cell.values] for name in (*MEANS, *ESTIMATES)}
+    known = {name: [cell.values[name] for cell in own] for name, own in having.items()}
     completions = [seconds for cell in valid for seconds in cell.completions_seconds]
     row: TableRow = {
         **dict(zip(("strategy", "workload", "replicas"), group, strict=True)),
@@ -126,7 +129,10 @@ def _row(group: Group, expected: Sequence[Cell], cells: Sequence[JobCell], queue
         "completion_max_seconds": max(completions, default=None),
         **{name: sum(known[name]) / len(known[name]) for name in MEANS if known[name]},
     }
-    estimates = {name: log_interval(known[name]) if known[name] else None for name in ESTIMATES}
+    estimates = {
+        name: log_interval(known[name], [cell.device for cell in having[name]]) if known[name] else None
+        for name in ESTIMATES
+    }
     estimates["speedup"] = speedup(valid, [cell for cell in queue if cell.valid])
     for name, estimate in estimates.items():
         row |= estimate.columns(name) if estimate else {}
@@ -146,6 +152,8 @@ def speedup(cells: Sequence[JobCell], queue: Sequence[JobCell]) -> Estimate | No
     name = "makespan_seconds"
     partners = {(each.run_id, each.block): each.values[name] for each in queue}
     own = {(each.run_id, each.block): each.values[name] for each in cells}
+    devices = [each.device for each in cells]
     if len(own) == len(cells) and len(partners) == len(queue) and own.keys() <= partners.keys():
-        return log_interval([partners[key] / value for key, value in own.items()])
-    return welch_ratio([each.values[name] for each in queue], [each.values[name] for each in cells])
+        return log_interval([partners[key] / value for key, value in own.items()], devices)
+    of_both = ([each.device for each in queue], devices)
+    return welch_ratio([each.values[name] for each in queue], [each.values[name] for each in cells], of_both)

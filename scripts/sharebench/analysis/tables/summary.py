@@ -133,7 +133,7 @@ def _row(
     estimates: dict[str, Estimate | None] = {}
     for metric, values in _cell_values(valid, price_per_hour).items():
         if metric in metrics:
-            estimates[metric] = _estimate(metric, values)
+            estimates[metric] = _estimate(metric, values, [cell.device for cell in valid])
             notes.append(_note_on(metric, values))
     for metric, name in ((metric, name) for metric, name in QUANTILES.items() if metric in metrics):
         estimates[metric] = group_percentile(name, valid)
@@ -204,13 +204,14 @@ def _cell_values(cells: Sequence[MeasuredCell], price_per_hour: float | None) ->
     return values
 
 
-def _estimate(metric: str, values: Sequence[float | None]) -> Estimate | None:
+def _estimate(metric: str, values: Sequence[float | None], devices: Sequence[str]) -> Estimate | None:
     # A geometric mean has no place for a zero, nor for less energy than an idle device needs. One of the others alone
     # would be above 0 whatever the truth.
     present = [value for value in values if value is not None]
+    own = [device for value, device in zip(values, devices, strict=True) if value is not None]
     if metric == GOODPUT and present:
-        return rate_interval(present)
-    return log_interval(present) if present and min(present) > 0 else None
+        return rate_interval(present, own)
+    return log_interval(present, own) if present and min(present) > 0 else None
 
 
 def _notes_on_cells(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str | None]:
