@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from publication.numbers import DataSet, NoNumber, Number, number_of
+from publication.tables import markdown
 from sharebench.analysis.statistics.intervals import holm, welch_ratio
 
 LEVEL = 0.05
@@ -50,6 +51,27 @@ class Replication:
     def words(self) -> str:
         return ", ".join(f"`{workload}` under {strategy} × {count}" for strategy, workload, count in self.below)
 
+    @property
+    def table(self) -> str:
+        """By workload how many differ, each by itself and all together, and how far."""
+        rows = []
+        for workload in dict.fromkeys(group[1] for group in self.p):
+            tested, below, together = (
+                sum(group[1] == workload for group in groups) for groups in (self.p, self.below, self.below_together)
+            )
+            rows.append(
+                {
+                    "workload": f"`{workload}`",
+                    "tested": str(tested),
+                    f"p < {LEVEL:g}": str(below),
+                    "by chance": f"{LEVEL * tested:.1f}",
+                    f"Holm's p < {LEVEL:g}": str(together),
+                    "middle change": f"{self.middle_percent(workload):.1f} %",
+                    "largest change": f"{self.largest_percent(workload):.1f} %",
+                }
+            )
+        return markdown(rows)
+
     def ratio(self, strategy: str, workload: str, replicas: int) -> Number:
         """That of one group. Raises NoNumber."""
         group = (strategy, workload, replicas)
@@ -80,7 +102,8 @@ def of(first: DataSet, second: DataSet, metric: str = "slowdown") -> Replication
     for group in one:
         if min(len(one[group]), len(other.get(group, []))) < 2:
             continue
-        ratio = welch_ratio(other[group], one[group])
+        samples = [list(zip(*sample[group], strict=True)) for sample in (other, one)]
+        ratio = welch_ratio(samples[0][0], samples[1][0], (samples[0][1], samples[1][1]))
         if ratio.probability is not None:
             p[group], ratios[group] = ratio.probability, number_of(ratio)
     if not p:
@@ -88,14 +111,15 @@ def of(first: DataSet, second: DataSet, metric: str = "slowdown") -> Replication
     return Replication(p, ratios)
 
 
-def _by_group(data: DataSet, metric: str) -> dict[Group, list[float]]:
+def _by_group(data: DataSet, metric: str) -> dict[Group, list[tuple[float, str]]]:
+    """The metric of each cell, and its device."""
     cells = data.table("cells")
     cells = cells[cells["valid"] & (cells["workload"] == cells["tenant_workload"])]
     if metric == "slowdown":
         cells = cells[(cells["strategy"] != data.baseline) | (cells["replicas"] > 1)]
-    found: dict[Group, list[float]] = {}
+    found: dict[Group, list[tuple[float, str]]] = {}
     for key, own in cells.dropna(subset=[metric]).groupby([*GROUP, "repeat"], sort=False):
-        found.setdefault(_group(key), []).append(_of_cell(own, metric))
+        found.setdefault(_group(key), []).append((_of_cell(own, metric), str(own["device"].iloc[0])))
     return found
 
 

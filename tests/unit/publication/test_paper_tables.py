@@ -90,5 +90,8 @@ def test_two_studies_of_the_same_are_tested_cell_by_cell(tmp_path: Path) -> None
     assert moved.below == moved.below_together == [("mps", "net", 2)]
     assert moved.words == "`net` under mps × 2" and moved.largest_percent("net") == pytest.approx(100)
     assert moved.ratio("mps", "net", 2).value == pytest.approx(2)
+    header, _, row = moved.table.splitlines()
+    assert header == "| workload | tested | p < 0.05 | by chance | Holm's p < 0.05 | middle change | largest change |"
+    assert row == f"| `net` | {moved.tested} | 1 | {0.05 * moved.tested:.1f} | 1 | 0.0 % | 100.0 % |"
     with pytest.raises(NoNumber, match="is not in both"):
         moved.ratio("mig", "net", 2)
