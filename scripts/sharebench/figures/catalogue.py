@@ -92,18 +92,12 @@ ENTRIES: dict[str, Entry] = {
         needs_gpu=True,
         column="sm_active_percent",
     ),
-    "distribution": Entry(
-        "Latency distribution at the largest N",
-        "The share of iterations that took at most the time on the axis, over all valid repeats and all "
-        "tenants. Further left is faster, steeper is more even, and a long shoulder to the right is a "
-        "tail. Steps stand at the upper bounds of the histogram's buckets, which are 1.1 % wide. Where "
-        "the legend gives a strategy an N, that is its own largest with a valid measurement.",
-    ),
     "percentiles": Entry(
         "Latency by percentile at the largest N",
         "The latency that this percentage of the iterations did not exceed, over all valid repeats and all tenants. "
         "Each further nine takes as much room as the one before, so that the rare slow iterations can be seen. A "
-        "curve ends where fewer than three iterations lie beyond. Lower is better; a curve that turns up is a tail.",
+        "curve ends where fewer than three iterations lie beyond. Lower is better; a curve that turns up is a tail. "
+        "Where the legend gives a strategy an N, that is its own largest with a valid measurement.",
     ),
     "slowdown": Entry(
         "Slowdown by strategy and number of tenants",

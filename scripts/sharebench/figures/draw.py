@@ -13,10 +13,10 @@ from sharebench.figures.style import theme
 
 MODULES = (
     "sharebench.figures.devices",
-    "sharebench.figures.distribution",
     "sharebench.figures.grids",
     "sharebench.figures.load_curve",
     "sharebench.figures.over_replicas",
+    "sharebench.figures.percentiles",
     "sharebench.figures.scatter_panels",
     "sharebench.figures.startup",
     "sharebench.figures.timeline",

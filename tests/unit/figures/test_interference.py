@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench.figures import catalogue, data, distribution, draw, grids, over_replicas, timeline
+from sharebench.figures import catalogue, data, draw, grids, over_replicas, percentiles, timeline
 from sharebench.figures.page import Sheet
 from sharebench.records.tables import columns
 from sharebench.report import page as report
@@ -133,7 +133,7 @@ def test_other_figures_leave_mixes_out_and_say_so(paired: Path, tmp_path: Path) 
         pd.concat([table, pair]).to_csv(tmp_path / "tables" / f"{name}.csv", index=False)
     (tmp_path / "manifest.json").write_text((paired / "manifest.json").read_text())
     study = data.load(paired, tmp_path)
-    for drawer in (over_replicas.latency, distribution.distribution, timeline.timeline):
+    for drawer in (over_replicas.latency, percentiles.percentiles, timeline.timeline):
         page = drawer(study)
         titles = " ".join(ax.get_title(loc="left") for ax in page.axes)
         assert "matmul" in titles and "+" not in titles

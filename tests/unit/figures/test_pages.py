@@ -19,10 +19,10 @@ from sharebench.core.files import Refusal
 from sharebench.figures import (
     catalogue,
     data,
-    distribution,
     draw,
     grids,
     over_replicas,
+    percentiles,
     style,
     timeline,
 )
@@ -120,7 +120,7 @@ def test_what_has_no_value_is_marked(results: Path, name: str) -> None:
 
 
 def test_a_number_of_tenants_in_the_legend_where_it_is_not_the_largest(results: Path) -> None:
-    found = texts(results / "figures" / "distribution.svg")
+    found = texts(results / "figures" / "percentiles.svg")
     assert {"exclusive (N = 1)", "time-slicing", "mps", "mig (N = 2)", "matmul, N = 4"} <= set(found)
 
 
@@ -246,21 +246,10 @@ def test_wide_ranges_of_tenants_are_logarithmic(study: data.DrawnStudy, tmp_path
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "2", "48"]
 
 
-def test_distribution_is_the_share_of_iterations_up_to_each_bound(study: data.DrawnStudy) -> None:
-    page = distribution.distribution(study)
-    line = line_of(page.axes[0], "mig")
-    sample = next(sample for sample in data.samples(study) if sample.strategy == "mig")
-    upper_seconds, count = data.histogram(study, sample)
-    assert line.get_xdata()[1:] == pytest.approx(1e3 * upper_seconds)
-    assert line.get_ydata()[1:] == pytest.approx(count.cumsum() / count.sum())
-    assert line.get_drawstyle() == "steps-post"
-    assert page.axes[0].get_xscale() == "log"
-
-
 def test_percentiles_are_those_of_the_sample(study: data.DrawnStudy) -> None:
     latencies = np.sort(np.random.default_rng(3).lognormal(-4, 0.5, 5000))
     upper, count = np.unique(1e-6 * 2 ** (np.ceil(64 * np.log2(latencies / 1e-6)) / 64), return_counts=True)
-    x, upper_ms = distribution.curve(upper, count.astype(float))
+    x, upper_ms = percentiles.curve(upper, count.astype(float))
     for q in (0.1, 0.5, 0.9, 0.99, 0.999):
         shown_ms = upper_ms[np.searchsorted(x, 1 / (1 - q) - 1e-9)]
         exact_ms = 1e3 * np.quantile(latencies, q, method="inverted_cdf")
@@ -269,10 +258,10 @@ def test_percentiles_are_those_of_the_sample(study: data.DrawnStudy) -> None:
 
 
 def test_a_sample_in_one_bucket_has_percentiles_and_a_tiny_one_has_none() -> None:
-    x, upper_ms = distribution.curve(np.array([0.1]), np.array([300.0]))
+    x, upper_ms = percentiles.curve(np.array([0.1]), np.array([300.0]))
     assert (x.tolist(), upper_ms.tolist()) == ([100.0], [100.0])
-    assert len(distribution.curve(np.array([0.1, 0.2]), np.array([1.0, 2.0]))[0]) == 0
-    assert len(distribution.curve(np.array([np.inf]), np.array([300.0]))[0]) == 0
+    assert len(percentiles.curve(np.array([0.1, 0.2]), np.array([1.0, 2.0]))[0]) == 0
+    assert len(percentiles.curve(np.array([np.inf]), np.array([300.0]))[0]) == 0
 
 
 def test_the_heat_map_has_the_slowdowns_and_a_cross_for_what_has_none(study: data.DrawnStudy) -> None:
@@ -331,14 +320,6 @@ def test_what_only_a_gpu_knows_is_drawn_for_a_gpu() -> None:
     of_gpus = {"power", "utilisation"}
     assert of_gpus < set(known["nvidia"])
     assert known["cpu"] == known["simulated"] == [name for name in known["nvidia"] if name not in of_gpus]
-
-
-def test_overflow_leaves_the_distribution_below_one(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        distribution, "histogram", lambda *_: (np.array([0.01, 0.02, np.inf]), np.array([2.0, 1.0, 1.0]))
-    )
-    line = line_of(distribution.distribution(study).axes[0], "mps")
-    assert list(line.get_ydata()) == [0, 0.5, 0.75]
 
 
 def test_timeline_shows_the_mean_of_every_slot_of_every_tenant(study: data.DrawnStudy) -> None:

@@ -53,7 +53,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The made-up study with all figures but one, as stand-ins, and its report."""
     root = fabricated.write(tmp_path_factory.mktemp("study") / "results")
     (root / "figures").mkdir()
-    for name in ("latency", "throughput", "distribution"):
+    for name in ("latency", "throughput", "percentiles"):
         (root / "figures" / f"{name}.svg").write_text(SVG)
     report.write(root, root)
     return root

@@ -1,7 +1,6 @@
-"""Latencies of each strategy at its largest number of tenants: distribution and percentiles."""
+"""Latencies of each strategy at its largest number of tenants, by percentile."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,8 +11,6 @@ from sharebench.figures.data import DrawnStudy, Floats, Sample, histogram, sampl
 from sharebench.figures.page import Sheet, say, study_sheet
 from sharebench.figures.style import Look, log_axis, looks
 
-MARKED_SHARES = (0.2, 0.5, 0.8)
-"""Shares at which a curve carries its strategy's marker."""
 NEEDED_BEYOND = 3
 """This many iterations must lie beyond a percentile: p99 needs 300, whatever their effective number (in the tables)."""
 PERCENTILES = {0.5: "50", 0.9: "90", 0.99: "99", 0.999: "99.9", 0.9999: "99.99", 0.99999: "99.999", 0.999999: "99.9999"}
@@ -27,44 +24,28 @@ Buckets = tuple[Floats, Floats]
 """Upper bounds in seconds, ascending, and counts."""
 
 
-def distribution(study: DrawnStudy) -> Sheet:
-    """The share of iterations that took at most the milliseconds on the axis."""
-    return _per_workload(study, "distribution", "Latency (ms)", "Share of iterations", _shares)
-
-
 def percentiles(study: DrawnStudy) -> Sheet:
-    """Latency by percentile, on an axis on which each further nine is as far as the one before."""
-    return _per_workload(study, "percentiles", "Percentile", "Latency (ms)", _percentiles)
+    """Latency by percentile, on an axis on which each further nine is as far as the one before.
 
-
-def _per_workload(
-    study: DrawnStudy,
-    name: str,
-    x_label: str,
-    y_label: str,
-    panel: Callable[[Axes, dict[str, Buckets], dict[str, Look]], bool],
-) -> Sheet:
-    """Figure `name` with a panel for each workload, from the histograms of its strategies at their largest N.
-
-    `panel` draws these; False when none of them has anything to draw.
+    A panel for each workload, from the histograms of its strategies at their largest N.
     """
     found = samples(study)
     style = looks(study.catalogue, {sample.strategy for sample in found})
     workloads = list(dict.fromkeys(sample.workload for sample in found))
     page = study_sheet(
         study,
-        name,
+        "percentiles",
         len(workloads),
         "there are no cells",
-        x_label=x_label,
-        y_label=y_label,
+        x_label="Percentile",
+        y_label="Latency (ms)",
         legend=_legend(found, style),
     )
     for ax, workload in zip(page.axes, workloads, strict=False):
         own = [sample for sample in found if sample.workload == workload]
         page.words.extend(f"{workload}: {each.strategy} has no valid cell" for each in own if each.replicas is None)
         buckets = {each.strategy: histogram(study, each) for each in own if each.replicas is not None}
-        if buckets and panel(ax, buckets, style):
+        if buckets and _percentiles(ax, buckets, style):
             ax.set_title(f"{workload}, N = {own[0].largest}")
         else:
             say(page, ax, f"{workload}: no valid measurement")
@@ -88,25 +69,6 @@ def _note(sample: Sample) -> str:
     if sample.replicas is None:
         return "no valid cell"
     return f"N = {sample.replicas}" if sample.replicas < sample.largest else ""
-
-
-def _shares(ax: Axes, buckets: dict[str, Buckets], style: dict[str, Look]) -> bool:
-    bounds_ms = []
-    for strategy, (upper_seconds, count) in buckets.items():
-        # What overflowed the buckets has no upper bound: the curve ends below 1.
-        is_finite = np.isfinite(upper_seconds)
-        x, y = 1e3 * upper_seconds[is_finite], (count.cumsum() / count.sum())[is_finite]
-        if not len(x):
-            continue
-        bounds_ms += [x[0], x[-1]]
-        look = style[strategy]
-        ax.step([x[0], *x], [0, *y], where="post", color=look.color, ls=look.dashes)
-        marked = np.minimum(np.searchsorted(y, MARKED_SHARES), len(y) - 1)
-        ax.plot(x[marked], y[marked], ls="", marker=look.marker, color=look.color)
-    ax.set_ylim(0, 1.02)
-    if bounds_ms:
-        log_axis(ax, "x", min(bounds_ms) / 1.15, max(bounds_ms) * 1.15)
-    return True
 
 
 def curve(upper_seconds: Floats, count: Floats) -> tuple[Floats, Floats]:
