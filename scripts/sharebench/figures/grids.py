@@ -148,10 +148,10 @@ def _centred(ax: Axes, x: float, y: float, text: str, size: float, color: str) -
     ax.text(x, y, text, ha="center", va="center", size=size, color=color)
 
 
-def _bare(ax: Axes, across: Sequence[str], down: Sequence[str], offset: float = 0) -> None:
+def _bare(ax: Axes, across: Sequence[str], down: Sequence[str]) -> None:
     """Names at the middles of cells, in place of an axis with ticks and lines."""
-    ax.set_xticks([i + offset for i in range(len(across))], across)
-    ax.set_yticks([i + offset for i in range(len(down))], down)
+    ax.set_xticks(range(len(across)), across)
+    ax.set_yticks(range(len(down)), down)
     ax.tick_params(length=0)
     ax.grid(visible=False)
     sns.despine(ax=ax, left=True, bottom=True)

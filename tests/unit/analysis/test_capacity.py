@@ -11,7 +11,7 @@ from scipy import stats
 
 from sharebench.analysis.decide.capacity import capacity, capacity_table
 from sharebench.analysis.decide.rows import metric_draws, summary_rows
-from sharebench.analysis.statistics.intervals import log_interval, mean_draws
+from sharebench.analysis.statistics.intervals import log_interval
 
 SIZES = (1, 3, 5, 7)
 
@@ -43,9 +43,10 @@ def test_draws_have_the_interval_that_they_come_from() -> None:
     assert np.quantile(draws, [0.025, 0.5, 0.975]) == pytest.approx(
         [estimate.low, estimate.value, estimate.high], rel=2e-3
     )
-    # The same distribution as draws over the repeats have, tails included.
-    others = mean_draws(values, 40_000, np.random.default_rng(2))
-    assert stats.ks_2samp(draws, others).pvalue > 1e-4
+    # Student's over the logs of the repeats, tails included.
+    error = np.log(values).std(ddof=1) / math.sqrt(len(values))
+    standard = np.log(draws / estimate.value) / error
+    assert stats.kstest(standard, stats.t(len(values) - 1).cdf).pvalue > 1e-4
     for low in (None, 0.0):
         assert metric_draws(replace(estimate, low=low), np.random.default_rng(1)) is None
 

@@ -14,7 +14,7 @@ from sharebench.analysis.decide.cost import (
     by_buckets,
     by_requests,
     cost_table,
-    saving,
+    saved,
     with_lower_bounds,
 )
 from sharebench.analysis.decide.rows import SummaryRow, summary_rows
@@ -26,32 +26,20 @@ LITERATURE = Path(__file__).parents[3] / "published" / "literature.csv"
 
 
 def test_the_published_example_of_four_tenants() -> None:
-    found = saving(4, 0.752, stp=1.0, utilisation=0.25)
-    assert found.exclusive == pytest.approx(2165.76)
-    assert found.shared == pytest.approx(541.44)
-    assert found.before_loss == found.after_loss == pytest.approx(1624.32)
     with LITERATURE.open(newline="") as file:
         printed = {
             row["metric"]: float(row["value"]) for row in csv.DictReader(file) if row["source"].startswith("EKS")
         }
     # The guide cuts the cents off.
-    assert int(found.exclusive) == printed["monthly cost 4 dedicated"]
-    assert int(found.shared) == printed["monthly cost 1 shared"]
-    assert int(found.before_loss) == printed["monthly saving"]
+    assert int(saved(4, 0.752)) == printed["monthly saving"]
 
 
 def test_what_is_left_of_it_after_the_loss_by_sharing() -> None:
     """Time-slicing in the nos table does 0.90 of the work of an exclusive tenant: 1/0.9 devices for the same work."""
-    found = saving(4, 0.752, stp=0.9, utilisation=0.25)
-    assert found.before_loss == pytest.approx(1624.32)
-    assert found.after_loss == pytest.approx(2165.76 - 541.44 / 0.9) == pytest.approx(1564.16)
-    assert saving(4, 0.752, stp=0.9) == found
+    assert saved(4, 0.752) == pytest.approx(1624.32)
+    assert saved(4, 0.752, stp=0.9) == pytest.approx(2165.76 - 541.44 / 0.9) == pytest.approx(1564.16)
     # Sharing that does more work than it has to leaves the saving as it is; a part of a device cannot be saved.
-    assert saving(4, 0.752, stp=1.9, utilisation=0.25).after_loss == pytest.approx(1624.32)
-    # Busy all the time, four tenants save nothing without a gain by sharing, and lose with a loss.
-    assert saving(4, 1.0, stp=1.0, utilisation=1.0).after_loss == pytest.approx(0)
-    assert saving(4, 1.0, stp=2.0, utilisation=1.0).after_loss == pytest.approx(2 * 720)
-    assert saving(4, 1.0, stp=0.5, utilisation=1.0).after_loss == pytest.approx(-4 * 720)
+    assert saved(4, 0.752, stp=1.9) == pytest.approx(1624.32)
 
 
 def test_dollars_per_million_iterations() -> None:

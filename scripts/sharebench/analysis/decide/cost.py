@@ -1,7 +1,6 @@
 """tables/cost.csv: what a device costs per iteration and per tenant, and how many iterations are within the SLO."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -19,27 +18,13 @@ Repeat = tuple[tuple[float, float, float], int]
 """`within_slo` of a repeat, and its number of iterations."""
 
 
-@dataclass(frozen=True)
-class Saving:
-    """Dollars per month of some tenants with a device each, and on shared devices."""
-
-    exclusive: float
-    shared: float
-    before_loss: float
-    after_loss: float
-
-
-def saving(tenants: int, price_per_hour: float, stp: float, utilisation: float | None = None) -> Saving:
-    """What sharing saves per month when each tenant needs `utilisation` of a device (1 / tenants where not given).
+def saved(tenants: int, price_per_hour: float, stp: float = 1.0) -> float:
+    """What sharing saves per month where each tenant needs its even share of a device, over a device for each.
 
     `stp` is the work that sharing gets out of a device, over that of one exclusive tenant (system throughput of Eyerman
-    and Eeckhout). `before_loss` takes it for 1. After it, tenants x utilisation / stp devices are needed, at least one;
-    parts of a device count as parts, as in a fleet.
+    and Eeckhout): 1/stp devices are needed, at least one; parts of a device count as parts, as in a fleet.
     """
-    one = price_per_hour * HOURS_PER_MONTH
-    demand = 1.0 if utilisation is None else tenants * utilisation
-    exclusive = tenants * one
-    return Saving(exclusive, one, exclusive - max(1.0, demand) * one, exclusive - max(1.0, demand / stp) * one)
+    return (tenants - max(1.0, 1 / stp)) * price_per_hour * HOURS_PER_MONTH
 
 
 def with_lower_bounds(buckets: pd.DataFrame) -> pd.DataFrame:
@@ -113,10 +98,10 @@ def _dollars(row: SummaryRow, work: Estimate | None, price: float) -> TableRow:
     found |= _per_million("dollars_per_million_iterations", rate, price)
     if n == 1:
         return found
-    found["saving_before_loss_dollars_per_month"] = saving(n, price, stp=1.0).before_loss
+    found["saving_before_loss_dollars_per_month"] = saved(n, price)
     if work is not None:
         for end, value in (("", work.value), ("_low", work.low), ("_high", work.high)):
-            found[f"saving_after_loss_dollars_per_month{end}"] = value and saving(n, price, value).after_loss
+            found[f"saving_after_loss_dollars_per_month{end}"] = value and saved(n, price, value)
     return found
 
 

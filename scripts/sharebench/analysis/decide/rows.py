@@ -79,8 +79,8 @@ def _estimate(row: Mapping[Hashable, Any], name: str) -> Estimate | None:
 def metric_draws(estimate: Estimate, rng: np.random.Generator, size: int = DRAWS) -> NDArray[np.float64] | None:
     """Draws of a metric from its interval; None where it has none, or one that reaches down to 0.
 
-    The same distribution as `mean_draws` has over the repeats: value exp(t se), se being half the log width of
-    the interval over Student's t. So whatever the summary adds to the interval is in the draws too.
+    The distribution that the interval is of: value exp(t se), se being half the log width of the interval over
+    Student's t. So whatever the summary adds to the interval is in the draws too.
     """
     if not estimate.low or estimate.high is None or estimate.n < 2:
         return None

@@ -7,10 +7,9 @@ several devices it is the device: repeats on one are alike as far as devices dif
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +18,6 @@ from scipy.special import stdtr, stdtrit
 from sharebench.records.tables import TableRow
 
 CONFIDENCE = 0.95
-# Of two repeats a few draws are beyond all bounds; so far out, squares and quotients of them are still numbers.
-LARGEST_LOG = 300.0
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class Estimate:
     low: float | None = None
     high: float | None = None
     n: int = 0
-    """Values behind it; 0 for a prediction."""
+    """Values behind it."""
     log_variance: float | None = field(default=None, compare=False)
     """Variance of the mean log, with these degrees of freedom; None where it is not known."""
     degrees_of_freedom: float = field(default=0.0, compare=False)
@@ -51,15 +48,9 @@ class Estimate:
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
     def times(self, factor: float) -> Estimate:
-        return self._scaled(lambda number: number * factor)
-
-    def over(self, denominator: float) -> Estimate:
-        """The estimate over a number without an error of its own."""
-        return self._scaled(lambda number: number / denominator)
-
-    def _scaled(self, scale: Callable[[Any], Any]) -> Estimate:
-        low, high, draws = (None if each is None else scale(each) for each in (self.low, self.high, self.draws))
-        return Estimate(scale(self.value), low, high, self.n, draws=draws)
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        draws = None if self.draws is None else self.draws * factor
+        return Estimate(self.value * factor, low, high, self.n, draws=draws)
 
     def under(self, numerator: float) -> Estimate:
         """`numerator` over the estimate; a bound of 0 becomes no bound."""
@@ -175,24 +166,6 @@ def mean_of_logs(values: Sequence[float]) -> tuple[float, float | None]:
     if n == 1:
         return mean, None
     return mean, math.fsum((log - mean) ** 2 for log in logs) / (n - 1) / n
-
-
-def mean_draws(values: Sequence[float], size: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """`size` draws of the geometric mean that positive repeats `values` stand for, in their unit.
-
-    exp(m + t s / √n) with t from Student's distribution of n - 1 degrees of freedom: their 2.5 and 97.5 % quantiles are
-    the ends of `log_interval`. One value has no spread, so all draws are NaN. Raises ValueError for no
-    value, or one that is not positive.
-    """
-    if not values or min(values) <= 0:
-        raise ValueError("a geometric mean needs at least one value, and all of them positive")
-    n = len(values)
-    if n == 1:
-        return np.full(size, math.nan)
-    logs = np.log(np.asarray(values, dtype=np.float64))
-    drawn = logs.mean() + logs.std(ddof=1) / math.sqrt(n) * rng.standard_t(n - 1, size)
-    draws: NDArray[np.float64] = np.exp(np.clip(drawn, -LARGEST_LOG, LARGEST_LOG))
-    return draws
 
 
 @lru_cache(maxsize=4096)
