@@ -20,8 +20,6 @@ CONTRAST = {
     "ratio": 0.482, "ratio_low": 0.461, "ratio_high": 0.504, "n": 3, "n_reference": 3, "paired": True,
     "p": 0.0021, "p_holm": 0.0042, "separable": "yes", "reason": "",
 }  # fmt: skip
-PHASES = {"pending": 0.5, "cut": 5.25, "plugin": 3.0, "follow": 1.0, "stable": 2.0}
-DASH = '<span class="blank">–</span>'
 
 
 @pytest.fixture
@@ -54,7 +52,7 @@ def change(root: Path, table: str, where: dict[str, Any], **values: Any) -> None
     rows.to_csv(path, index=False)
 
 
-@pytest.mark.parametrize("section", ["comparisons", "energy", "prometheus", "switches", "jobs", "isolation"])
+@pytest.mark.parametrize("section", ["comparisons", "energy", "prometheus", "jobs", "isolation"])
 def test_a_study_without_its_data_has_no_such_section(root: Path, section: str) -> None:
     assert html_of(root, section) == ""
 
@@ -133,23 +131,6 @@ def test_prometheus_stands_next_to_the_record_with_the_worst_of_what_may_be_wron
     for number in ("5.00", "5.50", "81.8", "-2.00"):
         assert f">{number}<" in section, number
     assert "Prometheus was restarted in a window" in section
-
-
-def set_times(root: Path, strategy: str, **seconds: float) -> None:
-    values = {f"switch_{name}_seconds": value for name, value in seconds.items()}
-    change(root, "startup", {"strategy": strategy}, switch_in_n=2, **values)
-
-
-def test_each_strategy_has_the_steps_of_its_switch_and_what_is_left_of_the_whole(root: Path) -> None:
-    set_times(root, "mps", **{"in": 0.05})
-    assert html_of(root, "switches") == "", "no one waits so short"
-    set_times(root, "mps", **PHASES, **{"in": 12.5, "out": 4.0})
-    found = html_of(root, "switches")
-    (row,) = [line for line in found.split("<tr>") if "</i>mps</th>" in line]
-    cells = [cell.split("</td>")[0].removeprefix(">") for cell in row.split('class="number"')[1:]]
-    assert cells == ["2", "12.5", DASH, "0.5", "5.2", "3.0", "1.0", "2.0", "0.8", "4.0"]
-    (other,) = [line for line in found.split("<tr>") if "</i>exclusive</th>" in line]
-    assert other.count(DASH) == 9
 
 
 def test_a_study_without_an_slo_says_how_many_tenants_its_memory_holds(tmp_path: Path) -> None:

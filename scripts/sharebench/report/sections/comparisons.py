@@ -1,4 +1,4 @@
-"""Strategies against each other, the A/A control, devices, tenants together, Prometheus, and times of switches."""
+"""Strategies against each other, the A/A control, devices, tenants together, and Prometheus."""
 
 import math
 
@@ -21,10 +21,6 @@ MEANS = (
     *("latency_mean_seconds", "prometheus_mean_seconds", "prometheus_classic_mean_seconds"),
     *(f"{whose}_{name}_seconds" for name in COMPARED for whose in ("latency", "prometheus")),
 )
-# Columns of tables/startup.csv with a step of a switch each.
-STEPS = ("publish", "pending", "cut", "plugin", "follow", "stable")
-# A shorter switch is not worth a section.
-LEAST_SECONDS = 0.1
 
 
 def contrasts(study: DrawnStudy) -> dict[str, list[Row]]:
@@ -92,15 +88,3 @@ def _watched(cells: pd.DataFrame) -> Row:
         **cells[errors].max(),
         "remarks": ["Prometheus was restarted in a window"] * restarts + [*filter(None, cells["reason"].unique())],
     }
-
-
-def switches(study: DrawnStudy) -> list[Row]:
-    """How long each strategy takes to be set, by its steps, and to be left, in seconds; none where no one waits."""
-    names = {"switch_in_seconds": "set", "switch_in_n": "n", "switch_out_seconds": "left"}
-    names |= {f"switch_{step}_seconds": step for step in STEPS}
-    table = study.table("startup").drop_duplicates("strategy")[["strategy", *names]].rename(columns=names)
-    if not (table[["set", "left"]] >= LEAST_SECONDS).any(axis=None):
-        return []
-    steps = table[list(STEPS)]
-    rest = (table["set"] - steps.sum(axis=1)).clip(lower=0).where(steps.notna().any(axis=1))
-    return [rows_of(rows)[0] for rows in study.by_strategy(table.assign(rest=rest)).values()]
