@@ -60,7 +60,7 @@ def volcano(machine: None) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def kai(machine: None) -> Iterator[Cluster]:
-    with bed_with("kai", "deployment/kai-scheduler-default", "deployment/admission") as cluster:
+    with bed_with("kai") as cluster:
         yield cluster
 
 

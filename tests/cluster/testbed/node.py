@@ -130,6 +130,7 @@ def components(instance: Instance) -> dict[str, list[str]]:
             "--service-cluster-ip-range=10.96.0.0/24",
             "--allow-privileged",
             "--profiling=false",
+            "--enable-aggregator-routing",  # to the pods of a webhook's service, since there is no kube-proxy
             PARTITIONS,
             OLDER_CLAIMS,
         ],

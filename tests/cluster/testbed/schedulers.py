@@ -9,7 +9,7 @@ import base64
 import os
 from pathlib import Path
 
-from cluster.testbed import certificates, images, nvml, programs, real
+from cluster.testbed import certificates, charts, images, nvml, programs, real
 from cluster.testbed.errors import TestbedError
 from cluster.testbed.gpu import MANIFESTS
 from cluster.testbed.instance import NODE, Instance
@@ -28,14 +28,17 @@ NEEDED = {
     ),
     "kai": (
         "kai/resourcereservation",
+        "kai/operator",
+        "kai/admission",
+        "kai/podgrouper",
         "kai/scheduler",
         "kai/binder",
-        "kai/podgrouper",
-        "kai/admission",
-        "kai/crds.yaml",
+        "kai/podgroupcontroller",
+        "kai/queuecontroller",
+        "kai/chart/Chart.yaml",
     ),
 }
-KAI_RESERVATION = f"{images.REGISTRY}/kai-reservation:1"
+KAI_TAG = "testbed"
 
 
 def missing(scheduler: str) -> str | None:
@@ -48,7 +51,7 @@ def missing(scheduler: str) -> str | None:
 
 
 def install(found: Instance, scheduler: str, *workloads: str) -> None:
-    """Apply its manifest and wait for these workloads of its namespace. Raises TestbedError.
+    """Apply its manifest and wait for these workloads of its namespace; KAI comes by its chart. Raises TestbedError.
 
     What is made for it is in a folder of the instance: a certificate, and without a real GPU a mock NVML with all that
     its plugin links.
@@ -58,14 +61,16 @@ def install(found: Instance, scheduler: str, *workloads: str) -> None:
     folder = Path(os.environ[FOLDER]).absolute()
     made = found.folder / scheduler
     made.mkdir(exist_ok=True)
-    certificates.certificate(found.pki, scheduler, f"/CN={scheduler}", "IP:127.0.0.1")
-    for suffix in ("crt", "key"):
-        (made / f"{scheduler}.{suffix}").write_bytes((found.pki / f"{scheduler}.{suffix}").read_bytes())
     if not found.is_real:
         nvml.build(made, [folder / NEEDED[scheduler][0]])
     if scheduler == "kai":
-        _import_reservation(found, folder / NEEDED[scheduler][0], made)
+        _install_kai(found, folder, made)
+        return
     kube = programs.obtain(programs.KUBE)
+    command = (kube["kubectl"], f"--kubeconfig={found.kubeconfig}")
+    certificates.certificate(found.pki, scheduler, f"/CN={scheduler}", "IP:127.0.0.1")
+    for suffix in ("crt", "key"):
+        (made / f"{scheduler}.{suffix}").write_bytes((found.pki / f"{scheduler}.{suffix}").read_bytes())
     values = {
         "@KUBE@": str(kube["kube"].parent),
         "@PROGRAMS@": str(folder),
@@ -77,7 +82,6 @@ def install(found: Instance, scheduler: str, *workloads: str) -> None:
         text = text.replace(mark, value)
     if found.is_real:
         text = real.on_real_driver(text)
-    command = (kube["kubectl"], f"--kubeconfig={found.kubeconfig}")
     for definitions in (folder / name for name in NEEDED[scheduler] if name.endswith("crds.yaml")):
         run(*command, "apply", "--server-side", "--filename", definitions)
         run(*command, "wait", "--for=condition=Established", "--timeout=60s", "--filename", definitions)
@@ -86,13 +90,36 @@ def install(found: Instance, scheduler: str, *workloads: str) -> None:
         run(*command, f"--namespace={scheduler}", "rollout", "status", workload, "--timeout=120s")
 
 
-def _import_reservation(found: Instance, program: Path, made: Path) -> None:
-    """The image of the pods that the binder makes on a mock GPU, to know which one it is, and to keep it."""
-    files = {"/reservation": program, "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": made / nvml.SONAME}
-    content = {path: file.read_bytes() for path, file in files.items()}
-    image = images.Image(KAI_RESERVATION, content, entry=("/reservation",))
-    images.write_archive(made / "images.tar", images.root_file_system().read_bytes(), [image])
+def _install_kai(found: Instance, folder: Path, made: Path) -> None:
+    """KAI by its own chart, whose operator starts the rest; its images are made of the programs.
+
+    Left out are its hooks, which are images with kubectl: the config is of the release, and CRDs are Helm's to install.
+    """
+    files = {name: {"/workspace/app": (folder / name).read_bytes()} for name in NEEDED["kai"][:-1]}
+    # Its pods on the GPU look up which one they have; it is the only one that links a C library.
+    reservation = NEEDED["kai"][0]
+    files[reservation]["/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"] = (made / nvml.SONAME).read_bytes()
+    made_images = [
+        images.Image(
+            f"{images.REGISTRY}/{Path(name).name}:{KAI_TAG}",
+            content,
+            on_root=name == reservation,
+            entry=("/workspace/app",),
+            user="65532:0",
+        )
+        for name, content in files.items()
+    ]
+    images.write_archive(made / "images.tar", images.root_file_system().read_bytes(), made_images)
     import_images(found, made / "images.tar")
+    given = {"global.registry": images.REGISTRY, "global.tag": KAI_TAG, "admission.gpuFractionRuntimeClassName": ""}
+    values = [f"--set-string={key}={value}" for key, value in given.items()]
+    values += ["--set=global.gpuSharing=true,binder.plugins.hamicore.enabled=true"]
+    values += ["--set=kaiConfigDeployer.enabled=false,kaiConfig.render=true"]
+    command = ("install", "--create-namespace", "--namespace=kai-scheduler", "--no-hooks", "kai-scheduler")
+    charts.helm(found.kubeconfig, *command, folder / "kai" / "chart", *values)
+    kubectl = (programs.obtain(programs.KUBE)["kubectl"], f"--kubeconfig={found.kubeconfig}")
+    parts = ("config.kai.scheduler/kai-config", "schedulingshard.kai.scheduler/default")
+    run(*kubectl, "wait", "--for=condition=Ready", "--timeout=120s", *parts)
 
 
 def replace_plugin(found: Instance) -> None:
