@@ -28,6 +28,7 @@ from sharebench.study.study import Study
 REPOSITORY = Path(__file__).resolve().parents[2]
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"
 RUN_SECONDS = 400
+PATIENT_SECONDS = 1800.0
 RUN = "20261120-000000-aaaa"
 TIMEOUTS: Timeouts = {"start_seconds": 60, "record_seconds": 20}
 
@@ -117,6 +118,7 @@ class Run:
     folder: Path
     kubeconfig: Path
     given: dict[str, Any]
+    seconds: float = RUN_SECONDS
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start it, in a process group that a test can end."""
@@ -137,7 +139,7 @@ class Run:
         """Run it to its end; exit code and what it printed."""
         process = self.start(*arguments)
         try:
-            out, _ = process.communicate(timeout=RUN_SECONDS)
+            out, _ = process.communicate(timeout=self.seconds)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -86,10 +86,10 @@ def _layout_file(found: Instance) -> Path:
 
 
 def cut(found: Instance, profiles: str) -> None:
-    """Cut the mock GPU behind the manager's back, as somebody with nvidia-smi would; `1g.5gb 3g.20gb`."""
+    """Cut mock GPUs behind the manager's back, as somebody with nvidia-smi would; `1g.5gb 3g.20gb`, a line for each."""
     file = _layout_file(found)
     new = file.with_suffix(".new")
-    new.write_text(f"gpu 0: {profiles}\n")
+    new.write_text("".join(f"gpu {index}: {line}\n" for index, line in enumerate(profiles.splitlines())))
     new.replace(file)
 
 
@@ -145,8 +145,9 @@ def smi_calls(found: Instance) -> list[str]:
 def set_dra(found: Instance, gates: str, layout: str | None = None, product: str = "", gpus: int = 1) -> None:
     """Restart the DRA driver with these feature gates, on a GPU with these MIG instances or on a whole one.
 
-    `gates` as its variable has them: `TimeSlicingSettings=true,MPSSupport=true`; `layout` such as `1g.5gb 2g.10gb`,
-    empty for a GPU that can do MIG and is whole; `product` another GPU than the mock's own; `gpus` one or two.
+    `gates` as its variable has them: `TimeSlicingSettings=true,MPSSupport=true`; `layout` such as `1g.5gb 2g.10gb`, a
+    line for each GPU that is cut, empty for GPUs that can do MIG and are whole; `product` another GPU than the mock's
+    own; `gpus` up to eight.
     """
     command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
     if layout is not None:

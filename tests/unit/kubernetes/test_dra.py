@@ -320,6 +320,14 @@ def test_a_node_without_labels_is_known_by_its_slices(cluster: Claims, dra: Dra,
     assert (details["dra_driver"], details["dra_gates"]) == ("v0.19.3", ["TimeSlicingSettings"])
 
 
+def test_gpus_are_counted_whole_or_partitioned(cluster: Claims, node: ClusterNode) -> None:
+    whole = [gpu(number, uuid=f"GPU-{number}") for number in (0, 1)]
+    parts = [instance("1g.5gb", number, minor) for minor in (1, 2, 3) for number in (0, 1)]
+    cluster.slices = [in_slice(*whole, *parts)]
+    # One of them is offered whole and in places for instances.
+    assert node.access("dra").describe()["gpus"] == 4
+
+
 def test_two_gpus_of_like_machines_are_two_devices(
     cluster: Claims, node: ClusterNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

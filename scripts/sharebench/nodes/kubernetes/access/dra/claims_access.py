@@ -83,7 +83,7 @@ class Dra(Access):
             "product": str(first.attributes.get("productName", "unknown GPU")),
             "memory_bytes": whole[0].capacity_bytes.get("memory") if whole else None,
             "driver": nvidia.driver_version(first),
-            "gpus": max(len(whole), len(set(map(nvidia.parent, devices)) - {None})),
+            "gpus": len({*map(nvidia.uuid, whole), *map(nvidia.parent, devices)} - {None}),
             "uuid": nvidia.uuid(first) if whole else nvidia.parent(first),
             "dra_driver": self.build.version if self.build else None,
             "dra_gates": sorted(name for name, is_on in self.build.gates.items() if is_on) if self.build else None,
