@@ -7,14 +7,15 @@ import json
 import subprocess
 from pathlib import Path
 
-from cluster.testbed.instance import NODE, SERVICE_IP, Instance
+from cluster.testbed.instance import NODE, SECOND_NODE, SERVICE_IP, Instance
 
 DAYS = "30"
 API_NAMES = ("DNS:localhost", "DNS:kubernetes", "DNS:kubernetes.default", "DNS:kubernetes.default.svc")
 # user of a kubeconfig -> subject, by which RBAC knows it
 CLIENTS = {
     "admin": "/O=system:masters/CN=admin",
-    "node": f"/O=system:nodes/CN=system:node:{NODE}",
+    NODE: f"/O=system:nodes/CN=system:node:{NODE}",
+    SECOND_NODE: f"/O=system:nodes/CN=system:node:{SECOND_NODE}",
     "controller-manager": "/CN=system:kube-controller-manager",
     "scheduler": "/CN=system:kube-scheduler",
 }

@@ -58,7 +58,7 @@ def make(name: str) -> None:
         if is_v2():
             for parent in (ROOT, folder):
                 _hand_down(parent)
-        elif folder.parent.name == "cpuset":  # empty at first, and then nothing may run in it
+        elif folder.relative_to(ROOT).parts[0] == "cpuset":  # empty at first, and then nothing may run in it
             for file in ("cpuset.cpus", "cpuset.mems"):
                 (folder / file).write_text((folder.parent / file).read_text())
     _of_node(name).mkdir(exist_ok=True)

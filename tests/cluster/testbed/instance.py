@@ -17,7 +17,7 @@ from cluster.testbed.errors import TestbedError
 
 Gpu = Literal["mock", "real", "real-cdi"]
 GPUS: tuple[Gpu, ...] = get_args(Gpu)
-NODE = "gpu-node"
+NODE, SECOND_NODE = "gpu-node", "gpu-node-second"
 SERVICE_IP = "10.96.0.1"  # on the loopback of the node's network namespace: the same in every instance
 SLOTS = range(256)
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
@@ -67,6 +67,11 @@ class Instance:
         return cache() / "instances" / self.name
 
     @property
+    def second(self) -> Path:
+        """Folder of a second node."""
+        return self.folder / "second"
+
+    @property
     def pki(self) -> Path:
         return self.folder / "pki"
 
@@ -89,6 +94,11 @@ class Instance:
     @property
     def pod_subnet(self) -> str:
         return f"10.88.{self.slot}.0/24"
+
+    @property
+    def pod_subnets(self) -> tuple[str, str]:
+        """Of the node and of a second one."""
+        return f"10.88.{self.slot}.0/25", f"10.88.{self.slot}.128/25"
 
     @property
     def cgroup(self) -> str:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +20,7 @@ from cluster.testbed.instance import NODE, Gpu, Instance
 
 CONFIG = Path(__file__).parent / "config"
 TESTS = Path(__file__).parents[2]
+KUBELET_PORT = 10250
 START_SECONDS = 300.0  # a few on two idle cores
 COMPONENT_SECONDS = 30.0
 COMM_CHARACTERS = 15  # so much of a process's name Linux keeps
@@ -43,12 +44,15 @@ def run(*command: str | Path, text: str | None = None) -> str:
     return done.stdout
 
 
-def write_config(found: Instance) -> None:
+def write_config(found: Instance, folder: Path, cgroup: str, number: int = 0) -> None:
+    """Of kubelet and containerd, into that folder of a node; `number` is 1 for a second node on the same network."""
     values = {
         "@PKI@": str(found.pki),
-        "@CONFIG@": str(found.folder / "config"),
-        "@CGROUP@": found.cgroup,
-        "@PODS@": found.pod_subnet,
+        "@CONFIG@": str(folder / "config"),
+        "@CGROUP@": cgroup,
+        "@PODS@": found.pod_subnets[number],
+        "@BRIDGE@": f"cni{number}",
+        "@PORT@": str(KUBELET_PORT + number),
         "@CNI@": str(requirements.cni_folder()),
     }
     for source, target in {
@@ -59,7 +63,7 @@ def write_config(found: Instance) -> None:
         text = (CONFIG / source).read_text()
         for mark, value in values.items():
             text = text.replace(mark, value)
-        file = found.folder / "config" / (target or source)
+        file = folder / "config" / (target or source)
         file.parent.mkdir(exist_ok=True, parents=True)
         file.write_text(text)
 
@@ -74,24 +78,34 @@ def use_machine(found: Instance, ctr: Path) -> None:
     runtime.write_text(runtime.read_text().replace(kind, f'{kind}      base_runtime_spec = "{spec}"\n'))
 
 
-def start_node(found: Instance, binaries: dict[str, Path]) -> None:
-    """The node's first process in namespaces of its own, and the link to it."""
-    folders = list(dict.fromkeys(str(file.parent) for file in binaries.values()))
+def start_first(found: Instance, log: Path, cgroup: str, namespaces: Sequence[str], *arguments: str) -> int:
+    """The first process of a node, in namespaces that a command makes or enters; its number."""
+    folders = list(dict.fromkeys(str(file.parent) for file in node_binaries().values()))
     environment = {
         **os.environ,
         "PYTHONPATH": str(TESTS),
         "PATH": ":".join([*folders, "/usr/sbin:/usr/bin:/sbin:/bin"]),
     }
-    first = [sys.executable, "-m", "cluster.testbed.node", json.dumps(asdict(found))]
-    command = ["unshare", *requirements.namespaces(found.gpu), *first]
-    with (found.folder / "log" / "node.log").open("wb") as log:
+    first = [*namespaces, sys.executable, "-m", "cluster.testbed.node", json.dumps(asdict(found)), *arguments]
+    with log.open("wb") as file:
         outer = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            first, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
         )
     children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
     wait_for("the start of the node's first process", lambda: bool(children.read_text().strip()), 10.0)
     pid = int(children.read_text())
-    cgroups.enter(found.cgroup, pid)
+    cgroups.enter(cgroup, pid)
+    return pid
+
+
+def node_binaries() -> dict[str, Path]:
+    return {key: file for program in programs.NODE_PROGRAMS for key, file in programs.obtain(program).items()}
+
+
+def start_node(found: Instance) -> None:
+    """The node's first process in namespaces of its own, and the link to it."""
+    log = found.folder / "log" / "node.log"
+    pid = start_first(found, log, found.cgroup, ["unshare", *requirements.namespaces(found.gpu)])
     found.init_file.write_text(json.dumps([pid, instance.started_ticks(pid)]))
     run("ip", "link", "add", found.link, "type", "veth", "peer", "name", node.LINK, "netns", str(pid))
     run("ip", "address", "add", f"{found.host_ip}/30", "dev", found.link)
@@ -99,17 +113,17 @@ def start_node(found: Instance, binaries: dict[str, Path]) -> None:
     run("ip", "route", "add", found.pod_subnet, "via", found.node_ip)
 
 
-def import_images(found: Instance, archive: Path) -> None:
-    """Into the containerd of a running instance."""
-    pid = found.init_pid()
+def import_images(found: Instance, archive: Path, pid: int | None = None) -> None:
+    """Into the containerd of a running instance, or that of its second node with this process."""
+    pid = pid or found.init_pid()
     ctr = programs.obtain(programs.CONTAINERD)["ctr"]
     inside: list[str | Path] = ["nsenter", f"--target={pid}", "--mount", "--net", "--pid", "--uts"]
     run(*inside, ctr, "--namespace=k8s.io", "images", "import", "--snapshotter=overlayfs", archive)
 
 
-def is_node_ready(kubectl: list[str | Path]) -> bool:
+def is_node_ready(kubectl: list[str | Path], name: str = NODE) -> bool:
     condition = 'jsonpath={.status.conditions[?(@.type=="Ready")].status}'
-    return run(*kubectl, "get", "nodes", NODE, "--ignore-not-found", "--output", condition) == "True"
+    return run(*kubectl, "get", "nodes", name, "--ignore-not-found", "--output", condition) == "True"
 
 
 def up(name: str, *, stays: bool = False, gpu: Gpu = "mock") -> Instance:
@@ -124,7 +138,7 @@ def up(name: str, *, stays: bool = False, gpu: Gpu = "mock") -> Instance:
     lack = requirements.missing(gpu)
     if lack:
         raise TestbedError(lack)
-    binaries = {key: file for program in programs.NODE_PROGRAMS for key, file in programs.obtain(program).items()}
+    binaries = node_binaries()
     down(name)
     sweep()
     found = instance.create(name, None if stays else os.getpid(), gpu)
@@ -132,12 +146,12 @@ def up(name: str, *, stays: bool = False, gpu: Gpu = "mock") -> Instance:
         for part in ("log", "hold"):
             (found.folder / part).mkdir()
         certificates.write(found)
-        write_config(found)
+        write_config(found, found.folder, found.cgroup)
         archive = real.archive(found) if found.is_real else images.archive()
         if found.is_real:
             use_machine(found, binaries["ctr"])
         cgroups.make(found.cgroup)
-        start_node(found, binaries)
+        start_node(found)
         containerd_socket = Path(f"/proc/{found.init_pid()}/root/run/containerd/containerd.sock")
         wait_for("the start of containerd", containerd_socket.exists)
         import_images(found, archive)

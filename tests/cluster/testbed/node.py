@@ -2,10 +2,12 @@
 
 Runs as PID 1 of its own mount, network, PID, IPC and UTS namespaces, so that ending it ends all that it ever started:
 components, containers, mounts, links. A file `hold/NAME` in the instance's folder ends a component and keeps it down.
+A second node (`second`) has a mount namespace of its own and shares the others.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -17,7 +19,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from cluster.testbed.instance import NODE, SERVICE_IP, Instance
+from cluster.testbed.instance import NODE, SECOND_NODE, SERVICE_IP, Instance
 
 LINK = "node0"
 NAMES = ("etcd", "containerd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
@@ -43,7 +45,7 @@ def run(*command: str) -> None:
     subprocess.run(command, check=True)
 
 
-def mount_folders(instance: Instance) -> None:
+def mount_folders(folder: Path) -> None:
     """Private folders on every path that components, containers and manifests write to."""
     run("mount", "--make-rshared", "/")
     for path in ("/run", "/var/lib", "/var/log"):
@@ -51,14 +53,14 @@ def mount_folders(instance: Instance) -> None:
     for path in ("/run/lock", "/run/netns", "/run/cdi"):
         Path(path).mkdir()
     for name in ("kubelet", "containerd"):
-        source = instance.folder / name
+        source = folder / name
         target = Path("/var/lib", name)
         source.mkdir()
         target.mkdir()
         run("mount", "--bind", str(source), str(target))
         run("mount", "--make-rshared", str(target))
     for key, value in SYSCTLS.items():
-        own = instance.folder / "sysctl" / key
+        own = folder / "sysctl" / key
         own.parent.mkdir(parents=True, exist_ok=True)
         own.write_text(value)
         if Path("/proc/sys", key).exists():
@@ -82,7 +84,7 @@ def set_addresses(instance: Instance) -> None:
 
 def components(instance: Instance) -> dict[str, list[str]]:
     """Name -> command, in the order in which they start."""
-    pki, config = instance.pki, instance.folder / "config"
+    pki = instance.pki
     etcd = "https://127.0.0.1:2379"
 
     def as_client(name: str) -> list[str]:
@@ -104,7 +106,7 @@ def components(instance: Instance) -> dict[str, list[str]]:
             "--client-cert-auth",
             f"--trusted-ca-file={pki}/ca.crt",
         ],
-        "containerd": ["containerd", "-c", f"{config}/containerd.toml"],
+        "containerd": containerd(instance.folder),
         "kube-apiserver": [
             "kube-apiserver",
             "--bind-address=0.0.0.0",
@@ -141,15 +143,24 @@ def components(instance: Instance) -> dict[str, list[str]]:
             f"--root-ca-file={pki}/ca.crt",
         ],
         "kube-scheduler": [*as_client("scheduler"), PARTITIONS],
-        "kubelet": [
-            "kubelet",
-            f"--config={config}/kubelet.yaml",
-            f"--kubeconfig={pki}/node.kubeconfig",
-            f"--node-ip={instance.node_ip}",
-            f"--hostname-override={NODE}",
-            "--v=2",
-        ],
+        "kubelet": kubelet(instance, instance.folder, NODE),
     }
+
+
+def containerd(folder: Path) -> list[str]:
+    return ["containerd", "-c", f"{folder}/config/containerd.toml"]
+
+
+def kubelet(instance: Instance, folder: Path, name: str) -> list[str]:
+    """That of the node of that name, whose folder has its config and its kubeconfig."""
+    return [
+        "kubelet",
+        f"--config={folder}/config/kubelet.yaml",
+        f"--kubeconfig={instance.pki}/{name}.kubeconfig",
+        f"--node-ip={instance.node_ip}",
+        f"--hostname-override={name}",
+        "--v=2",
+    ]
 
 
 def is_api_ready(instance: Instance) -> bool:
@@ -163,9 +174,9 @@ def is_api_ready(instance: Instance) -> bool:
         return False
 
 
-def supervise(instance: Instance) -> None:
+def supervise(instance: Instance, folder: Path, commands: dict[str, list[str]]) -> None:
     """Keep every component running that is not held, and reap whatever ends here; never returns."""
-    hold, commands = instance.folder / "hold", components(instance)
+    hold = folder / "hold"
     running: dict[str, int] = {}
     ended = dict.fromkeys(commands, 0.0)
     api_was_ready = False
@@ -182,7 +193,7 @@ def supervise(instance: Instance) -> None:
                 continue
             is_allowed = api_was_ready or name in BEFORE_API
             if not held and is_allowed and name not in running and time.monotonic() - ended[name] > RESTART_SECONDS:
-                with (instance.folder / "log" / f"{name}.log").open("ab") as log:
+                with (folder / "log" / f"{name}.log").open("ab") as log:
                     running[name] = subprocess.Popen(command, stdout=log, stderr=log).pid
         time.sleep(0.1)
 
@@ -195,12 +206,24 @@ def reaped() -> int:
         return 0
 
 
+def be_second(instance: Instance) -> None:
+    """A second node, whose kubelet has the same address and another port; never returns."""
+    folder = instance.second
+    mount_folders(folder)
+    own_id = folder / "machine-id"
+    own_id.write_text(hashlib.sha256(SECOND_NODE.encode()).hexdigest()[:32] + "\n")
+    run("mount", "--bind", str(own_id), "/etc/machine-id")
+    supervise(instance, folder, {"containerd": containerd(folder), "kubelet": kubelet(instance, folder, SECOND_NODE)})
+
+
 def main() -> None:
     instance = Instance(**json.loads(sys.argv[1]))
+    if sys.argv[2:]:
+        be_second(instance)
     socket.sethostname(NODE)
-    mount_folders(instance)
+    mount_folders(instance.folder)
     set_addresses(instance)
-    supervise(instance)
+    supervise(instance, instance.folder, components(instance))
 
 
 if __name__ == "__main__":

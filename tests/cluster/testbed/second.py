@@ -1,0 +1,61 @@
+"""A second node of a running test bed: kubelet and containerd with folders of their own on the network of the first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cluster.testbed import cgroups, images, lifecycle
+from cluster.testbed.instance import SECOND_NODE, Instance
+
+
+@contextmanager
+def second_node(found: Instance) -> Iterator[None]:
+    """The node, Ready and with images; gone afterwards. Raises TestbedError."""
+    cgroup, folder = f"{found.cgroup}/second", found.second
+    for part in ("log", "hold"):
+        (folder / part).mkdir(parents=True)
+    lifecycle.write_config(found, folder, cgroup, number=1)
+    cgroups.make(cgroup)
+    pid = lifecycle.start_first(found, folder / "log" / "node.log", cgroup, _namespaces(found), "second")
+    kubectl: list[str | Path] = [lifecycle.node_binaries()["kubectl"], f"--kubeconfig={found.kubeconfig}"]
+    try:
+        socket = Path(f"/proc/{pid}/root/run/containerd/containerd.sock")
+        lifecycle.wait_for("the start of the second containerd", socket.exists)
+        lifecycle.import_images(found, images.archive(), pid)
+        lifecycle.wait_for("a second node that is ready", lambda: lifecycle.is_node_ready(kubectl, SECOND_NODE))
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        lifecycle.run(*kubectl, "delete", "node", SECOND_NODE, "--ignore-not-found")
+        lifecycle.wait_for("the end of the second node", lambda: _is_removed(cgroup), 30.0)
+        _forget_pods(kubectl)
+        subprocess.run(["rm", "-rf", folder], check=True)
+
+
+def _namespaces(found: Instance) -> list[str]:
+    """Those of the first node, but for the mounts, which are those of the machine."""
+    first = [f"--target={found.init_pid()}", "--net", "--ipc", "--uts", "--pid"]
+    return ["nsenter", *first, "unshare", "--mount", "--mount-proc", "--propagation=private"]
+
+
+def _is_removed(cgroup: str) -> bool:
+    try:
+        cgroups.kill(cgroup)
+        cgroups.remove(cgroup)
+    except OSError:
+        return False
+    return True
+
+
+def _forget_pods(kubectl: list[str | Path]) -> None:
+    """The controller would wait for a minute for the node to be there again."""
+    query = ["--all-namespaces", f"--field-selector=spec.nodeName={SECOND_NODE}"]
+    lines = lifecycle.run(*kubectl, "get", "pods", *query, "--no-headers", "--output=name").split()
+    if lines:
+        lifecycle.run(*kubectl, "delete", "pods", *query, "--force", "--grace-period=0")
