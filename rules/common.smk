@@ -107,7 +107,7 @@ def cell_rank(wildcards):
 
 
 def strategy_rank(wildcards):
-    if is_on_several(STUDY.config, STUDY.node_kind):
+    if is_on_several(STUDY.config, STUDY.node_kind) and STUDY.order == "blocks":
         # Before all cells, so that no device waits for another to set a strategy up.
         return len(STUDY.cells) + 2
     return STUDY.strategy_rank(wildcards.strategy)

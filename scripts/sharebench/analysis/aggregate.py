@@ -80,7 +80,8 @@ def unnamed(argv: list[str], config: StudyConfig) -> list[str]:
     names += [*prometheus["labels"].values(), *(prometheus["dcgm"] or {}).values()]
     names += [prometheus["url"], prometheus["folder"]]
     names += [config["survey"]["url"], *config["survey"]["labels"].values(), *config["survey"]["namespaces"]]
-    for name in sorted(filter(None, names), key=len, reverse=True):
+    flat = [name for each in names if each for name in (each if isinstance(each, list) else [each])]
+    for name in sorted(flat, key=len, reverse=True):
         # A short name may be a part of other words.
         argv = [re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "…", word) for word in argv]
     return argv

@@ -14,7 +14,7 @@ from sharebench.core.files import Damaged, Refusal, read_json, replace_atomicall
 from sharebench.core.spec import reference
 from sharebench.gates.judged import read
 from sharebench.records.record import RecordError, RecordMismatch, check
-from sharebench.records.references import on_device, read_device
+from sharebench.records.references import identity, on_device, read_device
 from sharebench.records.types import NodeFacts, Provenance, Record, Switch
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -111,7 +111,7 @@ class Checker:
         current = self.calibrations.get(workload)
         if current is None:
             return False
-        now: Mapping[str, object] = on_device(current, device)
+        now: Mapping[str, object] = on_device(current, identity(record["node"]))
         if cast(Calibration, now)["node"]["device"] != device:
             now = self._first.setdefault((workload, device), used)
         return any(now[key] != value for key, value in used.items() if key in now and value is not None)

@@ -41,6 +41,10 @@ Gpus = Annotated[
     | Annotated[Unique[Gpu], Field(min_length=1), Tag("list")],
     Discriminator(lambda value: "all" if value == "all" else "list" if is_list(value) else "one"),
 ]
+Nodes = Annotated[
+    Annotated[Unique[Name], Field(min_length=1), Tag("list")] | Annotated[Name, Tag("one")],
+    Discriminator(lambda value: "list" if is_list(value) else "one"),
+]
 Namespace = Annotated[
     str,
     Matching(
@@ -150,8 +154,9 @@ class Kubernetes(Section):
 
     context: Maybe[Name] = None
     """Context of the kubeconfig; `null` takes its current one, or in a pod the cluster that the pod runs in."""
-    node: Name = "auto"
-    """Name of the node that is measured; `auto` takes the only one with a GPU."""
+    node: Nodes = "auto"
+    """Name of the node that is measured; `auto` takes the only one with a GPU. A list of names, or labels such as
+    `pool=h200`, [measures on several at the same time](../docs/cluster/strategies.md#several-nodes)."""
     namespace: Namespace = "sharebench"
     """Namespace of the tenants' pods; it must exist."""
     access: Access = "device-plugin"

@@ -133,7 +133,7 @@ class Toleration(TypedDict):
 
 class KubernetesOptions(TypedDict):
     context: str | None
-    node: str
+    node: str | list[str]
     namespace: str
     access: Access
     image: str
@@ -257,6 +257,9 @@ def is_on_several(config: StudyConfig, kind: Kind) -> bool:
     """Whether the config names devices that measure at the same time, in place of one."""
     if kind == "nvidia":
         return config["nvidia"]["gpu"] == "all" or isinstance(config["nvidia"]["gpu"], list)
+    if kind == "kubernetes":
+        node = config["kubernetes"]["node"]
+        return isinstance(node, list) or "=" in node
     return kind in ("cpu", "simulated") and config[kind]["devices"] > 1
 
 

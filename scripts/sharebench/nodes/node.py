@@ -65,6 +65,11 @@ class Node(ABC):
         return self.facts()["device"]
 
     @property
+    def identity(self) -> str:
+        """What the device is known by in all of a study (`references.identity`)."""
+        return self.device
+
+    @property
     def lock_path(self) -> Path | None:
         """File whose lock makes a host's device ours; None where the results' lock is enough."""
         return None

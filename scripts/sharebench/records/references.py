@@ -41,8 +41,13 @@ def read_calibration(path: Path) -> Calibration:
     return cast(Calibration, _read(path, OF_CALIBRATION))
 
 
+def identity(node: NodeFacts) -> str:
+    """What the device is known by in all of a study: a cluster's GPU shows its own id once a tenant has had it."""
+    return str(node["details"].get("machine") or node["device"])
+
+
 def on_device(found: Reference, device: str) -> Reference:
-    """Of such a file the part of that device, where it has several; else what it has of the first."""
+    """Of such a file the part of the device of that identity, where it has several; else what it has of the first."""
     others = cast(Mapping[str, Reference], found.get("others", {}))
     return others.get(device, found)
 

@@ -31,7 +31,7 @@ from sharebench.nodes import open_node
 from sharebench.nodes.contract import NodeError, Settings, State, TenantUnreachable, Unrecoverable
 from sharebench.nodes.node import Node
 from sharebench.records import record
-from sharebench.records.references import on_device, read_calibration, read_device
+from sharebench.records.references import identity, on_device, read_calibration, read_device
 from sharebench.records.telemetry import to_csv
 from sharebench.records.types import Record
 from sharebench.run import live, ownership, placement
@@ -96,7 +96,7 @@ class Run:
                 part.unlink(missing_ok=True)
         if not made:
             raise JobFailed("it failed on every device; see the log")
-        write_json(out, made[0] | {"others": {each["node"]["device"]: each for each in made[1:]}})
+        write_json(out, made[0] | {"others": {identity(each["node"]): each for each in made[1:]}})
 
     @cached_property
     def study(self) -> Study:
@@ -193,7 +193,7 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     study, node = run.study, run.node
     cell = study.calibration_cell(workload)
     block = min(study.block(other) for other in study.cells)
-    here = node.device
+    here = node.identity
     load = study.config["workload_catalogue"][workload]["load"]
     strategy = alone(study.strategies, study.config["strategies"], node, workload_of(parse(spec), 0))
     where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
@@ -265,7 +265,7 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
         run.take(run.record["placement"][placement.key(study, cell)])
     node, block = run.node, study.block(cell)
     folder = str(raw.parent.relative_to(run.results))
-    here = [on_device(read_calibration(path), node.device) for path in calibrations]
+    here = [on_device(read_calibration(path), node.identity) for path in calibrations]
     references = {found["workload"]: found for found in here}
     settings = _settings(study, folder)
     what, left_seconds = progress(ownership.count_cell(run.results), wanted, study)

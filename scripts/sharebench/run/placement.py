@@ -16,6 +16,7 @@ from sharebench.core.study_config import is_on_several
 from sharebench.nodes import devices_of, open_node
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.node import Node
+from sharebench.records.references import identity
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -54,8 +55,11 @@ def given_up(run: RunRecord) -> list[str]:
 
 
 def gate_number(study: Study, strategy: str, devices: Sequence[DeviceEntry]) -> int:
-    """The device on which the strategy is set up once before its cells."""
-    return list(study.strategies).index(strategy) % len(devices)
+    """The device on which the strategy is set up once before its cells.
+
+    Where a state stays for all its cells, on the first: the cells there find it as it is.
+    """
+    return 0 if study.order == "strategy" else list(study.strategies).index(strategy) % len(devices)
 
 
 def key(study: Study, cell: Cell) -> str:
@@ -81,7 +85,12 @@ def devices(study: Study, last: RunRecord) -> list[DeviceEntry]:
     """
     found: list[DeviceEntry] = []
     for number, (options, cores) in enumerate(devices_of(study.node_kind, study.node_options())):
-        device = open_node(study.node_kind, options, Path(), number).device
+        device = open_node(study.node_kind, options, Path(), number).identity
+        if (same := next((entry["number"] for entry in found if entry["device"] == device), None)) is not None:
+            raise NodeError(
+                f"devices {same} and {number} of the study have one identity; name each once, and give nodes of a "
+                "cluster machine ids of their own (/etc/machine-id)"
+            )
         found.append(
             {"number": number, "options": options, "device": device, "cores": cores, "failure": None, "down": None}
         )
@@ -136,7 +145,7 @@ def _measured_on(cells: Sequence[Cell], results: Path) -> str:
     there = [path for cell in cells if (path := results / cell.raw).is_file()]
     try:
         newest = max(there, key=lambda path: path.stat().st_mtime)
-        device: str = read_json(newest, "node")["node"]["device"]
+        device = identity(read_json(newest, "node")["node"])
     except (ValueError, OSError, Damaged, KeyError, TypeError):
         return ""
     return device

@@ -252,6 +252,9 @@ def test_no_name_of_a_cluster_is_published() -> None:
         # a name is not looked for within other words
         *("node=kubernetes", "gpu-a"),
     ]
+    several = load(study({"node": "kubernetes", "kubernetes": {"node": ["gpu-a", "gpu-b"]}}))
+    assert published(several)["kubernetes"]["node"] == "auto"
+    assert unnamed(["kubernetes={node: [gpu-a, gpu-b]}"], several) == ["kubernetes={node: […, …]}"]
     assert unnamed(["kubernetes={tolerations: [{key: team-a/only, value: them}]}", "x"], config) == [
         "kubernetes={tolerations: [{key: …, value: …}]}",
         "x",

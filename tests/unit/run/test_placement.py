@@ -72,13 +72,22 @@ def test_without_blocks_a_workload_stays_on_one_device() -> None:
     assert placed(study, 3) == {"0/detector": 0, "0/matmul": 1}
 
 
+def test_a_state_that_stays_is_set_up_on_the_first_device() -> None:
+    found = {
+        order: {placement.gate_number(study, name, devices(3)) for name in ("exclusive", "mps", "mig", "time-slicing")}
+        for order in ("strategy", "blocks")
+        for study in [simulated(strategies=["mps", "mig", "time-slicing"], order=order)]
+    }
+    assert found["strategy"] == {0} and len(found["blocks"]) > 1
+
+
 def test_a_block_goes_on_where_its_records_are(tmp_path: Path) -> None:
     study = simulated(workloads=["matmul"], repeats=2, strategies=["mps"], replicas=[2])
 
     def measure(repeat: int, device: str) -> None:
         path = tmp_path / next(cell for cell in study.cells if cell.repeat == repeat).raw
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"node": {"device": device}}))
+        path.write_text(json.dumps({"node": {"device": device, "details": {}}}))
 
     measure(1, "1" * 16)
     assert placed(study, 2, tmp_path) == {"1/matmul": 1, "2/matmul": 0}

@@ -5,20 +5,21 @@ import sys
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 from sharebench.core.files import read_json, write_json
 from sharebench.core.spec import Spec, WorkloadSpec, limits_of
 from sharebench.core.strategies import Strategy
-from sharebench.core.study_config import ClusterOptions, PrometheusOptions
-from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
+from sharebench.core.study_config import ClusterOptions, NodeOptions, PrometheusOptions
+from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.kubernetes.access.base import Access, GpuDescription, view_of
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
 from sharebench.nodes.kubernetes.access.dra.claims_access import Dra
 from sharebench.nodes.kubernetes.access.static import Static
 from sharebench.nodes.kubernetes.cluster import foreign_pods, pod_monitor, saved_state
-from sharebench.nodes.kubernetes.cluster.api import Json, is_in_cluster
-from sharebench.nodes.kubernetes.cluster.cluster import Cluster
+from sharebench.nodes.kubernetes.cluster.api import Api, Json, is_in_cluster
+from sharebench.nodes.kubernetes.cluster.cluster import Cluster, pool
 from sharebench.nodes.kubernetes.cluster.lease import NodeLease
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of
 from sharebench.nodes.kubernetes.pods.manifest import Place
@@ -28,6 +29,7 @@ from sharebench.nodes.kubernetes.pods.watch import sweep
 from sharebench.nodes.kubernetes.seen_gpu import SeenGpu
 from sharebench.nodes.limits import within_limits
 from sharebench.nodes.node import Node
+from sharebench.records.references import identity
 from sharebench.records.types import NodeFacts
 from tenant.contract import TenantReport, device_digest
 
@@ -81,6 +83,16 @@ class ClusterNode(Node):
     options: ClusterOptions
     state_outlives_run = False
     _ensured: Strategy | None = None
+
+    @classmethod
+    def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
+        section = cast(ClusterOptions, options)
+        names = pool(Api(section["context"]), section["node"])
+        return [DeviceOptions({**section, "node": name}, None) for name in names]
+
+    @property
+    def identity(self) -> str:
+        return identity(self.facts())
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -148,7 +160,7 @@ class ClusterNode(Node):
             "is_gpu": not self.is_mock,
             "label": label,
             "details": {
-                "node": "node-0",
+                "node": f"node-{self.number or 0}",
                 "machine": machine,
                 "gpus": self.gpus,
                 "driver": ".".join(filter(None, driver)) or described.get("driver"),
@@ -201,7 +213,9 @@ class ClusterNode(Node):
         return self.access_of(strategy).plan(strategy)
 
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
-        cell = hashlib.sha256(f"{self.cluster.run_id}/{settings['cell_folder']}".encode()).hexdigest()[:12]
+        # A calibration is made on all nodes of a study at once, in one folder.
+        name = f"{self.cluster.run_id}/{self.cluster.digest}/{settings['cell_folder']}"
+        cell = hashlib.sha256(name.encode()).hexdigest()[:12]
         reach = self.cluster.options["reach"]
         if reach == "auto":
             reach = "pod-ip" if is_in_cluster() else "port-forward"

@@ -13,6 +13,7 @@ from sharebench.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Installed, labels_of, look
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState, SavedState
 
+NODES = "/api/v1/nodes"
 GPU_LABEL = "nvidia.com/gpu.present"
 
 
@@ -40,6 +41,17 @@ def chosen(nodes: Sequence[Json], wanted: str, offering: Collection[str] = ()) -
     return found[0]
 
 
+def pool(api: Api, wanted: str | Sequence[str]) -> list[str]:
+    """Names of the nodes of a list, or of those with the labels of a selector. Raises NodeError."""
+    if not isinstance(wanted, str):
+        nodes = api.get(NODES)["items"]
+        return [str(chosen(nodes, name)["metadata"]["name"]) for name in wanted]
+    found = sorted(node["metadata"]["name"] for node in api.get(NODES, labelSelector=wanted)["items"])
+    if not found:
+        raise NodeError(f"the cluster has no node with the labels {wanted!r}; see kubectl get nodes --show-labels")
+    return found
+
+
 class Cluster:
     """One node of a cluster.
 
@@ -57,7 +69,7 @@ class Cluster:
     @cached_property
     def name(self) -> str:
         """The node's name. Raises NodeError where none or several would do."""
-        wanted, offering = self.options["node"], set()
+        wanted, offering = str(self.options["node"]), set()
         if "dra" in self.options["accesses"] and wanted == "auto":
             offering = claims_api.nodes(self.api)
         return str(chosen(self.nodes(), wanted, offering)["metadata"]["name"])
@@ -69,7 +81,7 @@ class Cluster:
 
     @property
     def path(self) -> str:
-        return f"/api/v1/nodes/{self.name}"
+        return f"{NODES}/{self.name}"
 
     @property
     def run_id(self) -> str:
@@ -82,7 +94,7 @@ class Cluster:
         return labels_of(self.read())
 
     def nodes(self) -> list[Json]:
-        return self._all("/api/v1/nodes")
+        return self._all(NODES)
 
     def pods(self) -> list[Json]:
         """All pods that are on the node or bound to it."""

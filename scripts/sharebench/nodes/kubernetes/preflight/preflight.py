@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sharebench.core.files import Refusal
 from sharebench.core.strategies import Strategy
-from sharebench.core.study_config import StudyConfig
+from sharebench.core.study_config import NodeOptions, StudyConfig, is_on_several
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import foreign_pods
 from sharebench.nodes.kubernetes.cluster.api import Api, is_in_cluster
@@ -105,18 +105,24 @@ def show(config: StudyConfig) -> int:
             f"preflight looks at a cluster, and the node is {study.node_kind!r}; add --configfile "
             "config/kubernetes.yaml, or your own with node: kubernetes"
         )
+    options: list[NodeOptions] = [study.node_options()]
     try:
-        lines, is_fit = inspect(study)
+        if is_on_several(config, study.node_kind):
+            options = [each.options for each in ClusterNode.devices(options[0])]
+        found = [inspect(study, each) for each in options]
     except NodeError as error:
         raise Refusal(f"failed: {error}") from None
-    print("\n".join(lines), flush=True)
-    return 0 if is_fit else 1
+    print("\n".join(line for lines, _ in found for line in lines), flush=True)
+    return 0 if all(is_fit for _, is_fit in found) else 1
 
 
-def inspect(study: Study) -> tuple[list[str], bool]:
-    """The lines of the report, and whether the study could run. Raises NodeError where the cluster cannot be asked."""
+def inspect(study: Study, of_node: NodeOptions | None = None) -> tuple[list[str], bool]:
+    """The lines of the report on the study's node or on one of several, and whether the study could run there.
+
+    Raises NodeError where the cluster cannot be asked.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        node = ClusterNode(study.node_options(), Path(folder))
+        node = ClusterNode(of_node or study.node_options(), Path(folder))
         survey = Survey(study, node)
         api, options = node.cluster.api, node.cluster.options
         # A person waits for the answer, and a server that never answered is a wrong one rather than one that restarts.

@@ -126,7 +126,9 @@ class MigPartitioner:
         assert wanted.config is not None
         self.refuse_another(saved)
         manager = self._manager()
-        if wanted.config.startswith(PREFIX) and manager.publish([wanted.layout], 1 + wanted.whole):
+        others = saved_state.others_in_use(self._cluster.nodes(), self._cluster.name)
+        # A run on another node may have brought the entry a moment ago.
+        if wanted.config.startswith(PREFIX) and (manager.publish([wanted.layout], 1 + wanted.whole) or others):
             self._force_sync([self._cluster.installed.mig_manager])
         self._cluster.save_access(self._access, {**saved, "mig": {**saved["mig"], "set": wanted.config}})
         before = self._clients()
