@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 from pipeline.harness import Checkout, Jobs, measured, tabled
+from tables import rows
 
 TWO = "two_simulated.yaml"
 STRATEGIES = ("mps", "mig")
@@ -58,6 +59,17 @@ def test_blocks_are_dealt_and_each_stays_on_one_device(untouched: Checkout) -> N
     assert places["alpha", "1"] == places["beta", "2"] != places["alpha", "2"] == places["beta", "1"]
     table = (untouched.results / "tables/summary.md").read_text()
     assert "measured on 2 devices of this product; every ratio is of one device" in table
+
+
+def test_where_states_stay_a_workload_is_one_block(untouched: Checkout) -> None:
+    untouched.run(study=TWO, config=["order=strategy"]).ok()
+    places = on_devices(untouched)
+    assert places["alpha", "1"] == places["alpha", "2"] != places["beta", "1"] == places["beta", "2"]
+    # Each has two baselines, which are both of its device.
+    table = rows(untouched.results / "tables/summary.csv")
+    assert {(row["strategy"], row["workload"]) for row in table if row["slowdown"]} == {
+        (strategy, workload) for strategy in ("exclusive", *STRATEGIES) for workload in ("alpha", "beta")
+    }
 
 
 def test_a_part_is_remeasured_where_it_was(finished_on_two: Checkout) -> None:

@@ -92,6 +92,23 @@ def test_a_cell_without_its_baseline_is_excluded_and_not_held_against_another_de
     assert slowdown.value == pytest.approx(math.sqrt(2.0 * 2.2))
 
 
+def test_repeats_of_one_block_are_held_against_the_mean_on_their_device() -> None:
+    """Under `order: strategy` a workload is one block, and each device has others."""
+    made = []
+    for workload, device, alone in (("matmul", "first", 0.004), ("detector", "second", 0.012)):
+        for strategy, tenants in (("exclusive", [alone]), ("mps", [2 * alone] * 2)):
+            for repeat in (1, 2):
+                means = [np.full(100, each * (1 + repeat / 100)) for each in tenants]
+                made.append(reduced(record(strategy, means, workload=workload, repeat=repeat, block=0, device=device)))
+    found = paired_by_device(made, "exclusive")
+    assert all(cell.valid for cell in found)
+    for workload in ("matmul", "detector"):
+        own = [cell for cell in of(found, "mps") if cell.workload == workload]
+        slowdown, _ = group_slowdown(own, Baseline(found, "exclusive"))
+        assert slowdown is not None and (slowdown.n, slowdown.value) == (2, pytest.approx(2, rel=1e-4))
+        assert slowdown.low is not None
+
+
 def test_contrasts_are_of_the_blocks_that_both_have() -> None:
     found = paired_by_device(cells(strategies=("mps", "time-slicing")), "exclusive")
     mps = [cell for cell in of(found, "mps") if cell.block != 2]

@@ -28,7 +28,7 @@ class Baseline:
 
     def __init__(self, cells: Iterable[MeasuredCell], strategy: str | None, has_control: bool = True) -> None:
         self._strategy = strategy
-        self._devices: set[str] = set()
+        self._devices: dict[str, set[str]] = defaultdict(set)
         self._all: dict[str, list[float]] = defaultdict(list)
         self._in_block: dict[Block, list[float]] = defaultdict(list)
         known = [cell for cell in cells if cell.valid and cell.latency_mean_seconds and cell.replicas == 1]
@@ -40,7 +40,7 @@ class Baseline:
                 seconds = cell.latency_mean_seconds or 0.0
                 if len(of_block) == len(control[block]) == 1:
                     seconds = math.sqrt(seconds * (control[block][0].latency_mean_seconds or 0.0))
-                self._devices.add(cell.device)
+                self._devices[cell.workload].add(cell.device)
                 self._all[cell.workload].append(seconds)
                 self._in_block[block].append(seconds)
         self._mean = {workload: log_interval(values).value for workload, values in self._all.items()}
@@ -59,7 +59,11 @@ class Baseline:
 
     def mean_seconds(self, workload: str) -> float | None:
         """Their geometric mean; None when there is none, or when it would be one over several devices."""
-        return self._mean.get(workload) if len(self._devices) < 2 else None
+        return self._mean.get(workload) if len(self._devices.get(workload, ())) < 2 else None
+
+    def reaches(self, cell: MeasuredCell, workload: str) -> bool:
+        """Whether it has cells of that run and block: one where each repeat is a block, else those of all repeats."""
+        return (workload, cell.pairs_within, cell.block) in self._in_block
 
     def partner_seconds(self, cell: MeasuredCell, workload: str) -> float | None:
         """Mean latency of the one baseline cell of that run and block; None if there are none or several."""

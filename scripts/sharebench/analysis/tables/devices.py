@@ -118,7 +118,7 @@ def paired_by_device(cells: Sequence[MeasuredCell], strategy: str | None) -> lis
 
     def has_partner(cell: MeasuredCell) -> bool:
         names = {row.tenant_workload for row in cell.all_rows if row.tenant_workload}
-        return any(map(faults.kind_of, names)) or all(baseline.partner_seconds(cell, name) for name in names)
+        return any(map(faults.kind_of, names)) or all(baseline.reaches(cell, name) for name in names)
 
     is_kept = (strategy is None or not cell.valid or has_partner(cell) for cell in own)
     return [cell if kept else replace(cell, valid=False, reason=ALONE) for cell, kept in zip(own, is_kept, strict=True)]
