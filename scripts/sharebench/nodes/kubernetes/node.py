@@ -23,7 +23,6 @@ from sharebench.nodes.kubernetes.cluster.cluster import Cluster, pool
 from sharebench.nodes.kubernetes.cluster.lease import NodeLease
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of
 from sharebench.nodes.kubernetes.pods.manifest import Place
-from sharebench.nodes.kubernetes.pods.overlay import loosened_by
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.nodes.kubernetes.pods.watch import sweep
 from sharebench.nodes.kubernetes.seen_gpu import SeenGpu
@@ -83,6 +82,7 @@ class ClusterNode(Node):
     options: ClusterOptions
     state_outlives_run = False
     _ensured: Strategy | None = None
+    _tenants: PodTenants | None = None
 
     @classmethod
     def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
@@ -149,7 +149,7 @@ class ClusterNode(Node):
             label = f"{'mock GPU' if 'mock' in product.lower() else 'GPU idle'}, CPU work in pods"
         driver = [labels.get(f"nvidia.com/cuda.driver.{part}") for part in ("major", "minor", "rev")]
         plugin = self.cluster.installed.plugin
-        loose = loosened_by(self.cluster.options["pod"])
+        loose = list(self._tenants.loosened) if self._tenants else []
         return {
             "kind": self.kind,
             "device": machine if self.is_mock else (device_digest(uuid) if uuid else self._seen.device or machine),
@@ -223,7 +223,7 @@ class ClusterNode(Node):
         if access.runs_mps:
             # Until the tenants' records show that they ended well.
             self.mark_dirty()
-        return PodTenants(
+        self._tenants = PodTenants(
             api=self.cluster.api,
             place=Place(self.cluster.name, cell, self.cluster.options),
             spec=spec,
@@ -232,6 +232,7 @@ class ClusterNode(Node):
             read_node=self.cluster.read,
             reach=reach,
         )
+        return self._tenants
 
     def sampler(self, tenants: Tenants) -> Sampler:
         """NVML from within the first tenant's pod: the driver cannot see the GPU."""

@@ -1,9 +1,8 @@
 """A pod's manifest with another on top of it, as `kubectl patch` does it, and what that takes from its security."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import cast
 
-from sharebench.nodes.kubernetes.cluster import restricted
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods import manifest
 
@@ -62,15 +61,6 @@ def _names(pod: Json, kind: str) -> list[str]:
 def loosened(pod: Json) -> list[str]:
     """What of a pod is less strict than the standard `restricted` of Pod Security, a few words each."""
     return list(_loosened(pod["spec"]))
-
-
-def loosened_by(overlay: Mapping[str, object]) -> list[str]:
-    """What an overlay takes from a pod that satisfies the standard."""
-    containers = [
-        {"name": name, "securityContext": restricted.SECURITY} for name in (manifest.CONTAINER, manifest.CLIENT)
-    ]
-    made = {"spec": {"securityContext": restricted.SECURITY_OF_POD, "containers": containers}}
-    return loosened(cast(Json, merged(made, dict(overlay))))
 
 
 def _loosened(spec: Json) -> Iterator[str]:

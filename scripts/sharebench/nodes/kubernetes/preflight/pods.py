@@ -6,7 +6,6 @@ from sharebench.core.programs import is_program
 from sharebench.core.spec import Spec, tenant_workloads
 from sharebench.nodes.contract import Grant, NodeError, Settings
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
-from sharebench.nodes.kubernetes.pods.overlay import loosened
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.nodes.kubernetes.preflight.components import Row, Survey
 
@@ -45,5 +44,5 @@ def _dry_run(survey: Survey, spec: Spec, index: int, workload: str) -> Iterator[
         if not is_ours or "PodSecurity" in str(refused):
             yield Row(head, f"{REFUSED}{refused}")
         return
-    loose = loosened(body)
+    loose = tenants.loosened
     yield Row(head, f"accepted; less strict than restricted: {'; '.join(loose)}" if loose else "accepted")
