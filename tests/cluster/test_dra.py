@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from cluster.driving import Run, grants, node_of, normalised, owned, state, study_of, tenants_of
-from cluster.harness import RESTRICTED, Cluster, eventually, own_bed, pod
+from cluster.harness import FOREVER, PYTHON_IMAGE, RESTRICTED, Cluster, eventually, own_bed, pod
 from cluster.test_runs import NAMESPACE, install, run_in, unnamed
 from cluster.testbed import gpu, images, sources
 from cluster.testbed.lifecycle import import_images
@@ -18,6 +20,7 @@ from kubernetes import client
 from tables import rows
 
 from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.cluster import restricted
 from sharebench.nodes.kubernetes.node import ClusterNode
 
 pytestmark = pytest.mark.testbed
@@ -249,6 +252,36 @@ def test_claims_as_people_write_them(dra: Cluster, account: Path, tmp_path: Path
     limits = [each["thread_percent"] for each in [records["mps-unequal-dra"]["limits"]]]
     assert limits == [[60.0, 20.0, 20.0]]
     assert left(dra) == []
+
+
+@pytest.mark.slow
+def test_containers_of_a_pod_share_the_claim_of_its_tenant(
+    dra: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dra.instance is not None
+    import_images(dra.instance, images.further_archive(images.HTTPBIN))
+    gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true")
+    theirs = {"resources": {"claims": [{"name": "mine"}]}, "securityContext": restricted.SECURITY}
+    helper = {"name": "helper", "image": PYTHON_IMAGE, "command": ["python3", "-c", FOREVER], **theirs}
+    containers = [{"name": "web", "image": images.HTTPBIN, "args": ["-port", "{port}"], **theirs}, helper]
+    claimed = [{"name": "mine", "resourceClaimName": "somewhere-else"}]
+    manifest = {"kind": "Pod", "spec": {"resourceClaims": claimed, "containers": containers}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(manifest))
+    monkeypatch.chdir(tmp_path)
+    own = {"kind": "http", "manifest": "mine.yaml", "port": 8000, "request": {"path": "/bytes/64"}}
+    with dra.namespace(RESTRICTED) as namespace:
+        given = study_of(namespace, strategies=["mps"], replicas=[2], baseline="none", kubernetes={"access": "dra"})
+        study = normalised(given | {"workloads": ["own"], "workload_catalogue": {"own": own}})
+        with owned(dra, study, tmp_path) as node:
+            node.ensure(state(study, "mps"))
+            tenants = tenants_of(node, study, 2)
+            tenants.sweep()
+            tenants.start(grants(2))
+            tenants.wait_ready()
+            for name, container in product(tenants.names, ("tenant", "helper")):
+                seen = dra.execute(namespace, name, "printenv", "CUDA_MPS_PIPE_DIRECTORY", container=container)
+                assert seen.strip().startswith("/"), (name, container, seen)
+            tenants.stop()
 
 
 @pytest.mark.slow

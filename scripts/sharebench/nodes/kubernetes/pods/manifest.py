@@ -175,15 +175,18 @@ def variables(given: Mapping[str, str]) -> list[Json]:
     return [{"name": name, "value": value} for name, value in given.items()]
 
 
+def claims(needs: PodNeeds) -> list[Json]:
+    """The claims that a container uses."""
+    return [{"name": name} | ({"request": request} if request else {}) for name, request in needs.claims.items()]
+
+
 def granted(needs: PodNeeds, options: ClusterOptions, **parts: object) -> Json:
     """The tenant's container, with its share of the GPU, and with these parts."""
     asked = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
     limits = {name: value for name, value in asked.items() if value is not None} | dict(needs.limits)
     resources: Json = {"limits": limits, "requests": limits}
     if needs.claims:
-        resources["claims"] = [
-            {"name": name} | ({"request": request} if request else {}) for name, request in needs.claims.items()
-        ]
+        resources["claims"] = claims(needs)
     return {"name": CONTAINER, **parts, "resources": resources, "securityContext": SECURITY}
 
 

@@ -45,22 +45,44 @@ def _takes_gpu(container: Json) -> bool:
     return bool(resources.get("claims")) or any(name.startswith("nvidia.com/") for name in resources.get("limits", ()))
 
 
-def _given(workload: WorkloadSpec) -> tuple[Json, Json]:
-    """The user's pod, without its containers for the GPU and without its claims on one, and that container."""
+def _without_gpu(container: Json) -> Json:
+    """What it asks for besides a GPU."""
+    resources = container.get("resources") or {}
+    return {
+        part: {name: amount for name, amount in resources.get(part, {}).items() if not name.startswith("nvidia.com/")}
+        for part in ("limits", "requests")
+    }
+
+
+def _next_to(container: Json, needs: PodNeeds) -> Json:
+    """Another container of the user's pod; one that takes the GPU, too, shares that of the tenant. Raises NodeError."""
+    if not _takes_gpu(container):
+        return container
+    if not needs.claims:
+        raise NodeError(
+            f"the containers of a manifest cannot share a GPU without claims, and {container['name']} takes one, too; "
+            "set access: dra, or have it take none"
+        )
+    shared: Json = {"env": manifest.variables(needs.environment)} if needs.environment else {}
+    resources = _without_gpu(container) | {"claims": manifest.claims(needs)}
+    return cast(Json, merged({**container, "resources": None}, {**shared, "resources": resources}))
+
+
+def _given(workload: WorkloadSpec, needs: PodNeeds) -> tuple[Json, Json]:
+    """The user's pod, without its container for the GPU and without its claims on one, and that container.
+
+    Raises NodeError.
+    """
     if workload.get("manifest") is None:
         return {"metadata": {}, "spec": {"containers": []}}, {"image": workload["image"]}
     made = template(str(workload["manifest"]))
     containers = made["spec"]["containers"]
     own = next(filter(_takes_gpu, containers), containers[0])
-    resources = own.get("resources") or {}
-    # Its share of the GPU is the strategy's to say.
-    kept = {
-        part: {name: amount for name, amount in resources.get(part, {}).items() if not name.startswith("nvidia.com/")}
-        for part in ("limits", "requests")
-    }
-    others = [each for each in containers if each is not own]
+    others = [_next_to(each, needs) for each in containers if each is not own]
     spec = {key: value for key, value in made["spec"].items() if key != "resourceClaims"}
-    return {"metadata": _labelled(made["metadata"]), "spec": {**spec, "containers": others}}, {**own, "resources": kept}
+    # Its share of the GPU is the strategy's to say.
+    given = {**own, "resources": _without_gpu(own)}
+    return {"metadata": _labelled(made["metadata"]), "spec": {**spec, "containers": others}}, given
 
 
 def _labelled(metadata: Json) -> Json:
@@ -121,7 +143,7 @@ def pod(
 ) -> Json:
     """The pod of a tenant that is a user's container, on top of what its manifest has, if there is one."""
     options, workload = place.options, workload_of(spec, index)
-    base, given = _given(workload)
+    base, given = _given(workload, needs)
     own = _program(spec, index, given, base["spec"].get("securityContext") or {}, needs, options)
     run = {"workload": CLIENT_MODULE, "device": "cpu", "program": "server"}
     if runs_to_its_end(workload):
