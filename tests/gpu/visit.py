@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -117,6 +117,8 @@ class Edition:
 
     folder: Path
     changes: Mapping[str, Any]
+    without: Collection[str] = ()
+    """Studies that are left out, by name."""
 
     @property
     def results(self) -> Path:
@@ -129,7 +131,8 @@ class Edition:
 
     @cached_property
     def parts(self) -> list[Part]:
-        return [Part(path, self.changes) for path in sorted(self.folder.glob("[0-9]*.yaml"))]
+        found = (Part(path, self.changes) for path in sorted(self.folder.glob("[0-9]*.yaml")))
+        return [part for part in found if part.name not in self.without]
 
     @cached_property
     def visits(self) -> dict[Path, Path]:
@@ -145,8 +148,9 @@ class Edition:
         """Measure unit by unit what no visit has; whether all is there.
 
         At the moment `until` this ends, and nothing is begun that is not done at the moment `gone`, of time.monotonic.
+        Raises Refusal at the end where studies failed, of which the rest is left to another visit.
         """
-        is_all = True
+        is_all, failed = True, set()
         there = {part.name: self.carried(part) for part in self.parts}
         for is_later in (False, True):
             for part in self.parts:
@@ -157,7 +161,7 @@ class Edition:
                     for unit in part.units
                     if (unit[0].repeat > FIRST_REPEATS) == is_later and not own | there[part.name] >= set(unit)
                 ]
-                while todo:
+                while todo and part.name not in failed:
                     batch, todo = todo[: part.devices], todo[part.devices :]
                     wanted = own | {cell for unit in batch for cell in unit}
                     longest = max(len(set(unit) - own) for unit in batch)
@@ -166,13 +170,18 @@ class Edition:
                     if time.monotonic() + needed > gone:
                         print("does not fit into what is left", flush=True)
                         is_all = False
-                        break
+                        continue
                     left = [cell.folder.removeprefix("cells/") for cell in part.study.cells if cell not in wanted]
                     exclude = [*part.study.config["exclude"], *left]
                     seconds = max(until - time.monotonic(), 0)
-                    if not part.snakemake(folder, "--until", "run_cell", seconds=seconds, exclude=exclude):
-                        return False
-                    own |= wanted
+                    try:
+                        if not part.snakemake(folder, "--until", "run_cell", seconds=seconds, exclude=exclude):
+                            return False
+                        own |= wanted
+                    except subprocess.CalledProcessError:
+                        failed.add(part.name)
+        if failed:
+            raise Refusal(f"failed: {', '.join(sorted(failed))}; what went wrong is above")
         return is_all
 
     def pack(self) -> Path | None:
@@ -231,12 +240,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--python", default=str(gpu_python("auto") or sys.executable), help="that has torch")
     parser.add_argument("--config", type=yaml.safe_load, default={}, help="YAML, as {repeats: 3}: of all studies")
     parser.add_argument("--edition", type=Path, default=EDITION, help="folder of studies (default: %(default)s)")
+    parser.add_argument("--without", default="", help="studies to leave out, as many,yolov8")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     os.chdir(REPOSITORY)
     changes: dict[str, Any] = {"nvidia": {"python": options.python}}
     update_config(changes, options.config)
-    edition = Edition(options.edition.resolve(), changes)
+    edition = Edition(options.edition.resolve(), changes, options.without.split(","))
     try:
         if options.join:
             for line in edition.join():

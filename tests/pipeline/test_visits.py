@@ -91,6 +91,8 @@ def test_visits_measure_each_cell_once_by_one_code_and_are_joined_and_published(
 def test_an_unfinished_unit_is_kept_and_remeasured_as_a_whole(checkout: Checkout) -> None:
     visit(checkout, "--config", "{repeats: 1}")
     (checkout.root / "results/two/now/first/cells/mps/alpha/n2/r1/raw.json").unlink()
+    over = visit(checkout, "--minutes", "0", "--left", "100")
+    assert over.returncode == 0 and "not all cells are there yet" in over.stdout, over.stdout + over.stderr
     late = visit(checkout, "--minutes", "0")
     assert "does not fit into what is left" in late.stdout and "not all cells are there yet" in late.stdout
     assert carry(checkout) == {"first/unfinished/cells/exclusive/alpha/n1/r1/raw.json"}

@@ -1,16 +1,22 @@
 """The studies of edition two: possible on a GPU, and as many cells and minutes as their design says."""
 
 import re
+import subprocess
+import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu.visit import Edition, Part
+from gpu import visit
+from gpu.visit import FIRST_REPEATS, Edition, Part
 
 from sharebench.config import nodes
 from sharebench.config.load import ConfigError
 from sharebench.core import capabilities
+from sharebench.core.files import Refusal
 from sharebench.run import lifecycle
+from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
 FOLDER = Path(__file__).parents[3] / "published" / "edition-two"
@@ -25,7 +31,15 @@ def _gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(nodes, "gpu_python", lambda _: tmp_path / "nvidia0")
 
 
+@cache
+def whole(name: str) -> Part:
+    (file,) = FOLDER.glob(f"[0-9][0-9]-{name}.yaml")
+    return Part(file, {})
+
+
 def opened(name: str, **changes: Any) -> Study:
+    if not changes:
+        return whole(name).study
     (file,) = FOLDER.glob(f"[0-9][0-9]-{name}.yaml")
     return Part(file, changes).study
 
@@ -47,6 +61,13 @@ def test_all_repeats_are_as_many_cells_as_the_design_says() -> None:
     assert f"All repeats are {sum(len(opened(name).cells) for name, _, _ in ROWS)} cells" in DESIGN
 
 
+def test_what_the_host_bounds_is_measured_on_one_gpu() -> None:
+    named = re.search(r"\*\*Host-bound studies\*\* \(([^)]*)\)", DESIGN)
+    assert named is not None
+    alone = {name for name, _, _ in ROWS if opened(name).config["nvidia"]["gpu"] == "0"}
+    assert alone == set(re.findall("`([a-z0-9-]+)`", named[1]))
+
+
 @pytest.mark.parametrize("name", [name for name, _, _ in ROWS])
 def test_windows_are_those_of_the_catalogue_or_longer(name: str) -> None:
     study = opened(name)
@@ -56,8 +77,7 @@ def test_windows_are_those_of_the_catalogue_or_longer(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, _, _ in ROWS])
 def test_a_unit_has_its_baselines_and_fits_into_a_visit(name: str) -> None:
-    (file,) = FOLDER.glob(f"[0-9][0-9]-{name}.yaml")
-    part = Part(file, {})
+    part = whole(name)
     assert sorted(cell for unit in part.units for cell in unit) == sorted(part.study.cells)
     for unit in part.units:
         assert len({cell.repeat for cell in unit}) == 1
@@ -73,4 +93,64 @@ def test_what_was_measured_is_joined_where_there_is_no_gpu(monkeypatch: pytest.M
     (tmp_path / "part" / "cells").mkdir(parents=True)
     assert opened("tenants", parts=[str(tmp_path / "part")]).node_kind == "nvidia"
     with pytest.raises(ConfigError, match="no NVIDIA GPU"):
-        opened("tenants")
+        opened("tenants", repeats=2)
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, set[Cell]]]:
+    """What a visit to a host with two GPUs begins, which takes no time: study and cells, one after another."""
+    found: list[tuple[str, set[Cell]]] = []
+
+    def there(part: Part, *_: Path) -> set[Cell]:
+        return {cell for name, cells in found for cell in cells if name == part.name}
+
+    def snakemake(part: Part, folder: Path, *_: str, exclude: list[str], **__: object) -> bool:
+        wanted = {cell for cell in part.study.cells if cell.folder.removeprefix("cells/") not in exclude}
+        assert there(part) < wanted
+        found.append((part.name, wanted - there(part)))
+        return True
+
+    monkeypatch.setattr(visit, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(visit.placement, "devices", lambda *_: [None, None])
+    monkeypatch.setattr(Part, "checked", there)
+    monkeypatch.setattr(Part, "snakemake", snakemake)
+    return found
+
+
+def test_a_visit_measures_the_first_repeats_of_all_studies_before_the_others(
+    begun: list[tuple[str, set[Cell]]],
+) -> None:
+    edition = Edition(FOLDER, {})
+    assert edition.measure(float("inf"), float("inf"))
+    names = [part.name for part in edition.parts]
+    order = [(min(cell.repeat for cell in cells) > FIRST_REPEATS, names.index(name)) for name, cells in begun]
+    assert order == sorted(order) and len(set(order)) > len(names)
+    for part in edition.parts:
+        own = [cells for name, cells in begun if name == part.name]
+        assert set().union(*own) == set(part.study.cells) and sum(map(len, own)) == len(part.study.cells)
+        units = [sum(set(unit) <= cells for unit in part.units) for cells in own]
+        assert set(units) <= ({1} if part.study.config["nvidia"]["gpu"] == "0" else {1, 2})
+
+
+def test_a_visit_begins_nothing_that_does_not_fit_and_something_that_does(begun: list[tuple[str, set[Cell]]]) -> None:
+    assert not Edition(FOLDER, {}).measure(float("inf"), time.monotonic() + 8 * 60)
+    names = {name for name, _ in begun}
+    assert "neighbours" not in names and {"fills", "jobs"} <= names
+
+
+def test_a_study_that_fails_leaves_the_others_be(
+    begun: list[tuple[str, set[Cell]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = Part.snakemake
+
+    def snakemake(part: Part, folder: Path, *words: str, **how: Any) -> bool:
+        if part.name == "yolov8":
+            raise subprocess.CalledProcessError(1, "snakemake")
+        return measured(part, folder, *words, **how)
+
+    monkeypatch.setattr(Part, "snakemake", snakemake)
+    edition = Edition(FOLDER, {}, ["many"])
+    with pytest.raises(Refusal, match="failed: yolov8; "):
+        edition.measure(float("inf"), float("inf"))
+    assert {name for name, _ in begun} == {part.name for part in edition.parts} - {"yolov8"}
+    assert "many" not in {part.name for part in edition.parts}
