@@ -24,11 +24,13 @@ from snakemake.utils import update_config
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "scripts")]
 
+from sharebench.config.load import ConfigError  # noqa: E402
 from sharebench.core.capabilities import gpu_python  # noqa: E402
 from sharebench.core.files import Refusal, read_json  # noqa: E402
 from sharebench.core.run_record import read_run  # noqa: E402
 from sharebench.core.study_config import is_on_several  # noqa: E402
 from sharebench.datasets import archive  # noqa: E402
+from sharebench.nodes.contract import NodeError  # noqa: E402
 from sharebench.records.record import RecordMismatch, check  # noqa: E402
 from sharebench.run import placement  # noqa: E402
 from sharebench.run.jobs import seconds_per_cell  # noqa: E402
@@ -189,7 +191,8 @@ class Edition:
         files: dict[str, Path] = {}
         runs = []
         for part in self.parts:
-            folder = self.now / part.name
+            if not (folder := self.now / part.name).is_dir():
+                continue
             whole = {cell for unit in part.units if _is_whole(unit, folder) for cell in unit}
             for cell in part.study.cells:
                 if not (folder / cell.raw).is_file():
@@ -262,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     shutil.copy(made, options.out)
                 print(f"this visit: {made}; copy it to published/carried/{edition.folder.name}/", flush=True)
         print("all cells are there" if is_all else "not all cells are there yet")
-    except (Refusal, archive.ArchiveError, subprocess.CalledProcessError) as error:
+    except (Refusal, ConfigError, NodeError, archive.ArchiveError, subprocess.CalledProcessError) as error:
         sys.exit(str(error))
 
 

@@ -12,7 +12,6 @@ from gpu import visit
 from gpu.visit import FIRST_REPEATS, Edition, Part
 
 from sharebench.config import nodes
-from sharebench.config.load import ConfigError
 from sharebench.core import capabilities
 from sharebench.core.files import Refusal
 from sharebench.run import lifecycle
@@ -92,8 +91,10 @@ def test_what_was_measured_is_joined_where_there_is_no_gpu(monkeypatch: pytest.M
     monkeypatch.setattr(capabilities, "GPU_PROC_FOLDER", tmp_path / "none")
     (tmp_path / "part" / "cells").mkdir(parents=True)
     assert opened("tenants", parts=[str(tmp_path / "part")]).node_kind == "nvidia"
-    with pytest.raises(ConfigError, match="no NVIDIA GPU"):
-        opened("tenants", repeats=2)
+    monkeypatch.setattr(visit, "REPOSITORY", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=r"^config: node: 'nvidia' is not possible on this host"):
+        visit.main(["--python", "python3"])
 
 
 @pytest.fixture
