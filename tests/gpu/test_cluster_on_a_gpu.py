@@ -28,6 +28,7 @@ NAMESPACE = "sharebench"
 WORKLOAD = "matmul-256-graph"
 TENANTS = 2
 RUN_SECONDS = 420
+STATIC = {"access": "static"}
 STUDY: dict[str, Any] = {
     "node": "kubernetes",
     "replicas": [TENANTS],
@@ -134,7 +135,7 @@ def test_hami_keeps_pods_to_their_shares(tmp_path: Path, monkeypatch: pytest.Mon
             strategies=["exclusive", "hami", "hami-half"],
             workloads=[workload],
             workload_catalogue={workload: {"min_window_seconds": 1}},
-            strategy_catalogue={"exclusive": {"access": "static"}, "hami-half": half},
+            strategy_catalogue={"exclusive": STATIC, "exclusive-again": STATIC, "hami-half": half},
         )
         count = {"exclusive": 1, "hami-half": 1, "hami": TENANTS}
         records = {name: record_of(tmp_path, name, workload, replicas) for name, replicas in count.items()}
