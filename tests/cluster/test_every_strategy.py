@@ -41,7 +41,8 @@ def records_of(folder: Path, cluster: Cluster, access: str, **kubernetes: Any) -
             strategies=strategies(access),
             replicas=[2],
             null_cells=False,
-            kubernetes={"access": access, **kubernetes},
+            timeouts={"start_seconds": 600, "record_seconds": 120},
+            kubernetes={"access": access, "switch_seconds": 600, **kubernetes},
         )
         run = run_in(folder, cluster.kubeconfig, given)
         run.seconds = PATIENT_SECONDS
