@@ -6,6 +6,7 @@ one device, is a unit: a repeat of a workload, or of those that must be where it
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,7 @@ from sharebench.core.files import Refusal, read_json  # noqa: E402
 from sharebench.core.run_record import read_run  # noqa: E402
 from sharebench.core.study_config import is_on_several  # noqa: E402
 from sharebench.datasets import archive  # noqa: E402
+from sharebench.nodes import devices_of, open_node  # noqa: E402
 from sharebench.nodes.contract import NodeError  # noqa: E402
 from sharebench.records.record import RecordMismatch, check  # noqa: E402
 from sharebench.run import placement  # noqa: E402
@@ -121,6 +123,8 @@ class Edition:
     changes: Mapping[str, Any]
     without: Collection[str] = ()
     """Studies that are left out, by name."""
+    product: str = ""
+    """Of the devices, as a name of folders: what visits to others have measured is another data set."""
 
     @property
     def results(self) -> Path:
@@ -136,11 +140,21 @@ class Edition:
         found = (Part(path, self.changes) for path in sorted(self.folder.glob("[0-9]*.yaml")))
         return [part for part in found if part.name not in self.without]
 
+    @property
+    def archives(self) -> Path:
+        return REPOSITORY / "published" / "carried" / self.folder.name / self.product
+
     @cached_property
     def visits(self) -> dict[Path, Path]:
         """The archives of visits before, each with what is in it."""
-        carried = REPOSITORY / "published" / "carried" / self.folder.name
-        return {path: archive.unpacked(path) for path in sorted(carried.glob("*.zip"))}
+        return {path: archive.unpacked(path) for path in sorted(self.archives.glob("*.zip"))}
+
+    def here(self) -> "Edition":
+        """The same of the product that this machine has. Raises NodeError."""
+        study = self.parts[0].study
+        options, _ = devices_of(study.node_kind, study.node_options())[0]
+        product = open_node(study.node_kind, options, Path()).facts()["product"]
+        return replace(self, product=re.sub(r"[^a-z0-9]+", "-", product.lower()).strip("-"))
 
     def carried(self, part: Part) -> set[Cell]:
         """The cells of a study that visits before have; units of which one is missing are not among them."""
@@ -204,7 +218,8 @@ class Edition:
                 files |= {f"{part.name}/{kind}/{file.name}": file for file in (folder / kind).glob("*.json")}
         if not runs:
             return None
-        target = self.results / f"{min(runs)}.zip"
+        target = self.results / self.product / f"{min(runs)}.zip"
+        target.parent.mkdir(exist_ok=True)
         archive.write(target, files, time.time())
         return target
 
@@ -221,7 +236,7 @@ class Edition:
             if len(there) < len(part.study.cells):
                 yield f"{line}, not joined"
                 continue
-            folder = self.results / part.name
+            folder = self.results / self.product / part.name
             shutil.rmtree(folder, ignore_errors=True)
             part.snakemake(folder, "join")
             part.snakemake(folder)
@@ -252,9 +267,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     edition = Edition(options.edition.resolve(), changes, options.without.split(","))
     try:
         if options.join:
-            for line in edition.join():
-                print(line, flush=True)
+            for folder in sorted(edition.archives.glob("*/")):
+                for line in replace(edition, product=folder.name).join():
+                    print(f"{folder.name}: {line}", flush=True)
             return
+        edition = edition.here()
         left = options.minutes if options.left is None else options.left
         is_all = False
         try:
@@ -263,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if (made := edition.pack()) is not None:
                 if options.out is not None:
                     shutil.copy(made, options.out)
-                print(f"this visit: {made}; copy it to published/carried/{edition.folder.name}/", flush=True)
+                print(f"this visit: {made}; copy it to {edition.archives.relative_to(REPOSITORY)}/", flush=True)
         print("all cells are there" if is_all else "not all cells are there yet")
     except (Refusal, ConfigError, NodeError, archive.ArchiveError, subprocess.CalledProcessError) as error:
         sys.exit(str(error))

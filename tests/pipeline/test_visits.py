@@ -24,6 +24,9 @@ workload_catalogue:
 """
 
 
+SIMULATED = "a100-80gb-pcie-simulated"
+
+
 @pytest.fixture
 def checkout(untouched: Checkout) -> Checkout:
     folder = untouched.root / "published" / "two"
@@ -44,8 +47,8 @@ def visit(checkout: Checkout, *arguments: str) -> subprocess.CompletedProcess[st
 
 def carry(checkout: Checkout) -> set[str]:
     """Carry this visit's archive and leave the machine with all that is on it; the records in the archive."""
-    (made,) = (checkout.root / "results/two").glob("*.zip")
-    carried = checkout.root / "published/carried/two"
+    (made,) = (checkout.root / "results/two").glob("*/*.zip")
+    carried = checkout.root / "published/carried/two" / made.parent.name
     carried.mkdir(parents=True, exist_ok=True)
     shutil.move(made, carried)
     shutil.rmtree(checkout.root / "results")
@@ -62,7 +65,7 @@ def test_visits_measure_each_cell_once_by_one_code_and_are_joined_and_published(
     first = visit(checkout, "--config", "{repeats: 1}")
     assert first.returncode == 0 and "all cells are there" in first.stdout, first.stdout + first.stderr
     assert carry(checkout) == records("first", 1) | records("second", 1)
-    assert "first: 2 of 4 cells, not joined" in visit(checkout, "--join").stdout
+    assert f"{SIMULATED}: first: 2 of 4 cells, not joined" in visit(checkout, "--join").stdout
 
     code = checkout.root / "scripts/sharebench/cell/cell.py"
     before = code.read_text()
@@ -78,9 +81,13 @@ def test_visits_measure_each_cell_once_by_one_code_and_are_joined_and_published(
     assert carry(checkout) == records("first", 2) | records("second", 2)
     assert "this visit" not in visit(checkout).stdout
 
+    other = visit(checkout, "--minutes", "0", "--config", "{simulated: {product: B200}}")
+    assert "== first: 2 cells" in other.stdout, "another product is another data set"
+
     joined = visit(checkout, "--join")
-    assert "second: 4 of 4 cells, joined in results/two/second" in joined.stdout, joined.stdout + joined.stderr
-    checkout.run("published/edition/first", config=["from=results/two/first"]).ok()
+    where = f"results/two/{SIMULATED}"
+    assert f"second: 4 of 4 cells, joined in {where}/second" in joined.stdout, joined.stdout + joined.stderr
+    checkout.run("published/edition/first", config=[f"from={where}/first"]).ok()
     published = checkout.root / "published/edition/first"
     cells = rows(published / "tables/cells.csv")
     assert len(cells) == 6 and len({row["run_id"] for row in cells}) == 2
