@@ -1,8 +1,9 @@
-"""What other clients measure on the same server of a language model: `python benchmarks/peers.py`, five minutes.
+"""What other clients measure on the same server of a language model: `python benchmarks/peers.py`, six minutes.
 
-The server is examples/chat_server.py with known delays. It is asked through this pipeline on the CPU stand-in, by
-AIPerf (`aiperf`) and by vLLM's benchmark (`vllm bench serve`), where these are on the PATH. Exit code 1 when one of
-their numbers is further from ours than LIMIT_PERCENT.
+The server is that of benchmarks/client.py, with delays as of a loaded server of a real model. It is asked by the client
+of `kind: http`, by AIPerf (`aiperf`) and by vLLM's benchmark (`vllm bench serve`), where these are on the PATH. What
+each reports is compared with what the server did in that run, so that runs may differ. Exit code 1 when a peer is
+further from ours than LIMIT_PERCENT. Where that is allowed (as root), all of them come before the machine's other work.
 """
 
 from __future__ import annotations
@@ -10,152 +11,136 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import yaml
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from benchmarks.client import Numbers, Planted, measured, reported, serving, true
 
-from sharebench.nodes.host.programs.tenants import free_port
+from tenant.load import Load
 
 ROOT = Path(__file__).resolve().parents[1]
 CONCURRENCIES = (1, 16, 64)
-SECONDS = 20
+SECONDS = 20.0
 LIMIT_PERCENT = 2.0
-# Of the server, and of each request.
-FIRST_MS, GAP_MS, INPUT, OUTPUT = 60.0, 20.0, 32, 16
-LATENCY_MS = FIRST_MS + (OUTPUT - 1) * GAP_MS
-SERVER = [str(ROOT / "examples" / "chat_server.py")]
-DELAYS = [str(FIRST_MS), str(GAP_MS)]
-
-Numbers = dict[str, float]
-"""`ttft`, `itl`, `tpot`, `latency`: means in ms; `rate`: requests per second."""
+PLANTED = Planted(first_seconds=0.3, gap_seconds=0.02, tokens=32)
+PROMPT_TOKENS = 32
+PRIORITY = 5
 
 
-def planted(concurrency: int) -> Numbers:
-    rate = concurrency / LATENCY_MS * 1000
-    return {"ttft": FIRST_MS, "itl": GAP_MS, "tpot": GAP_MS, "latency": LATENCY_MS, "rate": rate}
+class Run(NamedTuple):
+    """What one client said, and what the server did meanwhile; `late_ms` is how late it was with an answer, mean."""
+
+    said: Numbers
+    did: Numbers
+    late_ms: float
+
+    def errors(self) -> Numbers:
+        """By number, as a ratio."""
+        return {name: self.said[name] / self.did[name] - 1 for name in self.did}
 
 
-def ours(concurrency: int, folder: Path) -> Numbers:
-    """Through the pipeline: one tenant on the stand-in."""
-    body = {"model": "any", "max_tokens": OUTPUT, "stream": True, "stream_options": {"continuous_usage_stats": True}}
-    workload = {
-        "kind": "http",
-        "command": ["{python}", *SERVER, "{port}", *DELAYS],
-        "ready": {"path": "/health"},
-        "request": {
-            "method": "POST",
-            "path": "/v1/completions",
-            "body": json.dumps(body)[:-1] + ', "prompt": {prompt_ids}}',
-            "tokens": {"prompt": INPUT},
-        },
-        "load": {"concurrency": concurrency},
-        "stream": True,
-    }
-    study = {
-        **{
-            "node": "cpu",
-            "results": "results",
-            "strategies": ["exclusive"],
-            "replicas": [1],
-            "repeats": 1,
-            "null_cells": False,
-        },
-        **{"workloads": ["peers"], "window_seconds": SECONDS, "workload_catalogue": {"peers": workload}},
-    }
-    (folder / "study.yaml").write_text(yaml.safe_dump(study))
-    command = [str(Path(sys.executable).parent / "snakemake"), "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
-    run(folder, *command, "--profile", str(ROOT / "profiles" / "default"), "--configfile", "study.yaml")
-    (path,) = folder.glob("results/cells/**/raw.json")
-    record = json.loads(path.read_text())
-    (tenant,) = record["tenants"]
-    itl, asked = tenant["stages"]["itl"], tenant["requests"]
-    found = {name: 1000 * statistics.fmean(asked[f"{name}_seconds"]) for name in ("ttft", "tpot", "latency")}
-    return found | {"itl": 1000 * itl["sum_seconds"] / itl["count"], "rate": tenant["count"] / SECONDS}
+def ours(concurrency: int, folder: Path) -> Run:
+    found = measured(Load(concurrency=concurrency), PLANTED, SECONDS)
+    return Run(reported(found.record), true(found.sent), mean_ms(found.late_seconds))
 
 
-def aiperf(concurrency: int, folder: Path) -> Numbers:
-    with server() as url:
-        options = ["--model", "any", "--tokenizer", str(folder), "--url", url, "--ui", "none", "--artifact-dir", "out"]
-        options += ["--endpoint-type", "completions", "--streaming", "--use-server-token-count"]
-        options += ["--isl", str(INPUT), "--osl", str(OUTPUT), "--concurrency", str(concurrency)]
-        options += ["--request-count", str(requests(concurrency)), "--warmup-request-count", str(concurrency)]
-        run(folder, "aiperf", "profile", *options)
-    found = json.loads((folder / "out" / "profile_export_aiperf.json").read_text())
+def aiperf(concurrency: int, folder: Path) -> Run:
+    options = ["--model", "any", "--tokenizer", str(folder), "--ui", "none", "--artifact-dir", "out", "--streaming"]
+    options += ["--endpoint-type", "completions", "--use-server-token-count", "--isl", str(PROMPT_TOKENS)]
+    options += ["--osl", str(PLANTED.tokens), "--concurrency", str(concurrency)]
+    options += ["--request-count", str(requests(concurrency)), "--warmup-request-count", str(concurrency)]
+    found, sent = asked(concurrency, folder, ["aiperf", "profile", *options, "--url"], "out/profile_export_aiperf.json")
     # What it calls inter-token latency is a mean per request: TPOT.
     names = {"ttft": "time_to_first_token", "itl": "inter_chunk_latency", "tpot": "inter_token_latency"}
-    names |= {"latency": "request_latency", "rate": "request_throughput"}
-    return {name: found[theirs]["avg"] for name, theirs in names.items()}
+    names |= {"latency": "request_latency"}
+    return Run({name: found[theirs]["avg"] for name, theirs in names.items()}, *sent)
 
 
-def vllm(concurrency: int, folder: Path) -> Numbers:
-    with server() as url:
-        options = ["--backend", "openai", "--endpoint", "/v1/completions", "--base-url", url, "--model", "any"]
-        options += ["--tokenizer", str(folder), "--dataset-name", "random", "--random-input-len", str(INPUT)]
-        options += ["--random-output-len", str(OUTPUT), "--num-warmups", str(concurrency)]
-        options += ["--num-prompts", str(requests(concurrency)), "--max-concurrency", str(concurrency)]
-        options += ["--percentile-metrics", "ttft,tpot,itl,e2el", "--save-result", "--result-filename", "vllm.json"]
-        run(folder, "vllm", "bench", "serve", *options)
-    found = json.loads((folder / "vllm.json").read_text())
+def vllm(concurrency: int, folder: Path) -> Run:
+    options = ["--backend", "openai", "--endpoint", "/v1/completions", "--model", "any", "--tokenizer", str(folder)]
+    options += ["--dataset-name", "random", "--random-input-len", str(PROMPT_TOKENS)]
+    options += ["--random-output-len", str(PLANTED.tokens), "--num-warmups", str(concurrency)]
+    options += ["--num-prompts", str(requests(concurrency)), "--max-concurrency", str(concurrency)]
+    options += ["--percentile-metrics", "ttft,tpot,itl,e2el", "--save-result", "--result-filename", "vllm.json"]
+    found, sent = asked(concurrency, folder, ["vllm", "bench", "serve", *options, "--base-url"], "vllm.json")
     names = {"ttft": "mean_ttft_ms", "itl": "mean_itl_ms", "tpot": "mean_tpot_ms", "latency": "mean_e2el_ms"}
-    return {name: found[theirs] for name, theirs in names.items()} | {"rate": found["request_throughput"]}
+    return Run({name: found[theirs] for name, theirs in names.items()}, *sent)
+
+
+def mean_ms(seconds: Sequence[float]) -> float:
+    return 1000 * sum(seconds) / len(seconds)
 
 
 def requests(concurrency: int) -> int:
     """As many as are answered in the time of a window."""
-    return round(SECONDS / LATENCY_MS * 1000) * concurrency
+    first, gap, tokens = PLANTED
+    return round(SECONDS / (first + (tokens - 1) * gap)) * concurrency
+
+
+def asked(concurrency: int, folder: Path, command: list[str], result: str) -> tuple[Any, tuple[Numbers, float]]:
+    """What a peer wrote into this file after it had asked a server, and of the server what `Run` has.
+
+    The command ends where the server's root belongs. Raises SystemExit with what it printed when it fails.
+    """
+    # AIPerf takes a tokenizer's folder for a name of the hub where it believes to be offline.
+    environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
+    with serving(PLANTED) as (url, ended):
+        done = subprocess.run([*command, url], cwd=folder, env=environment, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+        sent = ended()
+    # Those before were warm-up.
+    counted = sorted(sent.times_ns)[-requests(concurrency) :]
+    return json.loads((folder / result).read_text()), (true(counted), mean_ms(sent.late_seconds))
+
+
+CLIENTS: dict[str, Callable[[int, Path], Run]] = {"ours": ours, "aiperf": aiperf, "vllm": vllm}
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """Its root. Both clients wait until it answers."""
-    port = free_port()
-    with subprocess.Popen([sys.executable, *SERVER, str(port), *DELAYS]) as process:
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.kill()
+def first_in_line() -> Iterator[None]:
+    """This process and those that it starts come before others, where that is allowed."""
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameters)
 
 
-def run(folder: Path, *command: str) -> None:
-    """Raises SystemExit with what it printed when it fails."""
-    # AIPerf takes a tokenizer's folder for a name of the hub where it believes to be offline.
-    environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-
-
-PEERS: dict[str, Callable[[int, Path], Numbers]] = {"aiperf": aiperf, "vllm": vllm}
-
-
-def measured(client: Callable[[int, Path], Numbers], concurrency: int) -> Numbers:
+def run(client: str, concurrency: int) -> Run:
     """By one client, in a folder of its own that has a tokenizer."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, first_in_line():
         subprocess.run([sys.executable, ROOT / "examples" / "make_model.py", "0.6b", folder], check=True)
-        return client(concurrency, Path(folder))
+        return CLIENTS[client](concurrency, Path(folder))
+
+
+def apart(peer: Run, own: Run) -> float:
+    """How far its numbers are from ours, each next to what its server did; of all numbers the largest ratio."""
+    own_errors = own.errors()
+    return max(abs((1 + error) / (1 + own_errors[name]) - 1) for name, error in peer.errors().items())
 
 
 def main() -> None:
-    there = [name for name in PEERS if shutil.which(name)]
-    print(f"not on the PATH: {', '.join(sorted(PEERS.keys() - there)) or 'none'}")
-    names = ["planted", "ours", *there]
-    print(f"| in flight | number | {' | '.join(names)} |\n|---|---|{'---|' * len(names)}")
+    there = ["ours", *(name for name in CLIENTS if shutil.which(name))]
+    print(f"not on the PATH: {', '.join(sorted(CLIENTS.keys() - there)) or 'none'}")
+    print(f"| in flight | ms | {' | '.join(there)} |\n|---|---|{'---|' * len(there)}")
     worst = 0.0
     for concurrency in CONCURRENCIES:
-        clients = [ours, *(PEERS[name] for name in there)]
-        columns = [planted(concurrency), *(measured(client, concurrency) for client in clients)]
-        for name in columns[0]:
-            values = [column[name] for column in columns]
-            worst = max([worst, *(100 * abs(value / values[1] - 1) for value in values[2:])])
-            print(f"| {concurrency} | {name} | {' | '.join(f'{value:.2f}' for value in values)} |", flush=True)
+        runs = [run(name, concurrency) for name in there]
+        for name in runs[0].did:
+            cells = (f"{each.said[name]:.2f} of {each.did[name]:.2f}, {each.errors()[name]:+.2%}" for each in runs)
+            print(f"| {concurrency} | {name} | {' | '.join(cells)} |", flush=True)
+        print(f"| {concurrency} | late | {' | '.join(f'{each.late_ms:.2f}' for each in runs)} |", flush=True)
+        worst = max([worst, *(100 * apart(peer, runs[0]) for peer in runs[1:])])
     print(f"furthest from ours: {worst:.1f} %")
     sys.exit(worst > LIMIT_PERCENT)
 

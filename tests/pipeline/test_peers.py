@@ -1,30 +1,30 @@
 """Another client measures the same on the same server: AIPerf, where it is installed."""
 
-import importlib.util
 import shutil
 from pathlib import Path
 
 import pytest
 
-from sharebench.nodes.host.cpu import LOCK_FOLDER_VARIABLE
-
-FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "peers.py"
+ROOT = Path(__file__).resolve().parents[2]
+# A server that is late by this much, in the mean, is on a machine where clients are, too.
+LATE_MS = 2.0
 
 
 @pytest.mark.aiperf
 @pytest.mark.skipif(shutil.which("aiperf") is None, reason="there is no aiperf on the PATH")
-def test_aiperf_measures_what_this_client_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = importlib.util.spec_from_file_location("peers", FILE)
-    assert spec is not None and spec.loader is not None
-    peers = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(peers)
-    monkeypatch.setattr(peers, "SECONDS", 10)
-    monkeypatch.setenv(LOCK_FOLDER_VARIABLE, str(tmp_path))
+def test_aiperf_measures_what_this_client_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import peers
+
+    monkeypatch.setattr(peers, "SECONDS", 8.0)
+    apart, late_ms = [], []
     # On a machine with other work a client may be late in one run; a difference by definition is in all of them.
-    apart = 1.0
     for _ in range(3):
-        ours, theirs = (peers.measured(client, 16) for client in (peers.ours, peers.aiperf))
-        apart = min(apart, max(abs(theirs[name] / ours[name] - 1) for name in ("ttft", "itl", "tpot", "latency")))
-        if apart < 2 * peers.LIMIT_PERCENT / 100:
+        own, theirs = peers.run("ours", 16), peers.run("aiperf", 16)
+        apart.append(peers.apart(theirs, own))
+        late_ms.append(max(own.late_ms, theirs.late_ms))
+        if apart[-1] < peers.LIMIT_PERCENT / 100:
             return
-    pytest.fail(f"AIPerf's numbers are {apart:.1%} from ours")
+    if min(late_ms) > LATE_MS:
+        pytest.skip(f"the machine is too busy: the server's timers were late by {min(late_ms):.1f} ms or more, mean")
+    pytest.fail(f"AIPerf's numbers are {', '.join(f'{ratio:.1%}' for ratio in apart)} from ours")
