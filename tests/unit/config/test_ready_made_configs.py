@@ -83,8 +83,9 @@ def test_the_laptop_has_the_study_of_servers_with_shorter_requests() -> None:
     assert (laptop["replicas"], laptop["slo"]) == (gpu["replicas"], gpu["slo"])
     assert set(laptop["strategies"]) < set(gpu["strategies"])
     (stand_in,) = laptop["workload_catalogue"].values()
-    shorter = stand_in["request"].pop("tokens")
+    shorter, some = stand_in["request"].pop("tokens"), set(stand_in.pop("load")["concurrency"])
     for server in gpu["workload_catalogue"].values():
         tokens = server["request"].pop("tokens", None)
         assert tokens is None or all(shorter[key]["mean"] < tokens[key]["mean"] for key in tokens)
-        assert all(server[key] == stand_in[key] for key in ("request", "load", "stream"))
+        assert some < set(server["load"]["concurrency"])
+        assert all(server[key] == stand_in[key] for key in ("request", "stream"))
