@@ -95,6 +95,12 @@ def test_preflight_looks_at_each(
     assert capsys.readouterr().out == "looked at node-b\nlooked at node-c\n"
 
 
+def test_nodes_of_different_gpus_are_refused_before_they_are_measured(pool: Pool) -> None:
+    pool.others[0]["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-H200-SHARED"
+    with pytest.raises(NodeError, match="different GPUs: NVIDIA-H200, NVIDIA-Mock-A100-SXM4-40GB; name those of one"):
+        placement.devices(studied(POOL), {})
+
+
 def test_nodes_of_one_machine_id_are_refused(pool: Pool) -> None:
     pool.store["/api/v1/nodes/node-c"]["status"]["nodeInfo"]["systemUUID"] = "machine-1"
     with pytest.raises(NodeError, match="devices 0 and 1 of the study have one identity"):

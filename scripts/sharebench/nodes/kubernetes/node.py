@@ -87,8 +87,14 @@ class ClusterNode(Node):
     @classmethod
     def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
         section = cast(ClusterOptions, options)
-        names = pool(Api(section["context"]), section["node"])
-        return [DeviceOptions({**section, "node": name}, None) for name in names]
+        nodes = pool(Api(section["context"]), section["node"])
+        products = {mig_instances.whole_product(labels_of(node)) for node in nodes} - {""}
+        if len(products) > 1:
+            raise NodeError(
+                f"the nodes have different GPUs: {', '.join(sorted(products))}; name those of one product, and compare "
+                "a study of each"
+            )
+        return [DeviceOptions({**section, "node": node["metadata"]["name"]}, None) for node in nodes]
 
     @property
     def identity(self) -> str:

@@ -41,12 +41,12 @@ def chosen(nodes: Sequence[Json], wanted: str, offering: Collection[str] = ()) -
     return found[0]
 
 
-def pool(api: Api, wanted: str | Sequence[str]) -> list[str]:
-    """Names of the nodes of a list, or of those with the labels of a selector. Raises NodeError."""
+def pool(api: Api, wanted: str | Sequence[str]) -> list[Json]:
+    """The nodes of a list of names, or those with the labels of a selector, by their names. Raises NodeError."""
     if not isinstance(wanted, str):
         nodes = api.get(NODES)["items"]
-        return [str(chosen(nodes, name)["metadata"]["name"]) for name in wanted]
-    found = sorted(node["metadata"]["name"] for node in api.get(NODES, labelSelector=wanted)["items"])
+        return [chosen(nodes, name) for name in wanted]
+    found: list[Json] = sorted(api.get(NODES, labelSelector=wanted)["items"], key=lambda each: each["metadata"]["name"])
     if not found:
         raise NodeError(f"the cluster has no node with the labels {wanted!r}; see kubectl get nodes --show-labels")
     return found
