@@ -5,17 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 BLOCK = re.compile(r"(<!-- by rule: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of rule -->)", re.DOTALL)
-DOCUMENTS = (
-    *(
-        "README.md",
-        "docs/advice.md",
-        "docs/neighbours.md",
-        "docs/timeslice.md",
-        "docs/which-strategy.md",
-        "docs/strategies/*.md",
-    ),
-    *("published/README.md", "published/*/README.md"),
-)
+DOCUMENTS = ("README.md", "docs/**/*.md", "published/README.md", "published/*/README.md")
 
 
 def marked(root: Path) -> Iterator[Path]:
