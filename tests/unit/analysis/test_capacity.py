@@ -51,6 +51,18 @@ def test_draws_have_the_interval_that_they_come_from() -> None:
         assert metric_draws(replace(estimate, low=low), np.random.default_rng(1)) is None
 
 
+def test_draws_of_repeats_that_share_devices_are_of_the_devices() -> None:
+    values, devices = [0.1, 0.10001, 0.1001, 0.10011], ["a", "a", "b", "b"]
+    interval = log_interval(values, devices)
+    name = "throughput_total_hz"
+    table = pd.DataFrame([row("mps", 2, 0.1) | interval.columns(name) | {f"{name}_n": len(values)}])
+    [read] = summary_rows(table, {("mps", "matmul", 2): 2})
+    draws = metric_draws(read.metrics[name], np.random.default_rng(1), 40_000)
+    assert draws is not None and interval.log_variance is not None
+    standard = np.log(draws / interval.value) / math.sqrt(interval.log_variance)
+    assert stats.kstest(standard, stats.t(1).cdf).pvalue > 1e-4
+
+
 def row(strategy: str, replicas: int, seconds: float, **more: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"strategy": strategy, "workload": "matmul", "replicas": replicas, "n": 5}
     found |= {"status": "ok", "reason": ""}

@@ -78,7 +78,10 @@ def read(data: Path, root: Path) -> Results:
     entries = catalogue(config)
     known = {name: each for name, each in own.items() if can(kind, entries[name], each.access) is None}
     of_one = summary[summary["workload"] == summary["tenant_workload"]]
-    plain = [row for row in summary_rows(of_one) if _is_plain(row.workload, config) and not is_again(row.strategy)]
+    valid = cells[cells["valid"].astype(bool)]
+    devices = valid.groupby(["strategy", "workload", "replicas"])["device"].nunique().to_dict()
+    rows = summary_rows(of_one, devices)
+    plain = [row for row in rows if _is_plain(row.workload, config) and not is_again(row.strategy)]
     return Results(
         data=data,
         root=root,

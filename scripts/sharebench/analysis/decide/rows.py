@@ -48,8 +48,12 @@ def column(percentile: str, part: str = LATENCY) -> str:
     return f"{part}_{percentile}_seconds"
 
 
-def summary_rows(table: pd.DataFrame) -> list[SummaryRow]:
-    """The rows of a summary; it may lack columns of metrics."""
+def summary_rows(table: pd.DataFrame, devices: Mapping[Hashable, int] | None = None) -> list[SummaryRow]:
+    """The rows of a summary; it may lack columns of metrics.
+
+    `devices` are how many each row's cells ran on, by strategy, workload and tenants; without them it is one.
+    """
+    on = devices or {}
     return [
         SummaryRow(
             strategy=row["strategy"],
@@ -60,7 +64,7 @@ def summary_rows(table: pd.DataFrame) -> list[SummaryRow]:
             n=int(row["n"]),
             warnings=int(row.get("warnings", 0)),
             tenants_that_fit=None if (fitting := _number(row, "tenants_that_fit")) is None else int(fitting),
-            metrics={metric: estimate for metric in METRICS if (estimate := _estimate(row, metric)) is not None},
+            metrics={metric: estimate for metric in METRICS if (estimate := _estimate(row, metric, on)) is not None},
         )
         for row in table.to_dict("records")
     ]
@@ -71,9 +75,15 @@ def _number(row: Mapping[Hashable, Any], name: str) -> float | None:
     return None if value is None or pd.isna(value) else float(value)
 
 
-def _estimate(row: Mapping[Hashable, Any], name: str) -> Estimate | None:
+def _estimate(row: Mapping[Hashable, Any], name: str, devices: Mapping[Hashable, int]) -> Estimate | None:
     value, low, high = (_number(row, f"{name}{end}") for end in ("", *ENDS))
-    return None if value is None else Estimate(value, low, high, int(row.get(f"{name}_n", row.get("n", 0))))
+    if value is None:
+        return None
+    n = int(row.get(f"{name}_n", row.get("n", 0)))
+    on = devices.get((row["strategy"], row["workload"], row["replicas"]), 1)
+    # As `intervals.independent` has it.
+    units = min(on, n) if on > 1 else n
+    return Estimate(value, low, high, n, degrees_of_freedom=units - 1)
 
 
 def metric_draws(estimate: Estimate, rng: np.random.Generator, size: int = DRAWS) -> NDArray[np.float64] | None:
@@ -82,10 +92,11 @@ def metric_draws(estimate: Estimate, rng: np.random.Generator, size: int = DRAWS
     The distribution that the interval is of: value exp(t se), se being half the log width of the interval over
     Student's t. So whatever the summary adds to the interval is in the draws too.
     """
-    if not estimate.low or estimate.high is None or estimate.n < 2:
+    degrees = estimate.degrees_of_freedom
+    if not estimate.low or estimate.high is None or degrees < 1:
         return None
-    error = math.log(estimate.high / estimate.low) / 2 / float(stdtrit(estimate.n - 1, (1 + CONFIDENCE) / 2))
-    draws: NDArray[np.float64] = estimate.value * np.exp(error * rng.standard_t(estimate.n - 1, size))
+    error = math.log(estimate.high / estimate.low) / 2 / float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
+    draws: NDArray[np.float64] = estimate.value * np.exp(error * rng.standard_t(degrees, size))
     return draws
 
 
