@@ -81,8 +81,6 @@ def test_a_study_of_pods_on_a_real_gpu_becomes_tables_figures_report_and_advice(
     assert "NVIDIA H200" in report and "stand-in" not in report
     assert all((made / f"figures/{name}.svg").stat().st_size > 10_000 for name in ("latency", "slowdown", "cost"))
     assert json.loads((made / "manifest.json").read_text())["device_units"] == 132, "as CUDA reported to the tenants"
-    chosen = [row for row in rows(made / "tables/model.csv") if row["chosen"] == "True"]
-    assert chosen and all(row["value"] for row in chosen)
 
     advised = untouched.run("advise", config=[f"from={data}", "slo={latency_ms: 100}"], cores=1).ok()
     assert "yolos-graph: take " in advised.out
