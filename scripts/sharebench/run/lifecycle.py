@@ -18,7 +18,7 @@ from sharebench.core import console, run_record
 from sharebench.core.files import SCRIPTS, Refusal
 from sharebench.core.spec import in_words, tenant_workloads
 from sharebench.core.strategies import is_again
-from sharebench.core.study_config import StudyConfig, is_on_several
+from sharebench.core.study_config import StudyConfig
 from sharebench.datasets import dataset
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.node import Node
@@ -120,7 +120,7 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
 
     `files` are those that Snakemake would make, by rule.
     """
-    places = placement.of_study(study, results)
+    places = placement.of_run(study, results, placement.of_study(study, results))
     node = nodes_of(study, results, places.devices if places else ())[0]
     cells = {cell_of(path) for path in files.get("run_cell", ())}
     if cells:
@@ -197,8 +197,8 @@ def begin(
     jobs = {name: len(outputs) for name, outputs in needed.items()}
     measuring = not NODE_RULES.isdisjoint(needed)
     try:
-        if measuring and places is None and is_on_several(study.config, study.node_kind):
-            placement.devices(study, {})
+        if measuring:
+            places = placement.of_run(study, results, places, is_way_back=set(needed) == {"restore"})
         nodes = nodes_of(study, results, places.devices if places else ()) if measuring else []
         lock_paths = [node.lock_path for node in nodes]
     except NodeError as error:

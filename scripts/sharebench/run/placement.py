@@ -110,6 +110,17 @@ def of_study(study: Study, results: Path) -> Placement | None:
     return Placement(study, found, placed(study, found, results))
 
 
+def of_run(study: Study, results: Path, places: Placement | None, is_way_back: bool = False) -> Placement | None:
+    """The placement of a run that needs the node (`of_study`); None on one device.
+
+    The way back is for devices, too, that the last run gave up: it may have left them changed. Raises NodeError.
+    """
+    if not is_on_several(study.config, study.node_kind) or (places is not None and not is_way_back):
+        return places
+    found = devices(study, {})
+    return Placement(study, found, placed(study, found, results))
+
+
 def placed(study: Study, found: Sequence[DeviceEntry], results: Path) -> dict[str, int]:
     """The number of a device by `key`."""
     of = groups(study)

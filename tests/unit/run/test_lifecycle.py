@@ -12,8 +12,9 @@ import pytest
 from unit.studies import study_of
 
 from sharebench.core import run_record
+from sharebench.nodes.contract import NodeError
 from sharebench.nodes.simulated.node import SimulatedNode
-from sharebench.run import lifecycle, ownership
+from sharebench.run import lifecycle, ownership, placement
 from sharebench.run.lifecycle import closing_lines, headline, relative_argv, switches
 from sharebench.run.ownership import OwnershipError
 from sharebench.study.cells import Cell
@@ -175,6 +176,29 @@ def test_only_who_measures_claims_the_node(results: Path, tmp_path: Path, monkey
             outputs = [str(results / planned.cells[0].raw)] if rule == "run_cell" else ["file"]
             lifecycle.begin(planned, tmp_path / "other", {rule: outputs}, ["snakemake"], "")
     measuring.release()
+
+
+@pytest.mark.parametrize("rule, numbers", [("calibrate", [0]), ("restore", [0, 1])])
+def test_the_way_back_is_for_a_device_too_that_the_last_run_gave_up(
+    results: Path, rule: str, numbers: list[int]
+) -> None:
+    two = of(**{"simulated.devices": 2})
+    broken = lifecycle.begin(two, results, {"run_cell": []}, ["snakemake"], "")
+    for _ in range(ownership.FAILURES_BEFORE_DOWN):
+        ownership.report(results, "NodeError: no answer", number=1)
+    broken.release()
+    places = placement.of_study(two, results)
+    lifecycle.begin(two, results, {rule: [""]}, ["snakemake"], "", places).release()
+    assert [entry["number"] for entry in run_record.read_run(results)["devices"]] == numbers
+
+
+def test_a_plan_for_devices_that_are_not_there_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*_: object) -> None:
+        raise NodeError("the cluster has no node 'node-x'")
+
+    monkeypatch.setattr(placement, "devices_of", absent)
+    with pytest.raises(NodeError, match="no node 'node-x'"):
+        lifecycle.plan(of(**{"simulated.devices": 2}), tmp_path, {})
 
 
 def summary(results: Path, rows: list[dict[str, Any]]) -> None:
