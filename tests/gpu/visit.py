@@ -34,6 +34,7 @@ from sharebench.datasets import archive  # noqa: E402
 from sharebench.nodes import devices_of, open_node  # noqa: E402
 from sharebench.nodes.contract import NodeError  # noqa: E402
 from sharebench.records.record import RecordMismatch, check  # noqa: E402
+from sharebench.records.references import identity  # noqa: E402
 from sharebench.run import placement  # noqa: E402
 from sharebench.run.jobs import seconds_per_cell  # noqa: E402
 from sharebench.study.cells import Cell  # noqa: E402
@@ -246,7 +247,7 @@ class Edition:
 def _is_whole(unit: Iterable[Cell], folder: Path) -> bool:
     """Whether all cells of a unit have records, of one device."""
     paths = [folder / cell.raw for cell in unit]
-    return all(path.is_file() for path in paths) and len({read_json(p, "node")["node"]["device"] for p in paths}) == 1
+    return all(path.is_file() for path in paths) and len({identity(read_json(p, "node")["node"]) for p in paths}) == 1
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
