@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from unit.kubernetes.fake_cluster import CONFIGS, LAYOUTS, MAP, NODE, MigCluster, leased
+from unit.kubernetes.objects import node as node_object
 from unit.studies import study
 
 from sharebench.config.load import load
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.nodes.contract import NodeError, State
-from sharebench.nodes.kubernetes.access.device_plugin import mig_manager, plugin
+from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts, mig_manager, plugin
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.node import ClusterNode
@@ -86,6 +87,26 @@ def test_into_every_state_and_back(cluster: MigCluster, tmp_path: Path) -> None:
     assert after[NODE]["metadata"].pop("annotations") == {}
     assert after == before
     assert cluster.store[MAP]["data"]["config.yaml"] == LAYOUTS
+
+
+@pytest.mark.parametrize("is_measured, synced", [(False, 1), (True, 3)])
+def test_entries_that_another_node_has_just_brought_are_waited_for(
+    cluster: MigCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_measured: bool, synced: int
+) -> None:
+    """On the way in and on the way back; the key for instances is brought by this node."""
+    off = next(line for line in LAYOUTS.splitlines(keepends=True) if "all-disabled" in line)
+    ours = mig_layouts.with_entries(LAYOUTS, [{}, {"4g.20gb": 1, "1g.5gb": 1}])
+    cluster.store[MAP]["data"]["config.yaml"] = ours.replace(off, "")
+    if is_measured:
+        other = node_object()
+        other["metadata"] |= {"name": "other", "annotations": {saved_state.ANNOTATION: saved_state.dump({})}}
+        cluster.others.append(other)
+    found: list[object] = []
+    monkeypatch.setattr(plugin.DevicePlugin, "_force_config_map_sync", lambda self, parts: found.append(parts))
+    node = opened(cluster, tmp_path, node="gpu-node")
+    node.ensure(state("mig-own"))
+    node.restore()
+    assert len(found) == synced
 
 
 def test_nothing_is_cut_for_strategies_that_need_no_mig(cluster: MigCluster, tmp_path: Path) -> None:

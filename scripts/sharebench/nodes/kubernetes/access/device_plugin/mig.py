@@ -7,7 +7,7 @@ from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances, mig_layouts, mig_manager
 from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import MigInfeasible, MigInventory, Partitioning
-from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL
+from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL, Layout
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import MigManager
 from sharebench.nodes.kubernetes.access.device_plugin.state import Expected, PluginState
 from sharebench.nodes.kubernetes.cluster import saved_state
@@ -126,14 +126,19 @@ class MigPartitioner:
         assert wanted.config is not None
         self.refuse_another(saved)
         manager = self._manager()
-        others = saved_state.others_in_use(self._cluster.nodes(), self._cluster.name)
-        # A run on another node may have brought the entry a moment ago.
-        if wanted.config.startswith(PREFIX) and (manager.publish([wanted.layout], 1 + wanted.whole) or others):
-            self._force_sync([self._cluster.installed.mig_manager])
+        if wanted.config.startswith(PREFIX):
+            self._publish(manager, wanted.layout, 1 + wanted.whole)
         self._cluster.save_access(self._access, {**saved, "mig": {**saved["mig"], "set": wanted.config}})
         before = self._clients()
         manager.change(wanted.config, besides)
         self._restart_unchanged(before)
+
+    def _publish(self, manager: MigManager, layout: Layout, gpus: int = 1) -> None:
+        """Add our entry for the layout, and wait until the manager's pod has it."""
+        others = saved_state.others_in_use(self._cluster.nodes(), self._cluster.name)
+        # A run on another node may have brought the entry a moment ago.
+        if manager.publish([layout], gpus) or others:
+            self._force_sync([self._cluster.installed.mig_manager])
 
     def restore(self, saved: PluginState, besides: Mapping[str, str | None]) -> bool:
         """Restore the saved layout, with other labels set at the same moment; False if nothing was changed.
@@ -143,13 +148,12 @@ class MigPartitioner:
         if saved["mig"]["set"] is None:
             return False
         manager = self._manager()
-        off = mig_layouts.named(manager.known(), {})
-        if off is None and saved["mig"]["labels"][MIG_CONFIG_LABEL] is None:
-            off = mig_layouts.entry_name({})
-            if manager.publish([{}]):
-                self._force_sync([self._cluster.installed.mig_manager])
+        own = mig_layouts.entry_name({})
+        off = mig_layouts.named(manager.known(), {}) or own
+        if off == own and saved["mig"]["labels"][MIG_CONFIG_LABEL] is None:
+            self._publish(manager, {})
         before = self._clients()
-        manager.restore(saved["mig"], str(off), besides)
+        manager.restore(saved["mig"], off, besides)
         self._restart_unchanged(before)
         return True
 
