@@ -5,8 +5,6 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
-import yaml
-
 from sharebench.core.files import SCRIPTS, Refusal, read_json, replace_atomically
 from sharebench.datasets import archive, ro_crate
 from sharebench.records.references import read_device
@@ -43,8 +41,7 @@ def publish(data: Path, results: Path, target: Path) -> None:
     _refuse_another_device(device, target)
     manifest = read_json(data / "manifest.json", "config", "created_epoch_seconds")
     files = {name: path.read_bytes() for name, path in ro_crate.found(data, (*ro_crate.MEASURED, *ALSO))}
-    config = yaml.safe_dump(manifest["config"] | {"from": None}, sort_keys=False, allow_unicode=True)
-    files["config.yaml"] = config.encode()
+    files["config.yaml"] = ro_crate.config_of(manifest)
     building = target.with_name(f".{target.name}.part")
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)

@@ -34,15 +34,20 @@ ENVIRONMENT = ("envs/sharebench.txt", "envs/tenant-cpu.txt", "envs/tenant-gpu.tx
 LICENCE = "https://spdx.org/licenses/Apache-2.0"
 
 
+def config_of(manifest: dict[str, Any]) -> bytes:
+    """config.yaml, by which others measure the study again: without the folders that it was put together from."""
+    config = manifest["config"] | {"from": None, "parts": []}
+    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
+
+
 def write(data: Path, results: Path, target: Path) -> None:
     """Archive the study whose cells are under `data` and whose tables and report are under `results`.
 
     Raises OSError.
     """
     manifest = read_json(results / "manifest.json", "config", "created_epoch_seconds")
-    config = manifest["config"] | {"from": None}
     files: dict[str, Path | bytes] = {**dict(found(data, MEASURED)), **dict(found(results, MADE))}
-    files["config.yaml"] = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
+    files["config.yaml"] = config_of(manifest)
     files["workflow/Snakefile"] = ROOT / "Snakefile"
     files |= {path: ROOT / path for path in ENVIRONMENT}
     device = read_device(data / "nodes" / "device.json")["node"]

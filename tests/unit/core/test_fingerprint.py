@@ -67,7 +67,7 @@ def simulated() -> str:
             "sharebench/records/telemetry.py",
             CELLS | TABLED | {"archive", "decisions", "figures", "report", "timeslice"},
         ),
-        ("sharebench/records/histogram.py", {"tables", "decisions", "figures", "export", "compare", "together"}),
+        ("sharebench/records/histogram.py", {"tables", "decisions", "export", "compare", "together"}),
         ("sharebench/records/columns.csv", {"tables", "compare", "decisions"}),
         ("sharebench/gates/gates.py", CELLS | TABLED | {"decisions", "report"}),
         ("sharebench/config/checks.py", set()),

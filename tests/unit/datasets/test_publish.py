@@ -45,6 +45,15 @@ def test_a_small_study_is_there_to_be_read(study: Path, tmp_path: Path) -> None:
     assert dataset.published(tmp_path / "published") == ["device/study"]
 
 
+def test_the_config_does_not_name_the_folders_that_a_study_was_joined_from(study: Path, tmp_path: Path) -> None:
+    manifest = json.loads((study / "manifest.json").read_text())
+    manifest["config"] |= {"from": "results/two", "parts": ["a/results", "b/results"]}
+    (study / "manifest.json").write_text(json.dumps(manifest))
+    publish.publish(study, study, tmp_path / "published/device/study")
+    config = yaml.safe_load((tmp_path / "published/device/study/config.yaml").read_text())
+    assert (config["from"], config["parts"]) == (None, [])
+
+
 def test_a_large_study_is_packed_and_opened_as_it_was(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
