@@ -132,7 +132,7 @@ def known_of(rows: Iterable[Row], metrics: Iterable[Metric] = METRICS) -> list[M
 
 
 def _judged(best: Row, summary: list[Row]) -> Row | None:
-    """The row of the summary that a row of the advice was judged by; None where that is a prediction."""
+    """The row of the summary that a row of the advice was judged by; None without one."""
     key = (best["strategy"], best["judged_with_tenants"])
     return next((row for row in summary if (row["strategy"], row["replicas"]) == key and row["n"] > 0), None)
 
