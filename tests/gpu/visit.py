@@ -138,7 +138,13 @@ class Edition:
 
     @cached_property
     def parts(self) -> list[Part]:
-        found = (Part(path, self.changes) for path in sorted(self.folder.glob("[0-9]*.yaml")))
+        """Raises Refusal for a folder without studies, and a name in `without` that is none's."""
+        found = [Part(path, self.changes) for path in sorted(self.folder.glob("[0-9]*.yaml"))]
+        names = [part.name for part in found]
+        if not found:
+            raise Refusal(f"--edition: {self.folder} has no studies, such as 01-tenants.yaml; name a folder that has")
+        if unknown := [name for name in self.without if name not in names]:
+            raise Refusal(f"--without: '{unknown[0]}' is not a study; known: {', '.join(names)}")
         return [part for part in found if part.name not in self.without]
 
     @property
@@ -265,10 +271,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.chdir(REPOSITORY)
     changes: dict[str, Any] = {"nvidia": {"python": options.python}}
     update_config(changes, options.config)
-    edition = Edition(options.edition.resolve(), changes, options.without.split(","))
+    edition = Edition(options.edition.resolve(), changes, [*filter(None, options.without.split(","))])
     try:
+        # Mistyped names are refused before a GPU is looked for.
+        print(f"studies: {', '.join(part.name for part in edition.parts)}", flush=True)
         if options.join:
-            for folder in sorted(edition.archives.glob("*/")):
+            folders = sorted(edition.archives.glob("*/"))
+            if not folders:
+                raise Refusal(f"no visit to join: {edition.archives.relative_to(REPOSITORY)} has no folder in it")
+            for folder in folders:
                 for line in replace(edition, product=folder.name).join():
                     print(f"{folder.name}: {line}", flush=True)
             return

@@ -155,3 +155,19 @@ def test_a_study_that_fails_leaves_the_others_be(
         edition.measure(float("inf"), float("inf"))
     assert {name for name, _ in begun} == {part.name for part in edition.parts} - {"yolov8"}
     assert "many" not in {part.name for part in edition.parts}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refused"),
+    [
+        (["--without", "many,yolo8"], "--without: 'yolo8' is not a study; known: tenants, "),
+        (["--edition", "docs"], "--edition: .* has no studies, such as 01-tenants.yaml"),
+    ],
+)
+def test_a_mistyped_name_is_refused_before_a_gpu_is_looked_for(
+    arguments: list[str], refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(FOLDER.parents[1])
+    monkeypatch.setattr(Edition, "here", lambda _: pytest.fail("it looked for a GPU"))
+    with pytest.raises(SystemExit, match=refused):
+        visit.main(arguments)
