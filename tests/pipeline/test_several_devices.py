@@ -90,21 +90,23 @@ def test_a_device_more_keeps_every_cell_where_it_is(finished_on_two: Checkout) -
     assert len(new - set(before.values())) == 1
 
 
-def test_a_device_that_fails_leaves_its_blocks_to_the_other(untouched: Checkout) -> None:
-    untouched.run("results/nodes/device.json", study=TWO).ok()
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_device_that_fails_leaves_its_blocks_to_the_other(untouched: Checkout, gone: int) -> None:
+    untouched.run(*(f"results/calibration/{workload}.json" for workload in ("alpha", "beta")), study=TWO).ok()
     device = json.loads((untouched.results / "nodes/device.json").read_text())
-    first, (second,) = device["node"]["device"], device["others"]
-    outage = untouched.results / f".sharebench/node/{second}/outage.json"
+    known = [device["node"]["device"], *device["others"]]
+    outage = untouched.results / f".sharebench/node/{known[gone]}/outage.json"
     outage.parent.mkdir(parents=True, exist_ok=True)
     outage.write_text('{"cells_left": 0}')
     broken = untouched.run(study=TWO)
     assert broken.code == 1
-    assert "device 1 is down, the next run leaves it out: NodeError: the simulated device does not answer" in broken.out
+    why = "NodeError: the simulated device does not answer"
+    assert f"device {gone} is down, the next run leaves it out: {why}" in broken.out
     done = untouched.cells()
-    assert {device_of(untouched, cell) for cell in done} == {first} and len(done) == len(CELLS) / 2
+    assert {device_of(untouched, cell) for cell in done} == {known[1 - gone]} and len(done) == len(CELLS) / 2
     again = untouched.run(study=TWO).ok()
     assert again.jobs == {**measured(CELLS - done), **tabled({"/".join(cell.split("/")[:2]) for cell in CELLS})}
-    assert {device_of(untouched, cell) for cell in CELLS} == {first}
+    assert {device_of(untouched, cell) for cell in CELLS} == {known[1 - gone]}
 
 
 @needs_two_cores

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NotRequired, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 from sharebench.analysis.cells.gpu_columns import device_units
 from sharebench.core import run_record
@@ -48,6 +48,12 @@ class Calibration(Provenanced):
     switch: NotRequired[Switch | None]
 
 
+def _known(file: Mapping[str, Any]) -> frozenset[str | None]:
+    """By what a record, a calibration or nodes/device.json knows its device; others of the study are in it, too."""
+    node: NodeFacts = file["node"]
+    return frozenset({node["device"], node["details"].get("machine"), *file.get("others", ())})
+
+
 @dataclass
 class _Origin:
     """What a file comes from, and the blocks that it belongs to (none of a calibration)."""
@@ -57,6 +63,8 @@ class _Origin:
     device: str
     machine: str | None
     """Of a cluster's node, where a file that was written before any tenant ran may not know the device."""
+    known: frozenset[str | None]
+    """All by which the file knows its device, or its devices."""
     blocks: list[Block]
 
     @classmethod
@@ -65,7 +73,7 @@ class _Origin:
         packages = {f"package {name}": text for name, text in provenance["packages"].items()}
         identity = {"product": node["product"], "driver": node["details"].get("driver"), **packages}
         machine = node["details"].get("machine")
-        return cls(provenance["started_epoch_seconds"], identity, node["device"], machine, blocks)
+        return cls(provenance["started_epoch_seconds"], identity, node["device"], machine, _known(record), blocks)
 
 
 class Checker:
@@ -160,13 +168,13 @@ class Checker:
         for path, origin in self._origins.items():
             differences = [f"{key} {old} → {newest[key]}" for key, old in origin.identity.items() if old != newest[key]]
             others = [devices[block] for block in origin.blocks if devices[block] != origin.device]
-            if others or (origin.device not in of_cells and origin.machine not in machines):
+            if others or origin.known.isdisjoint(of_cells | machines):
                 differences.insert(0, f"device {origin.device} → {(others or sorted(of_cells))[0]}")
             if differences:
                 refused[path] = f"not the newest cell's: {', '.join(differences)}"
-        node = self.node()
-        if newest and node["device"] not in of_cells and node["details"].get("machine") not in machines:
-            refused[self.data / "nodes" / "device.json"] = "not the newest cell's device"
+        device = self.data / "nodes" / "device.json"
+        if newest and _known(read_device(device)).isdisjoint(of_cells | machines):
+            refused[device] = "not the newest cell's device"
         return refused
 
     def node(self) -> NodeFacts:
