@@ -57,7 +57,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--streams", type=_count, help="be that number of tenants in one process, each on its own stream"
     )
-    parser.add_argument("--program", choices=("server", "exit"), help="measure the container next to this one so")
+    parser.add_argument("--program", choices=("server", "exit", "scrape"), help="measure the next container so")
     parser.add_argument("--load", type=_json_object, default={}, help="arrival, rate_hz, queue_limit, seed, JSON")
     parser.add_argument("--warmup", type=_json_object, default={}, help="the rule of steadiness, JSON")
     parser.add_argument("--exposition", type=_json_object, default={}, help="cell, buckets of the metrics, JSON")
@@ -84,12 +84,18 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
     if arguments.program:
         from tenant.exiting import Exiting
         from tenant.program import Program
+        from tenant.scraping import Scraping
 
         if arguments.program == "exit":
-            states[0].measurement, states[0].status = Exiting(Program()), "ready"
+            states[0].measurement = Exiting(Program())
+        elif arguments.program == "scrape":
+            states[0].program = states[0].measurement = Scraping(**arguments.params)
+        else:
+            states[0].program = Program()
+        if arguments.program != "server":
+            states[0].status = "ready"
             while True:
                 signal.pause()
-        states[0].program = Program()
     tenants = startup.load(arguments)
     # With numpy, whose import is the workload's part of start-up.
     from tenant.contract import Rule

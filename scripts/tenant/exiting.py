@@ -12,16 +12,14 @@ import time
 
 from tenant.contract import SeenToItsEnd, Steadiness
 from tenant.failures import RefusedError
-from tenant.program import Program
+from tenant.program import Program, StandIn
 
 # How often it is looked for, and at, while it runs.
 FIND_SECONDS = 0.01
 LOOK_SECONDS = 0.5
 
 
-class Exiting:
-    """Stands in for the measurement of a tenant that runs our code."""
-
+class Exiting(StandIn):
     def __init__(self, program: Program) -> None:
         self._program = program
         self._window: tuple[int, int] | None = None
@@ -82,10 +80,3 @@ class Exiting:
             raise RefusedError("no window was set")
         self._over.wait()
         return self._seen
-
-    def wait_digest(self, deadline_seconds: float) -> None:
-        """None: what a program computes is not known."""
-
-    def metrics(self) -> tuple[bytes, str]:
-        """None."""
-        return b"", "text/plain"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tenant.contract import GRANTED_VARIABLE, CpuUse, ProcessView, TenantReport, View, device_digest
+from tenant.contract import GRANTED_VARIABLE, CpuUse, ProcessView, Steadiness, TenantReport, View, device_digest
 from tenant.startup import granted_view
 
 PROC = Path("/proc")
@@ -37,6 +37,20 @@ def _environment(pid: int) -> dict[str, str] | None:
         pairs = (PROC / str(pid) / "environ").read_bytes().decode(errors="replace").split("\0")
         return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
     return None
+
+
+class StandIn:
+    """In place of the measurement of a tenant that runs our code."""
+
+    def readiness(self, since_ns: int | None) -> Steadiness | None:
+        """None: the driver knows."""
+
+    def wait_digest(self, deadline_seconds: float) -> None:
+        """None: what a program computes is not known."""
+
+    def metrics(self) -> tuple[bytes, str]:
+        """None."""
+        return b"", "text/plain"
 
 
 class Program:
@@ -93,14 +107,18 @@ class Program:
         named = {pid: path.read_text().strip() for path, pid in names if path.exists()}
         return {"pids": list(named), "names": list(named.values()), "visible_devices": None}
 
+    def look(self) -> float:
+        """Its CPU time at an end of the window."""
+        return self.cpu_seconds()
+
     def watch(self, *edges_ns: int) -> None:
-        """Look at its CPU time at these moments, from a thread."""
+        """Look at it at these moments, from a thread."""
         self._edges = []
 
         def run() -> None:
             for edge_ns in edges_ns:
                 time.sleep(max(0, edge_ns - time.monotonic_ns()) / 1e9)
-                self._edges.append(self.cpu_seconds())
+                self._edges.append(self.look())
 
         self._thread = threading.Thread(target=run, name="edges", daemon=True)
         self._thread.start()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tenant.gpu.telemetry import Sampling
     from tenant.measure import Measurement
     from tenant.program import Program
+    from tenant.scraping import Scraping
 
 LONGEST_BODY_BYTES = 10_000
 LONGEST_DEADLINE_SECONDS = 1e6
@@ -41,13 +42,13 @@ class State:
     """
 
     status: str = "loading"
-    measurement: Measurement | Exiting | None = None
+    measurement: Measurement | Exiting | Scraping | None = None
     program: Program | None = None
     begins_ns: int | None = None
     """When the last window began, or will."""
     sampling: Sampling | None = None
 
-    def loaded(self) -> Measurement | Exiting:
+    def loaded(self) -> Measurement | Exiting | Scraping:
         """The measurement. Raises RefusedError while there is none."""
         if self.measurement is None:
             raise RefusedError("the tenant is not ready")
@@ -99,6 +100,16 @@ def _metrics(state: State, _request: Request) -> Reply:
     if state.measurement is None:
         return _json({"error": "the tenant is loading"}, HTTPStatus.SERVICE_UNAVAILABLE)
     return Reply(HTTPStatus.OK, *state.measurement.metrics())
+
+
+def _page(state: State, request: Request) -> Reply:
+    # Only clients of a program that measures itself are asked for it.
+    from tenant.scraping import Scraping
+
+    asked, path = state.program, request.query.get("path")
+    if path is None or not isinstance(asked, Scraping):
+        raise MalformedError("there is no program with such a page")
+    return _json({"page": asked.page(path), "listens": asked.listening()})
 
 
 def _clock(_state: State, _request: Request) -> Reply:
@@ -175,6 +186,7 @@ OPEN: dict[tuple[str, str], Answer] = {
 GUARDED: dict[tuple[str, str], Answer] = {
     ("GET", "/clock"): _clock,
     ("GET", "/digest"): _digest,
+    ("GET", "/page"): _page,
     ("GET", "/record"): _record,
     ("GET", "/telemetry"): _end_telemetry,
     ("POST", "/telemetry"): _begin_telemetry,

@@ -44,6 +44,17 @@ BY_MANIFEST = {
 ENDS = "import sys; print('no weights at /weights', file=sys.stderr); sys.exit(3)"
 WORKS = "import time; end = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
 
+NAPS = """
+import sys, time
+from prometheus_client import Histogram, start_http_server
+naps = Histogram("nap_seconds", "Naps", buckets=(0.001, 0.01, 0.1, 1))
+start_http_server(int(sys.argv[1]))
+print("up", flush=True)
+while True:
+    with naps.time():
+        time.sleep(0.005)
+"""
+
 
 def python(code: str) -> dict[str, Any]:
     return {"image": PYTHON_IMAGE, "command": ["python3", "-c", code]}
@@ -140,6 +151,41 @@ def test_a_batch_command_until_it_exits(server: Cluster, namespace: str, tmp_pat
     assert left(server, namespace) == []
 
 
+def naps(**metrics: Any) -> dict[str, Any]:
+    """A program that counts its own latencies."""
+    made = python(NAPS)
+    return {"kind": "command", **made, "command": [*made["command"], "{port}"], "metrics": metrics}
+
+
+def test_a_program_that_counts_its_own_latencies(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
+    given = study_of(
+        namespace,
+        strategies=["time-slicing"],
+        replicas=[2],
+        baseline="none",
+        workloads=["naps", "late"],
+        workload_catalogue={
+            "naps": {**naps(histogram="nap_seconds"), "ready": {"log": "up"}},
+            "late": naps(histogram="nap"),
+        },
+        timeouts={"start_seconds": 15},
+    )
+    code, out = Run(tmp_path, plugin.kubeconfig, given).finish("--keep-going")
+    assert code != 0
+    assert "tenant 0: there is no histogram 'nap'; this page has: nap_seconds" in out
+    (record,) = (json.loads(path.read_text()) for path in tmp_path.glob("results/cells/*/*/*/*/raw.json"))
+    assert (record["cell"]["workload"], record["status"]) == ("naps", "ok"), record["reason"]
+    assert all(item["holds"] for item in record["evidence"]), record["evidence"]
+    for tenant in record["tenants"]:
+        assert tenant["measured_by"] == "scrape"
+        assert tenant["count"] == sum(tenant["foreign_histogram"]["count"]) > 0
+        assert tenant["sum_seconds"] >= 0.005 * tenant["count"]
+        assert 0.9 <= tenant["scrape"]["seconds"] < 10
+        assert tenant["cpu"]["affinity"]
+        assert tenant["memory_bytes"] > 1 << 20
+    assert left(plugin, namespace) == []
+
+
 @pytest.fixture
 def study(namespace: str) -> Study:
     given = {"workloads": ["web"], "workload_catalogue": {"web": SERVER}}
@@ -153,11 +199,16 @@ def node(server: Cluster, study: Study, tmp_path: Path) -> Iterator[ClusterNode]
 
 
 KILL = """
-import os
+import os, re
 for pid in filter(str.isdecimal, os.listdir("/proc")):
-    if b"http.server" in open(f"/proc/{pid}/cmdline", "rb").read() and int(pid) != os.getpid():
+    if re.search(rb"http[._]server", open(f"/proc/{pid}/cmdline", "rb").read()) and int(pid) != os.getpid():
         os.kill(int(pid), 9)
 """
+COUNTS = {
+    **naps(),
+    "metrics": {"path": "/metrics", "histogram": "nap_seconds", "summary": None, "labels": {}, "unit": "seconds"},
+    "ready": {"path": None, "count": None, "log": None},
+}
 # Named at once: they are not waited for.
 BAD = {
     "crash": (python(ENDS), "crashed", ["exit code 3", "no weights at /weights"]),
@@ -168,6 +219,10 @@ BAD = {
 # Nothing says that they will not get ready later.
 LATE = {
     "wrong port": ({"port": 9999}, ["connection refused", "listen on 8080"]),
+    "no metrics there": (
+        COUNTS | {"port": 9999, "command": python(NAPS.replace("sys.argv[1]", "9100"))["command"]},
+        ["GET /metrics: connection refused", "listen on 9100"],
+    ),
     "never ready": ({"ready": {"path": "/status/503", "count": None, "log": None}}, ["status 503"]),
 }
 
@@ -205,9 +260,13 @@ def test_a_server_that_never_gets_ready_says_why(node: ClusterNode, study: Study
     assert all(word in str(outcome["exit"]) for word in words), outcome
 
 
-def test_a_server_that_dies_at_work(node: ClusterNode, study: Study, server: Cluster, namespace: str) -> None:
+@pytest.mark.parametrize("kind", ["http", "command"])
+def test_a_program_that_dies_at_work(
+    node: ClusterNode, study: Study, server: Cluster, namespace: str, kind: str
+) -> None:
     changes = {"image": PYTHON_IMAGE, "command": ["python3", "-m", "http.server", "{port}"]}
-    tenants = tenants_of(node, study, 1, **changes, request={**SERVER_REQUEST, "path": "/etc/hostname"})
+    changes |= {"request": {**SERVER_REQUEST, "path": "/etc/hostname"}} if kind == "http" else COUNTS
+    tenants = tenants_of(node, study, 1, **changes)
     try:
         tenants.start(grants(1))
         tenants.wait_ready()

@@ -61,8 +61,6 @@ def misplaced(asked: str, name: str, entry: Workload, in_pods: bool) -> Iterator
         yield f"{what} on the node 'kubernetes' without a container; give it an image, or a manifest"
     if in_pods and (used := [each for each in ("{here}", "{python}") if each in " ".join(entry.command or ())]):
         yield f"{what} on the node 'kubernetes': no container knows {used[0]}; write a path of the image"
-    if in_pods and entry.kind == "command" and entry.until is None:
-        yield f"{what} on the node 'kubernetes': metrics of a command are scraped on a host only so far; leave it out"
 
 
 def _command_problems(key: str, entry: Workload) -> Iterator[str]:

@@ -77,7 +77,7 @@ def simulated() -> str:
         ("sharebench/nodes/host/cpu.py", ON_CPU),
         ("sharebench/nodes/host/mps.py", {"nvidia matmul", "timeslice"}),
         ("sharebench/nodes/host/processes.py", {*ON_CPU, "nvidia matmul", "timeslice"}),
-        ("sharebench/nodes/host/programs/metrics.py", {"cpu program", "timeslice"}),
+        ("sharebench/nodes/metrics.py", {"cpu program", "kubernetes matmul", "timeslice"}),
         ("sharebench/nodes/kubernetes/access/dra/claims.py", {"kubernetes matmul"}),
         ("sharebench/nodes/kubernetes/pods/manifest.py", {"kubernetes matmul"}),
         ("sharebench/nodes/kubernetes/preflight/rights.py", set()),

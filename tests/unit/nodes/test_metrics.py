@@ -14,12 +14,15 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, Summary, generate_latest
 
-from sharebench.nodes.contract import NodeError, TenantUnreachable
-from sharebench.nodes.host.programs import metrics as collect_metrics
-from sharebench.nodes.host.programs.endpoints import MeansJudge, ScrapedEndpoint
-from sharebench.nodes.host.programs.metrics import MissingSeries, Scrape, between, parse, scrape
+from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
+from sharebench.nodes.host.programs.endpoints import ScrapedEndpoint
 from sharebench.nodes.host.programs.process_tree import ProcessTree
-from tenant.contract import Rule, Steadiness
+from sharebench.nodes.kubernetes.pods.endpoint import ScrapedPod
+from sharebench.nodes.metrics import MissingSeries, Scrape, between, parse, scraped
+from sharebench.nodes.scraped import MeansJudge
+from tenant.contract import Rule, Steadiness, TenantReport, pages
+from tenant.scraping import Scraping
+from tenant.server import Server, State
 
 MS = 1_000_000
 BUCKETS = (0.01, 0.1, 0.25)
@@ -44,6 +47,11 @@ def page(latencies: dict[str, list[float]], buckets: tuple[float, ...] = BUCKETS
             histogram.labels(stage).observe(value)
             summary.labels(stage).observe(value)
     return generate_latest(registry).decode()
+
+
+def scrape(port: int) -> Scrape:
+    """The histogram of a program on this port, now."""
+    return scraped(pages.fetched(port, "/metrics", 10.0), metrics(histogram="work"))
 
 
 def state(latencies: list[float], at_ms: int = 0, took_ms: int = 0, buckets: tuple[float, ...] = BUCKETS) -> Scrape:
@@ -209,32 +217,54 @@ def served() -> Iterator[Callable[..., int]]:
         server.server_close()
 
 
-def endpoint(port: int, its_log: Path, **more: Any) -> ScrapedEndpoint:
-    """A program of which only the metrics on this port are known."""
-    rules = {"path": None, "count": None, "log": None} | more
-    workload = {"name": "mine", "metrics": metrics(histogram="work"), "ready": rules}
-    return ScrapedEndpoint(3, workload, port, its_log, ProcessTree(os.getpid()), Rule(4, 0.2, 5.0))
+Made = Callable[..., ScrapedEndpoint | ScrapedPod]
 
 
-def window_of(asked: ScrapedEndpoint, seconds: float = 0.05) -> dict[str, Any]:
+@pytest.fixture(params=["host", "pod"])
+def endpoint(request: pytest.FixtureRequest) -> Made:
+    """Makes one of a program of which only the metrics on this port are known, on a host and in a pod."""
+
+    def made(port: int, its_log: Path, seconds: float = 0.2, **more: Any) -> ScrapedEndpoint | ScrapedPod:
+        rules = {"path": None, "count": None, "log": None} | more
+        workload: Any = {"name": "mine", "metrics": metrics(histogram="work"), "ready": rules}
+        rule = Rule(4, seconds, 5.0)
+        if request.param == "host":
+            return ScrapedEndpoint(3, workload, port, its_log, ProcessTree(os.getpid()), rule)
+        client = Scraping(port, "/metrics")
+        server = Server("127.0.0.1", 0, "secret", State(program=client, measurement=client))
+        server.start()
+        connection = ("127.0.0.1", "secret", None, server.port)
+        return ScrapedPod(
+            *connection, index=3, workload=workload, rule=rule, log=its_log.read_text, ending=lambda: None
+        )
+
+    return made
+
+
+def window_of(asked: ScrapedEndpoint | ScrapedPod, seconds: float = 0.05) -> TenantReport:
     """The record of a window that begins soon."""
     start_ns = time.monotonic_ns() + 20 * MS
     assert asked.set_window(start_ns, start_ns + int(seconds * 1e9))
     return asked.record(5.0)
 
 
-def test_the_windows_scrapes_make_the_record(served: Callable[..., int], tmp_path: Path) -> None:
+def test_the_windows_scrapes_make_the_record(endpoint: Made, served: Callable[..., int], tmp_path: Path) -> None:
     before, inside = [0.02] * 7, [0.05] * 3 + [0.2]
-    found = window_of(endpoint(served(page({"a": before}).encode(), page({"a": before + inside}).encode()), tmp_path))
+    asked = endpoint(served(page({"a": before}).encode(), page({"a": before + inside}).encode()), tmp_path)
+    found = window_of(asked)
     assert (found["index"], found["workload"], found["count"]) == (3, "mine", 4)
     assert found["sum_seconds"] == pytest.approx(0.35)
     assert found["foreign_histogram"] == {"upper_seconds": [0.01, 0.1, 0.25, None], "count": [0, 3, 1, 0]}
     assert found["load"]["achieved_rate_hz"] == pytest.approx(4 / found["scrape"]["seconds"])
     assert 0 <= found["coverage_ratio"] <= 1
-    assert found["outside"]["pids"][0] == os.getpid()
+    assert found["startup"] and found["environment"]["python"]
+    if isinstance(asked, ScrapedEndpoint):
+        assert found["outside"]["pids"][0] == os.getpid()
 
 
-def test_a_program_that_begins_anew_in_the_window_is_no_result(served: Callable[..., int], tmp_path: Path) -> None:
+def test_a_program_that_begins_anew_in_the_window_is_no_result(
+    endpoint: Made, served: Callable[..., int], tmp_path: Path
+) -> None:
     port = served(page({"a": [0.02] * 100}).encode(), page({"a": [0.02] * 3}).encode())
     with pytest.raises(
         NodeError, match=r"^tenant 3: its counters went backwards from 100 to 3 iterations: it restarted$"
@@ -242,21 +272,25 @@ def test_a_program_that_begins_anew_in_the_window_is_no_result(served: Callable[
         window_of(endpoint(port, tmp_path))
 
 
-def test_a_series_that_goes_in_the_window_is_no_result(served: Callable[..., int], tmp_path: Path) -> None:
+def test_a_series_that_goes_in_the_window_is_no_result(
+    endpoint: Made, served: Callable[..., int], tmp_path: Path
+) -> None:
     with pytest.raises(NodeError, match=r"^tenant 3: there is no histogram 'work'; this page has: none$"):
         window_of(endpoint(served(page({"a": [0.02]}).encode(), b""), tmp_path))
 
 
-def test_a_program_that_falls_silent_is_unreachable(tmp_path: Path) -> None:
-    with pytest.raises(TenantUnreachable):
+def test_a_program_that_falls_silent_is_unreachable_or_known_to_hang(endpoint: Made, tmp_path: Path) -> None:
+    with pytest.raises((TenantUnreachable, TenantsFailed), match="GET /metrics: connection refused"):
         window_of(endpoint(1, tmp_path))
 
 
-def test_a_window_in_the_past_is_refused(tmp_path: Path) -> None:
+def test_a_window_in_the_past_is_refused(endpoint: Made, tmp_path: Path) -> None:
     assert not endpoint(1, tmp_path).set_window(time.monotonic_ns() - MS, time.monotonic_ns() + MS)
 
 
-def test_it_is_ready_once_its_rule_holds_and_it_was_judged(served: Callable[..., int], tmp_path: Path) -> None:
+def test_it_is_ready_once_its_rule_holds_and_it_was_judged(
+    endpoint: Made, served: Callable[..., int], tmp_path: Path
+) -> None:
     log = tmp_path / "log"
     log.write_text("")
     asked = endpoint(served(page({"a": [0.02] * 9}).encode()), log, log="ready to go")
@@ -270,7 +304,9 @@ def test_it_is_ready_once_its_rule_holds_and_it_was_judged(served: Callable[...,
     assert not endpoint(served(b"", status=500), log, path="/health").ready()
 
 
-def test_what_is_missing_is_the_complaint_until_it_is_there(served: Callable[..., int], tmp_path: Path) -> None:
+def test_what_is_missing_is_the_complaint_until_it_is_there(
+    endpoint: Made, served: Callable[..., int], tmp_path: Path
+) -> None:
     asked = endpoint(served(b"", page({"a": [0.02]}).encode()), tmp_path)
     assert not asked.ready()
     assert asked.complaint == "tenant 3: there is no histogram 'work'; this page has: none"
@@ -289,20 +325,20 @@ def test_a_sum_that_is_no_number_is_named(what: str, value: str) -> None:
 
 
 def test_a_page_without_end_is_not_read(served: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect_metrics, "PAGE_BYTES", 1 << 20)
+    monkeypatch.setattr(pages, "PAGE_BYTES", 1 << 20)
     text = page({"a": [0.05]}).encode()
-    assert scrape(served(text), metrics(histogram="work")).count == 1
-    with pytest.raises(MissingSeries, match=r"^its page of metrics is larger than 1 MiB; let it show fewer series$"):
-        scrape(served(text + b"# more\n" * (1 << 18)), metrics(histogram="work"))
+    assert scrape(served(text)).count == 1
+    with pytest.raises(MissingSeries, match=r"^its page of metrics is larger than 8 MiB; let it show fewer series$"):
+        scrape(served(text + b"# more\n" * (1 << 18)))
 
 
-def test_what_it_waits_for_is_said(served: Callable[..., int], tmp_path: Path) -> None:
+def test_what_it_waits_for_is_said(endpoint: Made, served: Callable[..., int], tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("loading")
     good = page({"a": [0.02] * 9}).encode()
 
     def waiting_for(port: int, **rules: Any) -> str | None:
-        asked = endpoint(port, log, **rules)
+        asked = endpoint(port, log, 600.0, **rules)
         with contextlib.suppress(TenantUnreachable):
             assert not asked.ready()
         return asked.waiting_for
@@ -317,7 +353,7 @@ def test_what_it_waits_for_is_said(served: Callable[..., int], tmp_path: Path) -
 
 def test_a_scrape_notes_when_it_was_taken(served: Callable[..., int]) -> None:
     port = served(page({"a": [0.02]}).encode())
-    first, second = (scrape(port, metrics(histogram="work")) for _ in range(2))
+    first, second = (scrape(port) for _ in range(2))
     assert 0 < first.begun_ns < first.ended_ns < second.begun_ns
     assert first.count == 1
 
@@ -328,7 +364,7 @@ def test_a_scrape_notes_when_it_was_taken(served: Callable[..., int]) -> None:
 def test_no_page_is_no_scrape(served: Callable[..., int], status: int, body: bytes) -> None:
     port = served(body, status=status)
     with pytest.raises(TenantUnreachable):
-        scrape(port, metrics(histogram="work"))
+        scrape(port)
 
 
 def judged(pieces: list[list[float]], every_ms: int = 100, rule: Rule = Rule(4, 10.0, 5.0)) -> Steadiness | None:  # noqa: B008

@@ -1,53 +1,20 @@
 """The driver's side of a tenant that is a user program: measured by its own metrics, or by the driver's client."""
 
-import http.client
-import math
-import platform
 import time
 from pathlib import Path
 
 from sharebench.core.spec import WorkloadSpec
 from sharebench.core.units import NS
-from sharebench.nodes.contract import NodeError, TenantUnreachable, unmeasured
+from sharebench.nodes.contract import TenantUnreachable
 from sharebench.nodes.host.logs import Search
-from sharebench.nodes.host.programs.metrics import MissingSeries, Scrape, between, scrape
 from sharebench.nodes.host.programs.process_tree import AtEdges, ProcessTree
-from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, HttpEndpoint
-from tenant.contract import BATCH_SECONDS, Batches, Environment, Rule, Steadiness, TenantReport
-from tenant.contract.requests import described
-
-# Beyond the record's deadline: a scrape that has begun is waited for.
-LATE_SECONDS = 10.0
+from sharebench.nodes.scraped import ScrapedProgram
+from sharebench.nodes.tenant_http import HttpEndpoint
+from tenant.contract import Rule, TenantReport
+from tenant.contract.pages import LATE_SECONDS, Page, environment, fetched
 
 
-def environment() -> Environment:
-    """What is known of that of a program: this host's."""
-    return {
-        "python": platform.python_version(),
-        "platform": "-".join((platform.system(), platform.release(), platform.machine())),
-        "packages": {},
-    }
-
-
-class MeansJudge(Batches):
-    """Judges by the means of batches between scrapes, in place of medians."""
-
-    _first: Scrape | None = None
-
-    def add(self, now: Scrape) -> None:
-        """Take the next scrape; it ends a batch when there is enough between it and the one that began it."""
-        first = self._first
-        if first is None or now.count < first.count:
-            self._first = now
-            return
-        count = now.count - first.count
-        is_long_enough = now.middle_ns - first.middle_ns >= BATCH_SECONDS * NS
-        if self.settled is None and is_long_enough and count >= self.least_iterations:
-            self.close_batch((now.sum_seconds - first.sum_seconds) / count * NS)
-            self._first = now
-
-
-class ScrapedEndpoint:
+class ScrapedEndpoint(ScrapedProgram):
     """A program that measures itself; `port` is where its metrics are on this host, `log` what it prints.
 
     The window's scrapes are taken by this process, at the window's start and end.
@@ -56,83 +23,19 @@ class ScrapedEndpoint:
     def __init__(
         self, index: int, workload: WorkloadSpec, port: int, log: Path, outside: ProcessTree, rule: Rule
     ) -> None:
-        self.index = index
-        self.workload = workload
+        super().__init__(index, workload, rule)
         self.port = port
         self.outside = outside
-        self.complaint: str | None = None
-        self.waiting_for: str | None = None
         wanted = workload["ready"]["log"]
         self._in_log = None if wanted is None else Search(log, wanted)
-        self._rule = rule
-        self._begun_ns = time.monotonic_ns()
-        self._load_seconds: float | None = None
-        self._warmup_seconds = 0.0
-        self._judge: MeansJudge | None = None
-        self._asked_ns = 0
-        self._edges: AtEdges[tuple[Scrape, float]] | None = None
+        self._edges: AtEdges[tuple[Page, float]] | None = None
         self._window = (0, 0)
 
-    def _scrape(self, timeout_seconds: float) -> Scrape:
-        return scrape(self.port, self.workload["metrics"], timeout_seconds)
+    def page(self, path: str) -> Page:
+        return fetched(self.port, path)
 
-    def _has_started(self) -> bool:
-        """Whether the rule of the workload's `ready` holds, and the series is there. Raises TenantUnreachable."""
-        rule = self.workload["ready"]
-        if self._in_log is not None and not self._in_log.found():
-            self.waiting_for = f"its log has no {self._in_log.text!r}"
-            return False
-        if rule["path"] is not None and (why := self._no_answer(rule["path"])):
-            self.waiting_for = f"GET {rule['path']}: {why}"
-            return False
-        try:
-            count = self._scrape(READY_TIMEOUT_SECONDS).count
-        except MissingSeries as missing:
-            self.complaint = f"tenant {self.index}: {missing}"
-            return False
-        except TenantUnreachable as unreachable:
-            self.waiting_for = str(unreachable)
-            raise
-        self.complaint = None
-        wanted = rule["count"] or 1
-        self.waiting_for = f"its metrics count {count} of {wanted} iterations"
-        return count >= wanted
-
-    def _no_answer(self, path: str) -> str | None:
-        """Why a GET of this path has no status 200, or None."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=READY_TIMEOUT_SECONDS)
-        try:
-            connection.request("GET", path)
-            status = connection.getresponse().status
-            return None if status == 200 else f"status {status}"
-        except (OSError, http.client.HTTPException) as error:
-            return described(error)
-        finally:
-            connection.close()
-
-    def ready(self) -> bool:
-        if self._load_seconds is None:
-            if not self._has_started():
-                return False
-            self._load_seconds = (time.monotonic_ns() - self._begun_ns) / NS
-            self.waiting_for = "its warm-up has not ended"
-        if self.settled(self._begun_ns) is None:
-            return False
-        self._warmup_seconds = (time.monotonic_ns() - self._begun_ns) / NS - self._load_seconds
-        return True
-
-    def settled(self, since_ns: int | None) -> Steadiness | None:
-        if self._judge is None or since_ns not in (None, self._judge.since_ns):
-            self._judge = MeansJudge(self._rule, self._begun_ns if since_ns is None else since_ns)
-        now_ns = time.monotonic_ns()
-        # A scrape takes time of the program's.
-        if now_ns - self._asked_ns >= BATCH_SECONDS * NS:
-            self._asked_ns = now_ns
-            try:
-                self._judge.add(self._scrape(READY_TIMEOUT_SECONDS))
-            except MissingSeries as missing:
-                raise NodeError(f"tenant {self.index}: {missing}") from None
-        return self._judge.verdict(time.monotonic_ns())
+    def has_printed(self, text: str) -> bool:
+        return self._in_log is None or self._in_log.found()
 
     def clock(self) -> tuple[int, int, float]:
         """This host's own clocks: the scrapes have errors of their own."""
@@ -146,65 +49,22 @@ class ScrapedEndpoint:
         self._edges = AtEdges(self._look, start_ns, end_ns)
         return True
 
-    def _look(self) -> tuple[Scrape, float]:
-        return self._scrape(LATE_SECONDS), self.outside.cpu_seconds()
+    def _look(self) -> tuple[Page, float]:
+        return fetched(self.port, self.workload["metrics"]["path"], LATE_SECONDS), self.outside.cpu_seconds()
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
-        """What the scrapes at the window's ends tell.
-
-        Raises TenantUnreachable when one was not answered, NodeError when the series is gone or began again.
-        """
+        """Raises TenantUnreachable when a scrape was not answered, and as `report` does."""
         assert self._edges is not None
-        start_ns, end_ns = self._window
-        left_seconds = max(ahead_seconds, (end_ns - time.monotonic_ns()) / NS)
-        try:
-            seen = self._edges.seen(left_seconds + deadline_seconds + LATE_SECONDS)
-            if seen is None:
-                raise TenantUnreachable("its metrics were not answered at the window's ends")
-            (first, cpu_before), (last, cpu_after) = seen
-            found = between(first, last)
-        except (MissingSeries, NodeError) as failure:
-            raise NodeError(f"tenant {self.index}: {failure}") from None
-        inside_seconds = (min(last.begun_ns, end_ns) - max(first.ended_ns, start_ns)) / NS
-        uppers = [None if math.isinf(upper) else upper for upper in found.upper_seconds]
+        left_seconds = max(ahead_seconds, (self._window[1] - time.monotonic_ns()) / NS)
+        seen = self._edges.seen(left_seconds + deadline_seconds + LATE_SECONDS)
+        if seen is None:
+            raise TenantUnreachable("its metrics were not answered at the window's ends")
+        (first, cpu_before), (last, cpu_after) = seen
         return {
-            **unmeasured(self.index, self.workload["name"]),
-            "measured_by": "scrape",
-            "startup": {
-                # From outside the parts cannot be distinguished.
-                "process_seconds": 0.0,
-                "import_seconds": 0.0,
-                "context_seconds": 0.0,
-                "load_seconds": self._load_seconds or 0.0,
-                "warmup_seconds": self._warmup_seconds,
-            },
-            "steady": None,
-            "count": found.count,
-            "sum_seconds": found.sum_seconds,
-            "foreign_histogram": {"upper_seconds": uppers, "count": list(found.counts)} if uppers else None,
-            "scrape": {
-                "offset_seconds": (found.begun_ns - start_ns) / NS,
-                "seconds": found.seconds,
-                "seconds_error": found.seconds_error,
-                "longest_seconds": found.longest_seconds,
-                "rate_error_ratio": found.rate_error_ratio,
-                "mean_error_ratio": found.mean_error_ratio,
-            },
-            "load": {
-                "arrival": "own",
-                "planned_rate_hz": None,
-                "achieved_rate_hz": found.rate_hz,
-                "delay_p99_seconds": None,
-                "in_flight_mean": None,
-                "drops": 0,
-                "censored": 0,
-            },
-            "coverage_ratio": min(1.0, max(0.0, inside_seconds / ((end_ns - start_ns) / NS))),
+            **self.report((first, last), self._window, environment()),
             "cpu": self.outside.cpu_use(cpu_after - cpu_before),
             "memory_bytes": self.outside.peak_resident_bytes(),
             "outside": self.outside.seen(),
-            "output_digest": None,
-            "environment": environment(),
         }
 
     def output_digest(self, deadline_seconds: float) -> None:

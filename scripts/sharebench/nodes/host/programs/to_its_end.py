@@ -16,10 +16,10 @@ from sharebench.core.spec import WorkloadSpec
 from sharebench.core.units import NS
 from sharebench.nodes.contract import NodeError, TenantsFailed, classify
 from sharebench.nodes.host.logs import last_of
-from sharebench.nodes.host.programs.endpoints import environment
 from sharebench.nodes.host.programs.process_tree import ProcessTree
 from sharebench.nodes.programs import job_of, of_exited
 from tenant.contract import CpuUse, ProcessView, Steadiness, TenantReport
+from tenant.contract.pages import environment
 
 # Stops itself, and once it is continued becomes the program, under the same process id.
 LAUNCHER = ["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]

@@ -1,5 +1,6 @@
 """One tenant in a pod, as the driver asks it, and the telemetry of a GPU that only its tenants can see."""
 
+import contextlib
 import http.client
 import json
 import select
@@ -7,18 +8,22 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
+from urllib.parse import urlencode
 
+from sharebench.core.spec import WorkloadSpec
 from sharebench.core.units import NS
-from sharebench.nodes.contract import TenantsFailed, TenantUnreachable
+from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods.forward import PodUnreachable
 from sharebench.nodes.kubernetes.pods.manifest import PORT
 from sharebench.nodes.kubernetes.pods.status import Ending
 from sharebench.nodes.programs import job_of, of_exited
+from sharebench.nodes.scraped import ScrapedProgram
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
 from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
-from tenant.contract import SeenToItsEnd, Steadiness, TenantReport
+from tenant.contract import Rule, SeenToItsEnd, Steadiness, TenantReport
 from tenant.contract.gpu import GpuSample
+from tenant.contract.pages import Page
 
 
 class Reading(NamedTuple):
@@ -59,6 +64,8 @@ class PodEndpoint(HttpEndpoint):
         self._forward = forward
         self._kept: http.client.HTTPConnection | None = None
         self._is_closed = False
+        self.complaint: str | None = None
+        """Why it will never be ready, as far as is known."""
         self.process_seconds: float | None = None
         """From the pod's creation to the first line of its code, which only the driver can know."""
         # The sampler asks from a thread of its own.
@@ -197,6 +204,8 @@ class ClientEndpoint(PodEndpoint):
 
     listens: Sequence[int] | None = None
     """The ports of the pod on which somebody listens, as long as the server is waited for."""
+    waiting_for: str | None = None
+    """What it lacks, where that is not in the client's log."""
 
     def ready(self) -> bool:
         status, answer = self._call("GET", "/healthz", timeout_seconds=READY_TIMEOUT_SECONDS)
@@ -205,6 +214,65 @@ class ClientEndpoint(PodEndpoint):
 
     def output_digest(self, deadline_seconds: float) -> None:
         """None: what a server answers may differ each time."""
+
+
+class ScrapedPod(ScrapedProgram, ClientEndpoint):
+    """A program that measures itself: the client next to it asks it for pages, which are read here.
+
+    `log` is what the program has printed first; `ending` waits until the kubelet reports its end. Both raise NodeError.
+    """
+
+    def __init__(
+        self,
+        *connection: Any,
+        index: int,
+        workload: WorkloadSpec,
+        rule: Rule,
+        log: Callable[[], str],
+        ending: Callable[[], Ending | None],
+    ) -> None:
+        ClientEndpoint.__init__(self, *connection)
+        ScrapedProgram.__init__(self, index, workload, rule)
+        self._log, self._ending = log, ending
+        self._window = (0, 0)
+
+    def page(self, path: str) -> Page:
+        answer = self._answer("GET", f"/page?{urlencode({'path': path})}")
+        self.listens = [port for port in answer["listens"] if port != self.port]
+        page: Page = answer["page"]
+        self.offset_ns = self.offset_ns or page["ended_ns"] - time.monotonic_ns()
+        return page
+
+    def has_printed(self, text: str) -> bool:
+        with contextlib.suppress(NodeError):
+            return text in self._log()
+        return False
+
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        self._window = (start_ns, end_ns)
+        return super().set_window(start_ns, end_ns, iterations)
+
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
+        """As on a host; CPU time and memory by the client.
+
+        Raises TenantsFailed when the program does not answer its client, NodeError as `report` does.
+        """
+        seen = self._waited_for("/record", deadline_seconds, ahead_seconds)
+        try:
+            made = self.report(seen["pages"], self._window, seen["environment"], self.process_seconds or 0.0)
+        except TenantUnreachable as silence:
+            # Its end is reported late; without one it hangs.
+            with contextlib.suppress(NodeError):
+                self._ending()
+            raise TenantsFailed(f"a tenant does not answer: {silence}") from silence
+        # Where its processes are not shared, it has not seen what it was given.
+        return {
+            **made,
+            "cpu": seen["cpu"],
+            "memory_bytes": seen["memory_bytes"],
+            "outside": seen["outside"],
+            "view": seen.get("view"),
+        }
 
 
 class ExitEndpoint(ClientEndpoint):

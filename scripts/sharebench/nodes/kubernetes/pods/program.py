@@ -148,6 +148,9 @@ def pod(
     run = {"workload": CLIENT_MODULE, "device": "cpu", "program": "server"}
     if runs_to_its_end(workload):
         run["program"] = "exit"
+    elif workload["kind"] == "command":
+        run["program"] = "scrape"
+        run["params"] = json.dumps({"port": port_of(workload, given), "path": workload["metrics"]["path"]})
     else:
         run["params"] = json.dumps(_client_params(workload, port_of(workload, given)))
     line = manifest.command_line(spec, load, index, options["python"], CLIENT_PORT, run, exposition)

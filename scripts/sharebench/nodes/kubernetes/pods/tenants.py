@@ -16,14 +16,14 @@ from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
 from sharebench.nodes.kubernetes.pods import manifest, program
 from sharebench.nodes.kubernetes.pods import status as pod_status
-from sharebench.nodes.kubernetes.pods.endpoint import ClientEndpoint, ExitEndpoint, PodEndpoint, PodSampler
+from sharebench.nodes.kubernetes.pods.endpoint import ClientEndpoint, ExitEndpoint, PodEndpoint, PodSampler, ScrapedPod
 from sharebench.nodes.kubernetes.pods.forward import ForwardedPort, PodUnreachable, forwarded
 from sharebench.nodes.kubernetes.pods.manifest import CLIENT, CONTAINER, PORT, Place
 from sharebench.nodes.kubernetes.pods.overlay import loosened, overlaid
 from sharebench.nodes.kubernetes.pods.program import CLIENT_PORT
 from sharebench.nodes.kubernetes.pods.watch import Watcher, of_each, sweep
 from sharebench.records.types import Outcome, TenantStatus
-from tenant.contract import EXIT_USAGE
+from tenant.contract import EXIT_USAGE, Rule
 
 NS = 1_000_000_000
 POLL_SECONDS = 0.2
@@ -32,6 +32,8 @@ SPARE_SECONDS = 300
 # A kubelet looks at its containers once a second, and reports to the API server a moment later.
 REPORTED_SECONDS = 10.0
 LOG_LINES = 40
+# Searched for the text that says that a program is ready.
+LOG_BYTES = 1 << 20
 LOG_TAIL_CHARACTERS = 2000
 
 
@@ -263,6 +265,9 @@ class PodTenants:
             silence = self._silences.get(index)
             if index in self._hung and silence is not None and isinstance(silence.__cause__, PodUnreachable):
                 raise NodeError(f"tenant {index}: {silence}")
+            endpoint = self._endpoints.get(index)
+            if index in self._hung and endpoint is not None and endpoint.complaint is not None:
+                raise NodeError(endpoint.complaint)
             pod = self.watcher.pods.get(self.names[index], {})
             if pod and not pod_status.is_running(pod) and pod_status.ended(pod) is None:
                 phase = pod.get("status", {}).get("phase", "unknown")
@@ -279,9 +284,13 @@ class PodTenants:
 
         host = pod["status"]["podIP"] if is_direct else "localhost"
         connection = (host, self.token, None if is_direct else forward, port)
+        ending = partial(self._ending, index)
         if runs_to_its_end(workload):
-            ending = partial(self._ending, index)
             return ExitEndpoint(*connection, index=index, workload=workload["name"], ending=ending)
+        if workload.get("kind") == "command":
+            log = partial(self.api.text, f"{self.collection}/{name}/log", container=CONTAINER, limitBytes=LOG_BYTES)
+            rule = Rule.parse(self.spec["warmup"])
+            return ScrapedPod(*connection, index=index, workload=workload, rule=rule, log=log, ending=ending)
         return (ClientEndpoint if is_program(workload) else PodEndpoint)(*connection)
 
     def _ending(self, index: int) -> pod_status.Ending | None:
@@ -344,11 +353,12 @@ class PodTenants:
         return outcomes
 
     def _lacking(self, index: int) -> str:
-        """What the client of a server that never got ready was answered last, and where somebody listens instead."""
+        """What the client of a program that never got ready was answered last, and where somebody listens instead."""
         endpoint = self._endpoints.get(index)
         if not isinstance(endpoint, ClientEndpoint):
             return ""
-        said = self._log(self.names[index], CLIENT).splitlines()[-1:]
+        lacking = endpoint.waiting_for
+        said = [lacking] if lacking is not None else self._log(self.names[index], CLIENT).splitlines()[-1:]
         others = ", ".join(map(str, endpoint.listens or ())) or "no port"
         return "".join(f": {line}; its containers listen on {others}" for line in said)
 

@@ -6,9 +6,7 @@ the iterations at the edges, which began before the window or ended after it. `D
 rate and mean off.
 """
 
-import http.client
 import math
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -19,13 +17,8 @@ from sharebench.core.programs import UNIT_SECONDS
 from sharebench.core.spec import MetricsSpec
 from sharebench.core.units import NS
 from sharebench.nodes.contract import NodeError, TenantUnreachable
-from tenant.contract.requests import described
+from tenant.contract.pages import PAGE_BYTES, Page
 
-TIMEOUT_SECONDS = 10.0
-# Asked for by name: OpenMetrics would have other names for the same.
-HEADERS = {"Accept": "text/plain;version=0.0.4"}
-# Parsing takes a fifth of a second for each MiB, and the page is asked for again and again.
-PAGE_BYTES = 8 << 20
 SHOWN_NAMES = 8
 # One iteration at each end of a window may be counted or not.
 EDGES = 2
@@ -118,26 +111,16 @@ def _labelled(sample: Sample) -> str:
     return "{" + ", ".join(f"{key}: {value}" for key, value in sample.labels.items()) + "}"
 
 
-def scrape(port: int, metrics: MetricsSpec, timeout_seconds: float = TIMEOUT_SECONDS) -> Scrape:
-    """Ask a program of this host. Raises MissingSeries, and TenantUnreachable when there is no page."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_seconds)
+def scraped(page: Page, metrics: MetricsSpec) -> Scrape:
+    """The series in a page. Raises MissingSeries, and TenantUnreachable when there is no page."""
+    if page["failure"] is not None:
+        raise TenantUnreachable(f"GET {metrics['path']}: {page['failure']}")
+    if not page["is_whole"]:
+        raise MissingSeries(f"its page of metrics is larger than {PAGE_BYTES >> 20} MiB; let it show fewer series")
     try:
-        connection.connect()
-        begun_ns = time.monotonic_ns()
-        connection.request("GET", metrics["path"], headers=HEADERS)
-        response = connection.getresponse()
-        body = response.read(PAGE_BYTES + 1)
-        ended_ns = time.monotonic_ns()
-        if len(body) > PAGE_BYTES:
-            raise MissingSeries(f"its page of metrics is larger than {PAGE_BYTES >> 20} MiB; let it show fewer series")
-        if response.status != 200:
-            raise TenantUnreachable(f"GET {metrics['path']}: status {response.status}")
-        return parse(body.decode(), metrics, begun_ns, ended_ns)
-    except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-        said = described(error) if isinstance(error, OSError | http.client.HTTPException) else error
-        raise TenantUnreachable(f"GET {metrics['path']}: {said}") from error
-    finally:
-        connection.close()
+        return parse(page["text"], metrics, page["begun_ns"], page["ended_ns"])
+    except (ValueError, KeyError) as error:
+        raise TenantUnreachable(f"GET {metrics['path']}: {error}") from error
 
 
 @dataclass(frozen=True)

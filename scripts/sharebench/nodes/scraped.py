@@ -1,0 +1,164 @@
+"""A program that measures itself, wherever it runs: when it is ready and warm, and what a window's two pages tell."""
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from sharebench.core.spec import WorkloadSpec
+from sharebench.core.units import NS
+from sharebench.nodes.contract import NodeError, TenantUnreachable, unmeasured
+from sharebench.nodes.metrics import MissingSeries, Scrape, between, scraped
+from tenant.contract import BATCH_SECONDS, Batches, Environment, Rule, Steadiness, TenantReport
+from tenant.contract.pages import Page
+
+
+class MeansJudge(Batches):
+    """Judges by the means of batches between scrapes, in place of medians."""
+
+    _first: Scrape | None = None
+
+    def add(self, now: Scrape) -> None:
+        """Take the next scrape; it ends a batch when there is enough between it and the one that began it."""
+        first = self._first
+        if first is None or now.count < first.count:
+            self._first = now
+            return
+        count = now.count - first.count
+        is_long_enough = now.middle_ns - first.middle_ns >= BATCH_SECONDS * NS
+        if self.settled is None and is_long_enough and count >= self.least_iterations:
+            self.close_batch((now.sum_seconds - first.sum_seconds) / count * NS)
+            self._first = now
+
+
+class ScrapedProgram(ABC):
+    """What the driver does with a program's pages, however they reach it."""
+
+    offset_ns = 0
+    """How far the clock of the pages is ahead of this process's."""
+
+    def __init__(self, index: int, workload: WorkloadSpec, rule: Rule) -> None:
+        self.index = index
+        self.workload = workload
+        self.complaint: str | None = None
+        self.waiting_for: str | None = None
+        self._rule = rule
+        self._begun_ns = time.monotonic_ns()
+        self._load_seconds: float | None = None
+        self._warmup_seconds = 0.0
+        self._judge: MeansJudge | None = None
+        self._asked_ns = 0
+
+    @abstractmethod
+    def page(self, path: str) -> Page:
+        """A page of the program's, now. Raises TenantUnreachable where even that cannot be asked."""
+
+    @abstractmethod
+    def has_printed(self, text: str) -> bool:
+        """Whether this is in the program's log."""
+
+    def _scrape(self) -> Scrape:
+        return scraped(self.page(self.workload["metrics"]["path"]), self.workload["metrics"])
+
+    def _has_started(self) -> bool:
+        """Whether the rule of the workload's `ready` holds, and the series is there. Raises TenantUnreachable."""
+        rule = self.workload["ready"]
+        if rule["log"] is not None and not self.has_printed(rule["log"]):
+            self.waiting_for = f"its log has no {rule['log']!r}"
+            return False
+        if rule["path"] is not None and (why := self.page(rule["path"])["failure"]) is not None:
+            self.waiting_for = f"GET {rule['path']}: {why}"
+            return False
+        try:
+            count = self._scrape().count
+        except MissingSeries as missing:
+            self.complaint = f"tenant {self.index}: {missing}"
+            return False
+        except TenantUnreachable as unreachable:
+            self.waiting_for = str(unreachable)
+            raise
+        self.complaint = None
+        wanted = rule["count"] or 1
+        self.waiting_for = f"its metrics count {count} of {wanted} iterations"
+        return count >= wanted
+
+    def ready(self) -> bool:
+        if self._load_seconds is None:
+            if not self._has_started():
+                return False
+            self._load_seconds = (time.monotonic_ns() - self._begun_ns) / NS
+            self.waiting_for = "its warm-up has not ended"
+        if self.settled(self._begun_ns + self.offset_ns) is None:
+            return False
+        self._warmup_seconds = (time.monotonic_ns() - self._begun_ns) / NS - self._load_seconds
+        return True
+
+    def settled(self, since_ns: int | None) -> Steadiness | None:
+        if self._judge is None or since_ns not in (None, self._judge.since_ns):
+            self._judge = MeansJudge(self._rule, self._begun_ns + self.offset_ns if since_ns is None else since_ns)
+        now_ns = time.monotonic_ns()
+        # A scrape takes time of the program's.
+        if now_ns - self._asked_ns >= BATCH_SECONDS * NS:
+            self._asked_ns = now_ns
+            try:
+                self._judge.add(self._scrape())
+            except MissingSeries as missing:
+                raise NodeError(f"tenant {self.index}: {missing}") from None
+        return self._judge.verdict(time.monotonic_ns() + self.offset_ns)
+
+    def report(
+        self,
+        pages: Sequence[Page],
+        window: tuple[int, int],
+        environment: Environment,
+        process_seconds: float = 0.0,
+    ) -> TenantReport:
+        """What the pages at the window's ends tell; CPU time and memory are not in them.
+
+        Raises TenantUnreachable when there is no page, NodeError when the series is gone or began again.
+        """
+        start_ns, end_ns = window
+        try:
+            before, after = (scraped(page, self.workload["metrics"]) for page in pages)
+            found = between(before, after)
+        except (MissingSeries, NodeError) as failure:
+            raise NodeError(f"tenant {self.index}: {failure}") from None
+        inside_seconds = (min(after.begun_ns, end_ns) - max(before.ended_ns, start_ns)) / NS
+        uppers = [None if math.isinf(upper) else upper for upper in found.upper_seconds]
+        return {
+            **unmeasured(self.index, self.workload["name"]),
+            "measured_by": "scrape",
+            "startup": {
+                # From outside the parts cannot be distinguished.
+                "process_seconds": process_seconds,
+                "import_seconds": 0.0,
+                "context_seconds": 0.0,
+                "load_seconds": self._load_seconds or 0.0,
+                "warmup_seconds": self._warmup_seconds,
+            },
+            "steady": None,
+            "count": found.count,
+            "sum_seconds": found.sum_seconds,
+            "foreign_histogram": {"upper_seconds": uppers, "count": list(found.counts)} if uppers else None,
+            "scrape": {
+                "offset_seconds": (found.begun_ns - start_ns) / NS,
+                "seconds": found.seconds,
+                "seconds_error": found.seconds_error,
+                "longest_seconds": found.longest_seconds,
+                "rate_error_ratio": found.rate_error_ratio,
+                "mean_error_ratio": found.mean_error_ratio,
+            },
+            "load": {
+                "arrival": "own",
+                "planned_rate_hz": None,
+                "achieved_rate_hz": found.rate_hz,
+                "delay_p99_seconds": None,
+                "in_flight_mean": None,
+                "drops": 0,
+                "censored": 0,
+            },
+            "coverage_ratio": min(1.0, max(0.0, inside_seconds / ((end_ns - start_ns) / NS))),
+            "outside": None,
+            "output_digest": None,
+            "environment": environment,
+        }
