@@ -53,7 +53,7 @@ ENTRIES: dict[str, Entry] = {
     "latency": Entry(
         "Latency by number of tenants",
         "How long one iteration takes when more tenants share the device. Thick lines with filled "
-        "markers are the median (p50) with its 95 % interval over the repeats; thin lines with hollow "
+        "markers are the median (p50) with its 95 % interval over repeats or devices; thin lines with hollow "
         "markers are the 99th percentile, where the sample can carry one. Lower is better, and a flat "
         "line means that tenants do not slow each other down. Markers of one number of tenants stand "
         "side by side so that none hides another. A cross below the axis is a combination without a "
@@ -61,7 +61,7 @@ ENTRIES: dict[str, Entry] = {
     ),
     "throughput": Entry(
         "Total throughput by number of tenants",
-        "Iterations per second of all tenants together, with the 95 % interval over the repeats. The "
+        "Iterations per second of all tenants together, with the 95 % interval over repeats or devices. The "
         "dashed grey line is N times one exclusive tenant: what N devices would do. Higher is better; a "
         "flat line means that the tenants only divide what one of them could have had. A cross below "
         "the axis is a combination without a value, with its reason.",
@@ -70,18 +70,18 @@ ENTRIES: dict[str, Entry] = {
         "Time to first token and per token by number of tenants",
         "TTFT is the time from the moment at which a request was to be sent to its first token, TPOT the mean time "
         "between two tokens after that. Thick lines with filled markers are the median over the requests of all "
-        "tenants with its 95 % interval over the repeats; thin lines with hollow markers are the 99th percentile. "
-        "Lower is better. A dashed line is the SLO.",
+        "tenants with its 95 % interval over repeats or devices; thin lines with hollow markers are the 99th "
+        "percentile. Lower is better. A dashed line is the SLO.",
         is_of_streams=True,
     ),
     "load-curve": Entry(
         "Load and latency",
         "Each line goes through the loads of a sweep, whose values stand at its points. Across: what all tenants "
         "together give, output tokens or requests per second. Up: how long a request waits for it. Thick lines are "
-        "medians with their 95 % intervals over the repeats, thin ones the 99th percentile. A line that turns up has "
-        "reached what the device can give. One exclusive tenant stands in every panel, for comparison. A dashed line "
-        "is the SLO: what lies above it does not count. A bar that leaves its panel reaches beyond three times the "
-        "largest value, or a third of the smallest.",
+        "medians with their 95 % intervals over repeats or devices, thin ones the 99th percentile. A line that turns "
+        "up has reached what the device can give. One exclusive tenant stands in every panel, for comparison. A dashed "
+        "line is the SLO: what lies above it does not count. A bar that leaves its panel reaches beyond three times "
+        "the largest value, or a third of the smallest.",
         is_of_sweeps=True,
     ),
     "utilisation": Entry(
@@ -114,7 +114,8 @@ ENTRIES: dict[str, Entry] = {
     "power": Entry(
         "Power by total throughput",
         "Mean power of the whole device against the iterations per second of all tenants together, with 95 % intervals "
-        "over the repeats. Of two points at one height, the one further right has more done for the same energy.",
+        "over repeats or devices. Of two points at one height, the one further right has more done for the "
+        "same energy.",
         needs_gpu=True,
     ),
     "timeline": Entry(
@@ -134,7 +135,7 @@ ENTRIES: dict[str, Entry] = {
     "interference": Entry(
         "Slowdown next to each other",
         "Two tenants share the device: latency of the row's workload next to the "
-        "column's over that alone, with the 95 % interval over the repeats where there is room. All "
+        "column's over that alone, with the 95 % interval over repeats or devices where there is room. All "
         "strategies have one colour scale, logarithmic, on which 1 is white: as fast as alone. On the "
         "diagonal a workload is next to its own kind. A row of dark cells is a workload that suffers, a column "
         "of them one that others suffer from.",
@@ -143,7 +144,7 @@ ENTRIES: dict[str, Entry] = {
     "jobs": Entry(
         "Makespan of jobs by their number",
         "How long N jobs take, from the moment at which all begin to the end of the last, with the 95 % "
-        "interval over the repeats. Start-up before that moment is not in it. The line of the queue is the "
+        "interval over repeats or devices. Start-up before that moment is not in it. The line of the queue is the "
         "jobs one after another, each alone on the device: a strategy below it saves time, one above it "
         "costs time. Where no queue was measured, the dashed grey line is N times one exclusive job. A cross "
         "below the axis is a combination without a value, with its reason.",

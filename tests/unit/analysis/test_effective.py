@@ -11,7 +11,7 @@ from sharebench.records.histogram import Histogram
 
 
 def worth(*tenants):
-    """What the iterations of these records are worth."""
+    """The effective sample size of these records."""
     return effective_count([of_latency(each, Histogram.from_sparse(each["histogram"])) for each in tenants])
 
 

@@ -56,7 +56,8 @@ def test_notes_say_what_a_percentile_lacks():
     assert note_on_percentile("p99", cells(many)) is None
     assert note_on_percentile("p99", cells(few, many)) == "p99 needs 299 iterations, had 200 in 1 of 2 cells"
     correlated = [reduced(record(latencies=[stalls], window_seconds=float(stalls.sum())))]
-    assert note_on_percentile("p99", correlated).startswith("p99 needs 299 independent iterations, the 400 are worth ")
+    note = note_on_percentile("p99", correlated)
+    assert note.startswith("p99 needs 299 independent iterations, the effective sample size of 400 is ")
     assert note_on_percentile("p99", cells(np.full(400, 2000.0))) == "p99 is outside the buckets (1 µs to 1000 s)"
     assert note_on_percentile("p999", cells(many)) == "p99.9 needs 2995 independent iterations"
     assert note_on_percentile("p999", cells(np.full(2995, 0.0005))) is None

@@ -77,7 +77,7 @@ def note_on_percentile(name: str, cells: Sequence[MeasuredCell]) -> str | None:
         best = max(
             (cell.stages[stage] for cell in blank if stage in cell.stages), key=lambda each: each.effective_count
         )
-        had = f"the {best.count} are worth {math.floor(best.effective_count)}"
+        had = f"the effective sample size of {best.count} is {math.floor(best.effective_count)}"
         return f"{WORDS[name]} needs {NEEDED_COUNT[percentile]} independent requests, {had}{share}"
     needed, most = NEEDED_COUNT[name], max(blank, key=lambda cell: cell.effective_count)
     if name == max(NEEDED_COUNT, key=lambda each: NEEDED_COUNT[each]) and most.effective_count < needed:
@@ -86,8 +86,9 @@ def note_on_percentile(name: str, cells: Sequence[MeasuredCell]) -> str | None:
     if most.count < needed:
         return f"{WORDS[name]} needs {needed} iterations, had {most.count}{share}"
     if most.effective_count < needed:
-        worth = math.floor(most.effective_count)
-        return f"{WORDS[name]} needs {needed} independent iterations, the {most.count} are worth {worth}{share}"
+        size = math.floor(most.effective_count)
+        had = f"the effective sample size of {most.count} is {size}"
+        return f"{WORDS[name]} needs {needed} independent iterations, {had}{share}"
     if any(row.scrape_error_percent is not None for cell in blank for row in cell.rows):
         return f"{WORDS[name]} is not in the program's own metrics{share}"
     return f"{WORDS[name]} is outside the buckets (1 µs to 1000 s){share}"

@@ -25,7 +25,7 @@ WORTH_OF = {"ttft": "ttft", "itl": "tpot", "tpot": "tpot"}
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Times of one stage: their histogram, the number of requests that have any, and what these are worth."""
+    """Times of one stage: their histogram, the number of requests that have any, and their effective number."""
 
     histogram: Histogram
     count: int

@@ -124,7 +124,9 @@ def _row(found: Sequence[SummaryRow], limits: Mapping[str, float], applying: Map
         row |= {"capacity_interpolated_low": low, "capacity_interpolated_high": high}
     invalid = next((row for row in found if row.n == 0), None)
     if value == 0:
-        row["reason"] = f"{sizes[0]} tenant(s) exceed it already"
+        row["reason"] = (
+            f"{sizes[0]} tenant exceeds it already" if sizes[0] == 1 else f"{sizes[0]} tenants exceed it already"
+        )
     elif is_open and invalid is not None:
         # Cells that ran well and are not valid have a reason.
         why = invalid.status if invalid.status != "ok" else invalid.reason
