@@ -1,0 +1,115 @@
+"""The plan of a run, as text."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.studies import study_of
+
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.simulated.node import SimulatedNode
+from sharebench.run import lifecycle, placement
+from sharebench.run.lifecycle import headline, switches
+from sharebench.study.cells import Cell
+from sharebench.study.study import Study
+
+
+def of(**changes: Any) -> Study:
+    """The default study on the simulated node with one workload and some keys changed."""
+    return study_of({"node": "simulated", "workloads": ["matmul"], "null_cells": False} | changes)
+
+
+@pytest.mark.parametrize("order, expected", [("blocks", 12), ("strategy", 4)])
+def test_a_whole_study_switches_once_for_each_state_and_block(order: str, expected: int) -> None:
+    planned = of(order=order)
+    assert switches(planned, planned.cells) == expected
+
+
+def test_a_part_of_a_study_switches_only_for_what_is_left() -> None:
+    planned = of()
+    assert switches(planned, set()) == 0
+    assert switches(planned, {Cell("mps", "matmul", 1, 1)}) == 1
+    assert switches(planned, {Cell("mps", "matmul", n, 1) for n in (1, 2, 4)}) == 1
+    assert switches(planned, {Cell("mps", "matmul", 1, repeat) for repeat in (1, 2, 3)}) == 3
+    assert switches(planned, {Cell("mps", "matmul", 1, 1), Cell("mig", "matmul", 1, 1)}) == 2
+
+
+def test_a_state_that_stays_between_two_plots_of_one_strategy_is_counted_again() -> None:
+    """Each block sets its states up afresh, also when the last block ended in the same one."""
+    planned = of(strategies=["mps"], baseline="none", repeats=3, replicas=[2])
+    assert switches(planned, planned.cells) == 3
+
+
+def test_the_headline_counts_cells_switches_and_time() -> None:
+    planned = of(window_seconds=2)
+    cells = {cell for cell in planned.cells if cell.repeat == 1 and cell.strategy in ("mps", "exclusive")}
+    line = headline(planned, {"overhead": {"cells": 4, "seconds": 2.0}}, cells, {"calibrate": 1})
+    assert line == (
+        f"4 of {len(planned.cells)} cells to measure on node simulated: exclusive 1, mps 3; 2 node switches; about 2 s"
+    ), "virtual windows take no time"
+    real = of(node="cpu", window_seconds=2)
+    assert headline(real, {"overhead": {"cells": 4, "seconds": 2.0}}, cells, {}).endswith("about 10 s")
+
+
+def test_the_headline_without_cells_says_what_else_there_is() -> None:
+    jobs = {"figures": 4, "report": 1, "all": 1, "calibrate": 0}
+    assert headline(of(), {}, set(), jobs) == "no cell to measure; to do: figures 4, report 1"
+    assert headline(of(), {}, set(), {"all": 1}) == "no cell to measure; to do: nothing"
+
+
+def test_what_is_pending_is_read_from_snakemakes_summary() -> None:
+    head = "output_file\tdate\trule\tlog-file(s)\tstatus\tplan"
+    rows = [
+        "r/cells/mps/matmul/n1/r1/raw.json\t-\trun_cell\t-\tmissing\tupdate pending",
+        "r/cells/mps/matmul/n1/r1/telemetry.csv\t-\trun_cell\t-\tmissing\tupdate pending",
+        "r/cells/mps/matmul/n1/r2/raw.json\tSun Nov 22\trun_cell\t-\tok\tno update",
+        "r/report.html\tSun Nov 22\treport\t-\tupdated input files\tupdate pending",
+    ]
+    assert lifecycle.pending("\n".join(["Building DAG of jobs...", head, *rows])) == {
+        "run_cell": [row.split("\t")[0] for row in rows[:2]],
+        "report": ["r/report.html"],
+    }
+    assert lifecycle.pending(head) == {}
+
+
+def test_the_plan_says_what_each_strategy_needs(tmp_path: Path) -> None:
+    planned = of(strategies=["mps", "mig"], replicas=[1, 9], repeats=2)
+    raw = [cell.raw for cell in planned.cells if cell != Cell("mps", "matmul", 1, 1)]
+    first, *rest = lifecycle.plan(planned, tmp_path, {"run_cell": raw}).splitlines()
+    assert first.startswith("9 of 10 cells to measure on node simulated: exclusive 2, mps 3, mig 4; 6 node switches")
+    text = "\n".join(rest)
+    assert max(map(len, rest)) <= 100
+    assert "3 of 4 cells  replicas 1, 9\n" in text
+    assert "4 of 4 cells  replicas 1, 9  (infeasible here: 9)\n" in text
+    assert "changes nothing" in text
+    assert "order: blocks" in text and "snakemake restore" in text
+    assert not (tmp_path / ".sharebench").exists(), "a plan writes nothing"
+    made = {"report": ["report.html"], "decide": ["a.csv", "b.csv"]}
+    assert lifecycle.plan(planned, tmp_path, made).startswith("no cell to measure; files to make: decide 2, report 1\n")
+    assert lifecycle.plan(planned, tmp_path, {}).startswith("no cell to measure; files to make: none\n")
+
+
+def test_the_plan_asks_the_node_about_the_workloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        SimulatedNode,
+        "infeasible",
+        lambda _, s, n, w=(): "no" if len(w) == n == 2 and w[0]["name"] == "matmul" else None,
+    )
+    monkeypatch.setattr(SimulatedNode, "not_attempted", lambda _, s, w: "never" if s.name == "streams" else None)
+    planned = of(strategies=["mps", "streams"], workloads=["matmul", "detector"], replicas=[1, 2], repeats=1)
+    lines = re.sub(r"\n {10,}", " ", lifecycle.plan(planned, tmp_path, {})).splitlines()
+    said = {line.split()[0]: line.partition("replicas 1, 2")[2].strip() for line in lines if "replicas 1, 2" in line}
+    assert said == {
+        "mps": "(infeasible here: 2 of matmul)",
+        "streams": "(infeasible here: 2 of matmul; not measured: 1; 2 of detector)",
+    }
+
+
+def test_a_plan_for_devices_that_are_not_there_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*_: object) -> None:
+        raise NodeError("the cluster has no node 'node-x'")
+
+    monkeypatch.setattr(placement, "devices_of", absent)
+    with pytest.raises(NodeError, match="no node 'node-x'"):
+        lifecycle.plan(of(**{"simulated.devices": 2}), tmp_path, {})
