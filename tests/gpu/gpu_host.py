@@ -95,9 +95,9 @@ def folders() -> list[Path]:
     return [path for path in Path("/tmp").glob("sharebench-*") if path.is_dir()]
 
 
-def record_of(folder: Path, strategy: str, workload: str, replicas: int) -> dict[str, Any]:
+def record_of(results: Path, strategy: str, workload: str, replicas: int) -> dict[str, Any]:
     """The record of a cell's first repeat."""
-    path = folder / f"results/cells/{strategy}/{workload}/n{replicas}/r1/raw.json"
+    path = results / f"cells/{strategy}/{workload}/n{replicas}/r1/raw.json"
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 

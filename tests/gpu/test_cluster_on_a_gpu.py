@@ -15,7 +15,7 @@ import pytest
 import yaml
 from cluster.testbed import cgroups, gpu, lifecycle, programs, requirements, schedulers
 from cluster.testbed.instance import Gpu, Instance, cache
-from gpu.gpu_host import REPOSITORY, is_proven, nothing_is_left, on_the_gpu, record_of, run, said, settings
+from gpu.gpu_host import is_proven, nothing_is_left, on_the_gpu, record_of, run, said, settings
 
 from sharebench.core.capabilities import has_nvidia_gpu
 
@@ -27,8 +27,8 @@ pytestmark = [
 NAMESPACE = "sharebench"
 WORKLOAD = "matmul-256-graph"
 TENANTS = 2
-RUN_SECONDS = 420
-STATIC = {"access": "static"}
+RUN_SECONDS = 480
+HERE = Path(__file__).parent
 STUDY: dict[str, Any] = {
     "node": "kubernetes",
     "replicas": [TENANTS],
@@ -82,11 +82,10 @@ def bed(kind: Gpu) -> Iterator[Instance]:
     assert settings() == before
 
 
-def measured(found: Instance, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
-    """The study with these changes, run on the test bed."""
+def measured(found: Instance, folder: Path, monkeypatch: pytest.MonkeyPatch, study: dict[str, Any]) -> None:
+    """The study, run on the test bed."""
     monkeypatch.setenv("KUBECONFIG", str(found.kubeconfig))
-    changed = STUDY | changes | {"kubernetes": STUDY["kubernetes"] | changes.get("kubernetes", {})}
-    (folder / "study.yaml").write_text(yaml.safe_dump(changed))
+    (folder / "study.yaml").write_text(yaml.safe_dump(study))
     assert run(folder, seconds=RUN_SECONDS) == 0, said(folder)
 
 
@@ -97,8 +96,10 @@ def mean_seconds(record: dict[str, Any]) -> float:
 
 def test_pods_share_the_gpu_by_the_device_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with bed("real") as found:
-        measured(found, tmp_path, monkeypatch, strategies=["time-slicing", "mps-limited"])
-        records = {name: record_of(tmp_path, name, WORKLOAD, TENANTS) for name in ("time-slicing", "mps-limited")}
+        measured(found, tmp_path, monkeypatch, STUDY | {"strategies": ["time-slicing", "mps-limited"]})
+        records = {
+            name: record_of(tmp_path / "results", name, WORKLOAD, TENANTS) for name in ("time-slicing", "mps-limited")
+        }
     for record in records.values():
         is_proven(record)
         assert len({tenant["view"]["device"] for tenant in record["tenants"]}) == 1
@@ -111,37 +112,31 @@ def test_pods_share_the_gpu_by_the_device_plugin(tmp_path: Path, monkeypatch: py
 def test_pods_share_the_gpu_by_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["time-slicing", "mps"]
     with bed("real-cdi") as found:
-        measured(found, tmp_path, monkeypatch, strategies=names, kubernetes={"access": "dra"})
-        records = {name: record_of(tmp_path, name, WORKLOAD, TENANTS) for name in names}
+        by_claims = {"strategies": names, "kubernetes": STUDY["kubernetes"] | {"access": "dra"}}
+        measured(found, tmp_path, monkeypatch, STUDY | by_claims)
+        records = {name: record_of(tmp_path / "results", name, WORKLOAD, TENANTS) for name in names}
     for record in records.values():
         is_proven(record)
     assert mean_seconds(records["mps"]) < 0.5 * mean_seconds(records["time-slicing"])
 
 
 def test_hami_keeps_pods_to_their_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of the GPU each for two pods, and for one alone, of a workload whose launches HAMi-core sees."""
+    """Half of the GPU each for two pods, and for one alone, of workloads whose launches HAMi-core sees."""
     if (lack := schedulers.missing("hami")) is not None:
         pytest.skip(lack)
-    workload = "matmul-16384"
-    built_in = yaml.safe_load((REPOSITORY / "config" / "strategies.yaml").read_text())["strategy_catalogue"]["hami"]
-    half = built_in | {"thread_percent": 50, "memory_percent": 50, "replicas": [1]}
+    study = yaml.safe_load((HERE / "hami-pods.yaml").read_text())
+    study["kubernetes"]["python"] = sys.executable
     with bed("real") as found:
         schedulers.replace_plugin(found)
         schedulers.install(found, "hami", "deployment/hami-scheduler", "daemonset/hami-device-plugin")
-        measured(
-            found,
-            tmp_path,
-            monkeypatch,
-            strategies=["exclusive", "hami", "hami-half"],
-            workloads=[workload],
-            workload_catalogue={workload: {"min_window_seconds": 1}},
-            strategy_catalogue={"exclusive": STATIC, "exclusive-again": STATIC, "hami-half": half},
-        )
-        count = {"exclusive": 1, "hami-half": 1, "hami": TENANTS}
-        records = {name: record_of(tmp_path, name, workload, replicas) for name, replicas in count.items()}
-    for record in records.values():
-        is_proven(record)
-    for name in ("hami", "hami-half"):
-        assert [tenant["view"]["over_limit_refused"] for tenant in records[name]["tenants"]] == [True] * count[name]
-    # On average: it looks at the use of the GPU every 120 ms.
-    assert mean_seconds(records["hami-half"]) > 1.5 * mean_seconds(records["exclusive"])
+        measured(found, tmp_path, monkeypatch, study)
+    results = tmp_path / study["results"]
+    count = {"exclusive": 1, "hami-half": 1, "hami": TENANTS}
+    for workload in study["workloads"]:
+        records = {name: record_of(results, name, workload, replicas) for name, replicas in count.items()}
+        for record in records.values():
+            is_proven(record)
+        for name in ("hami", "hami-half"):
+            assert [tenant["view"]["over_limit_refused"] for tenant in records[name]["tenants"]] == [True] * count[name]
+        # On average: it looks at the use of the GPU every 120 ms.
+        assert mean_seconds(records["hami-half"]) > 1.5 * mean_seconds(records["exclusive"])

@@ -53,7 +53,7 @@ class Finished:
 
     def record(self, strategy: str) -> dict[str, Any]:
         """The record of the strategy's cell."""
-        return record_of(self.folder, strategy, WORKLOAD, TENANTS)
+        return record_of(self.folder / "results", strategy, WORKLOAD, TENANTS)
 
 
 @pytest.fixture(scope="module")

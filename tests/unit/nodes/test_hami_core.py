@@ -78,10 +78,9 @@ def test_the_study_by_hand_has_the_same_shares_by_mps_and_by_the_library(monkeyp
     config = copy.deepcopy(files())
     update_config(config, yaml.safe_load((BY_HAND / "hami-core.yaml").read_text()))
     by_hand = Study(load(config))
-    for name, replicas in (("hami-core-half", 1), ("hami-core", 2), ("mps-limited", 2)):
-        assert {cell.workload for cell in by_hand.cells if cell.strategy == name} == set(config["workloads"])
-        limits = by_hand.strategies[name].limits(replicas)
-        assert (limits["thread_percent"], limits["memory_percent"]) == (50, 50)
+    assert {cell.strategy for cell in by_hand.cells} == {"exclusive-again", *config["strategies"]}
+    for ours, mps in (("hami-core", "mps-limited"), ("hami-core-30-70", "mps-limited-30-70")):
+        assert by_hand.strategies[ours].limits(2) == by_hand.strategies[mps].limits(2)
 
 
 def without_a_library(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
