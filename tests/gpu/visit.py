@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -73,11 +74,25 @@ class Part:
         key = lambda cell: (self.study.block(cell), of[cell.workload])  # noqa: E731
         return [list(own) for _, own in groupby(sorted(self.study.cells, key=key), key)]
 
-    @property
-    def devices(self) -> int:
-        """How many are measured at once."""
+    @cached_property
+    def devices(self) -> list[str]:
+        """Identities of those here that measure, all at once. Raises NodeError."""
         study = self.study
-        return len(placement.devices(study, {})) if is_on_several(study.config, study.node_kind) else 1
+        if is_on_several(study.config, study.node_kind):
+            return [entry["device"] for entry in placement.devices(study, {})]
+        options, _ = devices_of(study.node_kind, study.node_options())[0]
+        return [open_node(study.node_kind, options, Path()).identity]
+
+    def measured_here(self, folder: Path) -> Iterator[tuple[str, str]]:
+        """The group of each unit of which a folder has records of a device here, with the device."""
+        for unit in self.units:
+            found = (folder / cell.raw for cell in unit if (folder / cell.raw).is_file())
+            for device in {identity(read_json(path, "node")["node"]) for path in found} & set(self.devices):
+                yield self.group(unit), device
+
+    def group(self, unit: Sequence[Cell]) -> str:
+        """What the unit is a repeat of: its workloads."""
+        return ", ".join(sorted({own for cell in unit for own in self.study.components(cell)}))
 
     def checked(self, folder: Path, where: Path) -> set[Cell]:
         """The cells of the study that have records in a folder, an archive's (`where`) perhaps.
@@ -114,6 +129,18 @@ class Part:
         if code:
             raise subprocess.CalledProcessError(code, command)
         return True
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Cells of a study that are measured at once: those missing of one unit for each device."""
+
+    part: Part
+    units: list[list[Cell]]
+
+    def __str__(self) -> str:
+        units = "; ".join(f"repeat {unit[0].repeat} of {self.part.group(unit)}" for unit in self.units)
+        return f"{self.part.name}: {sum(map(len, self.units))} cells, {units}"
 
 
 @dataclass(frozen=True)
@@ -167,42 +194,79 @@ class Edition:
         """The cells of a study that visits before have; units of which one is missing are not among them."""
         return {cell for path, visit in self.visits.items() for cell in part.checked(visit / part.name, path)}
 
+    def batches(self) -> Iterator[Batch]:
+        """What no visit has yet, in the order in which it is measured.
+
+        Where a unit's other repeats have been measured by every device here, it comes after all others: repeats are
+        to be on several devices, and this may be the only one of the visit.
+        """
+        ranked: dict[tuple[bool, bool, int], list[list[Cell]]] = {}
+        for number, part in enumerate(self.parts):
+            folders = [self.now / part.name, *(visit / part.name for visit in self.visits.values())]
+            had = Counter(group for group, _ in {each for folder in folders for each in part.measured_here(folder)})
+            done, there = part.checked(folders[0], folders[0]), self.carried(part)
+            for unit in part.units:
+                if done | there >= set(unit):
+                    continue
+                group, is_begun = part.group(unit), not done.isdisjoint(unit)
+                was_here = not is_begun and had[group] >= len(part.devices)
+                had[group] += not is_begun
+                rank = (was_here, unit[0].repeat > FIRST_REPEATS, number)
+                ranked.setdefault(rank, []).append([cell for cell in unit if cell not in done])
+        for rank, todo in sorted(ranked.items()):
+            part = self.parts[rank[-1]]
+            for begin in range(0, len(todo), len(part.devices)):
+                yield Batch(part, todo[begin : begin + len(part.devices)])
+
+    def seconds(self, batch: Batch) -> float:
+        """How long a batch takes, by what cells have taken in this visit."""
+        cells = max(map(len, batch.units)) + 1
+        return seconds_per_cell(batch.part.study, read_run(self.now / batch.part.name)) * cells
+
+    def plan(self, minutes: float, left: float) -> Iterator[str]:
+        """A line for each batch that this call begins, and one with the studies that it leaves out for want of time."""
+        at, too_long = 0.0, set()
+        for batch in self.batches():
+            seconds = self.seconds(batch)
+            if at >= 60 * minutes:
+                break
+            if at + seconds > 60 * left:
+                too_long.add(batch.part.name)
+                continue
+            yield f"plan: after {at:.0f} s: {batch}, about {seconds:.0f} s"
+            at += seconds
+        if too_long:
+            yield f"plan: too long for what is left then: some or all of {', '.join(sorted(too_long))}"
+
     def measure(self, until: float, gone: float) -> bool:
-        """Measure unit by unit what no visit has; whether all is there.
+        """Measure batch by batch what no visit has; whether all is there.
 
         At the moment `until` this ends, and nothing is begun that is not done at the moment `gone`, of time.monotonic.
         Raises Refusal at the end where studies failed, of which the rest is left to another visit.
         """
         is_all, failed = True, set()
-        there = {part.name: self.carried(part) for part in self.parts}
-        for is_later in (False, True):
-            for part in self.parts:
-                folder = self.now / part.name
-                own = part.checked(folder, folder)
-                todo = [
-                    unit
-                    for unit in part.units
-                    if (unit[0].repeat > FIRST_REPEATS) == is_later and not own | there[part.name] >= set(unit)
-                ]
-                while todo and part.name not in failed:
-                    batch, todo = todo[: part.devices], todo[part.devices :]
-                    wanted = own | {cell for unit in batch for cell in unit}
-                    longest = max(len(set(unit) - own) for unit in batch)
-                    needed = seconds_per_cell(part.study, read_run(folder)) * (longest + 1)
-                    print(f"== {part.name}: {len(wanted - own)} cells, about {needed / 60:.0f} min", flush=True)
-                    if time.monotonic() + needed > gone:
-                        print("does not fit into what is left", flush=True)
-                        is_all = False
-                        continue
-                    left = [cell.folder.removeprefix("cells/") for cell in part.study.cells if cell not in wanted]
-                    exclude = [*part.study.config["exclude"], *left]
-                    seconds = max(until - time.monotonic(), 0)
-                    try:
-                        if not part.snakemake(folder, "--until", "run_cell", seconds=seconds, exclude=exclude):
-                            return False
-                        own |= wanted
-                    except subprocess.CalledProcessError:
-                        failed.add(part.name)
+        for batch in self.batches():
+            part, folder = batch.part, self.now / batch.part.name
+            if part.name in failed:
+                continue
+            seconds = self.seconds(batch)
+            print(f"== {batch}, about {seconds / 60:.0f} min", flush=True)
+            if time.monotonic() + seconds > gone:
+                print("does not fit into what is left", flush=True)
+                is_all = False
+                continue
+            wanted = part.checked(folder, folder).union(*batch.units)
+            left = [cell.folder.removeprefix("cells/") for cell in part.study.cells if cell not in wanted]
+            exclude = [*part.study.config["exclude"], *left]
+            try:
+                time_left = max(until - time.monotonic(), 0)
+                is_done = part.snakemake(folder, "--until", "run_cell", seconds=time_left, exclude=exclude)
+            except subprocess.CalledProcessError:
+                failed.add(part.name)
+                continue
+            if not is_done:
+                is_all = False
+                break
         if failed:
             raise Refusal(f"failed: {', '.join(sorted(failed))}; what went wrong is above")
         return is_all
@@ -285,6 +349,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         edition = edition.here()
         left = options.minutes if options.left is None else options.left
+        for line in edition.plan(options.minutes, left):
+            print(line, flush=True)
         is_all = False
         try:
             is_all = edition.measure(began + 60 * options.minutes, began + 60 * left)

@@ -1,5 +1,6 @@
 """The studies of edition two: possible on a GPU, and as many cells and minutes as their design says."""
 
+import json
 import re
 import subprocess
 import time
@@ -97,6 +98,10 @@ def test_what_was_measured_is_joined_where_there_is_no_gpu(monkeypatch: pytest.M
         visit.main(["--python", "python3"])
 
 
+def devices_of_two_gpus(part: Part) -> list[str]:
+    return ["one"] if part.study.config["nvidia"]["gpu"] == "0" else ["one", "two"]
+
+
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, set[Cell]]]:
     """What a visit to a host with two GPUs begins, which takes no time: study and cells, one after another."""
@@ -112,25 +117,60 @@ def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, se
         return True
 
     monkeypatch.setattr(visit, "REPOSITORY", tmp_path)
-    monkeypatch.setattr(visit.placement, "devices", lambda *_: [None, None])
+    monkeypatch.setattr(Part, "devices", property(devices_of_two_gpus))
     monkeypatch.setattr(Part, "checked", there)
     monkeypatch.setattr(Part, "snakemake", snakemake)
     return found
 
 
 def test_a_visit_measures_the_first_repeats_of_all_studies_before_the_others(
-    begun: list[tuple[str, set[Cell]]],
+    begun: list[tuple[str, set[Cell]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    many = [f"device {number}" for number in range(10)]
+    monkeypatch.setattr(Part, "devices", property(lambda _: many))
     edition = Edition(FOLDER, {})
     assert edition.measure(float("inf"), float("inf"))
     names = [part.name for part in edition.parts]
     order = [(min(cell.repeat for cell in cells) > FIRST_REPEATS, names.index(name)) for name, cells in begun]
     assert order == sorted(order) and len(set(order)) > len(names)
+
+
+def test_a_visit_measures_every_cell_once_a_unit_on_each_device(begun: list[tuple[str, set[Cell]]]) -> None:
+    edition = Edition(FOLDER, {})
+    assert edition.measure(float("inf"), float("inf"))
     for part in edition.parts:
         own = [cells for name, cells in begun if name == part.name]
         assert set().union(*own) == set(part.study.cells) and sum(map(len, own)) == len(part.study.cells)
         units = [sum(set(unit) <= cells for unit in part.units) for cells in own]
         assert set(units) <= ({1} if part.study.config["nvidia"]["gpu"] == "0" else {1, 2})
+
+
+def test_a_device_measures_all_else_before_a_second_repeat_of_the_same(
+    begun: list[tuple[str, set[Cell]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Part, "devices", property(lambda _: ["one"]))
+    edition = Edition(FOLDER, {})
+    assert edition.measure(float("inf"), float("inf"))
+    units = [(part.name, part.group(unit)) for part in edition.parts for unit in part.units]
+    first = begun[: len(set(units))]
+    assert {(name, whole(name).group(sorted(cells))) for name, cells in first} == set(units)
+    assert {cell.repeat for _, cells in first for cell in cells} == {1}
+
+
+def test_what_a_visit_before_measured_on_this_device_comes_last(
+    begun: list[tuple[str, set[Cell]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Part, "devices", property(lambda _: ["one"]))
+    for device, workload in (("one", "resnet50-graph"), ("another", "yolos-graph")):
+        record = tmp_path / "before" / "tenants" / "cells" / "mps" / workload / "n2" / "r2" / "raw.json"
+        record.parent.mkdir(parents=True)
+        record.write_text(json.dumps({"node": {"device": device, "details": {}}}))
+    monkeypatch.setattr(Edition, "visits", {Path("before.zip"): tmp_path / "before"})
+    batches = [str(batch) for batch in Edition(FOLDER, {}).batches()]
+    assert batches[0] == "tenants: 25 cells, repeat 1 of yolos-graph"
+    groups = {(part.name, part.group(unit)) for part in Edition(FOLDER, {}).parts for unit in part.units}
+    assert batches.index("tenants: 25 cells, repeat 1 of resnet50-graph") == len(groups) - 1
+    assert not begun
 
 
 def test_a_visit_begins_nothing_that_does_not_fit_and_something_that_does(begun: list[tuple[str, set[Cell]]]) -> None:
@@ -171,3 +211,28 @@ def test_a_mistyped_name_is_refused_before_a_gpu_is_looked_for(
     monkeypatch.setattr(Edition, "here", lambda _: pytest.fail("it looked for a GPU"))
     with pytest.raises(SystemExit, match=refused):
         visit.main(arguments)
+
+
+def test_a_study_that_failed_is_named_when_the_time_is_over(
+    begun: list[tuple[str, set[Cell]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def snakemake(part: Part, *_: Any, **__: Any) -> bool:
+        if part.name == "tenants":
+            raise subprocess.CalledProcessError(1, "snakemake")
+        return False
+
+    monkeypatch.setattr(Part, "snakemake", snakemake)
+    with pytest.raises(Refusal, match="failed: tenants; "):
+        Edition(FOLDER, {}).measure(float("inf"), float("inf"))
+    assert not begun
+
+
+@pytest.mark.usefixtures("begun")
+def test_the_plan_says_what_a_call_begins_and_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Part, "devices", property(lambda _: ["one"]))
+    graphs = [f"tenants: 25 cells, repeat 1 of {name}, about 520 s" for name in ("resnet50-graph", "yolos-graph")]
+    edition = Edition(FOLDER, {})
+    assert list(edition.plan(minutes=8, left=24)) == [f"plan: after 0 s: {graphs[0]}"]
+    *begun, last = edition.plan(minutes=18, left=18)
+    assert begun == [f"plan: after 0 s: {graphs[0]}", f"plan: after 520 s: {graphs[1]}"]
+    assert last.startswith("plan: too long for what is left then: ") and "neighbours" in last
