@@ -59,6 +59,8 @@ EXIT_OUT_OF_MEMORY = 12
 TOKEN_VARIABLE = "SHAREBENCH_TOKEN"
 # The bytes that `view` tries to allocate.
 PROBE_VARIABLE = "SHAREBENCH_PROBE_BYTES"
+# A file that is locked while a tenant makes its context: of all tenants that are given the same one, only one does.
+CONTEXT_LOCK_VARIABLE = "SHAREBENCH_CONTEXT_LOCK"
 # Set in pods by the driver: elsewhere the variables of a device plugin mean something else, or nothing.
 GRANTED_VARIABLE = "SHAREBENCH_GRANTED"
 # Names of variables that the record is to show, with commas between them.

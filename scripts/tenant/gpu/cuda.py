@@ -5,14 +5,17 @@ is visible.
 """
 
 import ctypes
+import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from functools import cache
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from tenant.contract import PROBE_VARIABLE, View, device_digest
+from tenant.contract import CONTEXT_LOCK_VARIABLE, PROBE_VARIABLE, View, device_digest
 from tenant.workload import Workload
 
 LIBRARY = "libcuda.so.1"
@@ -103,9 +106,23 @@ def _primary_context() -> c_void_p:
     return _handle("cuDevicePrimaryCtxRetain", _device())
 
 
+@contextmanager
+def _alone() -> Iterator[None]:
+    """No other tenant that was given this lock, if there is one, makes a context within."""
+    path = os.environ.get(CONTEXT_LOCK_VARIABLE)
+    if path is None:
+        yield
+        return
+    with Path(path).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def open_context() -> None:
     """Make the device's primary context, if it is not there yet, and the calling thread's own. Raises CudaError."""
-    _call("cuCtxSetCurrent", _primary_context())
+    with _alone():
+        context = _primary_context()
+    _call("cuCtxSetCurrent", context)
 
 
 def driver_version() -> str:

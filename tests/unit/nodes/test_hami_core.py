@@ -25,6 +25,7 @@ from sharebench.nodes.host.nvidia_evidence import collect
 from sharebench.nodes.host.nvml import Gpu as RealGpu
 from sharebench.nodes.host.nvml import Occupant
 from sharebench.study.study import Study
+from tenant.contract import CONTEXT_LOCK_VARIABLE
 
 HAMI_CORE = on_node(load(study({"node": "simulated"})), "nvidia")["hami-core"]
 BY_HAND = Path(__file__).parents[2] / "gpu"
@@ -53,6 +54,8 @@ def test_each_tenant_has_its_limits_and_a_region_of_its_own(node: NvidiaNode, li
     assert [each["CUDA_DEVICE_MEMORY_LIMIT"] for each in own] == ["47923m"] * 3
     assert {each["GPU_CORE_UTILIZATION_POLICY"] for each in own} == {"force"}
     assert len({each[SHARED_REGION] for each in own}) == 3
+    (lock,) = {each[CONTEXT_LOCK_VARIABLE] for each in own}
+    assert lock not in {each[SHARED_REGION] for each in own}
     assert "LD_PRELOAD" not in node.grants(nvidia.EXCLUSIVE, 1)[0].environment
 
 

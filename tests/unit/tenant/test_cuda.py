@@ -1,6 +1,7 @@
 """The driver's calls against a library that answers as the driver does."""
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import threading
@@ -86,6 +87,24 @@ def test_the_context_is_one_and_current_in_every_thread_that_opens_it(stub: ctyp
         thread.join()
     assert ctypes.c_int.in_dll(stub, "contexts_retained").value == before
     assert [str(error) for error in failures] == ["cuStreamCreate: CUDA_ERROR_INVALID_CONTEXT"]
+
+
+def test_tenants_with_one_lock_make_their_contexts_one_after_another(
+    stub: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock of another is waited for, and given back once the context is there."""
+    path = tmp_path / "lock"
+    monkeypatch.setenv(contract.CONTEXT_LOCK_VARIABLE, str(path))
+    thread = threading.Thread(target=cuda.open_context)
+    with path.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+    thread.join(5)
+    assert not thread.is_alive()
+    with path.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_buffer_is_zeroed_read_and_given_back(stub: ctypes.CDLL) -> None:

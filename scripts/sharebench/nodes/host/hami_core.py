@@ -16,6 +16,7 @@ from sharebench.core.spec import TenantLimits
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import Evidence, Grant, item
 from sharebench.nodes.host.mps import variables_of
+from tenant.contract import CONTEXT_LOCK_VARIABLE
 
 SOURCE = "https://github.com/Project-HAMi/HAMi-core"
 LIBRARY_VARIABLE = "LD_PRELOAD"
@@ -45,6 +46,8 @@ def variables(library: str, region: Path, own: TenantLimits, memory_bytes: int) 
         # Where it finds itself; another one may be at the path that it looks at otherwise.
         "CUDA_REDIRECT": library,
         "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(region),
+        # It takes a process that is new in NVML's list for its own, and has a lock for that only in the region.
+        CONTEXT_LOCK_VARIABLE: str(region.with_name("lock")),
         "LIBCUDA_LOG_LEVEL": "0",
         POLICY_VARIABLE: "force",
         THREADS_VARIABLE: None if own.thread_percent is None else f"{own.thread_percent:g}",
