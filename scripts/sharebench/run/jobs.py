@@ -230,19 +230,25 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
 
 
 def configure_node(run: Run, strategy: str, out: Path) -> None:
-    """Set the state of the strategy's first feasible cell, so that a strategy that cannot be set up fails once."""
+    """Set the state of the strategy's first feasible cell, so that a strategy that cannot be set up fails once.
+
+    Where the device for that is down, no state is set: the others measure, and each cell sets the state that it needs.
+    """
+    is_down = False
     if run.devices:
-        run.take(placement.gate_number(run.study, strategy, run.devices))
+        number = placement.gate_number(run.study, strategy, run.devices)
+        is_down = run.devices[number]["down"] is not None
+        alive = (other for other, entry in enumerate(run.devices) if entry["down"] is None)
+        run.take(next(alive, number) if is_down else number)
     study, node = run.study, run.node
     entry = study.strategies[strategy]
     cells = [cell for cell in study.cells if cell.strategy == strategy]
     reasons = {cell.replicas: node.infeasible(entry, cell.replicas) for cell in cells}
     began = time.monotonic()
-    for cell in cells:
-        if reasons[cell.replicas] is None:
-            plot = study.plot(cell)
-            node.ensure(State(entry, plot.replicas, plot.block))
-            break
+    first = next((cell for cell in cells if reasons[cell.replicas] is None), None)
+    if first is not None and not is_down:
+        plot = study.plot(first)
+        node.ensure(State(entry, plot.replicas, plot.block))
     write_json(
         out,
         {
