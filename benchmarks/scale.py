@@ -37,7 +37,7 @@ from sharebench.nodes.contract import Settings
 from sharebench.records import record
 from sharebench.records.types import Record
 from sharebench.run import lifecycle
-from sharebench.run.jobs import nodes_of
+from sharebench.run.placement import nodes_of
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 

@@ -25,7 +25,7 @@ JOBS = OF_A_RUN | {
     "join": "sharebench.datasets.join.join_parts",
     "paper": "publication.rebuild.draw_all",
     "paper_together": "publication.together.write",
-    "plan": "sharebench.run.lifecycle.planned",
+    "plan": "sharebench.run.plan.planned",
     "preflight": "sharebench.nodes.kubernetes.preflight.preflight.show",
     "publish": "sharebench.datasets.publish.publish",
     "report": "sharebench.report.page.write",

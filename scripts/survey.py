@@ -8,6 +8,7 @@ from pathlib import Path
 from sharebench.analysis.survey import judge, study, text
 from sharebench.cell.prometheus import usage as of_prometheus
 from sharebench.cell.prometheus.server import PrometheusSilent, Server
+from sharebench.core.console import duration
 from sharebench.core.files import replace_atomically
 from sharebench.core.study_config import SurveyOptions
 from sharebench.figures import survey as figure
@@ -16,7 +17,6 @@ from sharebench.figures.style import theme
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host import usage as of_host
 from sharebench.records.usage import Seen
-from sharebench.run.live import shown
 
 
 def seen(options: SurveyOptions) -> Seen:
@@ -31,11 +31,11 @@ def seen(options: SurveyOptions) -> Seen:
     hours, is_over = options["hours"] or of_host.HOURS, threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: is_over.set())
-    with shown("Watching this host's GPUs; Ctrl-C ends it with what was seen", 3600 * hours):
-        try:
-            return of_host.watch(hours, is_over)
-        except NodeError as error:
-            raise NodeError(f"{error}; for a cluster set survey.url to its Prometheus: docs/survey.md") from None
+    print(f"Watching this host's GPUs for {duration(3600 * hours)}; Ctrl-C ends it with what was seen", flush=True)
+    try:
+        return of_host.watch(hours, is_over)
+    except NodeError as error:
+        raise NodeError(f"{error}; for a cluster set survey.url to its Prometheus: docs/survey.md") from None
 
 
 def survey(out: Path, options: SurveyOptions) -> str:

@@ -179,7 +179,7 @@ def main() -> int:
     of = study(arguments)
     results = Path(tempfile.mkdtemp(prefix="compare-bare-loop-"))
     node = open_node("nvidia", of.config["nvidia"], run_record.state_folder(results) / "node")
-    claim = ownership.claim(results, node.lock_path, {"config": of.config})
+    claim = ownership.claim(results, {"config": of.config}, *filter(None, [node.lock_path]))
     os.environ[run_record.RUN_ID_VARIABLE] = claim.run_id
     all_agree = True
     try:

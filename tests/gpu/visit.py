@@ -37,7 +37,7 @@ from sharebench.nodes.contract import NodeError  # noqa: E402
 from sharebench.records.record import RecordMismatch, check  # noqa: E402
 from sharebench.records.references import identity  # noqa: E402
 from sharebench.run import placement  # noqa: E402
-from sharebench.run.jobs import seconds_per_cell  # noqa: E402
+from sharebench.run.plan import seconds_per_cell  # noqa: E402
 from sharebench.study.cells import Cell  # noqa: E402
 from sharebench.study.opened import open_study  # noqa: E402
 from sharebench.study.study import Study  # noqa: E402

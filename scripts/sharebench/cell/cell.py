@@ -1,6 +1,5 @@
 """One cell from start to finish, on any kind of node."""
 
-import logging
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -48,10 +47,6 @@ from sharebench.records.types import (
 )
 from tenant.contract import Environment, Steadiness, TenantReport
 
-PHASES = logging.getLogger("sharebench.phases")
-PHASES.setLevel(logging.INFO)
-PHASES.propagate = False
-"""Gets the name of each phase of a cell as it begins, for people."""
 # A cell's status when several tenants ended badly: the first of these that any of them has.
 WORST_FIRST: tuple[TenantStatus, ...] = ("oom", "crashed", "killed", "hung")
 
@@ -273,7 +268,6 @@ def run_cell(
         return {**blank, "status": "not-measured", "reason": why}, []
 
     state = State(strategy, replicas if strategy.depends_on_replicas else None, block)
-    PHASES.info("setting the node")
     node.ensure(state)
     switch = node.switched
     watch.lap("configure")
@@ -284,18 +278,14 @@ def run_cell(
     steady: list[Steadiness] = []
     try:
         tenants.sweep()
-        PHASES.info("starting")
         tenants.start(grants)
         watch.lap("start")
-        PHASES.info("loading")
         tenants.wait_ready()
         watch.lap("ready")
         with noticing_death(tenants):
-            PHASES.info("warming up")
             is_alone = replicas == 1 and loads[0]["arrival"] == "closed"
             steady = settle(tenants, settings["timeouts"]["start_seconds"], as_warmed_up=is_alone)
             watch.lap("settle")
-            PHASES.info(f"window of {spec['window_seconds']:g} s")
             seen = course.observe(tenants, grants)
             watch.lap("window")
         refuse_contradiction(strategy, seen.evidence)
@@ -307,7 +297,6 @@ def run_cell(
         node.mark_dirty()
         raise
     finally:
-        PHASES.info("stopping")
         try:
             outcomes = tenants.outcomes()
         finally:

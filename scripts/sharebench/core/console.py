@@ -40,6 +40,21 @@ def wrapped(text: str, mark: str = "", hang: str = "  ") -> list[str]:
     )
 
 
+def duration(seconds: float) -> str:
+    """A duration for people: `45 s`, `3 min 20 s`, `2 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def count_of(number: int, one: str, many: str) -> str:
+    """`1 node switch`, `2 node switches`."""
+    return f"{number} {one if number == 1 else many}"
+
+
 def failed(line: object) -> int:
     """Print the reason to the job's log and, where that does not get both, to the terminal; the job's exit status."""
     print(line, file=sys.stderr)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -23,18 +23,17 @@ from sharebench.cell.fault import FaultCourse
 from sharebench.cell.prometheus.course import PrometheusCourse, settings_of
 from sharebench.cell.queue import run_queue
 from sharebench.core import console, run_record
-from sharebench.core.capabilities import KINDS
 from sharebench.core.files import Damaged, read_json, replace_atomically, write_json
-from sharebench.core.spec import Spec, parse, workload_of
+from sharebench.core.spec import parse, workload_of
 from sharebench.gates.verdict import window_seconds
-from sharebench.nodes import open_node
 from sharebench.nodes.contract import NodeError, Settings, State, TenantUnreachable, Unrecoverable
 from sharebench.nodes.node import Node
 from sharebench.records import record
 from sharebench.records.references import identity, on_device, read_calibration, read_device
 from sharebench.records.telemetry import to_csv
 from sharebench.records.types import Record
-from sharebench.run import live, ownership, placement
+from sharebench.run import ownership, placement
+from sharebench.run.plan import is_virtual, progress
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 from tenant.contract import Environment
@@ -105,7 +104,7 @@ class Run:
     @cached_property
     def node(self) -> Node:
         """The study's node, or that of the device that the job is about."""
-        return nodes_of(self.study, self.results, self.devices)[self.number or 0]
+        return placement.nodes_of(self.study, self.results, self.devices)[self.number or 0]
 
     def origin(self) -> dict[str, Any]:
         """What every file of a job says of the run and the commit that made it."""
@@ -157,13 +156,6 @@ def of_run(results: Path) -> Iterator[Run]:
         sys.exit(130)
 
 
-def nodes_of(study: Study, results: Path, devices: Sequence[run_record.DeviceEntry] = ()) -> list[Node]:
-    """The study's node, or that of each device of several; their states lie in folders of the results."""
-    if not devices:
-        return [open_node(study.node_kind, study.node_options(), placement.node_folder(results))]
-    return [placement.node_on(study, results, devices, number) for number in range(len(devices))]
-
-
 def _provenance(run: Run, environment: Environment | None) -> dict[str, Any]:
     here = f"{platform.system()} {platform.machine()}"
     return run.origin() | (environment or Environment(python=platform.python_version(), platform=here, packages={}))
@@ -206,8 +198,8 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
         return run_cell(node, strategy, text, block, _settings(study, cell.folder), {})[0]
 
     try:
-        with live.shown(f"calibrating {workload} on {where}{of_device(run)}", is_alone=not run.devices):
-            measured, taken = calibrated(workload, measure, load.get("rate_of_capacity") is not None)
+        print(f"calibrating {workload} on {where}{of_device(run)}", flush=True)
+        measured, taken = calibrated(workload, measure, load.get("rate_of_capacity") is not None)
     except CalibrationError as failure:
         raise JobFailed(str(failure)) from None
     facts = on_device(read_device(device), here)
@@ -274,53 +266,31 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
     here = [on_device(read_calibration(path), node.identity) for path in calibrations]
     references = {found["workload"]: found for found in here}
     settings = _settings(study, folder)
-    what, left_seconds = progress(ownership.count_cell(run.results), wanted, study)
-    with live.shown(what + of_device(run), left_seconds, is_alone=not run.devices):
-        if strategy.is_queue:
-            measured, rows = run_queue(node, strategy, spec, block, settings, references)
-        else:
-            course: type[Course] = FaultCourse if "fault" in wanted else Course
-            if "prometheus" in wanted:
-                course = PrometheusCourse
-                settings = {**settings, **settings_of(study.config, folder)}
-            measured, rows = run_cell(node, strategy, spec, block, settings, references, course)
+    print(progress(ownership.count_cell(run.results), wanted, study, of_device(run)), flush=True)
+    if strategy.is_queue:
+        measured, rows = run_queue(node, strategy, spec, block, settings, references)
+    else:
+        course: type[Course] = FaultCourse if "fault" in wanted else Course
+        if "prometheus" in wanted:
+            course = PrometheusCourse
+            settings = {**settings, **settings_of(study.config, folder)}
+        measured, rows = run_cell(node, strategy, spec, block, settings, references, course)
     ownership.verify(run.results)
     kept = {key: value for key, value in measured.items() if key != "environment"}
     provenance = _provenance(run, measured["environment"])
     replace_atomically(telemetry, to_csv(rows))
     record.write(raw, cast(Record, kept | {"code": code, "provenance": provenance}))
     if measured["window"] is not None:
-        wall = 0.0 if KINDS[study.node_kind].is_virtual else window_seconds(measured)
+        wall = 0.0 if is_virtual(study) else window_seconds(measured)
         ownership.add_overhead(run.results, time.time() - run.started_epoch_seconds - wall)
 
 
 def restore(run: Run) -> None:
     """Bring the node back to its saved state, and print what was done."""
-    restored = any([node.restore() for node in nodes_of(run.study, run.results, run.devices)])
+    restored = any([node.restore() for node in placement.nodes_of(run.study, run.results, run.devices)])
     print("the node is back in its original state" if restored else "nothing to restore", flush=True)
 
 
 def of_device(run: Run) -> str:
     """What the terminal says of where a job is, if it may be on one of several devices."""
     return "" if run.number is None else f", on device {run.devices[run.number]['number']}"
-
-
-def progress(run: run_record.RunRecord, wanted: Spec, study: Study) -> tuple[str, float]:
-    """The cell's line on the terminal: which of how many, what; and how many seconds the rest will take."""
-    number, planned = run["done"], run["planned"]
-    name = f"{wanted['strategy']['name']} × {wanted['replicas']}, {wanted['workload']['name']}"
-    # The first cell is timed by what is known of earlier runs, the others by this run's pace.
-    elapsed = time.time() - (run["first_cell_epoch_seconds"] or time.time())
-    each = elapsed / (number - 1) if number > 1 else seconds_per_cell(study, run) / max(1, len(run.get("devices", [])))
-    return f"cell {number} of {planned}: {name}, repeat {wanted['repeat']}", (planned - number + 1) * each
-
-
-def wall_window_seconds(study: Study) -> float:
-    """How long a window takes by the wall clock: no time on the simulator, whose time is virtual."""
-    return 0.0 if KINDS[study.node_kind].is_virtual else float(study.config["window_seconds"])
-
-
-def seconds_per_cell(study: Study, run: run_record.RunRecord) -> float:
-    """What a cell takes: its window and the mean overhead of these results' cells so far."""
-    overhead = run.get("overhead") or {"cells": 1, "seconds": KINDS[study.node_kind].first_overhead_seconds}
-    return float(wall_window_seconds(study) + overhead["seconds"] / overhead["cells"])

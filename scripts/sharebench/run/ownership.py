@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,8 +112,8 @@ def _clock(epoch_seconds: Any) -> str:
     return time.strftime("%H:%M:%S", time.localtime(epoch_seconds))
 
 
-def claim(results: Path, node_lock: Path | None, record: RunRecord, locks_of_others: Collection[Path] = ()) -> Claim:
-    """Take the results folder and the node, with its other devices, sweeping what a dead owner left behind.
+def claim(results: Path, record: RunRecord, *node_locks: Path) -> Claim:
+    """Take the results folder and the node, or all its devices, sweeping what a dead owner left behind.
 
     `record` becomes the run record (`.sharebench/run.json`). Raises OwnershipError naming a live owner, or when the
     results cannot be written to.
@@ -126,7 +126,7 @@ def claim(results: Path, node_lock: Path | None, record: RunRecord, locks_of_oth
         "results": os.path.relpath(results),
     }
     locks = [("results folder", state_folder(results) / "lock")]
-    locks += (("node", path) for path in dict.fromkeys([node_lock, *locks_of_others]) if path is not None)
+    locks += (("node", path) for path in dict.fromkeys(node_locks))
     held: list[file_lock.FileLock] = []
     with contextlib.ExitStack() as undo:
         for what, path in locks:

@@ -78,6 +78,13 @@ def node_on(study: Study, results: Path, devices: Sequence[DeviceEntry], number:
     return open_node(study.node_kind, entry["options"], node_folder(results) / entry["device"], entry["number"])
 
 
+def nodes_of(study: Study, results: Path, devices: Sequence[DeviceEntry] = ()) -> list[Node]:
+    """The study's node, or that of each device of several; their states lie in folders of the results."""
+    if not devices:
+        return [open_node(study.node_kind, study.node_options(), node_folder(results))]
+    return [node_on(study, results, devices, number) for number in range(len(devices))]
+
+
 def devices(study: Study, last: RunRecord) -> list[DeviceEntry]:
     """The devices of a study on several; one that the last run here gave up is left out, if there are others.
 

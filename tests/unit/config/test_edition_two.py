@@ -15,7 +15,7 @@ from gpu.visit import FIRST_REPEATS, Edition, Part
 from sharebench.config import nodes
 from sharebench.core import capabilities
 from sharebench.core.files import Refusal
-from sharebench.run import lifecycle
+from sharebench.run import plan
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -52,7 +52,7 @@ def test_the_design_has_the_studies_in_their_order() -> None:
 def test_a_repeat_takes_what_the_design_says(name: str, cells: str, minutes: str) -> None:
     once = opened(name, repeats=1, fault_repeats=1)
     assert len(once.cells) == int(cells)
-    line = lifecycle.headline(once, {}, once.cells, {"calibrate": len(once.calibrated())})
+    line = plan.headline(once, {}, once.cells, {"calibrate": len(once.calibrated())})
     planned = re.search(r"about (\d+) min (\d+) s$", line)
     assert planned and round(int(planned[1]) + int(planned[2]) / 60) == int(minutes)
 
@@ -83,7 +83,7 @@ def test_a_unit_has_its_baselines_and_fits_into_a_visit(name: str) -> None:
         assert len({cell.repeat for cell in unit}) == 1
         alone = {cell.workload for cell in unit if cell.strategy == part.study.baseline}
         assert {own for cell in unit for own in part.study.components(cell)} <= alone or part.study.baseline is None
-        line = lifecycle.headline(part.study, {}, unit, {"calibrate": len(alone)})
+        line = plan.headline(part.study, {}, unit, {"calibrate": len(alone)})
         assert int(re.findall(r"about (\d+) min", line)[0]) <= 22, "a lease has half an hour"
 
 

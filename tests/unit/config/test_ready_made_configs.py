@@ -11,7 +11,7 @@ from unit.studies import study_of
 
 from sharebench.config import nodes, programs
 from sharebench.core import capabilities
-from sharebench.run import lifecycle
+from sharebench.run import plan
 
 FOLDER = Path(__file__).parents[3] / "config"
 STUDIES = sorted(
@@ -41,7 +41,7 @@ def planned(given: dict[str, Any]) -> int:
     own = {f"workload_catalogue.{name}": entry for name, entry in given.pop("workload_catalogue", {}).items()}
     study = study_of(given | own | ({"allow_faults": True} if given.get("faults") else {}))
     calibrations = {"calibrate": len({cell.workload for cell in study.cells})}
-    return seconds(lifecycle.headline(study, {}, study.cells, calibrations).rpartition("about ")[2])
+    return seconds(plan.headline(study, {}, study.cells, calibrations).rpartition("about ")[2])
 
 
 @pytest.mark.parametrize("name", STUDIES)

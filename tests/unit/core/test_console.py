@@ -65,3 +65,18 @@ def test_every_job_has_a_function(name: str) -> None:
 def test_an_unknown_job_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert job.main("nosuch") == 2
     assert capsys.readouterr().err.startswith("there is no job 'nosuch'; name one of calibrate, ")
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (200, "3 min 20 s"),
+        (3599.7, "1 h 00 min"),
+        (7500, "2 h 05 min"),
+    ],
+)
+def test_durations_are_for_people(seconds: float, text: str) -> None:
+    assert console.duration(seconds) == text

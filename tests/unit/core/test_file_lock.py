@@ -40,7 +40,7 @@ class User:
                 if node_lock is None and taken is not None:
                     taken.release()
                 else:
-                    taken = claim(self.results, node_lock, {})
+                    taken = claim(self.results, {}, node_lock)
                 asked.send("done")
             except Exception as error:
                 asked.send(f"{type(error).__name__}: {error}")
@@ -140,23 +140,23 @@ def test_a_lock_is_readable_for_all_whatever_the_umask(shared: Path, user: Calla
 
 
 def test_a_locked_file_without_a_name_is_still_respected(tmp_path: Path) -> None:
-    mine = claim(tmp_path / "results", None, {})
+    mine = claim(tmp_path / "results", {})
     lock = run_record.state_folder(tmp_path / "results") / "lock"
     for said in ("", "[1]", "{half a record"):
         lock.write_text(said)
         with pytest.raises(OwnershipError, match=rf"in use by (a run of .*\(process {os.getpid()}|another run)"):
-            claim(tmp_path / "results", None, {})
+            claim(tmp_path / "results", {})
     mine.release()
 
 
 def test_without_the_kernels_list_a_lock_is_still_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_lock, "KERNEL_LOCKS", tmp_path / "none")
-    mine = claim(tmp_path / "results", None, {})
+    mine = claim(tmp_path / "results", {})
     with pytest.raises(OwnershipError, match=f"in use by run {mine.run_id} "):
-        claim(tmp_path / "results", None, {})
+        claim(tmp_path / "results", {})
     (run_record.state_folder(tmp_path / "results") / "lock").write_text("")
     with pytest.raises(OwnershipError, match="in use by another run;"):
-        claim(tmp_path / "results", None, {})
+        claim(tmp_path / "results", {})
     mine.release()
 
 
@@ -167,19 +167,19 @@ def test_a_free_lock_with_nonsense_is_taken(tmp_path: Path, said: bytes) -> None
     lock = run_record.state_folder(tmp_path) / "lock"
     lock.parent.mkdir(parents=True)
     lock.write_bytes(said)
-    mine = claim(tmp_path, None, {})
+    mine = claim(tmp_path, {})
     assert json.loads(lock.read_text())["run_id"] == mine.run_id
     mine.release()
 
 
 def test_text_that_another_wrote_into_a_held_lock_does_not_reach_the_terminal(tmp_path: Path) -> None:
-    mine = claim(tmp_path, None, {})
+    mine = claim(tmp_path, {})
     lock = run_record.state_folder(tmp_path) / "lock"
     said: dict[str, Any] = json.loads(lock.read_text())
     for change in ({"results": "\x1b[2J"}, {"run_id": "\x1b[2J"}, {"started_epoch_seconds": "noon"}, {"pid": "me"}):
         lock.write_text(json.dumps(said | change))
         with pytest.raises(OwnershipError, match=r"in use by (a run of|another run)") as refused:
-            claim(tmp_path, None, {})
+            claim(tmp_path, {})
         assert str(refused.value).isprintable()
     mine.release()
 
@@ -195,5 +195,5 @@ def test_what_is_no_regular_file_is_refused_in_a_line(tmp_path: Path, kind: str)
     else:
         lock.mkdir()
     with pytest.raises(OwnershipError, match="lock is not a regular file; remove it"):
-        claim(tmp_path, None, {})
+        claim(tmp_path, {})
     assert not (tmp_path / "elsewhere").exists()

@@ -32,7 +32,7 @@ def test_only_what_a_run_made_is_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("folder", ["results", "results/study", "results/from/device"])
 def test_nothing_is_removed_while_a_run_uses_results(tmp_path: Path, folder: str) -> None:
     (tmp_path / ".venv").mkdir()
-    run = claim(tmp_path / folder, None, {})
+    run = claim(tmp_path / folder, {})
     with pytest.raises(OwnershipError, match=rf"{folder} is in use by run {run.run_id} \(process {os.getpid()}, "):
         clean.clean(tmp_path)
     assert (tmp_path / ".venv").exists() and (tmp_path / folder).exists()

@@ -102,7 +102,7 @@ def test_no_path_is_documented_that_no_rule_writes() -> None:
 
 def test_state_files_are_documented(tmp_path: Path) -> None:
     study = Study(config.load({"node": "simulated", "strategy_catalogue": {"exclusive": EXCLUSIVE}, **NOTHING}))
-    claim = ownership.claim(tmp_path, None, {})
+    claim = ownership.claim(tmp_path, {})
     folder = run_record.state_folder(tmp_path)
     node = open_node("simulated", study.config["simulated"], folder / "node")
     node.ensure(State(study.strategies["exclusive"], None, 1))

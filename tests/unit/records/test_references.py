@@ -57,7 +57,7 @@ def test_a_cell_with_a_damaged_calibration_fails_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     of = Study(load(study({"strategies": ["exclusive"]})))
-    run = ownership.claim(tmp_path, None, {"config": of.config, "planned": 1, "git_commit": None, "git_dirty": None})
+    run = ownership.claim(tmp_path, {"config": of.config, "planned": 1, "git_commit": None, "git_dirty": None})
     monkeypatch.setenv(RUN_ID_VARIABLE, run.run_id)
     cell = of.cells[0]
     (tmp_path / "calibration.json").write_text('{"workload":')

@@ -268,7 +268,7 @@ def test_a_run_that_succeeds_ends_with_its_table(results: Path, capsys: pytest.C
     said = capsys.readouterr().err.splitlines()
     assert said == ["matmul, mps × 2: 5 ms", f"report: {results / 'report.html'}"]
     assert run_record.read_run(results)["ended"]
-    ownership.claim(results, None, {}).release()
+    ownership.claim(results, {}).release()
 
 
 def test_a_run_without_a_report_ends_without_a_word(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -309,3 +309,19 @@ def test_a_second_interrupt_ends_in_lines(
     said = capsys.readouterr().err
     assert "interrupted again: no tables" in said
     assert said.splitlines()[-1].startswith("not complete")
+
+
+def test_the_state_of_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: dict[str, str | None] = {"rev-parse": "abc123", "status": ""}
+    monkeypatch.setattr(lifecycle, "_git", lambda *arguments: answers[arguments[0]])
+    assert lifecycle.git_state() == {"git_commit": "abc123", "git_dirty": False}
+    answers["status"] = " M scripts/sharebench/cell/cell.py"
+    assert lifecycle.git_state() == {"git_commit": "abc123", "git_dirty": True}
+    answers.update({"rev-parse": None, "status": None})
+    assert lifecycle.git_state() == {"git_commit": None, "git_dirty": None}
+
+    def no_git(*_: str) -> str:
+        raise FileNotFoundError("git")
+
+    monkeypatch.setattr(lifecycle, "_git", no_git)
+    assert lifecycle.git_state() == {"git_commit": None, "git_dirty": None}

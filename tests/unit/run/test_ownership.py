@@ -27,7 +27,7 @@ OWNER = """
 import os, subprocess, sys, time
 from pathlib import Path
 from sharebench.run.ownership import RUN_ID_VARIABLE, claim
-held = claim(Path(sys.argv[1]), Path(sys.argv[2]), {})
+held = claim(Path(sys.argv[1]), {}, Path(sys.argv[2]))
 orphan = subprocess.Popen(["sleep", "60"], env=os.environ | {RUN_ID_VARIABLE: held.run_id})
 print(held.run_id, orphan.pid, flush=True)
 time.sleep(60)
@@ -69,9 +69,9 @@ def other(results: Path, tmp_path: Path) -> Iterator[Any]:
 
 def test_a_live_owner_is_named_and_left_alone(results: Path, tmp_path: Path, other: Any) -> None:
     before = read_run(results)
-    for node_lock in (None, tmp_path / "node.lock"):
+    for node_locks in ([], [tmp_path / "node.lock"]):
         with pytest.raises(OwnershipError) as refused:
-            claim(results, node_lock, {})
+            claim(results, {}, *node_locks)
         line = str(refused.value)
         assert "\n" not in line
         for word in ("results folder", other.run_id, str(other.pid), os.path.relpath(results)):
@@ -84,9 +84,9 @@ def test_a_busy_node_refuses_another_study_and_leaves_its_results_free(
     results: Path, tmp_path: Path, other: Any
 ) -> None:
     with pytest.raises(OwnershipError, match=f"the node is in use by run {other.run_id}"):
-        claim(tmp_path / "study", tmp_path / "node.lock", {})
+        claim(tmp_path / "study", {}, tmp_path / "node.lock")
     assert read_run(tmp_path / "study") == {}
-    claim(tmp_path / "study", None, {}).release()
+    claim(tmp_path / "study", {}).release()
     assert is_alive(other.orphan)
 
 
@@ -97,7 +97,7 @@ def test_what_a_dead_owner_left_is_swept_before_taking_over(results: Path, tmp_p
         (folder / "0").mkdir(parents=True)
     other.die()
     assert is_alive(other.orphan)
-    mine = claim(results, tmp_path / "node.lock", {})
+    mine = claim(results, {}, tmp_path / "node.lock")
     assert mine.run_id != other.run_id
     assert not is_alive(other.orphan)
     assert not scratch.exists()
@@ -107,24 +107,24 @@ def test_what_a_dead_owner_left_is_swept_before_taking_over(results: Path, tmp_p
 
 def test_a_copy_of_the_results_of_a_live_run_sweeps_nothing(results: Path, tmp_path: Path, other: Any) -> None:
     shutil.copytree(results, tmp_path / "copy")
-    claim(tmp_path / "copy", None, {}).release()
+    claim(tmp_path / "copy", {}).release()
     assert is_alive(other.pid) and is_alive(other.orphan)
 
 
 def test_the_dead_owner_of_a_node_is_swept_from_another_study_too(results: Path, tmp_path: Path, other: Any) -> None:
     other.die()
-    claim(tmp_path / "study", tmp_path / "node.lock", {}).release()
+    claim(tmp_path / "study", {}, tmp_path / "node.lock").release()
     assert not is_alive(other.orphan)
 
 
 def test_a_run_that_ended_frees_its_locks_and_keeps_its_record(results: Path, tmp_path: Path) -> None:
     lock = tmp_path / "node.lock"
-    mine = claim(results, lock, {"planned": 3})
+    mine = claim(results, {"planned": 3}, lock)
     record = read_run(results)
     assert (record["run_id"], record["planned"], record["ended"], record["pid"]) == (mine.run_id, 3, False, os.getpid())
     mine.release()
     assert read_run(results) == record | {"ended": True}
-    again = claim(results, lock, {})
+    again = claim(results, {}, lock)
     assert again.run_id != mine.run_id
     assert read_run(results)["run_id"] == again.run_id
     mine.release()
@@ -142,7 +142,7 @@ def test_run_ids_sort_by_time_and_do_not_repeat(monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def run(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ownership.Claim]:
     """A run of this process, in whose job we are."""
-    mine = claim(results, None, {"planned": 4})
+    mine = claim(results, {"planned": 4})
     monkeypatch.setenv(RUN_ID_VARIABLE, mine.run_id)
     yield mine
     if mine.locks:
@@ -172,7 +172,7 @@ def test_a_job_whose_run_was_taken_over_is_refused(results: Path, run: ownership
         lock.close()
     run.locks.clear()
     (run_record.state_folder(results) / "lock").write_text("")
-    thief = claim(results, None, {})
+    thief = claim(results, {})
     with pytest.raises(OwnershipError, match="no longer owns"):
         verify(results)
     report(results, A, is_final=True)
@@ -186,7 +186,7 @@ def test_a_job_whose_run_has_died_is_refused(results: Path, run: ownership.Claim
     run.locks.clear()
     with pytest.raises(OwnershipError, match="has died"):
         verify(results)
-    claim(results, None, {}).release()
+    claim(results, {}).release()
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_damaged_run_record_is_none(results: Path, run: ownership.Claim, damag
     with pytest.raises(OwnershipError, match="no longer owns"):
         verify(results)
     run.release()
-    again = claim(results, None, {"planned": 1})
+    again = claim(results, {"planned": 1})
     assert read_run(results)["run_id"] == again.run_id
     again.release()
 
@@ -285,7 +285,7 @@ def test_the_next_run_starts_clean(results: Path, run: ownership.Claim) -> None:
     report(results, A)
     ownership.count_cell(results)
     run.release()
-    again = claim(results, None, {})
+    again = claim(results, {})
     record = read_run(results)
     assert (record["down"], record["failure"], record["done"], record["ended"]) == (None, None, 0, False)
     again.release()
@@ -300,7 +300,7 @@ def test_cells_are_counted_and_their_overhead_is_remembered(results: Path, run: 
     ownership.add_overhead(results, 1.0)
     ownership.add_overhead(results, 2.0)
     run.release()
-    claim(results, None, {}).release()
+    claim(results, {}).release()
     assert read_run(results)["overhead"] == {"cells": 2, "seconds": 3.0}
 
 
@@ -312,7 +312,7 @@ def test_a_planted_owner_sweeps_nothing(results: Path, tmp_path: Path, planted: 
     lock.touch()
     identity = f"{lock.stat().st_dev}:{lock.stat().st_ino}"
     lock.write_text(json.dumps({"run_id": planted, "pid": 1, "lock": identity}))
-    claim(results, lock, {}).release()
+    claim(results, {}, lock).release()
     assert precious.is_dir()
 
 

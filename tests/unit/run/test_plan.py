@@ -9,8 +9,8 @@ from unit.studies import study_of
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.simulated.node import SimulatedNode
-from sharebench.run import lifecycle, placement
-from sharebench.run.lifecycle import headline, switches
+from sharebench.run import placement
+from sharebench.run.plan import headline, pending, plan, switches
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -66,17 +66,17 @@ def test_what_is_pending_is_read_from_snakemakes_summary() -> None:
         "r/cells/mps/matmul/n1/r2/raw.json\tSun Nov 22\trun_cell\t-\tok\tno update",
         "r/report.html\tSun Nov 22\treport\t-\tupdated input files\tupdate pending",
     ]
-    assert lifecycle.pending("\n".join(["Building DAG of jobs...", head, *rows])) == {
+    assert pending("\n".join(["Building DAG of jobs...", head, *rows])) == {
         "run_cell": [row.split("\t")[0] for row in rows[:2]],
         "report": ["r/report.html"],
     }
-    assert lifecycle.pending(head) == {}
+    assert pending(head) == {}
 
 
 def test_the_plan_says_what_each_strategy_needs(tmp_path: Path) -> None:
     planned = of(strategies=["mps", "mig"], replicas=[1, 9], repeats=2)
     raw = [cell.raw for cell in planned.cells if cell != Cell("mps", "matmul", 1, 1)]
-    first, *rest = lifecycle.plan(planned, tmp_path, {"run_cell": raw}).splitlines()
+    first, *rest = plan(planned, tmp_path, {"run_cell": raw}).splitlines()
     assert first.startswith("9 of 10 cells to measure on node simulated: exclusive 2, mps 3, mig 4; 6 node switches")
     text = "\n".join(rest)
     assert max(map(len, rest)) <= 100
@@ -86,8 +86,8 @@ def test_the_plan_says_what_each_strategy_needs(tmp_path: Path) -> None:
     assert "order: blocks" in text and "snakemake restore" in text
     assert not (tmp_path / ".sharebench").exists(), "a plan writes nothing"
     made = {"report": ["report.html"], "decide": ["a.csv", "b.csv"]}
-    assert lifecycle.plan(planned, tmp_path, made).startswith("no cell to measure; files to make: decide 2, report 1\n")
-    assert lifecycle.plan(planned, tmp_path, {}).startswith("no cell to measure; files to make: none\n")
+    assert plan(planned, tmp_path, made).startswith("no cell to measure; files to make: decide 2, report 1\n")
+    assert plan(planned, tmp_path, {}).startswith("no cell to measure; files to make: none\n")
 
 
 def test_the_plan_asks_the_node_about_the_workloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_the_plan_asks_the_node_about_the_workloads(tmp_path: Path, monkeypatch:
     )
     monkeypatch.setattr(SimulatedNode, "not_attempted", lambda _, s, w: "never" if s.name == "streams" else None)
     planned = of(strategies=["mps", "streams"], workloads=["matmul", "detector"], replicas=[1, 2], repeats=1)
-    lines = re.sub(r"\n {10,}", " ", lifecycle.plan(planned, tmp_path, {})).splitlines()
+    lines = re.sub(r"\n {10,}", " ", plan(planned, tmp_path, {})).splitlines()
     said = {line.split()[0]: line.partition("replicas 1, 2")[2].strip() for line in lines if "replicas 1, 2" in line}
     assert said == {
         "mps": "(infeasible here: 2 of matmul)",
@@ -112,4 +112,4 @@ def test_a_plan_for_devices_that_are_not_there_says_which(tmp_path: Path, monkey
 
     monkeypatch.setattr(placement, "devices_of", absent)
     with pytest.raises(NodeError, match="no node 'node-x'"):
-        lifecycle.plan(of(**{"simulated.devices": 2}), tmp_path, {})
+        plan(of(**{"simulated.devices": 2}), tmp_path, {})

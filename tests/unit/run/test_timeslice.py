@@ -18,7 +18,7 @@ from sharebench.core.files import SCRIPTS, read_json, write_json
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Grant, NodeError, State
 from sharebench.nodes.host.nvidia import NvidiaNode
-from sharebench.run import jobs
+from sharebench.run import placement
 from sharebench.run.jobs import JobFailed, Run
 from sharebench.run.timeslice import probe
 from sharebench.run.timeslice.slices import (
@@ -345,7 +345,7 @@ class Gpu(NvidiaNode):
 
 def probe_job(folder: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     of = study(["time-slicing", "mps", "streams"])
-    monkeypatch.setattr(jobs, "nodes_of", lambda *_: [gpu])
+    monkeypatch.setattr(placement, "nodes_of", lambda *_: [gpu])
     write_json(folder / "device.json", {"node": fabricated.node(""), "roofs": None, "idle_power_watts": None})
     run = Run(folder, {"config": of.config, "run_id": "r", "git_commit": None, "git_dirty": None})
     return lambda: probe.measure(run, folder / "device.json", 2, 0.05, folder / "out.json", folder / "table.csv")
