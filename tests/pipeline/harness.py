@@ -28,11 +28,16 @@ TIMEOUT_SECONDS = 900  # of what hangs, on however busy a machine
 
 # Drawing and deciding take most of the time of a rerun and are tested elsewhere: here these jobs only make files.
 STUBBED = ("figures", "report", "decide")
-STUB = """import runpy, sys
+STUB = """import os, runpy, sys
 from pathlib import Path
+sys.path.append({tests!r})
+from pipeline import asking
 name, *arguments = sys.argv[1:]
 if name not in {stubbed!r}:
-    runpy.run_path(str(Path(__file__).with_name("real_job.py")), run_name="__main__")
+    real = str(Path(__file__).with_name("real_job.py"))
+    if asking.SERVER in os.environ:
+        sys.exit(asking.become([real, *sys.argv[1:]]))
+    runpy.run_path(real, run_name="__main__")
 given = dict(zip(arguments[::2], arguments[1::2]))
 results = Path(given["--results"])
 if name == "figures":
@@ -63,7 +68,7 @@ def make_checkout(root: Path) -> None:
     for workload in (HERE / "workloads").glob("*.py"):
         shutil.copy(workload, root / "scripts/tenant/workloads")
     (root / "scripts/job.py").rename(root / "scripts/real_job.py")
-    (root / "scripts/job.py").write_text(STUB.format(stubbed=STUBBED))
+    (root / "scripts/job.py").write_text(STUB.format(stubbed=STUBBED, tests=str(HERE.parent)))
     # Once for all copies, whatever PYTHONDONTWRITEBYTECODE says.
     compileall.compile_dir(root / "scripts", quiet=1)
     (root / "tmp").mkdir()
@@ -83,7 +88,7 @@ def is_spoilt(record: dict[str, Any]) -> bool:
 def draw_really(checkout: Checkout, *names: str) -> None:
     """Undo the stubs of `make_checkout`, or those of these names."""
     stubbed = tuple(name for name in STUBBED if names and name not in names)
-    (checkout.root / "scripts/job.py").write_text(STUB.format(stubbed=stubbed))
+    (checkout.root / "scripts/job.py").write_text(STUB.format(stubbed=stubbed, tests=str(HERE.parent)))
 
 
 def draw(results: Path, *names: str, data: Path | None = None) -> None:
