@@ -2,8 +2,8 @@
 
 Bash has a PATH of stand-ins alone, which note how they are called: a program that is not in the table below is not
 found, and its block fails. Snakemake then reads config and targets of its calls in a copy of the checkout, where need
-be as on a host that shows a GPU; those of README are run. Of make's calls, the recipes go the same way. Of programs
-that need a cluster, a cloud or the network, the files and options of this repository that they name must exist.
+be as on a host that shows a GPU; `.ci/run` runs those of README. Of make's calls, the recipes go the same way. Of
+programs that need a cluster, a cloud or the network, the files and options that they name of this repository exist.
 """
 
 import json
@@ -147,16 +147,15 @@ class Copy:
                 break
         assert code == 0 or LACKS.search(said), f"{call}\n{said}"
 
-    def check(self, call: Call, shown: dict[str, str], is_dry: bool = True) -> None:
+    def check(self, call: Call, shown: dict[str, str]) -> None:
         """Try it, or what of it can be checked; `shown` has what the document shows before it, by language."""
         name = Path(call.program).name
         if name == "make":
             for made in self.recipe(call):
-                self.check(made, shown, is_dry)
+                self.check(made, shown)
         elif name == "snakemake" and "--lint" not in call.arguments:
             save_what_is_shown(call, shown)
-            dry = ["--quiet", "rules", "-n"] if has_target(call) else ["--list-rules"]
-            self.snakemake(call, *(dry if is_dry else []))
+            self.snakemake(call, *(["--quiet", "rules", "-n"] if has_target(call) else ["--list-rules"]))
         else:
             repository_files(call)
             CHECKS[name](call)
@@ -269,7 +268,7 @@ def test_the_commands_of_a_document_are_ones_that_work(document: str, tmp_path: 
     copy = Copy(tmp_path / "copy")
     for text, shown in blocks(document):
         for call in copy.bash(text, copy.root):
-            copy.check(call, shown, is_dry=document != "README.md")
+            copy.check(call, shown)
 
 
 @pytest.fixture(scope="module")
