@@ -30,7 +30,7 @@ rule measure_timeslice:
         python=PYTHON,
         script=SCRIPTS / "job.py",
         results=RESULTS,
-        tenants=2,
+        tenants=STUDY.config["timeslice_tenants"],
         seconds=2,
         strategies=lambda _: [
             STUDY.strategy_spec(each.name) for each in timeslice().probed(STUDY)

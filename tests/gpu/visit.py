@@ -24,7 +24,9 @@ import yaml
 from snakemake.utils import update_config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / "scripts")]
+sys.path[:0] = [str(REPOSITORY / "scripts"), str(REPOSITORY / "tests")]
+
+from gpu import probes  # noqa: E402
 
 from sharebench.config.load import ConfigError  # noqa: E402
 from sharebench.core.capabilities import gpu_python  # noqa: E402
@@ -223,9 +225,12 @@ class Edition:
         cells = max(map(len, batch.units)) + 1
         return seconds_per_cell(batch.part.study, read_run(self.now / batch.part.name)) * cells
 
-    def plan(self, minutes: float, left: float) -> Iterator[str]:
-        """A line for each batch that this call begins, and one with the studies that it leaves out for want of time."""
-        at, too_long = 0.0, set()
+    def plan(self, minutes: float, left: float, at: float = 0) -> Iterator[str]:
+        """A line for each batch that this call begins, and one with the studies that it leaves out for want of time.
+
+        The first begins after `at` seconds.
+        """
+        too_long = set()
         for batch in self.batches():
             seconds = self.seconds(batch)
             if at >= 60 * minutes:
@@ -238,13 +243,13 @@ class Edition:
         if too_long:
             yield f"plan: too long for what is left then: some or all of {', '.join(sorted(too_long))}"
 
-    def measure(self, until: float, gone: float) -> bool:
+    def measure(self, until: float, gone: float, failed: Collection[str] = ()) -> bool:
         """Measure batch by batch what no visit has; whether all is there.
 
         At the moment `until` this ends, and nothing is begun that is not done at the moment `gone`, of time.monotonic.
-        Raises Refusal at the end where studies failed, of which the rest is left to another visit.
+        Raises Refusal at the end where studies failed, of which the rest is left to another visit, or had (`failed`).
         """
-        is_all, failed = True, set()
+        is_all, failed = True, {*failed}
         for batch in self.batches():
             part, folder = batch.part, self.now / batch.part.name
             if part.name in failed:
@@ -271,6 +276,20 @@ class Edition:
             raise Refusal(f"failed: {', '.join(sorted(failed))}; what went wrong is above")
         return is_all
 
+    def probe(self) -> bool:
+        """Watch who is on the device when, by each number of tenants that this visit has not watched; whether it did.
+
+        In the first study's folder, whose device is characterised for its cells anyway.
+        """
+        part = self.parts[0]
+        try:
+            for tenants in probes.missing(self.now):
+                part.snakemake(self.now / part.name, "measure_timeslice", timeslice_tenants=tenants)
+                probes.keep(self.now / part.name, self.now, tenants)
+        except subprocess.CalledProcessError:
+            return False
+        return True
+
     def pack(self) -> Path | None:
         """One archive of what this visit has measured, named by its first run; None if that is nothing."""
         files: dict[str, Path] = {}
@@ -287,6 +306,10 @@ class Edition:
                 files |= {f"{place}/{cell.folder}/{file.name}": file for file in (folder / cell.folder).iterdir()}
             for kind in ("nodes", "calibration"):
                 files |= {f"{part.name}/{kind}/{file.name}": file for file in (folder / kind).glob("*.json")}
+        for name, path in probes.files(self.now):
+            files[name] = path
+            if path.suffix == ".json":
+                runs.append(read_json(path, "provenance")["provenance"]["run_id"])
         if not runs:
             return None
         target = self.results / self.product / f"{min(runs)}.zip"
@@ -295,7 +318,12 @@ class Edition:
         return target
 
     def join(self) -> Iterator[str]:
-        """Put the visits together, each study that has all its cells; a line for each."""
+        """Put the visits together, their probes and each study that has all its cells; a line for each."""
+        if not (probed := probes.table(self.visits.values())).empty:
+            target = self.results / self.product / "probes.csv"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(probed.to_csv(index=False), encoding="utf-8")
+            yield f"probes: {len(probed)} rows of {probed['device'].nunique()} devices in {os.path.relpath(target)}"
         for listed in self.parts:
             sources = [os.path.relpath(visit / listed.name) for visit in self.visits.values()]
             sources = [source for source in sources if (Path(source) / "cells").is_dir()]
@@ -325,6 +353,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=1e6, help="this call ends then, with the cell that is running")
     parser.add_argument("--left", type=float, help="the machine goes then: begin nothing longer (default: --minutes)")
     parser.add_argument("--out", type=Path, help="folder that gets a copy of the archive")
+    parser.add_argument("--probe", action="store_true", help="first, probe the time slice: two minutes")
     parser.add_argument("--join", action="store_true", help="put all visits together; needs no GPU")
     parser.add_argument("--python", default=str(gpu_python("auto") or sys.executable), help="that has torch")
     parser.add_argument("--config", type=yaml.safe_load, default={}, help="YAML, as {repeats: 3}: of all studies")
@@ -349,11 +378,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         edition = edition.here()
         left = options.minutes if options.left is None else options.left
-        for line in edition.plan(options.minutes, left):
+        for line in edition.plan(options.minutes, left, probes.SECONDS if options.probe else 0):
             print(line, flush=True)
         is_all = False
         try:
-            is_all = edition.measure(began + 60 * options.minutes, began + 60 * left)
+            failed = ["probes"] if options.probe and not edition.probe() else []
+            is_all = edition.measure(began + 60 * options.minutes, began + 60 * left, failed)
         finally:
             if (made := edition.pack()) is not None:
                 if options.out is not None:

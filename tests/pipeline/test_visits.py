@@ -33,7 +33,8 @@ def checkout(untouched: Checkout) -> Checkout:
     folder.mkdir(parents=True)
     (folder / "01-first.yaml").write_text(STUDY)
     (untouched.root / "tests" / "gpu").mkdir(parents=True)
-    shutil.copy(REPOSITORY / "tests/gpu/visit.py", untouched.root / "tests/gpu")
+    for name in ("visit.py", "probes.py"):
+        shutil.copy(REPOSITORY / "tests/gpu" / name, untouched.root / "tests/gpu")
     return untouched
 
 

@@ -153,6 +153,8 @@ class Config(Section):
     """Folder or archive (zip) of a finished data set, whose tables, figures and report are rebuilt."""
     parts: Unique[Name] = []
     """Folders with parts of this study, for [`snakemake join`](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
+    timeslice_tenants: Tenants = 2
+    """How many tenants [`snakemake probe_timeslice`](../docs/timeslice.md) watches at once; no cell depends on it."""
     datasets: Annotated[Unique[Name], Field(max_length=2)] = []
     """Two finished data sets for [`snakemake compare`](#compare-two-data-sets): before, then after."""
     slo: Slo = Field(default_factory=Slo)

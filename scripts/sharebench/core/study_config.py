@@ -239,6 +239,7 @@ class StudyConfig(_From, QuestionKeys):
     contrasts: list[str]
     order: Literal["auto", "blocks", "strategy"]
     seed: int
+    timeslice_tenants: int
     parts: list[str]
     datasets: list[str]
     warmup: WarmupSpec

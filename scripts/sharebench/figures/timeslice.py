@@ -15,6 +15,8 @@ from sharebench.figures.page import PAGE_INCHES, Sheet, save, say, sheet
 from sharebench.figures.style import Look, log_axis, looks, shades, theme
 
 TITLE = "Who is on the device when"
+LANE_INCHES = 0.16
+"""Least height of a tenant's lane in a strip: its number on the axis needs that."""
 LANE_SHARE = 0.78
 """How much of the room between two lanes of a strip its bars take."""
 
@@ -52,7 +54,7 @@ def draw(results: Path, catalogue: Sequence[str]) -> Sheet:
         legend=[Line2D([], [], color=style[name].color, ls=style[name].dashes, label=name) for name in timed],
         columns=1,
         width_inches=PAGE_INCHES,
-        panel_inches=0.8,
+        panel_inches=max(0.8, LANE_INCHES * found["tenants"]),
         below_inches=0.16,
     )
     for ax, name in zip(page.axes, names, strict=False):

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from gpu import visit
 from gpu.visit import FIRST_REPEATS, Edition, Part
@@ -225,6 +226,54 @@ def test_a_study_that_failed_is_named_when_the_time_is_over(
     with pytest.raises(Refusal, match="failed: tenants; "):
         Edition(FOLDER, {}).measure(float("inf"), float("inf"))
     assert not begun
+
+
+def test_probes_of_each_number_of_tenants_are_carried_and_tabled(
+    begun: list[tuple[str, set[Cell]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders: list[int] = []
+
+    def snakemake(part: Part, folder: Path, *words: str, timeslice_tenants: int, **_: object) -> bool:
+        assert words == ("measure_timeslice",) and not (folder / "nodes/timeslice.json").exists()
+        orders.append(timeslice_tenants)
+        seen = dict.fromkeys(("tenants_on_device_mean", "idle_ratio", "overlap_ratio"), 0.5)
+        lengths = {"count": 9, "p5_us": 1.0, "p50_us": 150.0 + timeslice_tenants, "p95_us": 200.0}
+        found = {
+            "node": {"device": "one", "details": {}},
+            "tenants": timeslice_tenants,
+            "strategies": {
+                "time-slicing": {"infeasible": None, **seen, "run": lengths, "switch": lengths},
+                "mps": {"infeasible": None, **seen, "run": None, "switch": None},
+                "streams": {"infeasible": "no graph"},
+            },
+            "provenance": {"run_id": "20261123-200500-00000000"},
+        }
+        for name in ("nodes", "tables"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / "nodes/timeslice.json").write_text(json.dumps(found))
+        (folder / "tables/timeslice.csv").write_text("strategy\n")
+        return True
+
+    monkeypatch.setattr(Part, "snakemake", snakemake)
+    edition = Edition(FOLDER, {}, product="h200")
+    assert edition.probe() and edition.probe() and orders == [2, 3, 7]
+    made = edition.pack()
+    assert made is not None and made.name == "20261123-200500-00000000.zip" and not begun
+    edition.archives.mkdir(parents=True)
+    made.rename(edition.archives / made.name)
+    joined = Edition(FOLDER, {}, product="h200")
+    assert next(joined.join()).startswith("probes: 6 rows of 1 devices in ")
+    table = pd.read_csv(joined.results / "h200/probes.csv")
+    sliced = table[table["strategy"] == "time-slicing"]
+    assert list(sliced["tenants"]) == [2, 3, 7] and list(sliced["switch_p50_us"]) == [152, 153, 157]
+
+
+def test_a_probe_that_fails_is_named_after_all_else_was_measured(
+    begun: list[tuple[str, set[Cell]]],
+) -> None:
+    with pytest.raises(Refusal, match="failed: probes; "):
+        Edition(FOLDER, {}).measure(float("inf"), float("inf"), ["probes"])
+    assert {name for name, _ in begun} == {part.name for part in Edition(FOLDER, {}).parts}
 
 
 @pytest.mark.usefixtures("begun")

@@ -30,17 +30,17 @@ END_NS = 1_000_000_000
 REASON = "streams need a workload with a captured graph"
 
 
-def watched() -> dict[str, list[dict[str, Any]]]:
-    """Planted: turns of about 2 ms under time-slicing, both at once under MPS."""
+def watched(tenants: int = 2) -> dict[str, list[dict[str, Any]]]:
+    """Planted: turns of about 2 ms under time-slicing, all at once under MPS."""
     random = np.random.default_rng(1)
     lengths = random.normal(SLICE_NS, SLICE_NS / 50, 500).astype(int)
     ends = np.cumsum(lengths + SWITCH_NS) - SWITCH_NS
     begins = ends - lengths
     turns = []
-    for lane in (0, 1):
-        mine = np.column_stack((ends[lane::2][:-1], begins[lane::2][1:]))
+    for lane in range(tenants):
+        mine = np.column_stack((ends[lane::tenants][:-1], begins[lane::tenants][1:]))
         turns.append(timeline(int(begins[lane]), mine[mine[:, 0] < END_NS].tolist()))
-    return {"time-slicing": turns, "mps": [timeline(0, []), timeline(2000, [])]}
+    return {"time-slicing": turns, "mps": [timeline(2000 * lane, []) for lane in range(tenants)]}
 
 
 def timeline(first_ns: int, gaps: list[list[int]]) -> dict[str, Any]:
@@ -57,7 +57,8 @@ def write(root: Path, timelines: dict[str, list[dict[str, Any]]]) -> Path:
         found[name] = {"infeasible": None, **part}
         table += [(name, *row) for row in rows]
     node = fabricated.node(label="") | {"product": "NVIDIA H200"}
-    content = {"node": node, "tenants": 2, "seconds": 1, "threshold_us": 5.0, "strategies": found}
+    content = {"node": node, "seconds": 1, "threshold_us": 5.0, "strategies": found}
+    content["tenants"] = max(map(len, timelines.values()))
     (root / "tables").mkdir(parents=True)
     write_json(root / "nodes" / "timeslice.json", content)
     write_table(root / "tables" / "timeslice.csv", table)
@@ -125,6 +126,17 @@ def test_without_any_run_the_distribution_says_so(tmp_path: Path) -> None:
     with style.theme():
         page = timeslice.draw(write(tmp_path, only), CATALOGUE)
     assert "No run began and ended" in texts(page)
+
+
+def test_seven_tenants_have_a_lane_and_a_number_each(tmp_path: Path) -> None:
+    with style.theme():
+        page = timeslice.draw(write(tmp_path, watched(7)), CATALOGUE)
+    page.figure.canvas.draw()
+    assert "7 tenants" in texts(page)
+    for ax in page.axes[:2]:
+        assert len([c for c in ax.collections if isinstance(c, PolyCollection)]) == 7
+        boxes = [label.get_window_extent() for label in ax.get_yticklabels()]
+        assert len(boxes) == 7 and not any(one.overlaps(other) for one, other in pairwise(boxes))
 
 
 def test_the_script_draws_it(root: Path, tmp_path: Path) -> None:

@@ -343,12 +343,12 @@ class Gpu(NvidiaNode):
         return True
 
 
-def probe_job(folder: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def probe_job(folder: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch, tenants: int = 2) -> Callable[[], None]:
     of = study(["time-slicing", "mps", "streams"])
     monkeypatch.setattr(placement, "nodes_of", lambda *_: [gpu])
     write_json(folder / "device.json", {"node": fabricated.node(""), "roofs": None, "idle_power_watts": None})
     run = Run(folder, {"config": of.config, "run_id": "r", "git_commit": None, "git_dirty": None})
-    return lambda: probe.measure(run, folder / "device.json", 2, 0.05, folder / "out.json", folder / "table.csv")
+    return lambda: probe.measure(run, folder / "device.json", tenants, 0.05, folder / "out.json", folder / "table.csv")
 
 
 def test_the_job_watches_each_strategy_and_restores_the_node(
@@ -362,6 +362,16 @@ def test_the_job_watches_each_strategy_and_restores_the_node(
     assert found["strategies"]["streams"] == {"infeasible": "no graph"}
     assert found["strategies"]["mps"]["tenants_on_device_mean"] == pytest.approx(2.0)
     assert (tmp_path / "table.csv").read_text() == ",".join(probe.COLUMNS) + "\n"
+
+
+@pytest.mark.parametrize("tenants", [3, 7])
+def test_as_many_tenants_are_watched_as_the_config_says(
+    tenants: int, standin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe_job(tmp_path, Gpu(standin, {}), monkeypatch, tenants)()
+    found = read_json(tmp_path / "out.json")
+    assert found["tenants"] == len(found["strategies"]["mps"]["tenants"]) == tenants
+    assert found["strategies"]["mps"]["tenants_on_device_mean"] == pytest.approx(tenants)
 
 
 def test_a_failed_probe_restores_the_node_and_writes_nothing(
