@@ -53,8 +53,6 @@ NOT_FOLLOWED = (
 )
 # What only some cells need: a GPU, a user's program, and workloads other than their own.
 GPU, PROGRAMS, WORKLOADS = "tenant/gpu/", "sharebench/nodes/host/programs/", "tenant/workloads/"
-# Run by its path, so that nothing imports it.
-PORT_PROXY = ("tenant/port_proxy.py",)
 
 
 def of_node(kind: str) -> str:
@@ -82,7 +80,6 @@ def cell_files(kind: str, *modules: str, has_programs: bool = False, is_watched:
     more = (
         *(FAULT if "fault" in modules else ()),
         *(WATCHED if is_watched else ()),
-        *(PORT_PROXY if has_programs else ()),
     )
     return closure((*CELL, *_node(kind), *workloads, *more), _skipped(kind, has_programs))
 

@@ -60,7 +60,7 @@ def simulated() -> str:
         ("tenant/workloads/detector.py", set()),
         ("tenant/workloads/fault.py", {"cpu fault"}),
         ("tenant/gpu/torch_device.py", ON_GPU),
-        ("tenant/port_proxy.py", {"cpu program"}),
+        ("sharebench/nodes/host/programs/endpoints.py", {"cpu program", "timeslice"}),
         # sharebench/, from the lowest layer to the highest
         ("sharebench/core/files.py", set()),
         (

@@ -1,13 +1,10 @@
 """Cells whose tenants are user programs: real processes on the stand-in, well and badly behaved."""
 
-import http.client
 import json
 import shutil
 import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +18,10 @@ from sharebench.cell.cell import run_cell
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host import logs, processes
 from sharebench.nodes.host.cpu import CpuNode
-from sharebench.nodes.host.programs import tenants
-from sharebench.nodes.host.programs.tenants import PORT_PROXY, free_port, infeasible
+from sharebench.nodes.host.programs.tenants import free_port, infeasible
 from sharebench.study.cells import Cell
 
 QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 1, "tolerance_percent": 50}, "window_seconds": 0.5}
-has_networks = tenants._no_networks() is None
 
 # A program that counts its naps, as a user would write it; `extra` is done after each.
 NAPS = """
@@ -117,37 +112,15 @@ def test_a_program_that_measures_itself(tmp_path: Path) -> None:
     assert all(item["holds"] for item in measured["evidence"])
 
 
-@pytest.mark.networks
-@pytest.mark.skipif(not has_networks, reason="this user may not make network namespaces")
-def test_programs_with_one_fixed_port_each_have_a_network(tmp_path: Path) -> None:
-    port = free_port()
-    measured = run(tmp_path, command(naps(port=str(port)), port=port), replicas=2)
-    assert (measured["status"], failed(measured)) == ("ok", set())
-    assert [tenant["count"] > 5 for tenant in measured["tenants"]] == [True, True]
-
-
-def test_one_program_with_a_fixed_port_needs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tenants, "PORT_PROXY", ["/no/door"])
+def test_a_program_with_a_fixed_port_is_measured_alone(tmp_path: Path) -> None:
     port = free_port()
     assert run(tmp_path, command(naps(port=str(port)), port=port))["status"] == "ok"
-
-
-def test_without_networks_of_its_own_a_fixed_port_is_infeasible(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tenants, "PORT_PROXY", [sys.executable, "-c", "import sys; sys.exit('no: not permitted')"])
-    measured = run(tmp_path, command(naps(port="8000"), port=8000), replicas=2)
-    assert measured["status"] == "infeasible"
-    assert measured["reason"] == (
-        "mine always listens on port 8000: N > 1 needs network namespaces (no: not permitted); give it a port by {port}"
+    two = run(tmp_path, command(naps(port="8000"), port=8000), replicas=2)
+    assert (two["status"], two["reason"]) == (
+        "infeasible",
+        "mine always listens on port 8000, which one tenant of a host can; give it a port by {port}",
     )
-
-
-def test_servers_with_one_fixed_port_are_infeasible() -> None:
-    fixed = {"kind": "http", "name": "mine", "port": 8000}
-    assert infeasible(1, [fixed]) is None
     assert infeasible(2, [{"kind": "http", "name": "mine", "port": None}] * 2) is None
-    assert "which one server can" in str(infeasible(2, [fixed, fixed]))
 
 
 def test_a_port_that_others_use_is_refused(tmp_path: Path) -> None:
@@ -312,51 +285,3 @@ def test_a_server_that_is_not_ours(tmp_path: Path) -> None:
     gates = {gate["name"]: gate for gate in measured["gates"]}
     assert "evidence" not in gates
     assert not gates["server_elsewhere"]["passed"]
-
-
-def asked(port: int) -> bytes:
-    """What is served on this port of this host; nothing where no program listens."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=5) as answer:
-            return bytes(answer.read())
-    except (OSError, http.client.HTTPException):
-        return b""
-
-
-@pytest.mark.networks
-@pytest.mark.skipif(not has_networks, reason="this user may not make network namespaces")
-def test_the_door_ends_with_its_program() -> None:
-    port, inside = free_port(), free_port()
-    text = SERVER.format(before="pass", status=200)
-    door = subprocess.Popen(
-        [*PORT_PROXY, "--port", str(port), "--inside", str(inside), sys.executable, "-c", text, str(inside)],
-        start_new_session=True,
-    )
-    try:
-        children = psutil.Process(door.pid).children
-        until = time.monotonic() + 30
-        while not (answer := asked(port)):
-            assert time.monotonic() < until, "nothing listens behind the proxy"
-            time.sleep(0.05)
-        assert answer == b"ok"
-        with socket.socket() as probe:
-            assert probe.connect_ex(("127.0.0.1", inside)) != 0, "inside is not here"
-        (relay,) = children()
-    finally:
-        door.kill()
-        door.wait()
-    psutil.wait_procs([relay], timeout=10)
-    assert not relay.is_running() or relay.status() == psutil.STATUS_ZOMBIE
-
-
-@pytest.mark.networks
-@pytest.mark.skipif(not has_networks, reason="this user may not make network namespaces")
-def test_a_door_to_a_program_that_is_not_there() -> None:
-    tried = subprocess.run(
-        [*PORT_PROXY, "--port", str(free_port()), "--inside", "1", "no-such-program"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    assert tried.returncode == 1
-    assert tried.stderr.strip() == "cannot start no-such-program: No such file or directory"

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sharebench.core.files import SCRIPTS
 from sharebench.core.programs import CLIENT, FILES, is_program, texts_of_request
 from sharebench.core.spec import WorkloadSpec, runs_to_its_end, workload_of
 from sharebench.nodes.contract import Grant, NodeError
@@ -38,8 +37,6 @@ from tenant.contract.requests import unusable
 
 PORT_VARIABLE = "SHAREBENCH_PORT"
 INDEX_VARIABLE = "SHAREBENCH_INDEX"
-PORT_PROXY = [sys.executable, "-I", str(SCRIPTS / "tenant" / "port_proxy.py")]
-CHECK_SECONDS = 10.0
 # Below what Linux hands out for connections.
 OUTSIDE_EPHEMERAL = range(20_000, 32_768)
 _PORTS = itertools.cycle(random.sample(OUTSIDE_EPHEMERAL, len(OUTSIDE_EPHEMERAL)))
@@ -47,27 +44,11 @@ _PORTS = itertools.cycle(random.sample(OUTSIDE_EPHEMERAL, len(OUTSIDE_EPHEMERAL)
 
 def infeasible(replicas: int, workloads: Sequence[WorkloadSpec]) -> str | None:
     """Why this host cannot run these programs at once, or None."""
-    fixed = [each for each in workloads if is_program(each) and each["port"] is not None]
-    if replicas < 2 or not fixed:
+    fixed = next((each for each in workloads if is_program(each) and each["port"] is not None), None)
+    if replicas < 2 or fixed is None:
         return None
-    name, port, needs = fixed[0]["name"], fixed[0]["port"], "give it a port by {port}"
-    served = [each for each in fixed if each["kind"] == "http"]
-    if served:
-        name, port = served[0]["name"], served[0]["port"]
-        return f"{name} always listens on port {port}, which one server can; {needs}"
-    why = _no_networks()
-    return f"{name} always listens on port {port}: N > 1 needs network namespaces ({why}); {needs}" if why else None
-
-
-def _no_networks() -> str | None:
-    """Why a process of this user cannot have a network of its own, or None."""
-    try:
-        run = subprocess.run(
-            [*PORT_PROXY, "--check"], capture_output=True, text=True, timeout=CHECK_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return None if run.returncode == 0 else (run.stderr.strip() or "refused").splitlines()[-1]
+    port = f"port {fixed['port']}, which one tenant of a host can"
+    return f"{fixed['name']} always listens on {port}; give it a port by {{port}}"
 
 
 def free_port() -> int:
@@ -93,11 +74,7 @@ class ProgramTenant(TenantKind):
         (self.grant,) = grants
         self.index = self.grant.index
         self.workload = workload_of(context.spec, self.index)
-        fixed = self.workload["port"]
-        is_alone = context.spec["replicas"] == 1
-        # Where each has a network of its own, the door is at another port.
-        self.port: int = fixed if fixed is not None and is_alone else free_port()
-        self.inside: int | None = None if fixed is None or is_alone else fixed
+        self.port: int = free_port() if self.workload["port"] is None else self.workload["port"]
 
     def filled(self, word: str) -> str:
         """A word of the command with what stands in place of its placeholders."""
@@ -106,14 +83,11 @@ class ProgramTenant(TenantKind):
 
     def program(self) -> Program:
         argv = [self.filled(word) for word in self.workload["command"] or ()]
-        if self.inside is not None:
-            argv = [*PORT_PROXY, "--port", str(self.port), "--inside", str(self.inside), *argv]
-        else:
-            refuse_taken(self.port)
+        refuse_taken(self.port)
         variables = {
             **inherited(),
             **self.grant.environment,
-            PORT_VARIABLE: str(self.port if self.inside is None else self.inside),
+            PORT_VARIABLE: str(self.port),
             INDEX_VARIABLE: str(self.index),
         }
         return Program(argv, variables, self.grant.cores, None)
