@@ -44,8 +44,9 @@ ABOUT_POD = "# What every cell makes: its code, and a pod for each tenant, here 
 ABOUT_ACCESS = """\
 # What each strategy makes besides its code. An object is shown as its difference, by path, from the one of its kind
 # that precedes it in the strategy; the first one of a strategy, from the first one of the file. That one is whole, or,
-# a pod, the difference from the one in pod.yaml. `null` is what only the other one has.
+# a pod, the difference from the one in pod.yaml. `null` is what only the other one has. Numbers of pods are left out.
 """
+OF_A_NUMBER = ("metadata.name", "spec.containers[tenant].command[19]")
 # Strategies that are shown by claims too, by their name with this after it.
 BY_CLAIMS = "-by-claims"
 CLAIMING = ("exclusive", "mps-limited", "mig", "mig-unequal", "mig-time-slicing", "mig-mps")
@@ -163,32 +164,35 @@ _Dumper.add_representer(str, _text)
 
 
 def rendered(documents: list[Json]) -> str:
-    """As YAML."""
-    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=110)
+    """As YAML, each innermost list or mapping on a line of its own."""
+    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=110, default_flow_style=None)
 
 
-def _paths(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every scalar, and everything empty, by its path; items of a list by their names, or by their numbers."""
-    items: list[tuple[str, Any]] = []
+def _parts(value: Any) -> dict[str, Any] | None:
+    """What a mapping or a list has, by the end of its path: items of a list by their names, or by their numbers."""
     if isinstance(value, dict):
-        items = [(f".{key}" if re.fullmatch(r"\w+", key) else f"[{key}]", item) for key, item in value.items()]
-    elif isinstance(value, list):
-        items = [(f"[{_name(item) or number}]", item) for number, item in enumerate(value)]
-    if not items:
-        yield path.lstrip("."), value
-    for key, item in items:
-        yield from _paths(item, path + key)
+        return {f".{key}" if re.fullmatch(r"\w+", key) else f"[{key}]": item for key, item in value.items()}
+    if isinstance(value, list):
+        return {f"[{_name(item) or number}]": item for number, item in enumerate(value)}
+    return None
 
 
 def _name(item: Any) -> str | None:
     return item.get("name") if isinstance(item, dict) else None
 
 
-def difference(pod: Json, other: Json) -> Json:
-    """What a pod has by path, where another has something else; None where only the other has something."""
-    here, there = dict(_paths(pod)), dict(_paths(other))
-    gone = {path: None for path in there if path not in here}
-    return {path: value for path, value in here.items() if path not in there or there[path] != value} | gone
+def difference(made: Any, other: Any, path: str = "") -> dict[str, Any]:
+    """What one has by path, where the other has something else; None where only the other has something."""
+    here, there = _parts(made), _parts(other)
+    if here is None or there is None:
+        return {} if made == other else {path.lstrip("."): made}
+    found = {}
+    for end in here | there:
+        if end in here and end in there:
+            found |= difference(here[end], there[end], path + end)
+        else:
+            found[(path + end).lstrip(".")] = here.get(end)
+    return found
 
 
 def _kind(made: Json) -> str:
@@ -208,7 +212,10 @@ def folded(found: dict[str, list[Json]], code: Json, pod: Json) -> str:
         for made in (each for each in objects if each != code):
             kind = _kind(made)
             other = before.get(kind) or first.get(kind) or (pod if kind == "Pod" else None)
-            makes.append({made["kind"]: difference(made, other) if other else made})
+            shown = difference(made, other) if other else made
+            if kind == "Pod" and kind in before:
+                shown = {path: value for path, value in shown.items() if path not in OF_A_NUMBER}
+            makes.append({made["kind"]: shown})
             first.setdefault(kind, made)
             before[kind] = made
         documents.append({"strategy": name, "makes": makes})

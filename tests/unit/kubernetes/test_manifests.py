@@ -26,7 +26,7 @@ def test_every_strategy_that_a_cluster_can_do_has_them() -> None:
 def test_a_difference_says_all_that_a_pod_has_else() -> None:
     pod = {"a": {"b.c/d": 1, "e": [1, 2]}, "list": [{"name": "x", "v": 1}, {"name": "y"}], "gone": {"f": 1}, "same": []}
     other = {"a": {"b.c/d": 2, "e": [1, 3]}, "list": [{"name": "y"}, {"name": "x", "v": 2}], "same": [], "new": {}}
-    assert manifests.difference(other, pod) == {"a[b.c/d]": 2, "a.e[1]": 3, "list[x].v": 2, "new": {}, "gone.f": None}
+    assert manifests.difference(other, pod) == {"a[b.c/d]": 2, "a.e[1]": 3, "list[x].v": 2, "new": {}, "gone": None}
     assert manifests.difference(pod, pod) == {}
 
 
@@ -42,6 +42,8 @@ def test_a_pod_of_every_tenant_and_a_state_of_the_node() -> None:
     assert [each["kind"] for each in made] == ["ConfigMap", "Node", "ConfigMap", "Pod", "Pod", "Pod"]
     assert made[1]["metadata"]["labels"] == {"nvidia.com/device-plugin.config": "sharebench-ts-3"}
     assert "sharebench-ts-3" in made[0]["data"]
+    names = [(pod["metadata"]["name"][-2:], pod["spec"]["containers"][0]["command"][-2:]) for pod in made[3:]]
+    assert names == [(f"-{number}", ["--index", str(number)]) for number in range(3)]
 
 
 TESTS = Path(__file__).parents[2]
