@@ -14,7 +14,7 @@ from sharebench.config.catalogue_models import Pod, Strategy, Workload
 from sharebench.config.models import Config
 from sharebench.config.words import shown, unknown
 from sharebench.core import faults
-from sharebench.core.capabilities import KINDS, KNOWN_LAYERS, can, kinds_that_can, resolve_node
+from sharebench.core.capabilities import KNOWN_LAYERS, can, kinds_that_can, resolve_node
 from sharebench.core.pod_template import PLACEHOLDERS, names_in, texts
 from sharebench.core.strategies import AGAIN, HAMI_CORE, LIMITS, catalogue
 from sharebench.core.study_config import has_jobs
@@ -39,9 +39,6 @@ def cross_key_problems(config: Config) -> Iterator[str]:
     A check relies on those before it, so that only the first line is worth taking.
     """
     kind = resolve_node(config.plain())
-    if kind not in KINDS:
-        yield f"node: {kind!r} is not built yet; use {' or '.join(KINDS)}"
-        return
     yield from paths.problems(config)
     for name, strategy in config.strategy_catalogue.items():
         yield from _strategy_entry(f"strategy_catalogue.{name}", name, strategy)
@@ -321,7 +318,7 @@ def _used_strategies(config: Config, kind: str) -> Iterator[str]:
         used.append(("baseline", config.baseline))
     for key, name in used:
         if (reason := can(kind, known[name], access)) is not None:
-            able = ", ".join(kinds_that_can(known[name], access)) or "none yet"
+            able = ", ".join(kinds_that_can(known[name], access)) or "none"
             yield (
                 f"{key}: {name!r} is impossible on the node {kind!r}: {reason}; "
                 f"leave it out, or set node to one that can: {able}"

@@ -77,15 +77,13 @@ GPU_ENVIRONMENT = REPOSITORY / ".venv-gpu" / "bin" / "python"
 
 
 def can(kind: str, strategy: Strategy, access: str | None) -> str | None:
-    """Why a built kind of node can never do a strategy of the catalogue; None if it can.
+    """Why a kind of node can never do a strategy of the catalogue; None if it can.
 
     `access` is how tenants reach the GPU in a cluster where the strategy does not have its own.
     """
     capability = KINDS[kind].capability
     if capability is None:
         way = str(strategy.access or access)
-        if way not in OF_ACCESS:
-            return f"access {way} is not built yet"
         capability = OF_ACCESS[way]
         if way == "static" and strategy.pod is None and strategy.mechanisms != ("exclusive",):
             return "under access static an entry needs a pod, which asks for a share, and this one has none"
@@ -96,8 +94,6 @@ def can(kind: str, strategy: Strategy, access: str | None) -> str | None:
     missing = [name for name in strategy.mechanisms if name not in capability.mechanisms]
     if missing:
         return f"it has no {missing[0]}"
-    if strategy.is_layered and strategy.mechanisms not in KNOWN_LAYERS:
-        return f"it cannot layer {strategy.mechanisms[1]} on {strategy.mechanisms[0]}"
     if strategy.interval is not None and not capability.claims:
         return "nothing sets the length of a time slice there but access: dra"
     if not capability.claims and (strategy.claim_per, strategy.gpus) != (None, None):
@@ -113,7 +109,7 @@ def can(kind: str, strategy: Strategy, access: str | None) -> str | None:
 
 
 def kinds_that_can(strategy: Strategy, access: str | None) -> list[str]:
-    """The built kinds of node that can do a strategy of the catalogue; `access` as in `can`."""
+    """The kinds of node that can do a strategy of the catalogue; `access` as in `can`."""
     return [kind for kind in KINDS if can(kind, strategy, access) is None]
 
 

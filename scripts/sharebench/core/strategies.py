@@ -183,36 +183,22 @@ class Strategy:
         return self.pod is None and (isinstance(self.thread_percent, str) or isinstance(self.memory_percent, str))
 
 
-def by_device_plugin(strategy: Strategy) -> Strategy:
-    """The strategy as NVIDIA's device plugin does it: under MPS it caps every client at an even share."""
-    if strategy.mechanisms != ("mps",) or strategy.access != "device-plugin":
-        return strategy
-    return replace(strategy, thread_percent=EVEN_WHOLE_PERCENT, memory_percent="100/N")
+def as_done(strategy: Strategy) -> Strategy:
+    """The strategy as it is done by what gives the tenants their shares, most of which know whole percent only.
 
-
-def by_template(strategy: Strategy) -> Strategy:
-    """The strategy as another scheduler does it: in whole percent; exclusive is one GPU unless its entry says more."""
-    if strategy.access != "static":
-        return strategy
-    pod = strategy.pod
-    if pod is None and strategy.mechanisms == ("exclusive",):
-        pod = WHOLE_GPU
+    Under MPS NVIDIA's device plugin caps every client at an even share. Under another scheduler exclusive is one GPU
+    unless its entry says more.
+    """
     threads, memory = in_whole_percent(strategy.thread_percent), in_whole_percent(strategy.memory_percent)
-    return replace(strategy, thread_percent=threads, memory_percent=memory, pod=pod)
-
-
-def by_library(strategy: Strategy) -> Strategy:
-    """The strategy as HAMi-core does it, which knows whole percent of a GPU's time."""
-    if strategy.mechanisms != (HAMI_CORE,):
-        return strategy
-    return replace(strategy, thread_percent=in_whole_percent(strategy.thread_percent))
-
-
-def by_claims(strategy: Strategy) -> Strategy:
-    """The strategy as a DRA driver does it: it takes shares of the SMs in whole percent."""
-    if strategy.access != "dra":
-        return strategy
-    return replace(strategy, thread_percent=in_whole_percent(strategy.thread_percent))
+    match strategy.access, strategy.mechanisms:
+        case "device-plugin", ("mps",):
+            return replace(strategy, thread_percent=EVEN_WHOLE_PERCENT, memory_percent="100/N")
+        case "static", mechanisms:
+            pod = WHOLE_GPU if strategy.pod is None and mechanisms == ("exclusive",) else strategy.pod
+            return replace(strategy, thread_percent=threads, memory_percent=memory, pod=pod)
+        case ("dra", _) | (None, ("hami-core",)):
+            return replace(strategy, thread_percent=threads)
+    return strategy
 
 
 def of_entry(name: str, entry: Mapping[str, Any]) -> Strategy:
@@ -239,8 +225,7 @@ def catalogue(config: StudyConfig) -> dict[str, Strategy]:
 def on_node(config: StudyConfig, kind: str) -> dict[str, Strategy]:
     """The strategies of `catalogue` as this kind of node does them."""
     known = catalogue(config)
-    if kind != "kubernetes":
-        return {name: by_library(strategy) for name, strategy in known.items()}
-    default = config["kubernetes"]["access"]
-    placed = {name: replace(strategy, access=strategy.access or default) for name, strategy in known.items()}
-    return {name: by_claims(by_template(by_device_plugin(strategy))) for name, strategy in placed.items()}
+    if kind == "kubernetes":
+        default = config["kubernetes"]["access"]
+        known = {name: replace(strategy, access=strategy.access or default) for name, strategy in known.items()}
+    return {name: as_done(strategy) for name, strategy in known.items()}

@@ -186,7 +186,7 @@ def difference(made: Any, other: Any, path: str = "") -> dict[str, Any]:
     here, there = _parts(made), _parts(other)
     if here is None or there is None:
         return {} if made == other else {path.lstrip("."): made}
-    found = {}
+    found: dict[str, Any] = {}
     for end in here | there:
         if end in here and end in there:
             found |= difference(here[end], there[end], path + end)

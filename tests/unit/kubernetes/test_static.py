@@ -13,7 +13,7 @@ from sharebench.config.load import load
 from sharebench.core import pod_template
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.core.spec import PodSpec
-from sharebench.core.strategies import WHOLE_GPU, Strategy, by_template, catalogue
+from sharebench.core.strategies import WHOLE_GPU, Strategy, as_done, catalogue
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.nodes.kubernetes.access import static
 from sharebench.nodes.kubernetes.cluster import saved_state
@@ -291,7 +291,7 @@ def strategy(thread_percent: Any = "100/N", memory_percent: Any = "100/N", **pod
     made = Strategy(
         "own", ("time-slicing",), None, None, thread_percent, memory_percent, None, access="static", pod=EMPTY | pod
     )
-    return by_template(made)
+    return as_done(made)
 
 
 def filled(made: Strategy, replicas: int, memory_mib: int | None = None) -> PodSpec:
@@ -340,5 +340,5 @@ def test_a_template_of_the_config_reaches_the_strategy() -> None:
     known = catalogue(load(study({"strategy_catalogue.own": entry})))
     assert known["own"].pod == WHOLE_GPU
     assert known["mps"].pod is None
-    assert by_template(replace(known["exclusive"], access="static")).pod == WHOLE_GPU
-    assert by_template(replace(known["exclusive"], access="device-plugin")).pod is None
+    assert as_done(replace(known["exclusive"], access="static")).pod == WHOLE_GPU
+    assert as_done(replace(known["exclusive"], access="device-plugin")).pod is None

@@ -1,0 +1,181 @@
+"""Config to cells: which cells there are, and in which order they run."""
+
+import random
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import combinations_with_replacement, product
+
+from sharebench.core import faults
+from sharebench.core.capabilities import KINDS, resolve_node
+from sharebench.core.strategies import Strategy, again, on_node
+from sharebench.core.study_config import StudyConfig, is_job
+from sharebench.study.cells import Cell, Plot, pair_name, without_excluded
+
+
+class Matrix:
+    """The cells of one normalised config (`sharebench.config.load.load`)."""
+
+    def __init__(self, config: StudyConfig) -> None:
+        self.config = config
+        self.node_kind = resolve_node(config)
+        self.strategies: dict[str, Strategy] = on_node(config, self.node_kind)
+        self.baseline: str | None = None if config["baseline"] == "none" else config["baseline"]
+        order = config["order"]
+        self.order = order if order != "auto" else ("strategy" if KINDS[self.node_kind].is_slow_to_switch else "blocks")
+
+    @cached_property
+    def interference(self) -> dict[str, tuple[str, str]]:
+        """The pairs of workloads that `interference` asks for, by name, whatever the order in which it lists them."""
+        named = sorted(self.config["interference"])
+        return {pair_name(*pair): pair for pair in combinations_with_replacement(named, 2)}
+
+    @cached_property
+    def faults(self) -> dict[str, tuple[str, str]]:
+        """Of each cell name of `faults` what the victim runs and what the aggressor, the last tenant, does."""
+        asked = product(sorted(self.config["faults"]), faults.victims(self.config))
+        return {faults.cell_name(kind, victim): (victim, faults.PREFIX + kind) for kind, victim in asked}
+
+    @cached_property
+    def _pairs(self) -> dict[str, tuple[str, str]]:
+        return self.interference | self.faults
+
+    def is_mix(self, workload: str) -> bool:
+        """Whether it names what each tenant runs, instead of one workload for all."""
+        return workload in self._pairs or self.config["workload_catalogue"][workload]["tenants"] is not None
+
+    def _cycle(self, workload: str) -> Sequence[str]:
+        """What the tenants run, from the first on, repeated to their number."""
+        return self._pairs.get(workload) or self.config["workload_catalogue"][workload]["tenants"] or [workload]
+
+    def tenants_of(self, cell: Cell) -> list[str]:
+        """The workload of each tenant of the cell, in order."""
+        cycle = self._cycle(cell.workload)
+        return [cycle[index % len(cycle)] for index in range(cell.replicas)]
+
+    def components(self, cell: Cell) -> list[str]:
+        """The workloads of the cell's tenants, each once; an aggressor that goes wrong runs none."""
+        cycle = self._cycle(cell.workload)[: cell.replicas]
+        return list(dict.fromkeys(cycle[:1] if cell.workload in self.faults else cycle))
+
+    def is_job(self, workload: str) -> bool:
+        """Whether all its tenants run jobs, so that its cells end with the last of them."""
+        return workload not in self._pairs and is_job(self.config, workload)
+
+    def is_compared(self, cell: Cell) -> bool:
+        """Whether it is in the summary: a window with a fault in it is in no mean, and a queue shares nothing.
+
+        Iterations in a queue run as alone, whatever their number, so that it would win every comparison.
+        """
+        return cell.workload not in self.faults and not self.strategies[cell.strategy].is_queue
+
+    def _sizes(self, strategy: str, workload: str, replicas: Sequence[int]) -> list[int]:
+        """Numbers of tenants: a pair has two, a mix at least two, and only jobs can stand in a queue."""
+        own = self.strategies[strategy].replicas
+        if self.strategies[strategy].is_queue and not self.is_job(workload):
+            return []
+        if workload in self._pairs:
+            return [2] if own is None or 2 in own else []
+        return [n for n in own or replicas if n > 1 or not self.is_mix(workload)]
+
+    def _expand(self, strategies: Iterable[str], workloads: Sequence[str], replicas: Sequence[int]) -> list[Cell]:
+        return [
+            Cell(strategy, workload, n, repeat)
+            for strategy, workload in product(strategies, workloads)
+            for n, repeat in product(self._sizes(strategy, workload, replicas), self._repeats(workload))
+        ]
+
+    def _repeats(self, workload: str) -> range:
+        return range(1, self.config["fault_repeats" if workload in self.faults else "repeats"] + 1)
+
+    @cached_property
+    def requested(self) -> list[Cell]:
+        """The cells that the config names, and does not exclude."""
+        workloads = [*self.config["workloads"], *self.interference, *self.faults]
+        named = self._expand(self.config["strategies"], workloads, self.config["replicas"])
+        return without_excluded(named, self.config["exclude"])
+
+    def _alone(self) -> list[Cell]:
+        """The baseline of each workload, and the same again where the config asks for it and the catalogue has it.
+
+        What is there for a fault or a queue only is in no comparison, and needs nothing again.
+        """
+        if self.baseline is None:
+            return []
+        of = {self.baseline: self.requested}
+        if self.config["null_cells"] and again(self.baseline) in self.strategies:
+            of[again(self.baseline)] = [cell for cell in self.requested if self.is_compared(cell)]
+        return [
+            alone
+            for strategy, cells in of.items()
+            for alone in self._expand([strategy], sorted({name for c in cells for name in self.components(c)}), [1])
+            if alone.replicas == 1
+        ]
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """All cells, the baseline's among them, in the order in which they run."""
+        cells = {*self.requested, *without_excluded(self._alone(), self.config["exclude"])}
+        plots: dict[Plot, list[Cell]] = {}
+        for cell in sorted(cells):
+            plots.setdefault(self.plot(cell), []).append(cell)
+        ordered = []
+        for block in sorted({plot.block for plot in plots}):
+            draw = random.Random(f"{self.config['seed']}/{block}")
+            in_block = [plot for plot in plots if plot.block == block]
+            draw.shuffle(in_block)
+            if block == min(plot.block for plot in plots):
+                # Calibration has just measured the exclusive device: beginning there saves a switch.
+                in_block.sort(key=lambda plot: plot.strategy != self.baseline)
+            if self.order == "strategy":
+                # The gate sets the state of a strategy's first feasible cell, at the rank of its first cell. What comes
+                # between these two would have the state set up twice.
+                met = list(dict.fromkeys(plot.strategy for plot in in_block))
+                in_block.sort(key=lambda plot: met.index(plot.strategy))
+            for plot in in_block:
+                inside = plots[plot]
+                draw.shuffle(inside)
+                ordered += inside
+        return ordered
+
+    def tabled(self) -> list[Cell]:
+        """All cells in the order in which people read them: by workload, strategy and replicas."""
+        config, strategies = self.config, list(self.strategies)
+        named = [*config["workloads"], *config["interference"]]
+        workloads = [*named, *self.run_by_tenants(), *self.interference, *self.faults]
+        return sorted(
+            self.cells,
+            key=lambda c: (workloads.index(c.workload), strategies.index(c.strategy), c.replicas, c.repeat),
+        )
+
+    @cached_property
+    def _ranks(self) -> dict[Cell, int]:
+        return {cell: len(self.cells) - position for position, cell in enumerate(self.cells)}
+
+    def rank(self, cell: Cell) -> int:
+        """Priority of the cell, unique in the study, from `len(cells)` for the first down to 1."""
+        return self._ranks.get(cell, 0)
+
+    def strategy_rank(self, strategy: str) -> int:
+        """Priority of the strategy's first cell."""
+        return max((rank for cell, rank in self._ranks.items() if cell.strategy == strategy), default=0)
+
+    def block(self, cell: Cell) -> int:
+        """Block of the cell: its repeat under `order: blocks`, 0 under `order: strategy`."""
+        return cell.repeat if self.order == "blocks" else 0
+
+    def plot(self, cell: Cell) -> Plot:
+        """The node state that the cell needs and the block in which it is set up."""
+        depends = self.strategies[cell.strategy].depends_on_replicas
+        return Plot(cell.strategy, cell.replicas if depends else None, self.block(cell))
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """The (strategy, workload) pairs that have cells, sorted."""
+        return sorted({(cell.strategy, cell.workload) for cell in self.cells})
+
+    def workloads(self) -> list[str]:
+        """The workloads and mixes that have cells, sorted."""
+        return sorted({cell.workload for cell in self.cells})
+
+    def run_by_tenants(self) -> list[str]:
+        """The workloads that tenants run, sorted."""
+        return sorted({name for cell in self.cells for name in self.components(cell)})
