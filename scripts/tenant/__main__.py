@@ -34,33 +34,17 @@ THREAD_VARIABLES = (
 )
 
 
-def _json_object(text: str) -> dict[str, object]:
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError("not a JSON object")
-    return value
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("not a number above 0")
-    return number
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tenant", description="Run one tenant and measure it.")
     parser.add_argument("--workload", required=True, help="module in tenant/workloads")
     parser.add_argument("--name", help="name of the workload in the record and the metrics (default: the module)")
-    parser.add_argument("--params", type=_json_object, default={}, help="the workload's parameters, JSON")
+    parser.add_argument("--params", type=json.loads, default={}, help="the workload's parameters, JSON")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what to run on")
-    parser.add_argument(
-        "--streams", type=_count, help="be that number of tenants in one process, each on its own stream"
-    )
+    parser.add_argument("--streams", type=int, help="be that number of tenants in one process, each on its own stream")
     parser.add_argument("--program", choices=("server", "exit", "scrape"), help="measure the next container so")
-    parser.add_argument("--load", type=_json_object, default={}, help="arrival, rate_hz, queue_limit, seed, JSON")
-    parser.add_argument("--warmup", type=_json_object, default={}, help="the rule of steadiness, JSON")
-    parser.add_argument("--exposition", type=_json_object, default={}, help="cell, buckets of the metrics, JSON")
+    parser.add_argument("--load", type=json.loads, default={}, help="arrival, rate_hz, concurrency, seed, before, JSON")
+    parser.add_argument("--warmup", type=json.loads, default={}, help="the rule of steadiness, JSON")
+    parser.add_argument("--exposition", type=json.loads, default={}, help="cell, buckets of the metrics, JSON")
     parser.add_argument("--bind", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=0, help="(first) port to listen on; 0 picks free ones")
     parser.add_argument("--index", type=int, default=0, help="number of the (first) tenant, from 0")
@@ -87,7 +71,7 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
         from tenant.scraping import Scraping
 
         if arguments.program == "exit":
-            states[0].measurement = Exiting(Program())
+            states[0].measurement = Exiting()
         elif arguments.program == "scrape":
             states[0].program = states[0].measurement = Scraping(**arguments.params)
         else:
@@ -103,8 +87,8 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
     from tenant.load import Load
     from tenant.measure import Measurement
 
-    load, rule = Load.parse(arguments.load), Rule.parse(arguments.warmup)
-    shown = Exposition.parse(arguments.exposition)
+    load, rule = Load(**arguments.load), Rule(**arguments.warmup)
+    shown = Exposition(**arguments.exposition)
 
     def loop(state: State, workload: Workload, identity: Identity) -> NoReturn:
         workload.attach()

@@ -5,23 +5,21 @@ The kubelet starts it when this container's startup probe says so (`GET /begun`)
 
 import contextlib
 import os
-import platform
 import select
 import threading
 import time
 
-from tenant.contract import SeenToItsEnd, Steadiness
+from tenant.contract import SeenToItsEnd, Steadiness, environment
 from tenant.failures import RefusedError
-from tenant.program import Program, StandIn
+from tenant.program import Program
 
 # How often it is looked for, and at, while it runs.
 FIND_SECONDS = 0.01
 LOOK_SECONDS = 0.5
 
 
-class Exiting(StandIn):
-    def __init__(self, program: Program) -> None:
-        self._program = program
+class Exiting(Program):
+    def __init__(self) -> None:
         self._window: tuple[int, int] | None = None
         self._over = threading.Event()
         self._seen: SeenToItsEnd = {
@@ -31,8 +29,7 @@ class Exiting(StandIn):
             "memory_bytes": None,
             "outside": None,
             "view": None,
-            "python": platform.python_version(),
-            "platform": "-".join((platform.system(), platform.release(), platform.machine())),
+            "environment": environment({}),
         }
 
     def readiness(self, since_ns: int | None) -> Steadiness:
@@ -46,32 +43,32 @@ class Exiting(StandIn):
         if start_ns < time.monotonic_ns():
             raise RefusedError("the window starts in the past")
         self._window = (start_ns, end_ns)
-        threading.Thread(target=self._watch, args=self._window, daemon=True).start()
+        threading.Thread(target=self._wait, args=self._window, daemon=True).start()
 
-    def _watch(self, start_ns: int, end_ns: int) -> None:
-        while (pid := self._program.pid()) is None and time.monotonic_ns() < end_ns:
+    def _wait(self, start_ns: int, end_ns: int) -> None:
+        while (pid := self.pid()) is None and time.monotonic_ns() < end_ns:
             time.sleep(FIND_SECONDS)
         if pid is not None:
             self._seen["started_ns"] = time.monotonic_ns()
-            self._seen["view"] = self._program.view
+            self._seen["view"] = self.view
             with contextlib.suppress(ProcessLookupError):
                 self._follow(os.pidfd_open(pid), end_ns)
         self._over.set()
 
     def _follow(self, process: int, end_ns: int) -> None:
         while (left_seconds := (end_ns - time.monotonic_ns()) / 1e9) > 0:
-            self._look()
+            self._note()
             if select.select([process], [], [], min(left_seconds, LOOK_SECONDS))[0]:
                 self._seen["ended_ns"] = time.monotonic_ns()
                 # As long as no one has asked for its exit code.
-                self._look()
+                self._note()
                 return
 
-    def _look(self) -> None:
-        cpu_seconds, outside = self._program.cpu_seconds(), self._program.seen()
+    def _note(self) -> None:
+        cpu_seconds, outside = self.cpu_seconds(), self.seen()
         if cpu_seconds > 0:
-            self._seen["cpu"] = self._program.cpu_use(cpu_seconds)
-            self._seen["memory_bytes"] = self._program.peak_resident_bytes() or self._seen["memory_bytes"]
+            self._seen["cpu"] = self.cpu_use(cpu_seconds)
+            self._seen["memory_bytes"] = self.peak_resident_bytes() or self._seen["memory_bytes"]
             self._seen["outside"] = outside
 
     def wait_record(self, deadline_seconds: float) -> SeenToItsEnd:

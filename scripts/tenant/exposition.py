@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
@@ -13,42 +12,29 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from tenant.contract import LAST_FINITE_INDEX, nearest_index, upper_seconds
-from tenant.parameters import ParameterError, Params, positive_number, text, with_defaults
 from tenant.recorder import Tally
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 # Two buckets per doubling; each bound is also one of the record's, so that no count is a guess.
 STRIDE = 32
-DEFAULT_INDICES = tuple(range(0, LAST_FINITE_INDEX + 1, STRIDE))
 
 
-@dataclass(frozen=True)
-class Exposition:
-    """How the totals are shown: in which of the record's buckets, and of which cell.
+class Exposition(NamedTuple):
+    """How the totals are shown: of which cell, and with which upper bounds in seconds (None: the built-in ones).
 
     With a `cell`, which is a label of every series then, Prometheus reads them during the window: every request gets
     the totals of its own moment.
     """
 
     cell: str = ""
-    indices: tuple[int, ...] = DEFAULT_INDICES
+    buckets: Sequence[float] | None = None
 
-    @classmethod
-    def parse(cls, given: Params) -> Exposition:
-        """From `cell` and `buckets`: ascending upper bounds in seconds, each moved to the record's nearest bound.
-
-        None in place of the buckets takes the built-in ones. Raises ParameterError.
-        """
-        values = with_defaults(given, {"cell": "", "buckets": None}, "exposition")
-        cell, buckets = text(values["cell"], "exposition cell"), values["buckets"]
-        if buckets is None:
-            return cls(cell)
-        if not isinstance(buckets, list):
-            raise ParameterError(f"exposition buckets must be a list, not {buckets!r}")
-        indices = tuple(nearest_index(positive_number(bound, "an exposition bucket")) for bound in buckets)
-        if not indices or any(low >= high for low, high in pairwise(indices)):
-            raise ParameterError("exposition buckets must ascend, each at least 1.1 % above the one before")
-        return cls(cell, indices)
+    @property
+    def indices(self) -> Sequence[int]:
+        """Those of the record's buckets: each bound is moved to the nearest one."""
+        if self.buckets is None:
+            return range(0, LAST_FINITE_INDEX + 1, STRIDE)
+        return [nearest_index(bound) for bound in self.buckets]
 
 
 BUILT_IN = Exposition()

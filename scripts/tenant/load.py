@@ -10,17 +10,17 @@ from itertools import chain, count, takewhile
 import numpy as np
 
 from tenant.contract import Arrival
-from tenant.parameters import Params, natural, one_of, positive_integer, positive_number, with_defaults
 
-ARRIVALS: tuple[Arrival, ...] = ("closed", "constant", "poisson")
 BATCH = 1024
+# Of an open load, how many requests may wait.
+QUEUE_LIMIT = 10_000
 # Stretches of a load, each with arrivals and requests of its own.
 BEFORE, WINDOW = 0, 1
 
 
 @dataclass(frozen=True)
 class Load:
-    """Arrival process; `rate_hz` is None for closed load. `queue_limit` is how many requests may wait.
+    """Arrival process, as the driver plans it; `rate_hz` is None for closed load.
 
     `concurrency` is how many are in flight, under an open load at most; None is 1 in a closed one, else any number.
 
@@ -30,7 +30,6 @@ class Load:
 
     arrival: Arrival = "closed"
     rate_hz: float | None = None
-    queue_limit: int = 10_000
     concurrency: int | None = None
     seed: int = 0
     before: int = 0
@@ -39,21 +38,6 @@ class Load:
     def most_in_flight(self) -> int | None:
         """At a server; None where nothing limits it."""
         return self.concurrency or (1 if self.rate_hz is None else None)
-
-    @classmethod
-    def parse(cls, given: Params) -> Load:
-        """From a workload's `load` with its rate resolved. Raises ParameterError."""
-        values = with_defaults(given, vars(cls()), "load")
-        arrival = one_of(values["arrival"], ARRIVALS, "load arrival")
-        concurrency = values["concurrency"]
-        return cls(
-            arrival=arrival,
-            concurrency=None if concurrency is None else positive_integer(concurrency, "load concurrency"),
-            rate_hz=None if arrival == "closed" else positive_number(values["rate_hz"], "load rate_hz"),
-            queue_limit=positive_integer(values["queue_limit"], "load queue_limit"),
-            seed=natural(values["seed"], "load seed"),
-            before=natural(values["before"], "load before"),
-        )
 
 
 def arrival_times_ns(load: Load, tenant: int, start_ns: int, stretch: int = 0) -> Iterator[int]:
@@ -85,7 +69,7 @@ class ArrivalQueue:
     end drops exactly those that found it full.
     """
 
-    def __init__(self, arrivals_ns: Iterator[int], limit: int) -> None:
+    def __init__(self, arrivals_ns: Iterator[int], limit: int = QUEUE_LIMIT) -> None:
         self.waiting: deque[int] = deque()
         self.dropped: list[int] = []
         self._arrivals_ns = arrivals_ns

@@ -92,7 +92,7 @@ class Measurement:
         with self._lock:
             self._first_verdict = self._last_verdict = self._judge.verdict(self._clock())
             if self._load.rate_hz is not None:
-                self._queue = ArrivalQueue(self._arrivals_ns(self._clock(), BEFORE), self._load.queue_limit)
+                self._queue = ArrivalQueue(self._arrivals_ns(self._clock(), BEFORE))
                 if self._own_loop is not None:
                     self._own_loop.open(self._queue)
                 else:

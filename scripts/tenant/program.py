@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tenant.contract import GRANTED_VARIABLE, CpuUse, ProcessView, Steadiness, TenantReport, View, device_digest
 from tenant.startup import granted_view
+from tenant.usage import peak_bytes
 
 PROC = Path("/proc")
 # Process 1 of such a pod holds its namespaces.
@@ -39,8 +40,15 @@ def _environment(pid: int) -> dict[str, str] | None:
     return None
 
 
-class StandIn:
-    """In place of the measurement of a tenant that runs our code."""
+class Program:
+    """The container with the grant. Where the pod's containers do not share their processes, nothing is seen of it.
+
+    A subclass stands in place of the measurement of a tenant that runs our code.
+    """
+
+    _pid: int | None = None
+    _edges: list[float]
+    view: View | None = None
 
     def readiness(self, since_ns: int | None) -> Steadiness | None:
         """None: the driver knows."""
@@ -51,14 +59,6 @@ class StandIn:
     def metrics(self) -> tuple[bytes, str]:
         """None."""
         return b"", "text/plain"
-
-
-class Program:
-    """The container with the grant. Where the pod's containers do not share their processes, nothing is seen of it."""
-
-    _pid: int | None = None
-    _edges: list[float]
-    view: View | None = None
 
     def pid(self) -> int | None:
         """Its first process, once it has been seen."""
@@ -99,7 +99,7 @@ class Program:
 
     def peak_resident_bytes(self) -> int | None:
         """Sum of the largest resident sets of those that live."""
-        found = [peak for pid in self.pids() if (peak := _peak(pid)) is not None]
+        found = [peak for pid in self.pids() if (peak := peak_bytes(PROC / str(pid) / "status")) is not None]
         return sum(found) if found else None
 
     def seen(self) -> ProcessView:
@@ -170,12 +170,4 @@ def _device(files: Sequence[str]) -> str | None:
         known = {name.strip(): value.strip() for name, _, value in pairs}
         if list(files) == [f"nvidia{known.get('Device Minor')}"]:
             return device_digest(known["GPU UUID"])
-    return None
-
-
-def _peak(pid: int) -> int | None:
-    with contextlib.suppress(OSError):
-        for line in (PROC / str(pid) / "status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
     return None

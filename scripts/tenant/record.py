@@ -1,13 +1,12 @@
 """A tenant's record of one window: what GET /record answers, every quantity with its unit in the name."""
 
 import math
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tenant import streams
 from tenant.buckets import quantile_seconds, to_sparse
-from tenant.contract import SLOTS, CompletedJob, CpuUse, Digest, Steadiness, TenantReport, Timed, View
+from tenant.contract import SLOTS, CompletedJob, CpuUse, Digest, Steadiness, TenantReport, Timed, View, environment
 from tenant.load import Load
 from tenant.recorder import Tally, Window
 from tenant.usage import CpuTime, affinity
@@ -139,12 +138,7 @@ def tenant_record(
         "cpu": cpu,
         "memory_bytes": None if memory_bytes is None else memory_bytes // identity.process_tenants,
         "work": workload.work.entry(),
-        "environment": {
-            "python": platform.python_version(),
-            # Not platform.platform(): it starts a process.
-            "platform": "-".join((platform.system(), platform.release(), platform.machine())),
-            "packages": workload.packages(),
-        },
+        "environment": environment(workload.packages()),
     }
     if workload.is_client:
         report["load"]["concurrency"] = load.most_in_flight

@@ -7,14 +7,13 @@ prefix.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any
 
 import numpy as np
 
-from tenant.parameters import ParameterError, Params, optional_text, with_defaults
+from tenant.parameters import ParameterError, Params
 
 DEFAULTS: Params = {"body": None, "body_file": None, "body_lines": None, "tokens": None}
 PLACEHOLDER = re.compile(r"\{(prompt|prompt_ids|output_tokens)\}")
@@ -37,40 +36,20 @@ TEXT = (
 WORDS = TEXT.split()
 
 
-class Requests(Protocol):
-    """The bodies of a tenant's requests."""
-
-    def body(self, number: int) -> bytes:
-        """That of request `number`, from 0; empty where requests have none."""
+Bodies = Callable[[int], bytes]
+"""The body of request N, from 0; empty where requests have none."""
 
 
-@dataclass(frozen=True)
-class Lengths:
+def _lengths(length: Mapping[str, Any], generator: np.random.Generator) -> np.ndarray:
     """Numbers of tokens: `mean`, with a `spread` those of a normal law, else evenly from `min` to `max`.
 
     A draw below `min` (1 by default) counts as that, one above `max` likewise.
     """
-
-    mean: float | None = None
-    spread: float | None = None
-    min: int | None = None
-    max: int | None = None
-
-    def drawn(self, generator: np.random.Generator) -> np.ndarray:
-        if self.mean is None:
-            return generator.integers(self.min or 1, self.max or 1, DRAWN, endpoint=True)
-        drawn = np.rint(generator.normal(self.mean, self.spread or 0, DRAWN))
-        return np.clip(drawn, self.min or 1, self.max or POOL).astype(np.int64)
-
-
-class Lines:
-    """Bodies in their order, from any one on."""
-
-    def __init__(self, bodies: Sequence[bytes], first: int = 0) -> None:
-        self._bodies, self._first = bodies, first
-
-    def body(self, number: int) -> bytes:
-        return self._bodies[(self._first + number) % len(self._bodies)]
+    mean, least, most = length.get("mean"), length.get("min") or 1, length.get("max")
+    if mean is None:
+        return generator.integers(least, most or 1, DRAWN, endpoint=True)
+    drawn = np.rint(generator.normal(mean, length.get("spread") or 0, DRAWN))
+    return np.clip(drawn, least, most or POOL).astype(np.int64)
 
 
 class _Pool:
@@ -88,14 +67,10 @@ class _Pool:
 
 
 class Template:
-    def __init__(self, template: str, tokens: Params, generator: np.random.Generator) -> None:
-        values = with_defaults(
-            tokens, {"prompt": None, "output": None, "shared_prefix": 0, "vocabulary": 32_000}, "tokens"
-        )
-        lengths = {name: Lengths(**cast(dict[str, int], values[name] or {})) for name in ("prompt", "output")}
+    def __init__(self, template: str, tokens: Mapping[str, Any], generator: np.random.Generator) -> None:
         # Each in the same order, whatever is filled in.
-        self._prompts, self._outputs = (lengths[name].drawn(generator) for name in ("prompt", "output"))
-        ids = generator.integers(0, cast(int, values["vocabulary"]), POOL + cast(int, values["shared_prefix"])).tolist()
+        self._prompts, self._outputs = (_lengths(tokens.get(name) or {}, generator) for name in ("prompt", "output"))
+        ids = generator.integers(0, tokens["vocabulary"], POOL + tokens["shared_prefix"]).tolist()
         prefix, rest = ids[POOL:], ids[:POOL]
         parts = PLACEHOLDER.split(template)
         self._texts, self._names = [text.encode() for text in parts[::2]], parts[1::2]
@@ -121,24 +96,24 @@ class Template:
         return b"".join(found)
 
 
-def parse(params: Params, seed: int, tenant: int, stretch: int = 0) -> Requests:
+def bodies(params: Mapping[str, Any], seed: int, tenant: int, stretch: int = 0) -> Bodies:
     """From what a workload's `request` says of its body: `body`, `body_file`, `body_lines`, `tokens`.
 
     `seed` and `tenant` are those of the arrivals (tenant/load.py), the stretch as there: requests of the warm-up are
     not those of the window, which a server's cache would know. Raises ParameterError.
     """
-    values = with_defaults(params, DEFAULTS, "request")
-    body, file, lines = (optional_text(values[key], f"request {key}") for key in ("body", "body_file", "body_lines"))
     generator = np.random.default_rng([seed, tenant, stretch])
-    if lines is not None:
-        bodies = [line for line in Path(lines).read_bytes().splitlines() if line.strip()]
-        if not bodies:
+    if (lines := params["body_lines"]) is not None:
+        given = [line for line in Path(lines).read_bytes().splitlines() if line.strip()]
+        if not given:
             raise ParameterError(f"request body_lines: {lines} has no line")
-        return Lines(bodies, int(generator.integers(len(bodies))))
-    content = Path(file).read_bytes() if file is not None else (body or "").encode()
-    if values["tokens"] is None:
-        return Lines([content])
+        first = int(generator.integers(len(given)))
+        return lambda number: given[(first + number) % len(given)]
+    file = params["body_file"]
+    content = Path(file).read_bytes() if file is not None else (params["body"] or "").encode()
+    if params["tokens"] is None:
+        return lambda number: content
     template = content.decode()
     if not PLACEHOLDER.search(template):
         raise ParameterError("request tokens: the body has none of {prompt}, {prompt_ids}, {output_tokens}")
-    return Template(template, cast(Params, values["tokens"]), generator)
+    return Template(template, params["tokens"], generator).body

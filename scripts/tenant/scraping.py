@@ -2,12 +2,13 @@
 
 import time
 
-from tenant.contract.pages import LATE_SECONDS, Page, Scraped, environment, fetched
+from tenant.contract import environment
+from tenant.contract.pages import LATE_SECONDS, Page, Scraped, fetched
 from tenant.failures import RefusedError
-from tenant.program import Program, StandIn
+from tenant.program import Program
 
 
-class Scraping(StandIn, Program):
+class Scraping(Program):
     """`port` is the program's, `path` that of its metrics."""
 
     def __init__(self, port: int, path: str) -> None:
@@ -35,4 +36,4 @@ class Scraping(StandIn, Program):
         if self._pages is None:
             raise RefusedError("no window was set")
         self._thread.join()
-        return {"pages": self._pages, "environment": environment()}
+        return {"pages": self._pages, "environment": environment({})}

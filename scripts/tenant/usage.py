@@ -42,15 +42,20 @@ def affinity() -> list[int] | None:
     return None if get is None else sorted(get(0))
 
 
-def peak_resident_bytes() -> int:
-    """Largest resident set of the process so far."""
-    # getrusage would count what the parent had in memory when it started this process.
+def peak_bytes(status: Path) -> int | None:
+    """Largest resident set of a process so far, by its `status` in /proc; None where there is no such file."""
     with contextlib.suppress(OSError):
-        for line in STATUS.read_text().splitlines():
+        for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
+    return None
+
+
+def peak_resident_bytes() -> int:
+    """Largest resident set of this process so far."""
+    # getrusage would count what the parent had in memory when it started this process.
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return peak_bytes(STATUS) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def quieten_collector() -> None:

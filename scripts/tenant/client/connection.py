@@ -79,7 +79,6 @@ class Connection(asyncio.Protocol):
             cast(Any, self),
             client.loop,
             LIMIT_BYTES,
-            response_with_body=not client.is_head,
             read_until_eof=True,
             auto_decompress=False,
         )
@@ -190,12 +189,10 @@ class Client:
         address: tuple[str, int],
         loop: asyncio.AbstractEventLoop,
         now_ns: Callable[[], int],
-        is_head: bool = False,
         secrets: Sequence[str] = (),
     ) -> None:
         self.loop = loop
         self.now_ns = now_ns
-        self.is_head = is_head
         self.idle: list[Connection] = []
         self._address = address
         self._secrets = secrets

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NotRequired, TypedDict
-
-from tenant.parameters import positive_integer, positive_number, with_defaults
 
 # Histograms: bucket i holds latencies in (upper(i - 1), upper(i)] with upper(i) = 1e-6 * 2**(i / 64) seconds. Bucket 0
 # holds everything up to 1 µs, the last one everything beyond 1000 s.
@@ -84,21 +82,11 @@ BATCH_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Rule:
-    """The numbers of the rule of steadiness (tenant/warmup.py)."""
+    """The numbers of the rule of steadiness (tenant/warmup.py), as the config's `warmup` has them."""
 
     min_iterations: int = 20
     max_seconds: float = 10.0
     tolerance_percent: float = 5.0
-
-    @classmethod
-    def parse(cls, given: Mapping[str, object]) -> Rule:
-        """From the config's `warmup`; what is missing has the default. Raises ParameterError."""
-        values = with_defaults(given, vars(cls()), "warmup")
-        return cls(
-            min_iterations=positive_integer(values["min_iterations"], "warmup min_iterations"),
-            max_seconds=positive_number(values["max_seconds"], "warmup max_seconds"),
-            tolerance_percent=positive_number(values["tolerance_percent"], "warmup tolerance_percent"),
-        )
 
 
 class Steadiness(TypedDict):
@@ -309,6 +297,13 @@ class Environment(TypedDict):
     packages: dict[str, str]
 
 
+def environment(packages: dict[str, str]) -> Environment:
+    """Of this process, with the packages that did the work."""
+    # Not platform.platform(): it starts a process.
+    uname = "-".join((platform.system(), platform.release(), platform.machine()))
+    return {"python": platform.python_version(), "platform": uname, "packages": packages}
+
+
 class ProcessView(TypedDict):
     """What the host sees of a user program: its processes, and the GPUs that its environment shows it (None: all)."""
 
@@ -326,8 +321,7 @@ class SeenToItsEnd(TypedDict):
     memory_bytes: int | None
     outside: ProcessView | None
     view: View | None
-    python: str
-    platform: str
+    environment: Environment
 
 
 class TenantReport(Measured):

@@ -1,7 +1,6 @@
 """A page of a program's metrics, as the driver asks for it on a host and the client container in a pod."""
 
 import http.client
-import platform
 import time
 from typing import TypedDict
 
@@ -33,12 +32,6 @@ class Scraped(TypedDict):
 
     pages: list[Page]
     environment: Environment
-
-
-def environment() -> Environment:
-    """What is known of a program's from where it is asked."""
-    uname = "-".join((platform.system(), platform.release(), platform.machine()))
-    return {"python": platform.python_version(), "platform": uname, "packages": {}}
 
 
 def fetched(port: int, path: str, timeout_seconds: float = READY_SECONDS) -> Page:

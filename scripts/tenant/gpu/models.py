@@ -11,52 +11,19 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tenant.gpu.torch_device import TorchWorkload
-from tenant.parameters import ParameterError, Params, boolean, one_of, positive_integer, with_defaults
 from tenant.workload import ELEMENTS, Work
 
 Placed = TypeVar("Placed", torch.Tensor, torch.nn.Module)
 
-COMMON = {"batch": 1, "dtype": "float32", "graph": False}
-DTYPES = [name for name in ELEMENTS if name != "float64"]
-
-
-class Settings(NamedTuple):
-    """The parameters of every model workload."""
-
-    batch: int
-    dtype: str
-    graph: bool
-
-
-def read(params: Params, own: Params, what: str) -> tuple[Settings, dict[str, object]]:
-    """The common parameters, checked, and the workload's own ones with their defaults. Raises ParameterError."""
-    values = with_defaults(params, {**COMMON, **own}, what)
-    settings = Settings(
-        positive_integer(values["batch"], f"{what} batch"),
-        one_of(values["dtype"], DTYPES, f"{what} dtype"),
-        boolean(values["graph"], f"{what} graph"),
-    )
-    return settings, {name: values[name] for name in own}
-
-
-def local_path(value: object, name: str) -> Path | None:
-    """A file or folder with trained weights; None for the empty text. Raises ParameterError."""
-    if not isinstance(value, str):
-        raise ParameterError(f"{name} must be a path, not {value!r}")
-    if not value:
-        return None
-    path = Path(value).expanduser()
-    if not path.exists():
-        raise ParameterError(f"{name}: {value!r} does not exist on this machine; nothing is ever downloaded")
-    return path
+# The parameters of every model workload; the first type is the default.
+COMMON = {"batch": 1, "dtype": tuple(name for name in ELEMENTS if name != "float64"), "graph": False}
 
 
 def import_transformers() -> Any:
@@ -78,18 +45,13 @@ def random_images(batch: int, height: int, width: int) -> torch.Tensor:
     return drawn / drawn.std(dim=(1, 2, 3), keepdim=True)
 
 
-def pretrained(kind: Any, path: Path | None, config: Any) -> torch.nn.Module:
-    """A model of this class of transformers: with the weights of a local folder, else with random ones."""
-    return kind(config) if path is None else kind.from_pretrained(path, local_files_only=True)
-
-
 class ModelWorkload(TorchWorkload):
     """Inference of one torch module on inputs that stay the same."""
 
-    def __init__(self, device: str, settings: Settings) -> None:
-        super().__init__(device, settings.graph, settings.dtype)
-        self.batch = settings.batch
-        self.precision = ELEMENTS[settings.dtype].precision
+    def __init__(self, device: str, batch: int, dtype: str, graph: bool) -> None:
+        super().__init__(device, graph, dtype)
+        self.batch = batch
+        self.precision = ELEMENTS[dtype].precision
 
     def placed(self, thing: Placed) -> Placed:
         """A module or a floating-point tensor on the device in the wanted precision."""

@@ -1,17 +1,17 @@
 """Encoding of a text by a transformer in the shape of BERT-base, as in Quigley's benchmark: random tokens.
 
 Params: `sequence` (tokens, at most 512), `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only:
-replay one captured graph), `path` (a local folder with trained weights; without one they are random).
+replay one captured graph). Its weights are random.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import torch
 
-from tenant.gpu.models import ModelWorkload, Settings, import_transformers, local_path, pretrained, read
-from tenant.parameters import ParameterError, Params, positive_integer
+from tenant.gpu.models import COMMON, ModelWorkload, import_transformers
+from tenant.parameters import ParameterError, Params, with_defaults
 
 transformers = import_transformers()
 
@@ -24,10 +24,10 @@ class Bert(ModelWorkload):
 
     modules = ("torch", "transformers")
 
-    def __init__(self, device: str, settings: Settings, sequence: int, path: Path | None) -> None:
-        super().__init__(device, settings)
+    def __init__(self, device: str, sequence: int, **common: Any) -> None:
+        super().__init__(device, **common)
         with self.building():
-            model = pretrained(transformers.BertModel, path, transformers.BertConfig())
+            model = transformers.BertModel(transformers.BertConfig())
             vocabulary = model.config.vocab_size
             tokens = torch.randint(vocabulary, (self.batch, sequence), generator=torch.Generator().manual_seed(0))
             self.serve(
@@ -36,8 +36,7 @@ class Bert(ModelWorkload):
 
 
 def create(params: Params, device: str) -> Bert:
-    settings, own = read(params, {"sequence": 128, "path": ""}, "bert")
-    sequence = positive_integer(own["sequence"], "bert sequence")
-    if sequence > LONGEST:
-        raise ParameterError(f"bert sequence must be at most {LONGEST}, not {sequence}")
-    return Bert(device, settings, sequence, local_path(own["path"], "bert path"))
+    values = with_defaults(params, {**COMMON, "sequence": 128}, "bert")
+    if values["sequence"] > LONGEST:
+        raise ParameterError(f"bert sequence must be at most {LONGEST}, not {values['sequence']}")
+    return Bert(device, **values)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tenant.failures import is_out_of_memory
 from tenant.gpu.torch_device import TorchWorkload
-from tenant.parameters import ParameterError, Params, one_of, positive_integer, positive_number, with_defaults
+from tenant.parameters import ParameterError, Params, with_defaults
 from tenant.workload import CPU_DTYPES, ELEMENTS, RequestError, Work, Workload, digest
 
 if TYPE_CHECKING:
@@ -120,13 +120,11 @@ class TorchBurn(TorchWorkload):
 
 
 def create(params: Params, device: str) -> Workload:
-    values = with_defaults(params, {"size": 512, "dtype": "float32", "memory_fraction": 0.9, "mebibytes": 64}, "burn")
-    size = positive_integer(values["size"], "burn size")
-    mebibytes = positive_integer(values["mebibytes"], "burn mebibytes")
-    fraction = positive_number(values["memory_fraction"], "burn memory_fraction")
+    dtypes = tuple(ELEMENTS) if device == "cuda" else CPU_DTYPES
+    defaults = {"size": 512, "dtype": dtypes, "memory_fraction": 0.9, "mebibytes": 64}
+    size, dtype, fraction, mebibytes = with_defaults(params, defaults, "burn").values()
     if fraction > 1:
         raise ParameterError(f"burn memory_fraction must be at most 1, not {fraction:g}")
-    dtype = one_of(values["dtype"], ELEMENTS if device == "cuda" else CPU_DTYPES, "burn dtype")
     if device != "cuda":
         return Burn(size, dtype, mebibytes)
     import torch

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from tenant.parameters import ParameterError, Params, positive_integer, with_defaults
+from tenant.parameters import ParameterError, Params, with_defaults
 from tenant.workload import Work, Workload
 
 FRAMEWORKS = {"cpu": ("onnxruntime",), "cuda": ("onnxruntime",)}
@@ -137,8 +137,7 @@ def _session(path: Path, shape: tuple[int, ...], device: str) -> onnxruntime.Inf
 
 
 def create(params: Params, device: str) -> Detector:
-    values = with_defaults(params, {"height": 64, "width": 64, "batch": 1}, "detector")
-    sizes = {name: positive_integer(value, f"detector {name}") for name, value in values.items()}
+    sizes = with_defaults(params, {"height": 64, "width": 64, "batch": 1}, "detector")
     for name in ("height", "width"):
         if sizes[name] % STRIDE:
             raise ParameterError(f"detector {name} must be a multiple of {STRIDE}, not {sizes[name]}")

@@ -18,7 +18,7 @@ from typing import Any
 
 from tenant.contract import FAULTS
 from tenant.gpu import cuda
-from tenant.parameters import ParameterError, Params, one_of, positive_number, with_defaults
+from tenant.parameters import ParameterError, Params, with_defaults
 from tenant.workload import Work, Workload
 
 STEP_NS = 5_000_000
@@ -242,9 +242,7 @@ def _limit_address_space(more_bytes: int) -> None:
 
 def create(params: Params, device: str) -> Fault:
     """Raises ParameterError for an unknown kind or fraction, CudaError where the driver refuses."""
-    values = with_defaults(params, {"kind": "killed", "at_fraction": 0.4}, "fault")
-    kind = one_of(values["kind"], FAULTS, "fault kind")
-    at_fraction = positive_number(values["at_fraction"], "fault at_fraction")
+    kind, at_fraction = with_defaults(params, {"kind": tuple(FAULTS), "at_fraction": 0.4}, "fault").values()
     if at_fraction >= 1:
         raise ParameterError(f"fault at_fraction must be below 1, not {at_fraction:g}")
     return (FaultOnDevice if device == "cuda" else Fault)(kind, at_fraction)

@@ -14,10 +14,10 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from tenant import requests
@@ -25,12 +25,12 @@ from tenant.client.connection import Client, Exchange, Selector
 from tenant.client.flight import Flight
 from tenant.contract.requests import filled, named, unusable
 from tenant.load import BEFORE, WINDOW, Load
-from tenant.parameters import ParameterError, Params, boolean, optional_text, positive_integer, text, with_defaults
+from tenant.parameters import ParameterError, Params, with_defaults
 from tenant.workload import RequestError, Work, Workload
 
 POLL_SECONDS = 0.05
 DEFAULTS: Params = {
-    "url": None,
+    "url": "",
     "method": "GET",
     "path": "/",
     "headers": {},
@@ -40,29 +40,7 @@ DEFAULTS: Params = {
     "stream": False,
     "note": None,
 }
-BODY_METHODS = ("PATCH", "POST", "PUT")
-
-
-class Question(NamedTuple):
-    """What is asked, but for the body."""
-
-    method: str
-    path: str
-    host: str
-    headers: Mapping[str, str]
-
-    def content(self, body: bytes) -> bytes:
-        """The request as it is sent."""
-        given = {name.lower() for name in self.headers}
-        lines = [f"{self.method} {self.path} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, value in self.headers.items()]
-        if "host" not in given:
-            lines.append(f"Host: {self.host}")
-        if "accept-encoding" not in given:
-            lines.append("Accept-Encoding: identity")
-        if body or self.method in BODY_METHODS:
-            lines.append(f"Content-Length: {len(body)}")
-        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+BODY_METHODS = ("POST", "PUT")
 
 
 class HttpClient(Workload):
@@ -72,39 +50,52 @@ class HttpClient(Workload):
     modules = ("aiohttp",)
     is_client = True
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        question: Question,
-        body: Params,
-        expect_status: int,
-        is_stream: bool,
-        secrets: Sequence[str] = (),
-    ) -> None:
-        """`body` is what `tenant.requests` makes the bodies from. Raises ParameterError."""
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        """With all of DEFAULTS. Raises ParameterError for what no request can be made of."""
+        self._params = params
+        self.is_stream = params["stream"]
+        texts = [params["path"], params["ready_path"] or "", *params["headers"].values()]
+        if why := unusable(texts, os.environ):
+            raise ParameterError(f"http_client: {why}")
+        self._method = params["method"]
+        self._path, self._ready_path, *values = (filled(text, os.environ) for text in texts)
+        if not all(
+            each.isascii() and each.isprintable() and " " not in each for each in (self._path, self._ready_path)
+        ):
+            raise ParameterError(f"http_client {params['path']} cannot be sent: write other characters as %XX")
+        if not all(each.isprintable() for each in values):
+            raise ParameterError("http_client headers must be of one line each")
+        url = urlsplit(params["url"])
+        headers = dict(zip(params["headers"], values, strict=True))
+        given = {name.lower() for name in headers}
+        own = {"Host": url.netloc.rpartition("@")[2], "Accept-Encoding": "identity"}
+        headers |= {name: value for name, value in own.items() if name.lower() not in given}
+        self._headers = [f"{name}: {value}" for name, value in headers.items()]
         selector = Selector()
         self._client = Client(
-            address,
+            (url.hostname or "", url.port or 80),
             asyncio.SelectorEventLoop(selector),
             lambda: selector.woken_ns,
-            is_head=question.method == "HEAD",
-            secrets=secrets,
+            secrets=[os.environ[name] for name in named(texts)],
         )
-        self.is_stream = is_stream
-        self._question = question
-        self._body = body
-        self._requests = [requests.parse(body, seed=0, tenant=0)]
-        self._expect_status = expect_status
+        self._bodies = [requests.bodies(params, seed=0, tenant=0)]
         self._flight: Flight | None = None
 
     def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> Flight:
-        self._requests = [requests.parse(self._body, load.seed, tenant, stretch) for stretch in (BEFORE, WINDOW)]
+        self._bodies = [requests.bodies(self._params, load.seed, tenant, stretch) for stretch in (BEFORE, WINDOW)]
         self._flight = Flight(self._client, self._exchange, load.most_in_flight, lock, clock)
         return self._flight
 
     def _exchange(self, stretch: int, number: int) -> Exchange:
-        content = self._question.content(self._requests[stretch].body(number))
-        return Exchange(content, self._expect_status, self.is_stream)
+        content = self._content(self._method, self._path, self._bodies[stretch](number))
+        return Exchange(content, self._params["expect_status"], self.is_stream)
+
+    def _content(self, method: str, path: str, body: bytes) -> bytes:
+        """A request as it is sent."""
+        lines = [f"{method} {path} HTTP/1.1", *self._headers]
+        if body or method in BODY_METHODS:
+            lines.append(f"Content-Length: {len(body)}")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
     def window_set(self, start_ns: int, end_ns: int) -> None:
         if self._flight is not None:
@@ -114,23 +105,31 @@ class HttpClient(Workload):
         """One request, and its answer."""
         self._client.ask(self._exchange(BEFORE, 0))
 
-    def look(self, path: str) -> None:
-        """A GET of this path. Raises RequestError unless it has status 200."""
-        self._client.ask(Exchange(self._question._replace(method="GET", path=path).content(b""), 200, is_stream=False))
-
-    def connect(self) -> None:
-        """Connect, where it is not. Raises RequestError."""
-        self._client.connect()
+    def wait(self, note: Note) -> None:
+        """Ask until the server is ready, however long that takes: whoever waits has a deadline."""
+        request, ready_path = f"{self._method} {self._params['path']}", self._params["ready_path"]
+        asked = request if ready_path is None else f"GET {ready_path}"
+        has_answered = False
+        while True:
+            try:
+                self._client.connect()
+                if not has_answered:
+                    note.say(f"{asked}: connected, but there is no answer")
+                if ready_path is None:
+                    self.step()
+                else:
+                    self._client.ask(Exchange(self._content("GET", self._ready_path, b""), 200, is_stream=False))
+            except RequestError as failure:
+                note.say(f"{asked}: {failure}")
+                has_answered = "refused" not in str(failure)
+                time.sleep(POLL_SECONDS)
+            else:
+                note.say(f"{asked} is answered, but the warm-up with {request} has not ended")
+                return
 
     def output_digest(self) -> list[float]:
         """None: what a server answers may differ each time."""
         return []
-
-
-def _headers(value: object) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise ParameterError(f"http_client headers must map names to text, not {value!r}")
-    return {name: text(given, f"http_client header {name}") for name, given in value.items()}
 
 
 def _allow_connections() -> None:
@@ -141,44 +140,6 @@ def _allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def create(params: Params, device: str) -> HttpClient:
-    """A client once the server is ready, however long that takes: whoever waits has a deadline.
-
-    Raises ParameterError for a parameter that does not exist or is not possible.
-    """
-    values = with_defaults(params, DEFAULTS, "http_client")
-    url = urlsplit(str(values["url"]))
-    if url.scheme != "http" or not url.hostname:
-        raise ParameterError(f"http_client url must be http://host:port, not {values['url']!r}")
-    method, path = text(values["method"], "http_client method"), text(values["path"], "http_client path")
-    ready_path = optional_text(values["ready_path"], "http_client ready_path")
-    headers = _headers(values["headers"])
-    texts = [path, ready_path or "", *headers.values()]
-    if why := unusable(texts, os.environ):
-        raise ParameterError(f"http_client: {why}")
-    question = Question(
-        method=method,
-        path=filled(path, os.environ),
-        host=url.netloc.rpartition("@")[2],
-        headers={name: filled(given, os.environ) for name, given in headers.items()},
-    )
-    if not all(each.isprintable() for each in (*question.headers, *question.headers.values())):
-        raise ParameterError("http_client headers must be of one line each")
-    if not all(each.isascii() and each.isprintable() and " " not in each for each in question[:2]):
-        raise ParameterError(f"http_client {method} {path} cannot be sent: write other characters as %XX")
-    _allow_connections()
-    client = HttpClient(
-        address=(url.hostname, url.port or 80),
-        question=question,
-        body={key: values[key] for key in requests.DEFAULTS},
-        expect_status=positive_integer(values["expect_status"], "http_client expect_status"),
-        is_stream=boolean(values["stream"], "http_client stream"),
-        secrets=[os.environ[name] for name in named(texts)],
-    )
-    _wait(client, ready_path, f"{method} {path}", Note(optional_text(values["note"], "http_client note")))
-    return client
-
-
 class Note:
     """A line for the driver, which reads it when time is up: in a file, or in the log of a pod."""
 
@@ -187,32 +148,21 @@ class Note:
         self._said = ""
 
     def say(self, line: str) -> None:
-        if line != self._said and self._path is None:
+        if line == self._said:
+            return
+        self._said = line
+        if self._path is None:
             print(line, file=sys.stderr, flush=True)
-        elif line != self._said and self._path is not None:
+        else:
             part = self._path.with_suffix(".part")
             part.write_text(line)
             part.replace(self._path)
-        self._said = line
 
 
-def _wait(client: HttpClient, ready_path: str | None, request: str, note: Note) -> None:
-    """Ask until the server is ready."""
-    asked = request if ready_path is None else f"GET {ready_path}"
-    has_answered = False
-    while True:
-        try:
-            client.connect()
-            if not has_answered:
-                note.say(f"{asked}: connected, but there is no answer")
-            if ready_path is None:
-                client.step()
-            else:
-                client.look(filled(ready_path, os.environ))
-        except RequestError as failure:
-            note.say(f"{asked}: {failure}")
-            has_answered = "refused" not in str(failure)
-            time.sleep(POLL_SECONDS)
-        else:
-            note.say(f"{asked} is answered, but the warm-up with {request} has not ended")
-            return
+def create(params: Params, device: str) -> HttpClient:
+    """A client once the server is ready. Raises ParameterError."""
+    values = with_defaults(params, DEFAULTS, "http_client")
+    _allow_connections()
+    client = HttpClient(values)
+    client.wait(Note(values["note"]))
+    return client

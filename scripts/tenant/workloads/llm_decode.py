@@ -9,12 +9,14 @@ tf32, float16, bfloat16), `graph` (CUDA only: replay one captured graph).
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
-from tenant.gpu.models import ModelWorkload, Settings, read
-from tenant.parameters import Params, positive_integer
+from tenant.gpu.models import COMMON, ModelWorkload
+from tenant.parameters import Params, with_defaults
 
 FRAMEWORKS = {"cpu": ("torch",), "cuda": ("torch",)}
 HIDDEN, INNER, VOCABULARY = 2048, 5632, 32_000
@@ -103,8 +105,8 @@ class Decoder(nn.Module):  # type: ignore[misc]
 class LlmDecode(ModelWorkload):
     """The same token at the same place each time, so that every iteration has the same work and the same output."""
 
-    def __init__(self, device: str, settings: Settings, layers: int, context: int) -> None:
-        super().__init__(device, settings)
+    def __init__(self, device: str, layers: int, context: int, **common: Any) -> None:
+        super().__init__(device, **common)
         with self.building():
             model = Decoder(Draw(self.device, self.element), layers, self.batch, context)
             tokens = torch.randint(VOCABULARY, (self.batch,), generator=torch.Generator().manual_seed(0))
@@ -113,6 +115,4 @@ class LlmDecode(ModelWorkload):
 
 
 def create(params: Params, device: str) -> LlmDecode:
-    settings, own = read(params, {"layers": 22, "context": 1024}, "llm_decode")
-    sizes = {name: positive_integer(value, f"llm_decode {name}") for name, value in own.items()}
-    return LlmDecode(device, settings, **sizes)
+    return LlmDecode(device, **with_defaults(params, {**COMMON, "layers": 22, "context": 1024}, "llm_decode"))

@@ -6,7 +6,7 @@ Params: `mebibytes` (size of the buffer; source and copy together take twice tha
 import numpy as np
 
 from tenant.gpu.torch_device import TorchWorkload
-from tenant.parameters import Params, positive_integer, with_defaults
+from tenant.parameters import Params, with_defaults
 from tenant.workload import Work, Workload
 
 FRAMEWORKS = {"cuda": ("torch",)}
@@ -53,6 +53,5 @@ class TorchMemcopy(TorchWorkload):
 
 
 def create(params: Params, device: str) -> Workload:
-    values = with_defaults(params, {"mebibytes": 64}, "memcopy")
-    mebibytes = positive_integer(values["mebibytes"], "memcopy mebibytes")
+    mebibytes = with_defaults(params, {"mebibytes": 64}, "memcopy")["mebibytes"]
     return TorchMemcopy(device, mebibytes) if device == "cuda" else Memcopy(mebibytes)

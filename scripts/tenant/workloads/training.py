@@ -4,20 +4,19 @@ The batch is the same each time, and after RESTART steps the weights are those o
 learnt everything would compute with ever smaller numbers, which is not the same work. The digest is that of one step
 from the first weights, whatever came before.
 
-Params: `inputs`, `hidden`, `outputs` (units of the layers), `batch` (samples of a step), `optimizer` (sgd or adam),
-`dtype` (float32; on CUDA also tf32, which is float32 with TF32 allowed).
+Params: `inputs`, `hidden`, `outputs` (units of the layers), `batch` (samples of a step), `dtype` (float32; on CUDA also
+tf32, which is float32 with TF32 allowed). The optimiser is Adam.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from tenant.gpu.torch_device import TorchWorkload
-from tenant.parameters import Params, one_of, positive_integer, with_defaults
+from tenant.parameters import Params, with_defaults
 from tenant.workload import ELEMENTS, Work, Workload
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ FRAMEWORKS = {"cuda": ("torch",)}
 CPU_DTYPES = ("float32",)
 CUDA_DTYPES = ("float32", "tf32")
 RESTART = 200
-LEARNING_RATE = {"sgd": 0.01, "adam": 0.001}
+LEARNING_RATE = 0.001
 # Kingma & Ba, Adam, 2015: decay of the two moments, and what keeps the quotient finite.
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 Floats = npt.NDArray[np.float32]
@@ -60,9 +59,8 @@ class Training(Workload):
 
     modules = ("numpy",)
 
-    def __init__(self, inputs: int, hidden: int, outputs: int, batch: int, optimizer: str) -> None:
+    def __init__(self, inputs: int, hidden: int, outputs: int, batch: int) -> None:
         self._samples, self._labels, self._first = _data(inputs, hidden, outputs, batch)
-        self._optimizer = optimizer
         self.work = _work(inputs, hidden, outputs, batch)
         self._restart()
 
@@ -91,15 +89,11 @@ class Training(Workload):
             self._restart()
         self._steps += 1
         self.loss, gradients = self.loss_and_gradients()
-        rate = LEARNING_RATE[self._optimizer]
         for weight, gradient, (mean, square) in zip(self.weights, gradients, self._moments, strict=True):
-            if self._optimizer == "sgd":
-                weight -= rate * gradient
-                continue
             mean += (1 - BETAS[0]) * (gradient - mean)
             square += (1 - BETAS[1]) * (gradient * gradient - square)
             unbiased = np.sqrt(square / (1 - BETAS[1] ** self._steps)) + EPSILON
-            weight -= rate / (1 - BETAS[0] ** self._steps) * mean / unbiased
+            weight -= LEARNING_RATE / (1 - BETAS[0] ** self._steps) * mean / unbiased
 
     def output_digest(self) -> list[float]:
         """Loss, and mean magnitude of the weights of both layers, after one step from the first weights."""
@@ -109,11 +103,9 @@ class Training(Workload):
 
 
 class TorchTraining(TorchWorkload):
-    """The same with torch's gradients and optimisers, on any device of its."""
+    """The same with torch's gradients and optimiser, on any device of its."""
 
-    def __init__(
-        self, device: str, inputs: int, hidden: int, outputs: int, batch: int, optimizer: str, dtype: str = "float32"
-    ) -> None:
+    def __init__(self, device: str, inputs: int, hidden: int, outputs: int, batch: int, dtype: str = "float32") -> None:
         import torch
 
         super().__init__(device, dtype=dtype)
@@ -123,8 +115,6 @@ class TorchTraining(TorchWorkload):
             data, wanted = torch.from_numpy(samples).to(self.device), torch.from_numpy(labels).to(self.device)
             self._first = [torch.from_numpy(each).to(self.device) for each in weights]
             self.weights = [each.clone().requires_grad_() for each in self._first]
-            kind: Any = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer]
-            self._make = partial(kind, self.weights, lr=LEARNING_RATE[optimizer])
             self._restart()
 
             def train() -> torch.Tensor:
@@ -152,7 +142,7 @@ class TorchTraining(TorchWorkload):
         with torch.no_grad():
             for weight, first in zip(self.weights, self._first, strict=True):
                 weight.copy_(first)
-        self._optimizer = self._make()
+        self._optimizer = torch.optim.Adam(self.weights, lr=LEARNING_RATE)
         self._steps = 0
 
     def step(self) -> None:
@@ -168,11 +158,10 @@ class TorchTraining(TorchWorkload):
 
 
 def create(params: Params, device: str) -> Workload:
-    defaults = {"inputs": 256, "hidden": 512, "outputs": 10, "batch": 64, "optimizer": "adam", "dtype": "float32"}
+    dtypes = CUDA_DTYPES if device == "cuda" else CPU_DTYPES
+    defaults = {"inputs": 256, "hidden": 512, "outputs": 10, "batch": 64, "dtype": dtypes}
     values = with_defaults(params, defaults, "training")
-    optimizer = one_of(values.pop("optimizer"), LEARNING_RATE, "training optimizer")
-    dtype = one_of(values.pop("dtype"), CUDA_DTYPES if device == "cuda" else CPU_DTYPES, "training dtype")
-    sizes = {name: positive_integer(value, f"training {name}") for name, value in values.items()}
     if device == "cuda":
-        return TorchTraining(device, **sizes, optimizer=optimizer, dtype=dtype)
-    return Training(**sizes, optimizer=optimizer)
+        return TorchTraining(device, **values)
+    values.pop("dtype")
+    return Training(**values)

@@ -1,15 +1,15 @@
 """Object detection by a transformer in the shape of YOLOS-small, as in the nos benchmark.
 
-Params: `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only: replay one captured graph), `path`
-(a local folder with trained weights; without one they are random, which makes no difference to the time).
+Params: `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only: replay one captured graph). Its
+weights are random, which makes no difference to the time.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
-from tenant.gpu.models import ModelWorkload, Settings, import_transformers, local_path, pretrained, random_images, read
-from tenant.parameters import Params
+from tenant.gpu.models import COMMON, ModelWorkload, import_transformers, random_images
+from tenant.parameters import Params, with_defaults
 
 transformers = import_transformers()
 
@@ -30,14 +30,13 @@ class Yolos(ModelWorkload):
 
     modules = ("torch", "transformers")
 
-    def __init__(self, device: str, settings: Settings, path: Path | None) -> None:
-        super().__init__(device, settings)
+    def __init__(self, device: str, **common: Any) -> None:
+        super().__init__(device, **common)
         with self.building():
-            model = pretrained(transformers.YolosForObjectDetection, path, transformers.YolosConfig(**SMALL))
+            model = transformers.YolosForObjectDetection(transformers.YolosConfig(**SMALL))
             inputs = {"pixel_values": self.placed(random_images(self.batch, HEIGHT, WIDTH))}
             self.serve(self.placed(model), inputs, lambda output: output.logits)
 
 
 def create(params: Params, device: str) -> Yolos:
-    settings, own = read(params, {"path": ""}, "yolos")
-    return Yolos(device, settings, local_path(own["path"], "yolos path"))
+    return Yolos(device, **with_defaults(params, COMMON, "yolos"))

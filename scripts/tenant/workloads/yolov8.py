@@ -13,11 +13,12 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from tenant.gpu.models import ModelWorkload, Settings, local_path, random_images, read
-from tenant.parameters import ParameterError, Params
+from tenant.gpu.models import COMMON, ModelWorkload, random_images
+from tenant.parameters import ParameterError, Params, with_defaults
 
 # Read when ultralytics is imported: no look for a network, no installing of packages.
 os.environ.update({"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false"})
@@ -44,12 +45,12 @@ class YoloV8(ModelWorkload):
 
     modules = ("torch", "ultralytics")
 
-    def __init__(self, device: str, settings: Settings, path: Path | None) -> None:
-        super().__init__(device, settings)
+    def __init__(self, device: str, path: str, **common: Any) -> None:
+        super().__init__(device, **common)
         drawn = random_images(self.batch, HEIGHT, WIDTH).mul(48).add(128).clamp(0, 255)
         self._pixels = drawn.to(torch.uint8)
         with self.building():
-            model = load_checkpoint(path)[0] if path else DetectionModel(SHAPE, verbose=False)
+            model = load_checkpoint(Path(path).expanduser())[0] if path else DetectionModel(SHAPE, verbose=False)
             model = self.placed(model.eval().fuse(verbose=False))
             self._input = torch.empty(self._pixels.shape, device=self.device, dtype=self.element)
             self._pre()
@@ -84,5 +85,7 @@ class YoloV8(ModelWorkload):
 
 
 def create(params: Params, device: str) -> YoloV8:
-    settings, own = read(params, {"path": ""}, "yolov8")
-    return YoloV8(device, settings, local_path(own["path"], "yolov8 path"))
+    values = with_defaults(params, {**COMMON, "path": ""}, "yolov8")
+    if not Path(values["path"]).expanduser().exists():
+        raise ParameterError(f"yolov8 path: {values['path']!r} does not exist on this machine; nothing is downloaded")
+    return YoloV8(device, **values)

@@ -15,8 +15,7 @@ SEEN = {
     "memory_bytes": 7,
     "outside": None,
     "view": None,
-    "python": "3",
-    "platform": "Linux",
+    "environment": {"python": "3", "platform": "Linux", "packages": {}},
 }
 
 

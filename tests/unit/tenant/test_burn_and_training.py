@@ -132,9 +132,8 @@ def test_burn_with_torch_takes_less_where_another_was_faster(monkeypatch: pytest
     assert len(workload.results) == 12
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_training_learns_and_begins_again(optimizer: str) -> None:
-    workload = make("training", {"optimizer": optimizer})
+def test_training_learns_and_begins_again() -> None:
+    workload = make("training", SMALL)
     workload.step()
     first = workload.loss
     for _ in range(training.RESTART - 1):
@@ -142,7 +141,7 @@ def test_training_learns_and_begins_again(optimizer: str) -> None:
     assert workload.loss < 0.9 * first
     workload.step()
     assert workload.loss == first, "from the first weights again"
-    assert workload.work.items == 64
+    assert workload.work.items == 7
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
@@ -166,29 +165,30 @@ def test_gradients_are_those_of_finite_differences() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 7, training.RESTART + 3])
-def test_the_digest_of_training_does_not_depend_on_the_number_of_steps(steps: int) -> None:
+def test_the_digest_of_training_does_not_depend_on_the_number_of_steps(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workload, fresh = make("training", SMALL), make("training", SMALL)
     for _ in range(steps):
         workload.step()
-    assert workload.output_digest() == fresh.output_digest()
-    other = make("training", {**SMALL, "optimizer": "sgd"})
-    assert other.output_digest() != fresh.output_digest(), "the optimiser's step is in it"
+    digest = fresh.output_digest()
+    assert workload.output_digest() == digest
+    monkeypatch.setattr(training, "LEARNING_RATE", 0.002)
+    assert workload.output_digest() != digest, "the optimiser's step is in it"
 
 
 @pytest.mark.torch
 @needs_torch
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_training_with_torch_is_the_same_training(optimizer: str) -> None:
+def test_training_with_torch_is_the_same_training() -> None:
     torch = pytest.importorskip("torch")
-    by_hand = make("training", {**SMALL, "optimizer": optimizer})
+    by_hand = make("training", SMALL)
     # Another test's workload may have left this thread in inference mode, which has no gradients.
     with torch.inference_mode(False):
-        by_torch = training.TorchTraining("cpu", **SMALL, optimizer=optimizer)
+        by_torch = training.TorchTraining("cpu", **SMALL)
         by_torch.attach()
         for _ in range(20):
             by_hand.step()
             by_torch.step()
-        digest = by_torch.output_digest()
-    for ours, theirs in zip(by_hand.weights, by_torch.weights, strict=True):
-        assert np.allclose(ours, theirs.detach().numpy(), rtol=1e-3, atol=1e-5)
-    assert digest == pytest.approx(by_hand.output_digest(), rel=1e-5)
+        for ours, theirs in zip(by_hand.weights, by_torch.weights, strict=True):
+            assert np.allclose(ours, theirs.detach().numpy(), rtol=1e-3, atol=1e-5)
+        assert by_torch.output_digest() == pytest.approx(by_hand.output_digest(), rel=1e-5)

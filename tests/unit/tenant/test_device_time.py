@@ -1,6 +1,6 @@
 import pytest
 
-from tenant.device_time import sampled, stride
+from tenant.device_time import sampled
 from tenant.workload import RequestError, Samples
 
 from .conftest import MS, FakeClock
@@ -77,8 +77,3 @@ def test_after_a_failed_iteration_the_next_is_asked(clock: FakeClock) -> None:
     failing[0] = False
     step()
     assert len(samples.pending()) == 1
-
-
-def test_stride_falls_with_the_length() -> None:
-    lengths = [1_000, 499_999, 500_000, 999_999, 1_000_000, 10**9]
-    assert [stride(length) for length in lengths] == [200, 200, 2, 2, 1, 1]

@@ -16,7 +16,7 @@ def test_the_text_has_the_exact_counts_below_each_of_its_bounds(asked: list[floa
     latencies_ns = (10 ** np.random.default_rng(1).uniform(2, 12.5, 3000)).astype(np.int64)
     tally = Tally()
     tally.add(latencies_ns)
-    shown = Exposition.parse({"cell": "abc", "buckets": asked})
+    shown = Exposition("abc", asked)
     found = samples(exposition(tally, 4, True, "matmul", 2, shown))
     assert set(found) == {"sharebench_iteration_seconds", "sharebench_errors", "sharebench_ready"}
     assert found["sharebench_errors"][0].name == "sharebench_errors_total"

@@ -78,8 +78,3 @@ def test_the_queue_takes_what_is_due_and_drops_what_finds_it_full() -> None:
     assert list(queue.waiting) == [20, 30, 70]
     assert queue.dropped == [40, 50, 60, 80]
     assert queue.next_ns == 90
-
-
-def test_the_load_is_read_from_the_config() -> None:
-    assert Load.parse({}) == Load("closed", None)
-    assert Load.parse({"arrival": "poisson", "rate_hz": 5, "queue_limit": 9}) == Load("poisson", 5.0, 9)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tenant import workloads
+from tenant.parameters import ParameterError
 
 for package in ("torch", "ultralytics"):
     pytest.importorskip(package, reason=f"{package} is not in the pipeline's environment")
@@ -60,6 +61,11 @@ def test_boxes_are_those_of_the_network(workload: Any) -> None:
 def test_its_output_is_summed_up_by_coordinates(workload: Any) -> None:
     workload.step()
     assert min(workload.output_digest()) > 1
+
+
+def test_weights_that_are_not_there_are_one_line() -> None:
+    with pytest.raises(ParameterError, match="yolov8 path: '/no/such' does not exist"):
+        workloads.create(yolov8, {"path": "/no/such"}, "cpu")
 
 
 def test_a_missing_extra_is_one_line_with_its_licence(monkeypatch: pytest.MonkeyPatch) -> None:

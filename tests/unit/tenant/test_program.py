@@ -105,7 +105,7 @@ def test_ports_on_which_somebody_listens(add: Add, tmp_path: Path) -> None:
 
 
 def test_a_program_that_exits_begins_once(add: Add) -> None:
-    exiting = Exiting(Program())
+    exiting = Exiting()
     with pytest.raises(RefusedError, match="in the past"):
         exiting.set_window(1, 2)
     with pytest.raises(RefusedError, match="no window"):

@@ -9,28 +9,32 @@ import numpy as np
 import pytest
 
 from tenant.parameters import ParameterError
-from tenant.requests import DRAWN, WORDS, Requests, parse
+from tenant.requests import DEFAULTS, WORDS, Bodies, bodies
 
 IDS = '{"prompt": {prompt_ids}, "max_tokens": {output_tokens}}'
 
 
-def template(tokens: dict[str, Any], body: str = IDS, seed: int = 7, tenant: int = 0, stretch: int = 0) -> Requests:
-    lengths = {"prompt": {"mean": 5}, "output": {"mean": 5}} | tokens
-    return parse({"body": body, "tokens": lengths}, seed, tenant, stretch)
+def of(params: dict[str, Any], tenant: int = 0) -> Bodies:
+    return bodies({**DEFAULTS, **params}, 7, tenant)
 
 
-def asked(requests: Requests, count: int) -> list[Any]:
-    return [json.loads(requests.body(number)) for number in range(count)]
+def template(tokens: dict[str, Any], body: str = IDS, seed: int = 7, tenant: int = 0, stretch: int = 0) -> Bodies:
+    lengths = {"prompt": {"mean": 5}, "output": {"mean": 5}, "shared_prefix": 0, "vocabulary": 32_000} | tokens
+    return bodies({**DEFAULTS, "body": body, "tokens": lengths}, seed, tenant, stretch)
+
+
+def asked(body: Bodies, count: int) -> list[Any]:
+    return [json.loads(body(number)) for number in range(count)]
 
 
 def test_the_same_seed_gives_the_same_bodies_whoever_asks_and_in_whatever_order() -> None:
     lengths = {"prompt": {"mean": 20, "spread": 5}, "output": {"min": 3, "max": 9}}
     one, other = template(lengths), template(lengths)
-    bodies = [one.body(number) for number in range(50)]
-    assert [other.body(number) for number in reversed(range(50))] == bodies[::-1]
+    bodies = [one(number) for number in range(50)]
+    assert [other(number) for number in reversed(range(50))] == bodies[::-1]
     assert len(set(bodies)) == 50
     for different in (template(lengths, seed=8), template(lengths, tenant=1), template(lengths, stretch=1)):
-        assert set(bodies).isdisjoint(different.body(number) for number in range(50))
+        assert set(bodies).isdisjoint(different(number) for number in range(50))
 
 
 @pytest.mark.parametrize(
@@ -40,6 +44,7 @@ def test_the_same_seed_gives_the_same_bodies_whoever_asks_and_in_whatever_order(
         ({"min": 10, "max": 30}, 20, np.sqrt((21**2 - 1) / 12), 10, 30),
         ({"mean": 256, "spread": 32}, 256, 32, 64, 448),
         ({"mean": 100, "spread": 50, "min": 99, "max": 101}, 100, 1, 99, 101),
+        ({"mean": 2, "spread": 0.6}, 2, 0.66, 1, 5),
     ],
 )
 def test_lengths_are_of_the_law_that_was_asked_for(
@@ -53,11 +58,6 @@ def test_lengths_are_of_the_law_that_was_asked_for(
         assert least <= min(found) <= max(found) <= most
 
 
-def test_a_length_is_at_least_one() -> None:
-    lengths = [len(each["prompt"]) for each in asked(template({"prompt": {"mean": 2, "spread": 5}}), 500)]
-    assert min(lengths) == 1
-
-
 def test_ids_are_of_the_vocabulary_and_evenly() -> None:
     ids = [
         each for body in asked(template({"prompt": {"mean": 100}, "vocabulary": 50}), 400) for each in body["prompt"]
@@ -67,7 +67,7 @@ def test_ids_are_of_the_vocabulary_and_evenly() -> None:
 
 
 def test_words_are_as_many_as_asked_for_and_no_json() -> None:
-    body = json.loads(template({"prompt": {"mean": 12}}, '{"prompt": "{prompt}"}').body(3))
+    body = json.loads(template({"prompt": {"mean": 12}}, '{"prompt": "{prompt}"}')(3))
     words = body["prompt"].split(" ")
     assert len(words) == 12
     assert set(words) <= set(WORDS)
@@ -84,14 +84,8 @@ def test_prompts_share_their_prefix_and_nothing_else(body: str) -> None:
 
 def test_no_prompt_begins_as_one_of_another_length_does() -> None:
     requests = template({"prompt": {"min": 50, "max": 150}}, '{"p": {prompt_ids}}')
-    prompts = [requests.body(number).decode() for number in range(5000)]
+    prompts = [requests(number).decode() for number in range(5000)]
     assert len({tuple(each.split(", ", 50)[:49]) for each in prompts}) == 5000
-
-
-def test_prompts_do_not_come_again_when_all_lengths_have_been_used() -> None:
-    requests = template({"prompt": {"mean": 64}})
-    assert requests.body(3) != requests.body(3 + DRAWN)
-    assert len(json.loads(requests.body(3 + 5 * DRAWN))["prompt"]) == 64
 
 
 def test_lines_are_taken_in_order_from_a_line_by_chance(tmp_path: Path) -> None:
@@ -100,9 +94,9 @@ def test_lines_are_taken_in_order_from_a_line_by_chance(tmp_path: Path) -> None:
     file.write_bytes(b"\n".join(lines) + b"\n\n")
     firsts = set()
     for tenant in range(8):
-        requests = parse({"body_lines": str(file)}, 7, tenant)
-        first = json.loads(requests.body(0))["n"]
-        assert [requests.body(number) for number in range(40)] == [lines[(first + n) % 20] for n in range(40)]
+        requests = of({"body_lines": str(file)}, tenant)
+        first = json.loads(requests(0))["n"]
+        assert [requests(number) for number in range(40)] == [lines[(first + n) % 20] for n in range(40)]
         firsts.add(first)
     assert len(firsts) > 3
 
@@ -114,23 +108,16 @@ def test_a_body_without_a_template_is_always_the_same(tmp_path: Path) -> None:
         ({}, b""),
         ({"body_file": str(tmp_path / "body")}, None),
     ):
-        requests = parse(params, 0, 0)
-        assert requests.body(0) == requests.body(99) == (b"\xff{prompt}" if body is None else body)
-
-
-def test_a_file_may_be_the_template(tmp_path: Path) -> None:
-    (tmp_path / "body").write_text(IDS)
-    params = {"body_file": str(tmp_path / "body"), "tokens": {"prompt": {"mean": 3}, "output": {"mean": 4}}}
-    body = json.loads(parse(params, 0, 0).body(0))
-    assert (len(body["prompt"]), body["max_tokens"]) == (3, 4)
+        requests = of(params)
+        assert requests(0) == requests(99) == (b"\xff{prompt}" if body is None else body)
 
 
 def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n\n")
     with pytest.raises(ParameterError, match="has no line"):
-        parse({"body_lines": str(tmp_path / "empty")}, 0, 0)
+        of({"body_lines": str(tmp_path / "empty")})
     with pytest.raises(ParameterError, match=r"none of \{prompt\}"):
-        parse({"body": "{}", "tokens": {"prompt": {"mean": 3}}}, 0, 0)
+        of({"body": "{}", "tokens": {"prompt": {"mean": 3}}})
 
 
 def test_a_body_costs_microseconds() -> None:
@@ -138,7 +125,7 @@ def test_a_body_costs_microseconds() -> None:
     costs = []
     for number in range(300):
         begun = time.process_time_ns()
-        requests.body(number)
+        requests(number)
         costs.append(time.process_time_ns() - begun)
     # CPU time: a busy machine changes little. Numbers made into text one by one take several times that.
     assert np.median(costs) < 50_000

@@ -70,9 +70,7 @@ def loaded(client: Client) -> Client:
     return client
 
 
-@pytest.mark.parametrize(
-    "authorization", [None, "", "Bearer wrong", "right", "bearer right", "Bearer rightx", "Bearer é"]
-)
+@pytest.mark.parametrize("authorization", [None, "right", "Bearer wrong", "Bearer rightx", "Bearer é"])
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -90,18 +88,8 @@ def test_without_the_token_the_driver_is_refused(
     assert loaded.stub.windows == [] and loaded.stub.deadlines == []
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
-def test_the_others_need_no_token(loaded: Client, path: str) -> None:
-    assert loaded.ask("GET", path, authorization=None)[0] in (200, 503)
-
-
-def test_health_is_the_status(client: Client) -> None:
-    for status in ("loading", "failed"):
-        client.state.status = status
-        assert client.ask("GET", "/healthz") == (200, {"status": status})
-
-
 def test_while_loading_nothing_can_be_measured(client: Client) -> None:
+    assert client.ask("GET", "/healthz", authorization=None) == (200, {"status": "loading"})
     assert client.ask("GET", "/readyz") == (503, {"ready": False, "stage": "loading"})
     assert client.ask("GET", "/metrics")[0] == 503
     assert client.ask("POST", "/window", '{"start_ns": 1, "end_ns": 2}') == (409, {"error": "the tenant is not ready"})
@@ -113,15 +101,9 @@ def test_readiness_has_the_verdict(loaded: Client) -> None:
     assert loaded.ask("GET", "/readyz") == (503, {"ready": False, "stage": "warming"})
     steady: Steadiness = {"is_steady": True, "batches": 2, "change_percent": 1.5}
     loaded.stub.verdict = steady
-    assert loaded.ask("GET", "/readyz?since=123") == (200, {"ready": True, "steady": steady})
+    assert loaded.ask("GET", "/readyz?since=123", authorization=None) == (200, {"ready": True, "steady": steady})
     assert loaded.stub.since == [None, 123]
-
-
-def test_the_clock_is_the_node_s(client: Client) -> None:
-    status, answer = client.ask("GET", "/clock")
-    assert status == 200
-    assert set(answer) == {"boot_id", "first_line_ns", "monotonic_ns", "realtime_ns"}
-    assert client.ask("GET", "/clock")[1]["monotonic_ns"] > answer["monotonic_ns"]
+    assert loaded.ask("GET", "/metrics", authorization=None) == (200, "# planted\n")
 
 
 def test_a_window_is_handed_over(loaded: Client) -> None:
@@ -132,50 +114,32 @@ def test_a_window_is_handed_over(loaded: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body"),
+    ("method", "path", "body", "status"),
     [
-        ("POST", "/window", ""),
-        ("POST", "/window", "[]"),
-        ("POST", "/window", "{"),
-        ("POST", "/window", '{"start_ns": 1}'),
-        ("POST", "/window", '{"start_ns": 1, "end_ns": 2.5}'),
-        ("POST", "/window", '{"start_ns": true, "end_ns": 2}'),
-        ("POST", "/window", '{"start_ns": 1, "end_ns": 2' + " " * 20_000 + "}"),
-        ("GET", "/record", None),
-        ("GET", "/record?deadline_seconds=soon", None),
-        ("GET", "/record?deadline_seconds=nan", None),
-        ("GET", "/record?deadline_seconds=-1", None),
-        ("GET", "/record?deadline_seconds=inf", None),
-        ("GET", "/digest", None),
-        ("GET", "/readyz?since=yesterday", None),
-        ("GET", "/readyz?since=-5", None),
+        ("POST", "/window", "{", 400),
+        ("POST", "/window", '{"start_ns": 1}', 400),
+        ("POST", "/window", '{"start_ns": 1, "end_ns": 2' + " " * 20_000 + "}", 400),
+        ("GET", "/record", None, 400),
+        ("GET", "/digest?deadline_seconds=soon", None, 400),
+        ("GET", "/readyz?since=yesterday", None, 400),
+        ("GET", "/window", None, 404),
+        ("POST", "/record", None, 404),
     ],
 )
-def test_nonsense_is_answered_with_a_line(loaded: Client, method: str, path: str, body: str | None) -> None:
-    status, answer = loaded.ask(method, path, body)
-    assert status == 400
+def test_nonsense_is_answered_with_a_line(
+    loaded: Client, method: str, path: str, body: str | None, status: int
+) -> None:
+    found, answer = loaded.ask(method, path, body)
+    assert found == status
     assert answer["error"] and "\n" not in answer["error"]
     assert loaded.stub.windows == [] and loaded.stub.deadlines == []
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("GET", "/window"), ("POST", "/record"), ("GET", "/x")])
-def test_other_paths_do_not_exist(loaded: Client, method: str, path: str) -> None:
-    assert loaded.ask(method, path)[0] == 404
-
-
-def test_the_record_is_waited_for_as_long_as_asked(loaded: Client) -> None:
+def test_record_and_digest_are_waited_for_as_long_as_asked(loaded: Client) -> None:
     assert loaded.ask("GET", "/record?deadline_seconds=2.5") == (200, {"count": 1})
-    assert loaded.stub.deadlines == [2.5]
-
-
-def test_the_digest_is_waited_for_as_long_as_asked(loaded: Client) -> None:
-    assert loaded.ask("GET", "/digest?deadline_seconds=2.5") == (200, {"output_digest": [1.0, None]})
+    assert loaded.ask("GET", "/digest?deadline_seconds=1.5") == (200, {"output_digest": [1.0, None]})
     assert loaded.ask("GET", "/digest?deadline_seconds=0") == (200, {"output_digest": None})
-    assert loaded.stub.deadlines == [2.5, 0]
-
-
-def test_metrics_have_their_own_content_type(loaded: Client) -> None:
-    assert loaded.ask("GET", "/metrics") == (200, "# planted\n")
+    assert loaded.stub.deadlines == [2.5, 1.5, 0]
 
 
 def test_a_connection_can_be_used_again(loaded: Client) -> None:
@@ -184,8 +148,3 @@ def test_a_connection_can_be_used_again(loaded: Client) -> None:
         connection.request("GET", "/healthz")
         assert connection.getresponse().read() == b'{"status": "loading"}\n'
     connection.close()
-
-
-def test_only_the_given_address_is_bound(client: Client) -> None:
-    assert client.server.server_address[0] == "127.0.0.1"
-    assert client.server.port > 0

@@ -81,7 +81,3 @@ def test_a_verdict_does_not_change() -> None:
     end = feed(judge, [20 * MS] * 20)
     feed(judge, [90 * MS] * 50, begin=end)
     assert judge.verdict(10**12) == STEADY
-
-
-def test_the_rule_is_read_from_the_config() -> None:
-    assert Rule.parse({"min_iterations": 3, "max_seconds": 1}) == Rule(3, 1.0, 5.0)

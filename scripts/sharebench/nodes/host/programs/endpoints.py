@@ -10,8 +10,8 @@ from sharebench.nodes.host.logs import Search
 from sharebench.nodes.host.programs.process_tree import AtEdges, ProcessTree
 from sharebench.nodes.scraped import ScrapedProgram
 from sharebench.nodes.tenant_http import HttpEndpoint
-from tenant.contract import Rule, TenantReport
-from tenant.contract.pages import LATE_SECONDS, Page, environment, fetched
+from tenant.contract import Rule, TenantReport, environment
+from tenant.contract.pages import LATE_SECONDS, Page, fetched
 
 
 class ScrapedEndpoint(ScrapedProgram):
@@ -61,7 +61,7 @@ class ScrapedEndpoint(ScrapedProgram):
             raise TenantUnreachable("its metrics were not answered at the window's ends")
         (first, cpu_before), (last, cpu_after) = seen
         return {
-            **self.report((first, last), self._window, environment()),
+            **self.report((first, last), self._window, environment({})),
             "cpu": self.outside.cpu_use(cpu_after - cpu_before),
             "memory_bytes": self.outside.peak_resident_bytes(),
             "outside": self.outside.seen(),

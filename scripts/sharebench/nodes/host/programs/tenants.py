@@ -100,7 +100,7 @@ class CommandTenant(ProgramTenant):
         return [self.program()]
 
     def started(self, pids: Sequence[int]) -> None:
-        rule = Rule.parse(self.context.spec["warmup"])
+        rule = Rule(**self.context.spec["warmup"])
         self._endpoint = ScrapedEndpoint(self.index, self.workload, self.port, self.log, ProcessTree(pids[0]), rule)
 
     def complaint(self) -> str | None:

@@ -18,8 +18,7 @@ from sharebench.nodes.contract import NodeError, TenantsFailed, classify
 from sharebench.nodes.host.logs import last_of
 from sharebench.nodes.host.programs.process_tree import ProcessTree
 from sharebench.nodes.programs import job_of, of_exited
-from tenant.contract import CpuUse, ProcessView, Steadiness, TenantReport
-from tenant.contract.pages import environment
+from tenant.contract import CpuUse, ProcessView, Steadiness, TenantReport, environment
 
 # Stops itself, and once it is continued becomes the program, under the same process id.
 LAUNCHER = ["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]
@@ -129,7 +128,7 @@ class ExitEndpoint:
             "cpu": cpu,
             "memory_bytes": ended.usage.ru_maxrss * RSS_BYTES if ended else None,
             "outside": outside,
-            "environment": environment(),
+            "environment": environment({}),
         }
 
     def output_digest(self, deadline_seconds: float) -> None:

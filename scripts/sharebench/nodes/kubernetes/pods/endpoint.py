@@ -313,7 +313,7 @@ class ExitEndpoint(ClientEndpoint):
             "memory_bytes": seen["memory_bytes"],
             "outside": seen["outside"],
             "view": seen["view"],
-            "environment": {"python": seen["python"], "platform": seen["platform"], "packages": {}},
+            "environment": seen["environment"],
         }
 
 

@@ -289,7 +289,7 @@ class PodTenants:
             return ExitEndpoint(*connection, index=index, workload=workload["name"], ending=ending)
         if workload.get("kind") == "command":
             log = partial(self.api.text, f"{self.collection}/{name}/log", container=CONTAINER, limitBytes=LOG_BYTES)
-            rule = Rule.parse(self.spec["warmup"])
+            rule = Rule(**self.spec["warmup"])
             return ScrapedPod(*connection, index=index, workload=workload, rule=rule, log=log, ending=ending)
         return (ClientEndpoint if is_program(workload) else PodEndpoint)(*connection)
 
