@@ -17,10 +17,9 @@ from typing import Any
 import yaml
 
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import naming_command
-from sharebench.nodes.kubernetes.preflight.rights import OWN_NAMESPACE
+from sharebench.nodes.kubernetes.preflight.rights import FOLDER, OWN_NAMESPACE
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "config" / "cluster"
 
 
 def charts() -> dict[str, dict[str, str]]:

@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from cluster_install import FOLDER, ROOT, CannotSay, charts, output, unreachable
+from cluster_install import ROOT, CannotSay, charts, output, unreachable
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.saved_state import ANNOTATION, TAINT
-from sharebench.nodes.kubernetes.preflight.rights import OWN_NAMESPACE
+from sharebench.nodes.kubernetes.preflight.rights import FOLDER, OWN_NAMESPACE
 
 # Our annotations and taint, and our keys in a ConfigMap and values of a node's labels.
 PREFIX, KEYS = "sharebench/", "sharebench-"

@@ -1,23 +1,12 @@
 """The manifests grant what the driver needs, and no more."""
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from unit.studies import study_of
 
-from sharebench.nodes.kubernetes.preflight.rights import (
-    FEATURES,
-    FORWARDING,
-    NEEDED,
-    OPTIONAL,
-    Right,
-    needed,
-)
+from sharebench.nodes.kubernetes.preflight.rights import FEATURES, FOLDER, OPTIONAL, granted, needed
 
-FOLDER = Path(__file__).parents[3] / "config" / "cluster"
 # A study that uses no feature.
 NONE = study_of({"node": "kubernetes", "strategies": ["exclusive"]}).node_options()
 
@@ -26,42 +15,8 @@ def objects(name: str) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
 
 
-def granted(folder: str) -> Iterator[Right]:
-    path = manifest(folder)
-    for role in objects(path):
-        place = "cluster" if role["kind"] == "ClusterRole" else path.split("/")[0]
-        for rule in role.get("rules", ()):
-            for group in rule["apiGroups"]:
-                for resource in rule["resources"]:
-                    for verb in rule["verbs"]:
-                        yield Right(place, group, resource, verb)
-
-
-def of_all(rights: Iterable[Right]) -> set[Right]:
-    """The same on whatever object: not every manifest can name it."""
-    return {right._replace(object="") for right in rights}
-
-
-def manifest(folder: str) -> str:
-    """The path of the rights of that folder, which is one of a feature or of all studies."""
-    (path,) = (path for path in FOLDER.glob("**/rbac.yaml") if path.parent.name == folder)
-    return str(path.relative_to(FOLDER))
-
-
-@pytest.mark.parametrize("feature", FEATURES)
-def test_a_feature_is_granted_what_it_needs(feature: str) -> None:
-    assert set(granted(feature)) == of_all(FEATURES[feature].rights)
-
-
-@pytest.mark.parametrize("name", OPTIONAL)
-def test_what_is_optional_has_a_manifest_and_no_study_needs_it(name: str) -> None:
-    _, rights = OPTIONAL[name]
-    assert set(granted(name)) == set(rights)
-    assert not set(rights) & {*NEEDED, *FORWARDING, *(right for each in FEATURES.values() for right in each.rights)}
-
-
 def test_pods_beside_the_privileged_ones_of_the_plugin_are_not_changed_by_default() -> None:
-    assert {right.verb for right in NEEDED if right.where == "plugin" and right.resource == "pods"} == {"delete"}
+    assert {right.verb for right in granted("plugin") if right.resource == "pods"} == {"delete"}
 
 
 def test_config_maps_of_the_plugins_namespace_are_named() -> None:
@@ -81,11 +36,6 @@ def test_every_manifest_of_rights_is_used() -> None:
     assert names == {"tenants", "plugin", *FEATURES, *OPTIONAL}
 
 
-def test_the_roles_are_what_is_needed() -> None:
-    for folder, rights in needed(NONE, is_inside=False).items():
-        assert set(granted(folder)) == of_all(rights)
-
-
 def test_every_binding_names_the_account_and_its_role() -> None:
     for path in FOLDER.glob("**/rbac.yaml"):
         made = objects(str(path))
@@ -99,11 +49,16 @@ def test_every_binding_names_the_account_and_its_role() -> None:
 
 
 def test_what_is_not_used_is_not_asked_for() -> None:
-    inside = needed(NONE, is_inside=True)
-    assert {right for rights in inside.values() for right in rights} == set(NEEDED)
-    outside = needed(NONE | {"drain": True}, is_inside=False)
-    drain = FEATURES["drain"].rights
-    assert {right for rights in outside.values() for right in rights} == {*NEEDED, *FORWARDING, *drain}
+    assert set(needed(NONE, is_inside=True)) == {"plugin", "tenants"}
+    assert set(needed(NONE | {"drain": True}, is_inside=True)) == {"plugin", "tenants", "drain"}
+    inside, outside = (set(needed(NONE, is_inside)["tenants"]) for is_inside in (True, False))
+    assert {str(right) for right in outside - inside} == {"create pods/portforward", "get pods/portforward"}
+
+
+def test_a_right_on_one_object_says_on_which() -> None:
+    named = {(str(right), right.object) for rights in needed(NONE, True).values() for right in rights if right.object}
+    nodes = {("get nodes", "node"), ("patch nodes", "node")}
+    assert named == nodes | {("get configmaps", "configs"), ("patch configmaps", "configs")}
 
 
 def test_the_driver_and_its_account_are_in_one_namespace() -> None:

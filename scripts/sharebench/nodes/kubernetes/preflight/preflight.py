@@ -1,7 +1,7 @@
 """What a cluster has for a study, which of its strategies it can do, and what each missing one needs."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sharebench.core.files import Refusal
@@ -14,7 +14,7 @@ from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.preflight import components
 from sharebench.nodes.kubernetes.preflight.components import Component, Row, Survey
 from sharebench.nodes.kubernetes.preflight.pods import REFUSED, pods
-from sharebench.nodes.kubernetes.preflight.rights import OPTIONAL, OWN_NAMESPACE, Right, is_allowed, needed
+from sharebench.nodes.kubernetes.preflight.rights import OPTIONAL, OWN_NAMESPACE, Right, granted, is_allowed, needed
 from sharebench.study.study import Study
 
 PATIENCE_SECONDS = 10.0
@@ -34,7 +34,7 @@ PARTS: tuple[Component, ...] = (
 
 def missing_rights(
     api: Api,
-    manifests: Mapping[str, tuple[Right, ...]],
+    manifests: Mapping[str, Iterable[Right]],
     namespaces: Mapping[str, str | None],
     objects: Mapping[str, str],
     head: str = "not allowed",
@@ -141,8 +141,8 @@ def inspect(study: Study, of_node: NodeOptions | None = None) -> tuple[list[str]
         objects = {"node": node.cluster.name} | components.config_maps(node)
         lacking = missing_rights(api, needed(options, inside), places, objects)
         lines += ["rights:", *map(str, lacking or [Row("", "all that is needed")])]
-        for name, (buys, rights) in OPTIONAL.items():
-            rows = missing_rights(api, {name: rights}, places, objects, "not needed")
+        for name, buys in OPTIONAL.items():
+            rows = missing_rights(api, {name: granted(name)}, places, objects, "not needed")
             lines += map(str, [*rows, Row("", f"with it {buys}")] if rows else [])
         found = foreign_pods.gpu_pods(node.cluster.pods(), options["namespace"])
         said = foreign_pods.refusal(found) if found else "no foreign GPU pods on the node"

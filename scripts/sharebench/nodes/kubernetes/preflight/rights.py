@@ -1,13 +1,17 @@
-"""What the driver must be allowed to do, verb by verb; the manifests in config/cluster grant exactly this."""
+"""What the driver must be allowed to do, verb by verb: what the manifests in config/cluster grant."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from itertools import product
 from typing import NamedTuple
 
+import yaml
+
+from sharebench.core.files import REPOSITORY
 from sharebench.core.study_config import ClusterOptions
 from sharebench.nodes.kubernetes.cluster.api import Api
 
-# That of the manifests in config/cluster.
+FOLDER = REPOSITORY / "config" / "cluster"
+# That of the manifests.
 OWN_NAMESPACE = "sharebench"
 
 
@@ -28,92 +32,40 @@ class Right(NamedTuple):
         return f"{self.verb} {resource}"
 
 
-def _rights(where: str, group: str, resource: str, *verbs: str, object: str = "") -> tuple[Right, ...]:
-    return tuple(Right(where, group, resource, verb, object) for verb in verbs)
-
-
-# Of a node's Lease in the tenants' namespace, where there is no device plugin whose namespace could have it.
-LEASES = _rights("tenants", "coordination.k8s.io", "leases", "create", "delete", "get", "update")
-# These and FORWARDING are granted by tenants/rbac.yaml and plugin/rbac.yaml.
-NEEDED: tuple[Right, ...] = (
-    *_rights("cluster", "", "nodes", "list"),
-    *_rights("cluster", "", "nodes", "get", "patch", object="node"),
-    *_rights("cluster", "", "pods", "list"),
-    *_rights("cluster", "apps", "daemonsets", "list"),
-    *_rights("plugin", "", "configmaps", "get", "patch", object="configs"),
-    *_rights("plugin", "", "pods", "delete"),
-    *_rights("plugin", "coordination.k8s.io", "leases", "create", "delete", "get", "update"),
-    *_rights("tenants", "", "configmaps", "create", "delete", "list"),
-    *_rights("tenants", "", "pods", "create", "delete", "list", "watch"),
-    *_rights("tenants", "", "pods/log", "get"),
-)
-# From outside of the cluster; from 1.35 on the API server asks for `create`, before for `get`.
-FORWARDING: tuple[Right, ...] = _rights("tenants", "", "pods/portforward", "create", "get")
-
-
-@dataclass(frozen=True)
-class Feature:
-    """Rights that only some studies need, granted by a manifest of their own: NAME/rbac.yaml.
-
-    `is_used` takes the node's options (`Study.node_options`).
-    """
-
-    is_used: Callable[[ClusterOptions], bool]
-    rights: tuple[Right, ...]
-
-
-FEATURES: dict[str, Feature] = {
-    "drain": Feature(
-        lambda options: bool(options["drain"]),
-        (*_rights("cluster", "", "pods", "get"), *_rights("cluster", "", "pods/eviction", "create")),
-    ),
+# The object that a right is about, by folder and resource; to list and to create are rights on all.
+OBJECTS = {("tenants", "nodes"): "node", ("plugin", "configmaps"): "configs", ("mig", "configmaps"): "mig-map"}
+# Folders with rights that only some studies need, and which: those with such options (`Study.node_options`).
+FEATURES: dict[str, Callable[[ClusterOptions], bool]] = {
+    "drain": lambda options: options["drain"],
     # Restoring needs them too, where a run has changed the layout.
-    "mig": Feature(
-        lambda options: "mig" in options["may_change"],
-        _rights("plugin", "", "configmaps", "get", "patch", object="mig-map"),
-    ),
-    # The PodMonitor of a run.
-    "pod-monitor": Feature(
-        lambda options: bool(options["has_pod_monitor"]),
-        _rights("tenants", "monitoring.coreos.com", "podmonitors", "create", "delete", "get"),
-    ),
-    "dra": Feature(
-        lambda options: "dra" in options["accesses"],
-        (
-            *_rights("cluster", "resource.k8s.io", "resourceslices", "list"),
-            *_rights("cluster", "apps", "deployments", "list"),
-            *_rights("tenants", "resource.k8s.io", "resourceclaims", "create", "delete", "list"),
-            *_rights("tenants", "resource.k8s.io", "resourceclaimtemplates", "create", "list"),
-            *_rights("tenants", "", "events", "list"),
-            *LEASES,
-        ),
-    ),
-    # Schedulers that bring a device plugin of their own.
-    "static": Feature(lambda options: "static" in options["accesses"], LEASES),
+    "mig": lambda options: "mig" in options["may_change"],
+    "pod-monitor": lambda options: options["has_pod_monitor"],
+    "dra": lambda options: "dra" in options["accesses"],
+    "static": lambda options: "static" in options["accesses"],
 }
+# Folders with rights that no study needs, and what they buy.
+OPTIONAL = {"hurry": "new keys of a ConfigMap reach the plugin's pods at once, not after a minute and a half"}
 
 
-# What no study needs, and what it buys; granted by manifests of the same form.
-OPTIONAL: dict[str, tuple[str, tuple[Right, ...]]] = {
-    "hurry": (
-        "new keys of a ConfigMap reach the plugin's pods at once, not after a minute and a half",
-        _rights("plugin", "", "pods", "patch"),
-    )
-}
+def granted(folder: str) -> Iterator[Right]:
+    """The rights of a folder's rbac.yaml."""
+    (path,) = FOLDER.glob(f"**/{folder}/rbac.yaml")
+    for role in yaml.safe_load_all(path.read_text()):
+        where = "cluster" if role["kind"] == "ClusterRole" else path.relative_to(FOLDER).parts[0]
+        for rule in role.get("rules", ()):
+            is_of_all = {"list", "create"} & set(rule["verbs"])
+            for group, resource, verb in product(rule["apiGroups"], rule["resources"], rule["verbs"]):
+                yield Right(where, group, resource, verb, "" if is_of_all else OBJECTS.get((folder, resource), ""))
 
 
-def needed(options: ClusterOptions, is_inside: bool) -> dict[str, tuple[Right, ...]]:
+def needed(options: ClusterOptions, is_inside: bool) -> dict[str, list[Right]]:
     """The rights for a study with these options, by the folder of config/cluster that grants them.
 
     `is_inside` says that tenants are reached by their addresses.
     """
-    common = (*NEEDED, *(() if is_inside else FORWARDING))
-    found = {
-        "plugin": tuple(right for right in common if right.where == "plugin"),
-        "tenants": tuple(right for right in common if right.where != "plugin"),
-    }
-    used = {name: feature for name, feature in FEATURES.items() if feature.is_used(options)}
-    return found | {name: feature.rights for name, feature in used.items()}
+    used = ("plugin", "tenants", *(name for name, is_used in FEATURES.items() if is_used(options)))
+    unused = "pods/portforward" if is_inside else ""
+    return {folder: [right for right in granted(folder) if right.resource != unused] for folder in used}
 
 
 def is_allowed(api: Api, right: Right, namespace: str | None, name: str | None = None) -> bool:
