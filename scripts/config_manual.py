@@ -15,7 +15,7 @@ from pydantic_core import core_schema
 
 from sharebench.config.catalogue_models import Strategy, Workload
 from sharebench.config.models import Config
-from sharebench.config.refusals import keys, meaning, section_in, types_in
+from sharebench.config.refusals import LINK, keys, meaning, section_in, types_in
 from sharebench.config.values import Section
 from sharebench.config.words import shown
 
@@ -27,7 +27,6 @@ BUILT_IN = {
 }
 TABLE = re.compile(r"(<!-- keys of (\w+), by `make docs` -->\n).*?(<!-- end of keys -->)", re.DOTALL)
 NAMES = re.compile(r"(<!-- names of (\w+), by `make docs` -->\n).*?(<!-- end of names -->)", re.DOTALL)
-LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 
 
 class _Schema(GenerateJsonSchema):

@@ -45,7 +45,6 @@ TEMPLATES: dict[str, tuple[str, dict[str, Any], str, list[str]]] = {
         "pod.resources: the name 'gpu'",
         ["is not the name of an extended resource, such as nvidia.com/gpu"],
     ),
-    "typo": ("hami", {f"{S}.hami.pod.sheduler": "x"}, "pod:", ["'sheduler'", "did you mean 'scheduler'?"]),
 }
 """Of each fault of a template: strategy, what is changed, where it is found, and with which words."""
 CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -90,10 +89,6 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
         {f"{S}.mig-time-slicing.interval": "short"},
         [f"{S}.mig-time-slicing.interval:", "'short'", "no effect on MIG instances", "remove it"],
     ),
-    "an interval that no driver knows": (
-        {f"{S}.time-slicing.interval": "Long"},
-        [f"{S}.time-slicing.interval:", "'Long'", "did you mean 'long'?"],
-    ),
     "a claim for each instance by the device plugin": (
         KUBERNETES | {f"{S}.mig.claim_per": "instance", "strategies": ["mig"]},
         ["strategies:", "'mig'", "'kubernetes'", "nothing there makes claims as it wants them but access: dra"],
@@ -106,7 +101,6 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
         {f"{S}.mig.claim_per": "tenant"},
         [f"{S}.mig.claim_per:", "'tenant'", "no effect without exclusive", "remove it"],
     ),
-    "a claim for whom": ({f"{S}.mig.claim_per": "pod"}, [f"{S}.mig.claim_per:", "'pod'"]),
     "several GPUs of an instance": (
         {f"{S}.mig-own-claims.gpus": 2},
         [f"{S}.mig-own-claims.gpus:", "2 has no effect on MIG instances", "remove it"],
@@ -135,7 +129,6 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"strategies": ["hami"]},
         ["strategies:", "'hami'", "'cpu'", "access static is a way to the GPU of a cluster", "can: kubernetes"],
     ),
-    "access": (KUBERNETES | {"kubernetes.access": "magic"}, ["kubernetes.access:", "'magic'", "device-plugin"]),
     "toleration": (
         KUBERNETES | {"kubernetes.tolerations": [{"keys": "x"}]},
         ["kubernetes.tolerations:", "'keys'", "did you mean 'key'?"],
@@ -152,25 +145,17 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
         KUBERNETES | {"kubernetes.resources": {"cpu": "lots"}},
         ["kubernetes.resources.cpu:", "'lots'", "write 2, 0.5 or 500m"],
     ),
-    "memory as elsewhere": (
-        KUBERNETES | {"kubernetes.resources": {"memory": "4GB"}},
-        ["kubernetes.resources.memory:", "'4GB'", "write 8Gi"],
-    ),
-    "image": (KUBERNETES | {"kubernetes.image": "py torch"}, ["kubernetes.image:", "'py torch'", "holds a space"]),
     "priority": (
         KUBERNETES | {"kubernetes.priority_class": "High_Priority"},
         ["kubernetes.priority_class:", "'High_Priority'", "lower-case letters"],
     ),
     "node by its device": ({"node": "gpu"}, ["node:", "'gpu'", "did you mean 'nvidia'?", "Known: auto, cpu, nvidia"]),
     "node by a short name": ({"node": "k8s"}, ["node:", "'k8s'", "did you mean 'kubernetes'?"]),
-    "device by its kind": (KUBERNETES | {"kubernetes.device": "gpu"}, ["kubernetes.device:", "did you mean 'cuda'?"]),
     # survey
     "a survey of no url": ({"survey.url": "localhost:9090"}, ["survey.url:", "'localhost:9090'", "http://"]),
     "namespaces of a host": ({"survey.namespaces": ["team"]}, ["survey.namespaces:", "no effect", "set survey.url"]),
     "more than filled": ({"survey.empty_percent": 90}, ["survey.empty_percent:", "90", "survey.filled_percent, 80"]),
-    "one workload on a GPU": ({"survey.tenants": 1}, ["survey.tenants:", "1"]),
     # prometheus
-    "prometheus typo": ({"prometheus.ulr": "x"}, ["prometheus:", "'ulr'", "did you mean 'url'?"]),
     "exporter of one device": (
         {"prometheus.url": "http://x", "prometheus.dcgm": {"gpu": "0"}, "cpu.devices": 2},
         ["prometheus.dcgm:", "several are measured", "remove it"],
@@ -206,6 +191,4 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["prometheus.buckets:", "0.05", "at least 1.1 % above 0.1", "change one"],
     ),
     "bucket beyond the record's": ({"prometheus.buckets": [5000]}, ["prometheus.buckets:", "5000", "leave it out"]),
-    "discovery by magic": ({"prometheus.discovery": "dns"}, ["prometheus.discovery:", "'dns'", "pod-monitor"]),
-    "two nodes": ({"node": ["cpu", "simulated"]}, ["node:", "[cpu, simulated]", "not text"]),
 }

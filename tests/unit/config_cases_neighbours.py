@@ -21,23 +21,14 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
         mix("matmul", "other") | {f"{W}.other": {"tenants": ["matmul", "empty"]}},
         [f"{W}.new.tenants:", "'other'", "a mix itself", "name workloads that are none"],
     ),
-    "mix of itself": (mix("matmul", "new"), [f"{W}.new.tenants:", "'new'", "a mix itself"]),
     "mix of one": (mix("matmul"), [f"{W}.new.tenants:", "[matmul]", "too few", "at least 2"]),
     "mix with a module": (
         mix("matmul", "empty", module="matmul"),
         [f"{W}.new.module:", "'matmul'", "no effect on a mix", "remove it"],
     ),
-    "mix with params": (
-        mix("matmul", "empty", params={"size": 64}),
-        [f"{W}.new.params:", '{"size": 64}', "no effect on a mix", "remove it"],
-    ),
     "mix with a load": (
         mix("matmul", "empty", load={"arrival": "poisson", "rate_hz": 5}),
         [f"{W}.new.load:", "poisson", "no effect on a mix", "remove it"],
-    ),
-    "mix with a model": (
-        mix("matmul", "empty", simulated={"serial_seconds": 1}),
-        [f"{W}.new.simulated:", "no effect on a mix", "remove it"],
     ),
     "mix alone": (
         mix("matmul", "empty") | {"workloads": "new", "replicas": [1]},
@@ -62,7 +53,6 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "no workloads": ({"workloads": []}, ["workloads:", "[]", "empty", "name at least one", "interference"]),
     "pairs of what is not there": ({"interference": ["matmul", "mem"]}, ["interference:", "'mem'", "catalogue"]),
     "pairs of one": ({"interference": "matmul"}, ["interference:", "[matmul]", "name at least two"]),
-    "pairs of one twice": ({"interference": "matmul,matmul"}, ["interference:", "'matmul'", "listed twice"]),
     "pairs of a mix": (
         mix("matmul", "empty") | {"interference": "matmul,new"},
         ["interference:", "'new'", "a mix itself"],
@@ -88,7 +78,6 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
         {f"{W}.batch-matmul.load": {"arrival": "poisson", "rate_hz": 5}},
         [f"{W}.batch-matmul.load.arrival:", "'poisson'", "not possible", "remove it"],
     ),
-    "no iteration": ({f"{W}.batch-matmul.job": {"iterations": 0}}, [".iterations:", "0", "below 1"]),
     "queue without jobs": (
         {"strategies": "exclusive,sequential"},
         ["strategies:", "'sequential'", "one after another", "(kind: job)", "batch-matmul", "leave it out"],
@@ -98,11 +87,6 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
         [f"{W}.new.job:", "no effect on a mix"],
     ),
     # faults
-    "unknown fault": ({"faults": "kill"}, ["faults:", "'kill'", "did you mean 'killed'?"]),
-    "unknown victim": (
-        {"faults": "killed", "fault_victims": "matmull"},
-        ["fault_victims:", "'matmull'", "did you mean 'matmul'?"],
-    ),
     "mix as a victim": (
         {"faults": "killed", "fault_victims": "new"} | mix("matmul", "memcopy"),
         ["fault_victims:", "'new'", "a mix itself"],
@@ -119,10 +103,6 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "faults on a GPU": (
         {"faults": "killed", "node": "nvidia"},
         ["faults:", "[killed]", "'nvidia'", "allow_faults: true"],
-    ),
-    "faults in a cluster": (
-        {"faults": "killed", "node": "kubernetes"},
-        ["faults:", "[killed]", "'kubernetes'", "allow_faults: true"],
     ),
     "workload with the name of a fault": (
         {f"{W}.fault-killed": {"module": "matmul"}},

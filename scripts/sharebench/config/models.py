@@ -19,7 +19,6 @@ from sharebench.config.values import (
     Free,
     Matching,
     Maybe,
-    Name,
     Numeric,
     Positive,
     Section,
@@ -34,7 +33,7 @@ Folder = Annotated[
     Field(min_length=1),
     Matching(
         r'[^~{}<>*?"\u0000-\u001f][^{}<>*?"\u0000-\u001f]*',
-        'cannot be a folder: no leading ~ and none of { } < > * ? " in it',
+        'cannot be a path: no leading ~ and none of { } < > * ? " in it',
     ),
 ]
 Fault = Literal["oom", "leak", "illegal-address", "assert", "killed", "stopped", "spin"]
@@ -149,13 +148,13 @@ class Config(Section):
     `auto` takes `blocks` unless a switch of the node is slow. Under `strategy`, time and strategy are confounded."""
     seed: Numeric[Annotated[int, Field(ge=0)]] = 1
     """Seed of the random order of cells and of the simulated node."""
-    from_: Maybe[Name] = Field(default=None, alias="from")
+    from_: Maybe[Folder] = Field(default=None, alias="from")
     """Folder or archive (zip) of a finished data set, whose tables, figures and report are rebuilt."""
-    parts: Unique[Name] = []
+    parts: Unique[Folder] = []
     """Folders with parts of this study, for [`snakemake join`](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
     timeslice_tenants: Tenants = 2
     """How many tenants [`snakemake probe_timeslice`](../docs/timeslice.md) watches at once; no cell depends on it."""
-    datasets: Annotated[Unique[Name], Field(max_length=2)] = []
+    datasets: Annotated[Unique[Folder], Field(max_length=2)] = []
     """Two finished data sets for [`snakemake compare`](#compare-two-data-sets): before, then after."""
     slo: Slo = Field(default_factory=Slo)
     tenants: Maybe[Count] = None

@@ -203,7 +203,7 @@ class Kubernetes(Section):
 class Prometheus(Section):
     """A Prometheus that watches the tenants; its numbers are recorded next to the tenants' own."""
 
-    url: Maybe[Name] = None
+    url: Maybe[Url] = None
     """Address of a [Prometheus](../docs/prometheus.md) that watches, such as `http://localhost:9090`."""
     discovery: Literal["auto", "file", "pod-monitor", "annotations"] = "auto"
     """How it finds the tenants: by files in `folder` (`file`), by a PodMonitor (`pod-monitor`), or by `annotations` of

@@ -14,17 +14,11 @@ OWN_FOLDERS = (
     "tests",
 )
 """The repository's own folders, but for results/."""
-BRACES = frozenset("{}")
 
 
 def problems(config: Config) -> Iterator[str]:
-    """Paths that lead nowhere, that hold something else, or that Snakemake would take for patterns."""
+    """Paths that lead nowhere, or that hold something else."""
     yield from _results(config.results)
-    given = [config.from_] if config.from_ else []
-    for key, paths in {"from": given, "datasets": config.datasets, "parts": config.parts}.items():
-        for path in paths:
-            if not BRACES.isdisjoint(path):
-                yield f"{key}: {path!r} has a brace, which Snakemake takes for a wildcard; rename it, or link to it"
     data = config.from_ and Path(config.from_)
     if data and data.is_file() and not is_zipfile(data):
         yield f"from: {config.from_!r} is not a zip, or a damaged one that lacks its end; get the archive again"

@@ -24,8 +24,6 @@ def problems(config: Config, node_kind: str) -> Iterator[str]:
     yield from _buckets(section.buckets)
     if section.url is None:
         return
-    if not section.url.startswith(("http://", "https://")):
-        yield f"prometheus.url: {section.url!r} is not a URL; write it as http://localhost:9090"
     if node_kind == "simulated":
         yield "prometheus.url: a simulated node has nothing to scrape; remove it, or set another node"
         return

@@ -19,6 +19,8 @@ WRONG_KEY = "[key]"
 """The last part of pydantic's path to a key, instead of its value, of a mapping with free keys."""
 RENAMED = {"slo_ms": "is now slo.latency_ms; write slo: {{latency_ms: {}}}"}
 """Keys that were called otherwise, with what to write for their value."""
+LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
+"""A link in the meaning of a key, which only the manual shows."""
 WANTED = {
     "int": "a whole number",
     "float": "a number",
@@ -100,7 +102,7 @@ def _place(path: list[int | str], section: type[Section]) -> _Place:
 
 
 def _about(rules: FieldInfo) -> str:
-    text = re.split(r"\.(?:\s|$)", meaning(rules), maxsplit=1)[0].replace("`", "")
+    text = LINK.sub(r"\1", re.split(r"\.(?:\s|$)", meaning(rules), maxsplit=1)[0]).replace("`", "")
     has_default = not rules.is_required() and rules.default_factory is None and rules.default not in (None, {}, "")
     return f"{text}; default {shown(rules.default)}" if has_default else text
 
