@@ -17,7 +17,7 @@ def pytest_runtest_makereport(
     """With SHAREBENCH_NO_SKIP=1, a test that skips fails, unless it is marked for what this machine lacks."""
     report = yield
     if report.skipped and os.environ.get("SHAREBENCH_NO_SKIP") == "1" and not hasattr(report, "wasxfail"):
-        excused = {"aiperf", "browser", "cluster", "gpu", "interpreters", "prometheus", "root", "torch"} & {
+        excused = {"aiperf", "browser", "cluster", "gpu", "interpreters", "prometheus", "root"} & {
             mark.name for mark in item.iter_markers()
         }
         if not excused:

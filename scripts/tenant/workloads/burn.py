@@ -1,81 +1,34 @@
-"""Burns the device: one large matmul after another into a declared part of the memory, every result compared.
+"""Burns a GPU: one large matmul after another into a declared part of the memory, every result compared.
 
 As gpu-burn does: the same product goes into each of many result matrices, one after the other, and each is compared
 with the first one that was computed. An iteration is one product and its comparison; one with elements that differ
 is an error.
 
-Params: `size` (rows and columns), `dtype` (float32 or float64; on CUDA also float16, bfloat16 and tf32), and how much
-memory is filled: `memory_fraction` of what is free when the tenant starts (CUDA), `mebibytes` (CPU).
+Params: `size` (rows and columns), `dtype` (float32, float64, tf32, float16, bfloat16), `memory_fraction` (how much is
+filled of what is free when the tenant starts).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
+import torch
 
 from tenant.failures import is_out_of_memory
 from tenant.gpu.torch_device import TorchWorkload
 from tenant.parameters import ParameterError, Params, with_defaults
-from tenant.workload import CPU_DTYPES, ELEMENTS, RequestError, Work, Workload, digest
+from tenant.workload import ELEMENTS, RequestError, Work
 
-if TYPE_CHECKING:
-    import torch
-
-FRAMEWORKS = {"cuda": ("torch",)}
+FRAMEWORKS = {"cpu": ("torch",), "cuda": ("torch",)}
 # The relative difference that is still the same result, by bytes of an element.
 TOLERANCES = {8: 1e-7, 4: 1e-3, 2: 1e-2}
 
 
-def _work(size: int, dtype: str) -> Work:
-    # Two factors are read and the result written; it and the reference are read to be compared.
-    return Work(2.0 * size**3, 5.0 * size**2 * ELEMENTS[dtype].bytes, 1, ELEMENTS[dtype].precision)
-
-
-def _error(number: int, wrong: int) -> RequestError:
-    return RequestError(f"{wrong} elements of result {number} are wrong")
-
-
-class Burn(Workload):
-    """With numpy, on a CPU."""
-
-    modules = ("numpy",)
-
-    def __init__(self, size: int, dtype: str, mebibytes: int) -> None:
-        generator = np.random.default_rng(0)
-        self._left, self._right = generator.standard_normal((2, size, size)).astype(dtype)
-        self._reference = self._left @ self._right
-        count = mebibytes * 2**20 // self._reference.nbytes - 3
-        if count < 1:
-            raise ParameterError(f"burn mebibytes: {mebibytes} cannot hold four matrices of {size} x {size}; set more")
-        # Filled, so that the memory is really taken.
-        self.results = np.full((count, size, size), np.nan, dtype)
-        self._limit = TOLERANCES[ELEMENTS[dtype].bytes] * float(np.abs(self._reference).max())
-        self._next = 0
-        self.work = _work(size, dtype)
-
-    def step(self) -> None:
-        """One product into the next result, compared. Raises RequestError when it is wrong."""
-        number, self._next = self._next, (self._next + 1) % len(self.results)
-        result = self.results[number]
-        np.matmul(self._left, self._right, out=result)
-        # Written so that NaN counts as wrong.
-        wrong = int(result.size - np.count_nonzero(np.abs(result - self._reference) <= self._limit))
-        if wrong:
-            raise _error(number, wrong)
-
-    def output_digest(self) -> list[float]:
-        return digest(self.results[self._next - 1].astype(np.float64))
-
-
-class TorchBurn(TorchWorkload):
-    """The same with torch, which takes what memory it gets: first come, first served."""
+class Burn(TorchWorkload):
+    """Takes what memory it gets: first come, first served."""
 
     def __init__(self, device: str, size: int, dtype: str, memory_bytes: int) -> None:
-        import torch
-
         super().__init__(device, dtype=dtype)
-        self.work = _work(size, dtype)
+        # Two factors are read and the result written; it and the reference are read to be compared.
+        self.work = Work(2.0 * size**3, 5.0 * size**2 * ELEMENTS[dtype].bytes, 1, ELEMENTS[dtype].precision)
         self._next = 0
         with self.building():
             # Drawn on the CPU, because what a GPU draws depends on how many SMs it shows.
@@ -98,8 +51,6 @@ class TorchBurn(TorchWorkload):
 
     def _fill(self, reference: torch.Tensor, memory_bytes: int) -> torch.Tensor:
         """As many results as fit, one at least; fewer where another tenant was faster."""
-        import torch
-
         # The factors and the reference are there already, and what a comparison needs.
         count = max(1, memory_bytes // (reference.numel() * reference.element_size()) - 6)
         while True:
@@ -116,18 +67,15 @@ class TorchBurn(TorchWorkload):
         self.run()
         self._next = (number + 1) % len(self.results)
         if wrong := int(self._wrong):
-            raise _error(number, wrong)
+            raise RequestError(f"{wrong} elements of result {number} are wrong")
 
 
-def create(params: Params, device: str) -> Workload:
-    dtypes = tuple(ELEMENTS) if device == "cuda" else CPU_DTYPES
-    defaults = {"size": 512, "dtype": dtypes, "memory_fraction": 0.9, "mebibytes": 64}
-    size, dtype, fraction, mebibytes = with_defaults(params, defaults, "burn").values()
+def create(params: Params, device: str) -> Burn:
+    defaults = {"size": 8192, "dtype": tuple(ELEMENTS), "memory_fraction": 0.9}
+    size, dtype, fraction = with_defaults(params, defaults, "burn").values()
     if fraction > 1:
         raise ParameterError(f"burn memory_fraction must be at most 1, not {fraction:g}")
     if device != "cuda":
-        return Burn(size, dtype, mebibytes)
-    import torch
-
+        raise ParameterError(f"burn needs device cuda, not {device}")
     free_bytes, _ = torch.cuda.mem_get_info()
-    return TorchBurn(device, size, dtype, int(fraction * free_bytes))
+    return Burn(device, size, dtype, int(fraction * free_bytes))
