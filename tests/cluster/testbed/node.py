@@ -25,8 +25,6 @@ LINK = "node0"
 NAMES = ("etcd", "containerd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 # For DRA drivers that make the instances of a GPU; without the gate they cannot offer places for them.
 PARTITIONS = "--feature-gates=DRAPartitionableDevices=true"
-# Shapes of claims that older API servers serve alone.
-OLDER_CLAIMS = "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"
 BEFORE_API = ("etcd", "containerd", "kube-apiserver")
 RESTART_SECONDS = 1.0
 LINK_SECONDS = 60.0
@@ -134,7 +132,6 @@ def components(instance: Instance) -> dict[str, list[str]]:
             "--profiling=false",
             "--enable-aggregator-routing",  # to the pods of a webhook's service, since there is no kube-proxy
             PARTITIONS,
-            OLDER_CLAIMS,
         ],
         "kube-controller-manager": [
             *as_client("controller-manager"),

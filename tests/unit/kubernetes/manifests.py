@@ -58,8 +58,8 @@ class Recorder(MigCluster):
     """Gives every object a uid, as an API server does, and offers three H200s, one of them also in parts."""
 
     def find(self, path: str) -> Json | None:
-        if path == "/apis/resource.k8s.io":
-            return {"versions": [{"version": "v1"}]}
+        if path == "/apis/resource.k8s.io/v1":
+            return {}
         if path == "/apis/resource.k8s.io/v1/resourceslices":
             parts = [
                 instance(profile, number, memory=memory, is_made=False)

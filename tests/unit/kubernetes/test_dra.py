@@ -50,7 +50,7 @@ class Claims(FakeCluster):
         self.claims: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
         self.deployments: list[dict[str, Any]] = []
-        self.versions = ["v1", "v1beta1"]
+        self.is_served = True
         self.looks_left = 2
         self.phase = "Running"
         """Of pods that are made."""
@@ -65,8 +65,8 @@ class Claims(FakeCluster):
         return made
 
     def find(self, path: str) -> dict[str, Any] | None:
-        if path == "/apis/resource.k8s.io":
-            return {"versions": [{"version": version} for version in self.versions]} if self.versions else None
+        if path == "/apis/resource.k8s.io/v1":
+            return {} if self.is_served else None
         if path == CLAIMS:
             ending = [claim for claim in self.claims if "deletionTimestamp" in claim["metadata"]]
             self.looks_left -= bool(ending)
@@ -273,7 +273,6 @@ def test_an_mps_daemon_of_this_node_is_waited_for(cluster: Claims, dra: Dra) -> 
         ("error acquiring prep/unprep lock: timeout acquiring lock (pu.lock)", 100.0, False),
         ("rpc error: something else", 10.0, False),
         ("rpc error: something else", 100.0, True),
-        ('"MPS" is selected, but the "MPSSupport" feature gate is not enabled', 1.0, True),
     ],
 )
 def test_only_what_does_not_pass_is_named(cluster: Claims, dra: Dra, said: str, seconds: float, is_named: bool) -> None:
@@ -290,19 +289,13 @@ def test_what_a_cluster_may_lack(cluster: Claims, dra: Dra) -> None:
     assert dra.missing() is None
     assert dra.infeasible(TIME_SLICING, 3) is None
     assert "featureGates.MPSSupport=true" in (dra.infeasible(STUDY.strategies["mps"], 3) or "")
-    for versions, slices, words in (([], [], "serves no resource.k8s.io"), (["v1"], [], "gpuResourcesEnabledOverride")):
-        cluster.versions, cluster.slices = versions, slices
-        for name in ("version", "devices"):
+    for is_served, words in ((False, "serves no resource.k8s.io/v1"), (True, "gpuResourcesEnabledOverride")):
+        cluster.is_served, cluster.slices = is_served, []
+        for name in ("is_served", "devices"):
             dra.__dict__.pop(name, None)
         assert words in (dra.missing() or "")
         # nothing to look for, and no way to look
         dra.clean()
-
-
-def test_the_newest_version_that_is_served(cluster: Claims) -> None:
-    for versions, best in ((["v1beta1", "v1"], "v1"), (["v1beta1", "v1beta2"], "v1beta2"), (["v1alpha3"], None)):
-        cluster.versions = versions
-        assert claims_api.served(cluster) == best  # type: ignore[arg-type]
 
 
 def test_a_node_without_labels_is_known_by_its_slices(cluster: Claims, dra: Dra, node: ClusterNode) -> None:
@@ -350,7 +343,7 @@ def test_gates_are_read_from_the_drivers_container() -> None:
 def test_a_hidden_api_is_no_missing_driver(
     cluster: Claims, dra: Dra, node: ClusterNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(api: Any, version: str) -> list[Any]:
+    def refuse(api: Any) -> list[Any]:
         raise ApiRefused(403, "not allowed: resourceslices")
 
     monkeypatch.setattr(claims_api, "slices", refuse)

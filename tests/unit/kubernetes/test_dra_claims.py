@@ -29,9 +29,9 @@ def parts(devices: list[Device], wanted: Strategy, replicas: int) -> list[claims
     return found
 
 
-def devices_of(wanted: Strategy, replicas: int, devices: list[Any], version: str = "v1") -> dict[str, Any]:
+def devices_of(wanted: Strategy, replicas: int, devices: list[Any]) -> dict[str, Any]:
     """`spec.devices` of the strategy's claim."""
-    (claim,) = claims.claims(version, wanted, parts(devices, wanted, replicas))
+    (claim,) = claims.claims(wanted, parts(devices, wanted, replicas))
     made: dict[str, Any] = claim["spec"]["devices"]
     return made
 
@@ -125,7 +125,7 @@ def test_a_claim_for_each_instance_names_the_gpu() -> None:
     """No constraint reaches over several claims, and the node has two GPUs."""
     spread = offered(*(instance("1g.5gb", number, minor) for minor in (0, 1) for number in range(2)))
     wanted = strategy("mig", profile="1g", claim_per="instance")
-    made = claims.claims("v1", wanted, parts(spread, wanted, 2))
+    made = claims.claims(wanted, parts(spread, wanted, 2))
     assert [each["metadata"]["name"] for each in made] == ["gpu-0", "gpu-1"]
     for group, claim in enumerate(made):
         (request,) = claim["spec"]["devices"]["requests"]
@@ -144,7 +144,7 @@ def test_instances_are_of_the_gpu_that_is_taken_whole() -> None:
 
 def test_a_layer_may_have_a_claim_for_each_instance() -> None:
     wanted = strategy("mig", "mps", profile="3g", instances=2, claim_per="instance")
-    made = claims.claims("v1", wanted, parts(BIG, wanted, 6))
+    made = claims.claims(wanted, parts(BIG, wanted, 6))
     configs = [each["spec"]["devices"]["config"] for each in made]
     assert [[each["requests"] for each in config] for config in configs] == [[["part-0"]], [["part-1"]]]
     assert [claims.claim_of(wanted, group) for group in range(2)] == ["gpu-0", "gpu-1"]
@@ -164,22 +164,6 @@ def test_unequal_instances_of_several_claims_must_be_there(is_made: bool) -> Non
     assert isinstance(found, str) != is_made
     assert is_made or "leave claim_per out" in str(found)
     assert not isinstance(claims.parts(places, strategy("mig", profiles=mixed.profiles), 4), str)
-
-
-@pytest.mark.parametrize(("version", "is_flat"), [("v1", False), ("v1beta2", False), ("v1beta1", True)])
-def test_a_request_has_the_shape_of_the_version(version: str, is_flat: bool) -> None:
-    (made,) = claims.claims(version, strategy("exclusive"), parts(WHOLE, strategy("exclusive"), 1))
-    (request,) = made["spec"]["devices"]["requests"]
-    assert made["apiVersion"] == f"resource.k8s.io/{version}"
-    assert ("deviceClassName" in request, "exactly" in request) == (is_flat, not is_flat)
-
-
-def test_a_slice_of_v1beta1_reads_the_same() -> None:
-    flat = gpu()
-    basic = {"name": flat["name"], "basic": {key: flat[key] for key in ("attributes", "capacity")}}
-    assert offered(basic) == WHOLE
-    assert WHOLE[0].capacity_bytes == {"memory": 40 << 30}
-    assert WHOLE[0].attributes["uuid"] == UUID
 
 
 def test_only_the_newest_generation_of_this_node_counts() -> None:
@@ -276,9 +260,6 @@ LONG, MPS, PLAIN = strategy("time-slicing", interval="long"), strategy("mps"), s
         (PLAIN, "v0.4.1", {}, None),
         (LONG, "v0.4.1", {}, "set featureGates.TimeSlicingSettings=true"),
         (LONG, "v0.4.1", ALL_ON, None),
-        (LONG, "v25.3.2", {}, "which v25.3.2 has not; use 25.8 or newer"),
-        (LONG, "v25.8.0", {}, "set featureGates.TimeSlicingSettings=true"),
-        (MPS, "v0.1.0", {}, "use 0.2 or newer"),
         (MPS, "v0.5.0", {}, "set featureGates.MPSSupport=true"),
         (MPS, "v0.5.0", {"MPSSupport": True}, None),
         (MPS, "v0.4.1", {"MPSSupport": True}, "leaves the GPU in EXCLUSIVE_PROCESS"),
@@ -319,7 +300,7 @@ def test_a_claim_of_several_gpus_names_them() -> None:
 
 def test_tenants_with_a_gpu_each_have_claims_that_are_alike() -> None:
     own = strategy("exclusive", claim_per="tenant")
-    made = claims.claims("v1", own, parts(FOUR, own, 3))
+    made = claims.claims(own, parts(FOUR, own, 3))
     assert [each["metadata"]["name"] for each in made] == ["gpu-0", "gpu-1", "gpu-2"]
     (spec,) = {str(each["spec"]) for each in made}
     assert "selectors" not in spec, "a template has no id of one GPU"

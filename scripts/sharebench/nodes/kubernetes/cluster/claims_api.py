@@ -1,7 +1,4 @@
-"""Dynamic resource allocation as the API server serves it: which version, and the shapes that differ between them.
-
-v1 and v1beta2 have one shape. v1beta1 has a request's fields in the request itself, and a device's below `basic`.
-"""
+"""Dynamic resource allocation: claims, and what drivers offer, as the API server has them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,9 +7,7 @@ from typing import Any
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 
 GROUP = "resource.k8s.io"
-# Newest first. Kubernetes serves v1 from 1.34 on, v1beta2 from 1.33, v1beta1 from 1.32.
-VERSIONS = ("v1", "v1beta2", "v1beta1")
-FLAT_REQUEST_VERSIONS = {"v1beta1"}
+VERSION = f"{GROUP}/v1"
 
 
 @dataclass(frozen=True)
@@ -28,27 +23,25 @@ class Device:
     """What it takes of its GPU, by counter, where that is counted (partitionable devices)."""
 
 
-def served(api: Api) -> str | None:
-    """The newest version that we know and the API server serves; None where it serves none."""
-    found = api.find(f"/apis/{GROUP}") or {}
-    there = {each["version"] for each in found.get("versions", ())}
-    return next((version for version in VERSIONS if version in there), None)
+def is_served(api: Api) -> bool:
+    """Whether the API server serves our version, as Kubernetes does from 1.34 on."""
+    return api.find(f"/apis/{VERSION}") is not None
 
 
-def request(version: str, name: str, device_class: str, expressions: Iterable[str], count: int = 1) -> Json:
+def request(name: str, device_class: str, expressions: Iterable[str], count: int = 1) -> Json:
     """A claim's request for devices of a class, for which all these CEL expressions are true."""
     asked: Json = {"deviceClassName": device_class}
     if selectors := [{"cel": {"expression": expression}} for expression in expressions]:
         asked["selectors"] = selectors
     if count > 1:
         asked["count"] = count
-    return {"name": name, **asked} if version in FLAT_REQUEST_VERSIONS else {"name": name, "exactly": asked}
+    return {"name": name, "exactly": asked}
 
 
-def claim(version: str, name: str, devices: Json) -> Json:
+def claim(name: str, devices: Json) -> Json:
     """A ResourceClaim; `name` is that within its cell."""
     return {
-        "apiVersion": f"{GROUP}/{version}",
+        "apiVersion": VERSION,
         "kind": "ResourceClaim",
         "metadata": {"name": name},
         "spec": {"devices": dict(devices)},
@@ -86,31 +79,29 @@ def offered(slices: Iterable[Json], node: str) -> list[Device]:
         if spec["pool"]["generation"] != newest[driver, pool]:
             continue
         for device in spec.get("devices") or ():
-            inner = device.get("basic", device)
             attributes = {
                 name.removeprefix(f"{driver}/"): _value(value)
-                for name, value in (inner.get("attributes") or {}).items()
+                for name, value in (device.get("attributes") or {}).items()
             }
-            capacity = {name: _number(value) for name, value in (inner.get("capacity") or {}).items()}
+            capacity = {name: _number(value) for name, value in (device.get("capacity") or {}).items()}
             takes = {
                 f"{consumed['counterSet']}/{name}": _number(value)
-                for consumed in inner.get("consumesCounters") or ()
+                for consumed in device.get("consumesCounters") or ()
                 for name, value in consumed["counters"].items()
             }
             found.append(Device(driver, pool, device["name"], attributes, capacity, takes))
     return sorted(found, key=lambda device: (device.driver, device.pool, device.name))
 
 
-def slices(api: Api, version: str) -> list[Json]:
-    found: list[Json] = api.get(f"/apis/{GROUP}/{version}/resourceslices")["items"]
+def slices(api: Api) -> list[Json]:
+    found: list[Json] = api.get(f"/apis/{VERSION}/resourceslices")["items"]
     return found
 
 
 def nodes(api: Api) -> set[str]:
     """Names of the nodes on which some driver offers something; none where we may not look."""
-    version = served(api)
     try:
-        return {each["spec"].get("nodeName", "") for each in slices(api, version)} if version else set()
+        return {each["spec"].get("nodeName", "") for each in slices(api)} if is_served(api) else set()
     except ApiRefused:
         return set()
 

@@ -13,7 +13,7 @@ from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import CAPABLE
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import map_file
 from sharebench.nodes.kubernetes.access.dra import nvidia
 from sharebench.nodes.kubernetes.access.dra.claims_access import Dra
-from sharebench.nodes.kubernetes.cluster import nvidia_stack
+from sharebench.nodes.kubernetes.cluster import claims_api, nvidia_stack
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     COUNT_LABEL,
@@ -187,7 +187,7 @@ def dra_driver(survey: Survey) -> Iterator[Row]:
         return
     count, known = len(dra.devices), dra.describe()
     version = known["dra_driver"] or "version unknown"
-    yield Row("DRA driver", f"{version} ({nvidia.NAME}, resource.k8s.io/{dra.version}, {count} device(s) offered)")
+    yield Row("DRA driver", f"{version} ({nvidia.NAME}, {claims_api.VERSION}, {count} device(s) offered)")
     yield Row("  its gates", f"on: {', '.join(known['dra_gates'] or []) or 'none'}")
 
 

@@ -95,7 +95,7 @@ def parts(devices: Sequence[Device], strategy: Strategy, replicas: int) -> list[
     return why
 
 
-def claims(version: str, strategy: Strategy, found: Sequence[Part]) -> list[Json]:
+def claims(strategy: Strategy, found: Sequence[Part]) -> list[Json]:
     """The cell's claims for these devices, or others like them (`parts`): one, or one for each of them.
 
     Every cell has the same GPU: a whole one is named by its id, MIG instances by their profile and GPU. In one claim a
@@ -103,18 +103,18 @@ def claims(version: str, strategy: Strategy, found: Sequence[Part]) -> list[Json
     """
     groups = dict(enumerate(found))
     if strategy.claim_per is None:
-        return [_claim(version, strategy, groups, CLAIM)]
-    return [_claim(version, strategy, {group: part}, claim_of(strategy, group)) for group, part in groups.items()]
+        return [_claim(strategy, groups, CLAIM)]
+    return [_claim(strategy, {group: part}, claim_of(strategy, group)) for group, part in groups.items()]
 
 
-def _claim(version: str, strategy: Strategy, found: Mapping[int, Part], name: str) -> Json:
+def _claim(strategy: Strategy, found: Mapping[int, Part], name: str) -> Json:
     is_mig = strategy.mechanisms[0] == "mig"
     device_class = nvidia.MIG_CLASS if is_mig else nvidia.NAME
     names = [request_of(strategy, group) for group in found]
     requests, configs = [], []
     for request, part in zip(names, found.values(), strict=True):
         selectors = [] if strategy.claim_per == "tenant" else nvidia.selectors(part)
-        requests.append(claims_api.request(version, request, device_class, selectors, len(part)))
+        requests.append(claims_api.request(request, device_class, selectors, len(part)))
         parameters = nvidia.parameters(strategy, part)
         if parameters is not None:
             # One for each request: the driver starts an MPS daemon for each, and each daemon knows one instance.
@@ -124,4 +124,4 @@ def _claim(version: str, strategy: Strategy, found: Mapping[int, Part], name: st
         devices["config"] = configs
     if is_mig and len(requests) > 1:
         devices["constraints"] = [{"requests": names, "matchAttribute": nvidia.PARENT_ATTRIBUTE}]
-    return claims_api.claim(version, name, devices)
+    return claims_api.claim(name, devices)

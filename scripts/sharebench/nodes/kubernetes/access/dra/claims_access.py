@@ -42,16 +42,16 @@ class Dra(Access):
     # The cluster as it is.
 
     @cached_property
-    def version(self) -> str | None:
-        """Version of the API that is used; None where there is none."""
-        return claims_api.served(self.cluster.api)
+    def is_served(self) -> bool:
+        """Whether the API server knows claims."""
+        return claims_api.is_served(self.cluster.api)
 
     @cached_property
     def devices(self) -> list[Device]:
         """What the driver offers on the node."""
-        if self.version is None:
+        if not self.is_served:
             return []
-        found = claims_api.offered(claims_api.slices(self.cluster.api, self.version), self.cluster.name)
+        found = claims_api.offered(claims_api.slices(self.cluster.api), self.cluster.name)
         return [device for device in found if device.driver == nvidia.NAME]
 
     @cached_property
@@ -59,9 +59,8 @@ class Dra(Access):
         return nvidia.build_of(self.cluster.daemon_sets()) if self.devices else None
 
     def missing(self) -> str | None:
-        if self.version is None:
-            known = ", ".join(claims_api.VERSIONS)
-            return f"the cluster serves no {claims_api.GROUP} ({known}), which Kubernetes does from 1.34 on"
+        if not self.is_served:
+            return f"the cluster serves no {claims_api.VERSION}, which Kubernetes does from 1.34 on"
         if not self.devices:
             return (
                 f"no DRA driver that is known ({nvidia.NAME}) offers a device of the node; install NVIDIA's, with "
@@ -102,20 +101,19 @@ class Dra(Access):
     def objects(self, spec: Spec) -> list[Json]:
         """The cell's claims, none where its state holds them. Raises NodeError where they cannot be made."""
         strategy = of_spec(spec["strategy"])
-        version, found = self._parts(strategy, spec["replicas"])
-        self._wanted = dra_claims.claims(version, strategy, found)
+        self._wanted = dra_claims.claims(strategy, self._parts(strategy, spec["replicas"]))
         if strategy.claim_per == "tenant":
             return [claims_api.template(self._wanted[0], {OWNER_LABEL: self.cluster.digest})]
         return [] if held.is_held(strategy) else self._wanted
 
-    def _parts(self, strategy: Strategy, replicas: int) -> tuple[str, list[dra_claims.Part]]:
-        """Version of the API, and the devices to claim. Raises NodeError."""
-        if self.version is None or not self.devices:
-            raise NodeError(str(self.missing()))
+    def _parts(self, strategy: Strategy, replicas: int) -> list[dra_claims.Part]:
+        """The devices to claim. Raises NodeError."""
+        if (why := self.missing()) is not None:
+            raise NodeError(why)
         found = dra_claims.parts(self.devices, strategy, replicas)
         if isinstance(found, str):
             raise NodeError(found)
-        return self.version, found
+        return found
 
     def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The request of its part of the GPU, and a look at the variables that the driver sets."""
@@ -151,8 +149,7 @@ class Dra(Access):
     def _held(self, state: State) -> list[Json]:
         """The claims that the state holds. Raises NodeError where they cannot be made."""
         strategy = held.of_state(state)
-        version, found = self._parts(strategy, state.replicas or 1)
-        return held.claims(self.cluster, version, strategy, found)
+        return held.claims(self.cluster, strategy, self._parts(strategy, state.replicas or 1))
 
     def holds(self, state: State) -> bool:
         if not held.is_held(state.strategy):
@@ -198,7 +195,7 @@ class Dra(Access):
 
     def _let_go(self) -> None:
         """Remove the claims that a state holds, and who holds them. Raises NodeError."""
-        if self.version is not None:
+        if self.is_served:
             for pod in self._holders():
                 self.cluster.api.delete(f"{self._pods}/{pod['metadata']['name']}", grace_seconds=GRACE_SECONDS)
             self._remove(is_over=True)
@@ -216,7 +213,7 @@ class Dra(Access):
 
     @property
     def _collection(self) -> str:
-        return f"/apis/{claims_api.GROUP}/{self.version}/namespaces/{self.cluster.options['namespace']}/resourceclaims"
+        return f"/apis/{claims_api.VERSION}/namespaces/{self.cluster.options['namespace']}/resourceclaims"
 
     def _claims(self) -> list[Json]:
         mine = f"{OWNER_LABEL}={self.cluster.digest}"
@@ -246,9 +243,7 @@ class Dra(Access):
             if event["involvedObject"].get("name") not in waiting:
                 continue
             said = " ".join(event["message"].split())
-            is_fatal = any(words in said for words in nvidia.FATAL_ERRORS)
-            is_retriable = any(words in said for words in nvidia.RETRIABLE_ERRORS)
-            if is_fatal or (seconds > RETRY_SECONDS and not is_retriable):
+            if seconds > RETRY_SECONDS and not any(words in said for words in nvidia.RETRIABLE_ERRORS):
                 return f"the DRA driver does not prepare the claim: {said}"
         return None
 

@@ -39,9 +39,9 @@ def of_state(state: State) -> Strategy:
     return replace(state.strategy, **found)
 
 
-def claims(cluster: Cluster, version: str, strategy: Strategy, found: Sequence[dra_claims.Part]) -> list[Json]:
+def claims(cluster: Cluster, strategy: Strategy, found: Sequence[dra_claims.Part]) -> list[Json]:
     """The claims for these devices, under their names in the cluster."""
-    wanted = dra_claims.claims(version, strategy, found)
+    wanted = dra_claims.claims(strategy, found)
     labels = {OWNER_LABEL: cluster.digest, HELD_LABEL: digest(wanted)}
     return [
         each | {"metadata": {"name": f"{prefix(cluster)}-{each['metadata']['name']}", "labels": labels}}

@@ -19,13 +19,6 @@ DAEMON_PREFIX = "mps-control-daemon-"
 GATES_VARIABLE = "FEATURE_GATES"
 # What it sets in a container, which keeps NVIDIA's runtime from adding other GPUs.
 VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "void"}
-# The first version with each gate, in the two ways of counting that the driver has had (its featuregates.go).
-GATE_SINCE = {
-    "TimeSlicingSettings": ((0, 2), (25, 8)),
-    "MPSSupport": ((0, 2), (25, 8)),
-    "DynamicMIG": ((0, 3), (25, 12)),
-}
-CALENDAR_MAJOR = 24
 # Before it, what MPS does to the GPU's compute mode was undone only as a by-product of time-slicing settings.
 COMPUTE_MODE_RESET_SINCE = (0, 5)
 # Parts of messages about a device that is not ready yet: the kubelet tries again.
@@ -35,13 +28,6 @@ RETRIABLE_ERRORS = (
     "context deadline exceeded",
     # While it starts an MPS daemon for one claim, it holds a lock that others wait for.
     "timeout acquiring lock",
-)
-# Parts of messages after which trying again does not help.
-FATAL_ERRORS = (
-    "feature gate is not enabled",
-    "unknown GPU sharing strategy",
-    "strict decoding error",
-    "not yet supported",
 )
 
 
@@ -120,12 +106,7 @@ def selectors(part: Sequence[Device]) -> list[str]:
 def _without_gate(name: str, build: Build) -> str | None:
     if build.gates.get(name):
         return None
-    version = version_of(build.version)
-    first = GATE_SINCE[name][1 if version and version[0] >= CALENDAR_MAJOR else 0]
-    if version and version < first:
-        newer = ".".join(map(str, first))
-        return f"it needs the DRA driver's gate {name}, which {build.version} has not; use {newer} or newer"
-    return f"the DRA driver's gate {name} is off; set featureGates.{name}=true in its Helm values"
+    return f"the DRA driver's gate {name} is off; set featureGates.{name}=true in its Helm values (0.2 or newer)"
 
 
 def lacks(strategy: Strategy, build: Build | None) -> str | None:
