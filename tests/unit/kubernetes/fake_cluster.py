@@ -1,7 +1,7 @@
 """Clusters in memory that do what the node's labels ask, a little later; time moves when somebody sleeps."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -153,11 +153,6 @@ class FakeCluster:
             return copy.deepcopy({"items": lists[path], "metadata": {"resourceVersion": "1"}})
         return copy.deepcopy(self.store.get(path))
 
-    def watch(self, path: str, version: str, **query: Any) -> Iterator[Json]:
-        """The tenants' end, which takes no time."""
-        while self.tenants:
-            yield {"type": "DELETED", "object": self.tenants.pop()}
-
     def create(self, path: str, body: Json) -> Json:
         self.log.append(("create", path, body))
         self.store[f"{path}/{body['metadata']['name']}"] = body | {
@@ -184,6 +179,7 @@ class FakeCluster:
         self.log.append(("delete", path, None))
         self.store.pop(path, None)
         self.foreign = [each for each in self.foreign if not path.endswith(each["metadata"]["name"])]
+        self.tenants = [each for each in self.tenants if not path.endswith(each["metadata"]["name"])]
         if path == f"{PODS}plugin-x" and self._unseen is not None:
             # A new one looks again.
             self.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] = self._unseen

@@ -82,7 +82,6 @@ class Claims(FakeCluster):
 
     def delete(self, path: str, grace_seconds: int | None = None, **query: Any) -> None:
         super().delete(path)
-        self.tenants = [pod for pod in self.tenants if not path.endswith(pod["metadata"]["name"])]
         for claim in self.claims:
             if path.endswith(claim["metadata"]["name"]):
                 claim["metadata"]["deletionTimestamp"] = "now"

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from kubernetes import client
-from unit.kubernetes.test_pods import OPTIONS, OnePodList, pod
+from unit.kubernetes.test_pods import OnePodList, access_of, pod
 
 from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.pods import endpoint as endpoint_module
 from sharebench.nodes.kubernetes.pods import forward
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
 from sharebench.nodes.kubernetes.pods.forward import PodUnreachable, forwarded
-from sharebench.nodes.kubernetes.pods.manifest import PORT, Place
+from sharebench.nodes.kubernetes.pods.manifest import PORT
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 
 # Far beyond every time-out that is set here, and no test waits for it.
@@ -188,18 +188,9 @@ def test_a_pod_that_cannot_be_reached_is_not_a_tenant_that_hangs(
     """Where the port is open, it is the tenant that does not answer: a result."""
     server = make(opens)
     timeouts = {"start_seconds": 1.0, "record_seconds": 1.0}
-    place = Place("gpu-node", "abc", OPTIONS)
-    access: Any = None
-    given = {"timeouts": timeouts, "loads": [{}]}
-    tenants = PodTenants(
-        api=server.api,
-        place=place,
-        spec={"workload": {"kind": "loop"}},
-        settings=given,
-        read_node=lambda: {},
-        reach="port-forward",
-        access=access,
-    )
+    given: Any = {"timeouts": timeouts, "loads": [{}]}
+    spec: Any = {"workload": {"kind": "loop"}}
+    tenants = PodTenants(access_of(server.api), "abc", spec, given, "port-forward")
     tenants.names = ["sharebench-abc-0"]
     tenants.watcher.start()
     with pytest.raises(kind, match=line):

@@ -54,10 +54,6 @@ class Dealing(FakeCluster):
         name = path.split("/")[-2]
         return self.says.format(uuid=self.given[name], minor=self.given[name][-1])
 
-    def delete(self, path: str, grace_seconds: int | None = None, **query: Any) -> None:
-        super().delete(path)
-        self.tenants = [pod for pod in self.tenants if not path.endswith(pod["metadata"]["name"])]
-
     @property
     def held(self) -> Counter[str]:
         return Counter(self.given[pod["metadata"]["name"]] for pod in self.tenants)

@@ -82,7 +82,6 @@ def test_it_asks_for_what_its_access_needs() -> None:
         claims={"gpu": "half"},
         annotations={"team/share": "0.5"},
         labels={"team/queue": "q"},
-        node_selector={"team/pool": "p"},
         environment={"SHARE": "1"},
         scheduler="theirs",
     )
@@ -97,9 +96,9 @@ def test_it_asks_for_what_its_access_needs() -> None:
         >= needs.annotations.items() | manifest.NO_DISRUPTION_ANNOTATIONS.items()
     )
     assert made["metadata"]["labels"].items() >= needs.labels.items() | place().labels.items()
-    assert (spec["nodeSelector"], spec["schedulerName"]) == ({"team/pool": "p"}, "theirs")
+    assert spec["schedulerName"] == "theirs"
     assert {"name": "SHARE", "value": "1"} in container["env"]
-    assert not {"nodeSelector", "schedulerName", "resourceClaims"} & set(pod()["spec"])
+    assert not {"schedulerName", "resourceClaims"} & set(pod()["spec"])
 
 
 def test_an_object_of_the_access_goes_with_the_cells_config_map() -> None:

@@ -17,7 +17,6 @@ from sharebench.nodes.kubernetes.cluster import api as api_module
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.nodes.kubernetes.pods import tenants as tenants_module
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
-from sharebench.nodes.kubernetes.pods.manifest import Place
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.nodes.kubernetes.pods.watch import wait_until_gone
 
@@ -58,6 +57,11 @@ class OnePodList:
         raise NodeError("away")
 
 
+def access_of(api: Any, **more: Any) -> Any:
+    """An access to the node of a cluster with this API."""
+    return SimpleNamespace(cluster=SimpleNamespace(api=api, name="gpu-node", options=OPTIONS), **more)
+
+
 Make = Callable[..., PodTenants]
 
 
@@ -67,20 +71,9 @@ def make() -> Iterator[Make]:
 
     def made(count: int, api: OnePodList) -> PodTenants:
         opened.append(api)
-        place = Place("gpu-node", "abc", OPTIONS)
         timeouts = {"start_seconds": SECONDS, "record_seconds": 1}
-        settings = {"timeouts": timeouts, "loads": [{}] * count}
-        given: Any = api
-        access: Any = None
-        tenants = PodTenants(
-            api=given,
-            place=place,
-            spec={"workload": {"kind": "loop"}},
-            settings=settings,
-            read_node=lambda: {},
-            reach="pod-ip",
-            access=access,
-        )
+        settings: Any = {"timeouts": timeouts, "loads": [{}] * count}
+        tenants = PodTenants(access_of(api), "abc", {"workload": {"kind": "loop"}}, settings, "pod-ip")  # type: ignore[arg-type]
         tenants.names = [f"sharebench-abc-{index}" for index in range(count)]
         tenants.watcher.start()
         with tenants.watcher.changed:
@@ -120,28 +113,15 @@ class LostAnswers:
         return {"items": items, "metadata": {"resourceVersion": "7"}}
 
 
-class Access:
-    """Asks for one object in addition to the pods."""
-
-    def objects(self, spec: Json) -> list[Json]:
-        return [{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "gpu"}}]
-
-    def pod(self, spec: Json, grant: Grant) -> PodNeeds:
-        return PodNeeds()
-
-
 def started(api: LostAnswers, monkeypatch: pytest.MonkeyPatch, **workload: Any) -> PodTenants:
     monkeypatch.setattr("sharebench.nodes.kubernetes.pods.tenants.Watcher.start", lambda watcher: None)
     cells = study_of({"node": "kubernetes", "strategies": ["exclusive"]})
     spec = cells.spec_of(cells.cells[0])
     spec["workload"] = cast(Any, {**spec["workload"], **workload})
-    place = Place("gpu-node", "abc", OPTIONS)
-    settings = {"timeouts": {"start_seconds": 1, "record_seconds": 1}, "loads": [{"arrival": "closed"}] * 2}
-    given: Any = api
-    access: Any = Access()
-    tenants = PodTenants(
-        api=given, place=place, spec=spec, settings=settings, read_node=lambda: {}, reach="pod-ip", access=access
-    )
+    settings: Any = {"timeouts": {"start_seconds": 1, "record_seconds": 1}, "loads": [{"arrival": "closed"}] * 2}
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "gpu"}}
+    access = access_of(api, objects=lambda _: [claim], pod=lambda *_: PodNeeds())
+    tenants = PodTenants(access, "abc", spec, settings, "pod-ip")
     tenants.start([Grant(0, 0), Grant(1, 0)])
     return tenants
 
@@ -265,61 +245,7 @@ def test_a_watch_that_is_over_is_no_silence(make: Make, failure: Exception, line
     assert until_refused(make(1, OnePodList([pod(0)], failure))) == line
 
 
-def event(kind: str, name: str) -> Json:
-    return {"type": kind, "object": {"metadata": {"name": name}}}
-
-
-class Cluster:
-    """Answers each list with the next of `lists`, each watch with the next of `watches`; an exception is raised."""
-
-    def __init__(self, lists: list[list[str]], watches: list[list[Json | Exception]]) -> None:
-        self.lists, self.watches = lists, watches
-        self.asked: list[str] = []
-
-    def get(self, path: str, **query: Any) -> Json:
-        assert query["labelSelector"] == "a=b"
-        self.asked.append("list")
-        names = self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]
-        return {"items": [{"metadata": {"name": name}} for name in names], "metadata": {"resourceVersion": "7"}}
-
-    def watch(self, path: str, version: str, **query: Any) -> Iterator[Json]:
-        assert (version, query["labelSelector"]) == ("7", "a=b")
-        self.asked.append("watch")
-        for each in self.watches.pop(0) if self.watches else []:
-            if isinstance(each, Exception):
-                raise each
-            yield each
-
-
-def wait(cluster: Any, seconds: float = 60.0) -> None:
-    wait_until_gone(cluster, "/pods", "a=b", seconds)
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_module, "FIRST_PAUSE_SECONDS", 0.0)
-
-
-def test_where_nothing_is_left_nothing_is_watched() -> None:
-    cluster = Cluster([[]], [])
-    wait(cluster)
-    assert cluster.asked == ["list"]
-
-
-def test_the_last_one_that_goes_ends_it() -> None:
-    went = [event("MODIFIED", "x"), event("DELETED", "x"), event("DELETED", "y"), AssertionError("watched on")]
-    cluster = Cluster([["x", "y"]], [went])
-    wait(cluster)
-    assert cluster.asked == ["list", "watch"]
-
-
-@pytest.mark.parametrize("broken", [ConnectionResetError(), event("ERROR", "")])
-def test_a_watch_that_breaks_is_followed_by_a_list(broken: Any) -> None:
-    cluster = Cluster([["x", "y"], ["y"], []], [[event("DELETED", "x"), broken], [broken]])
-    wait(cluster)
-    assert cluster.asked == ["list", "watch", "list", "watch", "list"]
-
-
 def test_what_does_not_go_is_named() -> None:
+    api: Any = OnePodList([pod(0), pod(1)])
     with pytest.raises(NodeError, match="2 of our pods did not go within 0 s"):
-        wait(Cluster([["x", "y"]], []), 0.0)
+        wait_until_gone(api, "/pods", "a=b", 0.0)

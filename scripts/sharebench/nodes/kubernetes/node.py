@@ -22,7 +22,6 @@ from sharebench.nodes.kubernetes.cluster.api import Api, Json, is_in_cluster
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster, pool
 from sharebench.nodes.kubernetes.cluster.lease import NodeLease
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of
-from sharebench.nodes.kubernetes.pods.manifest import Place
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.nodes.kubernetes.pods.watch import sweep
 from sharebench.nodes.kubernetes.seen_gpu import SeenGpu
@@ -229,15 +228,7 @@ class ClusterNode(Node):
         if access.runs_mps:
             # Until the tenants' records show that they ended well.
             self.mark_dirty()
-        self._tenants = PodTenants(
-            api=self.cluster.api,
-            place=Place(self.cluster.name, cell, self.cluster.options),
-            spec=spec,
-            settings=settings,
-            access=access,
-            read_node=self.cluster.read,
-            reach=reach,
-        )
+        self._tenants = PodTenants(access, cell, spec, settings, reach)
         return self._tenants
 
     def sampler(self, tenants: Tenants) -> Sampler:

@@ -51,7 +51,6 @@ class PodNeeds:
     """Whether they are templates, of which each pod has claims of its own."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     scheduler: str | None = None
 

@@ -226,8 +226,6 @@ def pod(
     if needs.claims:
         of, key = needs.claims_prefix or place.name, f"resourceClaim{'Template' if needs.is_template else ''}Name"
         spec["resourceClaims"] = [{"name": name, key: f"{of}-{name}"} for name in needs.claims]
-    if needs.node_selector:
-        spec["nodeSelector"] = dict(needs.node_selector)
     if needs.scheduler is not None:
         spec["schedulerName"] = needs.scheduler
     return {

@@ -4,7 +4,7 @@ import contextlib
 import select
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from secrets import token_hex
 
@@ -12,7 +12,7 @@ from sharebench.core.programs import is_program
 from sharebench.core.spec import Spec, runs_to_its_end, tenant_workloads, workload_of
 from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.access.base import Access
-from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
 from sharebench.nodes.kubernetes.pods import manifest, program
 from sharebench.nodes.kubernetes.pods import status as pod_status
@@ -38,30 +38,19 @@ LOG_TAIL_CHARACTERS = 2000
 
 
 class PodTenants:
-    """The tenants of one cell, as pods.
+    """The tenants of one cell, as pods of the node of their access.
 
-    `spec` is the cell's, `settings` has `timeouts` and the resolved `loads` by tenant, `read_node` reads the node's
-    object, and `reach` is `pod-ip` or `port-forward`.
+    `cell` stands for the cell in names, `spec` is its, `settings` has `timeouts` and the resolved `loads` by tenant,
+    and `reach` is `pod-ip` or `port-forward`.
     """
 
     are_local = False
 
-    def __init__(
-        self,
-        *,
-        api: Api,
-        place: Place,
-        spec: Spec,
-        settings: Settings,
-        access: Access,
-        read_node: Callable[[], Json],
-        reach: str,
-    ) -> None:
-        self.api = api
-        self.place = place
-        self.spec = spec
+    def __init__(self, access: Access, cell: str, spec: Spec, settings: Settings, reach: str) -> None:
         self.access = access
-        self.read_node = read_node
+        self.api = access.cluster.api
+        self.place = Place(access.cluster.name, cell, access.cluster.options)
+        self.spec = spec
         self.reach = reach
         self.loads = settings["loads"]
         self.timeouts = settings["timeouts"]
@@ -69,9 +58,9 @@ class PodTenants:
         self.annotations = settings.get("pod_annotations", {})
         self.token = token_hex(16)
         self.attempt = token_hex(8)
-        self.collection = f"/api/v1/namespaces/{place.namespace}/pods"
-        self.config_maps = f"/api/v1/namespaces/{place.namespace}/configmaps"
-        self.watcher = Watcher(api, self.collection, self._of_cell)
+        self.collection = f"/api/v1/namespaces/{self.place.namespace}/pods"
+        self.config_maps = f"/api/v1/namespaces/{self.place.namespace}/configmaps"
+        self.watcher = Watcher(self.api, self.collection, self._of_cell)
         self.names: list[str] = []
         self.loosened: dict[str, None] = {}
         """What of the pods is less strict than Pod Security's `restricted`."""
@@ -200,7 +189,7 @@ class PodTenants:
                 continue
             why = pod_status.trouble(pod, time.monotonic() - self._created)
             if why is None and pod_status.is_ready_no_more(pod):
-                why = pod_status.node_trouble(self.read_node())
+                why = pod_status.node_trouble(self.access.cluster.read())
             if why is not None:
                 raise NodeError(f"tenant {index}: {why}")
         waiting = [pod["metadata"]["name"] for pod in found if "waiting" in pod_status.container(pod)]

@@ -15,30 +15,16 @@ Each = TypeVar("Each")
 Answer = TypeVar("Answer")
 # A kubelet that lost the API server asks for it ever more rarely, up to a minute apart, and ends no pod meanwhile.
 GONE_SECONDS = 120.0
+POLL_SECONDS = 0.1
 
 
 def wait_until_gone(api: Api, collection: str, selector: str, seconds: float) -> None:
     """Wait until no pod has these labels. Raises NodeError after about `seconds`, and what `get` raises."""
-    from urllib3.exceptions import HTTPError
-
-    backoff = Backoff(seconds)
-    while True:
-        found = api.get(collection, labelSelector=selector)
-        left = {pod["metadata"]["name"] for pod in found["items"]}
-        if not left:
-            return
-        if backoff.is_over:
-            raise NodeError(f"{len(left)} of our pods did not go within {seconds:g} s")
-        # What ends the watch is looked at by the next list.
-        with contextlib.suppress(HTTPError, OSError, ValueError):
-            for event in api.watch(collection, found["metadata"]["resourceVersion"], labelSelector=selector):
-                if event["type"] == "ERROR":
-                    break
-                if event["type"] == "DELETED":
-                    left.discard(event["object"]["metadata"]["name"])
-                if not left:
-                    return
-        backoff.pause()
+    deadline = time.monotonic() + seconds
+    while left := len(api.get(collection, labelSelector=selector)["items"]):
+        if time.monotonic() > deadline:
+            raise NodeError(f"{left} of our pods did not go within {seconds:g} s")
+        time.sleep(POLL_SECONDS)
 
 
 class Watcher:
