@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.fake_cluster import CONFIGS, NODE, PODS, FakeCluster, leased, node_of
+from unit.kubernetes.fake_cluster import CONFIGS, NODE, PODS, FakeCluster, leased
 from unit.kubernetes.objects import CONFIG
 from unit.kubernetes.test_nvidia_stack import pod
 from unit.studies import study
@@ -221,31 +221,6 @@ def test_pods_of_others_are_refused_with_their_names(cluster: FakeCluster, tmp_p
     with pytest.raises(NodeError, match="team/training"):
         node.ensure(state("time-slicing"))
     assert label(cluster) is None
-
-
-def test_a_node_in_use_by_another_run(cluster: FakeCluster, tmp_path: Path) -> None:
-    first = opened(cluster, tmp_path)
-    other = node_of(cluster, STUDY.node_options(), tmp_path)
-    cluster.meanwhile = lambda: first._lease.renew("a-run")
-    with pytest.raises(NodeError, match="the node is in use by run a-run"):
-        other._lease.acquire("another", None)
-    # what is known to be dead is taken over at once
-    other._lease.acquire("another", "a-run")
-    with pytest.raises(NodeError, match="held by another"):
-        other._lease.renew("a-run")
-    other._lease.release("a-run")
-    assert any(path.startswith(LEASES) for path in cluster.store)
-    other._lease.release("another")
-    assert not any(path.startswith(LEASES) for path in cluster.store)
-
-
-@pytest.mark.parametrize(
-    ("name", "replicas", "word"),
-    [("mps", 1, "refuses replicas: 1"), ("mps", 3, None), ("time-slicing", 1, None), ("exclusive", 1, None)],
-)
-def test_what_is_feasible(cluster: FakeCluster, tmp_path: Path, name: str, replicas: int, word: str | None) -> None:
-    why = opened(cluster, tmp_path).infeasible(STUDY.strategies[name], replicas)
-    assert why is None if word is None else word in (why or "")
 
 
 def test_what_a_cluster_may_lack(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -357,12 +357,6 @@ def test_a_hidden_api_is_no_missing_driver(
     assert [row.text for row in components.dra_driver(Survey(STUDY, node))] == [HIDDEN]
 
 
-def test_preflight_names_the_driver_and_its_gates(cluster: Claims, dra: Dra, node: ClusterNode) -> None:
-    text = "\n".join(map(str, components.dra_driver(Survey(STUDY, node))))
-    assert "v0.19.3 (gpu.nvidia.com, resource.k8s.io/v1, 1 device(s) offered)" in text
-    assert "on: TimeSlicingSettings" in text
-
-
 def test_without_labels_preflight_describes_the_gpu_by_its_slice(cluster: Claims, dra: Dra, node: ClusterNode) -> None:
     cluster.store[NODE]["metadata"]["labels"].clear()
     cluster.daemon_sets = [each for each in cluster.daemon_sets if each["metadata"]["name"] != "plugin"]

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from unit.kubernetes.objects import UUID, gpu, in_slice, instance, offered, strategy
+from unit.kubernetes.objects import gpu, in_slice, instance, offered, strategy
 from unit.studies import S, study
 
 from sharebench.config.load import load
@@ -40,40 +40,6 @@ def sharing(made: dict[str, Any]) -> list[Any]:
     return [each["opaque"]["parameters"]["sharing"] for each in made["config"]]
 
 
-def test_a_plain_claim_leaves_the_driver_alone_and_names_the_gpu() -> None:
-    made = devices_of(strategy("time-slicing"), 3, WHOLE)
-    cel = {"cel": {"expression": f"device.attributes['gpu.nvidia.com'].uuid == '{UUID}'"}}
-    assert made == {
-        "requests": [{"name": "part-0", "exactly": {"deviceClassName": "gpu.nvidia.com", "selectors": [cel]}}]
-    }
-    assert devices_of(strategy("exclusive"), 1, WHOLE) == made
-
-
-@pytest.mark.parametrize("interval", ["default", "short", "medium", "long"])
-def test_an_interval_lands_in_the_opaque_config(interval: str) -> None:
-    (config,) = devices_of(strategy("time-slicing", interval=interval), 3, WHOLE)["config"]
-    # the driver's api/nvidia.com/resource/v1beta1: exact case
-    parameters = config["opaque"]["parameters"]
-    assert (parameters["apiVersion"], parameters["kind"]) == ("resource.nvidia.com/v1beta1", "GpuConfig")
-    assert parameters["sharing"] == {
-        "strategy": "TimeSlicing",
-        "timeSlicingConfig": {"interval": interval.capitalize()},
-    }
-    assert (config["requests"], config["opaque"]["driver"]) == (["part-0"], "gpu.nvidia.com")
-
-
-def test_mps_without_limits_sets_none() -> None:
-    assert sharing(devices_of(strategy("mps"), 3, WHOLE)) == [{"strategy": "MPS", "mpsConfig": {}}]
-
-
-def test_limits_of_mps_are_by_uuid_in_whole_percent_and_mebibytes() -> None:
-    limited = strategy("mps", thread_percent=33.0, memory_percent=100 / 3)
-    (found,) = sharing(devices_of(limited, 3, WHOLE))
-    # a third of 40 GiB is 13653.3 MiB; the driver cuts to mebibytes too
-    limits = {"defaultActiveThreadPercentage": 33, "defaultPerDevicePinnedMemoryLimit": {UUID: "13653Mi"}}
-    assert found == {"strategy": "MPS", "mpsConfig": limits}
-
-
 def test_the_limits_of_the_record_are_those_of_the_driver() -> None:
     given = study({"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["mps", "mps-limited-200"]})
     of_study = Study(load(given))
@@ -85,54 +51,6 @@ def test_the_limits_of_the_record_are_those_of_the_driver() -> None:
     ]
 
 
-def test_mig_is_one_request_for_each_tenant_of_one_gpu() -> None:
-    made = devices_of(strategy("mig", profile="1g"), 3, SEVEN)
-    assert [each["name"] for each in made["requests"]] == ["part-0", "part-1", "part-2"]
-    assert [each["cel"]["expression"] for each in made["requests"][0]["exactly"]["selectors"]] == [
-        "device.attributes['gpu.nvidia.com'].profile == '1g.5gb'",
-        "device.attributes['gpu.nvidia.com'].parentUUID == 'GPU-0'",
-    ]
-    assert made["requests"][0]["exactly"]["deviceClassName"] == "mig.nvidia.com"
-    (constraint,) = made["constraints"]
-    assert constraint == {
-        "requests": ["part-0", "part-1", "part-2"],
-        "matchAttribute": "gpu.nvidia.com/parentUUID",
-    }
-    assert "config" not in made
-
-
-def test_instances_of_several_sizes() -> None:
-    mixed = strategy("mig", profiles=("3g", "2g", "1g", "1g"))
-    made = devices_of(mixed, 4, BALANCED)
-    asked = [each["exactly"]["selectors"][0]["cel"]["expression"] for each in made["requests"]]
-    profiles = ["3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"]
-    assert all(f".profile == '{profile}'" in text for profile, text in zip(profiles, asked, strict=True))
-
-
-def test_layers_share_each_instance() -> None:
-    made = devices_of(strategy("mig", "time-slicing", profile="3g", instances=2), 6, BIG)
-    assert (len(made["requests"]), "config" in made) == (2, False)
-    limited = strategy("mig", "mps", profile="3g", instances=2, thread_percent=50.0, memory_percent=50.0)
-    made = devices_of(limited, 6, BIG)
-    # a daemon for each instance, so a config for each request
-    assert [each["requests"] for each in made["config"]] == [["part-0"], ["part-1"]]
-    assert {each["opaque"]["parameters"]["kind"] for each in made["config"]} == {"MigDeviceConfig"}
-    limits = {"defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "10240Mi"}
-    assert sharing(made) == [{"strategy": "MPS", "mpsConfig": limits}] * 2
-
-
-def test_a_claim_for_each_instance_names_the_gpu() -> None:
-    """No constraint reaches over several claims, and the node has two GPUs."""
-    spread = offered(*(instance("1g.5gb", number, minor) for minor in (0, 1) for number in range(2)))
-    wanted = strategy("mig", profile="1g", claim_per="instance")
-    made = claims.claims(wanted, parts(spread, wanted, 2))
-    assert [each["metadata"]["name"] for each in made] == ["gpu-0", "gpu-1"]
-    for group, claim in enumerate(made):
-        (request,) = claim["spec"]["devices"]["requests"]
-        assert (request["name"], "constraints" in claim["spec"]["devices"]) == (f"part-{group}", False)
-        assert ".parentUUID == 'GPU-0'" in request["exactly"]["selectors"][1]["cel"]["expression"]
-
-
 def test_instances_are_of_the_gpu_that_is_taken_whole() -> None:
     """Whatever the UUIDs are: only places of the first GPU are like the GPU of the other cells."""
     places = [instance("1g.5gb", 0, minor, is_made=False) for minor in (0, 1)]
@@ -140,14 +58,6 @@ def test_instances_are_of_the_gpu_that_is_taken_whole() -> None:
     both = offered(gpu(1, "A"), gpu(0, "Z"), *places)
     ((whole,),), ((part,),) = (parts(both, wanted, 1) for wanted in (PLAIN, strategy("mig", profile="1g")))
     assert nvidia.uuid(whole) == nvidia.parent(part) == "Z"
-
-
-def test_a_layer_may_have_a_claim_for_each_instance() -> None:
-    wanted = strategy("mig", "mps", profile="3g", instances=2, claim_per="instance")
-    made = claims.claims(wanted, parts(BIG, wanted, 6))
-    configs = [each["spec"]["devices"]["config"] for each in made]
-    assert [[each["requests"] for each in config] for config in configs] == [[["part-0"]], [["part-1"]]]
-    assert [claims.claim_of(wanted, group) for group in range(2)] == ["gpu-0", "gpu-1"]
 
 
 @pytest.mark.parametrize("is_made", [True, False])
@@ -296,18 +206,3 @@ def test_a_claim_of_several_gpus_names_them() -> None:
     (shared,) = sharing(made)
     assert shared["mpsConfig"] == {"defaultPerDevicePinnedMemoryLimit": {"GPU-0": "20480Mi", "GPU-1": "20480Mi"}}
     assert claims.parts(WHOLE, two, 3) == "2 whole GPUs are needed, the DRA driver offers 1 of the node"
-
-
-def test_tenants_with_a_gpu_each_have_claims_that_are_alike() -> None:
-    own = strategy("exclusive", claim_per="tenant")
-    made = claims.claims(own, parts(FOUR, own, 3))
-    assert [each["metadata"]["name"] for each in made] == ["gpu-0", "gpu-1", "gpu-2"]
-    (spec,) = {str(each["spec"]) for each in made}
-    assert "selectors" not in spec, "a template has no id of one GPU"
-    assert claims.parts(FOUR, own, 5) == "5 whole GPUs are needed, the DRA driver offers 4 of the node"
-
-
-def test_limits_that_tenants_do_not_have_alike_are_not_the_daemons() -> None:
-    made = devices_of(strategy("mps", thread_percent=(60.0, 20.0), memory_percent=50.0), 2, WHOLE)
-    (shared,) = sharing(made)
-    assert shared["mpsConfig"] == {"defaultPerDevicePinnedMemoryLimit": {UUID: "20480Mi"}}

@@ -35,14 +35,6 @@ def test_key(mechanism: str, replicas: int, most: int, key: str, count: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("key", "mechanism"),
-    [("sharebench-exclusive", "none"), ("sharebench-ts-7", "time-slicing"), ("sharebench-mps-3", "mps")],
-)
-def test_what_the_labels_call_it(key: str, mechanism: str) -> None:
-    assert keys.mechanism_of(key) == mechanism
-
-
-@pytest.mark.parametrize(
     ("is_single", "replicas", "key", "resources"),
     [
         (False, 1, "sharebench-mig-mixed", None),
@@ -69,18 +61,6 @@ def test_mps_is_not_asked_for_beside_instances_of_many_profiles() -> None:
     # the plugin refuses to start, also where no GPU is cut
     config = yaml.safe_load(keys.render("sharebench-mps-3", "flags: {migStrategy: mixed}"))
     assert config["flags"] == {"migStrategy": "none"}
-
-
-def test_exclusive_has_no_sharing() -> None:
-    # the plugin refuses replicas: 1
-    assert yaml.safe_load(keys.render("sharebench-exclusive", PLAIN)) == {"version": "v1"}
-
-
-@pytest.mark.parametrize(("key", "section"), [("sharebench-ts-7", "timeSlicing"), ("sharebench-mps-7", "mps")])
-def test_sharing(key: str, section: str) -> None:
-    sharing = yaml.safe_load(keys.render(key, PLAIN))["sharing"]
-    resources = [{"name": "nvidia.com/gpu", "replicas": 7}]
-    assert sharing == {section: {"renameByDefault": False, "resources": resources}}
 
 
 def test_the_flags_in_force_are_kept_and_their_sharing_is_not() -> None:

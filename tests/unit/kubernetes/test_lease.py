@@ -86,13 +86,6 @@ def test_a_job_of_the_same_run_is_no_rival(call: str) -> None:
     assert holder(cluster) == "mine"
 
 
-def test_a_create_whose_answer_was_lost_has_taken_it() -> None:
-    """So it looks when the API server ends after the deed: the second try finds the Lease there."""
-    cluster = Contested(lambda it: put(it, "mine"))
-    lease_of(cluster).acquire("mine", None)
-    assert holder(cluster) == "mine"
-
-
 def test_a_lease_that_its_owner_let_go_meanwhile_is_free() -> None:
     cluster = Contested(lambda it: it.store.pop(lease_of(it).path), status=404)
     put(cluster, "dead")
@@ -170,13 +163,6 @@ def test_one_that_its_holder_lets_go_is_taken_at_once(cluster: FakeCluster, how:
     lease_of(cluster).acquire("mine", None)
     assert cluster.now - began == LOOK_SECONDS
     assert holder(cluster) == "mine"
-
-
-def test_a_third_run_that_takes_it_meanwhile_is_named(cluster: FakeCluster) -> None:
-    put(cluster, "dead")
-    cluster.meanwhile = lambda: put(cluster, "third")
-    with pytest.raises(NodeError, match="in use by run third"):
-        lease_of(cluster).acquire("mine", None)
 
 
 def test_while_the_api_server_is_away_nobody_can_renew(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import yaml
-from unit.kubernetes.objects import daemon_set
 
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, mig_layouts
@@ -17,7 +16,6 @@ from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import (
     named,
     parse,
 )
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
 
 # As of NVIDIA's own map: one file for many kinds of GPU, with a filter where a name means several counts.
 MAP = """\
@@ -231,11 +229,6 @@ def test_why_not(node: MigInventory, strategy: Strategy, replicas: int, words: s
     assert "\n" not in reason
 
 
-def test_what_can_be_had_is_not_refused() -> None:
-    assert possible(WHOLE).infeasible(mig("1g"), 7, 7) is None
-    assert possible(BALANCED).infeasible(EXCLUSIVE, 1, 1) is None
-
-
 def test_under_the_single_strategy_instances_are_gpus() -> None:
     cut = possible(SINGLE, may_change=False, fixed="single").partitioning(
         mig("3g", inner="time-slicing", instances=2), 4
@@ -253,13 +246,6 @@ def test_tenants_of_unequal_instances_ask_for_their_own() -> None:
     assert [cut.resource(group) for group in (0, 1)] == ["nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"]
     with pytest.raises(MigInfeasible):
         possible(WHOLE).partitioning(mig("3g", "5g"), 2)
-
-
-@pytest.mark.parametrize(("env", "fixed"), [([], None), ([{"name": "MIG_STRATEGY", "value": "single"}], "single")])
-def test_the_strategy_that_no_key_changes(env: list[dict[str, str]], fixed: str | None) -> None:
-    made = daemon_set("plugin", "ctr", "sidecar")
-    made["spec"]["template"]["spec"]["containers"][0]["env"] = env
-    assert mig_instances.fixed_strategy(Part(made, "ctr")) == fixed
 
 
 def test_what_a_map_says() -> None:

@@ -122,12 +122,6 @@ def test_an_old_success_is_not_taken_for_the_new_one(monkeypatch: pytest.MonkeyP
     assert fake.labels()["another"] == "label"
 
 
-def test_a_layout_that_is_there_is_never_pending(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake, manager = opened(monkeypatch, {"all-1g": [(0.1, state("success"))]})
-    manager.change("all-1g", {})
-    assert list(fake.phases) == ["cut"]
-
-
 def test_what_an_earlier_failure_left_away_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {"all-1g": [(0.1, state("success"))]})
     fake.labels().update(PAUSED)
@@ -207,15 +201,6 @@ def test_what_was_there_comes_back_absence_as_absence(monkeypatch: pytest.Monkey
     assert fake.labels() == before
 
 
-def test_what_somebody_else_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake, manager = opened(monkeypatch, {})
-    saved = mig_manager.capture(fake.read()) | {"set": "all-1g"}
-    fake.labels()[MIG_CONFIG_LABEL] = "theirs"
-    assert mig_manager.is_theirs(fake.read(), saved)
-    manager.restore(saved, "all-disabled", {"another": None})
-    assert fake.labels()[MIG_CONFIG_LABEL] == "theirs"
-
-
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
@@ -237,15 +222,6 @@ def test_a_layout_that_could_not_come_back(labels: dict[str, str], words: str | 
         return
     with pytest.raises(NodeError, match=words):
         mig_manager.refuse_unsettled(made)
-
-
-def test_our_lines_in_its_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake, manager = opened(monkeypatch, {})
-    assert manager.publish([{"1g.5gb": 2}])
-    assert manager.known()["sharebench-2x1g.5gb"] == [{"1g.5gb": 2}]
-    assert not manager.publish([{"1g.5gb": 2}])
-    manager.unpublish()
-    assert fake.maps[MAPS]["data"]["config.yaml"] == TEXT
 
 
 def test_a_map_that_cannot_be_read_or_written(monkeypatch: pytest.MonkeyPatch) -> None:

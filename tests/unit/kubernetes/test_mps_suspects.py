@@ -10,7 +10,7 @@ from unit.kubernetes.test_device_plugin import STUDY, cluster, label, opened, st
 
 from sharebench.nodes.contract import Evidence, NodeError
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
-from sharebench.nodes.kubernetes.node import ClusterNode, MpsSuspects, ended_well
+from sharebench.nodes.kubernetes.node import ClusterNode, MpsSuspects
 
 __all__ = ["cluster"]
 DAEMON, PLUGIN = f"{PODS}mps-x", f"{PODS}plugin-x"
@@ -148,8 +148,3 @@ def test_a_daemon_of_theirs_gets_our_shares_and_then_its_own_again(cluster: Fake
     assert deleted(cluster) == [DAEMON]
     assert label(cluster) == "theirs"
     assert "mps" in cluster.daemons
-
-
-@pytest.mark.parametrize("record", [WELL, {}, {"load": None, "job": None}])
-def test_who_says_nothing_of_a_load_has_ended_well(record: dict[str, Any]) -> None:
-    assert ended_well(record)

@@ -8,7 +8,7 @@ from unit.kubernetes.objects import daemon_pod, daemon_set, owner
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import foreign_pods
 from sharebench.nodes.kubernetes.cluster.cluster import chosen
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import Configs, lacks_config_map, look, version_of
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import Configs, lacks_config_map, look
 
 
 def manager(folder: str = "/available-configs", default: str = "exclusive") -> dict[str, Any]:
@@ -38,12 +38,6 @@ def plugin(name: str = "plugin") -> dict[str, Any]:
 def test_the_config_map_is_the_one_that_the_manager_reads() -> None:
     found = look([plugin()], [])
     assert found.configs == Configs("nvidia", "sharing", "exclusive")
-
-
-def test_a_plugin_without_a_manager_has_none() -> None:
-    found = look([daemon_set("plugin", "nvidia-device-plugin")], [])
-    assert found.plugin is not None
-    assert found.configs is None
 
 
 def test_of_several_the_one_on_this_node_counts() -> None:
@@ -136,8 +130,3 @@ def test_the_only_node_with_a_gpu_is_taken() -> None:
         chosen([node("a")], "auto")
     with pytest.raises(NodeError, match="no node 'x'"):
         chosen([node("a")], "x")
-
-
-@pytest.mark.parametrize(("text", "numbers"), [("v0.19.3", (0, 19, 3)), ("0.20.0-ubi9", (0, 20, 0)), ("latest", ())])
-def test_versions_can_be_compared(text: str, numbers: tuple[int, ...]) -> None:
-    assert version_of(text) == numbers

@@ -1,7 +1,6 @@
 """The objects of a cell, and the code that they carry."""
 
 import base64
-import json
 import subprocess
 import sys
 import zipfile
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit import factories
 from unit.studies import study
 
 from sharebench.config.load import load
@@ -57,20 +55,6 @@ def test_the_user_has_a_name_although_no_image_knows_it() -> None:
     assert environment["USER"] == environment["LOGNAME"]
 
 
-def test_the_config_map_owns_the_pods() -> None:
-    made = pod()
-    (owner,) = made["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["name"], owner["uid"]) == ("ConfigMap", "sharebench-abc", "the-uid")
-    assert made["metadata"]["labels"] == manifest.config_map(place(), b"x")["metadata"]["labels"]
-
-
-def test_a_pod_ends_for_good() -> None:
-    spec = pod()["spec"]
-    assert spec["restartPolicy"] == "Never"
-    assert spec["activeDeadlineSeconds"] == 60
-    assert spec["automountServiceAccountToken"] is False
-
-
 def test_it_asks_for_one_unit_and_what_the_config_says() -> None:
     resources = {"cpu": "2", "memory": None}
     asked = pod(resources=resources)["spec"]["containers"][0]["resources"]
@@ -101,20 +85,6 @@ def test_it_asks_for_what_its_access_needs() -> None:
     assert not {"schedulerName", "resourceClaims"} & set(pod()["spec"])
 
 
-def test_an_object_of_the_access_goes_with_the_cells_config_map() -> None:
-    wanted = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "gpu"},
-        "spec": {"a": 1},
-    }
-    made = manifest.belonging(place(), OWNER, wanted)
-    (owner,) = made["metadata"]["ownerReferences"]
-    assert (made["metadata"]["name"], owner["uid"], made["spec"]) == ("sharebench-abc-gpu", "the-uid", {"a": 1})
-    assert made["metadata"]["labels"] == place().labels
-    assert manifest.collection(place(), wanted) == "/apis/resource.k8s.io/v1/namespaces/sharebench/resourceclaims"
-
-
 def test_it_runs_on_this_node_only_and_tolerates_its_taints() -> None:
     own = {"key": "team", "operator": "Equal", "value": "a", "effect": None}
     spec = pod(tolerations=[own])["spec"]
@@ -122,22 +92,6 @@ def test_it_runs_on_this_node_only_and_tolerates_its_taints() -> None:
     assert terms == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-node"]}]}]
     assert [each["key"] for each in spec["tolerations"]] == ["sharebench/measuring", "nvidia.com/gpu", "team"]
     assert spec["tolerations"][-1] == {"key": "team", "operator": "Equal", "value": "a"}
-
-
-def test_the_priority_is_the_configs() -> None:
-    assert "priorityClassName" not in pod()["spec"]
-    assert pod(priority_class="high")["spec"]["priorityClassName"] == "high"
-
-
-def test_every_tenant_runs_its_own_workload() -> None:
-    spec = json.loads(factories.spec()) | {"warmup": {"max_seconds": 1}}
-    spec["workload"] |= {"module": "matmul", "params": {"size": 16}}
-    line = manifest.command(spec, {"arrival": "closed"}, 1, OPTIONS)
-    assert line[:2] == ["python3", "/sharebench/tenant.pyz"]
-    given = dict(zip(line[2::2], line[3::2], strict=True))
-    assert given["--index"] == "1"
-    assert given["--device"] == "cuda"
-    assert given["--port"] == "8000"
 
 
 def test_the_archive_is_the_same_every_time_and_is_told_by_its_digest() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster
-from unit.kubernetes.objects import daemon_set, owner
+from unit.kubernetes.objects import daemon_set
 from unit.studies import study_of
 
 from sharebench.core.strategies import Strategy
@@ -16,9 +16,6 @@ from sharebench.nodes.kubernetes.cluster import nvidia_stack
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.preflight import components, preflight
-from sharebench.nodes.kubernetes.preflight.rights import (
-    needed,
-)
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 STUDY = {"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"], "replicas": [1, 3]}
@@ -222,24 +219,6 @@ def test_the_operators_version_and_state_are_said(cluster: Cluster) -> None:
     cluster.store[nvidia_stack.CLUSTER_POLICIES] = {"items": [{"metadata": policy, "status": {"state": "ready"}}]}
     text, _ = inspected()
     assert "v26.7.0 (ClusterPolicy cluster-policy, state ready)" in text
-
-
-def test_an_operator_without_a_config_map_is_given_the_command(cluster: Cluster) -> None:
-    made = daemon_set("plugin", "nvidia-device-plugin")
-    made["metadata"]["ownerReferences"] = [owner("cluster-policy") | {"kind": "ClusterPolicy"}]
-    cluster.daemon_sets[0] = made
-    text, is_fit = inspected()
-    assert "kubectl patch clusterpolicies.nvidia.com/cluster-policy --type merge" in text
-    assert not is_fit
-
-
-def test_every_right_has_a_place(cluster: Cluster) -> None:
-    options = study_of(STUDY | {"kubernetes": {"drain": True}}).node_options()
-    assert {right.where for rights in needed(options, False).values() for right in rights} <= {
-        "cluster",
-        "plugin",
-        "tenants",
-    }
 
 
 def test_a_node_in_use_is_not_fit(cluster: Cluster, tmp_path: Path) -> None:

@@ -3,15 +3,13 @@
 from typing import Any
 
 import pytest
-from unit.kubernetes.objects import CONFIG, Json, daemon_pod, daemon_set, node
+from unit.kubernetes.objects import Json, daemon_pod, daemon_set, node
 
 from sharebench.nodes.contract import Grant
 from sharebench.nodes.kubernetes.access.device_plugin import state
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
 from sharebench.nodes.kubernetes.access.device_plugin.state import Expected
-from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import look
-from sharebench.nodes.kubernetes.cluster.saved_state import ANNOTATION
 
 TS7 = Expected("sharebench-ts-7", "time-slicing", 7, 1)
 MPS3 = Expected("sharebench-mps-3", "mps", 3, 1)
@@ -81,37 +79,6 @@ def test_mps_needs_its_daemon_but_not_the_daemons_sidecar() -> None:
     assert unmet(here, plugin(), crashing, expected=MPS3) == []
 
 
-def saved(config: str | None) -> Any:
-    """What a node with that key was like, through the annotation."""
-    text = saved_state.dump({"device-plugin": state.capture(node(config), "nvidia", "configs")})
-    return saved_state.load_access(node(config, annotations={ANNOTATION: text}), "device-plugin")
-
-
-def test_an_untouched_node_has_no_saved_state() -> None:
-    assert saved_state.load(node()) is None
-
-
-@pytest.mark.parametrize(
-    ("now", "before", "labels"),
-    [
-        ("sharebench-ts-7", None, {CONFIG: None}),
-        ("sharebench-ts-7", "theirs", {CONFIG: "theirs"}),
-        # somebody else has set it since
-        ("new", "theirs", None),
-    ],
-)
-def test_the_label_to_restore(now: str, before: str | None, labels: dict[str, str | None] | None) -> None:
-    assert state.label_patch(node(now), saved(before)) == labels
-
-
-def test_what_is_not_restored_yet() -> None:
-    before = saved(None)
-    assert state.differences(node(), before) == []
-    found = state.differences(node("sharebench-ts-7", "time-slicing", 7), before)
-    assert len(found) == 4
-    assert f"label {CONFIG} is sharebench-ts-7, not absent" in found
-
-
 def test_a_node_that_was_found_without_gpus_need_not_get_back_there() -> None:
     found = state.capture(node(allocatable={}), "nvidia", "configs")
     assert state.differences(node(), found) == []
@@ -125,20 +92,6 @@ def test_a_partitioned_gpu_is_not_restored_before_its_labels_show_it() -> None:
     assert state.differences(partitioned, found) == []
     (line,) = state.differences(node("theirs"), found)
     assert line == "label nvidia.com/mig-*.count is absent, not {'3g.20gb': 2}"
-
-
-def test_only_our_taint_goes() -> None:
-    theirs = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
-    tainted = node()
-    tainted["spec"]["taints"] = [theirs, {"key": saved_state.TAINT, "effect": "NoSchedule"}]
-    assert saved_state.taints_without_ours(tainted) == [theirs]
-
-
-def test_another_node_that_is_measured_is_known() -> None:
-    busy = node(annotations={ANNOTATION: saved_state.dump({})})
-    busy["metadata"]["name"] = "other"
-    assert saved_state.others_in_use([node(), busy], "gpu-node")
-    assert not saved_state.others_in_use([node(), busy], "other")
 
 
 PARTITIONING = Partitioning({"3g.20gb": 1, "1g.5gb": 2}, ("3g.20gb", "1g.5gb", "1g.5gb"), "all-balanced")

@@ -76,32 +76,6 @@ def needs(node: ClusterNode, name: str, replicas: int) -> Any:
     return node.access("static").pod(STUDY.spec_of(cell), Grant(0, 0))
 
 
-def test_what_pods_ask_hami_for(node: ClusterNode) -> None:
-    """The names of HAMi's documentation; 100/7 is 14 in whole percent."""
-    asked = needs(node, "hami", 7)
-    assert asked.limits == {
-        "nvidia.com/gpu": "1",
-        "nvidia.com/gpucores": "14",
-        "nvidia.com/gpumem-percentage": "14",
-    }
-    assert asked.scheduler == "hami-scheduler"
-    assert asked.annotations == {"hami.io/gpu-scheduler-policy": "binpack"}
-    assert asked.environment == {
-        "GPU_CORE_UTILIZATION_POLICY": "force",
-        "SHAREBENCH_SHOWN": "CUDA_DEVICE_SM_LIMIT",
-    }
-
-
-def test_what_pods_ask_volcano_and_kai_for(cluster: FakeCluster, node: ClusterNode) -> None:
-    cluster.store[NODE]["metadata"]["labels"][MEMORY] = "40960"
-    asked = needs(node, "volcano-vgpu", 3)
-    assert (asked.limits["volcano.sh/vgpu-cores"], asked.limits["volcano.sh/vgpu-memory"]) == ("33", "13516")
-    assert asked.scheduler == "volcano"
-    asked = needs(node, "kai-fraction", 3)
-    assert (asked.limits, asked.annotations) == ({}, {"gpu-fraction": "0.33"})
-    assert asked.labels == {"kai.scheduler/queue": "default-queue"}
-
-
 def test_a_tenant_tries_to_get_more_than_its_memory_where_its_limit_is_known(
     cluster: FakeCluster, node: ClusterNode
 ) -> None:
