@@ -129,6 +129,18 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"strategies": ["hami"]},
         ["strategies:", "'hami'", "'cpu'", "access static is a way to the GPU of a cluster", "can: kubernetes"],
     ),
+    "node of its own choice in a list": (
+        KUBERNETES | {"kubernetes.node": ["auto", "node-b"]},
+        ["kubernetes.node:", "'auto'", "is not the name of a node", "auto and labels stand alone"],
+    ),
+    "labels in a list": (
+        KUBERNETES | {"kubernetes.node": ["pool=h200"]},
+        ["kubernetes.node:", "'pool=h200'", "is not the name of a node"],
+    ),
+    "labels of a set": (
+        KUBERNETES | {"kubernetes.node": "pool in (a, b)"},
+        ["kubernetes.node:", "'pool in (a, b)'", "is neither the name of a node nor labels such as pool=a,zone=b"],
+    ),
     "toleration": (
         KUBERNETES | {"kubernetes.tolerations": [{"keys": "x"}]},
         ["kubernetes.tolerations:", "'keys'", "did you mean 'key'?"],

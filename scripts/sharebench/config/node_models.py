@@ -41,8 +41,17 @@ Gpus = Annotated[
     | Annotated[Unique[Gpu], Field(min_length=1), Tag("list")],
     Discriminator(lambda value: "all" if value == "all" else "list" if is_list(value) else "one"),
 ]
+_NODE = "[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
+_LABEL = "[A-Za-z0-9./_-]+=[A-Za-z0-9._-]*"
+Node = Annotated[
+    str,
+    Matching(f"(?!auto$){_NODE}", "is not the name of a node; auto and labels stand alone"),
+]
+NodeOrLabels = Annotated[
+    str, Matching(f"({_NODE}|{_LABEL}(,{_LABEL})*)", "is neither the name of a node nor labels such as pool=a,zone=b")
+]
 Nodes = Annotated[
-    Annotated[Unique[Name], Field(min_length=1), Tag("list")] | Annotated[Name, Tag("one")],
+    Annotated[Unique[Node], Field(min_length=1), Tag("list")] | Annotated[NodeOrLabels, Tag("one")],
     Discriminator(lambda value: "list" if is_list(value) else "one"),
 ]
 Namespace = Annotated[
