@@ -198,29 +198,6 @@ def test_another_version_of_the_plugin_is_said(cluster: Cluster) -> None:
     assert "another version than 0.19.3" in inspected()[0]
 
 
-def test_a_tag_that_is_no_version_is_called_unknown(cluster: Cluster) -> None:
-    cluster.daemon_sets[0]["spec"]["template"]["spec"]["containers"][0]["image"] = "x/plugin:1"
-    text, _ = inspected()
-    assert "its version is unknown (tag 1 of its image); this was tested with 0.19.3" in text
-    assert "another version" not in text
-
-
-def test_the_version_of_nfd_is_that_of_its_worker(cluster: Cluster) -> None:
-    cluster.store["/apis/nfd.k8s-sigs.io/v1alpha1"] = {"kind": "APIResourceList"}
-    assert "Node Feature Discovery    installed\n" in inspected()[0]
-    worker = daemon_set("nfd-worker", "worker")
-    worker["spec"]["template"]["spec"]["containers"][0]["image"] = "x/nfd/node-feature-discovery:v0.18.3"
-    cluster.daemon_sets.append(worker)
-    assert "Node Feature Discovery    installed, worker v0.18.3" in inspected()[0]
-
-
-def test_the_operators_version_and_state_are_said(cluster: Cluster) -> None:
-    policy = {"name": "cluster-policy", "labels": {"app.kubernetes.io/version": "v26.7.0"}}
-    cluster.store[nvidia_stack.CLUSTER_POLICIES] = {"items": [{"metadata": policy, "status": {"state": "ready"}}]}
-    text, _ = inspected()
-    assert "v26.7.0 (ClusterPolicy cluster-policy, state ready)" in text
-
-
 def test_a_node_in_use_is_not_fit(cluster: Cluster, tmp_path: Path) -> None:
     limits = {"limits": {"nvidia.com/gpu": "1"}}
     cluster.foreign.append(

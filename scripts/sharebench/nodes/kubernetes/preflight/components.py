@@ -20,7 +20,6 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     MEMORY_LABEL,
     compute_capability,
     most_mps_clients,
-    version_of,
 )
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.preflight.rights import OWN_NAMESPACE
@@ -122,10 +121,7 @@ def device_plugin(survey: Survey) -> Iterator[Row]:
         if _uses_plugin(survey):
             yield Row("", "install it, or the GPU operator: make cluster-install WITH=plugin APPLY=1, or WITH=operator")
         return
-    if len(version_of(plugin.version)) < 2:
-        tag = f"its version is unknown (tag {plugin.version} of its image)"
-        yield Row("", f"{tag}; this was tested with {TESTED_PLUGIN_VERSION}")
-    elif plugin.version.removeprefix("v") != TESTED_PLUGIN_VERSION:
+    if plugin.version.removeprefix("v") != TESTED_PLUGIN_VERSION:
         yield Row("", f"another version than {TESTED_PLUGIN_VERSION}, with which this was tested")
     if configs is not None:
         yield Row("  its ConfigMap", f"{configs.namespace}/{configs.name}, default {configs.default or 'not set'}")
@@ -149,14 +145,7 @@ def discovery(survey: Survey) -> Iterator[Row]:
     yield Row("GPU Feature Discovery", _part(found.discovery))
     if found.discovery is None and found.plugin is not None:
         yield Row("", "a value of the plugin's chart, gfd.enabled=true; or make cluster-install WITH=plugin APPLY=1")
-    said = survey.presence("/apis/nfd.k8s-sigs.io/v1alpha1")
-    workers = [
-        nvidia_stack.Part(daemon_set, container["name"])
-        for daemon_set in survey.node.cluster.daemon_sets()
-        for container in daemon_set["spec"]["template"]["spec"]["containers"]
-        if "node-feature-discovery" in container["image"]
-    ]
-    yield Row("Node Feature Discovery", ", worker ".join([said, *(each.version for each in workers[:1])]))
+    yield Row("Node Feature Discovery", survey.presence("/apis/nfd.k8s-sigs.io/v1alpha1"))
 
 
 def mps(survey: Survey) -> Iterator[Row]:
