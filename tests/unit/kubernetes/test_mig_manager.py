@@ -1,99 +1,65 @@
 """How a change of the layout is followed, over a manager in memory that does what the real one was seen to do."""
 
-import copy
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from unit.kubernetes.fake_cluster import manager_set, merged
-from unit.kubernetes.objects import Json, daemon_pod, node
+from unit.kubernetes.fake_cluster import MAP, NODE, FakeCluster, manager_set, merged
+from unit.kubernetes.objects import daemon_pod, node
+from unit.studies import study_of
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import mig_manager
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL
-from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import (
-    MigManager,
-    map_file,
-)
+from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import MigManager, map_file
+from sharebench.nodes.kubernetes.cluster.api import Json
+from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
-from sharebench.nodes.kubernetes.node import ClusterNode
 
+STUDY = study_of({"node": "kubernetes", "strategies": ["exclusive"], "kubernetes": {"switch_seconds": 100}})
+OPTIONS: Any = STUDY.node_options() | {"node": "gpu-node"}
 PAUSED = {mig_manager.DEPLOY_LABELS[0]: mig_manager.PAUSED_VALUE}
 RUNNING = {mig_manager.DEPLOY_LABELS[0]: "true"}
-MAPS = "/api/v1/namespaces/nvidia/configmaps/layouts"
 TEXT = "version: v1\nmig-configs:\n  all-disabled: [{devices: all, mig-enabled: false}]\n"
 
 
-class FakeNode:
-    """Stands in for the node, its API and the time. `script` has what the manager does about a new value of its label:
-    seconds and labels, for each value."""
-
-    name = "gpu-node"
-    path = "/api/v1/nodes/gpu-node"
+class Scripted(FakeCluster):
+    """`script` has what the manager does about a new value of its label: seconds and labels, for each value."""
 
     def __init__(self, script: dict[str, list[tuple[float, Json]]]) -> None:
-        self.now = 1000.0
-        self.options = {"switch_seconds": 100.0}
+        super().__init__()
         self.script = script
         self.is_deaf = False
         """It has missed the label, until it is restarted."""
-        self.made = node(config="sharebench-exclusive")
-        self.maps = {MAPS: {"metadata": {"resourceVersion": "1"}, "data": {"config.yaml": TEXT}}}
-        self.log: list[tuple[str, str, Any]] = []
         self.phases: dict[str, float] = {}
-        self._due: list[tuple[float, Json]] = []
-        self.api = self
+        self.store[MAP] = {"metadata": {"resourceVersion": "1"}, "data": {"config.yaml": TEXT}}
+        self.daemons["manager"] = daemon_pod("manager", "nvidia-mig-manager")
+        self.daemons["discovery"]["metadata"]["labels"] = {"app": "gpu-feature-discovery"}
+        self._heard: list[tuple[float, Json]] = []
 
-    def monotonic(self) -> float:
-        return self.now
-
-    def note_phase(self, phase: str, seconds: float) -> None:
-        self.phases[phase] = seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
+    @property
     def labels(self) -> dict[str, str]:
-        while self._due and self._due[0][0] <= self.now:
-            self.made["metadata"]["labels"] = merged(self.made["metadata"]["labels"], self._due.pop(0)[1])
-        found: dict[str, str] = self.made["metadata"]["labels"]
+        found: dict[str, str] = self.store[NODE]["metadata"]["labels"]
         return found
 
-    def set_labels(self, labels: Mapping[str, str | None]) -> None:
-        self.patch(self.path, {"metadata": {"labels": dict(labels)}})
+    def _react(self) -> None:
+        while self._heard and self._heard[0][0] <= self.now:
+            self.store[NODE]["metadata"]["labels"] = merged(self.labels, self._heard.pop(0)[1])
 
-    def read(self) -> Json:
-        assert self.labels()
-        return copy.deepcopy(self.made)
-
-    def pods(self) -> list[Json]:
-        staying = daemon_pod("discovery", "gpu-feature-discovery-ctr", labels={"app": "gpu-feature-discovery"})
-        return [daemon_pod("manager", "nvidia-mig-manager"), staying]
-
-    def find(self, path: str) -> Json | None:
-        return self.maps.get(path)
-
-    def get(self, path: str) -> Json:
-        return self.maps[path]
-
-    def patch(self, path: str, body: Json) -> None:
-        self.log.append(("patch", path, body))
-        if path != self.path:
-            self.maps[path] = merged(self.maps[path], body)
-            return
-        before = self.labels().get(MIG_CONFIG_LABEL)
-        self.made = merged(self.made, body)
-        if self.labels().get(MIG_CONFIG_LABEL) != before and not self.is_deaf:
+    def patch(self, path: str, body: Json) -> Json:
+        before = self.labels.get(MIG_CONFIG_LABEL)
+        made = super().patch(path, body)
+        if self.labels.get(MIG_CONFIG_LABEL) != before and not self.is_deaf:
             self._hear()
+        return made
 
     def _hear(self) -> None:
-        value = self.labels().get(MIG_CONFIG_LABEL)
+        value = self.labels.get(MIG_CONFIG_LABEL)
         if value is not None:
-            self._due = [(self.now + seconds, labels) for seconds, labels in self.script.get(value, [])]
+            self._heard = [(self.now + seconds, labels) for seconds, labels in self.script.get(value, [])]
 
-    def delete(self, path: str, grace_seconds: int | None = None) -> None:
-        self.log.append(("delete", path, None))
-        self.is_deaf, self._due = False, []
+    def delete(self, path: str, grace_seconds: int | None = None, **query: Any) -> None:
+        super().delete(path)
+        self.is_deaf, self._heard = False, []
         self._hear()
 
 
@@ -103,11 +69,17 @@ def state(word: str | None, **labels: str) -> Json:
 
 def opened(
     monkeypatch: pytest.MonkeyPatch, script: dict[str, list[tuple[float, Json]]], **labels: str
-) -> tuple[FakeNode, MigManager]:
-    fake = FakeNode(script)
-    fake.labels().update({name.replace("__", "/").replace("_", "."): value for name, value in labels.items()})
+) -> tuple[Scripted, MigManager]:
+    fake = Scripted(script)
+    fake.labels.update({name.replace("__", "/").replace("_", "."): value for name, value in labels.items()})
     monkeypatch.setattr(mig_manager, "time", fake)
-    return fake, MigManager(cast(ClusterNode, fake), Part(manager_set(), "nvidia-mig-manager"))
+    return fake, MigManager(cluster_of(fake), Part(manager_set(), "nvidia-mig-manager"))
+
+
+def cluster_of(fake: Scripted) -> Cluster:
+    made = Cluster(OPTIONS, fake.phases.__setitem__)
+    made.__dict__["api"] = fake
+    return made
 
 
 GOOD = [(0.5, state("pending", **PAUSED)), (5.0, state("success", **RUNNING))]
@@ -119,14 +91,14 @@ def test_an_old_success_is_not_taken_for_the_new_one(monkeypatch: pytest.MonkeyP
     )
     manager.change("all-1g", {"another": "label"})
     assert fake.phases == pytest.approx({"pending": 0.5, "cut": 4.5})
-    assert fake.labels()["another"] == "label"
+    assert fake.labels["another"] == "label"
 
 
 def test_what_an_earlier_failure_left_away_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {"all-1g": [(0.1, state("success"))]})
-    fake.labels().update(PAUSED)
+    fake.labels.update(PAUSED)
     manager.change("all-1g", {})
-    assert fake.labels()[mig_manager.DEPLOY_LABELS[0]] == "true"
+    assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
 
 
 def test_the_same_value_is_taken_away_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,14 +113,14 @@ def test_the_same_value_is_taken_away_first(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_earlier_change_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {"all-1g": GOOD, "all-2g": [(0.0, state("pending")), (30.0, state("success"))]})
-    fake.patch(fake.path, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g"}}})
+    fake.patch(NODE, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g"}}})
     manager.change("all-1g", {})
     assert fake.now - 1000.0 == pytest.approx(35.0)
 
 
 def test_an_earlier_change_that_never_ends_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {"all-1g": GOOD, "all-2g": [(0.0, state("pending", **PAUSED))]})
-    fake.patch(fake.path, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g"}}})
+    fake.patch(NODE, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g"}}})
     manager.change("all-1g", {})
     assert ("delete", "/api/v1/namespaces/nvidia/pods/manager-x", None) in fake.log
 
@@ -158,9 +130,9 @@ def test_a_failure_brings_back_what_was_paused(monkeypatch: pytest.MonkeyPatch) 
     fake, manager = opened(monkeypatch, {"all-1g": failing})
     with pytest.raises(NodeError, match=r"failed to set all-1g \(is something using the GPU\?\); see its log$"):
         manager.change("all-1g", {})
-    assert MIG_CONFIG_LABEL not in fake.labels()
-    assert MIG_STATE_LABEL not in fake.labels()
-    assert fake.labels()[mig_manager.DEPLOY_LABELS[0]] == "true"
+    assert MIG_CONFIG_LABEL not in fake.labels
+    assert MIG_STATE_LABEL not in fake.labels
+    assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
     # it is at work, and only one that is stuck is restarted
     assert [what for what, _, _ in fake.log if what == "delete"] == []
 
@@ -169,7 +141,7 @@ def test_one_that_is_stuck_is_started_anew_without_a_layout_to_set(monkeypatch: 
     fake, manager = opened(monkeypatch, {"all-1g": [(0.5, state("pending", **PAUSED))]})
     with pytest.raises(NodeError, match="was pending for 100 s with all-1g; it waits for pods to end: discovery-x"):
         manager.change("all-1g", {})
-    assert fake.labels()[mig_manager.DEPLOY_LABELS[0]] == "true"
+    assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
     restarted = next(at for at, (what, _, _) in enumerate(fake.log) if what == "delete")
     assert fake.log[restarted - 1][2]["metadata"]["labels"] == {MIG_CONFIG_LABEL: None}
 
@@ -194,11 +166,11 @@ def test_other_ends(monkeypatch: pytest.MonkeyPatch, script: list[tuple[float, J
 def test_what_was_there_comes_back_absence_as_absence(monkeypatch: pytest.MonkeyPatch) -> None:
     more = [(0.5, state("pending")), (5.0, state("success", **{mig_manager.DEPLOY_LABELS[3]: "true"}))]
     fake, manager = opened(monkeypatch, {"all-1g": more, "all-disabled": more})
-    saved = mig_manager.capture(fake.read())
-    before = dict(fake.labels())
+    saved = mig_manager.capture(fake.get(NODE))
+    before = dict(fake.labels)
     manager.change("all-1g", {})
     manager.restore(saved | {"set": "all-1g"}, "all-disabled", {})
-    assert fake.labels() == before
+    assert fake.labels == before
 
 
 @pytest.mark.parametrize(
@@ -226,15 +198,15 @@ def test_a_layout_that_could_not_come_back(labels: dict[str, str], words: str | 
 
 def test_a_map_that_cannot_be_read_or_written(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {})
-    fake.maps[MAPS] = {"metadata": {"resourceVersion": "1"}, "data": {"config.yaml": "nothing"}}
+    fake.store[MAP] = {"metadata": {"resourceVersion": "1"}, "data": {"config.yaml": "nothing"}}
     with pytest.raises(NodeError, match=r"key config\.yaml of ConfigMap nvidia/layouts"):
         manager.known()
     with pytest.raises(NodeError, match="lacks a layout and cannot get it"):
         manager.publish([{}])
     made = manager_set()
     made["spec"]["template"]["spec"]["volumes"] = []
-    generated = MigManager(cast(ClusterNode, fake), Part(made, "nvidia-mig-manager"))
-    fake.maps["/api/v1/namespaces/nvidia/configmaps/gpu-node-mig-config"] = {
+    generated = MigManager(cluster_of(fake), Part(made, "nvidia-mig-manager"))
+    fake.store["/api/v1/namespaces/nvidia/configmaps/gpu-node-mig-config"] = {
         "metadata": {"resourceVersion": "1"},
         "data": {"config.yaml": TEXT},
     }
