@@ -61,30 +61,6 @@ def test_it_asks_for_one_unit_and_what_the_config_says() -> None:
     assert asked == {"limits": {"cpu": "2", "nvidia.com/gpu": "1"}, "requests": {"cpu": "2", "nvidia.com/gpu": "1"}}
 
 
-def test_it_asks_for_what_its_access_needs() -> None:
-    needs = PodNeeds(
-        claims={"gpu": "half"},
-        annotations={"team/share": "0.5"},
-        labels={"team/queue": "q"},
-        environment={"SHARE": "1"},
-        scheduler="theirs",
-    )
-    made = pod(needs)
-    spec = made["spec"]
-    (container,) = spec["containers"]
-    # the claim is one of the cell's own objects, known by the cell's name
-    assert spec["resourceClaims"] == [{"name": "gpu", "resourceClaimName": "sharebench-abc-gpu"}]
-    assert container["resources"] == {"limits": {}, "requests": {}, "claims": [{"name": "gpu", "request": "half"}]}
-    assert (
-        made["metadata"]["annotations"].items()
-        >= needs.annotations.items() | manifest.NO_DISRUPTION_ANNOTATIONS.items()
-    )
-    assert made["metadata"]["labels"].items() >= needs.labels.items() | place().labels.items()
-    assert spec["schedulerName"] == "theirs"
-    assert {"name": "SHARE", "value": "1"} in container["env"]
-    assert not {"schedulerName", "resourceClaims"} & set(pod()["spec"])
-
-
 def test_it_runs_on_this_node_only_and_tolerates_its_taints() -> None:
     own = {"key": "team", "operator": "Equal", "value": "a", "effect": None}
     spec = pod(tolerations=[own])["spec"]

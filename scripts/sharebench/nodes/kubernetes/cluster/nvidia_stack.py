@@ -144,7 +144,10 @@ def naming_command(policy: str, namespace: str) -> str:
 def lacks_config_map(plugin: Part) -> str:
     """The line for a device plugin that has no ConfigMap to switch by, with what brings one."""
     if plugin.policy is None:
-        return "the device plugin has no ConfigMap to switch by; install it with config.map or config.name"
+        return (
+            "the device plugin has no ConfigMap to switch by (its chart: config.map or config.name); reinstall it: "
+            "make cluster-install WITH=plugin APPLY=1"
+        )
     return (
         "the operator's device plugin has no ConfigMap to switch by; have the ClusterPolicy name one, which restarts "
         f"the plugin on all nodes: {naming_command(plugin.policy, plugin.namespace)}"

@@ -30,7 +30,6 @@ CLOSE = " " * 6
 COMMAND = re.compile(r"\b(kubectl|make) ")
 HIDDEN = "unknown (we may not look)"
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
-PLUGIN_VALUES = "config/cluster/plugin-values.yaml"
 # What the tests ran with.
 TESTED_PLUGIN_VERSION = "0.19.3"
 
@@ -125,9 +124,6 @@ def device_plugin(survey: Survey) -> Iterator[Row]:
         yield Row("", f"another version than {TESTED_PLUGIN_VERSION}, with which this was tested")
     if configs is not None:
         yield Row("  its ConfigMap", f"{configs.namespace}/{configs.name}, default {configs.default or 'not set'}")
-    elif plugin.policy is None:
-        yield Row("  its ConfigMap", "none: it cannot be switched")
-        yield Row("", f"reinstall it with {PLUGIN_VALUES}: make cluster-install WITH=plugin APPLY=1")
     else:
         yield Row("  its ConfigMap", "none")
         yield Row("", nvidia_stack.lacks_config_map(plugin))
