@@ -154,8 +154,6 @@ def test_a_tenant_that_saw_something_else(cluster: Claims, dra: Dra, broken: dic
 
 
 def test_a_claim_that_is_not_what_was_made(cluster: Claims, dra: Dra) -> None:
-    unallocated = allocated(dra)
-    unallocated["status"]["allocation"] = {}
     for claim, words in (
         (allocated(dra, consumers=2), "reservedFor: expected 3, observed 2"),
         (

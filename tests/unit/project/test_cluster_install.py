@@ -194,17 +194,15 @@ def test_an_operator_that_is_there_is_left_alone_and_the_line_says_what_to_type(
         assert "kubectl patch clusterpolicies.nvidia.com/cluster-policy --type merge" in done.stderr
 
 
-def test_an_operator_with_a_config_map_needs_no_patch(calls: Path) -> None:
-    has_policy(calls, {"name": "theirs"})
+@pytest.mark.parametrize("is_release", [True, False])
+def test_a_release_alone_and_a_policy_with_a_config_map_are_an_operator_too(calls: Path, is_release: bool) -> None:
+    if is_release:
+        has_release(calls, "gpu-operator-1755", "gpu-operator")
+    else:
+        has_policy(calls, {"name": "theirs"})
     done = install("--apply", "operator")
-    assert done.returncode == 1
+    assert (done.returncode, calls.read_text()) == (1, "")
     assert "kubectl patch" not in done.stderr
-
-
-def test_an_operator_without_a_policy_is_one_too(calls: Path) -> None:
-    has_release(calls, "gpu-operator-1755", "gpu-operator")
-    assert install("--apply", "operator").returncode == 1
-    assert calls.read_text() == ""
 
 
 def test_an_installation_of_ours_that_ended_early_goes_on(calls: Path) -> None:
