@@ -40,6 +40,15 @@ def sharing(made: dict[str, Any]) -> list[Any]:
     return [each["opaque"]["parameters"]["sharing"] for each in made["config"]]
 
 
+def test_limits_of_an_instance_are_of_its_memory() -> None:
+    """A daemon for each instance, so a config for each request."""
+    limited = strategy("mig", "mps", profile="3g", instances=2, thread_percent=50.0, memory_percent=50.0)
+    made = devices_of(limited, 6, BIG)
+    assert [each["requests"] for each in made["config"]] == [["part-0"], ["part-1"]]
+    limits = {"defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "10240Mi"}
+    assert sharing(made) == [{"strategy": "MPS", "mpsConfig": limits}] * 2
+
+
 def test_the_limits_of_the_record_are_those_of_the_driver() -> None:
     given = study({"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["mps", "mps-limited-200"]})
     of_study = Study(load(given))

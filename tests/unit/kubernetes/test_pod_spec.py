@@ -70,6 +70,11 @@ def test_it_runs_on_this_node_only_and_tolerates_its_taints() -> None:
     assert spec["tolerations"][-1] == {"key": "team", "operator": "Equal", "value": "a"}
 
 
+def test_the_priority_is_the_configs() -> None:
+    assert "priorityClassName" not in pod()["spec"]
+    assert pod(priority_class="high")["spec"]["priorityClassName"] == "high"
+
+
 def test_the_archive_is_the_same_every_time_and_is_told_by_its_digest() -> None:
     code = manifest.archive()
     manifest.archive.cache_clear()
