@@ -16,9 +16,6 @@ from sharebench.study.study import Study
 
 WHOLE = offered(gpu())
 SEVEN = offered(*(instance("1g.5gb", number) for number in range(7, 14)))
-BALANCED = offered(
-    instance("1g.5gb", 9), instance("1g.5gb", 10), instance("2g.10gb", 3), instance("3g.20gb", 1, memory="20Gi")
-)
 BIG = offered(instance("3g.20gb", 1, memory="20Gi"), instance("3g.20gb", 2, memory="20Gi"))
 
 
