@@ -13,9 +13,6 @@ COLUMNS = (
     "sm_clock_mhz",
     "temperature_celsius",
     "throttle_reasons",
-    "gr_engine_active_percent",
-    "sm_active_percent",
-    "dram_active_percent",
 )
 Row = dict[str, float | str | None]
 
@@ -62,7 +59,7 @@ class Dcgm(TypedDict):
 class Telemetry(TypedDict):
     """The summary of a window; None where a node does not know."""
 
-    source: NotRequired[Literal["nvml", "nvml-in-tenant-0", "dcgm", "host"] | None]
+    source: NotRequired[Literal["nvml", "nvml-in-tenant-0", "host"] | None]
     reason: NotRequired[str | None]
     samples: int
     utilisation_mean_percent: float | None

@@ -61,8 +61,8 @@ def test_rows_are_those_of_the_window_and_fit_the_csv() -> None:
     assert summary["samples"] == len(rows) == 20
     assert (rows[0]["t_seconds"], rows[-1]["t_seconds"]) == (0.05, 1.95)
     lines = to_csv(rows).splitlines()
-    assert lines[1] == "0.05,90,2000.0,300.05,,50,,,,"
-    assert lines[20] == "1.95,90,2000.0,301.95,,50,sw_power_cap;hw_thermal_slowdown,,,"
+    assert lines[1] == "0.05,90,2000.0,300.05,,50,"
+    assert lines[20] == "1.95,90,2000.0,301.95,,50,sw_power_cap;hw_thermal_slowdown"
 
 
 def test_means_and_extremes_are_of_the_window_alone() -> None:

@@ -183,7 +183,7 @@ def test_only_rows_inside_the_window_are_kept(counters: Counters) -> None:
     ]
     assert (summary["samples"], summary["memory_used_max_mib"]) == (2, 300.0)
     assert summary["utilisation_mean_percent"] == pytest.approx(30.0)
-    assert to_csv(rows).splitlines()[1] == "0.5,20.0,100.0,,,,,,,"
+    assert to_csv(rows).splitlines()[1] == "0.5,20.0,100.0,,,,"
 
 
 def test_memory_is_that_of_the_tenants_that_live(counters: Counters) -> None:

@@ -190,10 +190,10 @@ class PrometheusCourse(Course):
         if labels is None and not is_gpu:
             return seen
         try:
-            rows, found = dcgm.telemetry(self.server, labels or {}, self.node.host, start, end)
+            found = dcgm.telemetry(self.server, labels or {}, self.node.host, start, end)
         except PrometheusSilent as silence:
-            rows, found = [], {"reason": str(silence), "scrapes": 0, "instances": []}
-        return replace(seen, rows=seen.rows or rows, telemetry=dcgm.filled(seen.telemetry, rows, found))
+            found = {"reason": str(silence), "scrapes": 0, "instances": []}
+        return replace(seen, telemetry={**seen.telemetry, "dcgm": found})
 
     def _samples(self, suffix: str, start: float, end: float) -> dict[tuple[int, float], counters.Samples]:
         """Raw samples around the window, by tenant and upper bound (infinite where it has none).

@@ -11,7 +11,7 @@ from typing import Any
 
 from sharebench.cell.prometheus.server import Labels, Server, selector
 from sharebench.core.counters import Samples
-from sharebench.records.telemetry import NOTHING_KNOWN, Dcgm, Row, Telemetry
+from sharebench.records.telemetry import Dcgm
 
 # The exporter's names (etc/dcp-metrics-included.csv), ours, and the factor between them. SM_ACTIVE is off unless
 # it was asked for in the exporter's own list.
@@ -46,39 +46,33 @@ def chosen(devices: set[Key], node: str | None) -> tuple[Key | None, str | None]
     return None, f"dcgm-exporter knows {len(on_node)} devices; name the shared one: prometheus.dcgm"
 
 
-def telemetry(server: Server, labels: Labels, node: str | None, start: float, end: float) -> tuple[list[Row], Dcgm]:
-    """Rows of telemetry.csv, and the record's `telemetry.dcgm`, of the window (epoch seconds of the server).
-
-    Raises PrometheusSilent.
-    """
+def telemetry(server: Server, labels: Labels, node: str | None, start: float, end: float) -> Dcgm:
+    """The record's `telemetry.dcgm` of the window (epoch seconds of the server). Raises PrometheusSilent."""
     names = "|".join(GAUGES)
     inside = selector("", labels)[1:-1]
     series = f'{{__name__=~"{names}"{"," if inside else ""}{inside}}}'
-    return summarise(server.samples(series, end - start, end), node, start)
+    return summarise(server.samples(series, end - start, end), node)
 
 
-def summarise(found: Sequence[tuple[Labels, Samples]], node: str | None, start: float) -> tuple[list[Row], Dcgm]:
-    """The same from the series of the window; `start` is its begin in their clock."""
+def summarise(found: Sequence[tuple[Labels, Samples]], node: str | None) -> Dcgm:
+    """The same from the series of the window."""
     device, reason = chosen({device_of(labels) for labels, _ in found}, node)
-    if device is None:
-        return [], {"reason": reason, "scrapes": 0, "instances": []}
     instances: dict[str, dict[str, Samples]] = {}
     profiles: dict[str, str] = {}
     for labels, samples in found:
-        if device_of(labels) == device:
+        if device is not None and device_of(labels) == device:
             instance = labels.get(INSTANCE, "")
             profiles[instance] = labels.get(PROFILE, "")
             known = [(at, value) for at, value in samples if value == value and abs(value) < BLANK]
             # Of series that differ by pod alone, the first: all have the device's value.
             instances.setdefault(instance, {}).setdefault(labels["__name__"], known)
-    whole = instances.get("", {})
     scrapes = max((len(samples) for series in instances.values() for samples in series.values()), default=0)
     # Keys made from GAUGES, which are those of DcgmInstance.
     entries: list[Any] = [
         {"instance": instance or None, "profile": profiles[instance] or None, **_means(series)}
         for instance, series in sorted(instances.items())
     ]
-    return _rows(whole, start), {"reason": None, "scrapes": scrapes, "instances": entries}
+    return {"reason": reason, "scrapes": scrapes, "instances": entries}
 
 
 def _means(series: Mapping[str, Samples]) -> dict[str, float | None]:
@@ -87,46 +81,4 @@ def _means(series: Mapping[str, Samples]) -> dict[str, float | None]:
             factor * statistics.fmean(value for _, value in series[name]) if series.get(name) else None
         )
         for name, (column, factor) in GAUGES.items()
-    }
-
-
-def _rows(series: Mapping[str, Samples], start: float) -> list[Row]:
-    """A row per scrape of the whole device."""
-    rows: dict[float, Row] = {}
-    for name, samples in series.items():
-        column, factor = GAUGES[name]
-        for at, value in samples:
-            rows.setdefault(at, {"t_seconds": round(at - start, 3)})[column] = round(factor * value, 6)
-    return [rows[at] for at in sorted(rows)]
-
-
-def filled(telemetry: Telemetry, rows: Sequence[Row], found: Dcgm) -> Telemetry:
-    """The record's telemetry with DCGM's in it; without other samples of the device, its summary is DCGM's.
-
-    `rows` are DCGM's. Energy is left out: a few samples in a window do not make an integral.
-    """
-    if telemetry["samples"] or not rows:
-        return {**telemetry, "dcgm": found}
-
-    def values(column: str) -> list[float]:
-        return [float(value) for row in rows if (value := row.get(column)) is not None]
-
-    def mean(column: str) -> float | None:
-        return statistics.fmean(values(column)) if values(column) else None
-
-    temperatures = values("temperature_celsius")
-    return {
-        **NOTHING_KNOWN,
-        **telemetry,
-        "samples": len(rows),
-        "source": "dcgm",
-        "reason": None,
-        "utilisation_mean_percent": mean("gpu_util_percent"),
-        "memory_used_max_mib": max(values("memory_used_mib"), default=None),
-        "power_mean_watts": mean("power_watts"),
-        "sm_clock_mean_mhz": mean("sm_clock_mhz"),
-        "temperature_start_celsius": temperatures[0] if temperatures else None,
-        "temperature_end_celsius": temperatures[-1] if temperatures else None,
-        "temperature_max_celsius": max(temperatures, default=None),
-        "dcgm": found,
     }
