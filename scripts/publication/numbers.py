@@ -200,22 +200,26 @@ class DataSet:
         Groups are named by columns of tables/cells.csv. Partners are of one run and block, or in a data set of several
         devices of one device and block: then only partners count, as no ratio mixes devices. Raises NoNumber.
         """
-        tops, bottoms = (self._cells(where, metric) for where in (over, under))
+        return number_of(self.estimate(over, under, metric))
+
+    def estimate(self, over: Where, under: Where, metric: str) -> Estimate:
+        """`ratio` with what a test needs."""
+        tops, bottoms = (self.by_block(where, metric) for where in (over, under))
         both = tops.keys() & bottoms.keys()
         if both and (tops.keys() == bottoms.keys() or self.device_count > 1):
             keys = sorted(both)
             devices = [key[0] for key in keys] if self.device_count > 1 else ()
-            return number_of(log_interval([tops[key] / bottoms[key] for key in keys], devices))
+            return log_interval([tops[key] / bottoms[key] for key in keys], devices)
         if self.device_count > 1:
             raise NoNumber(f"{_words(over)} and {_words(under)} of {self.name} were not measured on the same devices")
-        return number_of(welch_ratio(list(tops.values()), list(bottoms.values())))
+        return welch_ratio(list(tops.values()), list(bottoms.values()))
 
     def over(self, other: DataSet, mine: Where, theirs: Where, metric: str = "latency_mean_seconds") -> Number:
         """A metric of a group here over that of a group of another study, whose blocks were measured next to ours.
 
         Partners are of one device and block. Raises NoNumber.
         """
-        tops, bottoms = self._cells(mine, metric, "device"), other._cells(theirs, metric, "device")
+        tops, bottoms = self.by_block(mine, metric, "device"), other.by_block(theirs, metric, "device")
         if not (both := sorted(tops.keys() & bottoms.keys())):
             raise NoNumber(f"{_words(mine)} of {self.name} and {_words(theirs)} of {other.name} share no block")
         return number_of(log_interval([tops[key] / bottoms[key] for key in both], [key[0] for key in both]))
@@ -254,13 +258,16 @@ class DataSet:
         clocks = self.table("cells").groupby("workload")["sm_clock_mean_mhz"].mean()
         return bool(clocks[workload] < FULL_CLOCK * clocks.max())
 
-    def _cells(self, where: Where, metric: str, who: str | None = None) -> dict[Key, float]:
+    def by_block(self, where: Where, metric: str, who: str | None = None) -> dict[Key, float]:
         """The metric of each valid cell, by run (or device) and block."""
         rows = self.valid_cells(where)
         found: dict[Key, float] = {}
         who = who or ("device" if self.device_count > 1 else "run_id")
         for key, own in rows.groupby([who, "block", "repeat"]):
-            if OF_TENANTS.get(metric) == "sum":
+            if metric == "makespan_seconds":
+                ends = own["completion_seconds"]
+                value = float(ends.sum() if self._is_queue(str(own["strategy"].iloc[0])) else ends.max())
+            elif OF_TENANTS.get(metric) == "sum":
                 value = float(own[metric].sum())
             elif metric == "latency_mean_seconds":
                 value = float((own[metric] * own["count"]).sum() / own["count"].sum())
@@ -270,6 +277,10 @@ class DataSet:
                 raise NoNumber(f"{metric} of {_words(where)} in {self.name} is blank")
             found[tuple(map(str, key))] = value
         return found
+
+    def _is_queue(self, strategy: str) -> bool:
+        entry = self.manifest["config"].get("strategy_catalogue", {}).get(strategy, {})
+        return entry.get("mechanism") in ("sequential", ["sequential"])
 
     def slice_ms(self, strategy: str = "time-slicing") -> Number:
         """Median length of a run on the device in ms, with 5 and 95 % of the runs as bounds: spread, not error."""

@@ -1,7 +1,7 @@
 """Two published studies of the same cells: how many of them differ, and how many would by chance."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +97,12 @@ def of(first: DataSet, second: DataSet, metric: str = "slowdown") -> Replication
 
     The baseline has no slowdown to test. Raises NoNumber where the studies have nothing in common.
     """
-    one, other = (_by_group(data, metric) for data in (first, second))
+    return of_several([first], [second], metric)
+
+
+def of_several(first: Sequence[DataSet], second: Sequence[DataSet], metric: str = "slowdown") -> Replication:
+    """`of` two collections of studies; of a group that several of one have, that of its first counts."""
+    one, other = (_of_first(studies, metric) for studies in (first, second))
     p, ratios = {}, {}
     for group in one:
         if min(len(one[group]), len(other.get(group, []))) < 2:
@@ -107,8 +112,17 @@ def of(first: DataSet, second: DataSet, metric: str = "slowdown") -> Replication
         if ratio.probability is not None:
             p[group], ratios[group] = ratio.probability, number_of(ratio)
     if not p:
-        raise NoNumber(f"{first.name} and {second.name} have no cells in common, each with two repeats")
+        names, others = (", ".join(data.name for data in studies) or "nothing" for studies in (first, second))
+        raise NoNumber(f"{names} and {others} have no cells in common, each with two repeats")
     return Replication(p, ratios)
+
+
+def _of_first(studies: Sequence[DataSet], metric: str) -> dict[Group, list[tuple[float, str]]]:
+    found: dict[Group, list[tuple[float, str]]] = {}
+    for data in studies:
+        if metric in data.table("cells"):
+            found = _by_group(data, metric) | found
+    return found
 
 
 def _by_group(data: DataSet, metric: str) -> dict[Group, list[tuple[float, str]]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from publication import gates, others, ready, replication, tables
+from publication import edition, gates, others, ready, replication, tables
 from publication.documents import BLOCK, marked
 from publication.findings import IMAGES, PAGE, SOURCE, Contradicted, Filler, Finding, Source, page, read_source
 from publication.numbers import DataSet, Number
@@ -91,15 +91,17 @@ def filled(path: Path, root: Path, filler: Filler, source: Source, datasets: Map
 
     def block(found: re.Match[str]) -> str:
         name = found[2]
+        own = {key: data for key, data in datasets.items() if key.split("/")[0] == path.parent.name}
         if name in OF_A_PUBLICATION:
-            own = {key: data for key, data in datasets.items() if key.split("/")[0] == path.parent.name}
             content = OF_A_PUBLICATION[name](own)
+        elif name in edition.BLOCKS:
+            content = edition.BLOCKS[name](own, datasets, root)
         elif name == others.BARE_LOOP:
             content = others.bare_loop(root / path.parent).table()
         elif name in source.blocks:
             content = filler.block(name, source.blocks[name])
         else:
-            known = ", ".join([*OF_A_PUBLICATION, others.BARE_LOOP, *source.blocks])
+            known = ", ".join([*OF_A_PUBLICATION, *edition.BLOCKS, others.BARE_LOOP, *source.blocks])
             raise Contradicted(f"{path}: there is no block {name}; known are {known}")
         return f"{found[1]}{content}\n{found[4]}"
 

@@ -1,0 +1,207 @@
+"""What the design of edition two asks of its data, on planted data, and its outcomes as the design lists them."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from scipy import stats
+from snakemake.utils import update_config
+from unit.papers import data_set, publish
+
+from publication import edition, together
+from publication.edition import OutcomeEntry, decided, outcomes
+from publication.numbers import DataSet
+from sharebench.analysis.statistics.intervals import log_interval
+from sharebench.config import load, nodes
+from sharebench.core import capabilities
+from sharebench.study.study import Study
+
+ROOT = Path(__file__).parents[3]
+REPEATS = 5
+SCATTER = 0.01
+
+
+def planted(root: Path, name: str, cells: list[dict[str, Any]], **columns: Any) -> DataSet:
+    """A study with these cells in each repeat, each on a device of its own: the columns of one tenant, scattered."""
+    publish(root, name)
+    random = np.random.default_rng(3)
+    rows = []
+    for repeat in range(1, REPEATS + 1):
+        where = {"repeat": repeat, "block": repeat, "run_id": "20261123-1", "device": f"d{repeat}", "tenant": 0}
+        for cell in cells:
+            own = {"tenant_workload": cell["workload"], "valid": True, "status": "ok", "reason": "", "count": 100}
+            seconds = cell["latency_mean_seconds"] * np.exp(random.normal(0, SCATTER))
+            rows.append({**where, **own, **cell, **columns, "latency_mean_seconds": seconds})
+    table = pd.DataFrame(rows)
+    table.to_csv(root / "made" / name / "tables/cells.csv", index=False)
+    keys = ["strategy", "workload", "tenant_workload", "replicas"]
+    table[keys].drop_duplicates().to_csv(root / "made" / name / "tables/summary.csv", index=False)
+    return data_set(root, name)
+
+
+def point(strategy: str, seconds: float, replicas: int = 7, workload: str = "net") -> dict[str, Any]:
+    return {"strategy": strategy, "workload": workload, "replicas": replicas, "latency_mean_seconds": seconds}
+
+
+def claim(number: int, claim: str, **more: Any) -> OutcomeEntry:
+    over, under = ({"strategy": name, "workload": "net", "replicas": 7} for name in ("time-slicing", "mps"))
+    given = {"outcome": number, "study": "study", "what": "", "over": over, "under": under, "edition_one": ""}
+    return OutcomeEntry.model_validate(given | {"claim": claim} | more)
+
+
+def test_p_is_that_of_students_test_against_the_limit() -> None:
+    values = [2.1, 2.3, 2.2, 2.4]
+    expected = stats.ttest_1samp(np.log(values), np.log(2.0)).pvalue
+    assert edition.probability(log_interval(values), 2.0) == pytest.approx(expected)
+    assert edition.probability(log_interval([2.1]), 2.0) is None
+    assert edition.probability(log_interval([2.0, 2.0]), 2.0) == 1 - edition.probability(log_interval([3.0, 3.0]), 2.0)
+
+
+def test_planted_ratios_decide_claims_together(tmp_path: Path) -> None:
+    data = planted(tmp_path, "two/study", [point("time-slicing", 3.0), point("mps", 1.0)])
+    entries = [
+        claim(1, "above", limit=2),
+        claim(2, "above", limit=3.5),
+        claim(3, "not above", limit=3.5),
+        claim(4, "not above", limit=2),
+        claim(5, "below", limit=4),
+        claim(6, "below", limit_of=1),
+        claim(7, "above", limit=2, study="later"),
+    ]
+    found = decided(entries, {"two/study": data})
+    verdicts = [each.verdict for each in found]
+    assert verdicts == ["holds", "refuted", "holds", "refuted", "holds", "refuted", "not measured yet"]
+    assert found[0].estimate is not None and found[0].estimate.value == pytest.approx(3, rel=0.02)
+    assert found[5].limit == found[0].estimate.value and found[5].p == pytest.approx(1)
+    # Seven tests, of which one is not measured yet: the smallest p counts seven times.
+    smallest = min(found[:6], key=lambda each: each.p or 1)
+    assert smallest.p is not None and smallest.p_holm == pytest.approx(7 * smallest.p)
+
+
+def test_what_only_the_correction_takes_away_is_said(tmp_path: Path) -> None:
+    data = planted(tmp_path, "two/study", [point("time-slicing", 1.0), point("mps", 1.0)])
+    value = data.estimate(claim(1, "above").over, claim(1, "above").under, "latency_mean_seconds")
+    assert value.low is not None
+    # Just below the interval: p is a little less than 0.05, so that twelve such tests show nothing together.
+    found = decided([claim(number, "above", limit=0.99 * value.low) for number in range(1, 13)], {"two/study": data})
+    assert {each.verdict for each in found} == {"refuted, holds without the correction"}
+
+
+def test_of_many_true_limits_few_are_refused(tmp_path: Path) -> None:
+    random, wrong = np.random.default_rng(5), 0
+    for _ in range(400):
+        estimates = [log_interval(np.exp(random.normal(np.log(2), 0.02, 5)).tolist()) for _ in range(12)]
+        adjusted = edition.holm([edition.probability(each, 2.0) or 0.0 for each in estimates])
+        wrong += min(adjusted) < edition.LEVEL
+    assert wrong / 400 == pytest.approx(0.05, abs=0.03), "of twelve true limits at least one is refused in 5 %"
+
+
+def test_a_queue_takes_all_its_jobs_and_others_their_last(tmp_path: Path) -> None:
+    data = planted(tmp_path, "two/study", [point("queue", 1.0), point("mps", 1.0)])
+    path = tmp_path / "made/two/study/tables/cells.csv"
+    cells = pd.read_csv(path)
+    both = pd.concat([cells.assign(completion_seconds=2.0), cells.assign(completion_seconds=3.0, tenant=1)])
+    both.to_csv(path, index=False)
+    data = data_set(tmp_path, "two/study")
+    data.manifest["config"]["strategy_catalogue"] = {
+        "queue": {"mechanism": ["sequential"]},
+        "mps": {"mechanism": "mps"},
+    }
+    queue, mps = ({"strategy": name, "workload": "net", "replicas": 7} for name in ("queue", "mps"))
+    assert data.ratio(queue, mps, "makespan_seconds").value == pytest.approx(5 / 3)
+
+
+def test_the_straight_line_is_between_its_points_or_beyond(tmp_path: Path) -> None:
+    latencies = {1: 1.0, 2: 1.2, 3: 3.0, 4: 4.0, 5: 5.0, 6: 6.0, 7: 7.0, 8: 8.8}
+    data = planted(tmp_path, "two/study", [point("mps", seconds, count) for count, seconds in latencies.items()])
+    ratios = [float(edition.on_line(data, "mps", "net", count).split()[0]) for count in (2, 4, 6, 8)]
+    assert ratios == pytest.approx([0.6, 1, 1, 1.1], rel=0.03)
+    table = edition.straight_line({"two/study": data}, {}, tmp_path).splitlines()
+    assert table[0] == "| study | strategy | workload | 2 tenants | 4 tenants | 6 tenants | 8 tenants |"
+    assert len(table) == 3 and table[2].startswith("| study | mps | `net` | 0.598 × (")
+
+
+def test_exclusions_are_counted_by_gate(tmp_path: Path) -> None:
+    data = planted(tmp_path, "two/study", [point("mps", 1.0, count) for count in (1, 2, 3)])
+    path = tmp_path / "made/two/study/tables/cells.csv"
+    cells = pd.read_csv(path, dtype={"reason": object})
+    cells.loc[cells["replicas"] == 2, ["valid", "reason"]] = [False, "queue_growth: tenant 1: requests came faster"]
+    cells.loc[(cells["replicas"] == 3) & (cells["repeat"] == 1), ["valid", "status"]] = [False, "crashed"]
+    cells.to_csv(path, index=False)
+    data = data_set(tmp_path, "two/study")
+    *_, row = edition.exclusions({"two/study": data}, {}, tmp_path).splitlines()
+    assert row == "| study | 15 | 9 | `queue_growth` 5 | `crashed` 1 |"
+
+
+def test_an_edition_is_held_against_all_studies_before_it(tmp_path: Path) -> None:
+    points = [point("time-slicing", 2.0), point("mps", 1.0)]
+    before = planted(tmp_path, "one/study", points)
+    again = planted(tmp_path, "one/study-again", points)
+    cells = [point("mps", 1.0), point("time-slicing", 2.0)]
+    own = {"two/study": planted(tmp_path, "two/study", cells)}
+    every = {"one/study": before, "one/study-again": again, **own}
+    for data in every.values():
+        path = tmp_path / "made" / data.name / "tables/cells.csv"
+        table = pd.read_csv(path)
+        factor = 1.5 if data.name == "two/study" else 1.0
+        table["slowdown"] = table["latency_mean_seconds"] * np.where(table["strategy"] == "mps", factor, 1.0)
+        table.to_csv(path, index=False)
+    every = {name: data_set(tmp_path, name) for name in every}
+    *_, row = edition.editions({"two/study": every["two/study"]}, every, tmp_path).splitlines()
+    workload, tested, below, _, together, *_ = row.strip("| ").split(" | ")
+    assert (workload, tested, below, together) == ("`net`", "2", "1", "1")
+    assert "no cells in common" in edition.editions({}, every, tmp_path)
+
+
+def test_the_draft_of_the_readme_is_filled_in(tmp_path: Path) -> None:
+    (tmp_path / edition.DESIGN).mkdir(parents=True)
+    shutil.copy(ROOT / edition.OUTCOMES, tmp_path / edition.OUTCOMES)
+    cells = [point("time-slicing", 3.0, workload="yolos-graph"), point("mps", 1.0, workload="yolos-graph")]
+    data = {"two/tenants": planted(tmp_path, "two/tenants", cells, slowdown=2.0)}
+    blocks = re.findall("by rule: ([a-z-]+)", (ROOT / edition.DESIGN / "README.draft.md").read_text())
+    assert set(edition.BLOCKS) < set(blocks) <= {*edition.BLOCKS, *together.OF_A_PUBLICATION}
+    text = edition.primary_outcomes(data, data, tmp_path)
+    row = next(line for line in text.splitlines() if line.startswith("| 1 |"))
+    assert " | above 2.00 | " in row and row.endswith("| holds |")
+    assert sum("not measured yet" in line for line in text.splitlines()) == 11
+
+
+def test_the_outcomes_are_those_of_the_design() -> None:
+    design = (ROOT / edition.DESIGN / "DESIGN.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| `([a-z-]+)` \| .* \| ([^|]+) \| ([^|]+) \|$", design, flags=re.MULTILINE)
+    entries = outcomes(ROOT)
+    assert [(str(each.outcome), each.study, each.edition_one) for each in entries] == [row[:3] for row in rows]
+    for entry, (*_, refuted) in zip(entries, rows, strict=True):
+        if entry.limit_of is not None:
+            assert refuted.startswith(f"as large as outcome {entry.limit_of}")
+        else:
+            contrary = {"above": "not above", "not above": "above"}[entry.claim]
+            assert refuted.partition(":")[0] == f"{contrary} {entry.limit:g}"
+
+
+@pytest.mark.parametrize("entry", outcomes(ROOT), ids=lambda entry: str(entry.outcome))
+def test_every_outcome_is_of_cells_that_its_study_has(
+    entry: OutcomeEntry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gpu = tmp_path / "nvidia0"
+    gpu.touch()
+    monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", gpu)
+    monkeypatch.setattr(nodes, "gpu_python", lambda _: gpu)
+    config: dict[str, Any] = {}
+    (file,) = (ROOT / edition.DESIGN).glob(f"[0-9][0-9]-{entry.study}.yaml")
+    for path in (*(ROOT / "config" / f"{name}.yaml" for name in ("strategies", "workloads", "config")), file):
+        update_config(config, yaml.safe_load(path.read_text(encoding="utf-8")))
+    study = Study(load.load(config))
+    for side in (entry.over, entry.under):
+        own = [
+            cell
+            for cell in study.cells
+            if (cell.strategy, cell.workload, cell.replicas) == (side["strategy"], side["workload"], side["replicas"])
+        ]
+        assert len(own) == REPEATS
+        assert side.get("tenant_workload", side["workload"]) in study.components(own[0])
