@@ -41,16 +41,16 @@ def test_a_data_set_is_tabled_again_and_drawn_again_to_the_byte(finished: Checko
 
 
 def test_a_published_data_set_of_a_gpu_is_tabled_without_one(untouched: Checkout) -> None:
-    data = untouched.root / "published" / "h200-first-look"
-    shutil.copytree(REPOSITORY / "published" / "h200-first-look", data)
-    assert untouched.run(config=["from=published/h200-first-look"]).ok().jobs == tabled(set())
-    made = untouched.root / "results/from/h200-first-look"
+    data = untouched.root / "published" / "h200" / "eager"
+    shutil.copytree(REPOSITORY / "published" / "h200" / "eager", data)
+    assert untouched.run(config=["from=published/h200/eager"]).ok().jobs == tabled(set())
+    made = untouched.root / "results/from/eager"
     summary = rows(made / "tables/summary.csv")
-    assert len(summary) == 3 * 17
+    assert len(summary) == 7
     [sliced] = [
         row
         for row in summary
-        if (row["strategy"], row["workload"], row["replicas"]) == ("time-slicing", "yolos-graph", "7")
+        if (row["strategy"], row["workload"], row["replicas"]) == ("time-slicing", "yolos", "7")
     ]
     assert 7 < float(sliced["slowdown"]) < 8
     table = (made / "tables/summary.md").read_text()
