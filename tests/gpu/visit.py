@@ -49,6 +49,9 @@ EDITION = REPOSITORY / "published" / "edition-two"
 FIRST_REPEATS = 3
 """Of all studies before any of the others: the least that gives an interval worth reading."""
 
+CALIBRATION_SECONDS = 20
+"""Of a workload, with its start; a check that fails repeats it."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -222,14 +225,12 @@ class Edition:
 
     def seconds(self, batch: Batch) -> float:
         """How long a batch takes, by what cells have taken in this visit."""
-        cells = max(map(len, batch.units)) + 1
-        return seconds_per_cell(batch.part.study, read_run(self.now / batch.part.name)) * cells
+        study, run = batch.part.study, read_run(self.now / batch.part.name)
+        workloads = {own for unit in batch.units for cell in unit for own in study.components(cell)}
+        return seconds_per_cell(study, run) * max(map(len, batch.units)) + CALIBRATION_SECONDS * len(workloads)
 
     def plan(self, minutes: float, left: float, at: float = 0) -> Iterator[str]:
-        """A line for each batch that this call begins, and one with the studies that it leaves out for want of time.
-
-        The first begins after `at` seconds.
-        """
+        """A line for each batch that this call begins, the first after `at` seconds, and what is too long for it."""
         too_long = set()
         for batch in self.batches():
             seconds = self.seconds(batch)

@@ -48,9 +48,7 @@ def test_a_published_data_set_of_a_gpu_is_tabled_without_one(untouched: Checkout
     summary = rows(made / "tables/summary.csv")
     assert len(summary) == 7
     [sliced] = [
-        row
-        for row in summary
-        if (row["strategy"], row["workload"], row["replicas"]) == ("time-slicing", "yolos", "7")
+        row for row in summary if (row["strategy"], row["workload"], row["replicas"]) == ("time-slicing", "yolos", "7")
     ]
     assert 7 < float(sliced["slowdown"]) < 8
     table = (made / "tables/summary.md").read_text()
