@@ -41,7 +41,7 @@ def finished_study(shared: Path, untouched: Path, study: str) -> Path:
     def build(folder: Path) -> None:
         shutil.copytree(untouched, folder)
         checkout = Checkout(folder, study)
-        checkout.run().ok()
+        checkout.keep_first(checkout.run(cores=4).ok())
         end(checkout.processes())
         shutil.rmtree(folder / "tmp")
         (folder / "tmp").mkdir()

@@ -248,6 +248,16 @@ class Checkout:
             "SHAREBENCH_STEAL_PERCENT": "100",
         }
 
+    def keep_first(self, result: Result) -> None:
+        """Note what the run of a finished study did, for the tests that share the study."""
+        kept = {"jobs": {rule: sorted(what) for rule, what in result.jobs.items()}, "moves": result.moves}
+        (self.root / "first.json").write_text(json.dumps(kept))
+
+    def first(self) -> tuple[Jobs, list[str | None]]:
+        """The jobs of the run that finished this study, on four cores, and the states that the node entered."""
+        kept = json.loads((self.root / "first.json").read_text())
+        return {rule: set(what) for rule, what in kept["jobs"].items()}, kept["moves"]
+
     def journal(self, results: Path | None = None) -> list[str | None]:
         """All states that the node ever entered."""
         path = (results or self.results) / ".sharebench/node/journal.jsonl"

@@ -54,7 +54,8 @@ def test_sigterm_lets_the_cell_end_and_starts_no_other(checkout: Checkout) -> No
     assert stopped.code == 1
     assert len(stopped.cells) == 1
     nothing_is_left(checkout)
-    assert checkout.run().ok().jobs == {"run_cell": BOTH - stopped.cells, **tabled(pairs(BOTH))}
+    planned = checkout.run(options=["--dry-run"]).ok()
+    assert planned.jobs == {"run_cell": BOTH - stopped.cells, **tabled(pairs(BOTH))}
 
 
 def test_ctrl_c_removes_the_tenants_and_measures_nothing(checkout: Checkout) -> None:
@@ -74,7 +75,7 @@ def test_a_closed_terminal_removes_the_tenants(checkout: Checkout) -> None:
     assert running.wait().code == -signal.SIGHUP
     wait_until_all_have_ended(checkout)
     nothing_is_left(checkout)
-    assert checkout.run(*RECORDS).ok().jobs == {"run_cell": BOTH}
+    assert checkout.run(*RECORDS, options=["--dry-run"]).ok().jobs == {"run_cell": BOTH}
 
 
 def wait_until_all_have_ended(checkout: Checkout) -> None:
@@ -94,7 +95,7 @@ def test_a_second_ctrl_c_does_not_keep_the_tenants_from_being_removed(checkout: 
     assert stopped.code != 0
     wait_until_all_have_ended(checkout)
     nothing_is_left(checkout)
-    assert checkout.run(*RECORDS).ok().jobs == {"run_cell": BOTH}
+    assert checkout.run(*RECORDS, options=["--dry-run"]).ok().jobs == {"run_cell": BOTH}
 
 
 def test_a_killed_snakemake_leaves_orphans_that_the_next_start_sweeps(checkout: Checkout) -> None:

@@ -1,7 +1,7 @@
 """Jobs: what such a study measures, what is recorded and tabulated of them, and what a change redoes."""
 
 import pytest
-from pipeline.harness import Checkout, measured
+from pipeline.harness import Checkout, Jobs, measured
 from tables import rows
 
 STUDY = "jobs.yaml"
@@ -56,11 +56,14 @@ def test_jobs_side_by_side_one_after_another_and_beside_a_loop(untouched: Checko
     assert summarised == {"exclusive", "mps"}, "a queue shares nothing"
     assert (untouched.results / "figures/jobs.png").exists()
 
-    assert untouched.run().ok().jobs == {}
+    def planned() -> Jobs:
+        return untouched.run(options=["--dry-run"]).ok().jobs
+
+    assert planned() == {}
     # Another number of iterations is other work of the same workload, alone and in the mix.
     untouched.edit(STUDY, "iterations: 60", "iterations: 40")
-    assert untouched.run().ok().jobs == measured(OF_PRODUCT | {"mps/both/2/1"})
+    assert planned() == measured(OF_PRODUCT | {"mps/both/2/1"})
+    untouched.edit(STUDY, "iterations: 40", "iterations: 60")
     # The window is the loop's: jobs have none.
     untouched.edit(STUDY, "window_seconds: 0.2", "window_seconds: 0.3")
-    result = untouched.run().ok()
-    assert result.jobs == {"calibrate": {"loop"}, **measured({"exclusive/loop/1/1", "mps/both/2/1"})}
+    assert planned() == {"calibrate": {"loop"}, **measured({"exclusive/loop/1/1", "mps/both/2/1"})}

@@ -8,7 +8,6 @@ import pytest
 from pipeline.harness import Checkout, draw, measured, tabled
 from tables import rows
 
-STUDY = "mixes.yaml"
 BASELINE = {f"exclusive/{name}/1/1" for name in ("alpha", "beta", "gamma")}
 PAIRS = {"alpha+alpha", "alpha+beta", "beta+beta"}
 OF_PAIRS = {f"{s}/{pair}/2/1" for s, pair in itertools.product(("time-slicing", "mps"), PAIRS)}
@@ -16,15 +15,15 @@ OF_THE_MIX = {"time-slicing/blend/3/1", "mps/blend/3/1"}
 CELLS = BASELINE | OF_PAIRS | OF_THE_MIX
 
 
-def test_mixes_and_pairs_bring_their_calibrations_and_baselines(untouched: Checkout) -> None:
-    result = untouched.run(study=STUDY).ok()
-    assert result.jobs == {
+def test_mixes_and_pairs_bring_their_calibrations_and_baselines(finished_mixes: Checkout) -> None:
+    jobs, _ = finished_mixes.first()
+    assert jobs == {
         "characterise_node": {""},
         "calibrate": {"alpha", "beta", "gamma"},
         "configure_node": {"exclusive", "time-slicing", "mps"},
         **measured(CELLS),
     }
-    assert untouched.run(study=STUDY).ok().jobs == {}
+    assert finished_mixes.run().ok().jobs == {}
 
 
 def test_each_tenant_is_recorded_and_tabled_as_what_it_runs(finished_mixes: Checkout) -> None:
