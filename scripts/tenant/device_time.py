@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from tenant.workload import DEVICE_TIME, Samples
+from tenant.workload import DEVICE_TIME, Sample
 
 # Two events and their difference cost about 8 µs of the host. Of an iteration of half a millisecond that is 1.6 %, and
 # every second one may be asked; of a shorter one it may be half, so at most 0.5 % are asked: fewer than a p99 sees.
@@ -35,7 +35,7 @@ def sampled(
     launch: Callable[[], object],
     synchronize: Callable[[], object],
     events: Events,
-    samples: Samples,
+    samples: list[Sample],
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> Callable[[], None]:
     """An iteration that launches, waits, and now and then adds its device time to the samples.
@@ -59,6 +59,6 @@ def sampled(
         synchronize()
         fastest_ns = min(fastest_ns, clock() - begun_ns)
         left = stride(fastest_ns)
-        samples.add(DEVICE_TIME, begun_ns, events.elapsed_ns())
+        samples.append(Sample(DEVICE_TIME, begun_ns, events.elapsed_ns()))
 
     return iterate

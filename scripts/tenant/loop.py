@@ -9,12 +9,12 @@ last failed iteration.
 import time
 from collections.abc import Callable
 from threading import Lock
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 
 from tenant.buckets import IntArray
-from tenant.load import ArrivalQueue, Load
+from tenant.load import ArrivalQueue
 from tenant.recorder import Rows
 from tenant.workload import RequestError
 
@@ -24,9 +24,12 @@ IDLE_ROWS = 1024
 
 
 class Loop(Protocol):
-    """A measuring loop."""
+    """A measuring loop of a closed load, until it is opened."""
 
     last_error: str | None
+
+    def opened(self, queue: ArrivalQueue, lock: Lock, sleep: Callable[[float], None]) -> "Loop":
+        """What goes on with requests that come when they are due."""
 
     def run(self, until_ns: int, most: int | None = None) -> None:
         """Run until that time or longer, or until there is much to fold; no more than `most` iterations if closed."""
@@ -42,21 +45,6 @@ class Loop(Protocol):
 
     def unfinished(self, before_ns: int) -> list[int]:
         """Intended starts before `before_ns` of the iterations that run or wait."""
-
-
-class OwnLoop(Loop, Protocol):
-    """One of a workload's own: of a closed load, until it has been opened."""
-
-    def open(self, queue: ArrivalQueue) -> None:
-        """From now on requests come when they are due."""
-
-
-@runtime_checkable
-class Overlapping(Protocol):
-    """A workload whose iterations overlap, so that it has a loop of its own."""
-
-    def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> OwnLoop:
-        """The loop; `tenant` is its number among those that run the same."""
 
 
 class ClosedLoop:
@@ -82,6 +70,9 @@ class ClosedLoop:
         self.last_error: str | None = None
         self._filled = 0
         self._running = False
+
+    def opened(self, queue: ArrivalQueue, lock: Lock, sleep: Callable[[float], None]) -> Loop:
+        return OpenLoop(self._step, queue, lock, self._clock, sleep)
 
     def run(self, until_ns: int, most: int | None = None) -> None:
         """Run iterations until the first that ends at or after `until_ns`, one fails, or there is no room.
@@ -166,6 +157,9 @@ class OpenLoop:
         self._failed: list[int] = []
         self.last_error: str | None = None
         self._active_begin_ns = self._active_end_ns = 0
+
+    def opened(self, queue: ArrivalQueue, lock: Lock, sleep: Callable[[float], None]) -> Loop:
+        return self
 
     def run(self, until_ns: int, most: int | None = None) -> None:
         """Run as ClosedLoop does, without a limit; ends early when there is nothing to serve and much to fold."""

@@ -15,12 +15,12 @@ from tenant.contract import Digest, Rule, Steadiness, TenantReport
 from tenant.exposition import BUILT_IN, CONTENT_TYPE, Exposition, exposition
 from tenant.failures import RefusedError
 from tenant.load import BEFORE, WINDOW, ArrivalQueue, Load, arrival_times_ns
-from tenant.loop import ClosedLoop, Loop, OpenLoop, Overlapping
+from tenant.loop import ClosedLoop, Loop
 from tenant.record import Identity, Outcome, finite, tenant_record
 from tenant.recorder import Job, Recorder, Window
 from tenant.usage import CpuMeter, quieten_collector, sharpen_sleep
 from tenant.warmup import Judge
-from tenant.workload import Workload
+from tenant.workload import Sample, Workload
 
 CHUNK_NS = 50_000_000
 # A signal that comes just before the main thread begins to wait is seen when it wakes, not earlier.
@@ -53,13 +53,12 @@ class Measurement:
         self._recorder = Recorder()
         self._meter = CpuMeter(of_thread=identity.process_tenants > 1)
         self._begun_ns = clock()
-        self._own_loop = None
-        if isinstance(workload, Overlapping):
-            self._own_loop = workload.loop(load, identity.index - load.before, self._lock, clock)
+        own_loop = workload.loop(load, identity.index - load.before, self._lock, clock)
+        self._loop: Loop = own_loop or ClosedLoop(workload.step, clock)
+        if own_loop is not None:
             # A batch has at least one request of each lane.
             in_flight = 2 * (load.most_in_flight or 1)
             self._rule = rule = replace(rule, min_iterations=max(rule.min_iterations, in_flight))
-        self._loop: Loop = self._own_loop or ClosedLoop(workload.step, clock)
         self._judge = Judge(rule, self._begun_ns)
         # Of an open load, once it has begun.
         self._queue: ArrivalQueue | None = None
@@ -93,10 +92,7 @@ class Measurement:
             self._first_verdict = self._last_verdict = self._judge.verdict(self._clock())
             if self._load.rate_hz is not None:
                 self._queue = ArrivalQueue(self._arrivals_ns(self._clock(), BEFORE))
-                if self._own_loop is not None:
-                    self._own_loop.open(self._queue)
-                else:
-                    self._loop = OpenLoop(self._workload.step, self._queue, self._lock, self._clock, self._sleep)
+                self._loop = self._loop.opened(self._queue, self._lock, self._sleep)
 
     def _arrivals_ns(self, start_ns: int, stretch: int) -> Iterator[int]:
         return arrival_times_ns(self._load, self._identity.index, start_ns, stretch)
@@ -151,7 +147,7 @@ class Measurement:
             self._meet_window()
         self._loop.run(window.end_ns, job.left)
         with self._lock:
-            job.take(self._loop.rows(), self._samples.drain())
+            job.take(self._loop.rows(), self._drained())
             self._loop.clear()
             if job.left and self._clock() < window.end_ns:
                 return
@@ -203,10 +199,15 @@ class Measurement:
         rows = self._loop.rows()
         if self._first_seconds is None and rows.ended.size:
             self._first_seconds = (int(rows.ended[0]) - self._begun_ns) / 1e9
-        self._recorder.fold(rows, self._samples.drain())
+        self._recorder.fold(rows, self._drained())
         good = rows.successful()
         self._judge.add(good.intended if good.begun is None else good.begun, good.ended)
         self._loop.clear()
+
+    def _drained(self) -> list[Sample]:
+        taken = self._samples.copy()
+        self._samples.clear()
+        return taken
 
     # The HTTP thread.
 
@@ -310,7 +311,7 @@ class Measurement:
         if self._job is not None:
             self._job.fold(Recorder(counted))
         unfinished = self._loop.unfinished(window.end_ns)
-        Recorder(counted).fold(self._loop.peek(now_ns), self._samples.pending())
+        Recorder(counted).fold(self._loop.peek(now_ns), self._samples.copy())
         counted.in_flight_ns += sum(counted.overlap_ns(start, now_ns) for start in unfinished)
         outcome.censored = sum(map(counted.holds, unfinished))
         outcome.is_cut_off = True

@@ -1,15 +1,28 @@
 """A tenant's record of one window: what GET /record answers, every quantity with its unit in the name."""
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from tenant import streams
 from tenant.buckets import quantile_seconds, to_sparse
-from tenant.contract import SLOTS, CompletedJob, CpuUse, Digest, Steadiness, TenantReport, Timed, View, environment
+from tenant.contract import (
+    SLOTS,
+    CompletedJob,
+    CpuUse,
+    DeclaredWork,
+    Digest,
+    Steadiness,
+    TenantReport,
+    Timed,
+    View,
+    environment,
+)
 from tenant.load import Load
 from tenant.recorder import Tally, Window
-from tenant.usage import CpuTime, affinity
+from tenant.usage import CpuTime
 from tenant.workload import DEVICE_TIME, Workload
 
 
@@ -58,7 +71,7 @@ def _cpu(outcome: Outcome) -> CpuUse | None:
     return {
         "cpu_seconds": end.cpu_seconds - start.cpu_seconds,
         "run_queue_seconds": None if waits[0] is None or waits[1] is None else waits[1] - waits[0],
-        "affinity": affinity(),
+        "affinity": sorted(os.sched_getaffinity(0)),
     }
 
 
@@ -137,7 +150,7 @@ def tenant_record(
         "drain_seconds": outcome.drain_seconds,
         "cpu": cpu,
         "memory_bytes": None if memory_bytes is None else memory_bytes // identity.process_tenants,
-        "work": workload.work.entry(),
+        "work": cast(DeclaredWork, workload.work._asdict()),
         "environment": environment(workload.packages()),
     }
     if workload.is_client:

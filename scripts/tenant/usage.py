@@ -2,15 +2,10 @@
 
 import contextlib
 import gc
-import os
-import resource
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
-
-STATUS = Path("/proc/self/status")
 
 
 class CpuTime(NamedTuple):
@@ -36,12 +31,6 @@ class CpuMeter:
         return CpuTime(time.clock_gettime(self._clock), run_queue_seconds)
 
 
-def affinity() -> list[int] | None:
-    """CPUs that the process may run on, ascending; None where the system does not report them."""
-    get = getattr(os, "sched_getaffinity", None)
-    return None if get is None else sorted(get(0))
-
-
 def peak_bytes(status: Path) -> int | None:
     """Largest resident set of a process so far, by its `status` in /proc; None where there is no such file."""
     with contextlib.suppress(OSError):
@@ -51,11 +40,9 @@ def peak_bytes(status: Path) -> int | None:
     return None
 
 
-def peak_resident_bytes() -> int:
-    """Largest resident set of this process so far."""
-    # getrusage would count what the parent had in memory when it started this process.
-    unit = 1 if sys.platform == "darwin" else 1024
-    return peak_bytes(STATUS) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+def peak_resident_bytes() -> int | None:
+    """Largest resident set of this process so far; getrusage would count what its parent had when it started it."""
+    return peak_bytes(Path("/proc/self/status"))
 
 
 def quieten_collector() -> None:

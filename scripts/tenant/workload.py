@@ -1,12 +1,20 @@
 """What a workload is: the base class, its declared work, and the times that it takes itself."""
 
+from __future__ import annotations
+
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tenant.contract import DeclaredWork, Precision
+from tenant.contract import Precision
 from tenant.usage import peak_resident_bytes
+
+if TYPE_CHECKING:
+    from tenant.load import Load
+    from tenant.loop import Loop
 
 # The samples of device time; every other kind is the name of a stage.
 DEVICE_TIME = "device"
@@ -50,9 +58,6 @@ class Work(NamedTuple):
     items: float
     precision: Precision | None = None
 
-    def entry(self) -> DeclaredWork:
-        return {"flop": self.flop, "bytes": self.bytes, "items": self.items, "precision": self.precision}
-
 
 class Sample(NamedTuple):
     """A time that the workload measured: DEVICE_TIME or a stage, its begin (monotonic) and its length."""
@@ -60,29 +65,6 @@ class Sample(NamedTuple):
     kind: str
     begun_ns: int
     duration_ns: int
-
-
-class Samples:
-    """Times that the workload takes itself, kept until they are counted.
-
-    The loop thread adds and drains; another thread may look.
-    """
-
-    def __init__(self) -> None:
-        self._pending: list[Sample] = []
-
-    def add(self, kind: str, begun_ns: int, duration_ns: int) -> None:
-        """Note one time; of a stage there may be several in an iteration, of device time one."""
-        self._pending.append(Sample(kind, begun_ns, duration_ns))
-
-    def pending(self) -> list[Sample]:
-        """What has not been drained yet, as a copy."""
-        return self._pending.copy()
-
-    def drain(self) -> list[Sample]:
-        """What was added since the last call."""
-        taken, self._pending = self._pending, []
-        return taken
 
 
 class Workload(ABC):
@@ -99,9 +81,17 @@ class Workload(ABC):
     is_stream = False
 
     @cached_property
-    def samples(self) -> Samples:
-        """Device times and stages; the workload adds, its tenant counts those of the window."""
-        return Samples()
+    def samples(self) -> list[Sample]:
+        """Device times and stages since they were last counted.
+
+        The loop thread adds and takes, another one may look. Of a stage there may be several in an iteration, of device
+        time one.
+        """
+        return []
+
+    def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> Loop | None:
+        """The measuring loop of a workload whose iterations overlap; `tenant` is its number among those like it."""
+        return None
 
     def attach(self) -> None:
         """Called once, in the thread that will call `step`, before it does."""

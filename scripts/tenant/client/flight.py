@@ -14,7 +14,7 @@ import numpy as np
 
 from tenant.client.connection import Client, Exchange
 from tenant.load import BEFORE, WINDOW, ArrivalQueue
-from tenant.loop import CAPACITY
+from tenant.loop import CAPACITY, Loop
 from tenant.recorder import Rows
 
 # Before a lane of a closed load tries again to reach a server that could not be reached, or hung up at once.
@@ -44,9 +44,9 @@ class Flight:
         self.last_error: str | None = None
         self._active_begin_ns = self._active_end_ns = 0
 
-    def open(self, queue: ArrivalQueue) -> None:
-        """From now on requests come when they are due."""
+    def opened(self, queue: ArrivalQueue, lock: Lock, sleep: Callable[[float], None]) -> Loop:
         self._queue = queue
+        return self
 
     def restart(self, start_ns: int) -> None:
         """Requests that are due from `start_ns` on are those of a window; from any thread."""

@@ -1,4 +1,4 @@
-"""What this GPU can do at best, measured: `python -m tenant.gpu.peaks --device cuda` prints one JSON object.
+"""What this GPU can do at best, measured: `python -m tenant.gpu.peaks` prints one JSON object.
 
 Floating-point operations per second by precision (those that the GPU has), `copy_bytes_per_second` (read and
 written), `read_bytes_per_second`, and `l2_bytes`. No tenant can do more; a result that claims to is wrong. Each is the
@@ -7,7 +7,6 @@ best of several sizes and rounds, because a peak that is too low would refuse tr
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -134,11 +133,8 @@ def peaks() -> dict[str, float]:
     return {name: value for name, value in found.items() if value > 0}
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Print the peaks; 2 with one line where they cannot be measured."""
-    parser = argparse.ArgumentParser(prog="python -m tenant.gpu.peaks", description=__doc__.splitlines()[0])
-    parser.add_argument("--device", choices=["cuda"], required=True, help="what to measure")
-    parser.parse_args(arguments)
     try:
         import torch
     except ModuleNotFoundError:
@@ -152,4 +148,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

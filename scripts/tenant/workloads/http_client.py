@@ -9,7 +9,6 @@ ready). In `path`, `ready_path` and the values of `headers`, `{env:NAME}` is fil
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import resource
 import sys
@@ -135,9 +134,7 @@ class HttpClient(Workload):
 def _allow_connections() -> None:
     """As many at once as this process may have: by habit a shell allows 1024 files, for programs that use select()."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    # macOS has a lower limit than it says.
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Note:

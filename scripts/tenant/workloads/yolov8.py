@@ -19,6 +19,7 @@ import torch
 
 from tenant.gpu.models import COMMON, ModelWorkload, random_images
 from tenant.parameters import ParameterError, Params, with_defaults
+from tenant.workload import Sample
 
 # Read when ultralytics is imported: no look for a network, no installing of packages.
 os.environ.update({"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false"})
@@ -74,9 +75,11 @@ class YoloV8(ModelWorkload):
         inferred_ns = time.monotonic_ns()
         self.boxes = self._post()
         done_ns = time.monotonic_ns()
-        self.samples.add("pre", begun_ns, queued_ns - begun_ns)
-        self.samples.add("infer", queued_ns, inferred_ns - queued_ns)
-        self.samples.add("post", inferred_ns, done_ns - inferred_ns)
+        self.samples += (
+            Sample("pre", begun_ns, queued_ns - begun_ns),
+            Sample("infer", queued_ns, inferred_ns - queued_ns),
+            Sample("post", inferred_ns, done_ns - inferred_ns),
+        )
 
     def output_digest(self) -> list[float]:
         """Mean, deviation and largest of all coordinates that are proposed, in pixels; likelihoods may be next to 0."""

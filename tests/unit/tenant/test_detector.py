@@ -5,7 +5,6 @@ import subprocess
 import sys
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 from unit.tenant.conftest import SCRIPTS
@@ -38,13 +37,6 @@ def test_without_text_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert make()._likelihood.max() < 0.1
 
 
-def test_pictures_are_drawn_with_different_digits_and_grain() -> None:
-    pictures, line = detector.draw(2, 64, 64)
-    assert pictures.min() >= 0 and pictures.max() <= 1
-    assert (pictures[:, line] < 0.5).any(axis=1).all() and (pictures[:, ~line] > 0.5).all()
-    assert ((pictures[0] < 0.5) != (pictures[1] < 0.5)).any()
-
-
 def test_the_output_is_the_same_for_every_tenant_and_summed_up_by_more_than_zeros() -> None:
     first, second = make().output_digest(), make().output_digest()
     assert first == second
@@ -52,14 +44,12 @@ def test_the_output_is_the_same_for_every_tenant_and_summed_up_by_more_than_zero
 
 
 def test_declared_work() -> None:
-    work = make(batch=3).work
+    workload = make(batch=3)
+    assert workload.packages() == {name: importlib.metadata.version(name) for name in ("onnxruntime", "rapidocr")}
+    work = workload.work
     assert (work.items, work.precision, work.flop) == (3, "fp32", None)
     weights = work.bytes - 3 * (3 + 1) * 64 * 64 * 4
     assert weights == detector.model_path().stat().st_size > 9e6
-
-
-def test_it_names_what_did_the_work() -> None:
-    assert make().packages() == {name: importlib.metadata.version(name) for name in ("onnxruntime", "rapidocr")}
 
 
 def test_it_runs_in_the_thread_that_calls() -> None:
@@ -93,10 +83,3 @@ def test_a_wheel_without_the_network_is_one_clear_line(monkeypatch: pytest.Monke
     monkeypatch.setattr(importlib.metadata, "files", lambda _name: [])
     with pytest.raises(ParameterError, match=r"^detector: rapidocr [\d.]+ has no PP-OCRv6_det_small.onnx; install"):
         make()
-
-
-def test_normalised_as_the_network_was_trained() -> None:
-    pictures = np.full((1, 2, 2), 0.485, np.float32)
-    scaled = detector.normalised(pictures)
-    assert scaled.shape == (1, 3, 2, 2)
-    assert scaled[0, :, 0, 0] == pytest.approx([0, (0.485 - 0.456) / 0.224, (0.485 - 0.406) / 0.225], abs=1e-6)

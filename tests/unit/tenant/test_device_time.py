@@ -1,7 +1,7 @@
 import pytest
 
 from tenant.device_time import sampled
-from tenant.workload import RequestError, Samples
+from tenant.workload import RequestError, Sample
 
 from .conftest import MS, FakeClock
 
@@ -25,8 +25,8 @@ class FakeEvents:
         return 4000
 
 
-def run(clock: FakeClock, duration_ns: int, iterations: int) -> tuple[FakeEvents, Samples]:
-    events, samples = FakeEvents(clock), Samples()
+def run(clock: FakeClock, duration_ns: int, iterations: int) -> tuple[FakeEvents, list[Sample]]:
+    events, samples = FakeEvents(clock), list[Sample]()
     step = sampled(lambda: None, lambda: clock.advance_ns(duration_ns), events, samples, clock)
     for _ in range(iterations):
         step()
@@ -48,14 +48,13 @@ def test_so_few_are_asked_that_latencies_do_not_show_it(clock: FakeClock, durati
 def test_a_sample_has_its_begin_and_the_devices_time(clock: FakeClock) -> None:
     begin_ns = clock.now_ns
     _, samples = run(clock, 2 * MS, 2)
-    first, second = samples.drain()
+    first, second = samples
     assert first == ("device", begin_ns, 4000)
     assert second.begun_ns == begin_ns + 2 * MS + 5000
-    assert samples.drain() == []
 
 
 def test_stalls_do_not_make_a_short_iteration_be_asked_more_often(clock: FakeClock) -> None:
-    events, samples = FakeEvents(clock), Samples()
+    events, samples = FakeEvents(clock), list[Sample]()
     durations = iter([17_000, *([8 * MS] + [17_000] * 50) * 40])
     step = sampled(lambda: None, lambda: clock.advance_ns(next(durations)), events, samples, clock)
     for _ in range(2000):
@@ -64,7 +63,7 @@ def test_stalls_do_not_make_a_short_iteration_be_asked_more_often(clock: FakeClo
 
 
 def test_after_a_failed_iteration_the_next_is_asked(clock: FakeClock) -> None:
-    events, samples = FakeEvents(clock), Samples()
+    events, samples = FakeEvents(clock), list[Sample]()
     failing = [True]
 
     def launch() -> None:
@@ -76,4 +75,4 @@ def test_after_a_failed_iteration_the_next_is_asked(clock: FakeClock) -> None:
         step()
     failing[0] = False
     step()
-    assert len(samples.pending()) == 1
+    assert len(samples) == 1

@@ -179,19 +179,6 @@ def test_memory_of_a_gpu_is_taken_until_it_is_refused(stub: ctypes.CDLL, monkeyp
         cuda._call("cuMemFree_v2", buffer.pointer)
 
 
-def test_a_quiet_tenant_of_a_gpu_keeps_its_context_busy(stub: ctypes.CDLL) -> None:
-    workload = fault.create({"kind": "oom"}, "cuda")
-    before = ctypes.c_int.in_dll(stub, "launches").value
-    workload.step()
-    assert ctypes.c_int.in_dll(stub, "launches").value == before + 1
-    assert workload.packages() == {"cuda-driver": "13.2"}
-
-
-def test_the_text_of_every_kernel_is_there() -> None:
-    entries = re.findall(r"\.visible \.entry (\w+)\(", fault.PTX)
-    assert entries == ["quiet", "spin1", "illegal", "fail"]
-
-
 def test_the_config_knows_exactly_these_kinds() -> None:
     assert get_args(Fault) == tuple(fault.FAULTS)
     assert set(fault.FAULTS.values()) == {"oom", "crashed", "killed", "hung"}

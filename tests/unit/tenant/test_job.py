@@ -40,13 +40,6 @@ def test_a_job_is_exactly_its_iterations_from_the_start_on(clock: FakeClock) -> 
     assert record["cpu"] is not None and "output_digest" not in record
 
 
-def test_a_job_that_does_not_fit_the_array_is_still_exact(clock: FakeClock) -> None:
-    measurement, _ = warm(clock, [MS])
-    record = work(measurement, clock, 2 * CAPACITY + 5)
-    assert record["count"] == record["job"]["completed"] == 2 * CAPACITY + 5
-    assert record["job"]["completion_seconds"] == pytest.approx((2 * CAPACITY + 5) / 1000)
-
-
 def test_an_iteration_that_failed_is_not_made_again(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
     first = workload.steps + CHUNK_NS // MS

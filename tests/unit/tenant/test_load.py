@@ -61,11 +61,6 @@ def test_a_window_has_the_same_arrivals_however_long_the_load_has_gone_on() -> N
     assert early == arrivals(POISSON, len(early), start_ns=start_ns - 70_000_000)
 
 
-def test_closed_load_has_no_arrivals() -> None:
-    with pytest.raises(ValueError, match="closed"):
-        arrivals(Load(), 1)
-
-
 def test_the_queue_takes_what_is_due_and_drops_what_finds_it_full() -> None:
     queue = ArrivalQueue(iter(range(10, 1000, 10)), limit=3)
     queue.admit(9)

@@ -6,7 +6,7 @@ import pytest
 
 from tenant.load import ArrivalQueue
 from tenant.loop import IDLE_ROWS, ClosedLoop, OpenLoop
-from tenant.recorder import Recorder, Rows, Window
+from tenant.recorder import Rows
 
 from .conftest import MS, FakeClock, FakeWorkload
 
@@ -46,7 +46,7 @@ def test_a_closed_chunk_ends_when_there_is_no_room_and_the_next_one_starts_afres
     loop.run(clock.now_ns + 10**12)
     assert workload.steps == 5 == loop.rows().intended.size
     loop.clear()
-    assert loop.rows().intended.size == 0
+    assert loop.rows().intended.size == loop.peek(clock.now_ns).intended.size == 0
     clock.advance_ns(9 * MS)
     begin = clock.now_ns
     loop.run(begin + 2 * MS)
@@ -94,21 +94,16 @@ def test_another_thread_sees_exactly_what_has_finished_while_an_iteration_hangs(
     assert loop.unfinished(begin + 10**12) == []
 
 
-def test_peek_between_chunks_agrees_with_rows(clock: FakeClock) -> None:
-    loop, workload = closed(clock, [2 * MS])
-    workload.failing = {1}
-    assert loop.peek(clock.now_ns).intended.size == 0
-    loop.run(clock.now_ns + 9 * MS)
-    rows, seen = loop.rows(), loop.peek(clock.now_ns + MS)
-    assert rows.ended.tolist() == seen.ended.tolist()
-    assert (rows.failed, rows.active) == (seen.failed, seen.active)
-
-
 def test_open_latency_counts_from_the_intended_start(clock: FakeClock) -> None:
-    loop, _ = opened(clock, [35 * MS, MS], rate_hz=100)
+    loop, workload = opened(clock, [35 * MS, MS], rate_hz=100)
     begin = clock.now_ns
+    waiting: list[list[int]] = []
+    workload.before = lambda: waiting.append(loop.unfinished(begin + 21 * MS))
+    workload.failing = {1, 3}
     loop.run(begin + 60 * MS)
+    assert waiting[0] == [begin + 10 * MS, begin + 20 * MS], "the one that is served, and those that wait"
     rows = loop.rows()
+    assert list(rows.failed) == [1, 3]
     assert rows.intended.tolist() == [begin + 10 * MS * number for number in range(1, 6)]
     assert latencies(rows) == [35 * MS, 26 * MS, 17 * MS, 8 * MS, MS]
     assert rows.begun is not None
@@ -144,17 +139,6 @@ def test_coordinated_omission_does_not_happen(clock: FakeClock) -> None:
     assert np.quantile(measured, 0.99) > 800 * MS
 
 
-def test_failed_requests_are_served_like_others(clock: FakeClock) -> None:
-    loop, workload = opened(clock, [5 * MS], rate_hz=100)
-    workload.failing = {1, 3}
-    loop.run(clock.now_ns + 60 * MS)
-    rows = loop.rows()
-    assert list(rows.failed) == [1, 3]
-    assert rows.intended.size == 5
-    loop.clear()
-    assert loop.rows().intended.size == 0 == len(loop.rows().failed)
-
-
 def test_a_full_queue_drops_and_says_which(clock: FakeClock) -> None:
     loop, _ = opened(clock, [100 * MS], rate_hz=100, limit=3)
     begin = clock.now_ns
@@ -165,15 +149,6 @@ def test_a_full_queue_drops_and_says_which(clock: FakeClock) -> None:
     assert list(loop.rows().dropped) == []
 
 
-def test_the_request_that_is_served_is_unfinished_too(clock: FakeClock) -> None:
-    loop, workload = opened(clock, [50 * MS], rate_hz=100)
-    begin = clock.now_ns
-    seen: list[list[int]] = []
-    workload.before = lambda: seen.append(loop.unfinished(begin + 31 * MS))
-    loop.run(begin + 12 * MS)
-    assert seen == [[begin + 10 * MS, begin + 20 * MS, begin + 30 * MS]]
-
-
 def test_an_idle_open_loop_with_much_to_fold_hands_over_before_it_sleeps(clock: FakeClock) -> None:
     loop, workload = opened(clock, [MS], rate_hz=100)
     loop.run(clock.now_ns + 10**13)
@@ -182,12 +157,3 @@ def test_an_idle_open_loop_with_much_to_fold_hands_over_before_it_sleeps(clock: 
     loop, workload = opened(clock, [20 * MS], rate_hz=100, capacity=7)
     loop.run(clock.now_ns + 10**13)
     assert workload.steps == 7
-
-
-def test_little_holds_in_an_open_window(clock: FakeClock) -> None:
-    loop, _ = opened(clock, [8 * MS, 3 * MS, 30 * MS] * 400, rate_hz=60)
-    window = Window(clock.now_ns + 2 * 10**9, clock.now_ns + 12 * 10**9)
-    loop.run(window.end_ns + 10**9)
-    Recorder(window).fold(loop.rows())
-    tally, length = window.latencies, window.end_ns - window.start_ns
-    assert window.in_flight_ns / length == pytest.approx(tally.count / length * tally.sum_ns / tally.count, rel=0.01)

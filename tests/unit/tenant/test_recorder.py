@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tenant.buckets import bucket_index
+from tenant.contract import BUCKET_COUNT
 from tenant.recorder import SLOTS, Recorder, Rows, Tally, Window
 from tenant.workload import DEVICE_TIME, Sample
 
@@ -54,6 +55,8 @@ def test_fold_agrees_with_counting_one_by_one_however_it_is_cut(seed: int) -> No
         assert window.slot_max_ns[slot] == max(latencies, default=0)
     assert recorder.totals().count == 59
     assert recorder.totals().sum_ns == times[-1] - times[0]
+    own = bucket_index(np.array([end - start for start, end in inside]))
+    assert window.latencies.counts.tolist() == np.bincount(own, minlength=BUCKET_COUNT).tolist()
 
 
 def test_a_sample_belongs_to_the_window_iff_it_begins_in_it() -> None:
@@ -69,14 +72,6 @@ def test_a_sample_belongs_to_the_window_iff_it_begins_in_it() -> None:
     recorder.close_window()
     recorder.fold(back_to_back([42_000, 43_000]), [Sample("pre", 2000, 9)])
     assert window.samples["pre"].count == 2
-
-
-def test_the_timeline_sums_up_to_the_window() -> None:
-    window = Window(START, END)
-    Recorder(window).fold(back_to_back(random_times(1)))
-    assert sum(window.slot_count) == window.latencies.count == window.latencies.counts.sum()
-    assert sum(window.slot_sum_ns) == window.latencies.sum_ns
-    assert max(window.slot_max_ns) == window.latencies.max_ns
 
 
 def test_slots_cover_the_window_even_where_it_cannot_be_divided() -> None:
@@ -120,17 +115,17 @@ def test_requests_in_flight_agree_with_counting_them_at_every_moment() -> None:
 
 def test_open_load_counts_latency_and_delay_from_the_intended_start() -> None:
     window = Window(START, END)
-    requests = [(900, 1100, 1300), (1000, 1300, 5000), (40_999, 50_000, 60_000), (41_000, 60_000, 60_001)]
-    Recorder(window).fold(queued(requests, dropped=(999, 1000, 2000, 41_000)))
+    requests = [
+        (900, 1100, 1300),
+        (1000, 1300, 5000),
+        (2000, 5000, 5001),
+        (40_999, 50_000, 60_000),
+        (41_000, 60_000, 60_001),
+    ]
+    Recorder(window).fold(queued(requests, dropped=(999, 1000, 2000, 41_000), failed=(2,)))
     assert window.latencies.sum_ns == 4000 + 19_001
     assert (window.delays.count, window.delays.sum_ns) == (2, 300 + 9001)
-    assert window.drops == 2
-
-
-def test_a_failed_request_has_no_delay_either() -> None:
-    window = Window(START, END)
-    Recorder(window).fold(queued([(1000, 1300, 5000), (6000, 6001, 7000)], failed=(0,)))
-    assert (window.latencies.sum_ns, window.delays.sum_ns, window.errors) == (1000, 1, 1)
+    assert (window.drops, window.errors) == (2, 1)
 
 
 def test_what_a_closed_window_counted_stays_in_the_totals() -> None:
@@ -145,22 +140,8 @@ def test_what_a_closed_window_counted_stays_in_the_totals() -> None:
     assert recorder.totals().count == 4
 
 
-def test_a_tally_of_nothing_merges_and_adds_as_nothing() -> None:
-    tally = Tally()
-    tally.add(np.array([], dtype=np.int64))
-    tally.merge(Tally())
-    assert (tally.count, tally.min_ns, tally.max_ns) == (0, None, 0)
-
-
 def test_squares_of_long_latencies_do_not_overflow() -> None:
     tally, more = Tally(), Tally()
     tally.add(np.full(10_000, 10**12, dtype=np.int64))
     more.merge(tally)
     assert tally.sum_squares_ns2 == more.sum_squares_ns2 == pytest.approx(1e28, rel=1e-14)
-
-
-def test_latencies_land_in_their_buckets() -> None:
-    tally = Tally()
-    latencies = np.array([1, 5000, 5000, 10**9], dtype=np.int64)
-    tally.add(latencies)
-    assert tally.counts[bucket_index(latencies)].tolist() == [1, 2, 2, 1]

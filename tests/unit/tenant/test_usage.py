@@ -4,9 +4,8 @@ import sys
 import time
 
 import numpy as np
-import pytest
 
-from tenant.usage import CpuMeter, affinity, peak_resident_bytes
+from tenant.usage import CpuMeter, peak_resident_bytes
 
 from .conftest import SCRIPTS
 
@@ -23,23 +22,9 @@ def test_the_meter_counts_the_cpu_time_of_this_process() -> None:
         assert after.run_queue_seconds >= before.run_queue_seconds
 
 
-def test_run_queue_time_is_unknown_without_schedstat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("threading.get_native_id", lambda: 0)
-    assert CpuMeter().read().run_queue_seconds is None
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity here")
-def test_affinity_is_seen_from_inside() -> None:
-    core = min(os.sched_getaffinity(0))
-    code = f"import os; os.sched_setaffinity(0, [{core}]); from tenant.usage import affinity; print(affinity())"
-    environment = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
-    assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True).strip() == f"[{core}]"
-    assert affinity() == sorted(os.sched_getaffinity(0))
-
-
 def test_peak_memory_is_of_this_process_and_not_of_its_parent() -> None:
     ballast = np.ones(30_000_000)
-    assert peak_resident_bytes() > ballast.nbytes
+    assert (peak_resident_bytes() or 0) > ballast.nbytes
     code = "from tenant.usage import peak_resident_bytes; print(peak_resident_bytes())"
     environment = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
     child = int(subprocess.check_output([sys.executable, "-c", code], env=environment, text=True))

@@ -127,7 +127,7 @@ class NvidiaNode(Node):
     def _peaks(self) -> dict[str, float]:
         try:
             run = subprocess.run(
-                [str(self.tenant_python), "-m", "tenant.gpu.peaks", "--device", "cuda"],
+                [str(self.tenant_python), "-m", "tenant.gpu.peaks"],
                 env=environment(self.grants(EXCLUSIVE, 1)[0]),
                 capture_output=True,
                 text=True,
