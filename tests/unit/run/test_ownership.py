@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.tenants.host import is_alive
+from unit.nodes.host.tenants import is_alive
 
 from sharebench.core import run_record
 from sharebench.core.run_record import RUN_ID_VARIABLE, read_run

@@ -4,14 +4,20 @@ import contextlib
 import os
 import sys
 import time
+import zlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import psutil
+from unit import factories
 from unit.studies import study_of
 
+from sharebench.cell.cell import run_cell
 from sharebench.nodes.contract import Grant
+from sharebench.nodes.host.cpu import CpuNode
 from sharebench.nodes.host.processes import ProcessTenants
+from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
 SMALL = {"workload_catalogue.matmul.params": {"size": 32}, "workload_catalogue.matmul.min_window_seconds": 0.1}
@@ -24,6 +30,34 @@ FOREVER = "import time; time.sleep(60)"
 def cpu_study(**changes: Any) -> Study:
     """A study of tiny products and windows on this host."""
     return study_of({"node": "cpu", "repeats": 1, "workloads": ["matmul"]} | SMALL | QUICK | changes)
+
+
+def cell_of(
+    tmp_path: Path, planned: Study, cell: Cell, start_seconds: float = 30, capacity_hz: float = 100.0
+) -> dict[str, Any]:
+    """The record of this cell on this host, after writing it."""
+    node = CpuNode(planned.config["cpu"], tmp_path / "node")
+    settings: Any = {
+        "timeouts": {"start_seconds": start_seconds, "record_seconds": 10},
+        "cell_folder": cell.folder,
+    }
+    known: Any = {
+        name: {"output_digest": None, "capacity_hz": capacity_hz, "roofs": None, "idle_power_watts": None}
+        for name in planned.calibrated(cell)
+    }
+    measured, _ = run_cell(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, known)
+    return cast(dict[str, Any], factories.written(tmp_path / "raw.json", measured))
+
+
+def naps_of(tmp_path: Path) -> str:
+    """Seconds that no other test's `sleep` has as its argument."""
+    return f"986.{zlib.crc32(str(tmp_path).encode())}"
+
+
+def sleeping(seconds: str) -> list[psutil.Process]:
+    """Processes that sleep for that long."""
+    found = [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", seconds]]
+    return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
 
 
 class Misbehaving(ProcessTenants):

@@ -8,16 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from unit import factories
+from unit.nodes.host.tenants import CORES, cell_of, naps_of, sleeping, wait_for
 from unit.studies import W, refusal, study_of
-from unit.tenants.host import CORES, wait_for
 
-from sharebench.cell.cell import run_cell
 from sharebench.gates.gates import is_valid
 from sharebench.nodes.contract import NodeError, classify
-from sharebench.nodes.host.cpu import CpuNode
 from sharebench.study.cells import Cell
 
 BATCH = {"kind": "job", "job": {"iterations": 20}, "module": "matmul", "params": {"size": 64}}
@@ -33,15 +29,7 @@ def run(tmp_path: Path, entry: dict[str, Any], replicas: int = 2, **others: Any)
     """The record of a cell of such programs, after writing it."""
     known = {f"{W}.{name}": other for name, other in others.items()}
     planned = study_of({f"{W}.mine": entry, "workloads": ["mine"], "node": "cpu"} | known)
-    node = CpuNode(planned.config["cpu"], tmp_path / "node")
-    settings: Any = {"timeouts": {"start_seconds": 30, "record_seconds": 10}, "cell_folder": "cells/here"}
-    cell = Cell("time-slicing", "mine", replicas, 1)
-    references: Any = {
-        name: {"output_digest": None, "capacity_hz": 1.0, "roofs": None, "idle_power_watts": None}
-        for name in planned.calibrated(cell)
-    }
-    measured, _ = run_cell(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, references)
-    return factories.written(tmp_path / "raw.json", measured)
+    return cell_of(tmp_path, planned, Cell("time-slicing", "mine", replicas, 1))
 
 
 def test_all_begin_together_and_are_timed_by_their_exit(tmp_path: Path) -> None:
@@ -63,10 +51,7 @@ time.sleep(0.2 + 0.2 * int(sys.argv[1]))
         max(job["completion_seconds"] for job in jobs)
     )
     assert [tenant["cpu"]["affinity"] for tenant in measured["tenants"]] == [CORES[:1]] * 2
-
-
-def test_what_needs_iterations_is_not_judged(tmp_path: Path) -> None:
-    measured = run(tmp_path, exiting("pass"))
+    # What needs iterations is not judged.
     judged = {gate["name"] for gate in measured["gates"]}
     assert {"evidence", "nothing_finished", "foreign_cpu", "cpu_stolen"} <= judged
     assert not judged & {"window_coverage", "window_length", "output_digest", "steady", "drift", "errors", "censored"}
@@ -101,13 +86,12 @@ def test_how_it_may_end(tmp_path: Path, text: str, status: str, reason: str) -> 
     text = f"""
 import os, subprocess, sys, time
 if sys.argv[1] == "1":
-    subprocess.Popen(["sleep", "986"], start_new_session=True)
+    subprocess.Popen(["sleep", "{naps_of(tmp_path)}"], start_new_session=True)
     {text}
 """
     measured = run(tmp_path, exiting(text, 1.5 if status == "hung" else 60))
     assert (measured["status"], measured["reason"]) == (status, reason)
-    left = [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "986"]]
-    assert [each for each in left if each.status() != psutil.STATUS_ZOMBIE] == []
+    assert sleeping(naps_of(tmp_path)) == []
     if status == "oom":
         assert measured["tenants"][0]["job"]["completed"] == 1, "the other one goes on: how many fit is the result"
     if status == "crashed":

@@ -8,16 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from unit import factories
+from unit.nodes.host.tenants import CORES, cell_of, naps_of, sleeping
 from unit.studies import W, study_of
-from unit.tenants.host import CORES
 
-from sharebench.cell.cell import run_cell
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host import logs, processes
-from sharebench.nodes.host.cpu import CpuNode
 from sharebench.nodes.host.programs.tenants import free_port, infeasible
 from sharebench.study.cells import Cell
 
@@ -81,13 +77,7 @@ def run(
 ) -> dict[str, Any]:
     """The record of a cell of such tenants, after writing it."""
     planned = study_of({f"{W}.mine": entry, "workloads": ["mine"]} | QUICK)
-    node = CpuNode(planned.config["cpu"], tmp_path / "node")
-    timeouts = {"start_seconds": start_seconds, "record_seconds": 10}
-    cell = Cell(strategy, "mine", replicas, 1)
-    settings = {"timeouts": timeouts, "cell_folder": cell.folder}
-    known = {"mine": {"output_digest": None, "capacity_hz": 100.0, "roofs": None, "idle_power_watts": None}}
-    measured, _ = run_cell(node, planned.strategies[strategy], planned.spec(cell), 1, settings, known)
-    return factories.written(tmp_path / "raw.json", measured)
+    return cell_of(tmp_path, planned, Cell(strategy, "mine", replicas, 1), start_seconds)
 
 
 def failed(measured: dict[str, Any]) -> set[str]:
@@ -191,13 +181,10 @@ def test_a_program_that_dies_leaves_its_last_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", ["", ", env={}"], ids=["its environment", "no environment"])
 def test_what_a_program_put_into_a_session_of_its_own_ends_with_it(tmp_path: Path, more: str) -> None:
-    sleep = shutil.which("sleep")
-    daemon = (
-        f"import subprocess; subprocess.Popen(['sleep', '987'], executable='{sleep}', start_new_session=True{more})"
-    )
+    started = f"['sleep', '{naps_of(tmp_path)}'], executable={shutil.which('sleep')!r}, start_new_session=True{more}"
+    daemon = f"import subprocess; subprocess.Popen({started})"
     assert run(tmp_path, command(naps(before=daemon)))["status"] == "ok"
-    strays = [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "987"]]
-    assert [each.status() for each in strays if each.status() != psutil.STATUS_ZOMBIE] == []
+    assert sleeping(naps_of(tmp_path)) == []
 
 
 def test_its_own_environment_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

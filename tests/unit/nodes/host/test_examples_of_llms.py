@@ -13,7 +13,7 @@ import pytest
 
 from sharebench.nodes.host.programs.tenants import free_port
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "examples"
 DEADLINE_SECONDS = 60
 
 

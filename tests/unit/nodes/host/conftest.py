@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import psutil
 import pytest
-from unit.tenants.host import Misbehaving, cpu_study
+from unit.nodes.host.tenants import Misbehaving, cpu_study
 
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.nodes.contract import Grant, Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
-from unit.tenants.host import CORES, FOREVER, is_alive, wait_for
+from unit.nodes.host.tenants import CORES, FOREVER, is_alive, wait_for
 
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.nodes.host import processes

@@ -10,14 +10,11 @@ from typing import Any
 
 import psutil
 import pytest
-from unit import factories
-from unit.tenants.host import CORES, FOREVER, command_of, cpu_study, is_alive, wait_for
+from unit.nodes.host.tenants import CORES, FOREVER, cell_of, command_of, cpu_study, is_alive, wait_for
 
-from sharebench.cell.cell import run_cell
 from sharebench.cell.window import measure, settle
 from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, classify
 from sharebench.nodes.host import processes
-from sharebench.nodes.host.cpu import CpuNode
 from sharebench.nodes.host.launch import environment as environment_of
 from sharebench.nodes.host.processes import ProcessTenants
 from sharebench.study.cells import Cell
@@ -30,12 +27,9 @@ CRASHES = "raise SystemExit('it broke')"
 def test_a_whole_cell_with_real_tenants(tmp_path: Path) -> None:
     planned = cpu_study(replicas=[2])
     cell = Cell("time-slicing", "matmul", 2, 1)
-    node = CpuNode(planned.config["cpu"], tmp_path / "node")
-    settings = {"timeouts": planned.config["timeouts"], "cell_folder": cell.folder}
     before = set(psutil.Process().children(recursive=True))
-    measured, rows = run_cell(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, {})
+    measured = cell_of(tmp_path, planned, cell)
     assert set(psutil.Process().children(recursive=True)) == before
-    measured = factories.written(tmp_path / "raw.json", measured)
     assert (measured["status"], measured["reason"]) == ("ok", None)
     assert "numpy" in measured["provenance"]["packages"]
     for tenant in measured["tenants"]:
@@ -45,7 +39,6 @@ def test_a_whole_cell_with_real_tenants(tmp_path: Path) -> None:
         assert tenant["steady"]["batches"] >= 1
     assert all(item["holds"] for item in measured["evidence"])
     assert measured["timing"]["window_seconds"] >= 0.2
-    assert all(0 <= (row["t_seconds"] or 0.0) <= 0.2 for row in rows)
 
 
 def test_from_start_to_stop(launch: Callable[..., ProcessTenants], capfd: pytest.CaptureFixture[str]) -> None:
@@ -97,13 +90,6 @@ def test_a_tenant_that_is_killed_ends_the_wait_at_once(launch: Callable[..., Pro
     assert "SIGKILL" in outcomes[1]["exit"]["reason"]
 
 
-def test_sleeping_does_not_end_early_while_all_live(launch: Callable[..., ProcessTenants]) -> None:
-    tenants = launch(FOREVER)
-    until = tenants.now_ns() + NS // 5
-    tenants.sleep_until(until)
-    assert until <= tenants.now_ns()
-
-
 def test_a_death_that_is_watched_ends_nothing_and_is_told_to_the_moment(launch: Callable[..., ProcessTenants]) -> None:
     tenants = launch(FOREVER, "import time; time.sleep(0.2); raise SystemExit(3)", FOREVER)
     began = tenants.now_ns()
@@ -120,7 +106,7 @@ def test_when_a_watched_tenant_ended_is_known_though_nobody_looked(launch: Calla
     began = tenants.now_ns()
     os.kill(tenants.pids()[0], signal.SIGKILL)
     ended = tenants.watch_until(began + 2 * NS)
-    assert tenants.now_ns() >= began + 2 * NS
+    assert tenants.now_ns() >= began + 2 * NS, "nor does watching end early"
     assert began < ended[0] < began + 2 * NS
 
 
@@ -157,16 +143,6 @@ def test_what_fits_into_memory_is_waited_for(launch: Callable[..., ProcessTenant
     assert [outcome["status"] for outcome in outcomes] == ["oom", "ok", "oom"]
     assert outcomes[0]["exit"]["code"] == 12
     assert outcomes[0]["exit"]["log_tail"].strip() == "out of memory: 728 TiB"
-
-
-def test_the_real_tenant_says_that_memory_ran_out(tmp_path: Path) -> None:
-    planned = cpu_study(**{"workload_catalogue.matmul.params": {"size": 10_000_000}})
-    node = CpuNode(planned.config["cpu"], tmp_path / "node")
-    cell = Cell("mps", "matmul", 2, 1)
-    settings = {"timeouts": planned.config["timeouts"], "cell_folder": cell.folder}
-    measured, _ = run_cell(node, planned.strategies["mps"], planned.spec(cell), 1, settings, {})
-    assert (measured["status"], measured["reason"]) == ("oom", "0 of 2 tenants fit into memory")
-    assert "out of memory" in measured["tenants"][0]["exit"]["log_tail"]
 
 
 def test_a_crash_at_the_start_does_not_wait_for_the_others(launch: Callable[..., ProcessTenants]) -> None:

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import psutil
 import pytest
+from unit.nodes.host.tenants import wait_for
+from unit.nodes.host.test_programs import command, naps, run
 from unit.studies import S, W, simulated, study_of
-from unit.tenants.host import wait_for
-from unit.tenants.test_program_tenants import command, naps, run
 
 from sharebench.core.spec import Spec
 from sharebench.nodes.contract import Grant, Settings, TenantsFailed
