@@ -234,7 +234,7 @@ class Client:
         except OSError as error:
             # Of a name with several addresses, such as localhost, asyncio joins what it says of each.
             is_refused = f"[Errno {errno.ECONNREFUSED}]" in str(error)
-            raise RequestError(described(ConnectionRefusedError() if is_refused else error, self._secrets)) from error
+            raise RequestError(described(ConnectionRefusedError() if is_refused else error)) from error
 
     def finish(self, exchange: Exchange, why: str | None) -> None:
         """It has ended, well where there is no reason why not."""

@@ -14,13 +14,11 @@ VARIABLE = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 SHOWN_CHARACTERS = 100
 
 
-def described(error: Exception, secrets: Iterable[str] = ()) -> str:
-    """The line for an OSError or HTTPException of http.client, without what may be a secret in it."""
+def described(error: Exception) -> str:
+    """The line for an OSError or HTTPException of http.client."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     said = str(error).strip()
-    for secret in secrets:
-        said = said.replace(secret, "…")
     if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
         return f"no HTTP answer, but {said[:SHOWN_CHARACTERS]!r}"
     return "".join(each for each in said if each.isprintable())[:SHOWN_CHARACTERS] or type(error).__name__

@@ -74,6 +74,19 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+def asked(
+    port: int, method: str, path: str, body: str | None = None, authorization: str | None = None
+) -> tuple[int, str]:
+    """Status and text of the answer to one request on a connection of its own."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    try:
+        connection.request(method, path, body, {"Authorization": authorization} if authorization else {})
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
 class Tenant:
     """A tenant process and its HTTP side."""
 
@@ -104,14 +117,8 @@ class Tenant:
         return other
 
     def call(self, method: str, path: str, body: Any = None, token: str | None = TOKEN) -> tuple[int, str]:
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports[self.number], timeout=120)
-        try:
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        finally:
-            connection.close()
+        said = None if body is None else json.dumps(body)
+        return asked(self.ports[self.number], method, path, said, None if token is None else f"Bearer {token}")
 
     def get(self, path: str) -> Any:
         status, text = self.call("GET", path)

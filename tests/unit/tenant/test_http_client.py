@@ -13,11 +13,7 @@ from typing import Any
 import pytest
 
 from tenant.client.connection import Client
-from tenant.contract import Rule
-from tenant.load import Load
-from tenant.measure import Measurement
 from tenant.parameters import ParameterError
-from tenant.record import Identity
 from tenant.workload import RequestError
 from tenant.workloads import http_client
 from tenant.workloads.http_client import create
@@ -31,22 +27,6 @@ def ok(handler: http.server.BaseHTTPRequestHandler, body: bytes = b"ok", status:
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
     handler.wfile.write(body)
-
-
-def chunked(kind: str, *pieces: bytes, gap_seconds: float = 0.03) -> Answer:
-    """An answer in pieces, each so long after the one before."""
-
-    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Type", kind)
-        handler.send_header("Transfer-Encoding", "chunked")
-        handler.end_headers()
-        for piece in (*pieces, b""):
-            if piece:
-                time.sleep(gap_seconds)
-            handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-
-    return answer
 
 
 class Seen:
@@ -212,51 +192,6 @@ def test_another_status_is_an_error_and_the_connection_lives_on(serve: Callable[
         client.step()
     client.step()
     assert (len(seen.requests), seen.connections) == (3, 1)
-
-
-def closes(handler: http.server.BaseHTTPRequestHandler) -> None:
-    """The connection, after an answer that did not say so."""
-    ok(handler)
-    handler.close_connection = True
-
-
-def test_a_server_may_close_its_connections_between_requests(serve: Callable[..., tuple[str, Seen]]) -> None:
-    url, seen = serve(closes)
-    client = create({"url": url}, "cpu")
-    for _ in range(20):
-        client.step()
-    assert 21 <= seen.connections <= 42
-
-
-EVENTS = "text/event-stream; charset=utf-8"
-TEXT = b'data: {"choices": [{"text": "a"}]}\n\n'
-
-
-def test_a_stream_is_timed_on_a_real_connection(serve: Callable[..., tuple[str, Seen]]) -> None:
-    # One event in two pieces, two events in one piece, and the mark at the end, which is not counted.
-    split = TEXT[:6], TEXT[6:]
-    url, _ = serve(chunked(EVENTS, TEXT, *split, TEXT + TEXT, b"data: [DONE]\n\n", gap_seconds=0.01))
-    client = create({"url": url, "stream": True}, "cpu")
-    measurement = Measurement(client, Identity(0, "http", 0, 0, 0), Load(concurrency=3), Rule(max_seconds=0.2))
-    measurement.warm_up()
-    start_ns = time.monotonic_ns() + 50_000_000
-    measurement.set_window(start_ns, start_ns + 300_000_000)
-    while measurement._recorder.window is not None:
-        measurement.turn()
-    record = measurement.wait_record(0)
-    requests = record["requests"]
-    assert record["errors"] == 0 and record["count"] == len(requests["ttft_seconds"]) >= 1
-    assert record["load"]["in_flight_mean"] == pytest.approx(3)
-    for ttft, tpot, latency, tokens in zip(
-        requests["ttft_seconds"],
-        requests["tpot_seconds"],
-        requests["latency_seconds"],
-        requests["output_tokens"],
-        strict=True,
-    ):
-        assert tokens == 4 and tpot is not None
-        # Pieces 10 ms apart, as they were sent: the first, two that make an event, one with two, the mark.
-        assert ttft >= 0.01 and ttft + 3 * tpot <= latency
 
 
 def test_as_many_connections_may_be_open_as_the_system_allows(serve: Callable[..., tuple[str, Seen]]) -> None:

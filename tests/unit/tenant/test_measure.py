@@ -321,15 +321,6 @@ def test_steadiness_is_judged_again_on_later_iterations_only(clock: FakeClock) -
     assert measured(measurement, clock, MS, SECOND)["steady"]["batches"] == 3
 
 
-def test_judging_again_is_bounded_even_when_nothing_runs(clock: FakeClock) -> None:
-    measurement, _ = warm(clock, [50 * MS])
-    since = clock.now_ns
-    assert measurement.readiness(since) is None
-    clock.advance_ns(2 * SECOND)
-    verdict = measurement.readiness(since)
-    assert verdict is not None and not verdict["is_steady"]
-
-
 def test_metrics_stand_still_while_a_window_is_open(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
     before, _ = measurement.metrics()

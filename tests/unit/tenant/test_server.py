@@ -9,6 +9,8 @@ from tenant.contract import Steadiness
 from tenant.failures import RefusedError
 from tenant.server import Server, State
 
+from .conftest import asked
+
 
 class Stub:
     """A measurement that remembers what it was asked."""
@@ -50,13 +52,8 @@ class Client:
     def ask(
         self, method: str, path: str, body: str | None = None, authorization: str | None = "Bearer right"
     ) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=10)
-        connection.request(method, path, body, {"Authorization": authorization} if authorization else {})
-        response = connection.getresponse()
-        text = response.read().decode()
-        connection.close()
-        is_json = response.headers["Content-Type"] == "application/json"
-        return response.status, json.loads(text) if is_json else text
+        status, text = asked(self.server.port, method, path, body, authorization)
+        return status, json.loads(text) if text.startswith("{") else text
 
 
 @pytest.fixture

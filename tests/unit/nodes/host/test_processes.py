@@ -186,6 +186,20 @@ def test_what_an_exit_code_means(code: int, status: str, words: str) -> None:
     assert words in classify(code)[1]
 
 
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "oom"),
+        ("CUDA error: CUDA_ERROR_OUT_OF_MEMORY", "oom"),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", "oom"),
+        ("no data", "crashed"),
+    ],
+)
+def test_what_a_program_said_last_tells_that_it_had_no_memory(said: str, status: str) -> None:
+    assert classify(1, False, said)[0] == status
+    assert classify(1, True, said)[0] == "crashed", "ours say it by their code"
+
+
 def test_a_tenant_that_cannot_do_what_it_is_asked_to_is_no_result(launch: Callable[..., ProcessTenants]) -> None:
     refuses = "import sys; print('a warning', file=sys.stderr); print('bert needs torch', file=sys.stderr); sys.exit(2)"
     tenants = launch(FOREVER, refuses)

@@ -114,17 +114,14 @@ def slow(clock: Clock, start: str, *seconds: float) -> Slow:
     return tenants
 
 
-def test_all_start_at_once_unless_they_are_staggered(clock: Clock) -> None:
-    together = slow(clock, "together", 8, 4, 8)
-    together.wait_ready()
-    assert together.launched == [0, 0, 0]
-
-
-def test_each_staggered_tenant_has_the_time_to_start_for_itself(clock: Clock) -> None:
-    staggered = slow(clock, "staggered", 8, 4, 8)
-    staggered.wait_ready()
-    assert staggered.launched == pytest.approx([0, 8, 12], abs=0.2)
-    assert len(staggered.endpoints()) == 3
+@pytest.mark.parametrize(("start", "launched"), [("together", [0, 0, 0]), ("staggered", [0, 8, 12])])
+def test_each_staggered_tenant_has_the_time_to_start_for_itself(
+    clock: Clock, start: str, launched: list[float]
+) -> None:
+    tenants = slow(clock, start, 8, 4, 8)
+    tenants.wait_ready()
+    assert tenants.launched == pytest.approx(launched, abs=0.2)
+    assert len(tenants.endpoints()) == 3
 
 
 def test_a_staggered_tenant_that_takes_too_long_is_hung_and_the_next_one_never_starts(clock: Clock) -> None:
