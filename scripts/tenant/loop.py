@@ -9,12 +9,12 @@ last failed iteration.
 import time
 from collections.abc import Callable
 from threading import Lock
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from tenant.buckets import IntArray
-from tenant.load import ArrivalQueue
+from tenant.load import ArrivalQueue, Load
 from tenant.recorder import Rows
 from tenant.workload import RequestError
 
@@ -45,6 +45,14 @@ class Loop(Protocol):
 
     def unfinished(self, before_ns: int) -> list[int]:
         """Intended starts before `before_ns` of the iterations that run or wait."""
+
+
+@runtime_checkable
+class Overlapping(Protocol):
+    """A workload whose iterations overlap, so that it has a loop of its own."""
+
+    def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> Loop:
+        """The loop; `tenant` is its number among those that run the same."""
 
 
 class ClosedLoop:

@@ -15,7 +15,7 @@ from tenant.contract import Digest, Rule, Steadiness, TenantReport
 from tenant.exposition import BUILT_IN, CONTENT_TYPE, Exposition, exposition
 from tenant.failures import RefusedError
 from tenant.load import BEFORE, WINDOW, ArrivalQueue, Load, arrival_times_ns
-from tenant.loop import ClosedLoop, Loop
+from tenant.loop import ClosedLoop, Loop, Overlapping
 from tenant.record import Identity, Outcome, finite, tenant_record
 from tenant.recorder import Job, Recorder, Window
 from tenant.usage import CpuMeter, quieten_collector, sharpen_sleep
@@ -53,9 +53,9 @@ class Measurement:
         self._recorder = Recorder()
         self._meter = CpuMeter(of_thread=identity.process_tenants > 1)
         self._begun_ns = clock()
-        own_loop = workload.loop(load, identity.index - load.before, self._lock, clock)
-        self._loop: Loop = own_loop or ClosedLoop(workload.step, clock)
-        if own_loop is not None:
+        self._loop: Loop = ClosedLoop(workload.step, clock)
+        if isinstance(workload, Overlapping):
+            self._loop = workload.loop(load, identity.index - load.before, self._lock, clock)
             # A batch has at least one request of each lane.
             in_flight = 2 * (load.most_in_flight or 1)
             self._rule = rule = replace(rule, min_iterations=max(rule.min_iterations, in_flight))

@@ -1,20 +1,12 @@
 """What a workload is: the base class, its declared work, and the times that it takes itself."""
 
-from __future__ import annotations
-
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import cached_property
-from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tenant.contract import Precision
 from tenant.usage import peak_resident_bytes
-
-if TYPE_CHECKING:
-    from tenant.load import Load
-    from tenant.loop import Loop
 
 # The samples of device time; every other kind is the name of a stage.
 DEVICE_TIME = "device"
@@ -88,10 +80,6 @@ class Workload(ABC):
         time one.
         """
         return []
-
-    def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> Loop | None:
-        """The measuring loop of a workload whose iterations overlap; `tenant` is its number among those like it."""
-        return None
 
     def attach(self) -> None:
         """Called once, in the thread that will call `step`, before it does."""

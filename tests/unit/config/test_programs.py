@@ -17,7 +17,7 @@ from sharebench.core import capabilities
 from sharebench.core.capabilities import resolve_node
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
-from tenant.requests import parse
+from tenant.requests import bodies
 
 COMMAND = {"kind": "command", "command": ["run", "{port}"], "metrics": {"histogram": "h"}}
 HTTP = {"kind": "http", "command": ["serve", "{port}"]}
@@ -233,7 +233,7 @@ def test_yaml_of_the_pages_works(block: str, tmp_path: Path, monkeypatch: pytest
     entry = loaded[W][loaded["workloads"][0]]
     request = entry["request"]
     if request["body"] is not None:
-        json.loads(parse({"body": request["body"], "tokens": request["tokens"]}, 0, 0).body(0))
+        json.loads(bodies(request, 0, 0)(0))
 
 
 def test_the_examples_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:

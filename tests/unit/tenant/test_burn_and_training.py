@@ -25,12 +25,17 @@ def burning() -> Iterator[Any]:
     workload._attached.close()
 
 
-def trained(steps: int = 0) -> Any:
-    # Another test's workload may have left this thread in inference mode, which has no gradients.
+@pytest.fixture(autouse=True)
+def gradients() -> Iterator[None]:
+    """Another test's workload may have left this thread in inference mode, which has none."""
     with torch.inference_mode(False):
-        workload = training.create(SMALL, "cpu")
-        for _ in range(steps):
-            workload.step()
+        yield
+
+
+def trained(steps: int = 0) -> Any:
+    workload = training.create(SMALL, "cpu")
+    for _ in range(steps):
+        workload.step()
     return workload
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import psutil
 import pytest
 from unit.nodes.host.tenants import wait_for
-from unit.nodes.host.test_programs import command, naps, run
+from unit.nodes.host.test_program_tenants import command, naps, run
 from unit.studies import S, W, simulated, study_of
 
 from sharebench.core.spec import Spec
