@@ -61,7 +61,6 @@ class Exchange:
     error: str | None = None
     is_unreachable: bool = False
     tokens: Pieces | None = None
-    is_again: bool = False
 
     def stream(self) -> Stream | None:
         """The tokens that have come."""
@@ -160,9 +159,9 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange
         if exchange is None:
             return
-        if self._head is None and self._is_used and not exchange.is_again:
+        if self._head is None and self._is_used:
             # The server closed it before it saw this request, as servers may between any two.
-            exchange.is_again, self._exchange = True, None
+            self._exchange = None
             self._client.send_anew(exchange)
             return
         try:

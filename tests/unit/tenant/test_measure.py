@@ -10,6 +10,7 @@ from tenant.load import Load
 from tenant.measure import CHUNK_NS, Measurement
 from tenant.record import Identity
 from tenant.usage import CpuTime
+from tenant.workload import DEVICE_TIME, Sample
 
 from .conftest import MS, FakeClock, FakeWorkload
 
@@ -137,6 +138,22 @@ def test_the_synchronise_after_the_window_is_timed(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
     workload.drain_ns = 30 * MS
     assert measured(measurement, clock, MS, 50 * MS)["drain_seconds"] == pytest.approx(0.03)
+
+
+def test_times_that_the_workload_takes_are_those_of_the_window_each_once(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [MS])
+
+    def take() -> None:
+        workload.samples.append(Sample("pre", clock.now_ns, MS))
+        if workload.steps % 2:
+            workload.samples.append(Sample(DEVICE_TIME, clock.now_ns, MS // 2))
+
+    workload.before = take
+    # More than the loop has room for, so that it is counted in two pieces.
+    record = measured(measurement, clock, MS, 20 * SECOND)
+    assert (record["count"], record["stages"].keys()) == (20_000, {"pre"})
+    assert record["stages"]["pre"]["count"] == 20_000 == 2 * record["device_histogram"]["count"]
+    assert record["device_histogram"]["sum_seconds"] == pytest.approx(10_000 * 0.0005)
 
 
 def test_failed_iterations_are_counted_apart(clock: FakeClock) -> None:
