@@ -1,7 +1,7 @@
 # Decisions: what the tables say beyond what was measured, and what follows for a user.
 #
 # Inputs:  tables/{cells.csv,summary.csv}, of a study with faults tables/isolation.csv, manifest.json,
-#          nodes/device.json, cells/{strategy}/{workload}/histograms.csv
+#          nodes/device.json, with an SLO the records
 # Outputs: tables/{cost.csv,capacity.csv,advice.csv,advice.md}
 # Steps:   decide answers what the config asks (slo, tenants, isolation, price_per_hour), which no other job depends
 #          on. advise answers on the terminal, from finished results, and never measures: of results at hand it has no
@@ -18,7 +18,6 @@ DECIDED_FROM = [
 rule decide:
     input:
         tables=DECIDED_FROM,
-        exports=exports(),
         device="<data>/nodes/device.json",
     output:
         "<results>/tables/cost.csv",

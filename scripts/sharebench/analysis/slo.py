@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sharebench.core.study_config import Slo
 from sharebench.records.histogram import buckets_of
@@ -38,8 +37,8 @@ def columns(requests: Requests) -> dict[str, list[float] | list[float | None]]:
     return dict(zip(PARTS, (*times, requests["tpot_seconds"]), strict=True))
 
 
-def good_count(tenant: TenantRecord, limits: Mapping[str, float]) -> tuple[float, float, float] | None:
-    """How many requests of a tenant hold every part that applies, and the least and the most that is possible.
+def good_count(tenant: TenantRecord, limits: Mapping[str, float]) -> float | None:
+    """How many requests of a tenant hold every part that applies.
 
     Of a stream these are counted one by one. Otherwise the latency alone applies, by its histogram. None where no part
     applies, or where there are no buckets.
@@ -49,29 +48,10 @@ def good_count(tenant: TenantRecord, limits: Mapping[str, float]) -> tuple[float
             return None
         taken, most = columns(requests), tuple(limits.values())
         each = zip(*(taken[part] for part in limits), strict=True)
-        good = float(sum(all(t is None or t <= end for t, end in zip(times, most, strict=True)) for times in each))
-        return good, good, good
+        return float(sum(all(t is None or t <= end for t, end in zip(times, most, strict=True)) for times in each))
     found = list(buckets_of(tenant))
     if LATENCY not in limits or (tenant["count"] and not found):
         return None
-    if not found:
-        return 0.0, 0.0, 0.0
-    lower, upper, count = zip(*found, strict=True)
-    value, least, most = (share * sum(count) for share in within_slo(lower, upper, count, limits[LATENCY]))
-    return value, least, most
-
-
-def within_slo(
-    lower_seconds: ArrayLike, upper_seconds: ArrayLike, counts: ArrayLike, slo_seconds: float
-) -> tuple[float, float, float]:
-    """Share of iterations of at most the SLO, and the least and the most that the buckets allow.
-
-    The arguments, shape (n,), are non-empty buckets (lower, upper] of any layout. Inside the SLO's bucket the value is
-    taken linearly, as quantiles of coarse buckets are; in one without an upper bound it is the least.
-    """
-    lower, upper, count = (np.asarray(each, dtype=float) for each in (lower_seconds, upper_seconds, counts))
-    least = count[upper <= slo_seconds].sum()
-    here = (lower < slo_seconds) & (upper > slo_seconds)
-    inside = float((count[here] * (slo_seconds - lower[here]) / (upper[here] - lower[here])).sum())
-    total = count.sum()
-    return float((least + inside) / total), float(least / total), float((least + count[here].sum()) / total)
+    lower, upper, count = np.array(found, dtype=float).reshape(-1, 3).T
+    # Inside the SLO's bucket linearly, as quantiles of coarse buckets are; none of one without an upper bound.
+    return float((count * np.clip((limits[LATENCY] - lower) / (upper - lower), 0, 1)).sum())

@@ -4,7 +4,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from sharebench.analysis.decide.advice import (
@@ -15,7 +14,6 @@ from sharebench.analysis.decide.advice import (
     Question,
     advise,
     answer_of,
-    confidence,
     plan,
     turning_points,
 )
@@ -132,27 +130,6 @@ def test_a_latency_that_may_be_zero_leaves_the_margin_without_an_upper_bound() -
     coarse = option("mps", replace(level(3, 0.17, 20), latency=Estimate(0.1, 0.0, 0.2, 3)))
     margin = plan(coarse, Question(3, 0.2)).margin_percent(Question(3, 0.2))
     assert margin is not None and (margin.low, margin.high) == (0.0, None)
-
-
-def with_draws(name: str, replicas: int, latency: float, hz: float, cv: float, seed: int) -> Option:
-    rng = np.random.default_rng(seed)
-    made = level(replicas, latency, hz, spread=0)
-    latencies, rates = (Estimate(v, draws=v * rng.lognormal(0, cv, 500)) for v in (latency, hz))
-    return option(name, replace(made, latency=latencies, throughput=rates))
-
-
-def test_how_sure_is_the_share_of_draws() -> None:
-    sure = confidence([with_draws("a", 2, 0.1, 20, 0.01, 1), with_draws("b", 2, 0.1, 10, 0.01, 2)], Question(2, 0.2))
-    assert sure == {"a": 1.0}
-    # The latency is at the SLO: a half of the draws exceeds it, and then the other is taken.
-    [a, b] = with_draws("a", 2, 0.2, 20, 0.05, 1), with_draws("b", 2, 0.1, 10, 0.01, 2)
-    shares = confidence([a, b], Question(2, 0.2))
-    assert shares is not None and shares["a"] == pytest.approx(0.5, abs=0.07)
-    assert shares["b"] == pytest.approx(1 - shares["a"])
-    # Alone there is nothing to take then.
-    alone = confidence([a], Question(2, 0.2))
-    assert alone is not None and alone[""] == pytest.approx(0.5, abs=0.07)
-    assert confidence(OPTIONS, Question(5, 0.2)) is None, "no draws, no number"
 
 
 def test_turning_points_are_where_the_answer_turns() -> None:

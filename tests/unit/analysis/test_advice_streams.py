@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 
 from sharebench.analysis.decide.advice import Level, Option, Question, advise, answer_of, plan, turning_points
 from sharebench.analysis.decide.advice_text import answer, rows
-from sharebench.analysis.decide.capacity import capacity_in_words
 from sharebench.analysis.decide.documented import DOCUMENTED, Evidence
 from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.core.strategies import Strategy
@@ -69,21 +67,24 @@ def test_an_slo_of_streams_asks_nothing_of_a_loop() -> None:
 def test_a_median_of_any_part_goes_after_a_tail() -> None:
     coarse = server("coarse", 0.05, 0.005, "p50")
     assert [each.option.strategy for each in advise([coarse, MPS], asked(2))] == ["mps", "coarse"]
-    found = answer("chat", [coarse], asked(2), None)
+    found = answer("chat", [coarse], asked(2))
     of = "Of what meets the SLO, only the TTFT p50"
     assert f"{of} and the TPOT p50 are known: the sample has no tail." in found.reasons
-    alone = answer("chat", [coarse], asked(2, ttft=0.3), None)
+    alone = answer("chat", [coarse], asked(2, ttft=0.3))
     assert f"{of} is known: the sample has no tail." in alone.reasons
-    [row] = rows("chat", [coarse], asked(2), {"coarse": Strategy("coarse", ("mps",))}, None)
+    [row] = rows("chat", [coarse], asked(2), {"coarse": Strategy("coarse", ("mps",))})
     assert row["verdict"] == "meets the SLO by its TTFT p50 and TPOT p50"
 
 
 def test_the_answer_names_part_tokens_and_what_would_change_it() -> None:
-    found = answer("chat", [MPS, SLICING], asked(4, ttft=0.45, tpot=0.05), None)
+    found = answer("chat", [MPS, SLICING], asked(4, ttft=0.45, tpot=0.05))
     assert found.sentence.startswith("chat: take mps on 1 device: TTFT p99 400 ms (396 to 404) with 4 tenants, ")
     assert "10/s per device, 1,000 tokens/s, $" in found.sentence
     changes = next(each for each in found.reasons if each.startswith("What would change it"))
     assert "with TTFT below 400 ms it is" in changes and "with TPOT below 40 ms it is" in changes
+    assert found.reasons[-1] == "How sure: within the SLO with the whole 95 % interval."
+    close = answer("chat", [MPS, SLICING], asked(4, ttft=0.402, tpot=0.05))
+    assert close.reasons[-1] == "How sure: the 95 % interval of TTFT p99 reaches beyond the SLO."
 
 
 def test_turning_points_are_of_the_part_that_they_name() -> None:
@@ -99,17 +100,7 @@ def test_turning_points_are_of_the_part_that_they_name() -> None:
 
 
 def test_rows_have_the_slo_that_applies_and_the_price_of_tokens() -> None:
-    [row] = rows("chat", [MPS], asked(4, ttft=0.5), {"mps": Strategy("mps", ("mps",))}, None)
+    [row] = rows("chat", [MPS], asked(4, ttft=0.5), {"mps": Strategy("mps", ("mps",))})
     assert (row["slo"], row["slo_ms"], row["percentile"]) == ("TTFT 500 ms", None, "TTFT p99")
     assert row["verdict"] == "meets the SLO" and row["latency_ms"] == pytest.approx(400)
     assert row["dollars_per_million_tokens"] == pytest.approx(1.0) and row["output_tokens_per_device_hz"] == 1000
-
-
-def test_capacity_is_a_sentence() -> None:
-    row = {"workload": "chat-16", "strategy": "mps", "capacity_tenants": 4, "best_of_sweep": True}
-    table = pd.DataFrame([row | {"capacity_hz": 12.5, "capacity_tokens_hz": 1250.0}])
-    assert capacity_in_words(table, "chat-16") == [
-        "Tenants of one device within the SLO: mps 4 (12.5 requests/s, 1250 tokens/s).",
-        "Of the sweep this level serves most within it under mps.",
-    ]
-    assert capacity_in_words(table, "chat-1") == []

@@ -111,15 +111,28 @@ REQUESTS = streamed(
 )
 def test_a_request_is_good_where_every_part_holds(limits: Mapping[str, float], good: int) -> None:
     """A gap counts by the longest of the request; one token has neither gap nor time per further token."""
-    assert slo.good_count(REQUESTS, limits) == (good, good, good)  # type: ignore[arg-type]
+    assert slo.good_count(REQUESTS, limits) == good  # type: ignore[arg-type]
 
 
 def test_without_requests_the_latency_alone_counts_by_its_histogram() -> None:
     loop = tenant(0, back_to_back([0.005] * 300 + [0.05] * 100))
-    assert slo.good_count(loop, {"latency": 0.02, "ttft": 0.001}) == (300, 300, 300)  # type: ignore[arg-type]
+    assert slo.good_count(loop, {"latency": 0.02, "ttft": 0.001}) == 300  # type: ignore[arg-type]
     assert slo.good_count(loop, {"ttft": 0.2}) is None, "it has no first token"  # type: ignore[arg-type]
-    foreign = scraped(loop, [0.01, 0.1, None], [10, 90, 20])
-    assert slo.good_count(foreign, {"latency": 0.055}) == pytest.approx((55, 10, 100))  # type: ignore[arg-type]
+    assert slo.good_count(tenant(0, back_to_back([])), {"latency": 1.0}) == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("slo_seconds", "good"), [(0.007, 46), (0.005, 10), (0.0025, 5), (0.02, 100)])
+def test_inside_a_programs_own_bucket_the_count_is_linear(slo_seconds: float, good: float) -> None:
+    foreign = scraped(tenant(0, back_to_back([0.005] * 120)), [0.005, 0.01, None], [10, 90, 20])
+    assert slo.good_count(foreign, {"latency": slo_seconds}) == pytest.approx(good)  # type: ignore[arg-type]
+
+
+def test_the_count_within_a_latency_is_that_of_the_samples() -> None:
+    latencies = np.random.default_rng(3).lognormal(np.log(0.011), 0.3, 20_000)
+    loop = tenant(0, Load(np.arange(20_000) / 1e3, latencies), WINDOW_SECONDS)
+    for limit in (0.0101, 0.0113, 0.02, 0.5, 1e-5):
+        found = slo.good_count(loop, {"latency": limit})  # type: ignore[arg-type]
+        assert found == pytest.approx((latencies <= limit).sum(), abs=60)
 
 
 def test_goodput_of_all_tenants_with_its_interval() -> None:

@@ -53,11 +53,11 @@ def test_it_says_what_sharing_gives_and_what_would_change_it() -> None:
         "Of the 9 cells behind this, 2 carry a warning: see x.",
     )
     rivals = [plan("mps"), plan("mig", rank=2.0, devices=2.0, throughput_per_device_hz=52.0), plan("streams", rank=NAN)]
-    found = card(rivals, [BASELINE, SHARED], alike, "No plan with streams: x.", CHANGE, "How sure: 99 %.", warned)
+    found = card(rivals, [BASELINE, SHARED], alike, "No plan with streams: x.", CHANGE, "How sure: so.", warned)
     assert found.best == rivals[0]
     assert found.why == ["Throughput × 2.08, mean latency × 4.00 of one tenant alone.", alike]
     assert found.changes == ["with 2 tenants: mig", "with fault isolation there is no answer"]
-    assert found.certainty == ["How sure: 99 %.", "Of the 9 cells behind this, 2 carry a warning."]
+    assert found.certainty == ["How sure: so.", "Of the 9 cells behind this, 2 carry a warning."]
     assert found.rivals == [("mps", 1, 104.0, 100.0), ("mig", 2, 52.0, 50.0)], "what is measured, and a plan"
 
 

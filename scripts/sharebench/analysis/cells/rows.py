@@ -235,7 +235,7 @@ def _tenant_row(
         scrape_error_percent=_scrape_error_percent(tenant),
         output_tokens_hz=(tokens := tenant.get("output_tokens")) and tokens["count"] / length_seconds,
         # A job is asked to end, not to be prompt.
-        goodput_hz=None if job or (good := good_count(tenant, limits)) is None else good[0] / length_seconds,
+        goodput_hz=None if job or (good := good_count(tenant, limits)) is None else good / length_seconds,
     )
 
 

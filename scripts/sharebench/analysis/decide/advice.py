@@ -8,7 +8,6 @@ most the SLO.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -91,20 +90,6 @@ class Level:
         """What plans with as many devices are ranked by, more being better."""
         return self.promptness or self.throughput
 
-    @property
-    def estimates(self) -> list[Estimate]:
-        streams = (time for _, time in self.stream.values())
-        return [each for each in (self.latency, self.throughput, self.promptness, *streams) if each is not None]
-
-    def drawn(self, index: int) -> Level:
-        return replace(
-            self,
-            latency=self.latency.drawn(index),
-            throughput=self.throughput and self.throughput.drawn(index),
-            promptness=self.promptness and self.promptness.drawn(index),
-            stream={part: (name, time.drawn(index)) for part, (name, time) in self.stream.items()},
-        )
-
 
 @dataclass(frozen=True)
 class Option:
@@ -122,9 +107,6 @@ class Option:
         """What was measured with this number of tenants, or else with the next more."""
         sizes = [n for n in self.levels if n >= replicas]
         return self.levels[min(sizes)] if sizes else None
-
-    def drawn(self, index: int) -> Option:
-        return replace(self, levels={n: level.drawn(index) for n, level in self.levels.items()})
 
 
 @dataclass(frozen=True)
@@ -220,31 +202,6 @@ def advise(options: Iterable[Option], question: Question) -> list[Plan]:
 
 def _is_alike(own: Estimate, most: Estimate) -> bool:
     return own.value >= (1 - ALIKE) * most.value or (own.high or 0.0) >= (most.low or math.inf)
-
-
-def confidence(options: Sequence[Option], question: Question) -> Mapping[str, float] | None:
-    """In which share of the draws each strategy is first, the most frequent first; None without draws of the answer.
-
-    In each draw every latency and merit is another one of those that the repeats leave possible. Where nothing is
-    possible, the name is empty.
-    """
-    plans = advise(options, question)
-    first = plans[0].level if plans else None
-    if first is None or any(each.draws is None for each in first.estimates):
-        return None
-    draws = [estimate.draws for option in options for level in option.levels.values() for estimate in level.estimates]
-    size = min(each.size for each in draws if each is not None)
-    relevant = [_relevant(option, question.tenants) for option in options]
-    answers = (answer_of(advise([option.drawn(index) for option in relevant], question)) for index in range(size))
-    counts = Counter(answer[0] if answer else "" for answer in answers)
-    return {name: count / size for name, count in counts.most_common()}
-
-
-def _relevant(option: Option, tenants: int) -> Option:
-    """The option with those of its levels that decide on a plan for this number of tenants."""
-    sizes = {tenants, *(replicas for _, replicas in _splits(option, tenants))}
-    found = map(option.level, sizes)
-    return replace(option, levels={level.replicas: level for level in found if level is not None})
 
 
 Answer = tuple[str, int]

@@ -27,7 +27,6 @@ from sharebench.core.console import wrapped
 from sharebench.core.strategies import Strategy
 from sharebench.records.tables import TableRow
 
-LEAST_SHARE = 0.01
 NOT_SURELY = ", not surely"
 HOLDS = {None: "unknown", True: "yes", False: "no"}
 SHOWN = 4
@@ -54,17 +53,13 @@ def asked(question: Question) -> str:
 
 
 def rows(
-    workload: str,
-    options: Sequence[Option],
-    question: Question,
-    strategies: Mapping[str, Strategy],
-    shares: Mapping[str, float] | None,
+    workload: str, options: Sequence[Option], question: Question, strategies: Mapping[str, Strategy]
 ) -> Iterator[TableRow]:
-    """Rows of tables/advice.csv for one workload, the best first; `shares` is `advice.confidence`."""
+    """Rows of tables/advice.csv for one workload, the best first."""
     for rank, plan in enumerate(advise(options, question), start=1):
         row = {"workload": workload, **_row(plan, question, strategies[plan.option.strategy])}
         if plan.devices is not None:
-            row |= {"rank": rank, "share_of_draws": shares and shares.get(plan.option.strategy, 0.0)}
+            row["rank"] = rank
         yield row
 
 
@@ -119,7 +114,7 @@ def _verdict(plan: Plan, question: Question) -> str:
     return f"meets the SLO{by_what}{'' if is_sure else NOT_SURELY}"
 
 
-def answer(workload: str, options: Sequence[Option], question: Question, shares: Mapping[str, float] | None) -> Answer:
+def answer(workload: str, options: Sequence[Option], question: Question) -> Answer:
     """Which strategy; then why it and no other, what would change the answer, and how sure it is."""
     plans = advise(options, question)
     no_plan = _no_plan([each for each in plans if each.devices is None])
@@ -147,7 +142,7 @@ def answer(workload: str, options: Sequence[Option], question: Question, shares:
     reasons.append(
         f"What would change it: {'; '.join(words)}." if words else "Nothing that is known would change this."
     )
-    return Answer(workload, _which(workload, best, question), [*reasons, _sure(best.option.strategy, shares)])
+    return Answer(workload, _which(workload, best, question), [*reasons, *_sure(best, question)])
 
 
 def _no_plan(plans: Sequence[Plan]) -> list[str]:
@@ -221,16 +216,16 @@ def _change(point: TurningPoint, strategy: str) -> str:
             return f"{'without' if other.isolation == 'none' else f'with {other.isolation}'} isolation {what}"
 
 
-def _sure(strategy: str, shares: Mapping[str, float] | None) -> str:
-    if shares is None:
-        return "How sure this is cannot be said: without repeats there are no intervals."
-    rest = [
-        f"{name or 'nothing'} {100 * share:.0f} %"
-        for name, share in shares.items()
-        if name != strategy and share >= LEAST_SHARE
-    ]
-    others = f"; the others: {', '.join(rest[:SHOWN])}" if rest else ""
-    return f"How sure: {100 * shares.get(strategy, 0.0):.0f} % of the draws from the repeats agree{others}."
+def _sure(best: Plan, question: Question) -> list[str]:
+    """Whether what meets the SLO does so with its whole interval; plans of like merit are named elsewhere."""
+    assert best.level is not None
+    if best.level.judged(question).time.high is None:
+        return ["How sure this is cannot be said: without repeats there are no intervals."]
+    parts = best.level.parts(question)
+    beyond = [each.name for each in parts if each.limit_seconds and (each.time.high or math.inf) > each.limit_seconds]
+    if beyond:
+        return [f"How sure: the 95 % interval of {' and '.join(beyond)} reaches beyond the SLO."]
+    return ["How sure: within the SLO with the whole 95 % interval."] if parts else []
 
 
 def markdown(table: pd.DataFrame, answers: Sequence[Answer], caption: str) -> str:

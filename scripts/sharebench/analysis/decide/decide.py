@@ -3,17 +3,16 @@
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
 from sharebench.analysis.cells.metrics import kinds_of
 from sharebench.analysis.decide import advice_text
-from sharebench.analysis.decide.advice import Question, confidence
+from sharebench.analysis.decide.advice import Question
 from sharebench.analysis.decide.advice_text import Answer
 from sharebench.analysis.decide.capacity import capacity_in_words, capacity_table
-from sharebench.analysis.decide.cost import Repeat, by_buckets, by_requests, cost_table, with_lower_bounds
+from sharebench.analysis.decide.cost import cost_table
 from sharebench.analysis.decide.device import Device, device_of
 from sharebench.analysis.decide.documented import measured_faults
 from sharebench.analysis.decide.options import options
@@ -25,7 +24,7 @@ from sharebench.core.files import Refusal, read_json, replace_atomically
 from sharebench.core.spec import runs_to_its_end
 from sharebench.core.strategies import Strategy, catalogue, is_again, on_node
 from sharebench.core.study_config import Question as Asked
-from sharebench.core.study_config import StudyConfig, is_stream, sweeps
+from sharebench.core.study_config import StudyConfig, sweeps
 from sharebench.records.references import read_device
 from sharebench.records.tables import TableRow, frame, read_table
 
@@ -48,7 +47,6 @@ class Results:
     device: Device
     summary: Sequence[SummaryRow]
     """Only plain workloads: the tenants of a mix are not alike, and what counts of jobs is in the table of jobs."""
-    cells: pd.DataFrame
 
     @property
     def workloads(self) -> list[str]:
@@ -66,7 +64,6 @@ def read(data: Path, root: Path) -> Results:
         manifest = read_json(root / "manifest.json", "config", "node_kind")
         node = read_device(data / "nodes" / "device.json")["node"]
         summary = read_table(root / "tables" / "summary.csv", TEXTS)
-        cells = read_table(root / "tables" / "cells.csv")
     except OSError as error:
         raise Undecided(f"no finished results in {root} ({error.filename} is missing); measure first") from None
     config = manifest["config"]
@@ -78,10 +75,7 @@ def read(data: Path, root: Path) -> Results:
     entries = catalogue(config)
     known = {name: each for name, each in own.items() if can(kind, entries[name], each.access) is None}
     of_one = summary[summary["workload"] == summary["tenant_workload"]]
-    valid = cells[cells["valid"].astype(bool)]
-    devices = valid.groupby(["strategy", "workload", "replicas"])["device"].nunique().to_dict()
-    rows = summary_rows(of_one, devices)
-    plain = [row for row in rows if _is_plain(row.workload, config) and not is_again(row.strategy)]
+    plain = [row for row in summary_rows(of_one) if _is_plain(row.workload, config) and not is_again(row.strategy)]
     return Results(
         data=data,
         root=root,
@@ -91,7 +85,6 @@ def read(data: Path, root: Path) -> Results:
         strategies=known,
         device=device,
         summary=plain,
-        cells=cells,
     )
 
 
@@ -134,22 +127,10 @@ def write_answer(results: Results, asked: Asked) -> str:
         price_per_hour=asked["price_per_hour"],
     )
 
-    @cache
-    def buckets(folder: Path) -> pd.DataFrame:
-        return with_lower_bounds(pd.read_csv(folder / "histograms.csv"))
-
-    def repeats(row: SummaryRow) -> Sequence[Repeat]:
-        own = results.data / "cells" / row.strategy / row.workload
-        if is_stream(results.config, row.workload):
-            return by_requests(sorted(own.glob(f"n{row.replicas}/r*/raw.json")), slo)
-        every = buckets(own)
-        return by_buckets(every[every["replicas"] == row.replicas], slo[LATENCY])
-
-    window_seconds = results.config["window_seconds"]
-    cost = cost_table(results.summary, question.price_per_hour, slo, window_seconds, repeats, studies)
+    cost = cost_table(results.summary, question.price_per_hour, slo, results.data, studies)
     replace_atomically(folder / "cost.csv", cost.to_csv(index=False))
     levels = {workload: name for name, sweep in sweeps(results.config).items() for workload in sweep.values}
-    capacity = capacity_table(results.summary, results.cells, slo, results.workloads, levels, studies)
+    capacity = capacity_table(results.summary, slo, results.workloads, levels, studies)
     replace_atomically(folder / "capacity.csv", capacity.to_csv(index=False))
     made = advice(results, question, capacity, asked.get("workloads"), studies)
     replace_atomically(folder / "advice.csv", made[0].to_csv(index=False))
@@ -175,11 +156,10 @@ def advice(
         found = options(workload, results.summary, results.strategies, results.device, faults, is_open)
         streams = any(option.streams for option in found)
         own_question = question if streams else replace(question, stream_slo={})
-        shares = confidence(found, own_question)
-        rows += advice_text.rows(workload, found, own_question, results.strategies, shares)
+        rows += advice_text.rows(workload, found, own_question, results.strategies)
         own = [row for row in results.summary if row.workload == workload]
         cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in own), strict=True))
-        answer = advice_text.answer(workload, found, own_question, shares)
+        answer = advice_text.answer(workload, found, own_question)
         more = capacity_in_words(capacity, workload) if streams and question.limits else []
         if own_question != question:
             what = "only the latency" if question.slo_seconds is not None else "no part"

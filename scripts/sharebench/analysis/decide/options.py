@@ -1,10 +1,7 @@
 """From the tables to what the rule of advice.py looks at: each strategy's levels, isolation and effort."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
-
-import numpy as np
 
 from sharebench.analysis.decide import documented
 from sharebench.analysis.decide.advice import Level, Option
@@ -17,12 +14,10 @@ from sharebench.analysis.decide.rows import (
     SummaryRow,
     column,
     least_that_fit,
-    metric_draws,
     parts_of,
     percentile_of,
 )
 from sharebench.analysis.slo import LATENCY, PARTS
-from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.core.strategies import Strategy
 
 # Statuses of cells for which no tenant was started.
@@ -46,7 +41,7 @@ def options(
     found = []
     for name, strategy in strategies.items():
         if strategy.mechanisms == ("exclusive",) and name != "exclusive":
-            # The A/A control is not a choice.
+            # A whole device by other means, such as a claim, is not another choice.
             continue
         measured = [row for row in summary if (row.strategy, row.workload) == (name, workload)]
         streams = any(part != LATENCY for part in parts_of([row for row in summary if row.workload == workload]))
@@ -79,16 +74,9 @@ def _invalid(measured: Sequence[SummaryRow]) -> dict[int, str]:
     return found
 
 
-def _with_draws(row: SummaryRow, metric: str, seed: int) -> Estimate | None:
-    """A metric of a row of the summary with draws of it; None where it is blank."""
-    estimate = row.metrics.get(metric)
-    rng = np.random.default_rng([seed, row.replicas, *row.strategy.encode()])
-    return estimate and replace(estimate, draws=metric_draws(estimate, rng))
-
-
 def _level(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, is_open_load: bool) -> Level | None:
     percentile = percentile_of([row]) if row.n > 0 else None
-    latency = _with_draws(row, column(percentile), 1) if percentile else None
+    latency = row.percentile(percentile) if percentile else None
     if percentile is None or latency is None:
         return None
     alone = next((each.metrics[MEAN] for each in rows if each.replicas == 1 and MEAN in each.metrics), None)
@@ -97,16 +85,15 @@ def _level(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, is_o
         growth = row.metrics[MEAN].value / alone.value
         text = f"{row.replicas} tenants have {growth:.2f} × the latency of one with this strategy"
         isolation = Evidence(growth <= MOST_GROWTH, MEASURED, text)
-    mean = _with_draws(row, MEAN, 4) if is_open_load else None
+    mean = row.metrics.get(MEAN) if is_open_load else None
     names = {part: name for part in PARTS if part != LATENCY and (name := percentile_of([row], part))}
-    times = {part: _with_draws(row, column(name, part), 5) for part, name in names.items()}
     return Level(
         replicas=row.replicas,
         percentile=percentile,
         latency=latency,
-        throughput=_with_draws(row, TOTAL, 2),
+        throughput=row.metrics.get(TOTAL),
         performance=isolation,
         promptness=mean and mean.under(1),
-        stream={part: (names[part], time) for part, time in times.items() if time is not None},
+        stream={part: (name, row.metrics[column(name, part)]) for part, name in names.items()},
         tokens=row.metrics.get(TOKENS),
     )

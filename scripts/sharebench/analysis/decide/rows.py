@@ -1,17 +1,13 @@
 """What a decision reads: the rows of summary.csv, with their intervals."""
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from sharebench.analysis.slo import LATENCY, PARTS
-from sharebench.analysis.statistics.intervals import CONFIDENCE, Estimate
+from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.records.tables import ENDS
 
 MEAN, TOTAL, TOKENS = "latency_mean_seconds", "throughput_total_hz", "output_tokens_total_hz"
@@ -19,10 +15,9 @@ PERCENTILES = ("p99", "p95", "p50", "mean")
 """What an SLO is compared with: the first of these that is known."""
 METRICS = (
     *(f"{part}_{name}_seconds" for part in PARTS for name in PERCENTILES),
-    *(TOTAL, TOKENS, "memory_per_tenant_mib", "slowdown", "stp"),
+    *(TOTAL, TOKENS),
 )
 """Columns of the summary that a decision reads."""
-DRAWS = 400
 
 
 @dataclass(frozen=True)
@@ -48,12 +43,8 @@ def column(percentile: str, part: str = LATENCY) -> str:
     return f"{part}_{percentile}_seconds"
 
 
-def summary_rows(table: pd.DataFrame, devices: Mapping[Hashable, int] | None = None) -> list[SummaryRow]:
-    """The rows of a summary; it may lack columns of metrics.
-
-    `devices` are how many each row's cells ran on, by strategy, workload and tenants; without them it is one.
-    """
-    on = devices or {}
+def summary_rows(table: pd.DataFrame) -> list[SummaryRow]:
+    """The rows of a summary; it may lack columns of metrics."""
     return [
         SummaryRow(
             strategy=row["strategy"],
@@ -64,7 +55,7 @@ def summary_rows(table: pd.DataFrame, devices: Mapping[Hashable, int] | None = N
             n=int(row["n"]),
             warnings=int(row.get("warnings", 0)),
             tenants_that_fit=None if (fitting := _number(row, "tenants_that_fit")) is None else int(fitting),
-            metrics={metric: estimate for metric in METRICS if (estimate := _estimate(row, metric, on)) is not None},
+            metrics={metric: estimate for metric in METRICS if (estimate := _estimate(row, metric)) is not None},
         )
         for row in table.to_dict("records")
     ]
@@ -75,29 +66,9 @@ def _number(row: Mapping[Hashable, Any], name: str) -> float | None:
     return None if value is None or pd.isna(value) else float(value)
 
 
-def _estimate(row: Mapping[Hashable, Any], name: str, devices: Mapping[Hashable, int]) -> Estimate | None:
+def _estimate(row: Mapping[Hashable, Any], name: str) -> Estimate | None:
     value, low, high = (_number(row, f"{name}{end}") for end in ("", *ENDS))
-    if value is None:
-        return None
-    n = int(row.get(f"{name}_n", row.get("n", 0)))
-    on = devices.get((row["strategy"], row["workload"], row["replicas"]), 1)
-    # As `intervals.independent` has it.
-    units = min(on, n) if on > 1 else n
-    return Estimate(value, low, high, n, degrees_of_freedom=units - 1)
-
-
-def metric_draws(estimate: Estimate, rng: np.random.Generator, size: int = DRAWS) -> NDArray[np.float64] | None:
-    """Draws of a metric from its interval; None where it has none, or one that reaches down to 0.
-
-    The distribution that the interval is of: value exp(t se), se being half the log width of the interval over
-    Student's t. So whatever the summary adds to the interval is in the draws too.
-    """
-    degrees = estimate.degrees_of_freedom
-    if not estimate.low or estimate.high is None or degrees < 1:
-        return None
-    error = math.log(estimate.high / estimate.low) / 2 / float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
-    draws: NDArray[np.float64] = estimate.value * np.exp(error * rng.standard_t(degrees, size))
-    return draws
+    return None if value is None else Estimate(value, low, high, int(row.get(f"{name}_n", row.get("n", 0))))
 
 
 def percentile_of(rows: Sequence[SummaryRow], part: str = LATENCY) -> str | None:

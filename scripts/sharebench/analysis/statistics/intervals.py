@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from sharebench.records.tables import TableRow
@@ -34,14 +32,6 @@ class Estimate:
     degrees_of_freedom: float = field(default=0.0, compare=False)
     probability: float | None = field(default=None, compare=False)
     """p of Student's two-sided test that it is 1: below 0.05 just where the interval leaves 1 out."""
-    draws: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
-    """Draws from its distribution, shape (draws,); None where there are none."""
-
-    def drawn(self, index: int) -> Estimate:
-        """The estimate moved to draw number `index`, its interval with it; itself where it has no draws."""
-        if self.draws is None:
-            return self
-        return replace(self, draws=None).times(float(self.draws[index]) / self.value)
 
     def columns(self, name: str) -> dict[str, float | None]:
         """Its three columns of a table: `name`, and with `_low` and `_high`."""
@@ -49,14 +39,12 @@ class Estimate:
 
     def times(self, factor: float) -> Estimate:
         low, high = (None if end is None else end * factor for end in (self.low, self.high))
-        draws = None if self.draws is None else self.draws * factor
-        return Estimate(self.value * factor, low, high, self.n, draws=draws)
+        return Estimate(self.value * factor, low, high, self.n)
 
     def under(self, numerator: float) -> Estimate:
         """`numerator` over the estimate; a bound of 0 becomes no bound."""
         low, high = (numerator / end if end else None for end in (self.high, self.low))
-        draws = None if self.draws is None else numerator / self.draws
-        return Estimate(numerator / self.value, low, high, self.n, draws=draws)
+        return Estimate(numerator / self.value, low, high, self.n)
 
 
 def independent(values: Sequence[float], devices: Sequence[str]) -> Sequence[float]:

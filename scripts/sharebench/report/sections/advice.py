@@ -38,7 +38,7 @@ def advice(study: DrawnStudy) -> Advice:
 def capacity(study: DrawnStudy, workloads: dict[str, list[Row]]) -> list[Row]:
     """Rows of tables/capacity.csv of these workloads that have a number for an SLO or for memory."""
     table = study.table("capacity")
-    table = table[table["capacity_interpolated"].notna() | table["max_tenants_by_memory"].notna()]
+    table = table[table["capacity_tenants"].notna() | table["max_tenants_by_memory"].notna()]
     return rows_of(table[table["workload"].isin(workloads.keys())])
 
 
