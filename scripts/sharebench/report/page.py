@@ -18,7 +18,7 @@ from sharebench.core.strategies import again
 from sharebench.core.study_config import StrategyEntry, has_streams, is_job, sweeps
 from sharebench.figures import catalogue
 from sharebench.figures.data import DrawnStudy, Row, load, rows_of
-from sharebench.figures.style import looks
+from sharebench.figures.style import COLORS, looks
 from sharebench.records.types import NodeFacts
 from sharebench.report import words
 from sharebench.report.audit import Audit, records
@@ -108,6 +108,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
     }
     common = {workload: remark(of_workload) for workload, of_workload in rows.items()}
     shared = compared(rows, study.config["baseline"])
+    style = looks(study.catalogue, study.strategies(summary))
     audit = Audit()
     for record in records(study):
         audit.add(record)
@@ -133,7 +134,8 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "created": f"{datetime.fromtimestamp(manifest['created_epoch_seconds'], UTC):%d %B %Y, %H:%M} UTC",
         "command": repeating(manifest, data),
         "is_of_a_data_set": bool(manifest["config"]["from"]),
-        "colors": {name: look.color for name, look in looks(study.catalogue, study.strategies(summary)).items()},
+        "colors": {name: look.color for name, look in style.items()},
+        "squares": list(style)[len(COLORS) :],
         "summary": rows,
         "common": common,
         "served": {workload: cards.known_of(of_workload, cards.SERVED) for workload, of_workload in rows.items()},

@@ -12,6 +12,7 @@ from unit.factories import record
 from sharebench.analysis.cells.multiprogram import group_metrics
 from sharebench.analysis.cells.rows import MeasuredCell, reduced
 from sharebench.analysis.cells.slowdown import Baseline, group_slowdown, ratio_of
+from sharebench.analysis.tables.cells import cells_table
 from sharebench.analysis.tables.devices import (
     ALONE,
     always_busy,
@@ -107,6 +108,29 @@ def test_repeats_of_one_block_are_held_against_the_mean_on_their_device() -> Non
         slowdown, _ = group_slowdown(own, Baseline(found, "exclusive"))
         assert slowdown is not None and (slowdown.n, slowdown.value) == (2, pytest.approx(2, rel=1e-4))
         assert slowdown.low is not None
+
+
+def test_baselines_of_one_block_on_two_devices_count_each_for_its_own() -> None:
+    """Under `order: strategy` no cell has one partner, and a mean over both devices would mix them."""
+    made = []
+    for device, alone, factor in (("first", 0.004, 2.0), ("second", 0.012, 2.2)):
+        for repeat in (1, 2):
+            own = {"repeat": repeat, "block": 0, "device": device}
+            made.append(reduced(record("exclusive", [np.full(100, alone)], **own)))
+            made.append(reduced(record("mps", [np.full(100, factor * alone)] * 2, **own)))
+    found = paired_by_device(made, "exclusive")
+    baseline, mps = Baseline(found, "exclusive"), of(found, "mps")
+    slowdown, note = group_slowdown(mps, baseline)
+    logs = np.log([2.0, 2.2])
+    low, high = np.exp(stats.t.interval(0.95, 1, loc=logs.mean(), scale=stats.sem(logs)))
+    assert slowdown is not None and note is None
+    assert (slowdown.value, slowdown.low, slowdown.high) == pytest.approx((math.exp(logs.mean()), low, high))
+    antt = group_metrics(mps, baseline)["antt"]
+    assert antt is not None and (antt.value, antt.low) == pytest.approx((slowdown.value, slowdown.low))
+    rows = {row["device"]: row for row in devices_table(mps, baseline, {"matmul"}).to_dict("records")}
+    assert (rows["first"]["slowdown"], rows["second"]["slowdown"]) == pytest.approx((2.0, 2.2))
+    cells = cells_table(mps, baseline)
+    assert cells["slowdown"].tolist() == pytest.approx([2.0] * 4 + [2.2] * 4)
 
 
 def test_contrasts_are_of_the_blocks_that_both_have() -> None:

@@ -1,11 +1,13 @@
 """What the report's context is made of: tables and images, of bounded size."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from unit.figures import fabricated
 
+from sharebench.figures.style import COLORS
 from sharebench.report import page
 from sharebench.report.images import images
 
@@ -24,6 +26,17 @@ def test_what_only_served_as_a_baseline_is_no_finding() -> None:
     assert page.compared({"a": alone, "a+b": pair}, "exclusive") == {"a+b": pair}
     assert page.compared({"a": [*alone, row("mps", 1, 1.0)]}, "exclusive").keys() == {"a"}
     assert page.compared({"a": alone}, "exclusive") == {"a": alone}, "or there would be nothing"
+
+
+def test_strategies_beyond_the_colours_have_another_shape(tmp_path: Path) -> None:
+    root = fabricated.write(tmp_path / "results")
+    manifest = json.loads((root / "manifest.json").read_text())
+    known = manifest["config"]["strategy_catalogue"]
+    manifest["config"]["strategy_catalogue"] = known | {f"mps-{n}": known["mps"] for n in range(len(COLORS))}
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    found = page.context(root, root)
+    (again,) = (each for each in found["colors"] if found["colors"][each] == found["colors"]["mps"] and each != "mps")
+    assert again in found["squares"] and "mps" not in found["squares"]
 
 
 def test_long_tables_are_cut_and_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

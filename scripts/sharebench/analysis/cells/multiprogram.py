@@ -81,16 +81,23 @@ def group_metrics(cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str
     paired = [_slowdowns(cell, partial(baseline.partner_seconds, cell)) for cell in cells]
     own = [slowdowns for slowdowns in paired if slowdowns is not None]
     if len(own) == len({(cell.pairs_within, cell.block) for cell in cells}) == len(cells):
-        values = {name: [float(formula(each)) for each in own] for name, formula in FORMULAS.items()}
-        devices = [cell.device for cell in cells]
-        return {name: _within(name, log_interval(each, devices), cells[0]) for name, each in values.items()}
-    at_mean = [_slowdowns(cell, baseline.mean_seconds) for cell in cells]
+        return _over_repeats(own, cells)
+    at_mean = [_slowdowns(cell, partial(baseline.mean_on_its_device, cell)) for cell in cells]
     known = [slowdowns for slowdowns in at_mean if slowdowns is not None]
     if len(known) < len(cells):
         return dict.fromkeys(FORMULAS)
+    if any(row.tenant_workload and baseline.is_split(row.tenant_workload) for row in cells[0].all_rows):
+        return _over_repeats(known, cells)
     return {
         name: _within(name, _unpaired(formula, known, cells, baseline), cells[0]) for name, formula in FORMULAS.items()
     }
+
+
+def _over_repeats(slowdowns: Sequence[Floats], cells: Sequence[MeasuredCell]) -> dict[str, Estimate | None]:
+    """Student's interval of each metric's values in these cells; of several devices over the devices."""
+    values = {name: [float(formula(each)) for each in slowdowns] for name, formula in FORMULAS.items()}
+    devices = [cell.device for cell in cells]
+    return {name: _within(name, log_interval(each, devices), cells[0]) for name, each in values.items()}
 
 
 def _unpaired(

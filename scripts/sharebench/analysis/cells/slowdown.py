@@ -28,8 +28,7 @@ class Baseline:
 
     def __init__(self, cells: Iterable[MeasuredCell], strategy: str | None, has_control: bool = True) -> None:
         self._strategy = strategy
-        self._devices: dict[str, set[str]] = defaultdict(set)
-        self._all: dict[str, list[float]] = defaultdict(list)
+        self._on_device: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._in_block: dict[Block, list[float]] = defaultdict(list)
         known = [cell for cell in cells if cell.valid and cell.latency_mean_seconds and cell.replicas == 1]
         own = [cell for cell in known if cell.strategy == strategy]
@@ -40,10 +39,8 @@ class Baseline:
                 seconds = cell.latency_mean_seconds or 0.0
                 if len(of_block) == len(control[block]) == 1:
                     seconds = math.sqrt(seconds * (control[block][0].latency_mean_seconds or 0.0))
-                self._devices[cell.workload].add(cell.device)
-                self._all[cell.workload].append(seconds)
+                self._on_device[cell.workload][cell.device].append(seconds)
                 self._in_block[block].append(seconds)
-        self._mean = {workload: log_interval(values).value for workload, values in self._all.items()}
         self._alone = Baseline(own, strategy, has_control=False) if has_control else self
 
     def seen_by(self, strategy: str) -> Baseline:
@@ -55,11 +52,20 @@ class Baseline:
 
     def latencies_seconds(self, workload: str) -> Sequence[float]:
         """Mean latency of each valid baseline cell of the workload, with its control."""
-        return self._all.get(workload, [])
+        return [seconds for own in self._on_device.get(workload, {}).values() for seconds in own]
 
-    def mean_seconds(self, workload: str) -> float | None:
-        """Their geometric mean; None when there is none, or when it would be one over several devices."""
-        return self._mean.get(workload) if len(self._devices.get(workload, ())) < 2 else None
+    def is_split(self, workload: str) -> bool:
+        """Whether they are on several devices, so that a ratio to all of them would mix devices."""
+        return len(self._on_device.get(workload, ())) > 1
+
+    def mean_seconds(self, workload: str, device: str | None = None) -> float | None:
+        """Their geometric mean, where they are on several devices that of those on this one; None without any."""
+        known = self._on_device.get(workload, {})
+        found = known.get(device or "", []) if self.is_split(workload) else self.latencies_seconds(workload)
+        return log_interval(found).value if found else None
+
+    def mean_on_its_device(self, cell: MeasuredCell, workload: str) -> float | None:
+        return self.mean_seconds(workload, cell.device)
 
     def reaches(self, cell: MeasuredCell, workload: str) -> bool:
         """Whether it has cells of that run and block: one where each repeat is a block, else those of all repeats."""
@@ -84,7 +90,8 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
     * Paired, where every cell has a baseline cell of its own run and block and no two share one: the
       geometric mean of the cells' slowdowns against their partners, with Student's interval of these ratios (of
       several devices, of the devices' means).
-    * Else the geometric mean over the cells over that of all valid baseline cells, with Welch's interval.
+    * Else the geometric mean over the cells over that of all valid baseline cells, with Welch's interval. Of baselines
+      on several devices each cell counts against those on its own, with Student's interval over the devices.
 
     The baseline's own slowdown is 1 by definition.
     """
@@ -96,10 +103,13 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
     paired = _paired_slowdowns(cells, baseline)
     if paired:
         return log_interval(paired, [cell.device for cell in cells]), None
-    at_mean = _slowdowns(cells, lambda _, workload: baseline.mean_seconds(workload))
-    slowdowns = [slowdown for slowdown in at_mean if slowdown is not None]
+    at_mean = zip(_slowdowns(cells, baseline.mean_on_its_device), cells, strict=True)
+    known = [(slowdown, cell.device) for slowdown, cell in at_mean if slowdown is not None]
+    slowdowns = [slowdown for slowdown, _ in known]
     if not slowdowns:
         return None, "no slowdown without a valid baseline"
+    if baseline.is_split(_workload(cells[0])):
+        return log_interval(slowdowns, [device for _, device in known]), None
     # Relative to their geometric mean, as the slowdowns are; Welch's interval does not depend on the unit.
     latencies = baseline.latencies_seconds(_workload(cells[0]))
     alone = [seconds / log_interval(latencies).value for seconds in latencies]
@@ -115,7 +125,7 @@ def cell_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> Sequenc
     if not cells:
         return []
     seen = baseline.seen_by(cells[0].strategy)
-    return _paired_slowdowns(cells, seen) or _slowdowns(cells, lambda _, workload: seen.mean_seconds(workload))
+    return _paired_slowdowns(cells, seen) or _slowdowns(cells, seen.mean_on_its_device)
 
 
 def ratio_of(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric: str = MEAN) -> Estimate | None:
