@@ -99,12 +99,6 @@ ENTRIES: dict[str, Entry] = {
         "curve ends where fewer than three iterations lie beyond. Lower is better; a curve that turns up is a tail. "
         "Where the legend gives a strategy an N, that is its own largest with a valid measurement.",
     ),
-    "slowdown": Entry(
-        "Slowdown by strategy and number of tenants",
-        "Mean latency over that of one tenant alone, on average over the tenants. All workloads have one "
-        "colour scale, logarithmic, on which 1 is white: as fast as alone. A cross is a combination without a value; "
-        "the reason is in the tables.",
-    ),
     "progress": Entry(
         "Work done against waiting",
         "Across: system throughput (STP), the sum over the tenants of what each gets done relative to itself alone; "
@@ -124,13 +118,6 @@ ENTRIES: dict[str, Entry] = {
         "latency of the iterations that began in each slot of the window, one line per tenant. Level "
         "lines that lie together are what one hopes for; a slope is drift, a spike or a gap (a slot in "
         "which no iteration began) is a stall, and lines apart are unfairness.",
-    ),
-    "cost": Entry(
-        "Cost against latency",
-        "Each line goes through the numbers of tenants of one strategy, the number stands at its end. To read "
-        "it, go to the latency that is allowed; of what lies left of it, the lowest is the cheapest. "
-        "Without a price (price_per_hour) the cost is the device's time for an iteration, relative to one "
-        "exclusive tenant; tenants are always busy.",
     ),
     "interference": Entry(
         "Slowdown next to each other",

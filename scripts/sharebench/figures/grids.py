@@ -1,8 +1,7 @@
-"""Grids of cells: slowdowns as heat maps, and outcomes of faults."""
+"""Grids of cells: slowdowns of pairs as heat maps, and outcomes of faults."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pandas as pd
 import seaborn as sns
@@ -10,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
-from sharebench.figures.data import OF_ROW, DrawnStudy, Row, absence, absences, rows_of
-from sharebench.figures.page import CHARACTER_INCHES, PAGE_INCHES, Sheet, say, study_sheet
+from sharebench.figures.data import DrawnStudy, Row, absence, rows_of
+from sharebench.figures.page import CHARACTER_INCHES, PAGE_INCHES, Sheet, study_sheet
 from sharebench.figures.panels import known
 from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, is_narrow, plain
 
@@ -19,53 +18,13 @@ LEAST_FACTOR = 1.25
 """The colours reach at least so far on either side of 1, so that noise around it stays pale."""
 MOST_WITH_INTERVALS = 4
 """With more workloads a cell has no room for its interval."""
-MOST_WITH_NUMBERS = 10
-"""With more numbers of tenants a cell has no room for its slowdown."""
 CELL_INCHES, CELL_WITH_INTERVAL_INCHES = 0.36, 0.58
 """Room for a slowdown, and for one with its interval below it."""
-WHITE_IS = "white: as fast as alone, red: slower, the darker the more"
 
 # From light to dark, with text in every cell: red and green alone would not be enough for some readers.
 OUTCOMES = {"unharmed": "#eef3f8", "survived": "#dcdcdc", "slowed": "#f2b56b", "failed": "#7d1d3f"}
 FAULT_INCHES = 0.95
 """Width in which two words of a fault's name fit side by side."""
-
-
-Axis = tuple[str, list[Any]]
-"""A column of the table, and its values in order."""
-
-
-def slowdown(study: DrawnStudy) -> Sheet:
-    """One panel per workload: slowdown by strategy (down) and number of tenants (across), one colour scale for all."""
-    table = study.plain_summary()[[*OF_ROW, "slowdown"]]
-    strategies, panels = study.strategies(table), study.by_workload(table)
-    page = study_sheet(
-        study,
-        "slowdown",
-        len(panels),
-        "the summary has no rows",
-        more=[WHITE_IS],
-        x_label="Number of tenants",
-        columns=2,
-        panel_inches=0.24 * max(len(strategies), 2),
-        left_inches=0.1 + _longest_inches(strategies),
-    )
-
-    def write(ax: Axes, x: int, y: int, row: Row, color: str) -> None:
-        text = "×" if math.isnan(row["slowdown"]) else plain(row["slowdown"])
-        _centred(ax, x, y, text, SMALL_POINTS, color)
-
-    norm = _norm(table["slowdown"])
-    for ax, (workload, rows) in zip(page.axes, panels.items(), strict=False):
-        page.words.extend(absences(rows, ["slowdown"]))
-        if rows["slowdown"].isna().all():
-            say(page, ax, f"{workload}: no valid measurement")
-            continue
-        ax.set_title(workload)
-        replicas = sorted(set(rows["replicas"]))
-        write_if_room = write if len(replicas) <= MOST_WITH_NUMBERS else None
-        _heat_map(ax, rows, ("strategy", strategies), ("replicas", replicas), norm, write_if_room)
-    return page
 
 
 def interference(study: DrawnStudy) -> Sheet:
@@ -82,7 +41,7 @@ def interference(study: DrawnStudy) -> Sheet:
         "interference",
         len(panels),
         "no strategy has pairs",
-        more=[WHITE_IS],
+        more=["white: as fast as alone, red: slower, the darker the more"],
         note=study.not_shown,
         x_label="Next to",
         y_label="Slowdown of",
@@ -93,9 +52,11 @@ def interference(study: DrawnStudy) -> Sheet:
         below_inches=0.6 * _longest_inches(names),
     )
 
-    def write(ax: Axes, x: int, y: int, row: Row, color: str) -> None:
+    def write(ax: Axes, x: int, y: int, row: Row) -> None:
         is_blank = math.isnan(row["slowdown"])
         text, size = (absence(row), SMALL_POINTS) if is_blank else (plain(row["slowdown"]), TEXT_POINTS)
+        is_dark = abs(2 * norm(row["slowdown"]) - 1) > 0.7
+        color = GREY if is_blank else "white" if is_dark else "black"
         if not has_room or math.isnan(row["slowdown_low"]):
             _centred(ax, x, y, text, size, color)
             return
@@ -103,10 +64,17 @@ def interference(study: DrawnStudy) -> Sheet:
         _centred(ax, x, y - 0.12, text, size, color)
         _centred(ax, x, y + 0.18, interval, 0.8 * SMALL_POINTS, color)
 
-    norm = _norm(table["slowdown"])
+    # One scale for all panels, as far below 1 as above.
+    factor = max([LEAST_FACTOR, *(math.exp(abs(math.log(value))) for value in table["slowdown"].dropna())])
+    norm = LogNorm(1 / factor, factor)
     for ax, (strategy, rows) in zip(page.axes, panels.items(), strict=False):
         ax.set_title(strategy)
-        _heat_map(ax, rows, ("victim", names), ("aggressor", names), norm, write)
+        for row in rows_of(rows):
+            write(ax, names.index(row["aggressor"]), names.index(row["victim"]), row)
+        values = rows.pivot(index="victim", columns="aggressor", values="slowdown")
+        values = values.reindex(index=names, columns=names)
+        ax.imshow(values, cmap=sns.color_palette("vlag", as_cmap=True), norm=norm, aspect="auto")
+        _bare(ax, names, names)
         ax.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
         page.words.extend(
             f"{strategy}: {row['victim']} next to {row['aggressor']} is {absence(row)}"
@@ -117,31 +85,6 @@ def interference(study: DrawnStudy) -> Sheet:
 
 def _longest_inches(names: Sequence[str], default: int = 0) -> float:
     return CHARACTER_INCHES * max(map(len, names), default=default)
-
-
-def _norm(slowdowns: pd.Series) -> LogNorm:
-    """One scale for all panels, as far below 1 as above."""
-    factor = max([LEAST_FACTOR, *(math.exp(abs(math.log(value))) for value in slowdowns.dropna())])
-    return LogNorm(1 / factor, factor)
-
-
-def _heat_map(
-    ax: Axes,
-    rows: pd.DataFrame,
-    down: Axis,
-    across: Axis,
-    norm: LogNorm,
-    write: Callable[[Axes, int, int, Row, str], None] | None,
-) -> None:
-    """The slowdowns of the rows as colours; `write` puts a row's text in a colour at its place."""
-    for row in rows_of(rows):
-        (x, y), value = (order.index(row[name]) for name, order in (across, down)), row["slowdown"]
-        is_dark = abs(2 * norm(value) - 1) > 0.7
-        if write:
-            write(ax, x, y, row, GREY if math.isnan(value) else "white" if is_dark else "black")
-    values = rows.pivot(index=down[0], columns=across[0], values="slowdown").reindex(index=down[1], columns=across[1])
-    ax.imshow(values, cmap=sns.color_palette("vlag", as_cmap=True), norm=norm, aspect="auto")
-    _bare(ax, list(map(str, across[1])), down[1])
 
 
 def _centred(ax: Axes, x: float, y: float, text: str, size: float, color: str) -> None:

@@ -1,22 +1,18 @@
 """Two metrics against each other: one panel per workload, a line per strategy through its numbers of tenants."""
 
-import math
 from collections.abc import Callable
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
 from sharebench.figures.data import OF_ROW, DrawnStudy, absences
 from sharebench.figures.page import Sheet, say, study_sheet
 from sharebench.figures.panels import DASHED, ends_of, intervals, label_point, legend_of
-from sharebench.figures.style import GREY, Look, log_axis, looks
+from sharebench.figures.style import log_axis, looks
 
 TOTAL, POWER = "throughput_total_hz", "power_mean_watts"
 STP, ANTT = "stp", "antt"
-DOLLARS = "dollars_per_million_iterations"
-PERCENTILES = ("p99", "p95", "p50", "mean")
 
 
 def power(study: DrawnStudy) -> Sheet:
@@ -88,57 +84,3 @@ def _planes(
                 label_point(ax, f"{n}", (x, y), (4, 2))
         finish(ax, rows[has_both])
     return page
-
-
-def cost(study: DrawnStudy) -> Sheet:
-    """What an iteration costs against the latency that comes with it: the choice that an SLO leaves."""
-    on = ["strategy", "workload", "replicas"]
-    table = study.table("cost").merge(study.table("summary"), on=on, suffixes=("", "_of_summary"))
-    names, panels = study.strategies(table), study.by_workload(table)
-    style = looks(study.catalogue, names)
-    is_priced = bool(table[DOLLARS].notna().any())
-    slo_ms = next(map(float, table["slo_ms"].dropna()), None)
-    legend = legend_of(style, names)
-    if slo_ms is not None:
-        legend.append(Line2D([], [], color=GREY, lw=0.8, label=f"SLO, {slo_ms:g} ms"))
-    page = study_sheet(
-        study,
-        "cost",
-        len(panels),
-        "no valid measurement",
-        more=[f"${table['price_per_hour'].iloc[0]:g} per device and hour"] if is_priced else [],
-        x_label="Latency (ms)",
-        y_label="$ per million iterations" if is_priced else "Device time of an iteration, 1: exclusive",
-        legend=legend,
-        columns=2,
-        panel_inches=2.4,
-        left_inches=0.42,
-    )
-    for ax, (workload, rows) in zip(page.axes, panels.items(), strict=False):
-        percentile = next((p for p in PERCENTILES if rows[f"latency_{p}_seconds"].notna().all()), PERCENTILES[-1])
-        ax.set_title(f"{workload}, {percentile}")
-        _costs(ax, _cost_points(rows, percentile, is_priced), slo_ms, style)
-    return page
-
-
-def _cost_points(rows: pd.DataFrame, percentile: str, is_priced: bool) -> pd.DataFrame:
-    """Strategy, replicas, latency in ms and cost; without a price that of an iteration relative to exclusive."""
-    total_hz = rows["throughput_total_hz"]
-    alone_hz = total_hz[(rows["strategy"] == "exclusive") & (rows["replicas"] == 1)]
-    cost = rows[DOLLARS] if is_priced else float([*alone_hz, total_hz.iloc[0]][0]) / total_hz
-    latency_ms = 1e3 * rows[f"latency_{percentile}_seconds"]
-    return rows[["strategy", "replicas"]].assign(latency_ms=latency_ms, cost=cost).dropna()
-
-
-def _costs(ax: Axes, points: pd.DataFrame, slo_ms: float | None, style: dict[str, Look]) -> None:
-    for name, own in points.groupby("strategy", sort=False):
-        own = own.sort_values("replicas")
-        look, end = style[str(name)], own.iloc[-1]
-        ax.plot(own["latency_ms"], own["cost"], **look.line)
-        label_point(ax, f"{end['replicas']:.0f}", (end["latency_ms"], end["cost"]), (4, 3), color=look.color)
-    low, high = points["latency_ms"].min(), points["latency_ms"].max()
-    if slo_ms is not None and not math.isnan(low):
-        low, high = min(low, slo_ms), max(high, slo_ms)
-        ax.axvline(slo_ms, color=GREY, lw=0.8)
-    log_axis(ax, "x", low / 1.2, high * 1.25)
-    log_axis(ax, "y", points["cost"].min() / 1.15, points["cost"].max() * 1.15)

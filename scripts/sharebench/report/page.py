@@ -46,7 +46,7 @@ SECTIONS = {
 """Template and heading of each section, the answers first."""
 OPEN = ("cards", "curves", "interference", "isolation", "jobs")
 """Sections that are there to look at; the others are opened to be read."""
-CURVES = ("latency", "throughput", "serving", "slowdown")
+CURVES = ("latency", "throughput", "serving", "progress")
 SWEPT = ("load-curve",)
 """Figures next to the cards of sweeps."""
 UNITS_NOT_KNOWN = "not known: neither the node nor a tenant says"

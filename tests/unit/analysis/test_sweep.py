@@ -154,7 +154,7 @@ NEVER_NULL = frozenset(
         ("tenants", "[]", "max_seconds"),
     }
 )
-DRAWN = ("latency", "slowdown", "timeline", "cost")
+DRAWN = ("latency", "progress", "timeline")
 
 
 # Without what a workload computes alone no cell is valid.
