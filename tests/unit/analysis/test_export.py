@@ -1,8 +1,6 @@
 """histograms.csv: the buckets of all valid cells of one strategy and workload."""
 
-import subprocess
-import sys
-from pathlib import Path
+import re
 
 import numpy as np
 import pandas as pd
@@ -11,9 +9,8 @@ from unit import factories
 
 from sharebench.analysis.tables.histograms import export_histograms
 from sharebench.records import record
+from sharebench.records.record import RecordError
 from tenant.contract import OVERFLOW_INDEX, upper_seconds
-
-SCRIPT = Path(record.__file__).resolve().parents[2] / "job.py"
 
 
 @pytest.fixture
@@ -69,27 +66,16 @@ def test_the_overflow_is_infinite(save, tmp_path):
     assert (tmp_path / "h.csv").read_text().splitlines()[1] == f"1,1,0,{upper_seconds(OVERFLOW_INDEX - 1)!r},inf,1"
 
 
-def run(*arguments):
-    return subprocess.run([sys.executable, SCRIPT, "export_histograms", *arguments], capture_output=True, text=True)
-
-
-def test_the_script_exports(save, tmp_path):
-    done = run("--out", tmp_path / "h.csv", "--raw", save(factories.record(latencies=[[0.005] * 30])))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len((tmp_path / "h.csv").read_text().splitlines()) == 2
-
-
-def test_the_script_refuses_in_one_line_what_does_not_belong_or_is_damaged(save, tmp_path):
+def test_what_does_not_belong_or_is_damaged_is_refused_in_one_line(save, tmp_path):
     mig, damaged = save(factories.record("mig")), save(factories.record())
     damaged.write_text("{")
     for paths, words in (
-        ((mig, save(factories.record("mps", repeat=2))), "is of mps and matmul, not of mig and matmul"),
-        ((damaged,), f"{damaged}: not valid JSON"),
+        ([mig, save(factories.record("mps", repeat=2))], "is of mps and matmul, not of mig and matmul"),
+        ([damaged], f"{damaged}: not valid JSON"),
     ):
-        done = run("--out", tmp_path / "h.csv", "--raw", *paths)
-        assert done.returncode == 1
-        assert words in done.stderr and done.stderr.count("\n") == 1
-        assert not (tmp_path / "h.csv").exists()
+        with pytest.raises(RecordError, match=re.escape(words)) as refused:
+            export_histograms(paths, tmp_path / "h.csv")
+        assert "\n" not in str(refused.value) and not (tmp_path / "h.csv").exists()
 
 
 def test_what_prometheus_saw_is_exported_in_the_same_columns_and_apart(save, tmp_path):

@@ -1,7 +1,6 @@
 """The heat map of pairs: what each cell says, one colour scale for all, and what it says of what is missing."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench.figures import catalogue, data, draw, grids, over_replicas, percentiles, timeline
+from sharebench.figures import data, grids, over_replicas, percentiles, timeline
 from sharebench.figures.page import Sheet
 from sharebench.records.tables import columns
 from sharebench.report import page as report
@@ -111,18 +110,6 @@ def test_nothing_runs_out_of_the_page(page: Sheet) -> None:
         assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= page.figure.bbox.width
     one, other = (ax.get_tightbbox() for ax in page.axes)
     assert one.x1 <= other.x0
-
-
-def test_it_is_drawn_only_for_pairs(paired: Path, tmp_path: Path) -> None:
-    config = fabricated.config()
-    assert "interference" not in catalogue.names_for(config, "nvidia")
-    assert "interference" in catalogue.names_for(config | {"interference": NAMES}, "nvidia")
-    (tmp_path / "tables").mkdir()
-    for name in ("tables/interference.csv", "manifest.json"):
-        (tmp_path / name).write_text((paired / name).read_text())
-    draw.figure("interference", paired, tmp_path)
-    svg = (tmp_path / "figures" / "interference.svg").read_text()
-    assert fabricated.LABEL in re.search("<dc:description>(.*?)</dc:description>", svg)[1]
 
 
 def test_other_figures_leave_mixes_out_and_say_so(paired: Path, tmp_path: Path) -> None:

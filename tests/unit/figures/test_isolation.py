@@ -121,12 +121,6 @@ def test_in_one_column_faults_are_the_rows_and_words_keep_to_their_cells(faulty:
             assert text.get_window_extent().width <= patch.get_window_extent().width, text.get_text()
 
 
-def test_it_is_drawn_only_for_faults(faulty: Path, tmp_path: Path) -> None:
-    config = fabricated.config()
-    assert "isolation" not in catalogue.names_for(config, "cpu")
-    assert "isolation" in catalogue.names_for(config | {"faults": KINDS}, "cpu")
-
-
 def test_the_report_says_who_survives_whose_fault(faulty: Path) -> None:
     found = dict(report.context(faulty, faulty)["isolation"])
     assert found == {
@@ -137,9 +131,3 @@ def test_the_report_says_who_survives_whose_fault(faulty: Path) -> None:
     }
     report.write(faulty, faulty)
     assert '<section id="isolation">' in (faulty / "report.html").read_text()
-
-
-def test_without_faults_there_is_no_section(tmp_path: Path) -> None:
-    root = fabricated.write(tmp_path / "results")
-    report.write(root, root)
-    assert '<section id="isolation">' not in (root / "report.html").read_text()

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench.figures import catalogue, data, draw, over_replicas, style
+from sharebench.figures import data, draw, over_replicas, style
 from sharebench.records.tables import columns
 from sharebench.report import page as report
 from sharebench.report.sections import statements
@@ -75,15 +75,6 @@ def test_without_a_queue_it_is_reckoned_from_one_job(root: Path) -> None:
     page = over_replicas.jobs(with_jobs(root, has_queue=False))
     (reckoned,) = (line for line in page.axes[0].lines if line.get_color() == style.GREY and len(line.get_ydata()) > 9)
     assert reckoned.get_ydata()[0] == pytest.approx(2.0) and reckoned.get_ydata()[-1] == pytest.approx(8.0)
-
-
-def test_it_is_drawn_only_for_jobs() -> None:
-    config = fabricated.config()
-    assert "jobs" not in catalogue.names_for(config, "cpu")
-    config["workload_catalogue"]["matmul"]["kind"] = "job"
-    assert "jobs" in catalogue.names_for(config, "cpu")
-    config["workloads"] = ["hashing"]
-    assert "jobs" not in catalogue.names_for(config, "cpu")
 
 
 def test_the_report_holds_shared_jobs_against_the_queue(root: Path) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
-from unit.figures import fabricated
+from unit.figures import fabricated, serving
 
 from sharebench.core.files import Refusal
 from sharebench.figures import (
@@ -300,14 +300,24 @@ def test_every_figure_of_the_catalogue_can_be_drawn() -> None:
     assert all(drawer.__name__ == name.replace("-", "_") for name, drawer in draw.DRAWERS.items())
 
 
-def test_what_only_a_gpu_knows_is_drawn_for_a_gpu() -> None:
-    known = {
-        kind: catalogue.names_for({"interference": [], "faults": [], "workloads": []}, kind)
-        for kind in ("cpu", "simulated", "nvidia")
+def test_a_figure_is_there_only_for_studies_with_its_data() -> None:
+    plain, served, jobs = fabricated.config(), serving.config(), fabricated.config()
+    jobs["workload_catalogue"]["matmul"]["kind"] = "job"
+    not_asked_for = jobs | {"workloads": ["hashing"]}
+    swept = catalogue.names_for(served, "cpu")
+    for entry in served["workload_catalogue"].values():
+        entry["sweep"] = None
+    found = {
+        "power": (catalogue.names_for(plain, "nvidia"), catalogue.names_for(plain, "simulated")),
+        "utilisation": (catalogue.names_for(plain, "nvidia"), catalogue.names_for(plain, "cpu")),
+        "interference": (catalogue.names_for(plain | {"interference": ["matmul"]}, "cpu"), PLAIN),
+        "isolation": (catalogue.names_for(plain | {"faults": ["killed"]}, "cpu"), PLAIN),
+        "jobs": (catalogue.names_for(jobs, "cpu"), catalogue.names_for(not_asked_for, "cpu")),
+        "serving": (catalogue.names_for(served, "cpu"), PLAIN),
+        "load-curve": (swept, catalogue.names_for(served, "cpu")),
     }
-    of_gpus = {"power", "utilisation"}
-    assert of_gpus < set(known["nvidia"])
-    assert known["cpu"] == known["simulated"] == [name for name in known["nvidia"] if name not in of_gpus]
+    for name, (there, elsewhere) in found.items():
+        assert name in there and name not in elsewhere, name
 
 
 def test_timeline_shows_the_mean_of_every_slot_of_every_tenant(study: data.DrawnStudy) -> None:

@@ -8,7 +8,6 @@ import pytest
 from matplotlib.lines import Line2D
 from unit.figures import fabricated, serving
 
-from sharebench.core.study_config import sweeps
 from sharebench.figures import catalogue, data, draw, load_curve, over_replicas, style
 
 pytestmark = pytest.mark.usefixtures("themed")
@@ -125,19 +124,6 @@ def test_a_device_that_does_not_count_its_activity_has_no_figure_of_it(tmp_path:
     assert "utilisation" not in catalogue.names_for(serving.config(), "nvidia", path)
     serving.write(fabricated.write(tmp_path / "other"))
     assert "utilisation" in catalogue.names_for(serving.config(), "nvidia", tmp_path / "other/tables/summary.csv")
-
-
-def test_they_are_there_only_for_studies_with_their_data() -> None:
-    plain, served = fabricated.config(), serving.config()
-    assert not {"serving", "load-curve"} & set(catalogue.names_for(plain, "cpu"))
-    assert {"serving", "load-curve"} <= set(catalogue.names_for(served, "cpu"))
-    assert "utilisation" in catalogue.names_for(plain, "nvidia") and "utilisation" not in catalogue.names_for(
-        plain, "cpu"
-    )
-    for entry in served["workload_catalogue"].values():
-        entry["sweep"] = None
-    assert "serving" in (names := catalogue.names_for(served, "cpu")) and "load-curve" not in names
-    assert sweeps(serving.config()) == {"llm": ("concurrency", serving.SWEEP)}
 
 
 def test_an_interval_over_decades_leaves_the_panel(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch) -> None:
