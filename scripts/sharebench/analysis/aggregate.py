@@ -214,7 +214,7 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     if study.faults:
         faulty = [(cell.strategy, cell.workload) for cell in study.tabled() if cell.workload in study.faults]
         repeats = study.config["fault_repeats"]
-        tables["isolation"] = isolation_table(victims, faulty, study.faults, repeats, baseline)
+        tables["isolation"] = isolation_table(victims, faulty, study.faults, repeats)
     return tables
 
 

@@ -8,8 +8,6 @@ import pandas as pd
 import pytest
 from unit import factories
 
-from sharebench.analysis.cells.rows import reduced
-from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.decide.documented import measured_faults
 from sharebench.analysis.tables.isolation import Case, Effect, cases, effect, isolation_table
 from sharebench.gates import gates
@@ -142,15 +140,13 @@ def test_what_became_of_a_victim(made: dict[str, Any], outcome: str | None, note
 
 def test_the_table_counts_victims_and_has_the_worst() -> None:
     made = [record(), slower(), record(victim="crashed"), record(happened=False)]
-    alone = Baseline([reduced(factories.record(latencies=[np.full(400, 0.004)]))], "exclusive")
     expected = [("mps", name) for name in FAULTS for _ in range(4)]
-    table = isolation_table([case for each in made for case in cases(each)], expected, FAULTS, 4, alone)
+    table = isolation_table([case for each in made for case in cases(each)], expected, FAULTS, 4)
     killed, spin = table.to_dict("records")
     assert (killed["strategy"], killed["fault"], killed["victim"]) == ("mps", "killed", "matmul")
     assert [killed[name] for name in ("n_expected", "n", "n_excluded")] == [4, 3, 1]
     assert [killed[name] for name in ("unharmed", "slowed", "failed", "unjudged")] == [1, 1, 1, 0]
     assert killed["slowed_ratio"] == pytest.approx(4.0)
-    assert killed["worst_slowdown_of_baseline"] == pytest.approx((9 + 1) * 0.005 / 0.004 / 25 + 15 * 0.02 / 0.004 / 25)
     assert (killed["new_tenant_seconds"], killed["set_up_again"]) == (4.0, 1)
     assert set(killed["notes"].split("; ")) == {"ended", "the fault did not happen"}
     assert (spin["n"], spin["n_excluded"], spin["n_expected"]) == (0, 0, 4)
@@ -174,7 +170,7 @@ def test_the_verdict_on_faults_reads_the_table_as_it_is_written(tmp_path: Path) 
     ]
     expected = [(strategy, name) for strategy in (*outcomes, "streams") for name in FAULTS]
     path = tmp_path / "isolation.csv"
-    isolation_table(found, expected, FAULTS, 1, Baseline([], None)).to_csv(path, index=False)
+    isolation_table(found, expected, FAULTS, 1).to_csv(path, index=False)
     verdicts = measured_faults(pd.read_csv(path))
     assert {name: (each.holds, each.text) for name, each in verdicts.items()} == {
         "mps": (False, "neighbours failed after spin"),

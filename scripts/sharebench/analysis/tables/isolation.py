@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from sharebench.analysis.cells.rows import grouped
-from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.gates.gates import is_valid
 from sharebench.records.tables import TableRow, frame
 from sharebench.records.types import FaultOutcome, Record, TenantRecord
@@ -30,7 +29,6 @@ class Effect:
 
     slowdown_during: float | None
     slowdown_after: float | None
-    since_mean_seconds: float | None
     slowed_seconds: float
     slowed_ratio: float | None
     """Mean latency in the slow slots; None without one."""
@@ -78,7 +76,6 @@ def effect(timeline: Timeline, at_seconds: float, ended_seconds: float | None) -
     return Effect(
         slowdown_during=ratio(range(first, last + 1)),
         slowdown_after=ratio(range(last + 1, slots)),
-        since_mean_seconds=mean(range(first, slots)),
         slowed_seconds=len(slowed) * slot,
         slowed_ratio=ratio(slowed),
         recovery_seconds=None if slowed and slowed[-1] == slots - 1 else recovery,
@@ -136,7 +133,6 @@ def isolation_table(
     expected: Iterable[tuple[str, str]],
     faults: Mapping[str, tuple[str, str]],
     repeats: int,
-    baseline: Baseline,
 ) -> pd.DataFrame:
     """One row per (strategy, name of a fault's cells) of `expected`; `faults` has victim and aggressor by that name."""
     by_row = grouped(found, lambda case: (case.strategy, case.workload))
@@ -148,7 +144,7 @@ def isolation_table(
                 "fault": aggressor.removeprefix("fault-"),
                 "victim": victim,
                 "n_expected": repeats,
-                **_values(by_row[strategy, name], baseline.mean_seconds(victim)),
+                **_values(by_row[strategy, name]),
             }
             for strategy, name in dict.fromkeys(expected)
             for victim, aggressor in [faults[name]]
@@ -156,11 +152,10 @@ def isolation_table(
     )
 
 
-def _values(found: Sequence[Case], alone_seconds: float | None) -> TableRow:
+def _values(found: Sequence[Case]) -> TableRow:
     known = [case for case in found if case.outcome is not None]
     effects = [case.effect for case in known if case.effect is not None]
     never = any(seen.recovery_seconds is None for seen in effects)
-    since = _largest(seen.since_mean_seconds for seen in effects)
     notes = dict.fromkeys(case.note for case in found if case.note)
     if never:
         notes["slow until the window's end"] = None
@@ -171,7 +166,6 @@ def _values(found: Sequence[Case], alone_seconds: float | None) -> TableRow:
         **{outcome: sum(case.outcome == outcome for case in known) for outcome in OUTCOMES},
         "worst_slowdown_during": _largest(seen.slowdown_during for seen in effects),
         "worst_slowdown_after": _largest(seen.slowdown_after for seen in effects),
-        "worst_slowdown_of_baseline": since / alone_seconds if since and alone_seconds else None,
         "slowed_seconds": _largest(seen.slowed_seconds for seen in effects),
         "slowed_ratio": _largest(seen.slowed_ratio for seen in effects),
         "victim_recovery_seconds": None if never else _largest(seen.recovery_seconds for seen in effects),
