@@ -31,7 +31,6 @@ TEXTS = {
     "interference": ("strategy", "victim", "aggressor", "status", "reason"),
     "isolation": ("strategy", "fault", "victim", "aggressor", "notes"),
     "startup": ("strategy", "workload"),
-    "prometheus": ("strategy", "workload", "tenant_workload", "reason"),
     "devices": ("strategy", "workload", "tenant_workload", "device"),
     "contrasts": ("strategy", "reference", "workload", "tenant_workload", "separable", "reason"),
     "cost": ("strategy", "workload"),

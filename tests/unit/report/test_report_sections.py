@@ -1,16 +1,13 @@
 """Sections of the report that only some studies have: there with their data, and only then."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from unit import factories
 from unit.figures import fabricated
 
-from sharebench.analysis.tables.cells import prometheus_rows
 from sharebench.records.tables import frame
 from sharebench.report import page
 from sharebench.report.sections.comparisons import together
@@ -52,7 +49,7 @@ def change(root: Path, table: str, where: dict[str, Any], **values: Any) -> None
     rows.to_csv(path, index=False)
 
 
-@pytest.mark.parametrize("section", ["comparisons", "energy", "prometheus", "jobs", "isolation"])
+@pytest.mark.parametrize("section", ["comparisons", "energy", "jobs", "isolation"])
 def test_a_study_without_its_data_has_no_such_section(root: Path, section: str) -> None:
     assert html_of(root, section) == ""
 
@@ -112,25 +109,6 @@ def test_energy_has_the_rows_that_know_something(tmp_path: Path, fit: dict[str, 
     # No interval of the power, none above idle known.
     assert f"mps 2 312 1.50 1.40 – 1.60 – 64.0 {shown}" in text
     assert html_of(root, "energy").count("<tr>") == 2
-
-
-def test_prometheus_stands_next_to_the_record_with_the_worst_of_what_may_be_wrong(root: Path) -> None:
-    manifest = json.loads((root / "manifest.json").read_text())
-    manifest["config"]["prometheus"] = {"url": "http://prometheus", "buckets": None}
-    (root / "manifest.json").write_text(json.dumps(manifest))
-    rows = []
-    for repeat, missing in ((1, 0.0), (2, 8.0)):
-        measured = factories.record("mps", repeat=repeat)
-        measured["cell"]["workload"] = "matmul"
-        rows += prometheus_rows(factories.watched(measured, count=400 - missing))
-    rows[1]["restarted"] = True
-    frame("prometheus", rows).to_csv(root / "tables/prometheus.csv", index=False)
-    section = html_of(root, "prometheus")
-    assert "What Prometheus would have said" in section
-    # Mean and median of the record, the quantile of 5.5 ms that it gave, how wide its bucket is, the worst count.
-    for number in ("5.00", "5.50", "81.8", "-2.00"):
-        assert f">{number}<" in section, number
-    assert "Prometheus was restarted in a window" in section
 
 
 def test_a_study_without_an_slo_says_how_many_tenants_its_memory_holds(tmp_path: Path) -> None:

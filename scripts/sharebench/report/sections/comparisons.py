@@ -1,8 +1,6 @@
-"""Strategies against each other, the A/A control, devices, tenants together, and Prometheus."""
+"""Strategies against each other, the A/A control, devices, and tenants together."""
 
 import math
-
-import pandas as pd
 
 from sharebench.core.spec import in_words
 from sharebench.core.strategies import is_again
@@ -15,12 +13,6 @@ NAMES = {
     "output_tokens_total_hz": "Output tokens per second",
     "goodput_total_hz": "Goodput",
 }
-COMPARED = ("p50", "p95", "p99")
-WORST = ("prometheus_count_difference_percent", "prometheus_increase_difference_percent", "longest_gap_seconds")
-MEANS = (
-    *("latency_mean_seconds", "prometheus_mean_seconds", "prometheus_classic_mean_seconds"),
-    *(f"{whose}_{name}_seconds" for name in COMPARED for whose in ("latency", "prometheus")),
-)
 
 
 def contrasts(study: DrawnStudy) -> dict[str, list[Row]]:
@@ -61,30 +53,3 @@ def together(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
         if cells:
             found[workload] = list(cells.values())
     return found
-
-
-def prometheus(study: DrawnStudy) -> dict[str, list[Row]]:
-    """By workload a row for each strategy and number of tenants; empty in a study without Prometheus."""
-    if not (study.config.get("prometheus") or {}).get("url"):
-        return {}
-    table = study.table("prometheus")
-    return {
-        workload: [
-            {"strategy": strategy, "replicas": replicas} | _watched(cells)
-            for strategy, of_strategy in study.by_strategy(of_workload).items()
-            for replicas, cells in of_strategy.groupby("replicas")
-        ]
-        for workload, of_workload in study.by_workload(table[table["valid"]]).items()
-    }
-
-
-def _watched(cells: pd.DataFrame) -> Row:
-    """Means over tenants and repeats, and of what may be wrong the worst."""
-    errors = [f"prometheus_{name}_bucket_error_percent" for name in COMPARED]
-    restarts = int(cells["restarted"].any())
-    return {
-        **cells[list(MEANS)].mean(),
-        **{name: max(cells[name].dropna(), key=abs, default=math.nan) for name in WORST},
-        **cells[errors].max(),
-        "remarks": ["Prometheus was restarted in a window"] * restarts + [*filter(None, cells["reason"].unique())],
-    }
