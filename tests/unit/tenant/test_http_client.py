@@ -79,6 +79,7 @@ def test_a_request_is_made_as_it_was_asked_for(serve: Callable[..., tuple[str, S
     client.step()
     method, path, headers, body = seen.requests[-1]
     assert (method, path, headers["A"], body) == ("POST", "/v1?x=1", "b", b"{}")
+    assert (f"http://{headers['Host']}", headers["Accept-Encoding"]) == (url, "identity")
     (tmp_path / "body").write_bytes(b"\x00\xff")
     create({"url": url, "method": "POST", "body_file": str(tmp_path / "body")}, "cpu").step()
     assert seen.requests[-1][3] == b"\x00\xff"
