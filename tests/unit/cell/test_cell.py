@@ -11,7 +11,7 @@ from unit import factories
 from unit.fake_node import CALIBRATION, LIMITED, MPS, SETTINGS, FakeNode, load_of, raising
 from unit.fakes import OK, STEADY, FakeTenants, ended
 
-from sharebench.cell.cell import Stopwatch, judge, planned_load, run_cell
+from sharebench.cell.cell import planned_load, run_cell
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
 from sharebench.study.cells import canonical
@@ -94,15 +94,6 @@ def test_the_time_of_a_cell_is_split_into_its_parts(node: FakeNode) -> None:
     assert timing["stop_seconds"] >= 0.03
     parts = sum(seconds for part, seconds in timing.items() if part != "total_seconds")
     assert timing["total_seconds"] == pytest.approx(parts)
-
-
-def test_a_stopwatch_adds_up_laps_of_one_part() -> None:
-    watch = Stopwatch()
-    for _ in range(2):
-        time.sleep(0.01)
-        watch.lap("start")
-    assert watch.seconds["start_seconds"] == pytest.approx(watch.seconds["total_seconds"])
-    assert watch.seconds["start_seconds"] >= 0.02
 
 
 def test_the_state_names_the_replicas_only_where_they_matter(node: FakeNode) -> None:
@@ -280,12 +271,6 @@ def test_calibration_needs_no_calibration(node: FakeNode) -> None:
     measured, _ = run_cell(node, MPS, spec(), 1, SETTINGS, {})
     assert measured["status"] == "ok"
     assert measured["calibration"] is None
-
-
-def test_judging_a_cell_by_its_tenants() -> None:
-    fine = {"status": "ok", "exit": None}
-    assert judge([fine, fine], None) == ("ok", None)
-    assert judge([fine, {"status": "not-measured", "exit": None}], "too slow") == ("hung", "too slow")
 
 
 def mix_spec(**heavy: Any) -> str:

@@ -121,6 +121,7 @@ def test_a_sampler_of_this_host_is_stopped_when_a_tenant_dies_in_the_window(are_
     with pytest.raises(TenantsFailed, match="ended early"):
         measure(tenants, sampler, 60.0, 30.0)
     assert len(sampler.ran) == calls
+    assert tenants.asked("record") == [] and tenants.clock_ns == tenants.dies_at_ns, "at once"
 
 
 def test_epoch_times_are_those_of_the_nodes_clock() -> None:
@@ -193,15 +194,6 @@ def test_a_tenant_that_takes_no_window_ends_the_cell() -> None:
     with pytest.raises(TenantsFailed, match="did not take a window"):
         measure(tenants, FakeSampler(tenants), 1.0, 30.0)
     assert len(leads(tenants)) == ATTEMPTS
-
-
-def test_a_death_in_the_window_ends_it_at_once() -> None:
-    tenants = FakeTenants(2)
-    tenants.dies_at_ns = tenants.clock_ns + NS
-    with pytest.raises(TenantsFailed):
-        measure(tenants, FakeSampler(tenants), 60.0, 30.0)
-    assert tenants.asked("record") == []
-    assert tenants.clock_ns == tenants.dies_at_ns
 
 
 def test_records_are_asked_for_all_at_once() -> None:

@@ -1,6 +1,5 @@
 """Who was on the device when: the analysis against timelines that were planted, and the processes that watch."""
 
-import json
 import os
 import subprocess
 import sys
@@ -389,8 +388,3 @@ def test_the_table(tmp_path: Path) -> None:
     assert (tmp_path / "timeslice.csv").read_text() == (
         "strategy,tenant,kind,lower_us,upper_us,count\nmps,0,run,0,1,7\n"
     )
-
-
-def test_what_is_found_can_be_written_as_json() -> None:
-    found, _ = analysed(taking_turns(2, 1 * MS, 100 * US, 100 * MS), 100 * MS)
-    assert json.loads(json.dumps(found)) == found
