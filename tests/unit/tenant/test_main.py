@@ -234,6 +234,7 @@ def test_on_cuda_the_record_says_what_the_tenant_saw(launch: Launch, driver: Pat
     assert record["view"]["pid"] == tenant.process.pid
     assert (record["view"]["sm_count"], record["view"]["over_limit_refused"]) == (132, True)
     assert record["startup"]["context_seconds"] > 0
-    # The stub's synchronisation takes a millisecond, so every iteration is asked.
-    assert 0 < record["device_histogram"]["count"] <= record["count"]
+    # The stub's synchronisation takes a millisecond, so every iteration is asked. A sample begins a moment after its
+    # iteration: at the window's start the two can lie on different sides.
+    assert 0 < record["device_histogram"]["count"] <= record["count"] + 1
     tenant.stop()
