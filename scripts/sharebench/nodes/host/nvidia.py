@@ -7,7 +7,6 @@ a folder with a fixed name for each GPU, so that the next run finds what a kille
 import itertools
 import json
 import os
-import re
 import shutil
 import stat
 import subprocess
@@ -112,7 +111,6 @@ class NvidiaNode(Node):
             "label": "",
             "details": {
                 **self.gpu.facts(),
-                "time_slice": _time_slice_policy(self.gpu.uuid),
                 **({} if self.number is None else {"cores_used": sorted(os.sched_getaffinity(0))}),
                 **host_cpu.facts(),
             },
@@ -378,19 +376,3 @@ class NvidiaNode(Node):
         if strategy.mechanisms == (HAMI_CORE,):
             changes.append("changes nothing on this GPU; HAMi-core is loaded into the tenants")
         return "; ".join(changes) or "changes nothing on this GPU; tenants end with their cell"
-
-
-def _time_slice_policy(gpu: str) -> str | None:
-    """The time-slice setting as nvidia-smi names it, which NVML does not report; None where it does not either."""
-    try:
-        answer = subprocess.run(
-            ["nvidia-smi", "compute-policy", "-l", "-i", gpu],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r"Timeslice\s+(\w+)", answer.stdout)
-    return found.group(1) if answer.returncode == 0 and found else None

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -80,6 +81,22 @@ def every_gpu() -> list["Gpu"]:
 def uuids() -> list[str]:
     """Of the GPUs of this host that answer. Raises NodeError."""
     return [gpu.uuid for gpu in every_gpu()]
+
+
+def time_slice_policy(gpu: str) -> str | None:
+    """The time-slice setting as nvidia-smi names it, which NVML does not report; None where it does not either."""
+    try:
+        answer = subprocess.run(
+            ["nvidia-smi", "compute-policy", "-l", "-i", gpu],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"Timeslice\s+(\w+)", answer.stdout)
+    return found.group(1) if answer.returncode == 0 and found else None
 
 
 class Gpu:
@@ -178,7 +195,7 @@ class Gpu:
         return [Occupant(pid, kind, (drawing | computing)[pid]) for pid, kind in kinds.items()]
 
     def facts(self) -> dict[str, Any]:
-        """Driver, clocks, limits and modes, for the `details` of the node's facts; null where unknown."""
+        """Driver, clocks, limits, modes and time-slice, for the `details` of the node's facts; null where unknown."""
         handle = self.handle
         cuda = known(pynvml.nvmlSystemGetCudaDriverVersion)
         capability = known(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
@@ -194,6 +211,7 @@ class Gpu:
             "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
             "compute_mode": self.compute_mode(),
             "mig_mode": {None: "none", True: "on", False: "off"}[mig],
+            "time_slice": time_slice_policy(self.uuid),
             "mig_instances": [instance.profile for instance in self.instances()] if mig else [],
             "sm_clock_max_mhz": known(lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)),
             "memory_clock_max_mhz": known(lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
