@@ -5,8 +5,11 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from pipeline.harness import Checkout, end, make_checkout
+
+ENDING_SECONDS = 5.0
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +56,8 @@ def copied(template: Path, target: Path, study: str) -> Iterator[Checkout]:
     shutil.copytree(template, target)
     checkout = Checkout(target, study)
     yield checkout
-    left = checkout.processes()
+    # On a busy machine a job's last process may take a moment to end.
+    _, left = psutil.wait_procs(checkout.processes(), timeout=ENDING_SECONDS)
     end(left)
     # Tests that leave processes behind on purpose end them by a next run: that is what they are about.
     assert not left, f"left running: {left}"

@@ -83,6 +83,7 @@ def test_a_change_of_the_nodes_state_is_on_record_where_the_cell_made_one(node: 
     node.switched = None
     assert run(node)["switch"] is None
     assert run(node, LIMITED)["switch"]["from"] == "mps block 3"
+    assert node.current() == "mps-limited n2 block 3", "replicas are named where they matter"
 
 
 def test_the_time_of_a_cell_is_split_into_its_parts(node: FakeNode) -> None:
@@ -94,11 +95,6 @@ def test_the_time_of_a_cell_is_split_into_its_parts(node: FakeNode) -> None:
     assert timing["stop_seconds"] >= 0.03
     parts = sum(seconds for part, seconds in timing.items() if part != "total_seconds")
     assert timing["total_seconds"] == pytest.approx(parts)
-
-
-def test_the_state_names_the_replicas_only_where_they_matter(node: FakeNode) -> None:
-    run(node, LIMITED)
-    assert node.current() == "mps-limited n2 block 3"
 
 
 def test_a_cell_that_cannot_be_is_data_and_touches_nothing(node: FakeNode) -> None:
@@ -154,17 +150,12 @@ def test_the_status_of_a_cell_is_its_tenants_worst(
     assert [tenant["status"] for tenant in measured["tenants"]] == [
         "not-measured" if outcome is OK else outcome["status"] for outcome in outcomes
     ]
+    assert [tenant["exit"] for tenant in measured["tenants"]] == [outcome["exit"] for outcome in outcomes]
     assert all(tenant["count"] == 0 and tenant["histogram"] == {} for tenant in measured["tenants"])
     assert measured["window"] is measured["telemetry"] is None
     assert measured["gates"] == []
     assert measured["environment"] is None
     assert node.fakes.life[-1] == "stop"
-
-
-def test_a_death_keeps_its_last_words(node: FakeNode) -> None:
-    tenants = fail_at_start(node, [ended("crashed", 1), OK])["tenants"]
-    assert tenants[0]["exit"] == {"code": 1, "reason": "the reason", "log_tail": "last words"}
-    assert tenants[1]["exit"] is None
 
 
 def test_a_death_in_the_window_leaves_no_latencies(node: FakeNode) -> None:

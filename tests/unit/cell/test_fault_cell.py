@@ -83,6 +83,9 @@ def test_the_victim_is_measured_to_the_windows_end_and_its_status_is_the_cells(n
     assert fault["at_seconds"] == pytest.approx(0.8)
     assert fault["ended_seconds"][0] is None
     assert (fault["set_up_again"], fault["refused_tenants"]) == (False, 0)
+    assert node.fakes.life[-1] == "stop" and node.times_dirty
+    (fresh,) = node.fresh
+    assert fresh.life == ["start 1", "wait_ready", "stop"], "when the others are gone"
 
 
 def test_evidence_is_that_of_a_rehearsal_in_which_all_live(node: FaultNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,13 +167,6 @@ def test_a_death_before_the_window_is_told_as_in_every_cell(node: FaultNode) -> 
     assert not measured["fault"]["happened"]
 
 
-def test_a_new_tenant_is_started_and_removed_when_the_others_are_gone(node: FaultNode) -> None:
-    run(node)
-    assert node.fakes.life[-1] == "stop"
-    (fresh,) = node.fresh
-    assert fresh.life == ["start 1", "wait_ready", "stop"]
-
-
 def test_a_state_that_was_lost_is_set_up_again_and_said_so(node: FaultNode) -> None:
     node.loses_state = True
     assert run(node)["fault"]["set_up_again"]
@@ -188,13 +184,6 @@ def test_a_device_that_takes_no_new_tenant_is_unrecoverable(node: FaultNode) -> 
     with pytest.raises(Unrecoverable, match="no new tenant could start within 60 s after the fault killed"):
         run(node)
     assert [fresh.life[-1] for fresh in node.fresh] == ["stop", "stop"]
-
-
-def test_after_a_fault_the_state_is_dirty(node: FaultNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    marks: list[str] = []
-    monkeypatch.setattr(node, "mark_dirty", lambda: marks.append("dirty"))
-    run(node)
-    assert marks
 
 
 def test_a_victim_that_lives_but_gives_no_record_hangs(node: FaultNode) -> None:

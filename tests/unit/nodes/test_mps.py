@@ -23,19 +23,14 @@ def daemon(tmp_path: Path) -> MpsDaemon:
     return MpsDaemon(tmp_path / "mps" / "0")
 
 
-def test_limits_are_set_before_the_server_starts(daemon: MpsDaemon) -> None:
-    daemon.start("GPU-1", 25.0, 10 << 30)
+@pytest.mark.parametrize("percent, memory_bytes, seen", [(25.0, 10 << 30, (25.0, "10240M")), (None, None, (100.0, ""))])
+def test_limits_are_set_before_the_server_starts(
+    daemon: MpsDaemon, percent: float | None, memory_bytes: int | None, seen: tuple[float, str]
+) -> None:
+    daemon.start("GPU-1", percent, memory_bytes)
     server = daemon.server()
     assert server is not None
-    assert daemon.thread_percent(server) == 25.0
-    assert daemon.memory_limit(server) == "10240M"
-
-
-def test_without_limits_none_are_set(daemon: MpsDaemon) -> None:
-    daemon.start("GPU-1", None, None)
-    server = daemon.server()
-    assert server is not None
-    assert (daemon.thread_percent(server), daemon.memory_limit(server)) == (100.0, "")
+    assert (daemon.thread_percent(server), daemon.memory_limit(server)) == seen
 
 
 def test_clients_are_listed_in_order(daemon: MpsDaemon) -> None:

@@ -213,22 +213,23 @@ def test_what_has_no_model_of_unequal_tenants_is_infeasible(tmp_path: Path) -> N
     assert "no model of a priority" in str(node.infeasible(replace(own, priority=(0, 1)), 2, [closed]))
 
 
-def test_tenants_of_unequal_groups_feel_only_their_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "strategy, replicas, slices, active",
+    [
+        # Two instances: tenants 0 and 2 alternate in one, tenant 1 has the other.
+        ("mig-time-slicing", 3, [3, 3, 3], [2 * 1.1097, 1, 2 * 1.1097]),
+        ("mig-unequal", 4, [3, 2, 1, 1], [1, 1, 1, 1]),
+    ],
+)
+def test_tenants_feel_their_own_instance_and_group_only(
+    tmp_path: Path, strategy: str, replicas: int, slices: list[int], active: list[float]
+) -> None:
     noise = {"simulated.noise": SILENT}
-    planned = simulated_study(strategies=["mig-time-slicing"], replicas=[3], repeats=1, baseline="none", **noise)
-    measured = measure(planned, planned.cells[0], tmp_path)
-    alone = 0.05004 + 4.106 / (3 * 14)
-    means = [tenant["sum_seconds"] / tenant["count"] for tenant in measured["tenants"]]
-    # Two instances: tenants 0 and 2 alternate in one, tenant 1 has the other.
-    assert means == pytest.approx([2 * alone * 1.1097, alone, 2 * alone * 1.1097])
-
-
-def test_each_tenant_of_an_unequal_layout_has_its_own_slices(tmp_path: Path) -> None:
-    noise = {"simulated.noise": SILENT}
-    planned = simulated_study(strategies=["mig-unequal"], replicas=[4], repeats=1, baseline="none", **noise)
+    planned = simulated_study(strategies=[strategy], replicas=[replicas], repeats=1, baseline="none", **noise)
     measured = measure(planned, planned.cells[0], tmp_path)
     means = [tenant["sum_seconds"] / tenant["count"] for tenant in measured["tenants"]]
-    assert means == pytest.approx([0.05004 + 4.106 / (slices * 14) for slices in (3, 2, 1, 1)])
+    alone = [0.05004 + 4.106 / (each * 14) for each in slices]
+    assert means == pytest.approx([factor * seconds for factor, seconds in zip(active, alone, strict=True)])
 
 
 @pytest.mark.parametrize(
