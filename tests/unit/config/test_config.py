@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from snakemake.cli import parse_config
@@ -145,15 +144,6 @@ def test_defaults_fill_what_files_leave_out() -> None:
     assert load({**catalogues, "repeats": 7}) == load({**files(), "repeats": 7})
 
 
-def test_a_given_value_beats_the_default_beside_it() -> None:
-    loaded = load(study({"simulated": {"noise": {"cell_cv": 0}}}))
-    assert loaded["simulated"]["noise"] == {
-        "cell_cv": 0, "iteration_cv": 0.02,
-        "autocorrelation": 0, "drift": 0, "straggler_ratio": 0, "straggler_factor": 10,
-    }  # fmt: skip
-    assert loaded["simulated"]["sms"] == 108
-
-
 def test_a_section_with_nothing_in_it_is_its_defaults() -> None:
     assert load(study({"warmup": None}))["warmup"] == load(study({}))["warmup"]
 
@@ -161,11 +151,6 @@ def test_a_section_with_nothing_in_it_is_its_defaults() -> None:
 @pytest.mark.parametrize("number", [2, 2.0, "2", "2.0"])
 def test_one_number_has_one_text(number: Any) -> None:
     assert repr(load(study({"window_seconds": number}))["window_seconds"]) == "2"
-
-
-def test_order_of_keys_does_not_depend_on_who_set_them() -> None:
-    moved = {"seed": 1} | study({})
-    assert list(load(moved)) == list(load(study({})))
 
 
 def test_input_is_not_touched_and_shares_nothing_with_the_output() -> None:
@@ -176,23 +161,6 @@ def test_input_is_not_touched_and_shares_nothing_with_the_output() -> None:
     loaded["strategies"].append("x")
     loaded[W]["matmul"]["params"]["size"] = 0
     assert config == before
-
-
-def test_defaults_are_not_shared_between_loads() -> None:
-    load(study({}))["simulated"]["noise"]["cell_cv"] = 99
-    assert load(study({}))["simulated"]["noise"]["cell_cv"] == 0.004
-
-
-@pytest.mark.parametrize("name", ["config", "quick", "simulated", "gpu"])
-def test_ready_made_configs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if name == "gpu":
-        monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
-        monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path(sys.executable))
-    config = copy.deepcopy(files())
-    update_config(config, yaml.safe_load((CONFIG / f"{name}.yaml").read_text()))
-    loaded = load(config)
-    assert load(loaded) == loaded
-    assert loaded["results"] == ("results" if name == "config" else f"results/{name}")
 
 
 def test_from_an_existing_folder_asks_nothing_of_this_node(tmp_path: Path) -> None:

@@ -236,13 +236,6 @@ def test_yaml_of_the_pages_works(block: str, tmp_path: Path, monkeypatch: pytest
         json.loads(bodies(request, 0, 0)(0))
 
 
-def test_the_examples_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(Path(__file__).parents[3])
-    config = study({})
-    update_config(config, yaml.safe_load(Path("config/programs.yaml").read_text()))
-    assert Study(load(config)).cells
-
-
 def test_the_examples_run_on_the_cpu_of_a_gpu_host_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", Path("/dev/null"))
     monkeypatch.chdir(Path(__file__).parents[3])

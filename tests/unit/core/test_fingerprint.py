@@ -57,7 +57,6 @@ def simulated() -> str:
         # tenant/
         ("tenant/loop.py", ON_CPU | ON_GPU),
         ("tenant/workloads/matmul.py", MATMUL),
-        ("tenant/workloads/detector.py", set()),
         ("tenant/workloads/fault.py", {"cpu fault"}),
         ("tenant/gpu/torch_device.py", ON_GPU),
         ("sharebench/nodes/host/programs/endpoints.py", {"cpu program", "timeslice"}),
@@ -67,40 +66,27 @@ def simulated() -> str:
             "sharebench/records/telemetry.py",
             CELLS | TABLED | {"archive", "decisions", "figures", "report", "timeslice"},
         ),
-        ("sharebench/records/histogram.py", {"tables", "decisions", "export", "compare", "together"}),
         ("sharebench/records/columns.csv", {"tables", "compare", "decisions"}),
         ("sharebench/gates/gates.py", CELLS | TABLED | {"decisions", "report"}),
-        ("sharebench/config/checks.py", set()),
         ("sharebench/study/study.py", set()),
         ("sharebench/nodes/contract.py", CELLS | {"timeslice"}),
         ("sharebench/nodes/simulated/node.py", {"simulated"}),
         ("sharebench/nodes/host/cpu.py", ON_CPU),
         ("sharebench/nodes/host/mps.py", {"nvidia matmul", "timeslice"}),
-        ("sharebench/nodes/host/processes.py", {*ON_CPU, "nvidia matmul", "timeslice"}),
         ("sharebench/nodes/metrics.py", {"cpu program", "kubernetes matmul", "timeslice"}),
         ("sharebench/nodes/kubernetes/access/dra/claims.py", {"kubernetes matmul"}),
-        ("sharebench/nodes/kubernetes/pods/manifest.py", {"kubernetes matmul"}),
         ("sharebench/nodes/kubernetes/preflight/rights.py", set()),
-        ("sharebench/cell/cell.py", CELLS),
-        ("sharebench/cell/calibration.py", CELLS),
         ("sharebench/cell/window.py", CELLS),
         ("sharebench/cell/fault.py", {"cpu fault"}),
         ("sharebench/cell/prometheus/dcgm.py", {"cpu watched"}),
         ("sharebench/datasets/ro_crate.py", {"archive"}),
         ("sharebench/figures/style.py", DRAWN),
-        ("sharebench/figures/timeline.py", {"figures", "together"}),
         ("sharebench/run/jobs.py", set()),
         ("sharebench/run/timeslice/probe.py", {"timeslice"}),
         ("sharebench/analysis/tables/summary.py", {"tables"}),
-        ("sharebench/analysis/tables/histograms.py", {"export"}),
-        ("sharebench/analysis/decide/rows.py", {"decisions"}),
         ("sharebench/analysis/decide/advice.py", {"decisions"}),
-        ("sharebench/report/page.py", {"report"}),
         ("sharebench/report/templates/report.css", {"report"}),
-        # above them
         ("publication/findings.py", {"together"}),
-        ("sharebench/analysis/aggregate.py", {"tables"}),
-        ("job.py", set()),
     ],
 )
 def test_an_edit_makes_stale_what_the_file_makes(file: str, stale: set[str]) -> None:
@@ -135,14 +121,6 @@ def test_a_new_file_counts_as_soon_as_it_is_imported(scripts: Path) -> None:
     assert (imported := simulated()) != before
     new.write_text("EXTRA = 2\n")
     assert simulated() not in (before, imported)
-
-
-@pytest.mark.parametrize("file", ["sharebench/report/templates/report.css", "sharebench/report/page.py"])
-def test_a_template_is_part_of_the_report(scripts: Path, file: str) -> None:
-    before = fingerprint.of_stage("report")
-    (scripts / file).write_text((scripts / file).read_text() + "\n")
-    forget()
-    assert (fingerprint.of_stage("report") != before) is file.endswith(".css")
 
 
 def test_the_code_of_a_mix_is_that_of_all_its_workloads_in_any_order() -> None:

@@ -10,7 +10,6 @@ from unit import factories
 from unit.factories import WINDOW_SECONDS, back_to_back, changed, closed_load, gate, poisson_load
 
 from sharebench.gates import gates
-from tenant.contract import upper_seconds
 
 FULL_QUEUE = {"tenants.1.drain_seconds": 0.0123}
 
@@ -160,12 +159,6 @@ def test_a_cell_that_did_not_end_well_has_no_gates_and_does_not_count():
     record = factories.record(status="crashed", reason="x", tenants=[factories.absent_tenant(0, "crashed")])
     assert record["gates"] == []
     assert not gates.is_valid(record)
-
-
-def test_the_median_follows_the_bucket_layout():
-    for index in (0, 1, 640, 1914):
-        tenant = {"histogram": {str(index): 3, "1915": 2}, "count": 5}
-        assert gates._median_seconds(tenant) == pytest.approx(upper_seconds(index), rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,6 @@ def values(name: str) -> list[str]:
     return [rest for word, rest in instructions() if word == name]
 
 
-def test_it_begins_with_its_base_and_has_only_known_instructions() -> None:
-    assert instructions()[0][0] == "FROM"
-    assert {word for word, _ in instructions()} == KNOWN
-
-
 def test_it_installs_the_lock_that_gpu_tenants_have_everywhere_and_nothing_else() -> None:
     (copied,) = values("COPY")
     source, target = copied.split()

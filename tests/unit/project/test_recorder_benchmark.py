@@ -41,31 +41,3 @@ def test_a_slow_folding_within_the_window_is_seen(benchmark: ModuleType, monkeyp
     found = benchmark.rates()
     # 20 ms for each full array are 1200 ns for each of its iterations.
     assert found.cost_ns() > 2 * benchmark.LIMIT_RATE_NS
-
-
-@pytest.mark.parametrize(
-    ("cost_ns", "error_percent", "change_percent", "above"),
-    [
-        (149.0, 1.0, -1.6, None),
-        (151.0, 1.0, -1.6, "above the limit: cost of an iteration"),
-        (149.0, 1.2, -1.6, "above the limit: error of a quantile"),
-        (149.0, 1.0, -1.8, "above the limit: change of the rate"),
-    ],
-)
-def test_what_is_above_its_limit_ends_it_badly(
-    benchmark: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    cost_ns: float,
-    error_percent: float,
-    change_percent: float,
-    above: str | None,
-) -> None:
-    rates = benchmark.Rates(1e9 / 12_000, [change_percent] * 4, [0.6] * 4)
-    monkeypatch.setattr(benchmark, "costs_ns", lambda: {"ours": [cost_ns] * 4})
-    monkeypatch.setattr(benchmark, "quantile_errors_percent", lambda: {"any": error_percent})
-    monkeypatch.setattr(benchmark, "rates", lambda: rates)
-    if above is None:
-        benchmark.main()
-        return
-    with pytest.raises(SystemExit, match=above):
-        benchmark.main()

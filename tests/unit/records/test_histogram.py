@@ -29,16 +29,6 @@ def test_merging_adds_the_counts_of_sparse_forms(one, other):
     assert both.count == sum(expected.values())
 
 
-def test_merging_is_the_histogram_of_all_samples():
-    rng = np.random.default_rng(1)
-    one, other = rng.lognormal(-5, 1, 500), rng.lognormal(-4, 1, 300)
-    assert (merged([of(one), of(other)]).counts == of(np.concatenate([one, other])).counts).all()
-
-
-def test_merging_nothing_is_empty():
-    assert merged([]).count == 0
-
-
 @pytest.mark.parametrize("index", [str(BUCKET_COUNT), "99999"])
 def test_an_index_outside_the_layout_is_refused(index):
     with pytest.raises(ValueError, match=index):

@@ -2,8 +2,6 @@
 
 import json
 import math
-import resource
-import signal
 
 import pytest
 from unit import factories
@@ -70,12 +68,6 @@ def test_equal_records_give_equal_bytes(path, tmp_path, sound):
     assert path.read_bytes() == (tmp_path / "other.json").read_bytes()
 
 
-def test_floats_come_back_to_the_last_bit(path, sound):
-    sound["timing"]["stop_seconds"] = 0.1 + 0.2
-    record.write(path, sound)
-    assert record.read(path)["timing"]["stop_seconds"] == 0.1 + 0.2
-
-
 @pytest.mark.parametrize("number", [math.nan, math.inf])
 @pytest.mark.parametrize("where", [("timing", "stop_seconds"), ("node", "details")])
 def test_what_is_no_number_is_not_written(path, sound, number, where):
@@ -95,66 +87,33 @@ def test_a_breach_of_the_schema_is_not_written(path, sound):
     assert not path.exists()
 
 
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(path, sound):
-    record.write(path, sound)
-    before = path.read_bytes()
-    # A limit on file size makes the kernel refuse in mid-write, as a full disk does.
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(OSError):
-            record.write(path, sound)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
-    assert path.read_bytes() == before
-    assert [file.name for file in path.parent.iterdir()] == ["raw.json"]
-
-
-def damaged(sound, change):
-    """The record's text after `change` was made to it."""
-    copy = json.loads(json.dumps(sound))
-    change(copy)
-    return json.dumps(copy)
-
-
+TWO: dict[str, object] = {"count": 2, "sum_seconds": 0.004, "histogram": {"700": 2}}
 CHANGES = {
-    "schema version is 2": lambda made: made.update(schema=2),
-    "schema version is None": lambda made: made.pop("schema"),
-    "breaks the schema at node/kind": lambda made: made["node"].update(kind="tpu"),
-    "breaks the schema at tenants/0": lambda made: made["tenants"][0].update(surprise=1),
-    "tenant 1: its histogram holds 251 iterations, its count says 250": lambda made: made["tenants"][1][
-        "histogram"
-    ].update({"1800": 1}),
-    "tenant 0: its timeline holds 301 iterations, its count says 300": lambda made: made["tenants"][0]["timeline"][
-        "count"
-    ].append(1),
-    "tenant 0: its sum_seconds is 0.12, by its histogram and timeline it is within 1.2 and 1.2": lambda made: made[
-        "tenants"
-    ][0].update(sum_seconds=0.12),
-    "tenant 0: its sum_seconds is 1.2, by its histogram and timeline it is within 0.804": lambda made: made["tenants"][
-        0
-    ]["timeline"]["sum_seconds"].__setitem__(0, made["tenants"][0]["timeline"]["sum_seconds"][0] - 0.396),
-    "tenant 1: its min_seconds is 1e-09": lambda made: made["tenants"][1].update(min_seconds=1e-9),
-    "tenant 1: its max_seconds is 99": lambda made: made["tenants"][1].update(max_seconds=99),
-    "tenant 1: its sum_squares_seconds2 is 0.006": lambda made: made["tenants"][1].update(sum_squares_seconds2=0.006),
-    "tenant 0: its device_histogram sum_seconds is 0.5": lambda made: made["tenants"][0].update(
-        device_histogram={"count": 2, "sum_seconds": 0.5, "histogram": {"700": 2}}
-    ),
-    "tenant 0: its stage gap count is 3": lambda made: made["tenants"][0].update(
-        stages={"gap": {"count": 3, "sum_seconds": 0.004, "histogram": {"700": 2}}}
-    ),
-    "tenant 0: its stage pre sum_seconds is 0.5": lambda made: made["tenants"][0].update(
-        stages={"pre": {"count": 2, "sum_seconds": 0.5, "histogram": {"700": 2}}}
-    ),
+    "schema version is 2": {"schema": 2},
+    "schema version is None": {"schema": None},
+    "breaks the schema at node/kind": {"node.kind": "tpu"},
+    "breaks the schema at tenants/0": {"tenants.0.surprise": 1},
+    "tenant 1: its histogram holds 251 iterations, its count says 250": {"tenants.1.histogram.1800": 1},
+    "tenant 0: its timeline holds 301 iterations, its count says 300": {"tenants.0.timeline.count.0": 14},
+    "tenant 0: its sum_seconds is 0.12, by its histogram and timeline it is within 1.2 and 1.2": {
+        "tenants.0.sum_seconds": 0.12
+    },
+    "tenant 0: its sum_seconds is 1.2, by its histogram and timeline it is within 1.15 and 1.15": {
+        "tenants.0.timeline.sum_seconds.0": 0.002
+    },
+    "tenant 1: its min_seconds is 1e-09": {"tenants.1.min_seconds": 1e-9},
+    "tenant 1: its max_seconds is 99": {"tenants.1.max_seconds": 99},
+    "tenant 1: its sum_squares_seconds2 is 0.006": {"tenants.1.sum_squares_seconds2": 0.006},
+    "tenant 0: its device_histogram sum_seconds is 0.5": {"tenants.0.device_histogram": TWO | {"sum_seconds": 0.5}},
+    "tenant 0: its stage gap count is 3": {"tenants.0.stages": {"gap": TWO | {"count": 3}}},
+    "tenant 0: its stage pre sum_seconds is 0.5": {"tenants.0.stages": {"pre": TWO | {"sum_seconds": 0.5}}},
 }
 
 
 @pytest.mark.parametrize("message", CHANGES)
 def test_a_record_that_is_not_sound_is_refused_in_one_line(path, sound, message):
     record.write(path, sound)
-    path.write_text(damaged(sound, CHANGES[message]))
+    path.write_text(json.dumps(factories.changed(sound, CHANGES[message])))
     with pytest.raises(RecordError) as refusal:
         record.read(path)
     assert str(refusal.value).startswith(f"{path}: ")
@@ -203,6 +162,7 @@ def test_an_old_record_has_no_squares(path, sound):
         *[(lambda whole, text=text: text, "") for text in (b"", b"nonsense", b"[1, 2]", b'"text"', b"\x00\x01")],
         (lambda whole: whole.replace(b'"stop_seconds":0.1', b'"stop_seconds":NaN'), "NaN"),
         (lambda whole: b"\xff\xfe" + whole, "damaged"),
+        (lambda whole: whole[: len(whole) // 2], "cut off"),
         (None, "No such file"),
     ],
 )
@@ -214,20 +174,8 @@ def test_a_file_that_is_no_record_is_refused(path, sound, made, said):
         record.read(path)
 
 
-def test_a_cut_off_file_is_refused_wherever_it_is_cut(path, sound):
-    record.write(path, sound)
-    whole = path.read_bytes()
-    for length in range(1, len(whole) - 1, 997):
-        path.write_bytes(whole[:length])
-        with pytest.raises(RecordError, match="cut off"):
-            record.read(path)
-
-
-def test_check_accepts_what_was_asked_for(sound):
-    record.check(sound, sound["spec"], sound["code"])
-
-
 def test_check_names_each_difference(sound):
+    record.check(sound, sound["spec"], sound["code"])
     sound["spec"] = json.dumps({"window_seconds": 2, "workload": {"params": {"size": 512}, "old": 1}})
     wanted = json.dumps({"window_seconds": 5, "workload": {"params": {"size": 1024}, "new": [1]}})
     with pytest.raises(RecordMismatch) as mismatch:

@@ -36,13 +36,6 @@ def test_blocks_hold_every_state_once() -> None:
     assert all(planned.block(cell) == cell.repeat for cell in planned.cells)
 
 
-def test_order_strategy_sets_every_state_once() -> None:
-    planned = simulated(order="strategy", repeats=3)
-    plots = plots_in_order(planned)
-    assert len(plots) == len(set(plots)) == 4
-    assert {planned.block(cell) for cell in planned.cells} == {0}
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_order_strategy_sets_a_state_once_also_where_the_first_cells_are_infeasible(seed: int) -> None:
     """The gate of a strategy goes straight to its first feasible cell, whatever was to be before it."""

@@ -48,8 +48,6 @@ EDITS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     # virtual tenants are steady from the start
     "warm-up": ({"warmup.min_iterations": 7}, NONE),
     "seed": ({"seed": 2}, ALL),
-    "noise": ({"simulated.noise.cell_cv": 0.1}, ALL),
-    "overhead": ({"simulated.time_slicing_overhead": 0.2}, ALL),
     "product": ({"simulated.product": "another"}, ALL),
     "model of one workload": (
         {"workload_catalogue.matmul.simulated": {"serial_seconds": 0.001}},
@@ -61,10 +59,7 @@ EDITS_ON_CPU: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "seed": ({"seed": 2}, NONE),
     "warm-up": ({"warmup.min_iterations": 7}, ALL),
     "cores": ({"cpu.cores": [0]}, ALL),
-    "noise": ({"simulated.noise.cell_cv": 0.1}, NONE),
-    "model of one workload": ({"workload_catalogue.matmul.simulated": {"serial_seconds": 0.001}}, NONE),
     "module of one workload": ({"workload_catalogue.matmul.module": "memcopy"}, {"workload": "matmul"}),
-    "window": ({"window_seconds": 3}, ALL),
 }
 EVERYTHING: dict[str, Any] = {"workloads": ["matmul", "matmul-light"], "replicas": [1, 2], "repeats": 2}
 
