@@ -68,24 +68,3 @@ def test_the_study_of_a_gpu_has_the_workloads_of_the_first_table() -> None:
     ours = yaml.safe_load((FOLDER / "gpu.yaml").read_text(encoding="utf-8"))
     assert set(ours["workloads"]) == set(published["workloads"])
     assert set(ours["strategies"]) >= set(published["strategies"])
-
-
-@pytest.mark.parametrize("name", [name for name in STUDIES if name.startswith("kubernetes")])
-def test_a_study_of_a_cluster_has_workloads_that_tell_strategies_apart(name: str) -> None:
-    """Only a workload that leaves most of the GPU empty alone gains by MPS; all are the same on one that fills it."""
-    workloads = set(yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))["workloads"])
-    assert workloads > {"matmul-16384"}
-
-
-def test_the_laptop_has_the_study_of_servers_with_shorter_requests() -> None:
-    names = ("llm.yaml", "llm_laptop.yaml")
-    gpu, laptop = (yaml.safe_load((FOLDER / name).read_text(encoding="utf-8")) for name in names)
-    assert (laptop["replicas"], laptop["slo"]) == (gpu["replicas"], gpu["slo"])
-    assert set(laptop["strategies"]) < set(gpu["strategies"])
-    (stand_in,) = laptop["workload_catalogue"].values()
-    shorter, some = stand_in["request"].pop("tokens"), set(stand_in.pop("load")["concurrency"])
-    for server in gpu["workload_catalogue"].values():
-        tokens = server["request"].pop("tokens", None)
-        assert tokens is None or all(shorter[key]["mean"] < tokens[key]["mean"] for key in tokens)
-        assert some < set(server["load"]["concurrency"])
-        assert all(server[key] == stand_in[key] for key in ("request", "stream"))
