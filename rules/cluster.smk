@@ -10,8 +10,7 @@ rule preflight:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         # A function's text is taken as it is, braces too.
         config=lambda _: canonical(STUDY.config),
     message:

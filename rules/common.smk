@@ -42,8 +42,8 @@ except (configuration.ConfigError, dataset.DataSetError) as error:
     sys.exit(str(error))
 
 config = STUDY.config
-# A Path is not tracked as a param: another interpreter invalidates nothing by its name.
-PYTHON = Path(sys.executable)
+# Params of every rule. A Path is not tracked as one: another interpreter invalidates nothing by its name.
+JOB = {"python": Path(sys.executable), "script": SCRIPTS / "job.py"}
 RESULTS = dataset.results_root(STUDY.config)
 DATA = dataset.located(Path(FROM)) if FROM else RESULTS
 FIGURES = names_for(

@@ -22,8 +22,7 @@ rule compare:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         out=RESULTS / "compare" / dataset.names(STUDY.config["datasets"]),
         folders=STUDY.config["datasets"],
         contents=dataset.contents(STUDY.config["datasets"]),

@@ -31,8 +31,7 @@ rule decide:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         data=DATA,
         results=RESULTS,
         question=canonical(QUESTION),
@@ -52,8 +51,7 @@ rule advise:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         data=DATA,
         results=RESULTS,
         question=canonical(QUESTION),

@@ -33,8 +33,7 @@ rule figures:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         data=DATA,
         results=RESULTS,
         figures=FIGURES,

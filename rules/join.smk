@@ -15,8 +15,7 @@ rule join:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         # A function's text is taken as it is, braces too.
         config=lambda _: canonical(STUDY.config),
         results=RESULTS,

@@ -23,8 +23,7 @@ rule calibrate:
         "../envs/sharebench.yaml"
     params:
         **parts(calibration_spec),
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         results=RESULTS,
         spec=lambda wildcards, input: calibration_spec(wildcards),
         code=lambda wildcards: STUDY.code(wildcards.workload),
@@ -51,8 +50,7 @@ rule run_cell:
         "../envs/sharebench.yaml"
     params:
         **parts(cell_spec),
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         results=RESULTS,
         spec=lambda wildcards, input: cell_spec(wildcards),
         code=cell_code,

@@ -18,8 +18,7 @@ rule characterise_node:
         "../envs/sharebench.yaml"
     params:
         **parts(lambda _: STUDY.node_spec()),
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         results=RESULTS,
         code=lambda _: STUDY.node_code(),
     message:
@@ -41,8 +40,7 @@ rule configure_node:
         "../envs/sharebench.yaml"
     params:
         **parts(lambda wildcards: STUDY.strategy_spec(wildcards.strategy)),
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         results=RESULTS,
         code=lambda _: STUDY.node_code(),
     message:
@@ -59,8 +57,7 @@ rule restore:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         results=RESULTS,
     message:
         "Restoring the node"
@@ -74,8 +71,7 @@ rule plan:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         results=RESULTS,
         # A function's text is taken as it is, braces too.
         config=lambda _: canonical(STUDY.config),

@@ -27,8 +27,7 @@ rule measure_timeslice:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         results=RESULTS,
         tenants=STUDY.config["timeslice_tenants"],
         seconds=2,
@@ -55,8 +54,7 @@ rule probe_timeslice:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         results=RESULTS,
         catalogue=list(STUDY.strategies),
         code=lambda _: code.of_stage("figures"),

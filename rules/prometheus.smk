@@ -18,8 +18,7 @@ rule export_prometheus:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         code=lambda _: code.of_stage("export"),
     message:
         "Exporting what Prometheus saw of {wildcards.strategy}, {wildcards.workload}"

@@ -30,8 +30,7 @@ rule paper_data_sets:
         "../envs/sharebench.yaml"
     threads: 8
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         published=PUBLISHED,
         made=RESULTS / "paper",
         names=PUBLISHED_DATA_SETS,
@@ -57,8 +56,7 @@ rule paper_print:
         "../envs/sharebench.yaml"
     threads: 8
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         published=PUBLISHED,
         made=RESULTS / "paper",
         out=RESULTS / "paper-print",
@@ -86,8 +84,7 @@ rule paper_together:
         "../envs/sharebench.yaml"
     threads: 8
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         root=ROOT,
         made=RESULTS / "paper",
         code=lambda _: code.of_stage("together"),
@@ -124,8 +121,7 @@ rule publish:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         data=DATA,
         results=RESULTS,
     message:
@@ -145,8 +141,7 @@ rule archive:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         data=DATA,
         results=RESULTS,
         code=lambda _: code.of_stage("archive"),

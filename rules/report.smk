@@ -34,8 +34,7 @@ rule report:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         data=DATA,
         results=RESULTS,
         code=lambda _: code.of_stage("report"),

@@ -12,8 +12,7 @@ rule survey:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         out=RESULTS / "survey",
         # A function's text is taken as it is, braces too.
         options=lambda _: canonical(STUDY.config["survey"]),

@@ -21,8 +21,7 @@ rule export_histograms:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         code=lambda _: code.of_stage("export"),
     message:
         "Exporting histograms of {wildcards.strategy}, {wildcards.workload}"
@@ -68,8 +67,7 @@ rule aggregate:
     conda:
         "../envs/sharebench.yaml"
     params:
-        python=PYTHON,
-        script=SCRIPTS / "job.py",
+        **JOB,
         data=DATA,
         results=RESULTS,
         shows=presentation(),
