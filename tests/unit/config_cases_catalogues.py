@@ -99,7 +99,6 @@ CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
         [f"{S}:", "'mps\\n'", "part of a path"],
     ),
     "device": ({f"{S}.device": {"mechanism": "mps"}}, [f"{S}.device:", "reserved", "device.json", "another"]),
-    "none": ({f"{S}.none": {"mechanism": "mps"}}, [f"{S}.none:", "reserved", "baseline: none", "another"]),
     # the workload catalogue
     "mix": ({"workloads": "matmul+memcopy"}, ["workloads:", "'matmul+memcopy'", "not in the catalogue"]),
     "mix as a name": ({f"{W}.a+b": {"module": "matmul"}}, [f"{W}:", "'a+b'", "+ is kept for mixes"]),

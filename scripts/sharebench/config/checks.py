@@ -19,10 +19,9 @@ from sharebench.core.pod_template import PLACEHOLDERS, names_in, texts
 from sharebench.core.strategies import AGAIN, HAMI_CORE, LIMITS, catalogue
 from sharebench.core.study_config import has_jobs
 
-# Files next to nodes/{strategy}.json, and the config's word for no baseline.
+# Files next to nodes/{strategy}.json.
 RESERVED_STRATEGIES = {
     "device": "nodes/device.json exists already",
-    "none": "baseline: none means no baseline",
     "timeslice": "nodes/timeslice.json is the probe's own file",
 }
 NOT_THERE = "is not in the catalogue"
@@ -207,9 +206,8 @@ def _names(config: Config) -> Iterator[str]:
             yield f"interference: {name!r} {ONCE}, and pairs have a window; leave it out, or mix it with jobs (tenants)"
     if len(config.interference) == 1:
         yield f"interference: {shown(config.interference)} is one workload; name at least two, or leave it empty"
-    if config.baseline not in (*strategies, "none"):
-        yield f"baseline: {unknown(config.baseline, (*strategies, 'none'), NOT_THERE)}"
-    if "exclusive" not in strategies or strategies["exclusive"].mechanism != ["exclusive"]:
+    alone = strategies.get("exclusive")
+    if alone is None or (alone.mechanism, alone.replicas) != (["exclusive"], [1]):
         yield "strategy_catalogue.exclusive: is not there or not exclusive; restore it, calibration needs it"
 
 
@@ -313,19 +311,13 @@ def _datasets(folders: list[str]) -> Iterator[str]:
 def _used_strategies(config: Config, kind: str) -> Iterator[str]:
     """Strategies of the study that this kind of node can never do."""
     known, access = catalogue(config.plain()), config.kubernetes.access
-    used = [("strategies", name) for name in config.strategies]
-    if config.baseline != "none":
-        used.append(("baseline", config.baseline))
-    for key, name in used:
+    for name in dict.fromkeys([*config.strategies, "exclusive"]):
         if (reason := can(kind, known[name], access)) is not None:
             able = ", ".join(kinds_that_can(known[name], access)) or "none"
             yield (
-                f"{key}: {name!r} is impossible on the node {kind!r}: {reason}; "
+                f"strategies: {name!r} is impossible on the node {kind!r}: {reason}; "
                 f"leave it out, or set node to one that can: {able}"
             )
-        replicas = config.strategy_catalogue[name].replicas
-        if key == "baseline" and 1 not in (replicas or [1]):
-            yield f"baseline: {name!r} has replicas {shown(replicas)} and never runs one tenant; choose another"
 
 
 def _used_workloads(config: Config, kind: str) -> Iterator[str]:

@@ -131,9 +131,9 @@ class Config(Section):
     window_seconds: Positive = 1.5
     """Length of the window in which all tenants of a cell are measured, in seconds. A p99 needs 299 iterations
     in it."""
-    baseline: Text = "exclusive"
-    """Strategy whose cells at one tenant every slowdown refers to, measured even when `strategies` leaves it out;
-    `none` turns it off."""
+    baseline: Literal["exclusive", "none"] = "exclusive"
+    """What every slowdown refers to: the cells of `exclusive`, measured even when `strategies` leaves it out; `none`
+    measures none."""
     null_cells: Flag = True
     """Whether the baseline is measured twice in each block, the second time as the strategy with `-again`. An effect no
     larger than their difference is marked *not separable*."""

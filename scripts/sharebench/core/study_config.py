@@ -233,7 +233,7 @@ class StudyConfig(_From, QuestionKeys):
     allow_faults: bool
     repeats: int
     window_seconds: float
-    baseline: str
+    baseline: Literal["exclusive", "none"]
     null_cells: bool
     exclude: list[str]
     contrasts: list[str]

@@ -41,7 +41,7 @@ EDITS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "a strategy's own replicas": ({"strategy_catalogue.mps.replicas": [1, 2]}, NONE),
     "repeats": ({"repeats": 5}, NONE),
     "order": ({"order": "strategy"}, NONE),
-    "baseline": ({"baseline": "mps"}, NONE),
+    "baseline": ({"baseline": "none"}, NONE),
     "results": ({"results": "elsewhere"}, NONE),
     "timeouts": ({"timeouts": {"start_seconds": 90, "record_seconds": 45}}, NONE),
     "options of another kind of node": ({"cpu.cores": [0]}, NONE),
