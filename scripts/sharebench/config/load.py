@@ -11,10 +11,7 @@ from pydantic import ValidationError
 from sharebench.config import refusals, sweeps
 from sharebench.config.checks import cross_key_problems
 from sharebench.config.models import Config
-from sharebench.core.capabilities import resolve_node
 from sharebench.core.study_config import StudyConfig
-
-__all__ = ["ConfigError", "check_files", "load", "resolve_node"]
 
 
 class ConfigError(Exception):

@@ -19,7 +19,7 @@ from unit.studies import CONFIG, S, W, files, refusal, study, study_of
 from sharebench.config import paths as config_paths
 from sharebench.config import workloads as workload_modules
 from sharebench.config.catalogue_models import Workload
-from sharebench.config.load import ConfigError, check_files, load, resolve_node
+from sharebench.config.load import ConfigError, check_files, load
 from sharebench.core import capabilities
 from sharebench.core.strategies import catalogue, parse_limit
 from tenant import workload, workloads
@@ -313,7 +313,7 @@ def test_junk_is_refused_in_one_line_or_accepted_for_good(path: tuple[str, ...],
 )
 def test_resolve_node(node: str, gpu: bool, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capabilities, "has_nvidia_gpu", lambda: gpu)
-    assert resolve_node({"node": node}) == kind
+    assert capabilities.resolve_node({"node": node}) == kind
 
 
 @pytest.mark.parametrize("shown", ["device file", "driver folder", "nothing"])
