@@ -49,7 +49,7 @@ ABOUT_ACCESS = """\
 OF_A_NUMBER = ("metadata.name", "spec.containers[tenant].command[19]")
 # Strategies that are shown by claims too, by their name with this after it.
 BY_CLAIMS = "-by-claims"
-CLAIMING = ("exclusive", "mps-limited", "mig", "mig-unequal", "mig-time-slicing", "mig-mps")
+CLAIMING = ("mps-limited", "mig-unequal", "mig-time-slicing", "mig-mps")
 # Places for instances of an H200 that the driver makes when they are claimed.
 PLACES = {"1g.18gb": (7, "16Gi"), "2g.35gb": (3, "32Gi"), "3g.71gb": (2, "69Gi"), "7g.141gb": (1, "140Gi")}
 
