@@ -17,6 +17,15 @@ from sharebench.nodes.node import Node
 from sharebench.records.telemetry import Row, Telemetry
 from sharebench.records.types import EvidenceItem, Outcome, TenantRecord, Timing, Window
 
+# Of a turn's telemetry, how it becomes that of the queue; the rest is in `_telemetry`.
+MEANS = (
+    *("utilisation_mean_percent", "power_mean_watts", "sm_clock_mean_mhz", "memory_clock_mean_mhz"),
+    *("sm_active_mean_percent", "sm_occupancy_mean_percent", "dram_active_mean_percent", "sampler_cpu_percent"),
+    *("host_steal_percent", "host_throttled_percent", "foreign_cpu_percent"),
+)
+LARGEST = ("memory_used_max_mib", "server_memory_mib", "sm_clock_cv", "temperature_max_celsius")
+SUMS = ("energy_joules", "energy_error_joules")
+
 
 def run_queue(
     node: Node,
@@ -120,31 +129,15 @@ def _telemetry(parts: Sequence[Telemetry], seconds: Sequence[float], replicas: i
 
     memory = [part["tenant_memory_mib"] for part in parts]
     known = [mib for each in memory for mib in each or ()]
-    return {
-        "source": parts[0]["source"],
-        "reason": parts[0]["reason"],
-        "samples": sum(part["samples"] for part in parts),
-        "utilisation_mean_percent": of("utilisation_mean_percent"),
-        "sm_active_mean_percent": of("sm_active_mean_percent"),
-        "sm_occupancy_mean_percent": of("sm_occupancy_mean_percent"),
-        "dram_active_mean_percent": of("dram_active_mean_percent"),
-        "activity_reason": parts[0]["activity_reason"],
-        "memory_used_max_mib": of("memory_used_max_mib", max),
-        "tenant_memory_mib": None if None in memory else known + [None] * (replicas - len(known)),
-        "server_memory_mib": of("server_memory_mib", max),
-        "power_mean_watts": of("power_mean_watts"),
-        "energy_joules": of("energy_joules", sum),
-        "energy_error_joules": of("energy_error_joules", sum),
-        "sm_clock_mean_mhz": of("sm_clock_mean_mhz"),
-        "sm_clock_cv": of("sm_clock_cv", max),
-        "memory_clock_mean_mhz": of("memory_clock_mean_mhz"),
-        "temperature_start_celsius": parts[0]["temperature_start_celsius"],
+    merged: dict[str, Any] = {
+        **{key: of(key) for key in MEANS},
+        **{key: of(key, max) for key in LARGEST},
+        **{key: of(key, sum) for key in SUMS},
+        **{key: parts[0].get(key) for key in ("source", "reason", "activity_reason", "temperature_start_celsius")},
         "temperature_end_celsius": parts[-1]["temperature_end_celsius"],
-        "temperature_max_celsius": of("temperature_max_celsius", max),
+        "samples": sum(part["samples"] for part in parts),
+        "tenant_memory_mib": None if None in memory else known + [None] * (replicas - len(known)),
         "throttle_reasons": by_name("throttle_reasons", mean),
         "foreign_processes": by_name("foreign_processes", max),
-        "sampler_cpu_percent": of("sampler_cpu_percent"),
-        "host_steal_percent": of("host_steal_percent"),
-        "host_throttled_percent": of("host_throttled_percent"),
-        "foreign_cpu_percent": of("foreign_cpu_percent"),
     }
+    return cast(Telemetry, merged)
