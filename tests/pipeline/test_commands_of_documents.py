@@ -230,7 +230,7 @@ CHECKS: dict[str, Callable[[Call], None]] = {
     "python": python,
     "python3": python,
     **dict.fromkeys(("ruff", "snakefmt", "mypy", "lint-imports", "pytest", "pip", "unpack"), nothing_more),
-    **dict.fromkeys(("git", "gcloud", "sudo", "apt-get", "uv", "prometheus", "grep", "rm", "cp"), nothing_more),
+    **dict.fromkeys(("git", "gcloud", "sudo", "apt-get", "uv", "prometheus", "grep", "rm"), nothing_more),
     "nvidia-cuda-mps-control": nothing_more,
     # Tried in other ways: Copy.check.
     **dict.fromkeys(("make", "snakemake"), nothing_more),
