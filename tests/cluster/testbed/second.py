@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from cluster.testbed import cgroups, images, lifecycle
@@ -17,23 +15,21 @@ from cluster.testbed.instance import SECOND_NODE, Instance
 def second_node(found: Instance) -> Iterator[None]:
     """The node, Ready and with images; gone afterwards. Raises TestbedError."""
     cgroup, folder = f"{found.cgroup}/second", found.second
-    for part in ("log", "hold"):
-        (folder / part).mkdir(parents=True)
-    lifecycle.write_config(found, folder, cgroup, number=1)
-    cgroups.make(cgroup)
-    pid = lifecycle.start_first(found, folder / "log" / "node.log", cgroup, _namespaces(found), "second")
     kubectl: list[str | Path] = [lifecycle.node_binaries()["kubectl"], f"--kubeconfig={found.kubeconfig}"]
     try:
+        for part in ("log", "hold"):
+            (folder / part).mkdir(parents=True)
+        lifecycle.write_config(found, folder, cgroup, number=1)
+        cgroups.make(cgroup)
+        pid = lifecycle.start_first(found, folder / "log" / "node.log", cgroup, _namespaces(found), "second")
         socket = Path(f"/proc/{pid}/root/run/containerd/containerd.sock")
         lifecycle.wait_for("the start of the second containerd", socket.exists)
         lifecycle.import_images(found, images.archive(), pid)
         lifecycle.wait_for("a second node that is ready", lambda: lifecycle.is_node_ready(kubectl, SECOND_NODE))
         yield
     finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        lifecycle.run(*kubectl, "delete", "node", SECOND_NODE, "--ignore-not-found")
         lifecycle.wait_for("the end of the second node", lambda: _is_removed(cgroup), 30.0)
+        lifecycle.run(*kubectl, "delete", "node", SECOND_NODE, "--ignore-not-found")
         _forget_pods(kubectl)
         subprocess.run(["rm", "-rf", folder], check=True)
 
