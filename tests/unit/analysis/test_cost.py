@@ -21,7 +21,8 @@ def row(data: Path, price: float | None, limits: dict[str, float], **more: objec
     base |= {"latency_mean_seconds": 0.01, "throughput_total_hz": 200.0}
     base |= {"throughput_total_hz_low": 160.0, "throughput_total_hz_high": 250.0}
     summary = summary_rows(pd.DataFrame([base | more]))
-    [found] = cost_table(summary, price, limits, data, ("streams",)).to_dict("records")
+    raw = {("mps", "matmul", 4): sorted(data.glob("**/raw.json"))}
+    [found] = cost_table(summary, price, limits, raw, ("streams",)).to_dict("records")
     return {str(name): value for name, value in found.items()}
 
 

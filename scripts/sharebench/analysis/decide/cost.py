@@ -15,27 +15,27 @@ from sharebench.records.tables import TableRow, frame
 
 HOURS_PER_MONTH = 720
 """30 days."""
+Group = tuple[str, str, int]
+"""Strategy, workload and number of tenants."""
 
 
 def cost_table(
     summary: Sequence[SummaryRow],
     price_per_hour: float | None,
     limits: Mapping[str, float],
-    data: Path,
+    raw: Mapping[Group, Sequence[Path]],
     studies: Collection[str] = (),
 ) -> pd.DataFrame:
     """One row per row of the summary with a throughput; `summary` holds plain workloads, `limits` is the SLO.
 
-    The records under `data` have what was within it.
+    The records `raw` of each row's cells have what was within it.
     """
     applying = {row.workload: parts_of([each for each in summary if each.workload == row.workload]) for row in summary}
     rows = []
     for row in (row for row in summary if TOTAL in row.metrics):
         own = {part: seconds for part, seconds in limits.items() if part in applying[row.workload]}
-        raw = (data / "cells" / row.strategy / row.workload / f"n{row.replicas}").glob("r*/raw.json")
-        rows.append(
-            _row(row, price_per_hour, limits, own) | (_goodput(sorted(raw), own, price_per_hour) if own else {})
-        )
+        records = raw.get((row.strategy, row.workload, row.replicas), ()) if own else ()
+        rows.append(_row(row, price_per_hour, limits, own) | _goodput(records, own, price_per_hour))
     return frame("cost", rows, studies=studies)
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pandas as pd
 
 from sharebench.analysis.cells.metrics import kinds_of
+from sharebench.analysis.cells.rows import grouped
 from sharebench.analysis.decide import advice_text
 from sharebench.analysis.decide.advice import Question
 from sharebench.analysis.decide.advice_text import Answer
 from sharebench.analysis.decide.capacity import capacity_in_words, capacity_table
-from sharebench.analysis.decide.cost import cost_table
+from sharebench.analysis.decide.cost import Group, cost_table
 from sharebench.analysis.decide.device import Device, device_of
 from sharebench.analysis.decide.documented import measured_faults
 from sharebench.analysis.decide.options import options
@@ -27,8 +28,10 @@ from sharebench.core.study_config import Question as Asked
 from sharebench.core.study_config import StudyConfig, sweeps
 from sharebench.records.references import read_device
 from sharebench.records.tables import TableRow, frame, read_table
+from sharebench.study.cells import Cell
 
 TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
+CELL = ["strategy", "workload", "replicas", "repeat"]
 
 
 class Undecided(Refusal):
@@ -45,6 +48,8 @@ class Results:
     strategies: Mapping[str, Strategy]
     """Those that this kind of node can do at all, each once."""
     device: Device
+    raw: Mapping[Group, Sequence[Path]]
+    """The records of the valid cells: those of another config, such as more repeats, may lie next to them."""
     summary: Sequence[SummaryRow]
     """Only plain workloads: the tenants of a mix are not alike, and what counts of jobs is in the table of jobs."""
 
@@ -64,6 +69,7 @@ def read(data: Path, root: Path) -> Results:
         manifest = read_json(root / "manifest.json", "config", "node_kind")
         node = read_device(data / "nodes" / "device.json")["node"]
         summary = read_table(root / "tables" / "summary.csv", TEXTS)
+        cells = read_table(root / "tables" / "cells.csv", columns=[*CELL, "valid"])
     except OSError as error:
         raise Undecided(f"no finished results in {root} ({error.filename} is missing); measure first") from None
     config = manifest["config"]
@@ -74,6 +80,7 @@ def read(data: Path, root: Path) -> Results:
     own = {name: each for name, each in on_node(config, kind).items() if not (is_again(name) or each.is_queue)}
     entries = catalogue(config)
     known = {name: each for name, each in own.items() if can(kind, entries[name], each.access) is None}
+    valid = sorted({Cell(*found) for found in cells[cells["valid"]][CELL].itertuples(index=False)})
     of_one = summary[summary["workload"] == summary["tenant_workload"]]
     plain = [row for row in summary_rows(of_one) if _is_plain(row.workload, config) and not is_again(row.strategy)]
     return Results(
@@ -84,8 +91,13 @@ def read(data: Path, root: Path) -> Results:
         label=node["label"],
         strategies=known,
         device=device,
+        raw={group: [data / cell.raw for cell in own] for group, own in grouped(valid, _group).items()},
         summary=plain,
     )
+
+
+def _group(cell: Cell) -> Group:
+    return cell.strategy, cell.workload, cell.replicas
 
 
 def _is_plain(workload: str, config: StudyConfig) -> bool:
@@ -127,7 +139,7 @@ def write_answer(results: Results, asked: Asked) -> str:
         price_per_hour=asked["price_per_hour"],
     )
 
-    cost = cost_table(results.summary, question.price_per_hour, slo, results.data, studies)
+    cost = cost_table(results.summary, question.price_per_hour, slo, results.raw, studies)
     replace_atomically(folder / "cost.csv", cost.to_csv(index=False))
     levels = {workload: name for name, sweep in sweeps(results.config).items() for workload in sweep.values}
     capacity = capacity_table(results.summary, slo, results.workloads, levels, studies)
