@@ -219,9 +219,9 @@ def _change(point: TurningPoint, strategy: str) -> str:
 def _sure(best: Plan, question: Question) -> list[str]:
     """Whether what meets the SLO does so with its whole interval; plans of like merit are named elsewhere."""
     assert best.level is not None
-    if best.level.judged(question).time.high is None:
-        return ["How sure this is cannot be said: without repeats there are no intervals."]
     parts = best.level.parts(question)
+    if any(each.time.high is None for each in parts or [best.level.judged(question)]):
+        return ["How sure this is cannot be said: without repeats there are no intervals."]
     beyond = [each.name for each in parts if each.limit_seconds and (each.time.high or math.inf) > each.limit_seconds]
     if beyond:
         return [f"How sure: the 95 % interval of {' and '.join(beyond)} reaches beyond the SLO."]
