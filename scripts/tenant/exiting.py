@@ -43,9 +43,9 @@ class Exiting(Program):
         if start_ns < time.monotonic_ns():
             raise RefusedError("the window starts in the past")
         self._window = (start_ns, end_ns)
-        threading.Thread(target=self._wait, args=self._window, daemon=True).start()
+        threading.Thread(target=self._wait, args=(end_ns,), daemon=True).start()
 
-    def _wait(self, start_ns: int, end_ns: int) -> None:
+    def _wait(self, end_ns: int) -> None:
         while (pid := self.pid()) is None and time.monotonic_ns() < end_ns:
             time.sleep(FIND_SECONDS)
         if pid is not None:

@@ -168,11 +168,6 @@ class Strategy:
         return f"{replicas} tenants need {replicas} MIG instances, the strategy has {len(self.profiles)}"
 
     @property
-    def is_layered(self) -> bool:
-        """Whether the device is partitioned by one mechanism, and each part shared by another."""
-        return len(self.mechanisms) > 1
-
-    @property
     def is_queue(self) -> bool:
         """Whether its tenants run one after another, each on the exclusive device, instead of sharing it."""
         return self.mechanisms == ("sequential",)
