@@ -318,7 +318,7 @@ def intervals(study: Planted, cells: Sequence[MeasuredCell]) -> Iterator[Interva
 
 
 def _unpaired(cells: Sequence[MeasuredCell], slowdown: float) -> Iterator[Interval]:
-    """Of four tenants under MPS as if another run had measured the baseline: Welch's interval, and that of draws."""
+    """Of four tenants under MPS as if another run had measured the baseline: Welch's interval, and that of STP."""
     runs = [replace(cell, pairs_within=cell.strategy) for cell in cells]
     baseline = Baseline(runs, "exclusive")
     shared = [cell for cell in runs if (cell.strategy, cell.replicas) == ("mps", 4)]
