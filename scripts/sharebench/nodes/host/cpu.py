@@ -114,7 +114,7 @@ class CpuNode(Node):
             if sum(sizes) > len(self.cores):
                 each = "/".join(map(str, sorted(set(sizes))))
                 return f"{len(sizes)} instances of {each} core(s) need {sum(sizes)} cores, there are {len(self.cores)}"
-        return infeasible(replicas, workloads)
+        return infeasible(workloads)
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """Affinity masks by mechanism; the instance comes first, then what is shared inside it."""

@@ -161,7 +161,7 @@ class NvidiaNode(Node):
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
         compute_mode = self.gpu.compute_mode()
         inner = strategy.mechanisms[-1]
-        if (why := infeasible(replicas, workloads)) is not None:
+        if (why := infeasible(workloads)) is not None:
             return why
         if compute_mode == "PROHIBITED":
             return "the GPU's compute mode is PROHIBITED; its owner can set it: nvidia-smi -c DEFAULT"

@@ -110,7 +110,10 @@ def test_a_program_with_a_fixed_port_is_measured_alone(tmp_path: Path) -> None:
         "infeasible",
         "mine always listens on port 8000, which one tenant of a host can; give it a port by {port}",
     )
-    assert infeasible(2, [{"kind": "http", "name": "mine", "port": None}] * 2) is None
+    assert infeasible([{"kind": "http", "name": "mine", "port": None}] * 2) is None
+    assert (
+        infeasible([{"kind": "http", "name": name, "port": port} for name, port in (("a", 8000), ("b", 9000))]) is None
+    )
 
 
 def test_a_port_that_others_use_is_refused(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -42,13 +43,15 @@ OUTSIDE_EPHEMERAL = range(20_000, 32_768)
 _PORTS = itertools.cycle(random.sample(OUTSIDE_EPHEMERAL, len(OUTSIDE_EPHEMERAL)))
 
 
-def infeasible(replicas: int, workloads: Sequence[WorkloadSpec]) -> str | None:
-    """Why this host cannot run these programs at once, or None."""
-    fixed = next((each for each in workloads if is_program(each) and each["port"] is not None), None)
-    if replicas < 2 or fixed is None:
+def infeasible(workloads: Sequence[WorkloadSpec]) -> str | None:
+    """Why this host cannot run these programs at once, one for each tenant, or None."""
+    fixed = [each for each in workloads if is_program(each) and each["port"] is not None]
+    counts = Counter(each["port"] for each in fixed)
+    taken = next((each for each in fixed if counts[each["port"]] > 1), None)
+    if taken is None:
         return None
-    port = f"port {fixed['port']}, which one tenant of a host can"
-    return f"{fixed['name']} always listens on {port}; give it a port by {{port}}"
+    port = f"port {taken['port']}, which one tenant of a host can"
+    return f"{taken['name']} always listens on {port}; give it a port by {{port}}"
 
 
 def free_port() -> int:
