@@ -49,7 +49,10 @@ class Results:
     """Those that this kind of node can do at all, each once."""
     device: Device
     raw: Mapping[Group, Sequence[Path]]
-    """The records of the valid cells: those of another config, such as more repeats, may lie next to them."""
+    """The records of the valid cells: those of another config, such as more repeats, may lie next to them.
+
+    One that was deleted since is in the tables that a question asks, and has no record.
+    """
     summary: Sequence[SummaryRow]
     """Only plain workloads: the tenants of a mix are not alike, and what counts of jobs is in the table of jobs."""
 
@@ -91,7 +94,10 @@ def read(data: Path, root: Path) -> Results:
         label=node["label"],
         strategies=known,
         device=device,
-        raw={group: [data / cell.raw for cell in own] for group, own in grouped(valid, _group).items()},
+        raw={
+            group: [path for cell in own if (path := data / cell.raw).exists()]
+            for group, own in grouped(valid, _group).items()
+        },
         summary=plain,
     )
 
