@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Sequence
-from typing import Literal, NotRequired, TypedDict, cast
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 COLUMNS = (
     "t_seconds",
@@ -23,14 +23,6 @@ class ForeignProcesses(TypedDict):
     compute: int
     graphics: int
     mps: int
-
-
-class Neighbour(TypedDict):
-    """What another GPU of the host did in the window, where a study measures on several at the same time."""
-
-    index: int
-    power_mean_watts: float | None
-    utilisation_mean_percent: float | None
 
 
 class DcgmInstance(TypedDict):
@@ -82,7 +74,7 @@ class Telemetry(TypedDict):
     throttle_reasons: dict[str, float] | None
     foreign_processes: ForeignProcesses | None
     sampler_cpu_percent: float | None
-    neighbours: NotRequired[list[Neighbour]]
+    neighbours: NotRequired[list[dict[str, Any]]]
     dcgm: NotRequired[Dcgm]
     host_steal_percent: float | None
     host_throttled_percent: float | None

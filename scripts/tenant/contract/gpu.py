@@ -34,7 +34,7 @@ class GpuProcess(TypedDict):
 
 
 class GpuSamples(TypedDict):
-    """What a sampling process prints at its end; `processes` by pid and `neighbours`, where it reads them.
+    """What a sampling process prints at its end; `processes` by pid, where it reads them.
 
     `activity_reason` is why the samples have no activity, None where they have.
     """
@@ -42,4 +42,3 @@ class GpuSamples(TypedDict):
     samples: list[GpuSample]
     activity_reason: str | None
     processes: NotRequired[dict[str, GpuProcess]]
-    neighbours: NotRequired[list[tuple[float, int, float | None, float | None]]]

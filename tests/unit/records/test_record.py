@@ -150,8 +150,9 @@ def test_columns_of_requests_have_one_length(path):
         record.read(path)
 
 
-def test_an_old_record_has_no_squares(path, sound):
+def test_an_old_record_has_no_squares_and_has_telemetry_of_other_gpus(path, sound):
     del sound["tenants"][0]["sum_squares_seconds2"]
+    sound["telemetry"]["neighbours"] = [{"index": 1, "power_mean_watts": 251.0, "utilisation_mean_percent": None}]
     record.write(path, sound)
     assert record.read(path) == sound
 

@@ -13,8 +13,8 @@ from sharebench.nodes.contract import NodeError
 from sharebench.nodes.gpu_summary import mean, sees_all_processes, summarise
 from sharebench.nodes.host.host_cpu import HostCounters
 from sharebench.nodes.host.nvml import Gpu
-from sharebench.nodes.host.nvml_sampler import PERIOD_SECONDS, NeighbourSample
-from sharebench.records.telemetry import Neighbour, Row, Telemetry
+from sharebench.nodes.host.nvml_sampler import PERIOD_SECONDS
+from sharebench.records.telemetry import Row, Telemetry
 from tenant.contract.gpu import GpuProcess, GpuSample, GpuSamples
 from tenant.gpu.nvml import power_watts
 
@@ -31,7 +31,7 @@ class NvmlSampler:
     """Samples a GPU ten times a second from a process of its own, which runs as soon as this object exists.
 
     `families` has the processes of each tenant, in order; streams repeat theirs. `server_pids` are those of our MPS
-    servers, `host` counts what else ran on the host's cores, `neighbours` are UUIDs of other GPUs.
+    servers, `host` counts what else ran on the host's cores.
     """
 
     def __init__(
@@ -40,7 +40,6 @@ class NvmlSampler:
         families: Sequence[Sequence[int]],
         server_pids: Sequence[int],
         host: HostCounters,
-        neighbours: Sequence[str] = (),
     ) -> None:
         """Raises NodeError when the sampling process does not come up."""
         self.families = [tuple(family) for family in families]
@@ -49,7 +48,7 @@ class NvmlSampler:
         self.processes: Mapping[int, GpuProcess] = {}
         """Every process that was seen on the GPU, by pid, once it has stopped."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sharebench.nodes.host.nvml_sampler", uuid, *neighbours],
+            [sys.executable, "-m", "sharebench.nodes.host.nvml_sampler", uuid],
             env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -86,22 +85,7 @@ class NvmlSampler:
             window_end_seconds,
             seen["activity_reason"],
         )
-        beside = [NeighbourSample(*values) for values in seen.get("neighbours", [])]
-        beside = [each for each in beside if window_start_seconds <= each.t_seconds <= window_end_seconds]
-        if found := _neighbours(beside):
-            summary["neighbours"] = found
         return rows, {**summary, **host}
-
-
-def _neighbours(samples: Sequence[NeighbourSample]) -> list[Neighbour]:
-    return [
-        {
-            "index": index,
-            "power_mean_watts": mean(each.power_watts for each in samples if each.gpu_index == index),
-            "utilisation_mean_percent": mean(each.gpu_util_percent for each in samples if each.gpu_index == index),
-        }
-        for index in sorted({each.gpu_index for each in samples})
-    ]
 
 
 def idle_power_watts(uuid: str, seconds: float = 2.0) -> float | None:

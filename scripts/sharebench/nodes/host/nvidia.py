@@ -31,7 +31,7 @@ from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
 from sharebench.nodes.host.host_cpu import HostCounters
 from sharebench.nodes.host.launch import environment
 from sharebench.nodes.host.nvidia_evidence import Target, collect
-from sharebench.nodes.host.nvml import Gpu, every_gpu, uuids
+from sharebench.nodes.host.nvml import Gpu, every_gpu
 from sharebench.nodes.host.processes import ProcessTenants
 from sharebench.nodes.host.programs.tenants import infeasible
 from sharebench.nodes.limits import client_variables, probe
@@ -264,8 +264,7 @@ class NvidiaNode(Node):
         families = tenants.families()
         ours = {*itertools.chain(*families), *servers}
         counters = HostCounters(sorted(os.sched_getaffinity(0)), ours, tenants.cpu_seconds_at_end)
-        neighbours = [] if self.number is None else [each for each in uuids() if each != self.gpu.uuid]
-        self._sampler = NvmlSampler(self.gpu.uuid, families, servers, counters, neighbours)
+        self._sampler = NvmlSampler(self.gpu.uuid, families, servers, counters)
         return self._sampler
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:

@@ -78,11 +78,6 @@ def every_gpu() -> list["Gpu"]:
     return found
 
 
-def uuids() -> list[str]:
-    """Of the GPUs of this host that answer. Raises NodeError."""
-    return [gpu.uuid for gpu in every_gpu()]
-
-
 def time_slice_policy(gpu: str) -> str | None:
     """The time-slice setting as nvidia-smi names it, which NVML does not report; None where it does not either."""
     try:

@@ -1,4 +1,4 @@
-"""The sampling process next to a window: `python -m sharebench.nodes.host.nvml_sampler UUID [UUID OF A NEIGHBOUR …]`.
+"""The sampling process next to a window: `python -m sharebench.nodes.host.nvml_sampler UUID`.
 
 It is a process of its own so that neither the driver's threads nor the tenants wait for NVML, a full sample of which
 took 3.8 ms on an H200. It says `ready` once it has sampled, goes on until its standard input closes, so that it ends
@@ -11,29 +11,16 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-import pynvml
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host.nvml import Gpu
 from tenant.contract.gpu import GpuProcess, GpuSamples
-from tenant.gpu.nvml import Activity, known, power_watts, sample
+from tenant.gpu.nvml import Activity, sample
 
 PERIOD_SECONDS = 0.1
 # The process lists are the dearest to read, and change least.
 ROUNDS_PER_PROCESS_LIST = 5
-
-
-class NeighbourSample(NamedTuple):
-    """One reading of another GPU of the host, by NVML's index."""
-
-    t_seconds: float
-    gpu_index: int
-    power_watts: float | None
-    gpu_util_percent: float | None
 
 
 def ancestors(pid: int) -> list[int]:
@@ -61,27 +48,7 @@ def note(gpu: Gpu, by_pid: dict[str, GpuProcess]) -> None:
             by_pid[pid]["memory"].append((t_seconds, occupant.memory_bytes))
 
 
-def opened(uuids: Sequence[str]) -> dict[int, Gpu]:
-    """The GPUs that answer, by index: what happens to another one does not concern this one."""
-    found = {}
-    for uuid in uuids:
-        with contextlib.suppress(NodeError, pynvml.NVMLError):
-            gpu = Gpu(uuid)
-            found[gpu.index] = gpu
-    return found
-
-
-def beside(others: Mapping[int, Gpu]) -> list[NeighbourSample]:
-    """What other GPUs do at this moment."""
-    found = []
-    for index, gpu in others.items():
-        rates = known(pynvml.nvmlDeviceGetUtilizationRates, gpu.handle)
-        busy = None if rates is None else float(rates.gpu)
-        found.append(NeighbourSample(time.monotonic(), index, power_watts(gpu.handle), busy))
-    return found
-
-
-def main(uuid: str, *neighbours: str) -> str | None:
+def main(uuid: str) -> str | None:
     """Sample until standard input closes; the text of an error, or None."""
     # Ctrl-C reaches all processes of a terminal; this one ends with its parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -93,8 +60,6 @@ def main(uuid: str, *neighbours: str) -> str | None:
     activity = Activity(gpu.handle)
     samples = [sample(gpu.handle, activity)]
     note(gpu, by_pid)
-    others = opened(neighbours)
-    seen_beside = beside(others)
     print("ready", flush=True)
     due, rounds = time.monotonic() + PERIOD_SECONDS, 0
     while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
@@ -102,7 +67,6 @@ def main(uuid: str, *neighbours: str) -> str | None:
         rounds += 1
         if rounds % ROUNDS_PER_PROCESS_LIST == 0:
             note(gpu, by_pid)
-            seen_beside += beside(others)
         due = max(due + PERIOD_SECONDS, time.monotonic())
     # One more beyond the window, so that its end lies between two readings of the energy and of the activity.
     activity.settle()
@@ -110,8 +74,6 @@ def main(uuid: str, *neighbours: str) -> str | None:
     note(gpu, by_pid)
     with contextlib.suppress(BrokenPipeError):
         seen: GpuSamples = {"samples": samples, "activity_reason": activity.reason, "processes": by_pid}
-        if others:
-            seen["neighbours"] = [*seen_beside]
         print(json.dumps(seen), flush=True)
     return None
 
