@@ -18,12 +18,14 @@ from typing import Any, cast
 from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
 
 from tenant.client.events import Pieces, answer_of
-from tenant.contract.requests import SHOWN_CHARACTERS, described
+from tenant.contract.requests import described
 from tenant.recorder import Stream
 from tenant.workload import RequestError
 
 # What the parser may hold; it is emptied at once.
 LIMIT_BYTES = 1 << 16
+# At most this much of an error is kept.
+ERROR_CHARACTERS = 150
 SWITCHING = 200
 
 
@@ -124,7 +126,7 @@ class Connection(asyncio.Protocol):
         except RequestError as error:
             self._end(str(error), is_kept=False)
         except HttpProcessingError as error:
-            said = data[:SHOWN_CHARACTERS].split(b"\r\n")[0].decode(errors="replace").strip()
+            said = data.split(b"\r\n")[0].decode(errors="replace").strip()
             where = "no HTTP answer" if self._head is None else f"broken HTTP in mid-answer ({type(error).__name__})"
             self._end(f"{where}, but {self._client.shown(said)!r}", is_kept=False)
 
@@ -239,7 +241,8 @@ class Client:
         """It has ended, well where there is no reason why not."""
         # What fails at once ends after the loop woke.
         exchange.ended_ns = max(exchange.begun_ns, self.now_ns())
-        exchange.error = None if why is None else self.shown(why)
+        # Cut last: of a secret that was cut, a part would be left.
+        exchange.error = None if why is None else self.shown(why)[:ERROR_CHARACTERS]
         # It may be long, and what has ended is kept until it is folded.
         exchange.content = b""
         exchange.done(exchange)

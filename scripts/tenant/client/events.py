@@ -16,7 +16,6 @@ import json
 from array import array
 from typing import Any
 
-from tenant.contract.requests import SHOWN_CHARACTERS
 from tenant.recorder import Stream
 from tenant.workload import RequestError
 
@@ -79,9 +78,9 @@ class Events(Pieces):
         except ValueError:
             said = None
         if not isinstance(said, dict):
-            raise RequestError(f"an event is not a JSON object: {data[:SHOWN_CHARACTERS].decode(errors='replace')}")
+            raise RequestError(f"an event is not a JSON object: {data.decode(errors='replace')}")
         if error := said.get("error"):
-            raise RequestError(f"the server says in its stream: {str(error)[:SHOWN_CHARACTERS]}")
+            raise RequestError(f"the server says in its stream: {error}")
         if "choices" in said:
             self._count(said, now_ns)
         else:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tenant.client.connection import Client
+from tenant.client.connection import ERROR_CHARACTERS, Client
 from tenant.parameters import ParameterError
 from tenant.workload import RequestError
 from tenant.workloads import http_client
@@ -102,6 +102,30 @@ def test_what_the_environment_knows_is_filled_in_and_in_no_message(
     with pytest.raises(RequestError) as failed:
         client.step()
     assert str(failed.value) == "no HTTP answer, but 'GET /v1?key=…'"
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_no_part_of_a_secret_is_left_where_an_error_is_cut(
+    serve: Callable[..., tuple[str, Seen]], monkeypatch: pytest.MonkeyPatch, is_stream: bool
+) -> None:
+    lengths = list(range(95, 150, 9))
+
+    def echo(handler: http.server.BaseHTTPRequestHandler) -> None:
+        said = "x" * lengths.pop() + handler.headers["A"] + "y" * 200
+        if is_stream:
+            handler.send_response(200)
+            handler.send_header("Content-Type", "text/event-stream")
+            handler.end_headers()
+            said = f'data: {{"error": {{"message": "{said}"}}}}\n\n'
+        handler.wfile.write(said.encode())
+        handler.close_connection = True
+
+    monkeypatch.setenv("MY_KEY", "SECRET" * 10)
+    client = create({"url": serve(ok, echo)[0], "headers": {"A": "{env:MY_KEY}"}, "stream": is_stream}, "cpu")
+    while lengths:
+        with pytest.raises(RequestError) as failed:
+            client.step()
+        assert "SECRET" not in str(failed.value) and len(str(failed.value)) == ERROR_CHARACTERS
 
 
 @pytest.mark.parametrize(("value", "line"), [("", "is not set"), ("sk-1\n", "a line break")], ids=["none", "odd"])
