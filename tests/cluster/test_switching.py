@@ -153,6 +153,3 @@ def test_pods_of_others(node: ClusterNode, study: Study, plugin: Cluster, namesp
     with pytest.raises(NodeError, match=f"foreign GPU pods run on the node: {namespace}/training"):
         node.ensure(state(study, "time-slicing"))
     assert plugin.labels()["device-plugin.config"] == "exclusive"
-    node.cluster.options = {**node.cluster.options, "drain": True}
-    node.ensure(state(study, "time-slicing"))
-    assert shown(plugin)["allocatable"] == {"nvidia.com/gpu": 7}

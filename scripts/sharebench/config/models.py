@@ -97,10 +97,13 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _of_older_data(cls, value: Any) -> Any:
-        """Without an SLO of no value in the key that older data sets have for it."""
-        if isinstance(value, Mapping) and value.get("slo_ms", "") is None:
-            return {key: given for key, given in value.items() if key != "slo_ms"}
-        return value
+        """Without what older data sets say in keys that were withdrawn, where it is that the key was not used."""
+        if not isinstance(value, Mapping):
+            return value
+        kept = {key: given for key, given in value.items() if (key, given) != ("slo_ms", None)}
+        if isinstance(section := kept.get("kubernetes"), Mapping) and section.get("drain") is False:
+            kept["kubernetes"] = {key: given for key, given in section.items() if key != "drain"}
+        return kept
 
     results: Folder = "results"
     """Folder that receives everything the study makes; give every study its own."""

@@ -8,7 +8,6 @@ from pydantic import Discriminator, Field, JsonValue, Tag
 
 from sharebench.config.values import (
     Count,
-    Flag,
     Free,
     Image,
     List,
@@ -197,8 +196,6 @@ class Kubernetes(Section):
     may_change: Unique[Literal["mig"]] = []
     """What else the pipeline may change and restore: `mig` has NVIDIA's MIG manager make MIG instances. Without it,
     only those that exist are used."""
-    drain: Flag = False
-    """Whether foreign GPU pods may be evicted from the node; without it a node in use is refused."""
     switch_seconds: Positive = 300
     """Time for the node to get into a state or back."""
     stable_seconds: Positive = 15

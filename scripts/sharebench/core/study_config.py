@@ -146,7 +146,6 @@ class KubernetesOptions(TypedDict):
     tolerations: list[Toleration]
     priority_class: str | None
     may_change: list[str]
-    drain: bool
     switch_seconds: float
     stable_seconds: float
     publish_seconds: float

@@ -246,9 +246,9 @@ def test_no_name_of_a_cluster_is_published() -> None:
         "priority_class": None,
         "tolerations": [],
     }
-    words = ["--directory", "gpu", "--config", "kubernetes={node: gpu, namespace: team-a, context: prod, drain: true}"]
+    words = ["--directory", "gpu", "--config", "kubernetes={node: gpu, namespace: team-a, context: prod, device: cpu}"]
     assert unnamed([*words, "node=kubernetes", "gpu-a"], config) == [
-        *("--directory", "…", "--config", "kubernetes={node: …, namespace: …, context: …, drain: true}"),
+        *("--directory", "…", "--config", "kubernetes={node: …, namespace: …, context: …, device: cpu}"),
         # a name is not looked for within other words
         *("node=kubernetes", "gpu-a"),
     ]

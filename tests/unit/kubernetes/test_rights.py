@@ -50,7 +50,7 @@ def test_every_binding_names_the_account_and_its_role() -> None:
 
 def test_what_is_not_used_is_not_asked_for() -> None:
     assert set(needed(NONE, is_inside=True)) == {"plugin", "tenants"}
-    assert set(needed(NONE | {"drain": True}, is_inside=True)) == {"plugin", "tenants", "drain"}
+    assert set(needed(NONE | {"may_change": ["mig"]}, is_inside=True)) == {"plugin", "tenants", "mig"}
     inside, outside = (set(needed(NONE, is_inside)["tenants"]) for is_inside in (True, False))
     assert {str(right) for right in outside - inside} == {"create pods/portforward", "get pods/portforward"}
 

@@ -86,7 +86,7 @@ def kustomizations(calls: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_by_default_nothing_is_changed(calls: Path) -> None:
-    done = install("operator", "drain")
+    done = install("operator", "dra")
     assert done.returncode == 0, done.stderr
     assert "would run: helm upgrade --install gpu-operator gpu-operator" in done.stdout
     lines = calls.read_text().splitlines()
@@ -112,7 +112,7 @@ def test_a_program_that_is_not_there_is_named_before_anything_is_done(
 
 
 def test_charts_come_first_and_rights_go_to_their_namespace(calls: Path) -> None:
-    assert install("--apply", "operator", "drain").returncode == 0
+    assert install("--apply", "operator", "dra").returncode == 0
     lines = calls.read_text().splitlines()
     assert [line.split()[0] for line in lines] == ["helm", "kubectl"]
     assert "--values config/cluster/operator-values.yaml" in lines[0]
@@ -121,7 +121,7 @@ def test_charts_come_first_and_rights_go_to_their_namespace(calls: Path) -> None
     given = kustomizations(calls)
     assert given["plugin"]["namespace"] == "gpu-operator"
     assert given["tenants"]["namespace"] == "sharebench"
-    assert [Path(each).name for each in given["tenants"]["components"]] == ["drain"]
+    assert [Path(each).name for each in given["tenants"]["components"]] == ["dra"]
     assert "components" not in given["plugin"]
 
 

@@ -113,11 +113,8 @@ class Cluster:
         return look(self.daemon_sets(), self.pods())
 
     def refuse_foreign_pods(self) -> None:
-        """Raise NodeError when foreign GPU pods run on the node; with `drain` they are evicted first."""
-        found = foreign_pods.gpu_pods(self.pods(), self.options["namespace"])
-        if found and self.options["drain"]:
-            foreign_pods.drain(self.api, found, self.options["switch_seconds"])
-        elif found:
+        """Raise NodeError when foreign GPU pods run on the node."""
+        if found := foreign_pods.gpu_pods(self.pods(), self.options["namespace"]):
             raise NodeError(foreign_pods.refusal(found))
 
     def set_taint(self, present: bool) -> None:

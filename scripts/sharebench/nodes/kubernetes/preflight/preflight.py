@@ -147,6 +147,5 @@ def inspect(study: Study, of_node: NodeOptions | None = None) -> tuple[list[str]
         found = foreign_pods.gpu_pods(node.cluster.pods(), options["namespace"])
         said = foreign_pods.refusal(found) if found else "no foreign GPU pods on the node"
         lines += ["others:", str(Row("", said))]
-        is_free = not found or options["drain"]
         exists = survey.look(f"/api/v1/namespaces/{options['namespace']}") != {}
-        return lines, is_any and exists and not lacking and is_free and not are_refused
+        return lines, is_any and exists and not lacking and not found and not are_refused

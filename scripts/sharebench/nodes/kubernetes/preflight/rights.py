@@ -36,7 +36,6 @@ class Right(NamedTuple):
 OBJECTS = {("tenants", "nodes"): "node", ("plugin", "configmaps"): "configs", ("mig", "configmaps"): "mig-map"}
 # Folders with rights that only some studies need, and which: those with such options (`Study.node_options`).
 FEATURES: dict[str, Callable[[ClusterOptions], bool]] = {
-    "drain": lambda options: options["drain"],
     # Restoring needs them too, where a run has changed the layout.
     "mig": lambda options: "mig" in options["may_change"],
     "pod-monitor": lambda options: options["has_pod_monitor"],
