@@ -2,9 +2,8 @@
 # make install  the environment of the pipeline, in .venv (once, two to four minutes); `make run` does it too
 # make run      measure on this machine and write tables, figures and a report into results/
 # make test     linters, types and every test that this machine can run, but those on a Kubernetes
-# make paper    rebuild the data sets of published/, in the widths of papers, into results/paper/, and compare the
-#               documents with them; `make findings` rewrites these documents, `make paper-print` draws
-#               the same figures as pdf and png, into results/paper-print/
+# make paper    rebuild the data sets of published/ into results/paper/, and compare the documents with them;
+#               `make findings` rewrites these documents
 # make bench    the benchmarks: what the pipeline itself costs, and whether its intervals cover what was planted
 # make test-cluster  the tests on a real Kubernetes (tests/cluster/README.md); `make cluster-up` and `cluster-down`
 #               start and end one by hand; GPU=real or GPU=real-cdi puts it on the GPU of this machine
@@ -42,7 +41,7 @@ CLUSTER_WORKERS := $(if $(SHAREBENCH_TESTBED_NAME)$(filter existing,$(SHAREBENCH
 TESTBED := PYTHONPATH=tests $(BIN)/python -m cluster.testbed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run paper paper-print findings test lint bench gpu-env clean cluster-up cluster-down test-cluster
+.PHONY: help install run paper findings test lint bench gpu-env clean cluster-up cluster-down test-cluster
 
 # The comment at the head of this file.
 help:
@@ -57,9 +56,6 @@ run: $(VENV)/run.stamp $(GPU_ENV)
 paper: $(VENV)/run.stamp
 	@$(BIN)/snakemake paper --cores all $(ARGS)
 	@$(BIN)/python scripts/documents.py results/paper/together/repository
-
-paper-print: $(VENV)/run.stamp
-	@$(BIN)/snakemake paper_print --cores all $(ARGS)
 
 findings: $(VENV)/run.stamp
 	@$(BIN)/snakemake paper --cores all $(ARGS)

@@ -124,7 +124,7 @@ def raw_files(strategy=None, workload=None):
 
 
 def exports():
-    """The histogram exports that the study's figures read."""
+    """The histograms of all valid cells."""
     return [
         DATA / f"cells/{strategy}/{workload}/histograms.csv"
         for strategy, workload in STUDY.pairs()

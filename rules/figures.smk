@@ -1,6 +1,6 @@
 # Figures: all drawn by one job, because loading the plotting libraries takes longer than drawing.
 #
-# Inputs:  tables/*.csv, cells/{strategy}/{workload}/histograms.csv (and records, for timelines)
+# Inputs:  tables/*.csv
 # Outputs: figures/{figure}.{svg,pdf,png}, of each figure that the study has (sharebench/figures/catalogue.py)
 from sharebench.figures.catalogue import ENTRIES
 
@@ -15,7 +15,6 @@ rule figures:
         decisions=[
             "<results>/tables/cost.csv",
         ],
-        exports=exports(),
     output:
         [
             report(

@@ -1,12 +1,10 @@
-# What leaves here: figures for papers, archives, and data sets of published/. All run only when asked for by name.
+# What leaves here: archives, and data sets of published/. All run only when asked for by name.
 #
 # Inputs:  published/{data_set}/ (paper); everything that a run is for (archive); its tables (publish)
-# Outputs: paper/{data_set}/ with tables/, report.html and figures/*-{column,page}.svg; paper/together/;
-#          paper-print/{data_set}/*-{column,page}.{pdf,png}; archive.zip; published/{publication}/{study}/ in the
-#          working directory
-# Steps:   paper makes every data set under published/ again, with figures in the widths of papers; paper_together what
-#          they say together; paper_print the same figures for LaTeX and for slides. archive packs the study's records,
-#          tables and report with checksums and a description. publish lays out what others read.
+# Outputs: paper/{data_set}/ with tables/, report.html and figures/*.svg; paper/together/; archive.zip;
+#          published/{publication}/{study}/ in the working directory
+# Steps:   paper makes every data set under published/ again; paper_together what they say together. archive packs the
+#          study's records, tables and report with checksums and a description. publish lays out what others read.
 
 
 from publication.documents import marked
@@ -40,32 +38,6 @@ rule paper_data_sets:
     shell:
         "{params.python:q} {params.script:q} paper --published {params.published:q} --out {params.made:q}"
         " --workers {threads} --names {params.names:q} > {log:q} 2>&1"
-
-
-rule paper_print:
-    input:
-        rules.paper_data_sets.output,
-    output:
-        [
-            directory(f"<results>/paper-print/{data_set}")
-            for data_set in PUBLISHED_DATA_SETS
-        ],
-    log:
-        "<results>/logs/paper/print.log",
-    conda:
-        "../envs/sharebench.yaml"
-    threads: 8
-    params:
-        **JOB,
-        published=PUBLISHED,
-        made=RESULTS / "paper",
-        out=RESULTS / "paper-print",
-        names=PUBLISHED_DATA_SETS,
-    message:
-        f"Drawing {len(PUBLISHED_DATA_SETS)} data sets for print"
-    shell:
-        "{params.python:q} {params.script:q} paper --published {params.published:q} --made {params.made:q}"
-        " --out {params.out:q} --workers {threads} --names {params.names:q} > {log:q} 2>&1"
 
 
 rule paper_together:

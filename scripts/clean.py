@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MADE = (".venv", ".venv-gpu", ".snakemake", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis")
 ROOMS = ("scripts", "tests", "benchmarks")
 RESULTS = (
-    *(".sharebench", "calibration", "cells", "compare", "figures", "from", "logs", "nodes", "paper", "paper-print"),
+    *(".sharebench", "calibration", "cells", "compare", "figures", "from", "logs", "nodes", "paper"),
     *("partial", "survey", "tables", "archive.zip", "manifest.json", "report.html", "report-of-snakemake.html"),
 )
 

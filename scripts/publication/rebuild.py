@@ -1,8 +1,7 @@
-"""A published data set rebuilt for papers: its tables, its figures in the widths of papers, and its report."""
+"""A published data set rebuilt: its tables, its figures and its report."""
 
 import multiprocessing
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 from sharebench.analysis import aggregate
@@ -12,25 +11,20 @@ from sharebench.core.files import Refusal, read_json
 from sharebench.core.run_record import RunRecord
 from sharebench.datasets import dataset
 from sharebench.figures.catalogue import names_for
-from sharebench.figures.draw import for_paper
+from sharebench.figures.draw import as_svg
 from sharebench.report import page
 from sharebench.run import lifecycle
 from sharebench.study.study import Study
 
-IN_REPORT = "page"
-"""The width of `figures.catalogue.PAPER` that the report shows."""
-PRINT_KINDS = ("pdf", "png")
-"""What `draw` leaves to `draw_for_print`: a pdf's fonts cost more than all else, and the report shows none of them."""
 
-
-def draw_all(names: list[str], published: Path, out: Path, made: Path | None = None, workers: int = 1) -> None:
+def draw_all(names: list[str], published: Path, out: Path, workers: int = 1) -> None:
     """`draw` each of these data sets of the folder `published` into `out`/name, in `workers` processes.
 
-    Or, where `made` has what that gave, `draw_for_print`. Raises Refusal with a line for each that was refused.
+    Raises Refusal with a line for each that was refused.
     """
     # The largest first, so that no process waits for it at the end.
     in_order = sorted(names, key=lambda name: -_size(published / name))
-    jobs = [(published / name, made / name if made else None, out / name) for name in in_order]
+    jobs = [(published / name, out / name) for name in in_order]
     # What was imported above is there in each of them.
     with multiprocessing.get_context("fork").Pool(workers) as pool:
         if refused := [line for line in pool.starmap(_draw_one, jobs, chunksize=1) if line]:
@@ -41,12 +35,9 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*"))
 
 
-def _draw_one(data: Path, made: Path | None, out: Path) -> str:
+def _draw_one(data: Path, out: Path) -> str:
     try:
-        if made:
-            draw_for_print(data, made, out)
-        else:
-            draw(data, out)
+        draw(data, out)
     except (dataset.DataSetError, Refused) as refusal:
         return f"{data}: {refusal}"
     except Exception as error:
@@ -64,24 +55,12 @@ def draw(published: Path, out: Path) -> None:
     decide.write_answer(decide.read(data, out), dataset.question(study.config, (), (), study))
     if (data / "tables" / "timeslice.csv").is_file():
         shutil.copy(data / "tables" / "timeslice.csv", out / "tables")
-    _figures(study, data, out, out / "figures", ("svg",))
-    page.write(data, out, f"-{IN_REPORT}")
-
-
-def draw_for_print(published: Path, made: Path, out: Path) -> None:
-    """Write the figures that `draw` made into `made`/figures as `out`/*.pdf and *.png.
-
-    Raises dataset.DataSetError when the data set is not what was published.
-    """
-    _figures(dataset.study_of(published), dataset.located(published), made, out, PRINT_KINDS)
-
-
-def _figures(study: Study, data: Path, made: Path, folder: Path, kinds: Sequence[str]) -> None:
-    names = names_for(study.config, study.node_kind, made / "tables" / "summary.csv")
+    names = names_for(study.config, study.node_kind, out / "tables" / "summary.csv")
     names += ["timeslice"] if (data / "tables" / "timeslice.csv").is_file() else []
-    names += ["devices"] if len((made / "tables" / "devices.csv").read_text().splitlines()) > 1 else []
+    names += ["devices"] if len((out / "tables" / "devices.csv").read_text().splitlines()) > 1 else []
     for name in names:
-        for_paper(name, data, made, folder, kinds)
+        as_svg(name, data, out, (), out / "figures" / f"{name}.svg")
+    page.write(data, out)
 
 
 def table(published: Path, out: Path) -> tuple[Study, Path]:

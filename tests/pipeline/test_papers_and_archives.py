@@ -1,4 +1,4 @@
-"""What leaves a checkout: an archive that another one verifies and rebuilds from, and figures for papers."""
+"""What leaves a checkout: an archive that another one verifies and rebuilds from, and what is published."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from pipeline.harness import Checkout, tabled
 from tables import rows
 
 from sharebench.core.study_config import StudyConfig
-from sharebench.figures.catalogue import PAPER, names_for
+from sharebench.figures.catalogue import names_for
 
 
 def test_another_checkout_verifies_an_archive_and_rebuilds_from_it(finished: Checkout, another: Checkout) -> None:
@@ -38,7 +38,7 @@ def test_another_checkout_verifies_an_archive_and_rebuilds_from_it(finished: Che
     assert another.files() == before
 
 
-def test_what_is_published_is_drawn_for_papers(finished: Checkout) -> None:
+def test_what_is_published_is_drawn_again(finished: Checkout) -> None:
     data = finished.root / "published/small"
     shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures", "logs"))
     result = finished.run("paper", study="cpu.yaml").ok()
@@ -46,19 +46,13 @@ def test_what_is_published_is_drawn_for_papers(finished: Checkout) -> None:
     assert set(result.jobs) == {"paper_data_sets"}, "no cell of the study at hand is measured"
     made = finished.results / "paper/small"
     names = names_for(cast(StudyConfig, {"interference": [], "faults": [], "workloads": []}), "simulated")
-    pages = {f"{name}-{width}" for name in names for width in PAPER}
-    assert {path.name for path in (made / "figures").iterdir()} == {f"{page}.svg" for page in pages}
+    assert {path.name for path in (made / "figures").iterdir()} == {f"{name}.svg" for name in names}
     strategies = {row["strategy"] for row in rows(made / "tables/summary.csv")}
     assert strategies == {"exclusive", "time-slicing", "mps", "mig"}
     for name in ("cells", "summary"):
         assert {row["label"] for row in rows(made / f"tables/{name}.csv")} == {"simulated"}
     assert finished.run("paper", study="cpu.yaml").ok().jobs.keys() <= {"paper"}
     assert "A100" in (made / "report.html").read_text()
-
-    result = finished.run("paper_print", study="cpu.yaml").ok()
-    assert set(result.jobs) == {"paper_print"}
-    printed = {path.name for path in (finished.results / "paper-print/small").glob("*-*.*")}
-    assert printed == {f"{page}.{suffix}" for page in pages for suffix in ("pdf", "png")}
 
 
 def contents(folder: Path) -> dict[str, bytes]:

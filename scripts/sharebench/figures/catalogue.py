@@ -45,10 +45,6 @@ class Entry:
         )
 
 
-PAPER = {"column": 3.3, "page": 6.9}
-"""Widths in inches of the figures for papers: one column, and both."""
-
-
 ENTRIES: dict[str, Entry] = {
     "latency": Entry(
         "Latency by number of tenants",
@@ -92,13 +88,6 @@ ENTRIES: dict[str, Entry] = {
         needs_gpu=True,
         column="sm_active_percent",
     ),
-    "percentiles": Entry(
-        "Latency by percentile at the largest N",
-        "The latency that this percentage of the iterations did not exceed, over all valid repeats and all tenants. "
-        "Each further nine takes as much room as the one before, so that the rare slow iterations can be seen. A "
-        "curve ends where fewer than three iterations lie beyond. Lower is better; a curve that turns up is a tail. "
-        "Where the legend gives a strategy an N, that is its own largest with a valid measurement.",
-    ),
     "progress": Entry(
         "Work done against waiting",
         "Across: system throughput (STP), the sum over the tenants of what each gets done relative to itself alone; "
@@ -111,13 +100,6 @@ ENTRIES: dict[str, Entry] = {
         "over repeats or devices. Of two points at one height, the one further right has more done for the "
         "same energy.",
         needs_gpu=True,
-    ),
-    "timeline": Entry(
-        "Latency over the window",
-        "One cell per strategy, its first valid repeat at its largest number of tenants: the mean "
-        "latency of the iterations that began in each slot of the window, one line per tenant. Level "
-        "lines that lie together are what one hopes for; a slope is drift, a spike or a gap (a slot in "
-        "which no iteration began) is a stall, and lines apart are unfairness.",
     ),
     "interference": Entry(
         "Slowdown next to each other",

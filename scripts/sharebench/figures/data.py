@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from sharebench.core.files import read_json
@@ -15,14 +13,9 @@ from sharebench.core.study_config import StudyConfig, is_stream
 from sharebench.records.references import read_device
 from sharebench.records.tables import read_table
 from sharebench.records.types import NodeFacts
-from tenant.contract import Timeline
 
-Floats = npt.NDArray[np.float64]
 Row = dict[str, Any]
 """A row of a table: values by column, each of the column's type."""
-
-ROWS_PER_CHUNK = 500_000
-"""histograms.csv is read in pieces of this many rows (about 12 MB), whatever its size."""
 
 ISOLATION = tuple(f"{kind}_isolation{end}" for kind in ("performance", "fault") for end in ("", "_basis"))
 TEXTS = {
@@ -169,64 +162,3 @@ def absences(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
         f"{row['workload']}: {row['strategy']} at {row['replicas']} tenants is {absence(row)}"
         for row in rows_of(rows[rows[list(metrics)].isna().any(axis="columns")])
     ]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The measurement that stands for a strategy and workload: its largest N with a valid cell."""
-
-    strategy: str
-    workload: str
-    largest: int
-    """Largest number of tenants that any strategy was asked for with this workload."""
-    replicas: int | None
-    """Largest number of tenants with a valid cell of this strategy; None where there is none."""
-    repeat: int | None
-    """First valid repeat there."""
-    reason: str
-    """Why there is no valid cell, where it is known."""
-
-
-def samples(study: DrawnStudy) -> list[Sample]:
-    """One sample per plain workload and strategy of tables/cells.csv, in the order of the study."""
-    columns = ["strategy", "workload", "replicas", "repeat", "valid", "count", "reason"]
-    path = study.results / "tables" / "cells.csv"
-    table = study.without_mixes(read_table(path, columns=columns, repeated=("strategy", "workload", "reason")))
-    found = []
-    for workload, of_workload in study.by_workload(table).items():
-        for strategy, rows in study.by_strategy(of_workload).items():
-            # The first repeat at the largest number of tenants comes first.
-            usable = rows[rows["valid"] & (rows["count"] > 0)].sort_values(
-                ["replicas", "repeat"], ascending=[False, True]
-            )
-            found.append(
-                Sample(
-                    strategy,
-                    workload,
-                    largest=int(of_workload["replicas"].max()),
-                    replicas=None if usable.empty else int(usable["replicas"].iloc[0]),
-                    repeat=None if usable.empty else int(usable["repeat"].iloc[0]),
-                    reason=next(map(str, rows["reason"].dropna()), ""),
-                )
-            )
-    return found
-
-
-def histogram(study: DrawnStudy, sample: Sample) -> tuple[Floats, Floats]:
-    """Upper bounds (seconds, ascending) and counts of the buckets of all valid repeats and tenants."""
-    path = study.data / "cells" / sample.strategy / sample.workload / "histograms.csv"
-    columns = ["replicas", "bucket_upper_seconds", "count"]
-    total: pd.Series[float] = pd.Series(dtype=float)
-    with pd.read_csv(path, usecols=columns, chunksize=ROWS_PER_CHUNK) as chunks:
-        for chunk in chunks:
-            rows = chunk[chunk["replicas"] == sample.replicas]
-            total = total.add(rows.groupby("bucket_upper_seconds")["count"].sum(), fill_value=0)
-    return np.asarray(total.index, dtype=np.float64), np.asarray(total, dtype=np.float64)
-
-
-def timelines(study: DrawnStudy, sample: Sample) -> list[Timeline]:
-    """Timelines of the tenants of the cell that `sample` names, by index of the tenant."""
-    assert sample.replicas is not None and sample.repeat is not None, "a sample without a cell"
-    folder = study.cell_folder(sample.strategy, sample.workload, sample.replicas, sample.repeat)
-    record = read_json(folder / "raw.json")
-    return [tenant["timeline"] for tenant in record["tenants"] if tenant["timeline"] is not None]

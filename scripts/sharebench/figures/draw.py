@@ -1,12 +1,12 @@
 """Draw the figures of a study by their names, as files."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 from sharebench.core.files import Refusal
-from sharebench.figures.catalogue import ENTRIES, PAPER
+from sharebench.figures.catalogue import ENTRIES
 from sharebench.figures.data import DrawnStudy, load
 from sharebench.figures.page import Sheet, save
 from sharebench.figures.style import theme
@@ -16,10 +16,8 @@ MODULES = (
     "sharebench.figures.grids",
     "sharebench.figures.load_curve",
     "sharebench.figures.over_replicas",
-    "sharebench.figures.percentiles",
     "sharebench.figures.scatter_panels",
     "sharebench.figures.startup",
-    "sharebench.figures.timeline",
     "sharebench.figures.timeslice",
 )
 """By name, which is also how the fingerprint of figures follows them."""
@@ -49,16 +47,6 @@ def figure(name: str, data: Path, results: Path) -> None:
     """
     with theme():
         save(_page(name, data, results), results / "figures", name)
-
-
-def for_paper(name: str, data: Path, results: Path, folder: Path, kinds: Sequence[str]) -> None:
-    """Draw it in each of the widths of PAPER, as `folder`/`name`-column and `name`-page of these kinds of file.
-
-    Raises as `figure`.
-    """
-    for width, inches in PAPER.items():
-        with theme(inches):
-            save(_page(name, data, results), folder, f"{name}-{width}", kinds)
 
 
 def as_svg(name: str, data: Path, results: Path, workloads: Collection[str], target: Path) -> None:

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from sharebench.figures.data import DrawnStudy, Row, absence, rows_of
 from sharebench.figures.page import CHARACTER_INCHES, PAGE_INCHES, Sheet, study_sheet
 from sharebench.figures.panels import known
-from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, is_narrow, plain
+from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, plain
 
 LEAST_FACTOR = 1.25
 """The colours reach at least so far on either side of 1, so that noise around it stays pale."""
@@ -101,15 +101,11 @@ def _bare(ax: Axes, across: Sequence[str], down: Sequence[str]) -> None:
 
 
 def isolation(study: DrawnStudy) -> Sheet:
-    """Who dies: strategies by faults, each cell with the worst outcome over its victims and repeats.
-
-    In one column of a paper the faults are the rows.
-    """
+    """Who dies: strategies by faults, each cell with the worst outcome over its victims and repeats."""
     table = study.table("isolation")
     strategies, kinds = study.strategies(table), list(dict.fromkeys(table["fault"]))
     repeats = study.config["fault_repeats"]
-    down, across = (kinds, strategies) if is_narrow() else (strategies, kinds)
-    left = 0.2 + _longest_inches(down, 4)
+    left = 0.2 + _longest_inches(strategies, 4)
     page = study_sheet(
         study,
         "isolation",
@@ -119,24 +115,22 @@ def isolation(study: DrawnStudy) -> Sheet:
         facts=[*study.facts[:-1], f"{repeats} repeat{'s' * (repeats != 1)}"],
         more=["victims: " + ", ".join(dict.fromkeys(table["victim"]))],
         note=study.not_shown,
-        width_inches=min(PAGE_INCHES, max(3.5, left + 0.3 + FAULT_INCHES * len(across))),
-        panel_inches=0.42 * max(len(down), 1),
+        width_inches=min(PAGE_INCHES, max(3.5, left + 0.3 + FAULT_INCHES * len(kinds))),
+        panel_inches=0.42 * max(len(strategies), 1),
         left_inches=left,
     )
     (ax,) = page.axes
     if not strategies:
         return page
-    for i, strategy in enumerate(strategies):
-        for j, kind in enumerate(kinds):
-            x, y = (i, j) if is_narrow() else (j, i)
+    for y, strategy in enumerate(strategies):
+        for x, kind in enumerate(kinds):
             outcome, text = worst_outcome(table[(table["strategy"] == strategy) & (table["fault"] == kind)])
             color = OUTCOMES.get(outcome, "white")
             ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=color, edgecolor="none"))
             page.words.append(f"{strategy}, {kind}: {text}".replace("\n", ", "))
-            text = text.replace(" for ", "\nfor ") if is_narrow() else text
             _centred(ax, x, y, text, SMALL_POINTS, "white" if outcome == "failed" else "black")
-    ax.set(xlim=(-0.5, len(across) - 0.5), ylim=(len(down) - 0.5, -0.5))
-    _bare(ax, across, down)
+    ax.set(xlim=(-0.5, len(kinds) - 0.5), ylim=(len(strategies) - 0.5, -0.5))
+    _bare(ax, kinds, strategies)
     return page
 
 

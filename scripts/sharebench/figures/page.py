@@ -22,11 +22,11 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from sharebench.core.files import replace_atomically
-from sharebench.figures.catalogue import ENTRIES, PAPER
+from sharebench.figures.catalogue import ENTRIES
 from sharebench.figures.data import DrawnStudy
-from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, TITLE_POINTS, active_width
+from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, TITLE_POINTS
 
-COLUMN_INCHES, PAGE_INCHES = PAPER["column"], PAPER["page"]
+COLUMN_INCHES, PAGE_INCHES = 3.3, 6.9
 """Widths of one column and of the page of a two-column paper: what fits into IEEE's, ACM's and USENIX's."""
 LINE_INCHES, TITLE_LINE_INCHES, MARGIN_INCHES = 0.135, 0.19, 0.09
 LEFT_INCHES, ABOVE_INCHES, BELOW_INCHES = 0.38, 0.24, 0.2
@@ -67,19 +67,13 @@ class Sheet:
 
 
 def sheet(title: str, facts: Sequence[str], panels: int, note: str = "", **layout: Unpack[Layout]) -> Sheet:
-    """An empty page with `facts` in its subtitle, at least one of `panels`, and a foot note.
-
-    Where the theme asks for one width, the page has it, and as many columns as keep about their size.
-    """
+    """An empty page with `facts` in its subtitle, at least one of `panels`, and a foot note."""
     legend, title_lines = layout.get("legend", ()), layout.get("title_lines", 1)
     panel_inches, left_inches = layout.get("panel_inches", 2.1), layout.get("left_inches", LEFT_INCHES)
-    columns, panels = layout.get("columns", 3), max(panels, 1)
-    wanted_inches = active_width.get()
-    if wanted_inches:
-        columns = max(1, round(columns * wanted_inches / PAGE_INCHES))
-    columns = min(panels, columns)
+    panels = max(panels, 1)
+    columns = min(panels, layout.get("columns", 3))
     rows = math.ceil(panels / columns)
-    width = wanted_inches or layout.get("width_inches") or (COLUMN_INCHES if panels == 1 else PAGE_INCHES)
+    width = layout.get("width_inches") or (COLUMN_INCHES if panels == 1 else PAGE_INCHES)
     figure = Figure(figsize=(width, 1))
     FigureCanvasAgg(figure)
     inner = width - 2 * MARGIN_INCHES

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -11,8 +10,6 @@ import matplotlib as mpl
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-
-from sharebench.figures.catalogue import PAPER
 
 GREY = "#5f5f5f"
 TITLE_POINTS, TEXT_POINTS, SMALL_POINTS = 9.0, 7.0, 6.2
@@ -74,26 +71,14 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.2, 1.2
 BLUE, ORANGE = "#1b4f9c", "#d1560a"
 """Of values that belong to no strategy: measured here, and published."""
 
-active_width: ContextVar[float] = ContextVar("active_width", default=0.0)
-"""Width in inches that all pages have now; 0 where each figure has its own."""
-
-
-def is_narrow() -> bool:
-    """Whether pages are to be as wide as one column of a paper, in which a table of words needs other places."""
-    return 0 < active_width.get() <= PAPER["column"]
-
 
 @contextmanager
-def theme(width_inches: float = 0.0) -> Iterator[None]:
-    """The project's settings, active whatever the user's matplotlibrc says; pages are as wide as given."""
-    token = active_width.set(width_inches)
-    try:
-        with mpl.rc_context():
-            mpl.rcdefaults()
-            mpl.rcParams.update(cast(Any, THEME))
-            yield
-    finally:
-        active_width.reset(token)
+def theme() -> Iterator[None]:
+    """The project's settings, active whatever the user's matplotlibrc says."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(cast(Any, THEME))
+        yield
 
 
 def plain(value: float) -> str:

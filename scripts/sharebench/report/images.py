@@ -25,23 +25,19 @@ def images(
     folder: Path,
     names: Iterable[str],
     budget_bytes: int = IMAGES_BYTES,
-    suffix: str = "",
     first: Collection[str] = (),
 ) -> dict[str, Image | None]:
-    """Name → the figure in the files `name` + `suffix`: as svg, or as png where the svgs together are too large.
+    """Name → the figure in the files of that name: as svg, or as png where the svgs together are too large.
 
     None if not drawn, or no room, which the `first` get before all others.
     """
-    files = {
-        name: [path for kind in ("svg", "png") if (path := folder / f"{name}{suffix}.{kind}").is_file()]
-        for name in names
-    }
+    files = {name: [path for kind in ("svg", "png") if (path := folder / f"{name}.{kind}").is_file()] for name in names}
     sizes = {name: paths[0].stat().st_size for name, paths in files.items() if paths}
     while sum(sizes.values()) > budget_bytes:
         largest = max(sizes, key=lambda name: (name not in first and sizes[name] > 0, sizes[name]))
         files[largest] = files[largest][1:]
         sizes[largest] = files[largest][0].stat().st_size if files[largest] else 0
-    return {name: _image(folder / f"{name}{suffix}.svg", paths[0]) if paths else None for name, paths in files.items()}
+    return {name: _image(folder / f"{name}.svg", paths[0]) if paths else None for name, paths in files.items()}
 
 
 def _image(svg: Path, chosen: Path) -> Image:

@@ -58,13 +58,12 @@ POWER_AND_ENERGY = ("power_mean_watts", "energy_per_iteration_joules", "energy_a
 """Metrics of the summary that only a GPU has."""
 
 
-def write(data: Path, results: Path, suffix: str = "") -> None:
+def write(data: Path, results: Path) -> None:
     """Write `results`/report.html from the tables and figures there and the records under `data`.
 
-    `suffix` follows the figures' names in those of their files. A figure that is missing gets a note. Raises OSError
-    when another input cannot be read, or the report not written.
+    A figure that is missing gets a note. Raises OSError when another input cannot be read, or the report not written.
     """
-    replace_atomically(results / "report.html", _template().render(context(data, results, suffix)))
+    replace_atomically(results / "report.html", _template().render(context(data, results)))
 
 
 @cache
@@ -96,7 +95,7 @@ def repeating(manifest: Mapping[str, Any], data: Path) -> str:
     return shlex.join(read_json(data / "manifest.json")["argv"])
 
 
-def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
+def context(data: Path, results: Path) -> dict[str, Any]:
     """Everything that the template shows."""
     study = load(data, results)
     manifest = read_json(results / "manifest.json", "config", "not_shown")
@@ -112,7 +111,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
     for record in records(study):
         audit.add(record)
     names = catalogue.names_for(study.config, study.node["kind"], results / "tables" / "summary.csv")
-    shown = images(results / "figures", names, suffix=suffix, first=(*CURVES, *SWEPT))
+    shown = images(results / "figures", names, first=(*CURVES, *SWEPT))
     advised, entries = advice.advice(study), study.config["workload_catalogue"]
     return {
         "sections": SECTIONS,

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench.figures import data, devices, draw
+from sharebench.figures import data, devices
 from sharebench.records.tables import columns
 
 pytestmark = pytest.mark.usefixtures("themed")
@@ -49,5 +49,3 @@ def test_each_device_has_a_mark_and_a_device_against_itself_a_band(root: Path) -
 def test_one_device_has_nothing_to_draw(root: Path) -> None:
     write(root, [])
     assert "Nothing to draw: everything was measured on one device." in devices.devices(data.load(root, root)).words
-    draw.for_paper("devices", root, root, root / "figures", ("svg",))
-    assert (root / "figures/devices-column.svg").exists()

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.patches import Rectangle
 from unit.figures import fabricated
 
-from sharebench.figures import catalogue, data, grids, style
+from sharebench.figures import data, grids
 from sharebench.figures.page import Sheet
 from sharebench.records.tables import columns
 from sharebench.report import page as report
@@ -105,20 +105,6 @@ def test_nothing_runs_out_of_the_page(page: Sheet) -> None:
     assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= page.figure.bbox.width
     for text, patch in zip(ax.texts, ax.patches, strict=True):
         assert text.get_window_extent().width <= patch.get_window_extent().width, text.get_text()
-
-
-def test_in_one_column_faults_are_the_rows_and_words_keep_to_their_cells(faulty: Path) -> None:
-    with style.theme(catalogue.PAPER["column"]):
-        page = grids.isolation(data.load(faulty, faulty))
-        (ax,) = page.axes
-        assert [tick.get_text() for tick in ax.get_xticklabels()] == ["time-slicing", "mps"]
-        places = {text.get_position(): text.get_text() for text in ax.texts}
-        kinds = [tick.get_text() for tick in ax.get_yticklabels()]
-        assert places[0, kinds.index("spin")] == "slowed 2 of 3\n2.04 ×\nfor 0.9 s"
-        assert places[1, kinds.index("illegal-address")] == "failed"
-        page.figure.draw_without_rendering()
-        for text, patch in zip(ax.texts, ax.patches, strict=True):
-            assert text.get_window_extent().width <= patch.get_window_extent().width, text.get_text()
 
 
 def test_the_report_says_who_survives_whose_fault(faulty: Path) -> None:

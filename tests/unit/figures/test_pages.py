@@ -21,9 +21,7 @@ from sharebench.figures import (
     data,
     draw,
     over_replicas,
-    percentiles,
     style,
-    timeline,
 )
 from sharebench.figures import page as sheet
 
@@ -91,6 +89,7 @@ def test_a_figure_comes_in_three_formats(results: Path) -> None:
     pdf, png = ((results / f"figures/{IN_ALL_FORMATS}.{suffix}").read_bytes() for suffix in ("pdf", "png"))
     assert pdf.startswith(b"%PDF") and png.startswith(b"\x89PNG")
     assert fabricated.LABEL.encode() in png and b"/CreationDate" not in pdf
+    assert b"/FontFile2" in pdf and b"/Type3" not in pdf, "whole fonts, as publishers want them"
     assert not list(results.glob("figures/.*"))
 
 
@@ -116,11 +115,6 @@ def test_an_unknown_figure_is_refused() -> None:
 @pytest.mark.parametrize("name", ["latency", "throughput"])
 def test_what_has_no_value_is_marked(results: Path, name: str) -> None:
     assert texts(results / "figures" / f"{name}.svg").count("mig infeasible") == 2
-
-
-def test_a_number_of_tenants_in_the_legend_where_it_is_not_the_largest(results: Path) -> None:
-    found = texts(results / "figures" / "percentiles.svg")
-    assert {"exclusive (N = 1)", "time-slicing", "mps", "mig (N = 2)", "matmul, N = 4"} <= set(found)
 
 
 def test_a_real_gpu_has_no_label_and_a_subset_says_what_is_left_out(tmp_path: Path) -> None:
@@ -245,24 +239,6 @@ def test_wide_ranges_of_tenants_are_logarithmic(study: data.DrawnStudy, tmp_path
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "2", "48"]
 
 
-def test_percentiles_are_those_of_the_sample(study: data.DrawnStudy) -> None:
-    latencies = np.sort(np.random.default_rng(3).lognormal(-4, 0.5, 5000))
-    upper, count = np.unique(1e-6 * 2 ** (np.ceil(64 * np.log2(latencies / 1e-6)) / 64), return_counts=True)
-    x, upper_ms = percentiles.curve(upper, count.astype(float))
-    for q in (0.1, 0.5, 0.9, 0.99, 0.999):
-        shown_ms = upper_ms[np.searchsorted(x, 1 / (1 - q) - 1e-9)]
-        exact_ms = 1e3 * np.quantile(latencies, q, method="inverted_cdf")
-        assert 0 <= shown_ms / exact_ms - 1 <= 0.011, q
-    assert x[-1] == pytest.approx(5000 / 3), "as far as three iterations lie beyond"
-
-
-def test_a_sample_in_one_bucket_has_percentiles_and_a_tiny_one_has_none() -> None:
-    x, upper_ms = percentiles.curve(np.array([0.1]), np.array([300.0]))
-    assert (x.tolist(), upper_ms.tolist()) == ([100.0], [100.0])
-    assert len(percentiles.curve(np.array([0.1, 0.2]), np.array([1.0, 2.0]))[0]) == 0
-    assert len(percentiles.curve(np.array([np.inf]), np.array([300.0]))[0]) == 0
-
-
 @pytest.mark.parametrize("name", ["progress", "power"])
 def test_a_plane_has_one_metric_across_and_one_up(study: data.DrawnStudy, tmp_path: Path, name: str) -> None:
     across, up = {"progress": ("stp", "antt"), "power": ("throughput_total_hz", "power_mean_watts")}[name]
@@ -281,18 +257,6 @@ def test_a_plane_has_one_metric_across_and_one_up(study: data.DrawnStudy, tmp_pa
     assert line.get_ydata() == pytest.approx(rows[up])
     ends = {text.get_text(): text.xy for text in ax.texts if isinstance(text, Annotation)}
     assert set(ends) == {"1", "2", "4"}, "exclusive and mig end before four"
-
-
-@pytest.mark.parametrize("name", ["latency", "timeline"])
-def test_figures_for_papers_have_a_papers_widths(root: Path, tmp_path: Path, name: str) -> None:
-    copy_of(root, tmp_path)
-    draw.for_paper(name, root, tmp_path, tmp_path / "figures", ("svg", "pdf"))
-    for suffix, inches in (("column", 3.3), ("page", 6.9)):
-        svg = (tmp_path / "figures" / f"{name}-{suffix}.svg").read_text()
-        assert float(re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)[1]) == pytest.approx(72 * inches)
-        pdf = (tmp_path / "figures" / f"{name}-{suffix}.pdf").read_bytes()
-        assert b"/FontFile2" in pdf and b"/Type3" not in pdf, "whole fonts, as publishers want them"
-    assert not (tmp_path / "figures" / f"{name}.svg").exists()
 
 
 def test_every_figure_of_the_catalogue_can_be_drawn() -> None:
@@ -318,29 +282,6 @@ def test_a_figure_is_there_only_for_studies_with_its_data() -> None:
     }
     for name, (there, elsewhere) in found.items():
         assert name in there and name not in elsewhere, name
-
-
-def test_timeline_shows_the_mean_of_every_slot_of_every_tenant(study: data.DrawnStudy) -> None:
-    page = timeline.timeline(study)
-    sliced = page.axes[1]
-    assert sliced.get_title(loc="left") == "matmul\ntime-slicing, N = 4"
-    tenants = data.timelines(study, data.Sample("time-slicing", "matmul", 4, 4, 1, ""))
-    assert len(sliced.get_lines()) == len(tenants) == 4
-    for line, tenant in zip(sliced.get_lines(), tenants, strict=True):
-        expected = 1e3 * np.array(tenant["sum_seconds"]) / np.array(tenant["count"])
-        assert line.get_ydata() == pytest.approx(expected)
-        assert line.get_xdata()[0] == pytest.approx(tenant["slot_seconds"] / 2)
-    assert len({ax.get_ylim() for ax in page.axes[:4]}) == 1
-    assert page.axes[0].get_ylim() != page.axes[4].get_ylim()
-    assert sliced.get_xlim() == pytest.approx((0, 2))
-
-
-def test_an_empty_slot_is_a_gap(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch) -> None:
-    slots = {"slot_seconds": 0.1, "count": [2, 0, 1, 0], "sum_seconds": [0.04, 0, 0.05, 0]}
-    monkeypatch.setattr(timeline, "timelines", lambda *_: [slots])
-    line = timeline.timeline(study).axes[0].get_lines()[0]
-    assert line.get_ydata() == pytest.approx([20, np.nan, 50, np.nan], nan_ok=True)
-    assert line.get_markevery() == [0, 2]
 
 
 def test_nothing_is_left_of_a_figure_that_cannot_be_drawn(

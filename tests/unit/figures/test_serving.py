@@ -143,9 +143,3 @@ def test_without_a_valid_cell_they_say_so(study: data.DrawnStudy, monkeypatch: p
     texts = [text.get_text() for ax in page.axes for text in ax.texts]
     assert len(page.axes) > 1 and sum("no valid" in text.replace("\n", " ") for text in texts) == len(page.axes)
     assert any("mps at 4 tenants is hung" in words for words in page.words)
-
-
-@pytest.mark.parametrize("name", NEW)
-def test_they_fit_a_paper(study: data.DrawnStudy, tmp_path: Path, name: str) -> None:
-    draw.for_paper(name, study.data, study.results, tmp_path, ("svg",))
-    assert {path.name for path in tmp_path.iterdir()} == {f"{name}-column.svg", f"{name}-page.svg"}

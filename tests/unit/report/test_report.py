@@ -53,7 +53,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The made-up study with all figures but one, as stand-ins, and its report."""
     root = fabricated.write(tmp_path_factory.mktemp("study") / "results")
     (root / "figures").mkdir()
-    for name in ("latency", "throughput", "percentiles"):
+    for name in ("latency", "throughput", "startup"):
         (root / "figures" / f"{name}.svg").write_text(SVG)
     report.write(root, root)
     return root
@@ -156,7 +156,7 @@ def test_figures_are_inline_with_text_for_those_who_do_not_see_them(html: str, p
     assert len(images) == 3
     assert all((image["src"] or "").startswith("data:image/svg+xml;base64,") for image in images)
     assert images[0]["alt"] == "Latency by number of tenants. A < B. The values are in the tables."
-    assert "see figures/timeline.svg. Latency over the window." in page.text
+    assert "see figures/progress.svg. Work done against waiting." in page.text
     assert "--width: 479px" in html
 
 
