@@ -69,7 +69,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "limits of each tenant by the device plugin": (
         {**KUBERNETES, "strategies": ["mps-limited"], f"{S}.mps-limited.thread_percent": [60, 20, 20]},
-        ["'mps-limited'", "'kubernetes'", "caps every tenant at 100/N", "one that can: nvidia, simulated"],
+        ["'mps-limited'", "'kubernetes'", "caps every tenant at 100/N", "one that can: nvidia"],
     ),
     "limits of each tenant by another scheduler": (
         {**KUBERNETES, "strategies": ["hami"], f"{S}.hami.thread_percent": [60, 20, 20]},

@@ -53,9 +53,7 @@ KINDS: Mapping[str, NodeKind] = {
     # A stand-in shares cores by affinity: nothing caps a share of threads or memory, there are no streams.
     "cpu": NodeKind("host.cpu.CpuNode", 1.5, Capability(ELSEWHERE_TOO - {"streams"}, limits=False)),
     "nvidia": NodeKind("host.nvidia.NvidiaNode", 10.0, Capability(own_limits=True), has_gpus=True),
-    "simulated": NodeKind(
-        "simulated.node.SimulatedNode", 0.2, Capability(ELSEWHERE_TOO, own_limits=True), is_virtual=True
-    ),
+    "simulated": NodeKind("simulated.node.SimulatedNode", 0.2, Capability(ELSEWHERE_TOO), is_virtual=True),
     "kubernetes": NodeKind("kubernetes.node.ClusterNode", 15.0, None, has_gpus=True, is_slow_to_switch=True),
 }
 IN_PODS = ELSEWHERE_TOO - {"streams", "sequential"}

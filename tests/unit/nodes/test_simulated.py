@@ -4,7 +4,6 @@ import json
 import math
 import random
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any
@@ -170,47 +169,6 @@ def test_the_model_against_its_formulas(
 ) -> None:
     strategy = {"mechanisms": mechanisms, "profile": profile, "limits": {"thread_percent": percent}}
     assert iteration_seconds(strategy, active, DEVICE, WORK) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize(
-    "percents, shares",
-    [
-        ([60, 20, 20], [60, 20, 20]),
-        ([100, 20, 20], [60, 20, 20]),  # what the others cannot use
-        ([100, 50], [50, 50]),
-        ([10, 80, 80], [10, 45, 45]),
-        ([25, 25, 25], [25, 25, 25]),  # the rest stays idle
-        ([90, 90, 90], [100 / 3] * 3),
-    ],
-)
-def test_what_a_tenant_cannot_use_is_left_to_the_others(percents: list[float], shares: list[float]) -> None:
-    strategy = {"mechanisms": ["mps"], "profile": None, "instances": None, "limits": {"thread_percent": percents}}
-    means = [iteration_seconds(strategy, len(percents), DEVICE, WORK, index=index) for index in range(len(percents))]
-    assert means == pytest.approx([1.0 + 60 / share for share in shares])
-
-
-def test_unequal_tenants_are_measured_each_with_its_limit(tmp_path: Path) -> None:
-    own = {"mechanism": "mps", "thread_percent": [50, 25, 25], "memory_limit": "5Gi"}
-    changes = {"simulated.noise": SILENT, "strategy_catalogue.own": own}
-    planned = simulated_study(strategies=["own"], replicas=[1], repeats=1, baseline="none", **changes)
-    (cell,) = planned.cells
-    assert cell.replicas == 3
-    measured = measure(planned, cell, tmp_path)
-    assert measured["limits"] == {"thread_percent": [50, 25, 25], "memory_percent": None, "memory_limit": "5Gi"}
-    sms = planned.config["simulated"]["sms"]
-    means = [tenant["sum_seconds"] / tenant["count"] for tenant in measured["tenants"]]
-    assert means == pytest.approx([0.05004 + 4.106 / (share * sms) for share in (0.5, 0.25, 0.25)])
-
-
-def test_what_has_no_model_of_unequal_tenants_is_infeasible(tmp_path: Path) -> None:
-    planned = simulated_study(window_seconds=10)
-    node = SimulatedNode(planned.config["simulated"], tmp_path / "node")
-    own = replace(planned.strategies["mps"], thread_percent=(60.0, 40.0))
-    closed: Any = {"load": {"arrival": "closed"}}
-    assert node.infeasible(own, 2, [closed]) is None
-    for other in ({"load": {"arrival": "poisson"}}, closed | {"job": {}}):
-        assert "closed loads only" in str(node.infeasible(own, 2, [other]))
-    assert "no model of a priority" in str(node.infeasible(replace(own, priority=(0, 1)), 2, [closed]))
 
 
 @pytest.mark.parametrize(

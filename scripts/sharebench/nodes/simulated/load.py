@@ -5,6 +5,7 @@ import math
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from sharebench.core.spec import ModelSpec, StrategySpec
 from sharebench.core.strategies import slices_of
@@ -23,9 +24,9 @@ LEAD_ITERATIONS = 200
 
 
 def iteration_seconds(
-    strategy: StrategySpec, active: int, node: SimulatedOptions, work: ModelSpec, group: int = 0, index: int = 0
+    strategy: StrategySpec, active: int, node: SimulatedOptions, work: ModelSpec, group: int = 0
 ) -> float:
-    """Mean latency of an iteration of tenant `index`, `active` sharing its `group` (the whole device, or an instance).
+    """Mean latency of an iteration while `active` tenants share the `group` (the whole device, or an instance).
 
     `strategy` is the spec's strategy, `node` the config's `simulated` section, `work` the workload's `simulated`
     parameters (`serial_seconds` a, `parallel_sm_seconds` w).
@@ -40,27 +41,10 @@ def iteration_seconds(
         overhead = node["time_slicing_overhead"] if active > 1 else 0.0
         return float(active * (a + w / sms) * (1 + overhead))
     if inner in ("mps", "streams"):
-        limits = strategy["limits"]["thread_percent"]
-        limit = limits[index] if isinstance(limits, list) else limits
+        limit = cast(float | None, strategy["limits"]["thread_percent"])
         floor = a + w / max(1, math.floor(sms * limit / 100)) if limit is not None else 0.0
-        if isinstance(limits, list):
-            share = share_of([own / 100 for own in limits[group :: strategy["instances"] or 1]], limits[index] / 100)
-            return float(max(a + w / (share * sms), floor))
         return float(max(a + active * w / sms, floor))
     return float(a + w / sms)
-
-
-def share_of(limits: Sequence[float], own: float) -> float:
-    """The share of the SMs that a tenant with the limit `own` gets: an even one, and of what others cannot use."""
-    left = 1.0
-    for before, limit in enumerate(sorted(limits)):
-        even = left / (len(limits) - before)
-        if limit >= even:
-            return min(own, even)
-        left -= limit
-        if limit == own:
-            break
-    return own
 
 
 def lognormal(draw: random.Random, cv: float) -> float:

@@ -4,8 +4,7 @@ For tests and what-if, never chosen by `auto`. With S SMs, N tenants, a slice of
 takes a seconds that no SM shortens and w SM-seconds that spread over the SMs (a + w/S alone):
 
 * time-slicing: N (a + w/S) (1 + eps) for N >= 2, eps being the cost of switching over the slice;
-* MPS and streams: a + N w/S; with a thread limit p at least a + w/floor(p S); with limits of each tenant a + w/(x S),
-  x being an even share, and of what others may not use;
+* MPS and streams: a + N w/S; with a thread limit p at least a + w/floor(p S);
 * MIG: a + w/k; layered, the inner rule inside the slice.
 
 In a mix of closed loads each tenant has its own a and w, and the rule takes its neighbours for as busy as itself.
@@ -61,12 +60,6 @@ class SimulatedNode(Node):
         }
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
-        if strategy.priority is not None:
-            return "the simulated GPU has no model of a priority"
-        if strategy.is_unequal and not all(
-            each["load"]["arrival"] == "closed" and "job" not in each for each in workloads
-        ):
-            return "the simulated GPU has a model of unequal tenants for closed loads only"
         if strategy.mechanisms[0] != "mig":
             return None
         sizes = list(map(slices_of, strategy.layout(replicas)))

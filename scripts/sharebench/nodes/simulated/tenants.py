@@ -85,9 +85,9 @@ class SimulatedTenants:
             self._measured = self._simulate((self.window[1] - self.window[0]) / NS)
         return self._measured
 
-    def _seconds(self, factor: float, group: int, index: int, workload: WorkloadSpec, active: int) -> float:
+    def _seconds(self, factor: float, group: int, workload: WorkloadSpec, active: int) -> float:
         strategy, work = self.spec["strategy"], workload["simulated"]
-        return factor * iteration_seconds(strategy, active, self.node, work, group, index)
+        return factor * iteration_seconds(strategy, active, self.node, work, group)
 
     def _simulate(self, seconds: float) -> list[TenantReport]:
         cell = [self.spec["node"]["options"]["seed"], self.spec["strategy"], self.spec["workload"]["name"]]
@@ -101,7 +101,7 @@ class SimulatedTenants:
         tenants = [SimulatedTenant(load, seconds) for load in self.loads]
         for part, group in members.items():
             shares = [tenants[index] for index in group]
-            models = [partial(self._seconds, cell_factor, part, index, workloads[index]) for index in group]
+            models = [partial(self._seconds, cell_factor, part, workloads[index]) for index in group]
             if self.iterations:
                 run_jobs(shares, [self.iterations[index] for index in group], models, noise["iteration_cv"], draw)
             elif all(share.load["arrival"] == "closed" for share in shares):
