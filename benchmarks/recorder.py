@@ -24,13 +24,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import numpy as np
 from prometheus_client import CollectorRegistry, Histogram
 
-from tenant.buckets import quantile_seconds
 from tenant.contract import QUANTILE_ERROR_RATIO, Rule
 from tenant.load import Load
 from tenant.loop import CAPACITY, ClosedLoop
 from tenant.measure import Measurement
 from tenant.record import Identity
-from tenant.recorder import Recorder, Tally, Window
+from tenant.recorder import Recorder, Tally, Window, quantile_seconds
 from tenant.workload import Work, Workload
 
 Step = Callable[[], None]

@@ -66,9 +66,7 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
     from tenant import startup
 
     if arguments.program:
-        from tenant.exiting import Exiting
-        from tenant.program import Program
-        from tenant.scraping import Scraping
+        from tenant.program import Exiting, Program, Scraping
 
         if arguments.program == "exit":
             states[0].measurement = Exiting()

@@ -13,9 +13,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from tenant.buckets import IntArray
 from tenant.load import ArrivalQueue, Load
-from tenant.recorder import Rows
+from tenant.recorder import IntArray, Rows
 from tenant.workload import RequestError
 
 CAPACITY = 1 << 14

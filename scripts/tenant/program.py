@@ -2,12 +2,25 @@
 
 import contextlib
 import os
+import select
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tenant.contract import GRANTED_VARIABLE, CpuUse, ProcessView, Steadiness, TenantReport, View, device_digest
+from tenant.contract import (
+    GRANTED_VARIABLE,
+    CpuUse,
+    ProcessView,
+    SeenToItsEnd,
+    Steadiness,
+    TenantReport,
+    View,
+    device_digest,
+    environment,
+)
+from tenant.contract.requests import LATE_SECONDS, Page, Scraped, fetched
+from tenant.failures import RefusedError
 from tenant.startup import granted_view
 from tenant.usage import peak_bytes
 
@@ -15,6 +28,9 @@ PROC = Path("/proc")
 # Process 1 of such a pod holds its namespaces.
 HOLDER = 1
 LISTENING = "0A"
+# How often it is looked for, and at, while it runs.
+FIND_SECONDS = 0.01
+LOOK_SECONDS = 0.5
 # What a runtime's own process is called, until it becomes the container's.
 RUNTIMES = ("runc", "crun", "exe")
 
@@ -80,9 +96,11 @@ class Program:
         seen = granted_view(variables, PROC / str(pid) / "root" / "dev")
         if seen is None:
             return None
-        files = seen.get("nodes", [])
         # Where devices come by CDI, no variable names them.
-        return {**seen, "pid": pid, "device": seen["device"] or _device(files), "is_mig": _is_mig(seen, files)}
+        files, is_mig = seen.get("nodes", []), seen.get("is_mig")
+        if is_mig is None and files:
+            is_mig = any("/" in each for each in files)
+        return {**seen, "pid": pid, "device": seen["device"] or _device(files), "is_mig": is_mig}
 
     def pids(self) -> list[int]:
         """Its first process, and all that come from it."""
@@ -158,11 +176,6 @@ def _is_runtime(pid: int) -> bool:
     return True
 
 
-def _is_mig(view: View, files: Sequence[str]) -> bool | None:
-    known = view.get("is_mig")
-    return any("/" in each for each in files) if known is None and files else known
-
-
 def _device(files: Sequence[str]) -> str | None:
     """The digest of the id of the GPU that has these device files, by the kernel's list; None for a MIG instance."""
     for path in (PROC / "driver" / "nvidia" / "gpus").glob("*/information"):
@@ -171,3 +184,100 @@ def _device(files: Sequence[str]) -> str | None:
         if list(files) == [f"nvidia{known.get('Device Minor')}"]:
             return device_digest(known["GPU UUID"])
     return None
+
+
+class Exiting(Program):
+    """One that runs to its end: it begins with the window, and exits.
+
+    The kubelet starts it when this container's startup probe says so (`GET /begun`).
+    """
+
+    def __init__(self) -> None:
+        self._window: tuple[int, int] | None = None
+        self._over = threading.Event()
+        self._seen: SeenToItsEnd = {
+            "started_ns": None,
+            "ended_ns": None,
+            "cpu": None,
+            "memory_bytes": None,
+            "outside": None,
+            "view": None,
+            "environment": environment({}),
+        }
+
+    def readiness(self, since_ns: int | None) -> Steadiness:
+        """There is no warm-up: starting is part of the work."""
+        return {"is_steady": True, "batches": 0, "change_percent": None}
+
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> None:
+        """Have it begin at the start; the end is its deadline. Raises RefusedError for a second one."""
+        if self._window is not None:
+            raise RefusedError("the program has begun in another window")
+        if start_ns < time.monotonic_ns():
+            raise RefusedError("the window starts in the past")
+        self._window = (start_ns, end_ns)
+        threading.Thread(target=self._wait, args=(end_ns,), daemon=True).start()
+
+    def _wait(self, end_ns: int) -> None:
+        while (pid := self.pid()) is None and time.monotonic_ns() < end_ns:
+            time.sleep(FIND_SECONDS)
+        if pid is not None:
+            self._seen["started_ns"] = time.monotonic_ns()
+            self._seen["view"] = self.view
+            with contextlib.suppress(ProcessLookupError):
+                self._follow(os.pidfd_open(pid), end_ns)
+        self._over.set()
+
+    def _follow(self, process: int, end_ns: int) -> None:
+        while (left_seconds := (end_ns - time.monotonic_ns()) / 1e9) > 0:
+            self._note()
+            if select.select([process], [], [], min(left_seconds, LOOK_SECONDS))[0]:
+                self._seen["ended_ns"] = time.monotonic_ns()
+                # As long as no one has asked for its exit code.
+                self._note()
+                return
+
+    def _note(self) -> None:
+        cpu_seconds, outside = self.cpu_seconds(), self.seen()
+        if cpu_seconds > 0:
+            self._seen["cpu"] = self.cpu_use(cpu_seconds)
+            self._seen["memory_bytes"] = self.peak_resident_bytes() or self._seen["memory_bytes"]
+            self._seen["outside"] = outside
+
+    def wait_record(self, deadline_seconds: float) -> SeenToItsEnd:
+        """What was seen of it, once it has exited or its deadline is over."""
+        if self._window is None:
+            raise RefusedError("no window was set")
+        self._over.wait()
+        return self._seen
+
+
+class Scraping(Program):
+    """One that counts its own latencies, asked for pages that the driver reads; `path` is that of its metrics."""
+
+    def __init__(self, port: int, path: str) -> None:
+        self._port = port
+        self._path = path
+        self._pages: list[Page] | None = None
+
+    def page(self, path: str) -> Page:
+        """Ask it now."""
+        return fetched(self._port, path)
+
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> None:
+        """Raises RefusedError for a window that has begun."""
+        if start_ns < time.monotonic_ns():
+            raise RefusedError("the window starts in the past")
+        self._pages = []
+
+    def look(self) -> float:
+        if self._pages is not None:
+            self._pages.append(fetched(self._port, self._path, LATE_SECONDS))
+        return super().look()
+
+    def wait_record(self, deadline_seconds: float) -> Scraped:
+        """The pages of the window's ends. Raises RefusedError before there is a window."""
+        if self._pages is None:
+            raise RefusedError("no window was set")
+        self._thread.join()
+        return {"pages": self._pages, "environment": environment({})}

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from tenant import streams
-from tenant.buckets import quantile_seconds, to_sparse
+import numpy as np
+
 from tenant.contract import (
     SLOTS,
     CompletedJob,
     CpuUse,
     DeclaredWork,
     Digest,
+    OutputTokens,
+    Requests,
     Steadiness,
     TenantReport,
     Timed,
@@ -21,7 +23,7 @@ from tenant.contract import (
     environment,
 )
 from tenant.load import Load
-from tenant.recorder import Tally, Window
+from tenant.recorder import Stream, Tally, Window, quantile_seconds, to_sparse
 from tenant.usage import CpuTime
 from tenant.workload import DEVICE_TIME, Workload
 
@@ -88,6 +90,72 @@ def _p99_seconds(times: Tally) -> float | None:
 
 def _timed(tally: Tally) -> Timed:
     return {"count": tally.count, "sum_seconds": tally.sum_ns / 1e9, "histogram": to_sparse(tally.counts)}
+
+
+# Streams of tokens, as in the benchmarks of vLLM and AIPerf: TTFT is from the intended send to the first event with
+# tokens, ITL the gap between two such events, TPOT the time from the first to the last over the number of tokens less
+# one. They count by the intended send, output tokens by the moment at which they came.
+
+
+def finished(window: Window) -> list[Stream]:
+    """Those that belong to the window and have come to their end, in the order of their intended sends."""
+    held = (each for each in window.streams if each.ended_ns is not None and window.holds(each.intended_ns))
+    return sorted(held, key=lambda stream: stream.intended_ns)
+
+
+def count(stream: Stream) -> int:
+    """Its tokens: as the server counted them, or else one for each event."""
+    return sum(stream.tokens) if stream.reported is None else stream.reported
+
+
+def tpot_ns(stream: Stream) -> float | None:
+    """None where nothing came after the first event or token."""
+    tokens = count(stream)
+    if tokens < 2 or len(stream.times_ns) < 2:
+        return None
+    return (stream.times_ns[-1] - stream.times_ns[0]) / (tokens - 1)
+
+
+def stages(streams: Sequence[Stream]) -> dict[str, Tally]:
+    times: dict[str, list[np.ndarray]] = {
+        "ttft": [np.array([each.times_ns[0] - each.intended_ns for each in streams])],
+        "itl": [np.diff(np.array(each.times_ns)) for each in streams],
+        "tpot": [np.array([round(ns) for each in streams if (ns := tpot_ns(each)) is not None])],
+    }
+    found = {kind: Tally() for kind in times}
+    for kind, pieces in times.items():
+        if pieces:
+            found[kind].add(np.concatenate(pieces).astype(np.int64))
+    return found
+
+
+def columns(streams: Sequence[Stream], start_ns: int) -> Requests:
+    """The record's columns; `start_ns` is the window's start."""
+    gaps = [np.diff(np.array(each.times_ns)) for each in streams]
+    return {
+        "start_seconds": [(each.intended_ns - start_ns) / 1e9 for each in streams],
+        "ttft_seconds": [(each.times_ns[0] - each.intended_ns) / 1e9 for each in streams],
+        "tpot_seconds": [None if (ns := tpot_ns(each)) is None else ns / 1e9 for each in streams],
+        "itl_max_seconds": [int(each.max()) / 1e9 if each.size else None for each in gaps],
+        "latency_seconds": [((each.ended_ns or 0) - each.intended_ns) / 1e9 for each in streams],
+        "output_tokens": [count(each) for each in streams],
+    }
+
+
+def output_tokens(window: Window) -> OutputTokens:
+    """Tokens that came in the window, whenever their request was sent and whether or not its answer has ended.
+
+    Where the server gave their number in the end only, all events of the answer have an equal part of it.
+    """
+    came = 0.0
+    for stream in window.streams:
+        times_ns, tokens = np.array(stream.times_ns), np.array(stream.tokens)
+        if tokens.size:
+            inside = tokens[(times_ns >= window.start_ns) & (times_ns < window.end_ns)].sum()
+            came += float(inside) * count(stream) / float(tokens.sum())
+    whole = [each for each in window.streams if each.ended_ns is not None]
+    is_reported = bool(whole) and all(each.reported is not None for each in whole)
+    return {"count": round(came), "source": "usage" if is_reported else "chunks"}
 
 
 def tenant_record(
@@ -161,8 +229,8 @@ def tenant_record(
             "lateness_p99_seconds": _p99_seconds(window.lateness),
         }
     if workload.is_stream:
-        good = streams.finished(window)
-        report["stages"] |= {kind: _timed(tally) for kind, tally in streams.stages(good).items()}
-        report["requests"] = streams.requests(good, window.start_ns)
-        report["output_tokens"] = streams.output_tokens(window)
+        good = finished(window)
+        report["stages"] |= {kind: _timed(tally) for kind, tally in stages(good).items()}
+        report["requests"] = columns(good, window.start_ns)
+        report["output_tokens"] = output_tokens(window)
     return report

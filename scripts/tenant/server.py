@@ -7,12 +7,12 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 from tenant import FIRST_LINE_NS
@@ -20,14 +20,11 @@ from tenant.contract import boot_id
 from tenant.failures import RefusedError
 
 if TYPE_CHECKING:
-    # It brings numpy along, whose import is a part of start-up that is timed while the server already
-    # listens.
+    # It brings numpy along, whose import is a part of start-up that is timed while the server already listens.
     from tenant.contract import TenantReport
-    from tenant.exiting import Exiting
     from tenant.gpu.telemetry import Sampling
     from tenant.measure import Measurement
-    from tenant.program import Program
-    from tenant.scraping import Scraping
+    from tenant.program import Exiting, Program, Scraping
 
 LONGEST_BODY_BYTES = 10_000
 
@@ -54,117 +51,70 @@ class State:
         return self.measurement
 
 
-class Reply(NamedTuple):
-    """An answer before it is written."""
-
-    code: int
-    body: bytes
-    content_type: str = "application/json"
+# What anybody may ask; for all else the token is needed.
+OPEN = ("GET /begun", "GET /healthz", "GET /metrics", "GET /readyz")
 
 
-class Request(NamedTuple):
-    """A request after it was read; of several values of a parameter the last one counts."""
+def answered(state: State, route: str, query: Mapping[str, str], body: bytes) -> tuple[int, Mapping[str, object]]:
+    """Status and JSON of the answer to a method and path.
 
-    query: dict[str, str]
-    body: bytes
+    Raises RefusedError, and LookupError, TypeError or ValueError for what makes no sense.
+    """
+    found: Mapping[str, object]
+    match route:
+        case "GET /healthz":
+            found = {"status": state.status}
+            if state.program is not None and state.status == "loading":
+                found = {**found, "listens": state.program.listening()}
+        case "GET /readyz":
+            since_ns = int(query["since"]) if "since" in query else None
+            verdict = None if state.measurement is None else state.measurement.readiness(since_ns)
+            if verdict is None:
+                return HTTPStatus.SERVICE_UNAVAILABLE, {"ready": False, "stage": state.status}
+            found = {"ready": True, "steady": verdict}
+        case "GET /begun":
+            has_begun = state.begins_ns is not None and time.monotonic_ns() >= state.begins_ns
+            return HTTPStatus.OK if has_begun else HTTPStatus.SERVICE_UNAVAILABLE, {"begun": has_begun}
+        case "GET /page":
+            program = cast("Scraping", state.program)
+            found = {"page": program.page(query["path"]), "listens": program.listening()}
+        case "GET /clock":
+            times = {"monotonic_ns": time.monotonic_ns(), "realtime_ns": time.time_ns()}
+            found = {"boot_id": boot_id(), "first_line_ns": FIRST_LINE_NS, **times}
+        case "POST /window":
+            window = json.loads(body)
+            start_ns: int = window["start_ns"]
+            state.loaded().set_window(**window)
+            state.begins_ns = start_ns
+            if state.program is not None:
+                state.program.watch(start_ns, window["end_ns"])
+            found = {"accepted": True}
+        case "GET /record":
+            report = state.loaded().wait_record(float(query["deadline_seconds"]))
+            found = report if state.program is None else state.program.completed(cast("TenantReport", report))
+        case "GET /digest":
+            found = {"output_digest": state.loaded().wait_digest(float(query["deadline_seconds"]))}
+        case "POST /telemetry":
+            # Only tenants in pods are asked for it.
+            from tenant.gpu.telemetry import Sampling
 
-
-def _json(document: Mapping[str, object], code: int = HTTPStatus.OK) -> Reply:
-    return Reply(code, json.dumps(document).encode() + b"\n")
-
-
-def _healthz(state: State, _request: Request) -> Reply:
-    if state.program is None or state.status != "loading":
-        return _json({"status": state.status})
-    return _json({"status": state.status, "listens": state.program.listening()})
-
-
-def _readyz(state: State, request: Request) -> Reply:
-    since, verdict = request.query.get("since"), None
-    if state.measurement is not None:
-        verdict = state.measurement.readiness(None if since is None else int(since))
-    if verdict is None:
-        return _json({"ready": False, "stage": state.status}, HTTPStatus.SERVICE_UNAVAILABLE)
-    return _json({"ready": True, "steady": verdict})
-
-
-def _metrics(state: State, _request: Request) -> Reply:
-    if state.measurement is None:
-        return _json({"error": "the tenant is loading"}, HTTPStatus.SERVICE_UNAVAILABLE)
-    return Reply(HTTPStatus.OK, *state.measurement.metrics())
-
-
-def _page(state: State, request: Request) -> Reply:
-    # Only clients of a program that measures itself are asked for it.
-    from tenant.scraping import Scraping
-
-    assert isinstance(state.program, Scraping)
-    return _json({"page": state.program.page(request.query["path"]), "listens": state.program.listening()})
-
-
-def _clock(_state: State, _request: Request) -> Reply:
-    times = {"monotonic_ns": time.monotonic_ns(), "realtime_ns": time.time_ns()}
-    return _json({"boot_id": boot_id(), "first_line_ns": FIRST_LINE_NS, **times})
-
-
-def _window(state: State, request: Request) -> Reply:
-    window = json.loads(request.body)
-    start_ns: int = window["start_ns"]
-    state.loaded().set_window(**window)
-    state.begins_ns = start_ns
-    if state.program is not None:
-        state.program.watch(start_ns, window["end_ns"])
-    return _json({"accepted": True})
-
-
-def _begun(state: State, _request: Request) -> Reply:
-    has_begun = state.begins_ns is not None and time.monotonic_ns() >= state.begins_ns
-    return _json({"begun": has_begun}, HTTPStatus.OK if has_begun else HTTPStatus.SERVICE_UNAVAILABLE)
+            if state.sampling is not None:
+                raise RefusedError("the GPU is being sampled already")
+            sampling = Sampling()
+            state.sampling = sampling if sampling.reason is None else None
+            found = {"reason": sampling.reason}
+        case "GET /telemetry":
+            if state.sampling is None:
+                raise RefusedError("the GPU is not being sampled")
+            ended, state.sampling = state.sampling, None
+            found = cast(Mapping[str, object], ended.end())
+        case _:
+            return HTTPStatus.NOT_FOUND, {"error": f"there is no {route}"}
+    return HTTPStatus.OK, found
 
 
-def _record(state: State, request: Request) -> Reply:
-    report = state.loaded().wait_record(float(request.query["deadline_seconds"]))
-    return _json(report if state.program is None else state.program.completed(cast("TenantReport", report)))
-
-
-def _digest(state: State, request: Request) -> Reply:
-    return _json({"output_digest": state.loaded().wait_digest(float(request.query["deadline_seconds"]))})
-
-
-def _begin_telemetry(state: State, _request: Request) -> Reply:
-    # Only tenants in pods are asked for it.
-    from tenant.gpu.telemetry import Sampling
-
-    if state.sampling is not None:
-        raise RefusedError("the GPU is being sampled already")
-    sampling = Sampling()
-    state.sampling = sampling if sampling.reason is None else None
-    return _json({"reason": sampling.reason})
-
-
-def _end_telemetry(state: State, _request: Request) -> Reply:
-    sampling, state.sampling = state.sampling, None
-    if sampling is None:
-        raise RefusedError("the GPU is not being sampled")
-    return _json(sampling.end())
-
-
-Answer = Callable[[State, Request], Reply]
-OPEN: dict[tuple[str, str], Answer] = {
-    ("GET", "/begun"): _begun,
-    ("GET", "/healthz"): _healthz,
-    ("GET", "/readyz"): _readyz,
-    ("GET", "/metrics"): _metrics,
-}
-GUARDED: dict[tuple[str, str], Answer] = {
-    ("GET", "/clock"): _clock,
-    ("GET", "/digest"): _digest,
-    ("GET", "/page"): _page,
-    ("GET", "/record"): _record,
-    ("GET", "/telemetry"): _end_telemetry,
-    ("POST", "/telemetry"): _begin_telemetry,
-    ("POST", "/window"): _window,
-}
+def _json(code: int, document: Mapping[str, object]) -> tuple[int, bytes, str]:
+    return code, json.dumps(document).encode() + b"\n", "application/json"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -177,36 +127,38 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         try:
-            reply = self._reply()
+            code, content, kind = self._answer()
         except RefusedError as error:
-            reply = _json({"error": str(error)}, HTTPStatus.CONFLICT)
+            code, content, kind = _json(HTTPStatus.CONFLICT, {"error": str(error)})
         except (LookupError, TypeError, ValueError) as error:
             # Only the driver asks, and knows what; whoever else does is not answered with a traceback in the log.
-            reply = _json({"error": f"{type(error).__name__}: {error}"}, HTTPStatus.BAD_REQUEST)
-        self.send_response(reply.code)
-        self.send_header("Content-Type", reply.content_type)
-        self.send_header("Content-Length", str(len(reply.body)))
-        if reply.code != HTTPStatus.OK:
+            code, content, kind = _json(HTTPStatus.BAD_REQUEST, {"error": f"{type(error).__name__}: {error}"})
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        if code != HTTPStatus.OK:
             # The body may not have been read.
             self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(reply.body)
+        self.wfile.write(content)
 
     do_POST = do_GET
 
-    def _reply(self) -> Reply:
+    def _answer(self) -> tuple[int, bytes, str]:
+        """Status, content and its type."""
         url = urlsplit(self.path)
-        route = (self.command, url.path)
-        answer = OPEN.get(route) or GUARDED.get(route)
-        if answer is None:
-            return _json({"error": f"there is no {self.command} {url.path}"}, HTTPStatus.NOT_FOUND)
-        if route in GUARDED and not self.server.knows(self.headers.get("Authorization", "")):
-            return _json({"error": "wrong or missing token"}, HTTPStatus.UNAUTHORIZED)
+        route, state = f"{self.command} {url.path}", self.server.state
+        if route not in OPEN and not self.server.knows(self.headers.get("Authorization", "")):
+            return _json(HTTPStatus.UNAUTHORIZED, {"error": "wrong or missing token"})
+        if route == "GET /metrics":
+            if state.measurement is None:
+                return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the tenant is loading"})
+            return HTTPStatus.OK, *state.measurement.metrics()
         length = self.headers.get("Content-Length", "0")
         if not length.isdecimal() or int(length) > LONGEST_BODY_BYTES:
             raise ValueError(f"a body must have a length of at most {LONGEST_BODY_BYTES} bytes")
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
-        return answer(self.server.state, Request(query, self.rfile.read(int(length))))
+        return _json(*answered(state, route, query, self.rfile.read(int(length))))
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""

@@ -12,8 +12,8 @@ What is judged is the time that an iteration took, not the time that a request w
 
 import numpy as np
 
-from tenant.buckets import IntArray
 from tenant.contract import BATCH_SECONDS, Batches, Rule
+from tenant.recorder import IntArray
 
 
 class Judge(Batches):

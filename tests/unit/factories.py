@@ -13,8 +13,8 @@ from sharebench.gates import gates
 from sharebench.records import record as records
 from sharebench.records.telemetry import NOTHING_KNOWN
 from sharebench.records.types import CellRecord, GateVerdict, Record
-from tenant.buckets import bucket_index, to_sparse
 from tenant.contract import BUCKET_COUNT
+from tenant.recorder import bucket_index, to_sparse
 
 SLOTS = 40
 WINDOW_SECONDS = 2.0

@@ -49,7 +49,7 @@ def classify(code: int, has_exit_codes: bool = True, said: str = "") -> tuple[Te
 
 
 def bucket(seconds: float) -> int:
-    """Index of the bucket that holds a latency (as tenant.buckets counts, without numpy's start-up time)."""
+    """Index of the bucket that holds a latency (as tenant.recorder counts, without numpy's start-up time)."""
     if seconds <= SMALLEST_SECONDS:
         return 0
     return min(OVERFLOW_INDEX, math.ceil(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS)))

@@ -17,7 +17,7 @@ from sharebench.core.programs import UNIT_SECONDS
 from sharebench.core.spec import MetricsSpec
 from sharebench.core.units import NS
 from sharebench.nodes.contract import NodeError, TenantUnreachable
-from tenant.contract.pages import PAGE_BYTES, Page
+from tenant.contract.requests import PAGE_BYTES, Page
 
 SHOWN_NAMES = 8
 # One iteration at each end of a window may be counted or not.

@@ -10,7 +10,7 @@ from sharebench.core.units import NS
 from sharebench.nodes.contract import NodeError, TenantUnreachable, unmeasured
 from sharebench.nodes.metrics import MissingSeries, Scrape, between, scraped
 from tenant.contract import BATCH_SECONDS, Batches, Environment, Rule, Steadiness, TenantReport
-from tenant.contract.pages import Page
+from tenant.contract.requests import Page
 
 
 class MeansJudge(Batches):

@@ -2,7 +2,7 @@
 
 Params: `url` (its root), `method`, `path`, `headers`, what `tenant.requests` makes bodies from, `expect_status`,
 `ready_path` (asked until it answers 200; without it the request itself is made until it succeeds), `stream` (the tokens
-of an answer are timed as they come: `tenant.streams`), `note` (a file with the server's last answer, until it is
+of an answer are timed as they come: `tenant.record`), `note` (a file with the server's last answer, until it is
 ready). In `path`, `ready_path` and the values of `headers`, `{env:NAME}` is filled in here.
 """
 

@@ -6,8 +6,8 @@ from unit.factories import back_to_back, record, tenant
 
 from sharebench.analysis.tables.cells import stage_rows
 from sharebench.records.tables import frame
-from tenant.buckets import bucket_index, to_sparse
 from tenant.contract import BUCKET_COUNT
+from tenant.recorder import bucket_index, to_sparse
 
 
 def timed(seconds: np.ndarray) -> dict[str, object]:

@@ -20,8 +20,9 @@ from sharebench.nodes.host.programs.process_tree import ProcessTree
 from sharebench.nodes.kubernetes.pods.endpoint import ScrapedPod
 from sharebench.nodes.metrics import MissingSeries, Scrape, between, parse, scraped
 from sharebench.nodes.scraped import MeansJudge
-from tenant.contract import Rule, Steadiness, TenantReport, pages
-from tenant.scraping import Scraping
+from tenant.contract import Rule, Steadiness, TenantReport
+from tenant.contract import requests as pages
+from tenant.program import Scraping
 from tenant.server import Server, State
 
 MS = 1_000_000

@@ -12,7 +12,7 @@ from unit.nodes.test_simulated import DEVICE, SILENT
 from sharebench.nodes.contract import Grant, bucket
 from sharebench.nodes.simulated.load import Noise, SimulatedTenant
 from sharebench.nodes.simulated.tenants import NS, SimulatedTenants
-from tenant.buckets import bucket_index
+from tenant.recorder import bucket_index
 
 
 def factors(count: int, **planted: float) -> np.ndarray[Any, np.dtype[np.float64]]:

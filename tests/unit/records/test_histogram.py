@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharebench.records.histogram import Histogram, Quantile, merged
-from tenant.buckets import bucket_index, to_sparse
 from tenant.contract import BUCKET_COUNT, OVERFLOW_INDEX, upper_seconds
+from tenant.recorder import bucket_index, to_sparse
 
 
 def of(seconds):

@@ -3,7 +3,6 @@ import math
 import numpy as np
 import pytest
 
-from tenant.buckets import bucket_index, quantile_seconds, to_sparse
 from tenant.contract import (
     BUCKET_COUNT,
     LAST_FINITE_INDEX,
@@ -11,6 +10,7 @@ from tenant.contract import (
     QUANTILE_ERROR_RATIO,
     upper_seconds,
 )
+from tenant.recorder import bucket_index, quantile_seconds, to_sparse
 
 
 def largest_ns_within(index: int) -> int:

@@ -7,8 +7,8 @@ import pytest
 
 from tenant.client.events import Events, Pieces, answer_of
 from tenant.contract import OutputTokens
+from tenant.record import columns, count, finished, output_tokens, tpot_ns
 from tenant.recorder import Window
-from tenant.streams import count, finished, output_tokens, requests, tpot_ns
 from tenant.workload import RequestError
 
 MS = 1_000_000
@@ -105,8 +105,8 @@ def test_tokens_are_of_the_window_in_which_they_came() -> None:
 def test_one_token_has_no_time_per_further_one_and_one_event_no_gap() -> None:
     one, lump = taken(text("a")), taken(text("abc", **used(3)))
     window, _ = of(one.stream(MS, 9 * MS), lump.stream(0, 9 * MS), start_ms=0, end_ms=9)
-    columns = requests(finished(window), window.start_ns)
-    assert columns == {
+    found = columns(finished(window), window.start_ns)
+    assert found == {
         "start_seconds": [0.0, 0.001],
         "ttft_seconds": [0.001, 0.0],
         "tpot_seconds": [None, None],

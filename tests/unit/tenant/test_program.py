@@ -8,9 +8,8 @@ import pytest
 
 from tenant import program
 from tenant.contract import device_digest
-from tenant.exiting import Exiting
 from tenant.failures import RefusedError
-from tenant.program import Program
+from tenant.program import Exiting, Program
 
 GIVEN = {"SHAREBENCH_GRANTED": "1", "CUDA_MPS_PIPE_DIRECTORY": "/mps", "NVIDIA_VISIBLE_DEVICES": "GPU-1"}
 Add = Callable[..., None]

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from tenant.buckets import IntArray
 from tenant.contract import Rule, Steadiness
+from tenant.recorder import IntArray
 from tenant.warmup import Judge
 
 MS = 1_000_000

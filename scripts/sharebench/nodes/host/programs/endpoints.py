@@ -11,7 +11,7 @@ from sharebench.nodes.host.programs.process_tree import AtEdges, ProcessTree
 from sharebench.nodes.scraped import ScrapedProgram
 from sharebench.nodes.tenant_http import HttpEndpoint
 from tenant.contract import Rule, TenantReport, environment
-from tenant.contract.pages import LATE_SECONDS, Page, fetched
+from tenant.contract.requests import LATE_SECONDS, Page, fetched
 
 
 class ScrapedEndpoint(ScrapedProgram):

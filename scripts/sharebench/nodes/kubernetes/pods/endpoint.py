@@ -23,7 +23,7 @@ from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS,
 from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
 from tenant.contract import Rule, SeenToItsEnd, Steadiness, TenantReport
 from tenant.contract.gpu import GpuSample
-from tenant.contract.pages import Page
+from tenant.contract.requests import Page
 
 
 class Reading(NamedTuple):
