@@ -1,7 +1,6 @@
 """The host's CPU: facts of it, counters around a window, and the telemetry of the stand-in.
 
-The facts are from Linux' /proc and /sys (Documentation/admin-guide/cputopology.rst, cpu-freq). None of them names the
-machine or changes from one moment to the next, so that two studies of one host agree.
+None of the facts names the machine or changes from one moment to the next, so that two studies of one host agree.
 """
 
 import contextlib
@@ -27,20 +26,15 @@ def model() -> str:
 
 
 def facts() -> dict[str, str | int | None]:
-    """Model, topology of the CPUs that are online, SMT, governors and largest clock; None where it is not known."""
-    cpus = sorted((ROOT / "sys/devices/system/cpu").glob("cpu[0-9]*"))
-    places = [(_text(cpu / "topology/physical_package_id"), _text(cpu / "topology/core_id")) for cpu in cpus]
-    online = [place for place in places if None not in place]
-    governors = {governor for cpu in cpus if (governor := _text(cpu / "cpufreq/scaling_governor"))}
-    largest_khz = [int(khz) for cpu in cpus if (khz := _text(cpu / "cpufreq/cpuinfo_max_freq")) and khz.isdecimal()]
+    """Model, cores, threads, governors and largest clock of the host's CPUs; None where it is not known."""
+    governors = map(_text, (ROOT / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
+    largest_mhz = max((each.max for each in psutil.cpu_freq(percpu=True)), default=0)
     return {
         "cpu": model(),
-        "cpu_sockets": len({package for package, _ in online}) or None,
-        "cpu_cores": len(set(online)) or None,
-        "cpu_threads": len(online) or None,
-        "cpu_smt": _text(ROOT / "sys/devices/system/cpu/smt/control"),
-        "cpu_governor": " and ".join(sorted(governors)) or None,
-        "cpu_mhz_max": round(max(largest_khz) / 1000) if largest_khz else None,
+        "cpu_cores": psutil.cpu_count(logical=False),
+        "cpu_threads": psutil.cpu_count(),
+        "cpu_governor": " and ".join(sorted({each for each in governors if each})) or None,
+        "cpu_mhz_max": round(largest_mhz) or None,
     }
 
 

@@ -195,9 +195,7 @@ class Gpu:
         cuda = known(pynvml.nvmlSystemGetCudaDriverVersion)
         capability = known(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
         ecc = known(lambda: pynvml.nvmlDeviceGetEccMode(handle))
-        limits_mw = known(lambda: pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle))
         power_limit_mw = known(lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle))
-        persistence = known(lambda: pynvml.nvmlDeviceGetPersistenceMode(handle))
         mig = self.mig_is_on()
         return {
             "index": known(lambda: self.index),
@@ -211,9 +209,5 @@ class Gpu:
             "sm_clock_max_mhz": known(lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)),
             "memory_clock_max_mhz": known(lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
             "power_limit_watts": None if power_limit_mw is None else power_limit_mw / 1000,
-            "power_limit_range_watts": None if limits_mw is None else [limit / 1000 for limit in limits_mw],
             "ecc": None if ecc is None else bool(ecc[0]),
-            "persistence_mode": None if persistence is None else bool(persistence),
-            "pcie_generation": known(lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
-            "pcie_width": known(lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
         }
