@@ -3,10 +3,8 @@
 import socket
 import threading
 import time
-from collections.abc import Mapping, Set
-from contextlib import suppress
+from collections.abc import Set
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pynvml
@@ -19,8 +17,6 @@ from tenant.gpu.nvml import Activity, known, sample
 
 PERIOD_SECONDS = 1.0
 HOURS = 1.0
-POD = Path("root/etc/hostname")
-"""Of a process in a container, below its folder of /proc: the name of its pod, which only root reads."""
 PROGRAM_WORDS = 3
 # Two programs that follow one another may both be there when processes are listed.
 SHARED_RATIO = 0.1
@@ -28,16 +24,12 @@ Row = dict[str, float]
 
 
 def program(pid: int, proc: Path = Path("/proc")) -> str:
-    """What a process is called: its pod, or its program and, of an interpreter, its script or module.
+    """What a process is called: its program and, of an interpreter, its script or module.
 
     No further argument is read: they may hold secrets.
     """
-    folder = proc / str(pid)
-    with suppress(OSError):
-        if "kubepods" in (folder / "cgroup").read_text():
-            return (folder / POD).read_text().strip()
     try:
-        words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        words = (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return f"process {pid}"
     name = Path(words[0]).name or f"process {pid}"
@@ -61,13 +53,12 @@ class Watch:
         """By program, then by moment; None is the GPU while it has no process."""
         self.crowded: set[float] = set()
         self._last: GpuSample | None = None
-        self._asked_us = 0
 
     def look(self, at: float) -> None:
         """Add what there is at a moment (epoch seconds)."""
         now, last = sample(self.gpu.handle, self.activity), self._last
         self._last = now
-        own_util, device = self._utilisation(), _device(now, last)
+        device = _device(now, last)
         programs: dict[str, list[Occupant]] = {}
         for each in self.gpu.occupants():
             name = self.names.setdefault(each.pid, program(each.pid))
@@ -81,18 +72,7 @@ class Watch:
             known_bytes = [each.memory_bytes for each in own if each.memory_bytes is not None]
             if known_bytes:
                 row[MEMORY] = sum(known_bytes) / MEBIBYTE
-            if len(programs) > 1 and own_util:
-                row[UTIL] = sum(own_util.get(each.pid, 0.0) for each in own)
             self.rows.setdefault(name, {})[at] = row
-
-    def _utilisation(self) -> Mapping[int, float]:
-        """Percent of time with a kernel of each process since it was last asked; empty where NVML does not say."""
-        found: list[Any] = known(pynvml.nvmlDeviceGetProcessUtilization, self.gpu.handle, self._asked_us) or []
-        self._asked_us = max((int(each.timeStamp) for each in found), default=self._asked_us)
-        by_pid: dict[int, list[float]] = {}
-        for each in found:
-            by_pid.setdefault(int(each.pid), []).append(float(each.smUtil))
-        return {pid: sum(values) / len(values) for pid, values in by_pid.items()}
 
     def usages(self, node: str, elsewhere: Set[int]) -> list[Usage]:
         """What was seen; `elsewhere` are the processes that other GPUs had."""
