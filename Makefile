@@ -8,10 +8,6 @@
 # make test-cluster  the tests on a real Kubernetes (tests/cluster/README.md); `make cluster-up` and `cluster-down`
 #               start and end one by hand; GPU=real or GPU=real-cdi puts it on the GPU of this machine
 # make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
-# make cluster-install   namespace and rights for `node: kubernetes`, as a dry run; APPLY=1 makes them; WITH=plugin,
-#               WITH=operator or WITH="plugin prometheus" install these charts too (config/cluster/charts.yaml);
-#               NODE=my-node CONFIG_MAP=my-configs narrow the rights to these
-# make cluster-uninstall  remove what cluster-install and runs have left, as a dry run; APPLY=1 removes it
 # make docs     rebuild what documents show of the code: keys of the config, manifests, architecture figures, pages
 # make clean    remove what these commands made, unless a run is using it
 #
@@ -95,15 +91,6 @@ docs: $(VENV)/dev.stamp
 	@PYTHONPATH=tests:scripts $(BIN)/python -m unit.kubernetes.manifests
 	@$(BIN)/python docs/strategies/draw.py
 	@PYTHONPATH=tests:scripts $(BIN)/python docs/strategies/include.py
-
-.PHONY: cluster-install cluster-uninstall
-cluster-install: $(VENV)/run.stamp
-	@$(BIN)/python scripts/cluster_install.py $(if $(APPLY),--apply) $(addprefix --namespace=,$(NAMESPACE)) \
-		$(addprefix --plugin-namespace=,$(PLUGIN_NAMESPACE)) \
-		$(addprefix --node=,$(NODE)) $(addprefix --config-map=,$(CONFIG_MAP)) $(WITH)
-
-cluster-uninstall: $(VENV)/run.stamp
-	@$(BIN)/python scripts/cluster_uninstall.py $(if $(APPLY),--apply) $(addprefix --namespace=,$(NAMESPACE))
 
 clean:
 	@$(PYTHON) scripts/clean.py

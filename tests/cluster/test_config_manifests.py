@@ -1,7 +1,7 @@
 """Every manifest of config/cluster is one that the API server takes: a dry run there, in which no field is unknown.
 
-The values of charts are not objects: test_chart.py installs with those of the device plugin. Those of the GPU operator
-and of kube-prometheus-stack are only parsed (unit/project/test_cluster_install.py): their charts cannot be had here.
+The values of charts are not objects: test_chart.py installs with those of the device plugin. Charts of the GPU operator
+and of kube-prometheus-stack cannot be had here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEFINITIONS = {"karpenter.yaml": (sources.NODE_POOL, sources.NODE_CLASS)}
 
 
 def manifests() -> list[str]:
-    """Files with objects, in contrast to values and the list of charts."""
+    """Files with objects, in contrast to values."""
     return sorted(path.name for path in FOLDER.glob("*.yaml") if all("metadata" in each for each in objects(path.name)))
 
 
@@ -121,9 +121,5 @@ def test_the_namespace_asks_for_what_its_pods_satisfy() -> None:
 
 
 def test_there_is_no_other_kind_of_file() -> None:
-    values = {path.name for path in FOLDER.glob("*-values.yaml")} | {
-        "charts.yaml",
-        "grafana.json",
-        "kustomization.yaml",
-    }
+    values = {path.name for path in FOLDER.glob("*-values.yaml")} | {"grafana.json"}
     assert {path.name for path in FOLDER.iterdir() if path.is_file()} == {*manifests(), *values}

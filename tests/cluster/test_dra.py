@@ -12,7 +12,7 @@ import pytest
 import yaml
 from cluster.driving import Run, grants, node_of, normalised, owned, state, study_of, tenants_of
 from cluster.harness import FOREVER, PYTHON_IMAGE, RESTRICTED, Cluster, eventually, own_bed, pod
-from cluster.test_runs import NAMESPACE, install, run_in, unnamed
+from cluster.test_runs import NAMESPACE, grant, run_in, unnamed
 from cluster.testbed import gpu, images, sources
 from cluster.testbed.lifecycle import import_images
 from kubernetes import client
@@ -69,7 +69,7 @@ def test_three_pods_share_one_claim_and_see_its_device(dra: Cluster) -> None:
 @pytest.fixture(scope="module")
 def account(dra: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Kubeconfig of an account with the rights for claims, and none of those for a device plugin."""
-    install(dra, "dra", place="no-plugin-here")
+    grant(dra, "tenants", "tenants/dra")
     try:
         yield dra.kubeconfig_of("sharebench", NAMESPACE, tmp_path_factory.mktemp("account"))
     finally:

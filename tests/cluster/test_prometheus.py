@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cluster.driving import Run, study_of
 from cluster.harness import Cluster, eventually
-from cluster.test_runs import NAMESPACE, account, install, left, names, run_in  # noqa: F401
+from cluster.test_runs import NAMESPACE, account, grant, left, names, run_in  # noqa: F401
 from kubernetes import client, utils
 from tables import rows
 from watching import MISSING, PROGRAM, Prometheus, assert_quantiles_agree, prometheus
@@ -152,7 +152,7 @@ def test_pods_are_found_by_the_pod_monitor_of_the_run(
     account: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    install(plugin, "hurry", "pod-monitor")
+    grant(plugin, "tenants/pod-monitor")
     with prometheus(tmp_path / "prometheus") as server:
         operator = Operator(plugin, server)
         operator.thread.start()

@@ -22,7 +22,7 @@ from cluster.driving import REPOSITORY
 from cluster.harness import Cluster, eventually
 from cluster.test_config_manifests import api, defining  # noqa: F401
 from cluster.test_prometheus import checked, watched_study
-from cluster.test_runs import NAMESPACE, account, install, left, run_in  # noqa: F401
+from cluster.test_runs import NAMESPACE, account, grant, left, run_in  # noqa: F401
 from cluster.testbed import programs, sources
 from kubernetes import client
 from watching import Prometheus, prometheus
@@ -176,7 +176,7 @@ def test_pods_are_found_by_an_operator_that_reads_the_pod_monitor(
     tmp_path: Path,
 ) -> None:
     program = programs.obtain(programs.PROMETHEUS)["prometheus"]
-    install(plugin, "hurry", "pod-monitor")
+    grant(plugin, "tenants/pod-monitor")
     with (
         defining(plugin, api, *CUSTOM_RESOURCES),
         prometheus(tmp_path / "prometheus", program=program) as server,

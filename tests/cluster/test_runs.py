@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +21,8 @@ from tables import rows
 
 MANIFESTS = REPOSITORY / "config" / "cluster"
 NAMESPACE = "sharebench"
+# Without `hurry`, which is optional, a run waits a minute and a half for the kubelet.
+GRANTED = ("tenants", "plugin", "plugin/hurry")
 
 
 def objects(name: str) -> list[dict[str, Any]]:
@@ -34,32 +34,29 @@ def kubectl() -> str:
     return which("kubectl") or str(programs.obtain(programs.KUBE)["kubectl"])
 
 
-def administer(cluster: Cluster, script: str, *arguments: str) -> str:
-    """Output of `make cluster-install` or `cluster-uninstall` on this cluster."""
-    path = f"{Path(kubectl()).parent}:{os.environ['PATH']}"
-    command = [sys.executable, str(REPOSITORY / "scripts" / f"cluster_{script}.py"), *arguments]
-    environment = os.environ | {"KUBECONFIG": str(cluster.kubeconfig), "PATH": path}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
+def asked(cluster: Cluster, *arguments: str) -> str:
+    """Output of kubectl."""
+    done = subprocess.run([kubectl(), f"--kubeconfig={cluster.kubeconfig}", *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def install(cluster: Cluster, *features: str, place: str = PLUGIN_NAMESPACE) -> None:
-    """Namespace and rights, and those of features; with the plugin, if there is one."""
-    administer(cluster, "install", "--apply", f"--plugin-namespace={place}", *features)
+def grant(cluster: Cluster, *folders: str, delete: bool = False) -> None:
+    """Apply folders of config/cluster as the documents show it, or delete what is in them."""
+    verb = ["delete", "--ignore-not-found"] if delete else ["apply", "--validate=strict"]
+    for folder in folders:
+        place = [f"--namespace={PLUGIN_NAMESPACE}"] if folder.startswith("plugin") else []
+        asked(cluster, *verb, *place, "-k", str(MANIFESTS / folder))
 
 
 @pytest.fixture
 def account(plugin: Cluster, tmp_path: Path) -> Iterator[Path]:
     """Kubeconfig of the service account that the manifests make, and nothing else."""
     try:
-        # Without `hurry`, which is optional, a run waits a minute and a half for the kubelet.
-        install(plugin, "hurry")
+        grant(plugin, *GRANTED)
         yield plugin.kubeconfig_of("sharebench", NAMESPACE, tmp_path)
     finally:
-        # By hand, since a test may have put things of its own there.
-        plugin.core.delete_namespace(NAMESPACE)
-        administer(plugin, "uninstall", "--apply")
+        grant(plugin, *GRANTED, delete=True)
         eventually("the namespace's end", lambda: NAMESPACE not in names(plugin))
 
 

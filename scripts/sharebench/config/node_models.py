@@ -203,7 +203,7 @@ class Kubernetes(Section):
     kubelet."""
     publish_seconds: NotNegative = 10
     """Time for new keys of the plugin's ConfigMap to reach its pods, where the driver may annotate these
-    (`WITH=hurry`); else 95 s."""
+    (`config/cluster/plugin/hurry`); else 95 s."""
 
 
 class Prometheus(Section):

@@ -93,11 +93,11 @@ def test_each_missing_part_comes_with_what_brings_it(cluster: Cluster) -> None:
     text, is_fit = inspected()
     assert not is_fit
     assert "gfd.enabled=true" in text
-    assert "make cluster-install APPLY=1" in text
+    assert "does not exist: kubectl apply -k config/cluster/tenants" in text
     cluster.daemon_sets.clear()
     text, is_fit = inspected()
     assert not is_fit
-    assert "make cluster-install WITH=plugin APPLY=1" in text
+    assert "docs/cluster/install.md, The device plugin" in text
 
 
 def test_a_right_that_is_missing_comes_with_the_command_that_grants_it(cluster: Cluster) -> None:
@@ -106,7 +106,8 @@ def test_a_right_that_is_missing_comes_with_the_command_that_grants_it(cluster: 
     assert not is_fit
     assert "create pods (in sharebench)" in text
     assert "delete leases.coordination.k8s.io (in nvidia)" in text
-    assert "make cluster-install PLUGIN_NAMESPACE=nvidia APPLY=1\n" in text
+    assert " kubectl apply -k config/cluster/tenants\n" in text
+    assert " kubectl apply --namespace nvidia -k config/cluster/plugin\n" in text
 
 
 def test_a_right_on_one_object_names_it(cluster: Cluster) -> None:
@@ -122,8 +123,8 @@ def test_a_right_on_one_object_names_it(cluster: Cluster) -> None:
 def test_the_mig_managers_map_is_asked_for_only_where_it_may_be_changed(cluster: Cluster) -> None:
     cluster.daemon_sets.append(daemon_set("mig", "nvidia-mig-manager"))
     cluster.refused = {("get", "configmaps")}
-    assert "WITH=" not in inspected()[0]
-    assert 'make cluster-install WITH="mig" PLUGIN_NAMESPACE=nvidia APPLY=1' in inspected(may_change=["mig"])[0]
+    assert "plugin/mig" not in inspected()[0]
+    assert "kubectl apply --namespace nvidia -k config/cluster/plugin/mig" in inspected(may_change=["mig"])[0]
 
 
 def test_a_right_that_no_study_needs_is_shown_with_what_it_buys(cluster: Cluster) -> None:
@@ -132,7 +133,7 @@ def test_a_right_that_no_study_needs_is_shown_with_what_it_buys(cluster: Cluster
     text, is_fit = inspected()
     assert is_fit
     assert "all that is needed" in text
-    assert 'make cluster-install WITH="hurry" PLUGIN_NAMESPACE=nvidia APPLY=1' in text
+    assert "kubectl apply --namespace nvidia -k config/cluster/plugin/hurry" in text
     assert "not after a minute and a half" in text
 
 
@@ -141,8 +142,7 @@ def test_what_is_typed_for_a_namespace_of_ones_own_is_for_that_one(cluster: Clus
     text, is_fit = inspected(namespace="team-a")
     assert not is_fit
     assert "namespace team-a          does not exist: kubectl create namespace team-a" in text
-    assert "make cluster-install PLUGIN_NAMESPACE=nvidia NAMESPACE=team-a APPLY=1" in text
-    assert " NAMESPACE=" not in inspected()[0]
+    assert "granted by config/cluster/tenants, in a kustomization for team-a" in text
 
 
 def test_without_a_plugin_no_rights_in_its_namespace_are_asked_for(cluster: Cluster) -> None:

@@ -1,5 +1,6 @@
 """The manifests grant what the driver needs, and no more."""
 
+import re
 from typing import Any
 
 import yaml
@@ -43,9 +44,22 @@ def test_every_binding_names_the_account_and_its_role() -> None:
         bindings = [each for each in made if "roleRef" in each]
         assert {(each["roleRef"]["kind"], each["roleRef"]["name"]) for each in bindings} == roles
         for each in bindings:
-            assert each["subjects"] == [{"kind": "ServiceAccount", "name": "sharebench"}], (
-                "kustomize puts the namespace in"
-            )
+            assert each["subjects"] == [{"kind": "ServiceAccount", "name": "sharebench", "namespace": "sharebench"}]
+
+
+def test_what_the_documents_narrow_is_the_right_on_one_object() -> None:
+    """Patches name a rule by its number."""
+    text = (FOLDER.parents[1] / "docs/cluster/install.md").read_text()
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(namespace:.*?)```", text, re.DOTALL)]
+    narrowed = set()
+    for patch in (patch for block in blocks for patch in block["patches"]):
+        for change in yaml.safe_load(patch["patch"]):
+            if change["path"].endswith("/resourceNames"):
+                made = [*objects("tenants/rbac.yaml"), *objects("plugin/rbac.yaml")]
+                (role,) = [each for each in made if patch["target"].items() <= (each | each["metadata"]).items()]
+                rule = role["rules"][int(change["path"].split("/")[2])]
+                narrowed.add((*rule["resources"], *rule["verbs"]))
+    assert narrowed == {("nodes", "get", "patch"), ("configmaps", "get", "patch")}
 
 
 def test_what_is_not_used_is_not_asked_for() -> None:

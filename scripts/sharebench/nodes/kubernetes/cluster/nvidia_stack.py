@@ -145,8 +145,8 @@ def lacks_config_map(plugin: Part) -> str:
     """The line for a device plugin that has no ConfigMap to switch by, with what brings one."""
     if plugin.policy is None:
         return (
-            "the device plugin has no ConfigMap to switch by (its chart: config.map or config.name); reinstall it: "
-            "make cluster-install WITH=plugin APPLY=1"
+            "the device plugin has no ConfigMap to switch by (its chart: config.map or config.name); reinstall it "
+            "with config/cluster/plugin-values.yaml (docs/cluster/install.md, The device plugin)"
         )
     return (
         "the operator's device plugin has no ConfigMap to switch by; have the ClusterPolicy name one, which restarts "

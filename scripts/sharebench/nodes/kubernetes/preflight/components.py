@@ -27,7 +27,7 @@ from sharebench.study.study import Study
 
 WIDTH = 26
 CLOSE = " " * 6
-COMMAND = re.compile(r"\b(kubectl|make) ")
+COMMAND = re.compile(r"\bkubectl ")
 HIDDEN = "unknown (we may not look)"
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
 # What the tests ran with.
@@ -118,7 +118,7 @@ def device_plugin(survey: Survey) -> Iterator[Row]:
     yield Row("device plugin", _part(plugin))
     if plugin is None:
         if _uses_plugin(survey):
-            yield Row("", "install it, or the GPU operator: make cluster-install WITH=plugin APPLY=1, or WITH=operator")
+            yield Row("", "install it, or the GPU operator: docs/cluster/install.md, The device plugin")
         return
     if plugin.version.removeprefix("v") != TESTED_PLUGIN_VERSION:
         yield Row("", f"another version than {TESTED_PLUGIN_VERSION}, with which this was tested")
@@ -140,7 +140,7 @@ def discovery(survey: Survey) -> Iterator[Row]:
     found = survey.installed
     yield Row("GPU Feature Discovery", _part(found.discovery))
     if found.discovery is None and found.plugin is not None:
-        yield Row("", "a value of the plugin's chart, gfd.enabled=true; or make cluster-install WITH=plugin APPLY=1")
+        yield Row("", "a value of the plugin's chart, gfd.enabled=true, as in config/cluster/plugin-values.yaml")
     yield Row("Node Feature Discovery", survey.presence("/apis/nfd.k8s-sigs.io/v1alpha1"))
 
 
@@ -224,7 +224,9 @@ def namespace(survey: Survey) -> Iterator[Row]:
     if found is None:
         yield Row(f"namespace {name}", HIDDEN)
     elif not found:
-        command = "make cluster-install APPLY=1" if name == OWN_NAMESPACE else f"kubectl create namespace {name}"
+        command = (
+            "kubectl apply -k config/cluster/tenants" if name == OWN_NAMESPACE else f"kubectl create namespace {name}"
+        )
         yield Row(f"namespace {name}", f"does not exist: {command}")
     else:
         level = (found["metadata"].get("labels") or {}).get(ENFORCE_LABEL, "not set")

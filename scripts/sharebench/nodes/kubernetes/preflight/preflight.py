@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from sharebench.core.files import Refusal
+from sharebench.core.files import REPOSITORY, Refusal
 from sharebench.core.strategies import Strategy
 from sharebench.core.study_config import NodeOptions, StudyConfig, is_on_several
 from sharebench.nodes.contract import NodeError
@@ -14,7 +14,15 @@ from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.preflight import components
 from sharebench.nodes.kubernetes.preflight.components import Component, Row, Survey
 from sharebench.nodes.kubernetes.preflight.pods import REFUSED, pods
-from sharebench.nodes.kubernetes.preflight.rights import OPTIONAL, OWN_NAMESPACE, Right, granted, is_allowed, needed
+from sharebench.nodes.kubernetes.preflight.rights import (
+    OPTIONAL,
+    OWN_NAMESPACE,
+    Right,
+    granted,
+    is_allowed,
+    manifest_of,
+    needed,
+)
 from sharebench.study.study import Study
 
 PATIENCE_SECONDS = 10.0
@@ -39,14 +47,13 @@ def missing_rights(
     objects: Mapping[str, str],
     head: str = "not allowed",
 ) -> list[Row]:
-    """A row for every right that we lack, and one with the command that grants them.
+    """A row for every right that we lack, and one with what grants them, for each folder.
 
     `manifests` has rights by the folder of config/cluster that grants them. `namespaces` has where each kind of place
     is, and None for the whole cluster; what has no place is not needed. `objects` has the names of the objects that
     rights are about; what is not there needs no right.
     """
     rows: list[Row] = []
-    folders: list[str] = []
     named: dict[tuple[str, str], None] = {}
     for folder, rights in manifests.items():
         asked = [each for each in rights if each.where in namespaces and (not each.object or each.object in objects)]
@@ -57,22 +64,21 @@ def missing_rights(
             where, name = namespaces[right.where], objects.get(right.object)
             place = f"in {where}" if where else "in the whole cluster"
             rows.append(Row(head, f"{right}{f' {name}' if name else ''} ({place})"))
-        folders += [folder] if lacking else []
+        rows += [Row("", _granting(folder, namespaces))] if lacking else []
         named |= {(right.resource, objects[right.object]): None for right in lacking if right.object}
-    if folders:
-        rows.append(Row("", _granting([each for each in folders if each not in ("tenants", "plugin")], namespaces)))
     return rows + [
         Row("", f"with {name} among the resourceNames of {resource}, where these are listed")
         for resource, name in named
     ]
 
 
-def _granting(features: list[str], namespaces: Mapping[str, str | None]) -> str:
-    """The command that grants the rights of all studies, and of these features."""
-    words = [f'WITH="{" ".join(features)}"'] if features else []
-    words += [f"PLUGIN_NAMESPACE={namespaces['plugin']}"] if "plugin" in namespaces else []
-    words += [f"NAMESPACE={namespaces['tenants']}"] if namespaces["tenants"] != OWN_NAMESPACE else []
-    return " ".join(["make cluster-install", *words, "APPLY=1"])
+def _granting(folder: str, namespaces: Mapping[str, str | None]) -> str:
+    """What grants the rights of a folder of config/cluster."""
+    path = manifest_of(folder).parent.relative_to(REPOSITORY)
+    if namespaces["tenants"] != OWN_NAMESPACE:
+        return f"granted by {path}, in a kustomization for {namespaces['tenants']} (docs/cluster/install.md, Rights)"
+    place = f"--namespace {namespaces['plugin']} " if "plugin" in path.parts else ""
+    return f"kubectl apply {place}-k {path}"
 
 
 def _infeasible(node: ClusterNode, strategy: Strategy, replicas: int) -> str | None:

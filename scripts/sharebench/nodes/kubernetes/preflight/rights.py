@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
 import yaml
@@ -46,9 +47,15 @@ FEATURES: dict[str, Callable[[ClusterOptions], bool]] = {
 OPTIONAL = {"hurry": "new keys of a ConfigMap reach the plugin's pods at once, not after a minute and a half"}
 
 
+def manifest_of(folder: str) -> Path:
+    """The rbac.yaml of a folder of config/cluster, wherever that is in it."""
+    (path,) = FOLDER.glob(f"**/{folder}/rbac.yaml")
+    return path
+
+
 def granted(folder: str) -> Iterator[Right]:
     """The rights of a folder's rbac.yaml."""
-    (path,) = FOLDER.glob(f"**/{folder}/rbac.yaml")
+    path = manifest_of(folder)
     for role in yaml.safe_load_all(path.read_text()):
         where = "cluster" if role["kind"] == "ClusterRole" else path.relative_to(FOLDER).parts[0]
         for rule in role.get("rules", ()):
