@@ -32,14 +32,9 @@ from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
 
 pytestmark = pytest.mark.testbed
-LAYOUTS = "mig-parted-config"
 OTHERS_LAYOUT = "all-3g.20gb"
-CATALOGUE = {
-    # no layout of the map has it alone
-    "mig-own": {"mechanism": "mig", "profile": "2g", "replicas": [1, 2]},
-    # more than fits, which only the manager finds out
-    "mig-too-much": {"mechanism": "mig", "profiles": ["3g", "3g", "3g"]},
-}
+# more than fits, which only the manager finds out
+CATALOGUE = {"mig-too-much": {"mechanism": "mig", "profiles": ["4g", "4g"]}}
 
 
 @pytest.fixture(scope="module")
@@ -103,16 +98,15 @@ def shown(mig: Cluster) -> dict[str, Any]:
         "taints": [taint.key for taint in node.spec.taints or []],
         "notes": [name for name in node.metadata.annotations if name.startswith("sharebench")],
         "allocatable": offered(mig),
-        "layouts": mig.core.read_namespaced_config_map(LAYOUTS, PLUGIN_NAMESPACE).data,
         "configs": sorted(mig.core.read_namespaced_config_map("nvidia-device-plugin-configs", PLUGIN_NAMESPACE).data),
     }
 
 
 def test_through_all_layouts_and_back(node: ClusterNode, study: Study, mig: Cluster) -> None:
     before = shown(mig)
-    node.ensure(state(study, "mig-own"))
-    assert offered(mig) == {TWO_G: 3}
-    assert mig.labels()["mig.config"] == "sharebench-3x2g.10gb"
+    node.ensure(state(study, "mig"))
+    assert offered(mig) == {ONE_G: 7}
+    assert mig.labels()["mig.config"] == "all-1g.5gb"
     assert node.facts()["details"]["gpus"] == 1
     assert node.switched is not None
     phases = node.switched["phases"]
@@ -186,20 +180,9 @@ def is_rolled_out(mig: Cluster, name: str) -> bool:
     return is_seen and status.updated_number_scheduled == status.number_ready == 1
 
 
+@on_a_cut_gpu
 def test_a_layout_that_somebody_made_comes_back(node: ClusterNode, study: Study, mig: Cluster) -> None:
-    mig.set_label("mig-mixed")
-    mig.set_label("all-3g.20gb", MIG_LABEL)
-
-    def is_let_in() -> bool:
-        """The manager is at the other layout, or about to begin with it, and its success with that is not ours."""
-        try:
-            node.ensure(state(study, "mig"))
-        except NodeError as refusal:
-            assert "MIG" in str(refusal)
-            return False
-        return True
-
-    eventually("the end of the other change", is_let_in, 90.0)
+    node.ensure(state(study, "mig"))
     assert offered(mig) == {ONE_G: 7}
     # the same value again, for a layout that is not there any more
     assert mig.instance is not None
@@ -212,7 +195,7 @@ def test_a_layout_that_somebody_made_comes_back(node: ClusterNode, study: Study,
     node.ensure(state(study, "mig"))
     assert offered(mig) == {ONE_G: 7}
     assert node.restore()
-    assert (mig.labels()["mig.config"], mig.labels()["device-plugin.config"]) == ("all-3g.20gb", "mig-mixed")
+    assert (mig.labels()["mig.config"], mig.labels()["device-plugin.config"]) == (OTHERS_LAYOUT, "mig-mixed")
     assert gpu.profiles(mig.instance) == ["3g.20gb", "3g.20gb"]
 
 

@@ -212,6 +212,7 @@ mig-configs:
   all-1g.5gb: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}]
   all-2g.10gb: [{devices: all, mig-enabled: true, mig-devices: {2g.10gb: 3}}]
   all-3g.20gb: [{devices: all, mig-enabled: true, mig-devices: {3g.20gb: 2}}]
+  all-balanced: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 2, 2g.10gb: 1, 3g.20gb: 1}}]
 """
 PRODUCT = "NVIDIA-Mock-A100-SXM4-40GB"
 
@@ -248,8 +249,8 @@ class MigCluster(FakeCluster):
 
     def _cut(self) -> None:
         labels = self.store[NODE]["metadata"]["labels"]
-        (layout,) = mig_layouts.parse(self.store[MAP]["data"]["config.yaml"])[labels[MIG_CONFIG_LABEL]]
-        self.layout = dict(layout or {})
+        (part,) = mig_layouts.parse(self.store[MAP]["data"]["config.yaml"])[labels[MIG_CONFIG_LABEL]]
+        self.layout = dict(part.layout)
         self.daemons["plugin"] = daemon_pod("plugin", "nvidia-device-plugin-ctr", uid=f"plugin-{self.now}")
         self._switch()
         labels = self.store[NODE]["metadata"]["labels"]

@@ -3,19 +3,11 @@
 from typing import Any
 
 import pytest
-import yaml
 
 from sharebench.core.strategies import Strategy
-from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, mig_layouts
+from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import MigInfeasible, MigInventory, Partitioning
-from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import (
-    NotAMap,
-    capacity,
-    entry_name,
-    full_name,
-    named,
-    parse,
-)
+from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import LayoutMap, NotAMap, full_name, parse
 
 # As of NVIDIA's own map: one file for many kinds of GPU, with a filter where a name means several counts.
 MAP = """\
@@ -49,11 +41,25 @@ mig-configs:
       devices: all
       mig-enabled: true
       mig-devices: {"1g.10gb": 7}
+  all-2g.10gb: [{devices: all, mig-enabled: true, mig-devices: {2g.10gb: 3}}]
   all-3g.20gb: [{devices: all, mig-enabled: true, mig-devices: {3g.20gb: 2}}]
-  first-card: [{devices: [0], mig-enabled: true, mig-devices: {3g.20gb: 2}}]
-  all-balanced: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 2, 2g.10gb: 1, 3g.20gb: 1}}]
+  first-card: [{devices: [0], mig-enabled: true, mig-devices: {4g.20gb: 1}}]
+  first-of-2: [{devices: [0], mig-enabled: true, mig-devices: {1g.5gb: 7}}, {devices: [1], mig-enabled: false}]
+  all-balanced:
+    - device-filter: ["0x20B210DE"]
+      devices: all
+      mig-enabled: true
+      mig-devices: {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}
+    - device-filter: "0x20B010DE"
+      devices: all
+      mig-enabled: true
+      mig-devices: {"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1}
 """
-KNOWN = parse(MAP)
+
+
+def known(gpus: int = 1, memory_mib: int | None = 40960, text: str = MAP) -> LayoutMap:
+    return LayoutMap("key k of ConfigMap n/m", parse(text), gpus, memory_mib)
+
 
 WHOLE = {
     "nvidia.com/gpu.count": "1",
@@ -90,8 +96,9 @@ EXCLUSIVE = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
 
 def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> MigInventory:
     """A node with these labels; its instances are those that they tell of, and its GPU has 40 GiB."""
-    given = {"known": KNOWN if may_change else None, "fixed": None, "existing": mig_instances.shown(labels)}
-    return MigInventory(labels, **given | {"memory_mib": 40960} | more)
+    of_map = known(int(labels["nvidia.com/gpu.count"]) if labels is not SINGLE else 1)
+    given = {"known": of_map if may_change else None, "fixed": None, "existing": mig_instances.shown(labels)}
+    return MigInventory(labels, **given | more)
 
 
 @pytest.mark.parametrize(
@@ -110,18 +117,9 @@ def test_what_the_labels_tell(labels: dict[str, str], layout: dict[str, int]) ->
 
 def test_profiles_are_distinguished_by_the_memory_of_the_whole_gpu() -> None:
     """Whatever GPU its label shows: with the plugin's MIG strategy single that is an instance."""
-    known = KNOWN | {"all-1g.18gb": [{"1g.18gb": 7}]}
-    assert possible(SINGLE, known=known, fixed="single").partitioning(mig("1g"), 2).layout == {"1g.5gb": 7}
+    assert possible(SINGLE, fixed="single").partitioning(mig("1g"), 2).layout == {"1g.5gb": 7}
     with pytest.raises(MigInfeasible, match=r"1g could be none or several of the manager's map"):
-        possible(SINGLE, known=known, fixed="single", memory_mib=None).partitioning(mig("1g"), 2)
-
-
-def test_labels_may_be_ahead_of_the_kubelet() -> None:
-    three = {"nvidia.com/mig-1g.5gb": 2, "nvidia.com/mig-2g.10gb": 1, "nvidia.com/mig-3g.20gb": 1}
-    assert mig_instances.offers(BALANCED, three)
-    assert not mig_instances.offers(BALANCED, {"nvidia.com/gpu": 1})
-    assert mig_instances.offers(SINGLE, {"nvidia.com/gpu": 2})
-    assert mig_instances.offers(WHOLE, {})
+        possible(SINGLE, known=known(memory_mib=None), fixed="single").partitioning(mig("1g"), 2)
 
 
 @pytest.mark.parametrize("labels", [WHOLE, BALANCED, SINGLE])
@@ -135,11 +133,9 @@ def test_the_gpu_is_the_same_however_it_is_cut(labels: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("strategy", "most", "cut"),
     [
-        # the ready-made layout, which serves all numbers of tenants
+        # which serves all numbers of tenants
         (mig("1g"), 3, Partitioning({"1g.5gb": 7}, ("1g.5gb",) * 7, "all-1g.5gb")),
-        # none is ready-made: as many as the study needs, or as fit
-        (mig("2g"), 2, Partitioning({"2g.10gb": 2}, ("2g.10gb",) * 2, "sharebench-2x2g.10gb")),
-        (mig("2g"), 9, Partitioning({"2g.10gb": 3}, ("2g.10gb",) * 3, "sharebench-3x2g.10gb")),
+        (mig("1g.10gb"), 9, Partitioning({"1g.10gb": 4}, ("1g.10gb",) * 4, "all-1g.10gb")),
         (
             mig("3g", "2g", "1g", "1g"),
             4,
@@ -152,15 +148,9 @@ def test_the_gpu_is_the_same_however_it_is_cut(labels: dict[str, str]) -> None:
             7,
             Partitioning({"3g.20gb": 2}, ("3g.20gb",) * 2, "all-3g.20gb", replicas=4),
         ),
-        # the plugin would deal the tenants over both of the ready-made layout
-        (
-            mig("3g", inner="time-slicing", instances=1),
-            1,
-            Partitioning({"3g.20gb": 1}, ("3g.20gb",), "sharebench-1x3g.20gb", replicas=2),
-        ),
     ],
 )
-def test_what_is_made(strategy: Strategy, most: int, cut: Partitioning) -> None:
+def test_the_entry_that_is_chosen(strategy: Strategy, most: int, cut: Partitioning) -> None:
     assert possible(WHOLE).partitioning(strategy, most) == cut
     # the same once it is there
     assert possible(BALANCED).partitioning(strategy, most) == cut
@@ -206,8 +196,29 @@ def test_instances_that_exist_are_used_and_the_others_stay() -> None:
         (possible(WHOLE, fixed="none"), mig("1g"), 1, "MIG_STRATEGY of its DaemonSet is none"),
         (possible(WHOLE, fixed="single"), mig("3g", "1g"), 1, "is single, not mixed"),
         (possible(WHOLE), mig("1g"), 8, "8 MIG instances of profile 1g.5gb are needed, 7 fit"),
-        (possible(WHOLE), mig("3g", "1g"), 3, "3 tenants need 3 MIG instances, the strategy has 2"),
+        (possible(WHOLE), mig("3g", "2g", "1g", "1g"), 5, "5 tenants need 5 MIG instances, the strategy has 4"),
         (possible(WHOLE), mig("6g"), 1, "MIG profile 6g could be none or several"),
+        # the plugin would deal the tenants over both of the map's
+        (
+            possible(WHOLE),
+            mig("3g", inner="time-slicing", instances=1),
+            1,
+            "no entry for these instances of one GPU: 1 of 3g.20gb",
+        ),
+        # of no GPU but the first
+        (possible(WHOLE), mig("4g.20gb"), 1, "no entry for these instances of one GPU: 1 of 4g.20gb; add to key k of"),
+        (
+            possible(WHOLE | {"nvidia.com/gpu.count": "3"}),
+            mig("1g"),
+            1,
+            "{devices: [0], mig-enabled: true, mig-devices: {1g.5gb: 7}}, {devices: [1, 2], mig-enabled: false}]",
+        ),
+        (
+            possible(WHOLE, known=known(text=MAP.replace("all-dis", "dis").replace("false", "true"))),
+            mig("1g"),
+            1,
+            "none;",
+        ),
         (possible(BALANCED, is_by_hand=True), mig("1g"), 1, "was not made by the MIG manager"),
         (possible(WHOLE, may_change=False), mig("1g"), 1, "there are: none; kubernetes: {may_change: [mig]} lets"),
         (possible(BALANCED, may_change=False), mig("2g"), 2, "2 MIG instances of profile 2g.10gb are needed, 1 fit or"),
@@ -242,47 +253,32 @@ def test_under_the_single_strategy_instances_are_gpus() -> None:
 
 
 def test_tenants_of_unequal_instances_ask_for_their_own() -> None:
-    cut = possible(WHOLE).partitioning(mig("3g", "1g.5gb+me"), 2)
+    cut = Partitioning({"3g.20gb": 1, "1g.5gb+me": 1}, ("3g.20gb", "1g.5gb+me"))
     assert [cut.resource(group) for group in (0, 1)] == ["nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"]
-    with pytest.raises(MigInfeasible):
-        possible(WHOLE).partitioning(mig("3g", "5g"), 2)
-
-
-def test_what_a_map_says() -> None:
-    assert KNOWN["all-disabled"] == [{}]
-    assert KNOWN["all-enabled"] == [None]
-    assert KNOWN["first-card"] == [None]
-    assert KNOWN["all-1g.10gb"] == [{"1g.10gb": 4}, {"1g.10gb": 7}]
-    assert mig_layouts.profiles(KNOWN) == ["1g.5gb", "1g.5gb+me", "1g.10gb", "2g.10gb", "3g.20gb"]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "name"),
+    ("wanted", "memory_mib", "name"),
     [
-        ({}, "all-disabled"),
-        ({"1g.5gb": 7}, "all-1g.5gb"),
-        ({"3g.20gb": 1, "1g.5gb": 2, "2g.10gb": 1}, "all-balanced"),
+        ({}, 40960, "all-disabled"),
+        ({"1g.5gb": 7}, 40960, "all-1g.5gb"),
+        ({"3g.20gb": 1, "1g.5gb": 2, "2g.10gb": 1}, 40960, "all-balanced"),
+        ({"3g.40gb": 1, "1g.10gb": 2, "2g.20gb": 1}, 81559, "all-balanced"),
         # seven on one kind of GPU, four on another
-        ({"1g.10gb": 7}, None),
-        # of the first card alone it would be two
-        ({"3g.20gb": 1}, None),
+        ({"1g.10gb": 7}, 81559, "all-1g.10gb"),
+        ({"1g.10gb": 4}, 81559, None),
+        ({"1g.10gb": 7}, 40960, None),
+        ({"1g.10gb": 4}, 40960, "all-1g.10gb"),
     ],
 )
-def test_an_entry_by_what_it_is(wanted: dict[str, int], name: str | None) -> None:
-    assert named(KNOWN, wanted) == name
+def test_an_entry_by_what_it_is(wanted: dict[str, int], memory_mib: int, name: str | None) -> None:
+    assert known(memory_mib=memory_mib).named(wanted) == name
 
 
 def test_the_label_that_is_set_is_kept_where_it_means_the_same() -> None:
-    known = {**KNOWN, "seven": [{"1g.5gb": 7}]}
-    assert named(known, {"1g.5gb": 7}, "seven") == "seven"
-    assert named(known, {"1g.5gb": 7}, "all-balanced") == "all-1g.5gb"
-
-
-@pytest.mark.parametrize(
-    ("profile", "count"), [("1g.5gb", 7), ("3g.20gb", 2), ("1g.10gb", 7), ("4g.20gb", 1), ("2g", 3)]
-)
-def test_how_many_fit(profile: str, count: int) -> None:
-    assert capacity(KNOWN, profile) == count
+    more = known(text=MAP + "  seven: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}]\n")
+    assert more.named({"1g.5gb": 7}, "seven") == "seven"
+    assert more.named({"1g.5gb": 7}, "all-balanced") == "all-1g.5gb"
 
 
 # Memory of the product in MiB as the driver reports it, and the profiles that it has: NVIDIA's MIG user guide.
@@ -306,7 +302,7 @@ def test_the_profile_that_is_meant_by_its_slices(product: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "known", "shown", "memory_mib", "name"),
+    ("wanted", "names", "shown", "memory_mib", "name"),
     [
         ("1g.7gb", [], [], None, "1g.7gb"),
         ("2g", ["1g.5gb", "2g.10gb"], [], None, "2g.10gb"),
@@ -318,44 +314,19 @@ def test_the_profile_that_is_meant_by_its_slices(product: str) -> None:
     ],
 )
 def test_a_name_is_never_made_up(
-    wanted: str, known: list[str], shown: list[str], memory_mib: int | None, name: str | None
+    wanted: str, names: list[str], shown: list[str], memory_mib: int | None, name: str | None
 ) -> None:
-    assert full_name(wanted, known, shown, memory_mib) == name
+    assert full_name(wanted, names, shown, memory_mib) == name
 
 
-@pytest.mark.parametrize("text", [MAP, MAP.replace("mig-configs:\n", "mig-configs: # ours\n\n    # one\n")])
-def test_lines_of_ours_come_and_go(text: str) -> None:
-    wanted = {"3g.20gb": 1, "1g.5gb+me": 1}
-    there = mig_layouts.with_entries(text, [wanted, {}])
-    assert named(parse(there), wanted) == "sharebench-1x3g.20gb-1x1g.5gb.me"
-    assert {name: parse(there)[name] for name in KNOWN} == KNOWN
-    assert mig_layouts.with_entries(there, [{}, wanted]) == there
-    more = mig_layouts.with_entries(there, [{"2g.10gb": 3}])
-    assert len(parse(more)) == len(KNOWN) + 3
-    assert mig_layouts.without_entries(more) == text
-
-
-@pytest.mark.parametrize(
-    "text", ["", "- 1\n", "mig-configs: {}\n", "mig-configs: {a: [{devices: all, mig-enabled: false}]}\n", "a: [\n"]
-)
-def test_a_text_that_no_line_can_be_added_to(text: str) -> None:
+@pytest.mark.parametrize("text", ["", "- 1\n", "mig-configs: 1\n", "a: [\n"])
+def test_a_text_that_is_no_map(text: str) -> None:
     with pytest.raises(NotAMap):
-        mig_layouts.with_entries(text, [{}])
-
-
-def test_names_are_labels() -> None:
-    assert entry_name({}) == "sharebench-off"
-    assert entry_name({"1g.5gb": 2, "3g.20gb": 1, "2g.10gb": 1}) == "sharebench-1x3g.20gb-1x2g.10gb-2x1g.5gb"
-    longest = {f"{n}g.141gb+me": 1 for n in (1, 2, 3)}
-    assert len(entry_name(longest)) <= 63
+        parse(text)
 
 
 def test_of_several_gpus_one_is_partitioned() -> None:
     made = possible(WHOLE | {"nvidia.com/gpu.count": "2"}).partitioning(mig("1g"), 3)
-    assert made.config == "sharebench-7x1g.5gb-of-2", "a ready-made layout is for all GPUs"
+    assert made.config == "first-of-2", "the others are for all GPUs"
     assert made.resources == {"nvidia.com/mig-1g.5gb": 7, "nvidia.com/gpu": 1}
     assert made.labels("any")["nvidia.com/gpu.replicas"] == "1"
-    (line,) = set(mig_layouts.with_entries(MAP, [made.layout], 2).splitlines()) - set(MAP.splitlines())
-    (one, other) = yaml.safe_load(line)["sharebench-7x1g.5gb-of-2"]
-    assert one == {"devices": [0], "mig-enabled": True, "mig-devices": {"1g.5gb": 7}}
-    assert other == {"devices": [1], "mig-enabled": False}

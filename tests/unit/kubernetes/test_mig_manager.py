@@ -196,13 +196,11 @@ def test_a_layout_that_could_not_come_back(labels: dict[str, str], words: str | 
         mig_manager.refuse_unsettled(made)
 
 
-def test_a_map_that_cannot_be_read_or_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_that_cannot_be_read_and_one_that_the_manager_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {})
     fake.store[MAP] = {"metadata": {"resourceVersion": "1"}, "data": {"config.yaml": "nothing"}}
     with pytest.raises(NodeError, match=r"key config\.yaml of ConfigMap nvidia/layouts"):
-        manager.known()
-    with pytest.raises(NodeError, match="lacks a layout and cannot get it"):
-        manager.publish([{}])
+        manager.known(1, None)
     made = manager_set()
     made["spec"]["template"]["spec"]["volumes"] = []
     generated = MigManager(cluster_of(fake), Part(made, "nvidia-mig-manager"))
@@ -210,14 +208,11 @@ def test_a_map_that_cannot_be_read_or_written(monkeypatch: pytest.MonkeyPatch) -
         "metadata": {"resourceVersion": "1"},
         "data": {"config.yaml": TEXT},
     }
-    assert generated.known() == {"all-disabled": [{}]}
-    with pytest.raises(NodeError, match="makes its map itself"):
-        generated.publish([{"1g.5gb": 2}])
+    assert generated.known(1, None).named({}) == "all-disabled"
 
 
 @pytest.mark.parametrize(
     ("items", "key"), [({}, "config.yaml"), ({"items": [{"key": "mine", "path": "config.yaml"}]}, "mine")]
 )
 def test_where_its_map_is(items: Json, key: str) -> None:
-    found = map_file(Part(manager_set(**items), "nvidia-mig-manager"), "gpu-node")
-    assert (found.namespace, found.name, found.key, found.is_read) == ("nvidia", "layouts", key, True)
+    assert map_file(Part(manager_set(**items), "nvidia-mig-manager"), "gpu-node") == ("nvidia", "layouts", key)

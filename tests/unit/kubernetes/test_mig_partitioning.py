@@ -5,21 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.fake_cluster import CONFIGS, LAYOUTS, MAP, NODE, MigCluster, leased
-from unit.kubernetes.objects import node as node_object
+from unit.kubernetes.fake_cluster import CONFIGS, MAP, NODE, MigCluster, leased
 from unit.studies import study
 
 from sharebench.config.load import load
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.nodes.contract import NodeError, State
-from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts, mig_manager, plugin
+from sharebench.nodes.kubernetes.access.device_plugin import mig_manager, plugin
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
 
-MINE = {"mig-own": {"mechanism": "mig", "profiles": ["4g.20gb", "1g"]}}
-STRATEGIES = ["exclusive", "mps", "mig", "mig-unequal", "mig-time-slicing", "mig-mps", "mig-own"]
+LACKING = {"mechanism": "mig", "profiles": ["4g.20gb", "1g"]}
+ONE_G, TWO_G, THREE_G = ("nvidia.com/mig-1g.5gb", "nvidia.com/mig-2g.10gb", "nvidia.com/mig-3g.20gb")
+STRATEGIES = ["exclusive", "mps", "mig", "mig-unequal", "mig-time-slicing", "mig-mps", "lacking"]
 STUDY = Study(
     load(
         study(
@@ -27,7 +27,7 @@ STUDY = Study(
                 "node": "kubernetes",
                 "strategies": STRATEGIES,
                 "replicas": [1, 2],
-                "strategy_catalogue.mig-own": MINE["mig-own"],
+                "strategy_catalogue.lacking": LACKING,
                 "kubernetes": {"may_change": ["mig"]},
             }
         )
@@ -75,10 +75,9 @@ def test_into_every_state_and_back(cluster: MigCluster, tmp_path: Path) -> None:
     assert set(node.switched["phases"]) == {"publish", "cut", "follow", "stable"}
     node.ensure(state("mig-time-slicing"))
     assert offered(cluster) == {"nvidia.com/mig-3g.20gb": "4"}
-    node.ensure(state("mig-own"))
-    assert offered(cluster) == {"nvidia.com/mig-4g.20gb": "1", "nvidia.com/mig-1g.5gb": "1"}
-    assert limits(node, "mig-own", 2) == ["nvidia.com/mig-4g.20gb", "nvidia.com/mig-1g.5gb"]
-    assert "  sharebench-1x4g.20gb-1x1g.5gb: [" in cluster.store[MAP]["data"]["config.yaml"]
+    node.ensure(state("mig-unequal"))
+    assert offered(cluster) == dict(zip((ONE_G, TWO_G, THREE_G), "211", strict=True))
+    assert limits(node, "mig-unequal", 2) == [THREE_G, TWO_G]
     node.ensure(state("exclusive"))
     assert offered(cluster) == {"nvidia.com/gpu": "1"}
     assert limits(node, "exclusive", 1) == ["nvidia.com/gpu"]
@@ -86,27 +85,20 @@ def test_into_every_state_and_back(cluster: MigCluster, tmp_path: Path) -> None:
     after = {path: body for path, body in cluster.store.items() if path in before}
     assert after[NODE]["metadata"].pop("annotations") == {}
     assert after == before
-    assert cluster.store[MAP]["data"]["config.yaml"] == LAYOUTS
 
 
-@pytest.mark.parametrize("is_measured, synced", [(False, 1), (True, 3)])
-def test_entries_that_another_node_has_just_brought_are_waited_for(
-    cluster: MigCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_measured: bool, synced: int
-) -> None:
-    """On the way in and on the way back; the key for instances is brought by this node."""
-    off = next(line for line in LAYOUTS.splitlines(keepends=True) if "all-disabled" in line)
-    ours = mig_layouts.with_entries(LAYOUTS, [{}, {"4g.20gb": 1, "1g.5gb": 1}])
-    cluster.store[MAP]["data"]["config.yaml"] = ours.replace(off, "")
-    if is_measured:
-        other = node_object()
-        other["metadata"] |= {"name": "other", "annotations": {saved_state.ANNOTATION: saved_state.dump({})}}
-        cluster.others.append(other)
-    found: list[object] = []
-    monkeypatch.setattr(plugin.DevicePlugin, "_force_config_map_sync", lambda self, parts: found.append(parts))
-    node = opened(cluster, tmp_path, node="gpu-node")
-    node.ensure(state("mig-own"))
-    node.restore()
-    assert len(found) == synced
+def test_a_layout_that_the_map_lacks_comes_with_the_entry_to_add(cluster: MigCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    why = node.infeasible(STUDY.strategies["lacking"], 2)
+    assert why == (
+        "the MIG manager's map has no entry for these instances of one GPU: 1 of 4g.20gb, 1 of 1g.5gb; add to key "
+        "config.yaml of ConfigMap nvidia/layouts: my-layout: "
+        "[{devices: all, mig-enabled: true, mig-devices: {4g.20gb: 1, 1g.5gb: 1}}]"
+    )
+    cluster.store[MAP]["data"]["config.yaml"] += f"  {why.partition('/layouts: ')[2]}\n"
+    node.ensure(state("lacking"))
+    assert cluster.store[NODE]["metadata"]["labels"][MIG_CONFIG_LABEL] == "my-layout"
+    assert limits(node, "lacking", 2) == ["nvidia.com/mig-4g.20gb", ONE_G]
 
 
 def test_nothing_is_cut_for_strategies_that_need_no_mig(cluster: MigCluster, tmp_path: Path) -> None:
@@ -156,17 +148,6 @@ def test_an_unsettled_node_is_left_as_it_is(cluster: MigCluster, tmp_path: Path)
     with pytest.raises(NodeError, match="the MIG manager is changing the node"):
         node.ensure(state("mig"))
     assert saved_state.load_access(cluster.store[NODE], "device-plugin") is None
-
-
-def test_a_label_that_is_newer_than_the_layout(cluster: MigCluster, tmp_path: Path) -> None:
-    labels = cluster.store[NODE]["metadata"]["labels"]
-    labels |= {MIG_CONFIG_LABEL: "all-1g.5gb", "nvidia.com/mig.config.state": "success"}
-    node = opened(cluster, tmp_path)
-    with pytest.raises(NodeError, match=r"does not show the MIG layout of its label .*, all-1g\.5gb"):
-        node.ensure(state("exclusive"))
-    assert saved_state.load_access(cluster.store[NODE], "device-plugin") is None
-    labels["nvidia.com/gpu.replicas"] = "0"
-    node.ensure(state("exclusive"))
 
 
 def test_a_layout_that_somebody_else_sets_meanwhile(cluster: MigCluster, tmp_path: Path) -> None:

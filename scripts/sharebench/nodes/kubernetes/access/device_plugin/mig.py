@@ -1,33 +1,28 @@
 """MIG partitioning under the device plugin: which instances a strategy gets, made by mig-manager where allowed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.access.device_plugin import mig_instances, mig_layouts, mig_manager
-from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
+from sharebench.nodes.kubernetes.access.device_plugin import mig_instances, mig_manager
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import MigInfeasible, MigInventory, Partitioning
-from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL, Layout
+from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL, LayoutMap
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import MigManager
 from sharebench.nodes.kubernetes.access.device_plugin.state import Expected, PluginState
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.cluster.api import Json, pod_path
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part, allocatable, labels_of
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of
 
 NO_MIG_MANAGER = "; the MIG manager, which could make them, is not installed (part of the GPU operator)"
 
 
 class MigPartitioner:
-    """Partitions the GPU of one node, for the access of that name.
+    """Partitions the GPU of one node, for the access of that name."""
 
-    `force_sync` has the kubelet update the ConfigMaps that the pods of these parts mount.
-    """
-
-    def __init__(self, cluster: Cluster, access: str, force_sync: Callable[[Sequence[Part | None]], None]) -> None:
+    def __init__(self, cluster: Cluster, access: str) -> None:
         self._cluster = cluster
         self._access = access
-        self._force_sync = force_sync
 
     @property
     def _may_change(self) -> bool:
@@ -47,13 +42,18 @@ class MigPartitioner:
         before = saved["mig"] if saved else mig_manager.capture(node)
         return MigInventory(
             labels=labels_of(node),
-            known=self._manager().known() if self._may_change and installed.mig_manager else None,
+            known=self._known(node) if self._may_change and installed.mig_manager else None,
             fixed=mig_instances.fixed_strategy(installed.plugin) if installed.plugin else None,
             existing=before["layout"],
             is_by_hand=bool(before["layout"]) and before["labels"][MIG_CONFIG_LABEL] is None,
-            # While the plugin offers instances as GPUs, the label has the memory of an instance.
-            memory_mib=mig_instances.memory_mib(labels_of(node)) or saved_state.memory_mib(node),
         )
+
+    def _known(self, node: Json) -> LayoutMap:
+        """The manager's map. Raises NodeError."""
+        labels = labels_of(node)
+        # While the plugin offers instances as GPUs, the label has the memory of an instance.
+        memory_mib = mig_instances.memory_mib(labels) or saved_state.memory_mib(node)
+        return self._manager().known(mig_instances.gpus(labels), memory_mib)
 
     def _most(self, strategy: Strategy) -> int:
         sizes: Sequence[int] = self._cluster.options["tenants"].get(strategy.mechanisms[-1], [1])
@@ -100,17 +100,6 @@ class MigPartitioner:
         if not self._may_change:
             return
         mig_manager.refuse_unsettled(node)
-        labels = labels_of(node)
-        if MIG_CONFIG_LABEL not in labels or self._cluster.installed.mig_manager is None:
-            return
-        # The label may be so new that the state is that of the layout before.
-        layouts = self._manager().known().get(labels[MIG_CONFIG_LABEL], [])
-        is_shown = not layouts or any(each is None or mig_instances.shows(labels, each) for each in layouts)
-        if not (is_shown and mig_instances.offers(labels, allocatable(node))):
-            raise NodeError(
-                f"the node does not show the MIG layout of its label {MIG_CONFIG_LABEL}, {labels[MIG_CONFIG_LABEL]}; "
-                "wait until it does"
-            )
 
     def refuse_another(self, saved: PluginState) -> None:
         """Raise NodeError when somebody else has set the layout since we did."""
@@ -125,20 +114,10 @@ class MigPartitioner:
         """
         assert wanted.config is not None
         self.refuse_another(saved)
-        manager = self._manager()
-        if wanted.config.startswith(PREFIX):
-            self._publish(manager, wanted.layout, 1 + wanted.whole)
         self._cluster.save_access(self._access, {**saved, "mig": {**saved["mig"], "set": wanted.config}})
         before = self._clients()
-        manager.change(wanted.config, besides)
+        self._manager().change(wanted.config, besides)
         self._restart_unchanged(before)
-
-    def _publish(self, manager: MigManager, layout: Layout, gpus: int = 1) -> None:
-        """Add our entry for the layout, and wait until the manager's pod has it."""
-        others = saved_state.others_in_use(self._cluster.nodes(), self._cluster.name)
-        # A run on another node may have brought the entry a moment ago.
-        if manager.publish([layout], gpus) or others:
-            self._force_sync([self._cluster.installed.mig_manager])
 
     def restore(self, saved: PluginState, besides: Mapping[str, str | None]) -> bool:
         """Restore the saved layout, with other labels set at the same moment; False if nothing was changed.
@@ -147,20 +126,13 @@ class MigPartitioner:
         """
         if saved["mig"]["set"] is None:
             return False
-        manager = self._manager()
-        own = mig_layouts.entry_name({})
-        off = mig_layouts.named(manager.known(), {}) or own
-        if off == own and saved["mig"]["labels"][MIG_CONFIG_LABEL] is None:
-            self._publish(manager, {})
+        known = self._known(self._cluster.read())
+        if (config := saved["mig"]["labels"][MIG_CONFIG_LABEL] or known.named({})) is None:
+            raise NodeError(known.lacks({}))
         before = self._clients()
-        manager.restore(saved["mig"], off, besides)
+        self._manager().restore(saved["mig"], config, besides)
         self._restart_unchanged(before)
         return True
-
-    def clear_map(self) -> None:
-        """Take our entries out of the manager's map."""
-        if self._cluster.installed.mig_manager is not None:
-            self._manager().unpublish()
 
     def _clients(self) -> dict[str, str]:
         """Paths of the pods that see instances only when they start, with their uids."""

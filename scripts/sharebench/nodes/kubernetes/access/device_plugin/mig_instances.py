@@ -11,8 +11,8 @@ from sharebench.nodes.kubernetes.access.device_plugin.keys import MIG_RESOURCE_P
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import (
     CAPABLE_LABEL,
     MIG_CONFIG_LABEL,
-    Known,
     Layout,
+    LayoutMap,
 )
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     COUNT_LABEL,
@@ -120,18 +120,6 @@ def is_partitioned(labels: Mapping[str, str]) -> bool:
     return bool(shown(labels)) or labels.get(REPLICAS_LABEL) == "0"
 
 
-def shows(labels: Mapping[str, str], layout: Layout) -> bool:
-    """Whether the labels are those of this layout; a plugin without a MIG strategy shows only that there is one."""
-    seen = shown(labels)
-    return seen == layout if seen or not layout else is_partitioned(labels)
-
-
-def offers(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> bool:
-    """Whether the node lets pods have the instances that its labels show: the kubelet is some seconds behind."""
-    is_single = _single_profile(labels) is not None
-    return all((RESOURCE if is_single else resource_of(name)) in allocatable for name in shown(labels))
-
-
 def whole_product(labels: Mapping[str, str]) -> str:
     """The GPU's product without what sharing and MIG add to it; empty where no label has it."""
     return MIG_PRODUCT.sub("", labels.get(PRODUCT_LABEL, "")).removesuffix("-SHARED")
@@ -159,14 +147,12 @@ class MigInventory:
     """What the node can be partitioned into; `known` is the manager's map, None where the layout must stay."""
 
     labels: Mapping[str, str]
-    known: Known | None
+    known: LayoutMap | None
     fixed: str | None
     existing: Layout
     """The instances before anything was changed."""
     is_by_hand: bool = False
     """Whether they were made without the manager."""
-    memory_mib: int | None = None
-    """Memory of the whole GPU."""
 
     def partitioning(self, strategy: Strategy, most: int) -> Partitioning:
         """The partitioning for the strategy with up to `most` tenants. Raises MigInfeasible."""
@@ -189,29 +175,25 @@ class MigInventory:
             raise MigInfeasible(
                 f"{STRATEGY_VARIABLE} of the device plugin's DaemonSet is single, for all GPUs of a node or none"
             )
-        layout, names = self._existing(strategy) if self.known is None else self._made(strategy, most)
+        layout, names = self._existing(strategy) if self.known is None else self._made(strategy, self.known)
         if self.fixed == "single" and len(layout) > 1:
             raise MigInfeasible(
                 "the device plugin offers no unequal instances: "
                 f"{STRATEGY_VARIABLE} of its DaemonSet is single, not mixed"
             )
         replicas = max(2, -(-most // len(names))) if len(strategy.mechanisms) > 1 else 1
-        return Partitioning(layout, names, self._config(layout), self.fixed == "single", replicas, whole)
+        config = self._config(layout, self.known) if self.known else None
+        return Partitioning(layout, names, config, self.fixed == "single", replicas, whole)
 
-    def _config(self, layout: Layout) -> str | None:
-        if self.known is None:
-            return None
-        count = gpus(self.labels)
-        if layout and count > 1:
-            # Ready-made layouts are for all GPUs of a node.
-            return mig_layouts.entry_name(layout, count)
-        ready_made = mig_layouts.named(self.known, layout, self.labels.get(MIG_CONFIG_LABEL))
-        return ready_made or mig_layouts.entry_name(layout)
+    def _config(self, layout: Layout, known: LayoutMap) -> str:
+        if (name := known.named(layout, self.labels.get(MIG_CONFIG_LABEL))) is None:
+            raise MigInfeasible(known.lacks(layout))
+        return name
 
     def _whole(self) -> Partitioning:
         is_partitioned_now = is_partitioned(self.labels)
         if self.known is not None and (is_partitioned_now or MIG_CONFIG_LABEL in self.labels):
-            return Partitioning({}, config=self._config({}))
+            return Partitioning({}, config=self._config({}, self.known))
         if is_partitioned_now:
             raise MigInfeasible(
                 "the node's GPUs are partitioned by MIG, so that only MIG instances can be used; "
@@ -219,9 +201,9 @@ class MigInventory:
             )
         return Partitioning({})
 
-    def _name(self, profile: str, known: Known) -> str:
-        names = mig_layouts.profiles(known)
-        full = mig_layouts.full_name(profile, names, shown(self.labels), self.memory_mib)
+    def _name(self, profile: str, known: LayoutMap) -> str:
+        names = known.profiles()
+        full = mig_layouts.full_name(profile, names, shown(self.labels), known.memory_mib)
         if full is None:
             listed = ", ".join(names) or "none"
             raise MigInfeasible(
@@ -229,21 +211,20 @@ class MigInventory:
             )
         return full
 
-    def _made(self, strategy: Strategy, most: int) -> tuple[Layout, tuple[str, ...]]:
-        assert self.known is not None
+    def _made(self, strategy: Strategy, known: LayoutMap) -> tuple[Layout, tuple[str, ...]]:
         if self.is_by_hand:
             raise MigInfeasible(
                 f"the MIG layout was not made by the MIG manager (the node had no label {MIG_CONFIG_LABEL}), "
                 "so that it could not be restored; set the label to what is there"
             )
-        wanted = [self._name(each, self.known) for each in strategy.layout(1)]
+        # The layout of before is one without MIG where no label names it.
+        self._config({}, known)
+        wanted = [self._name(each, known) for each in strategy.layout(1)]
         if strategy.profiles is not None or len(strategy.mechanisms) > 1:
             return Counter(wanted), tuple(wanted)
         (name,) = wanted
-        room = mig_layouts.capacity(self.known, name)
-        full = {name: room}
-        # A ready-made layout of as many as fit serves every number of tenants; else as many as the study needs.
-        count = room if mig_layouts.named(self.known, full) else min(most, room)
+        # The largest serves every number of tenants.
+        count = known.most(name) or mig_layouts.MOST_SLICES // slices_of(name)
         return {name: count}, (name,) * count
 
     def _existing(self, strategy: Strategy) -> tuple[Layout, tuple[str, ...]]:

@@ -1,29 +1,23 @@
-"""The map of MIG layouts that NVIDIA's mig-manager knows: its entries, the profiles' names, and our own lines in it.
+"""The map of MIG layouts that NVIDIA's mig-manager knows, of which we only choose entries, and the profiles' names.
 
-The map is the file of nvidia-mig-parted (`mig-configs`), one text in a ConfigMap. Our entry is one line, put in
-and taken out as text, so that comments and order of all other entries stay.
+The map is the file of nvidia-mig-parted (`mig-configs`), one text in a ConfigMap.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 import yaml
 
 from sharebench.core.strategies import profile_matches, slices_of
-from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
 from sharebench.nodes.kubernetes.cluster.api import Json
 
 Layout = Mapping[str, int]
 """How many instances there are of each profile, in full (`1g.5gb`); empty for a GPU without MIG."""
-Known = Mapping[str, list[Layout | None]]
-"""The entries of a map, as `parse` returns them."""
 
 MIG_CONFIG_LABEL = "nvidia.com/mig.config"
 MIG_STATE_LABEL = "nvidia.com/mig.config.state"
 CAPABLE_LABEL = "nvidia.com/mig.capable"
-OUR_ENTRY = re.compile(rf"^[ \t]+{PREFIX}[^\n]*\n", re.MULTILINE)
-MAP_HEAD = re.compile(r"^mig-configs:[ \t]*(#.*)?\n", re.MULTILINE)
-FIRST_ENTRY = re.compile(r"(?:[ \t]*(?:#.*)?\n)*([ \t]+)[^\s#]")
 MOST_SLICES = 7
 # Of the GPU's eight memory slices, by the compute slices of a profile (NVIDIA, Multi-Instance GPU User Guide).
 MEMORY_EIGHTHS = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
@@ -32,56 +26,98 @@ MEMORY_TOLERANCE = 0.1
 
 
 class NotAMap(ValueError):
-    """The text has no entries, or has them in a way that no line can be added to."""
+    """The text has no entries."""
 
 
-def parse(text: str) -> dict[str, list[Layout | None]]:
-    """The map's entries: the layout for each kind of GPU that an entry distinguishes, None for one not of all GPUs.
+class Part(NamedTuple):
+    """A part of an entry: what it makes of these GPUs, of the kinds that its filter names."""
 
-    Raises NotAMap.
-    """
+    devices: str | list[int]
+    is_enabled: bool
+    layout: Layout
+
+
+class LayoutMap(NamedTuple):
+    """The manager's map for a node with this number of GPUs, each of this memory (None where it is not known)."""
+
+    where: str
+    """Which ConfigMap and key it is."""
+    entries: Mapping[str, list[Part]]
+    gpus: int
+    memory_mib: int | None
+
+    def profiles(self) -> list[str]:
+        """All that it names, the smallest first."""
+        found = {profile for parts in self.entries.values() for part in parts for profile in part.layout}
+        return sorted((each for each in found if re.match(r"\dg\.\d+gb", each)), key=lambda each: (_size(each), each))
+
+    def named(self, wanted: Layout, first: str | None = None) -> str | None:
+        """Name of the entry that brings about this layout, `first` if it does; None without one."""
+        found = [name for name, parts in self.entries.items() if self._layout(parts, wanted) == wanted]
+        return first if first in found else min(found, default=None)
+
+    def most(self, profile: str) -> int | None:
+        """The largest number of instances of the profile, and of no other, that an entry makes; None without one."""
+        found = [self._layout(parts, [profile]) for parts in self.entries.values()]
+        return max((each[profile] for each in found if each), default=None)
+
+    def _layout(self, parts: list[Part], profiles: Collection[str]) -> Layout | None:
+        """The layout of these profiles that an entry brings about on one GPU and no other; None if it has none.
+
+        Which filter lets the GPU through is in no label: it is the part with the most memory that the GPU has room for.
+        """
+        alike = [part.layout for part in parts if set(part.layout) == set(profiles)]
+        room_gib = float("inf") if self.memory_mib is None else self.memory_mib / 1024 * (1 + MEMORY_TOLERANCE)
+        layout = max((each for each in alike if _memory_gib(each) <= room_gib), key=_memory_gib, default=None)
+        if layout and self.gpus > 1:
+            return layout if parts == entry(layout, self.gpus) else None
+        return layout if all([part] == entry(part.layout) for part in parts) else None
+
+    def lacks(self, layout: Layout) -> str:
+        """The line for a layout that no entry brings about, with the entry that does."""
+        what = ", ".join(f"{count} of {profile}" for profile, count in layout.items()) or "none"
+        return (
+            f"the MIG manager's map has no entry for these instances of one GPU: {what}; "
+            f"add to {self.where}: my-layout: {as_yaml(entry(layout, self.gpus))}"
+        )
+
+
+def parse(text: str) -> dict[str, list[Part]]:
+    """The map's entries. Raises NotAMap."""
     try:
-        found = yaml.safe_load(text)
-        return {name: [_layout(each) for each in kinds] for name, kinds in found["mig-configs"].items()}
+        entries = yaml.safe_load(text)["mig-configs"]
+        return {name: [_part(each) for each in parts] for name, parts in entries.items()}
     except (yaml.YAMLError, TypeError, KeyError, AttributeError):
         raise NotAMap("it is not a file of nvidia-mig-parted") from None
 
 
-def _layout(spec: Json) -> Layout | None:
-    if spec.get("devices") != "all":
-        return None
-    if not spec.get("mig-enabled"):
-        return {}
-    return dict(spec.get("mig-devices") or {}) or None
+def _part(spec: Json) -> Part:
+    return Part(spec.get("devices", ""), bool(spec.get("mig-enabled")), dict(spec.get("mig-devices") or {}))
 
 
-def named(known: Known, wanted: Layout, first: str | None = None) -> str | None:
-    """Name of the entry that is this layout on every kind of GPU, `first` if it is one; None without one."""
-    found = [name for name, kinds in known.items() if kinds and all(each == wanted for each in kinds)]
-    return first if first in found else min(found, default=None)
+def entry(layout: Layout, gpus: int = 1) -> list[Part]:
+    """The entry for a layout. Of several GPUs the first has it, and the others are whole."""
+    if not layout or gpus == 1:
+        return [Part("all", bool(layout), layout)]
+    return [Part([0], True, layout), Part(list(range(1, gpus)), False, {})]
 
 
-def capacity(known: Known, profile: str) -> int:
-    """How many instances of the profile the GPU has room for: as the map says, or by the slices if it does not."""
-    uniform = [
-        kinds[0][profile]
-        for name, kinds in known.items()
-        if kinds and kinds[0] and list(kinds[0]) == [profile] and not name.startswith(PREFIX)
-        # else it depends on a kind of GPU that only the manager knows
-        if all(each == kinds[0] for each in kinds)
+def as_yaml(parts: Iterable[Part]) -> str:
+    shown = [
+        {"devices": part.devices, "mig-enabled": part.is_enabled}
+        | ({"mig-devices": dict(part.layout)} if part.layout else {})
+        for part in parts
     ]
-    return max(uniform, default=MOST_SLICES // slices_of(profile))
-
-
-def profiles(known: Known) -> list[str]:
-    """All profiles that the map names, the smallest first."""
-    found = {profile for kinds in known.values() for kind in kinds if kind for profile in kind}
-    return sorted((each for each in found if re.match(r"\dg\.\d+gb", each)), key=lambda each: (_size(each), each))
+    return yaml.safe_dump(shown, default_flow_style=True, sort_keys=False, width=1000).strip()
 
 
 def _size(profile: str) -> tuple[int, int]:
     slices, memory = re.findall(r"\d+", profile)[:2]
     return int(slices), int(memory)
+
+
+def _memory_gib(layout: Layout) -> int:
+    return sum(_size(profile)[1] * count for profile, count in layout.items())
 
 
 def full_name(wanted: str, known: Iterable[str], shown: Iterable[str], memory_mib: int | None) -> str | None:
@@ -107,37 +143,3 @@ def _by_memory(slices: int, names: list[str], memory_gib: float) -> str | None:
         if abs(_size(nearest)[1] / (share * memory_gib) - 1) <= MEMORY_TOLERANCE:
             return nearest
     return None
-
-
-def entry_name(layout: Layout, gpus: int = 1) -> str:
-    """Our name for a layout, which the first GPU of several gets; a label takes no `+`."""
-    parts = [f"{count}x{profile}" for profile, count in sorted(layout.items(), key=lambda each: _size(each[0]))]
-    of_several = f"-of-{gpus}" if layout and gpus > 1 else ""
-    return PREFIX + ("-".join(reversed(parts)).replace("+", ".") or "off") + of_several
-
-
-def with_entries(text: str, entries: Iterable[Layout], gpus: int = 1) -> str:
-    """The map with our entry for each of the layouts. Raises NotAMap where no line can be added."""
-    head = MAP_HEAD.search(text)
-    first = FIRST_ENTRY.match(text, head.end()) if head else None
-    if head is None or first is None:
-        raise NotAMap("its mig-configs cannot be added to line by line")
-    lines = {f"{first.group(1)}{entry_name(layout, gpus)}: {_flow(layout, gpus)}\n" for layout in entries}
-    there = set(OUR_ENTRY.findall(text))
-    added = "".join(sorted(lines - there))
-    result = text[: head.end()] + added + text[head.end() :]
-    if {**parse(text), **parse(result)} != parse(result):
-        raise NotAMap("our entry would change others")
-    return result
-
-
-def _flow(layout: Layout, gpus: int) -> str:
-    devices = ", ".join(f'"{profile}": {count}' for profile, count in sorted(layout.items()))
-    mig = f"mig-enabled: true, mig-devices: {{{devices}}}" if layout else "mig-enabled: false"
-    if not layout or gpus == 1:
-        return f"[{{devices: all, {mig}}}]"
-    return f"[{{devices: [0], {mig}}}, {{devices: {list(range(1, gpus))}, mig-enabled: false}}]"
-
-
-def without_entries(text: str) -> str:
-    return OUR_ENTRY.sub("", text)

@@ -6,22 +6,20 @@ does not leave keeps it `pending` for minutes, and then for ever; after a failur
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances, mig_layouts
-from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import (
     MIG_CONFIG_LABEL,
     MIG_STATE_LABEL,
-    Known,
     Layout,
+    LayoutMap,
     NotAMap,
 )
-from sharebench.nodes.kubernetes.cluster.api import Json, change, config_map_path, pod_path
+from sharebench.nodes.kubernetes.cluster.api import Json, config_map_path, pod_path
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part, labels_of, variables_of
 
@@ -39,18 +37,12 @@ POLL_SECONDS = 0.25
 SILENT_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class MapFile:
-    """The ConfigMap and key of the manager's map; our entries may be added where the manager reads it (`is_read`)."""
+class MapFile(NamedTuple):
+    """The ConfigMap and key of the manager's map."""
 
     namespace: str
     name: str
     key: str
-    is_read: bool
-
-    @property
-    def path(self) -> str:
-        return config_map_path(self.namespace, self.name)
 
 
 def map_file(part: Part, node_name: str) -> MapFile:
@@ -62,8 +54,8 @@ def map_file(part: Part, node_name: str) -> MapFile:
             if volume["name"] == mount["name"] and volume.get("configMap") and folder in file.parents:
                 key = str(file.relative_to(folder))
                 items = {each["path"]: each["key"] for each in volume["configMap"].get("items") or []}
-                return MapFile(part.namespace, volume["configMap"]["name"], items.get(key, key), True)
-    return MapFile(part.namespace, f"{node_name}-mig-config", "config.yaml", False)
+                return MapFile(part.namespace, volume["configMap"]["name"], items.get(key, key))
+    return MapFile(part.namespace, f"{node_name}-mig-config", "config.yaml")
 
 
 class MigState(TypedDict):
@@ -121,50 +113,16 @@ class MigManager:
         self._part = part
         self._file = map_file(part, cluster.name)
 
-    # Its map.
-
-    def _text(self, config_map: Json | None) -> str:
-        return str(((config_map or {}).get("data") or {}).get(self._file.key, ""))
-
-    def known(self) -> Known:
-        """The entries of its map. Raises NodeError."""
+    def known(self, gpus: int, memory_mib: int | None) -> LayoutMap:
+        """Its map, for a node with this number of GPUs of this memory. Raises NodeError."""
+        namespace, name, key = self._file
+        where = f"key {key} of ConfigMap {namespace}/{name}"
+        found = self._cluster.api.find(config_map_path(namespace, name)) or {}
         try:
-            return mig_layouts.parse(self._text(self._cluster.api.find(self._file.path)))
+            entries = mig_layouts.parse((found.get("data") or {}).get(key, ""))
         except NotAMap as problem:
-            raise NodeError(f"the MIG manager's map is of no use: {self._where}, {problem}") from None
-
-    @property
-    def _where(self) -> str:
-        return f"key {self._file.key} of ConfigMap {self._file.namespace}/{self._file.name}"
-
-    def publish(self, layouts: Iterable[Layout], gpus: int = 1) -> bool:
-        """Add our entry for each layout; False when all were there. Raises NodeError."""
-        if not self._file.is_read:
-            raise NodeError(f"the MIG manager makes its map itself ({self._where}), and the map lacks a layout")
-        wanted = list(layouts)
-        try:
-            return self._rewrite(lambda text: mig_layouts.with_entries(text, wanted, gpus))
-        except NotAMap as problem:
-            raise NodeError(
-                f"the MIG manager's map lacks a layout and cannot get it: {self._where}, {problem}"
-            ) from None
-
-    def unpublish(self) -> None:
-        """Take our entries out of its map."""
-        if self._file.is_read:
-            self._rewrite(mig_layouts.without_entries)
-
-    def _rewrite(self, edit: Callable[[str], str]) -> bool:
-        """Change the map's text, on top of what somebody else does to it; False where nothing is to be changed."""
-
-        def patch(found: Json) -> Json:
-            before = self._text(found)
-            after = edit(before)
-            return {} if before == after else {"data": {self._file.key: after}}
-
-        return bool(change(self._cluster.api, self._file.path, patch))
-
-    # Changes.
+            raise NodeError(f"the MIG manager's map is of no use: {where}, {problem}") from None
+        return LayoutMap(where, entries, gpus, memory_mib)
 
     def change(self, config: str, besides: Mapping[str, str | None]) -> None:
         """Set the layout of that name, and other labels with it, and wait for the manager's success.
@@ -187,7 +145,7 @@ class MigManager:
                 pending = seconds
             if state == "failed":
                 self._recover(restart=False)
-                raise NodeError(self._failure(config))
+                raise NodeError(f"the MIG manager failed to set {config} (is something using the GPU?); see its log")
             if state is None and seconds > SILENT_SECONDS and not is_asked_again:
                 # A new one reads the label when it starts.
                 self._restart()
@@ -224,12 +182,6 @@ class MigManager:
         why = f"; it waits for pods to end: {', '.join(staying)}" if staying else ""
         return f"the MIG manager was {state} for {seconds:.0f} s with {config}{why}"
 
-    def _failure(self, config: str) -> str:
-        line = f"the MIG manager failed to set {config} (is something using the GPU?); see its log"
-        if self._part.policy and config.startswith(PREFIX):
-            line += ". The operator may have removed our entry; name your own ConfigMap (migManager.config.name)"
-        return line
-
     def _recover(self, restart: bool) -> None:
         """Ask for no layout, resume what it paused, and restart it if it is stuck."""
         self._cluster.set_labels({MIG_CONFIG_LABEL: None})
@@ -250,15 +202,15 @@ class MigManager:
         if pod is not None:
             self._cluster.api.delete(pod_path(pod), 0)
 
-    def restore(self, saved: MigState, off: str, besides: Mapping[str, str | None]) -> None:
-        """Restore the saved layout and labels, and set other labels with them; `off` names the layout without MIG.
+    def restore(self, saved: MigState, config: str, besides: Mapping[str, str | None]) -> None:
+        """Set the layout of before, which has this name, and restore labels, and set others with them.
 
         Raises NodeError.
         """
         if is_theirs(self._cluster.read(), saved):
             self._cluster.set_labels(besides)
             return
-        self.change(saved["labels"][MIG_CONFIG_LABEL] or off, besides)
+        self.change(config, besides)
         labels = self._cluster.labels()
         changed = {name: value for name, value in saved["labels"].items() if labels.get(name) != value}
         self._cluster.set_labels({**besides, **changed})

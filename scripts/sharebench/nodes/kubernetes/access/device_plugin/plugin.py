@@ -262,7 +262,7 @@ class DevicePlugin(Access):
 
     @cached_property
     def _mig(self) -> MigPartitioner:
-        return MigPartitioner(self.cluster, self.name, self._force_config_map_sync)
+        return MigPartitioner(self.cluster, self.name)
 
     def _delete_pod_of(self, part: Part | None) -> None:
         pod = part.pod_of(self.cluster.pods()) if part else None
@@ -347,9 +347,6 @@ class DevicePlugin(Access):
         # Without a plugin nothing reacts to the label any more.
         if labels is not None and self._installed.plugin is not None:
             self._wait(problems, "the node did not get back to how it was found", is_mps, is_mps_new)
-        # Another node may need the map until its own layout is restored.
-        if saved["mig"]["set"] is not None and not saved_state.others_in_use(self.cluster.nodes(), self.cluster.name):
-            self._mig.clear_map()
         path = config_map_path(saved["configs"]["namespace"], saved["configs"]["name"])
         # Whoever took the plugin away took its ConfigMap along.
         if api.find(path) is not None:
