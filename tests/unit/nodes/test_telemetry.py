@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from sharebench.nodes.host import host_cpu
-from sharebench.nodes.host.host_cpu import HostCounters, HostSampler, cpu_seconds
-from sharebench.records.telemetry import COLUMNS, NOTHING_KNOWN, to_csv
+from sharebench.nodes.host.host_cpu import HostCounters, cpu_seconds
+from sharebench.records.telemetry import COLUMNS, to_csv
 
 # As psutil has them on Linux: seconds in each state since boot.
 Times = namedtuple("Times", "user nice system idle iowait irq softirq steal guest guest_nice")
@@ -34,7 +34,6 @@ class Counters:
     def __init__(self) -> None:
         self.cores: dict[int, Times] = dict.fromkeys(range(3), ZERO)
         self.tenants: dict[int, float] = {7: 0.0, 8: 0.0}
-        self.resident: dict[int, int] = {7: 10 << 20, 8: 20 << 20}
         self.throttled: int | None = 0
         self.monotonic = 100.0
 
@@ -52,28 +51,15 @@ class Counters:
 
 @pytest.fixture
 def counters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counters:
-    """The counters, in place of this host's; the sampling thread sleeps through the test."""
+    """The counters, in place of this host's."""
     fake = Counters()
 
     class Process:
         def __init__(self, pid: int) -> None:
             self.pid = pid
 
-        def memory_info(self) -> Any:
-            if self.pid not in fake.resident:
-                raise psutil.NoSuchProcess(self.pid)
-            return namedtuple("Memory", "rss")(fake.resident[self.pid])
-
         def cpu_times(self) -> Any:
-            if self.pid not in fake.tenants:
-                raise psutil.NoSuchProcess(self.pid)
-            spent = {
-                "user": fake.tenants[self.pid] - 0.25,
-                "system": 0.25,
-                "children_user": 0.0,
-                "children_system": 0.0,
-            }
-            return namedtuple("Spent", spent)(**spent)
+            return namedtuple("Spent", "user system children_user children_system")(fake.tenants[self.pid], 0, 0, 0)
 
         def children(self, recursive: bool) -> list[Any]:
             return []
@@ -84,32 +70,30 @@ def counters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counters:
     (tmp_path / "stat").write_text("cpu  3 0 0 0\ncpu0 1 0 0 0\ncpu1 1 0 0 0\ncpu2 1 0 0 0\n")
     monkeypatch.setattr(host_cpu, "_throttled_usec", lambda: fake.throttled)
     monkeypatch.setattr(time, "monotonic", lambda: fake.monotonic)
-    monkeypatch.setattr(HostSampler, "PERIOD_SECONDS", 1000)
     return fake
 
 
-def a_window(counters: Counters) -> HostSampler:
-    """A sampler of cores 0 and 1 that has begun; ten seconds pass, in which core 0 is busy for nine."""
-    sampler = HostSampler([0, 1], [7, 8])
-    sampler.start()
+def a_window(counters: Counters) -> HostCounters:
+    """Counters of cores 0 and 1 that have begun; ten seconds pass, in which core 0 is busy for nine."""
+    host = HostCounters([0, 1], [7, 8])
+    host.start()
     counters.monotonic += 10
     counters.spend(0, user=5, nice=1, system=3, idle=1)
     counters.spend(1, idle=8, iowait=2)
     counters.spend(2, user=10)
     counters.tenants = {7: 5.0, 8: 3.0}
-    return sampler
+    return host
 
 
 def test_the_summary_is_the_difference_of_the_counters(counters: Counters) -> None:
-    sampler = a_window(counters)
+    host = a_window(counters)
     counters.spend(2, steal=0.6)
     counters.throttled = 250_000
-    _, summary = sampler.stop(100.0, 110.0)
+    summary = host.stop()
     # 9 s busy on our cores, 8 s of them the tenants'; of 20 s on our cores.
     assert summary["foreign_cpu_percent"] == pytest.approx(100 * 1 / 20)
     assert summary["host_steal_percent"] == pytest.approx(100 * 0.6 / 30.6)
     assert summary["host_throttled_percent"] == pytest.approx(100 * 0.25 / 10)
-    assert set(summary) == set(NOTHING_KNOWN) and summary["power_mean_watts"] is None
 
 
 @pytest.mark.parametrize(
@@ -133,28 +117,19 @@ def test_a_core_is_found_by_its_number_where_numbers_have_holes(
 
 
 def test_guests_are_not_counted_twice(counters: Counters) -> None:
-    sampler = a_window(counters)
+    host = a_window(counters)
     # Linux has a virtual machine's time in user too.
     counters.spend(1, user=4, guest=4)
-    _, summary = sampler.stop(100.0, 110.0)
-    assert summary["foreign_cpu_percent"] == pytest.approx(100 * 5 / 24)
+    assert host.stop()["foreign_cpu_percent"] == pytest.approx(100 * 5 / 24)
 
 
 def test_tenants_that_outrun_the_clock_tick_leave_nothing_foreign(counters: Counters) -> None:
-    sampler = a_window(counters)
+    host = a_window(counters)
     counters.tenants[7] += 2
-    assert sampler.stop(100.0, 110.0)[1]["foreign_cpu_percent"] == 0
+    assert host.stop()["foreign_cpu_percent"] == 0
 
 
-def test_what_the_system_does_not_tell_is_null(counters: Counters) -> None:
-    counters.throttled = None
-    sampler = a_window(counters)
-    _, summary = sampler.stop(100.0, 110.0)
-    assert summary["host_throttled_percent"] is None
-    assert (summary["samples"], summary["utilisation_mean_percent"], summary["memory_used_max_mib"]) == (0, None, None)
-
-
-def test_a_host_without_steal_says_so(counters: Counters, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_system_does_not_tell_is_null(counters: Counters, monkeypatch: pytest.MonkeyPatch) -> None:
     Mac = namedtuple("Mac", "user nice system idle")
     monkeypatch.setattr(
         psutil,
@@ -163,48 +138,10 @@ def test_a_host_without_steal_says_so(counters: Counters, monkeypatch: pytest.Mo
             [Mac(*core[:4]) for core in counters.cores.values()] if percpu else Mac(*counters.cpu_times()[:4])
         ),
     )
-    _, summary = a_window(counters).stop(100.0, 110.0)
-    assert summary["host_steal_percent"] is None
+    counters.throttled = None
+    summary = a_window(counters).stop()
+    assert summary["host_steal_percent"] is summary["host_throttled_percent"] is None
     assert summary["foreign_cpu_percent"] == pytest.approx(100 * 1 / 18)
-
-
-def test_only_rows_inside_the_window_are_kept(counters: Counters) -> None:
-    sampler = a_window(counters)
-    sampler.rows = [(99.9, 10.0, 50.0), (100.5, 20.0, 100.0), (109.9, 40.04, 300.0), (110.1, 90.0, 900.0)]
-    rows, summary = sampler.stop(100.0, 110.0)
-    assert rows == [
-        {"t_seconds": 0.5, "gpu_util_percent": 20.0, "memory_used_mib": 100.0},
-        {"t_seconds": 9.9, "gpu_util_percent": 40.0, "memory_used_mib": 300.0},
-    ]
-    assert (summary["samples"], summary["memory_used_max_mib"]) == (2, 300.0)
-    assert summary["utilisation_mean_percent"] == pytest.approx(30.0)
-    assert to_csv(rows).splitlines()[1] == "0.5,20.0,100.0,,,,"
-
-
-def test_memory_is_that_of_the_tenants_that_live(counters: Counters) -> None:
-    host = HostCounters([0], [7, 8, 7])
-    assert host.memory_bytes() == 30 << 20
-    del counters.resident[8]
-    assert host.memory_bytes() == 10 << 20
-
-
-def test_sampling_this_very_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HostSampler, "PERIOD_SECONDS", 0.05)
-    me = psutil.Process()
-    sampler = HostSampler(list(range(psutil.cpu_count() or 1)), [me.pid])
-    began = time.monotonic()
-    sampler.start()
-    while time.monotonic() < began + 0.4:
-        sum(range(1000))
-    rows, summary = sampler.stop(began, time.monotonic())
-    assert not sampler._thread.is_alive()
-    assert 3 <= len(rows) == summary["samples"] <= 8
-    assert all(0 <= (row["gpu_util_percent"] or 0) <= 100 for row in rows)
-    assert max(row["gpu_util_percent"] or 0 for row in rows) > 20 / (psutil.cpu_count() or 1)
-    assert summary["memory_used_max_mib"] == pytest.approx(me.memory_info().rss / 2**20, rel=0.3)
-    assert 0 <= summary["foreign_cpu_percent"] <= 100
-    text = to_csv(rows)
-    assert len(text.splitlines()) == len(rows) + 1
 
 
 BURNS = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"

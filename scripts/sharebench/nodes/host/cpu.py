@@ -31,7 +31,7 @@ from sharebench.nodes.contract import (
     item,
 )
 from sharebench.nodes.host import host_cpu
-from sharebench.nodes.host.host_cpu import HostSampler
+from sharebench.nodes.host.host_cpu import HostCounters, HostSampler
 from sharebench.nodes.host.processes import ProcessTenants
 from sharebench.nodes.host.programs.tenants import infeasible
 from sharebench.nodes.node import Node
@@ -152,7 +152,7 @@ class CpuNode(Node):
     def sampler(self, tenants: Tenants) -> Sampler:
         assert isinstance(tenants, ProcessTenants)
         pids = [pid for family in tenants.families() for pid in family]
-        return HostSampler(self.cores, pids, tenants.cpu_seconds_at_end)
+        return HostSampler(HostCounters(self.cores, pids, tenants.cpu_seconds_at_end))
 
     def switch(self, state: State | None) -> None:
         """Nothing on the host changes: affinity belongs to the tenants."""

@@ -6,7 +6,6 @@ None of the facts names the machine or changes from one moment to the next, so t
 import contextlib
 import platform
 import re
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any, TypedDict
 
 import psutil
 
-from sharebench.core.units import MEBIBYTE
 from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
 
 ROOT = Path("/")
@@ -131,13 +129,6 @@ class HostCounters:
             busy += spent.user + spent.nice + spent.system
         return busy, total
 
-    def memory_bytes(self) -> int:
-        total = 0
-        for process in self.processes:
-            with contextlib.suppress(psutil.Error):
-                total += process.memory_info().rss
-        return total
-
     def start(self) -> None:
         """Note the counters that the summary is the difference of."""
         self._first = self._now()
@@ -167,48 +158,13 @@ class HostCounters:
 
 
 class HostSampler:
-    """Samples the stand-in: busy share of its cores and resident memory of its tenants.
+    """Telemetry of the stand-in: no samples, and what slowed its cores from outside."""
 
-    Two samples a second: the sampler runs on the cores that it watches, and each sample costs about a millisecond.
-    """
-
-    PERIOD_SECONDS = 0.5
-
-    def __init__(self, cores: Sequence[int], pids: Sequence[int], at_end: Callable[[], float] = float) -> None:
-        self.counters = HostCounters(cores, pids, at_end)
-        self.rows: list[tuple[float, float, float]] = []
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-
-    def _sample(self) -> None:
-        before = self.counters.busy()
-        while not self._ended.wait(self.PERIOD_SECONDS):
-            now = self.counters.busy()
-            elapsed = now[1] - before[1]
-            share = 100.0 * (now[0] - before[0]) / elapsed if elapsed > 0 else 0.0
-            self.rows.append((time.monotonic(), share, self.counters.memory_bytes() / MEBIBYTE))
-            before = now
+    def __init__(self, counters: HostCounters) -> None:
+        self.counters = counters
 
     def start(self) -> None:
         self.counters.start()
-        self._thread.start()
 
     def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
-        host = self.counters.stop()
-        self._ended.set()
-        self._thread.join()
-        inside = [row for row in self.rows if window_start_seconds <= row[0] <= window_end_seconds]
-        used = [round(share, 1) for _, share, _ in inside]
-        memory = [round(memory, 1) for _, _, memory in inside]
-        rows: list[Row] = [
-            {"t_seconds": round(at - window_start_seconds, 3), "gpu_util_percent": share, "memory_used_mib": mib}
-            for (at, _, _), share, mib in zip(inside, used, memory, strict=True)
-        ]
-        return rows, {
-            **NOTHING_KNOWN,
-            "source": "host",
-            "samples": len(rows),
-            "utilisation_mean_percent": sum(used) / len(used) if used else None,
-            "memory_used_max_mib": max(memory, default=None),
-            **host,
-        }
+        return [], {**NOTHING_KNOWN, "source": "host", **self.counters.stop()}
