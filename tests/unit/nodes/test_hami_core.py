@@ -1,6 +1,5 @@
 """HAMi-core on a host: what tenants are started with, and what proves that the library was in them."""
 
-import copy
 import os
 import subprocess
 import sys
@@ -10,12 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from snakemake.utils import update_config
 from unit.nodes.test_nvidia_evidence import GIB, Gpu, broken, view
-from unit.studies import files, study
+from unit.studies import study
 
-import sharebench.config.nodes as config_nodes
 from sharebench.config.load import load
 from sharebench.core.strategies import Strategy, on_node
 from sharebench.nodes.contract import Grant, State
@@ -24,11 +20,9 @@ from sharebench.nodes.host.nvidia import NvidiaNode
 from sharebench.nodes.host.nvidia_evidence import collect
 from sharebench.nodes.host.nvml import Gpu as RealGpu
 from sharebench.nodes.host.nvml import Occupant
-from sharebench.study.study import Study
 from tenant.contract import CONTEXT_LOCK_VARIABLE
 
 HAMI_CORE = on_node(load(study({"node": "simulated"})), "nvidia")["hami-core"]
-BY_HAND = Path(__file__).parents[2] / "gpu"
 SHARED_REGION = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
 
 
@@ -74,16 +68,6 @@ def test_limits_of_each_tenant(node: NvidiaNode) -> None:
     own = [grant.environment for grant in node.grants(strategy, 2)]
     assert [each["CUDA_DEVICE_SM_LIMIT"] for each in own] == ["70", "30"]
     assert [each["CUDA_DEVICE_MEMORY_LIMIT"] for each in own] == ["102400m", "512m"]
-
-
-def test_the_study_by_hand_has_the_same_shares_by_mps_and_by_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config_nodes, "_gpu_host", lambda _: iter(()))
-    config = copy.deepcopy(files())
-    update_config(config, yaml.safe_load((BY_HAND / "hami-core.yaml").read_text()))
-    by_hand = Study(load(config))
-    assert {cell.strategy for cell in by_hand.cells} == {"exclusive-again", *config["strategies"]}
-    for ours, mps in (("hami-core", "mps-limited"), ("hami-core-30-70", "mps-limited-30-70")):
-        assert by_hand.strategies[ours].limits(2) == by_hand.strategies[mps].limits(2)
 
 
 def without_a_library(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
