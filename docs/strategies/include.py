@@ -1,6 +1,6 @@
 """Put what each strategy makes in a cluster into its page: `make docs`, or with PYTHONPATH=tests:scripts this file.
 
-Of a cell's pods the first is shown, without what the pods of all strategies have; the rest is in tests/unit/golden.
+Of a cell's pods the first is shown, without what the pods of all strategies have.
 """
 
 from __future__ import annotations

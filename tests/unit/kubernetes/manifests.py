@@ -1,10 +1,10 @@
 """What each strategy of the catalogue makes in a cluster, as manifests: for review, for the documents, for dry runs.
 
-`make docs`, or PYTHONPATH=tests:scripts python -m unit.kubernetes.manifests, writes them to tests/unit/golden/.
+`make docs`, or PYTHONPATH=tests:scripts python -m unit.kubernetes.manifests, writes those of every cell to
+tests/unit/golden/; what is of a strategy is on its page (docs/strategies/include.py).
 """
 
 import os
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +14,7 @@ from typing import Any, cast
 from unittest import mock
 
 import yaml
-from unit.kubernetes.fake_cluster import CONFIGS, MAP, NODE, MigCluster, node_of
+from unit.kubernetes.fake_cluster import CONFIGS, NODE, MigCluster, node_of
 from unit.kubernetes.objects import UUID, gpu, in_slice, instance
 from unit.studies import CONFIG, files
 
@@ -33,7 +33,7 @@ from sharebench.nodes.kubernetes.pods import manifest, tenants
 from sharebench.nodes.kubernetes.pods.watch import Watcher
 from sharebench.study.study import Study
 
-FOLDER = Path(__file__).parents[1] / "golden"
+FILE = Path(__file__).parents[1] / "golden" / "pod.yaml"
 TENANTS = 3
 # In place of what changes with every line of a tenant's code, or every time: "left out", as binary data are written.
 LEFT_OUT = "bGVmdCBvdXQ="
@@ -41,12 +41,6 @@ UID = "00000000-0000-4000-8000-000000000000"
 SETTINGS: Settings = {"timeouts": {"start_seconds": 600, "record_seconds": 60}, "cell_folder": "golden"}
 
 ABOUT_POD = "# What every cell makes: its code, and a pod for each tenant, here that of `exclusive`.\n"
-ABOUT_ACCESS = """\
-# What each strategy makes besides its code. An object is shown as its difference, by path, from the one of its kind
-# that precedes it in the strategy; the first one of a strategy, from the first one of the file. That one is whole, or,
-# a pod, the difference from the one in pod.yaml. `null` is what only the other one has. Numbers of pods are left out.
-"""
-OF_A_NUMBER = ("metadata.name", "spec.containers[tenant].command[19]")
 # Strategies that are shown by claims too, by their name with this after it.
 BY_CLAIMS = "-by-claims"
 CLAIMING = ("mps-limited", "mig-unequal", "mig-time-slicing", "mig-mps")
@@ -139,7 +133,7 @@ def manifests(name: str) -> list[Json]:
 def _as_manifest(verb: str, path: str, body: Any) -> Json | None:
     if verb == "create":
         return dict(body)
-    if verb == "patch" and path in (CONFIGS, MAP):
+    if verb == "patch" and path == CONFIGS:
         _, namespace, _, name = path.rsplit("/", 3)
         # Its annotations name the nodes that need the keys.
         metadata = {"name": name, "namespace": namespace}
@@ -150,83 +144,10 @@ def _as_manifest(verb: str, path: str, body: Any) -> Json | None:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as such, lists indented, nothing twice by reference."""
+    """Nothing twice by reference."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
-
-
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
-
-
-_Dumper.add_representer(str, _text)
-
-
-def rendered(documents: list[Json]) -> str:
-    """As YAML, each innermost list or mapping on a line of its own."""
-    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=110, default_flow_style=None)
-
-
-def _parts(value: Any) -> dict[str, Any] | None:
-    """What a mapping or a list has, by the end of its path: items of a list by their names, or by their numbers."""
-    if isinstance(value, dict):
-        return {f".{key}" if re.fullmatch(r"\w+", key) else f"[{key}]": item for key, item in value.items()}
-    if isinstance(value, list):
-        return {f"[{_name(item) or number}]": item for number, item in enumerate(value)}
-    return None
-
-
-def _name(item: Any) -> str | None:
-    return item.get("name") if isinstance(item, dict) else None
-
-
-def difference(made: Any, other: Any, path: str = "") -> dict[str, Any]:
-    """What one has by path, where the other has something else; None where only the other has something."""
-    here, there = _parts(made), _parts(other)
-    if here is None or there is None:
-        return {} if made == other else {path.lstrip("."): made}
-    found: dict[str, Any] = {}
-    for end in here | there:
-        if end in here and end in there:
-            found |= difference(here[end], there[end], path + end)
-        else:
-            found[(path + end).lstrip(".")] = here.get(end)
-    return found
-
-
-def _kind(made: Json) -> str:
-    """ConfigMaps of two names have nothing in common, nor have a tenant's pod and one that holds claims."""
-    if made["kind"] == "ConfigMap":
-        return f"ConfigMap {made['metadata']['name']}"
-    return "holder" if made["kind"] == "Pod" and HELD_LABEL in made["metadata"]["labels"] else str(made["kind"])
-
-
-def folded(found: dict[str, list[Json]], code: Json, pod: Json) -> str:
-    """The strategies of one access: what a cell makes but for its code, as ABOUT_ACCESS explains."""
-    first: dict[str, Json] = {}
-    documents = []
-    for name, objects in found.items():
-        before: dict[str, Json] = {}
-        makes = []
-        for made in (each for each in objects if each != code):
-            kind = _kind(made)
-            other = before.get(kind) or first.get(kind) or (pod if kind == "Pod" else None)
-            shown = difference(made, other) if other else made
-            if kind == "Pod" and kind in before:
-                shown = {path: value for path, value in shown.items() if path not in OF_A_NUMBER}
-            makes.append({made["kind"]: shown})
-            first.setdefault(kind, made)
-            before[kind] = made
-        documents.append({"strategy": name, "makes": makes})
-    return rendered(documents)
-
-
-def access_of(name: str) -> str:
-    """How a strategy's tenants get to the GPU, which names the file that it is in."""
-    if name.endswith(BY_CLAIMS):
-        return "dra"
-    return str(load({**files(), "node": "simulated"})["strategy_catalogue"][name].get("access") or "device-plugin")
 
 
 @cache
@@ -236,24 +157,13 @@ def made() -> dict[str, list[Json]]:
     return {name: documents for name, documents in found.items() if documents}
 
 
-def written() -> dict[str, str]:
-    """Text of each file of the folder, by its name."""
-    whole = made()
-    first = whole["exclusive"]
+def written() -> str:
+    """What every cell makes, as YAML, each innermost list or mapping on a line of its own."""
+    first = made()["exclusive"]
     code = next(each for each in first if "binaryData" in each)
     pod = next(each for each in first if each["kind"] == "Pod")
-    texts = {"pod.yaml": ABOUT_POD + rendered([code, pod])}
-    for access in dict.fromkeys(map(access_of, whole)):
-        of_access = {name: documents for name, documents in whole.items() if access_of(name) == access}
-        texts[f"{access}.yaml"] = ABOUT_ACCESS + folded(of_access, code, pod)
-    return texts
+    return ABOUT_POD + yaml.dump_all([code, pod], Dumper=_Dumper, sort_keys=False, width=110, default_flow_style=None)
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    wanted = written()
-    for path in FOLDER.glob("*.yaml"):
-        if path.name not in wanted:
-            path.unlink()
-    for file, text in wanted.items():
-        (FOLDER / file).write_text(text)
+    FILE.write_text(written())

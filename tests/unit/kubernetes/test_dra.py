@@ -231,6 +231,15 @@ def test_evidence_of_claims_that_a_template_made(cluster: Claims, dra: Dra) -> N
     assert "5 whole GPUs are needed, the DRA driver offers 4" in (dra.infeasible(wanted, 5) or "")
 
 
+def test_limits_that_tenants_do_not_share_are_in_their_environment(cluster: Claims, dra: Dra) -> None:
+    of_study = study_of(GIVEN | {"strategies": ["mps-unequal-dra"]})
+    wanted = of_study.strategies["mps-unequal-dra"]
+    spec = of_study.spec_of(next(cell for cell in of_study.cells if cell.strategy == wanted.name))
+    given = [dra.pod(spec, grant).environment for grant in dra.grants(wanted, 3)]
+    assert [each["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] for each in given] == ["60", "20", "20"]
+    assert [each["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] for each in given] == ["0=24576M", "0=8192M", "0=8192M"]
+
+
 def test_claims_and_daemons_are_waited_for(cluster: Claims, dra: Dra) -> None:
     cluster.claims = [allocated(dra)]
     cluster.claims[0]["metadata"]["name"] = "sharebench-abc-gpu"

@@ -166,6 +166,20 @@ def test_a_profile_by_its_slices_is_the_one_with_the_least_memory() -> None:
     assert nvidia.profile(found[0][0]) == "1g.18gb"
 
 
+def test_what_the_driver_is_asked_for() -> None:
+    ((whole,),) = parts(WHOLE, LONG, 3)
+    made = devices_of(LONG, 3, WHOLE)
+    assert made["requests"][0]["exactly"]["selectors"] == [
+        {"cel": {"expression": f"device.attributes['gpu.nvidia.com'].uuid == '{nvidia.uuid(whole)}'"}}
+    ]
+    assert sharing(made) == [{"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}]
+    assert "config" not in devices_of(PLAIN, 3, WHOLE), "left to the driver"
+    own = claims.claims(
+        strategy("mig", profile="1g", claim_per="instance"), parts(SEVEN, strategy("mig", profile="1g"), 2)
+    )
+    assert [each["spec"]["devices"]["requests"][0]["name"] for each in own] == ["part-0", "part-1"]
+
+
 ALL_ON = {"TimeSlicingSettings": True, "MPSSupport": True}
 LONG, MPS, PLAIN = strategy("time-slicing", interval="long"), strategy("mps"), strategy("time-slicing")
 

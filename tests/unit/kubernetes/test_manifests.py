@@ -1,4 +1,4 @@
-"""What the repository shows of a cluster: manifests in tests/unit/golden, docs/cluster.md, ready-made studies."""
+"""What the repository shows of a cluster: a pod in tests/unit/golden, docs/cluster, ready-made studies."""
 
 import ast
 import re
@@ -13,24 +13,7 @@ from sharebench.config.load import load
 
 
 def test_the_manifests_are_what_the_code_makes() -> None:
-    found = {path.name: path.read_text() for path in manifests.FOLDER.glob("*.yaml")}
-    wanted = manifests.written()
-    differing = [name for name in {*found, *wanted} if found.get(name) != wanted.get(name)]
-    assert differing == [], "run `make docs`, and look at what it changed"
-
-
-def test_a_difference_says_all_that_a_pod_has_else() -> None:
-    pod = {"a": {"b.c/d": 1, "e": [1, 2]}, "list": [{"name": "x", "v": 1}, {"name": "y"}], "gone": {"f": 1}, "same": []}
-    other = {"a": {"b.c/d": 2, "e": [1, 3]}, "list": [{"name": "y"}, {"name": "x", "v": 2}], "same": [], "new": {}}
-    assert manifests.difference(other, pod) == {"a[b.c/d]": 2, "a.e[1]": 3, "list[x].v": 2, "new": {}, "gone": None}
-    assert manifests.difference(pod, pod) == {}
-
-
-def test_every_access_has_a_file_with_its_strategies() -> None:
-    texts = manifests.written()
-    assert set(texts) == {"pod.yaml", "device-plugin.yaml", "dra.yaml", "static.yaml"}
-    named = {each["strategy"] for name in set(texts) - {"pod.yaml"} for each in yaml.safe_load_all(texts[name])}
-    assert named == set(manifests.made())
+    assert manifests.FILE.read_text() == manifests.written(), "run `make docs`, and look at what it changed"
 
 
 TESTS = Path(__file__).parents[2]
