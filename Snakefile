@@ -29,7 +29,6 @@ if not FROM:
 include: "rules/tables.smk"
 include: "rules/decide.smk"
 include: "rules/figures.smk"
-include: "rules/prometheus.smk"
 include: "rules/report.smk"
 include: "rules/compare.smk"
 include: "rules/publish.smk"

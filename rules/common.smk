@@ -135,7 +135,7 @@ def deliverables():
     """Every file that a run is for, each record included, so that a deleted one is noticed."""
     cells = [] if FROM else [*raw_files(), *exports()]
     tables = [*rules.aggregate.output, *rules.decide.output]
-    return [*cells, *tables, *rules.figures.output, *watched(), RESULTS / "report.html"]
+    return [*cells, *tables, *rules.figures.output, RESULTS / "report.html"]
 
 
 def presentation():

@@ -12,12 +12,14 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sharebench.records.histogram import Histogram
+from tenant.contract import upper_seconds
+from tenant.exposition import Exposition
 
 PROGRAM = shutil.which("prometheus")
 MISSING = "there is no prometheus here (Debian: apt-get install prometheus)"
@@ -120,8 +122,8 @@ class Prometheus:
             return result
 
 
-def assert_quantiles_agree(record: dict[str, Any]) -> None:
-    """Each quantile that Prometheus gives lies in the bucket, of its own, of the tenant's quantile.
+def assert_quantiles_agree(record: dict[str, Any], buckets: Sequence[float] | None = None) -> None:
+    """Each quantile that Prometheus gives lies in the bucket, of those that the tenants show, of the tenant's quantile.
 
     Its `increase` is of what came between the first scrape in the window and the last one. What came in an interval at
     either end may be missing, so the tenant's quantile is taken a little lower and a little higher.
@@ -130,8 +132,8 @@ def assert_quantiles_agree(record: dict[str, Any]) -> None:
     open_ended = (
         2 * said["scrape_seconds"] / (record["window"]["end_epoch_seconds"] - record["window"]["start_epoch_seconds"])
     )
+    uppers = [upper_seconds(index) for index in Exposition(buckets=buckets).indices]
     for tenant, seen in zip(record["tenants"], said["tenants"], strict=True):
-        uppers = [upper for upper in seen["histogram"]["upper_seconds"] if upper is not None]
         own = Histogram.from_sparse(tenant["histogram"])
         for q, theirs in seen["quantiles_seconds"].items():
             least, most = own.quantiles([max(float(q) - open_ended, 1e-9), min(float(q) + open_ended, 1.0)])

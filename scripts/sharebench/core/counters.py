@@ -6,7 +6,7 @@ sample inside the window to the last and stretches that to the whole window, whi
 """
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 Samples = Sequence[tuple[float, float]]
@@ -60,17 +60,3 @@ def longest_gap(samples: Samples, start: float, end: float) -> float | None:
 
 def inside(samples: Samples, start: float, end: float) -> int:
     return sum(start <= at <= end for at, _ in samples)
-
-
-def bucket_growth(buckets: Mapping[float, Samples], start: float, end: float) -> tuple[list[float], list[float]] | None:
-    """Upper bounds, ascending, and counts per bucket (not cumulative) of what came between two moments.
-
-    `buckets` has the samples of each cumulative counter by its upper bound. None where one is not known at both ends.
-    """
-    uppers = sorted(buckets)
-    cumulative = [growth(buckets[upper], start, end) for upper in uppers]
-    if not uppers or None in cumulative:
-        return None
-    known = [value for value in cumulative if value is not None]
-    # A scrape's buckets are of one moment; what is left below zero is rounding.
-    return uppers, [max(0.0, high - low) for low, high in pairwise([0.0, *known])]

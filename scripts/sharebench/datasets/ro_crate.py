@@ -25,7 +25,6 @@ MEASURED = (
     "cells/*/*/n*/r*/raw.json",
     "cells/*/*/n*/r*/telemetry.csv",
     "cells/*/*/histograms.csv",
-    "cells/*/*/prometheus.csv",
     "calibration/*.json",
     "nodes/*.json",
 )

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from sharebench.records.types import ScrapedBuckets, TenantRecord
+from sharebench.records.types import TenantRecord
 from tenant.contract import BUCKET_COUNT, OVERFLOW_INDEX, ForeignBuckets, lower_seconds, upper_seconds
 
 Bucket = tuple[float, float, float]
@@ -53,21 +53,15 @@ class Quantile:
         return Quantile(min(max(self.value_seconds, low), high), low, high)
 
 
-def foreign_buckets(stored: ForeignBuckets | ScrapedBuckets | None) -> Iterator[Bucket]:
-    """The non-empty buckets of any layout; the last bound may be None for infinity."""
-    if stored is None:
-        return
-    uppers = [math.inf if upper is None else upper for upper in stored["upper_seconds"]]
-    for (lower, upper), count in zip(pairwise([0.0, *uppers]), stored["count"], strict=True):
-        if count:
-            yield lower, upper, count
-
-
 def buckets_of(tenant: TenantRecord) -> Iterator[Bucket]:
     """The non-empty buckets of a tenant's latencies, by whoever measured them."""
     for text, count in tenant["histogram"].items():
         yield lower_seconds(int(text)), upper_seconds(int(text)), count
-    yield from foreign_buckets(tenant.get("foreign_histogram"))
+    if (foreign := tenant.get("foreign_histogram")) is not None:
+        uppers = [math.inf if upper is None else upper for upper in foreign["upper_seconds"]]
+        for (lower, upper), count in zip(pairwise([0.0, *uppers]), foreign["count"], strict=True):
+            if count:
+                yield lower, upper, count
 
 
 class Histogram:

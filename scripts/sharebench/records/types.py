@@ -155,13 +155,6 @@ class GateVerdict(TypedDict):
     message: str
 
 
-class ScrapedBuckets(TypedDict):
-    """Iterations in the window by bucket, interpolated; an upper bound of None is infinity."""
-
-    upper_seconds: list[float | None]
-    count: list[float]
-
-
 class PrometheusTenant(TypedDict):
     """What Prometheus says of one tenant in the window."""
 
@@ -171,9 +164,7 @@ class PrometheusTenant(TypedDict):
     resets: int
     count: float | None
     sum_seconds: float | None
-    increase_count: float | None
     quantiles_seconds: dict[str, float | None]
-    histogram: ScrapedBuckets | None
 
 
 class PrometheusRecord(TypedDict):
@@ -185,7 +176,6 @@ class PrometheusRecord(TypedDict):
     clock_error_seconds: float
     error: str | None
     restarted: bool | None
-    classic_mean_seconds: float | None
     tenants: list[PrometheusTenant]
 
 

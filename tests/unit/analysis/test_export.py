@@ -76,14 +76,3 @@ def test_what_does_not_belong_or_is_damaged_is_refused_in_one_line(save, tmp_pat
         with pytest.raises(RecordError, match=re.escape(words)) as refused:
             export_histograms(paths, tmp_path / "h.csv")
         assert "\n" not in str(refused.value) and not (tmp_path / "h.csv").exists()
-
-
-def test_what_prometheus_saw_is_exported_in_the_same_columns_and_apart(save, tmp_path):
-    seen = factories.watched(factories.record("mps", [np.full(400, 0.005)] * 2))
-    seen["prometheus"]["tenants"][1]["histogram"] = None
-    alone = factories.record("mps", repeat=2)
-    paths = [save(seen), save(alone)]
-    export_histograms(paths, tmp_path / "prometheus.csv", "prometheus")
-    table = pd.read_csv(tmp_path / "prometheus.csv")
-    assert list(table) == ["replicas", "repeat", "tenant", "bucket_lower_seconds", "bucket_upper_seconds", "count"]
-    assert table.values.tolist() == [[2, 1, 0, 0.004, 0.01, 400.0]]

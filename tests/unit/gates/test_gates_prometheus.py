@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from unit.factories import record, watched
 
-from sharebench.analysis.tables.cells import bucket_error_percent, prometheus_rows
+from sharebench.analysis.tables.cells import prometheus_rows
 from sharebench.gates import gates
 from sharebench.records.record import _validate  # the schema is what is tested
 
@@ -78,12 +78,10 @@ def test_the_table_has_both_sides_by_side() -> None:
     first, second = prometheus_rows(measured)
     assert first["prometheus_count_difference_percent"] == pytest.approx(0)
     assert second["prometheus_count_difference_percent"] == pytest.approx(-1)
-    assert second["prometheus_increase_difference_percent"] == pytest.approx(1)
     assert second["latency_mean_seconds"] == pytest.approx(0.005)
     assert second["prometheus_mean_seconds"] == pytest.approx(0.005)
     assert second["latency_p50_seconds"] == pytest.approx(0.005, rel=0.011)
-    # 5.5 ms in (4, 10] ms: up to 10 ms, 81.8 % more.
-    assert second["prometheus_p50_bucket_error_percent"] == pytest.approx(100 * (10 / 5.5 - 1))
+    assert second["prometheus_p50_seconds"] == 0.0055
     assert [first["tenant"], second["tenant"]] == [0, 1]
 
 
@@ -92,11 +90,3 @@ def test_a_prometheus_that_said_nothing_is_in_the_table_with_its_reason() -> Non
     measured["prometheus"] |= {"error": "gone", "tenants": []}
     (row,) = prometheus_rows(measured)
     assert row["reason"] == "gone" and row["count"] == 400 and "prometheus_count" not in row
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"), [(0.15, 100 * (0.25 / 0.15 - 1)), (0.24, 100 * (1 - 0.1 / 0.24)), (0.05, 100.0), (0.5, None)]
-)
-def test_the_error_of_a_bucket_is_the_way_to_its_further_end(value: float, expected: float | None) -> None:
-    found = bucket_error_percent(value, [0.1, 0.25, 0.5])
-    assert found is None if expected is None else found == pytest.approx(expected)

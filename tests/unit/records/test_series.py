@@ -1,7 +1,5 @@
 """Counters at moments of their own: interpolation, resets, gaps."""
 
-import math
-
 import pytest
 
 from sharebench.core import counters
@@ -38,18 +36,3 @@ def test_the_longest_gap_is_that_which_touches_the_window() -> None:
 def test_what_is_missing_at_the_ends_of_the_window_is_a_gap_too() -> None:
     assert counters.longest_gap([(3.0, 0.0), (4.0, 0.0)], 0.0, 9.0) == pytest.approx(5.0)
     assert counters.longest_gap([], 0.0, 9.0) is None
-
-
-def test_buckets_grow_as_their_total_does() -> None:
-    buckets = {
-        math.inf: [(0.0, 0.0), (10.0, 100.0)],
-        0.1: [(0.0, 0.0), (10.0, 30.0)],
-        0.5: [(0.0, 0.0), (10.0, 90.0)],
-    }
-    found = counters.bucket_growth(buckets, 2.0, 7.0)
-    assert found is not None
-    uppers, counts = found
-    assert uppers == [0.1, 0.5, math.inf]
-    assert counts == pytest.approx([15.0, 30.0, 5.0])
-    assert counters.bucket_growth(buckets, 2.0, 11.0) is None
-    assert counters.bucket_growth({}, 2.0, 7.0) is None

@@ -28,7 +28,7 @@ from sharebench.core.study_config import StudyConfig
 from sharebench.core.units import NS
 from sharebench.nodes.contract import Grant, NodeError, Settings, State, Tenants, WatchSettings
 from sharebench.nodes.node import Node
-from sharebench.records.types import PrometheusRecord, PrometheusTenant, ScrapedBuckets
+from sharebench.records.types import PrometheusRecord, PrometheusTenant
 
 # Of a target in a file; what a scrape config says of these is overruled.
 INTERVAL_LABEL, TIMEOUT_LABEL = "__scrape_interval__", "__scrape_timeout__"
@@ -167,18 +167,13 @@ class PrometheusCourse(Course):
             "clock_error_seconds": error,
             "error": None,
             "restarted": None,
-            "classic_mean_seconds": None,
             "tenants": [],
         }
         try:
             counts = self._wait_for_the_end(*ends)
             now = self.server.started()
             answer["restarted"] = None if started is None or now is None else now != started
-            return {
-                **answer,
-                "tenants": self._tenants(counts, *ends),
-                "classic_mean_seconds": self._classic_mean(*ends),
-            }
+            return {**answer, "tenants": self._tenants(counts, *ends)}
         except PrometheusSilent as silence:
             answer["error"] = str(silence)
         return answer
@@ -195,18 +190,15 @@ class PrometheusCourse(Course):
             found = {"reason": str(silence), "scrapes": 0, "instances": []}
         return replace(seen, telemetry={**seen.telemetry, "dcgm": found})
 
-    def _samples(self, suffix: str, start: float, end: float) -> dict[tuple[int, float], counters.Samples]:
-        """Raw samples around the window, by tenant and upper bound (infinite where it has none).
-
-        A tenant that is scraped twice, as by a second job, counts once.
-        """
+    def _samples(self, suffix: str, start: float, end: float) -> dict[int, counters.Samples]:
+        """Raw samples around the window, by tenant; one that is scraped twice, as by a second job, counts once."""
         before = BEFORE_SCRAPES * self.scrape_seconds
         after = SCRAPES_TO_WAIT * self.scrape_seconds + BACK_SECONDS
         name = selector(f"{METRIC}_{suffix}", self.cell)
-        found: dict[tuple[int, float], counters.Samples] = {}
+        found: dict[int, counters.Samples] = {}
         for labels, samples in self.server.samples(name, before + end - start + after, end + after):
-            key = int(labels["tenant"]), float(labels.get("le", "inf"))
-            found[key] = max(samples, found.get(key, ()), key=len)
+            tenant = int(labels["tenant"])
+            found[tenant] = max(samples, found.get(tenant, ()), key=len)
         return found
 
     def _wait_for_the_end(self, start: float, end: float) -> dict[int, counters.Samples]:
@@ -217,7 +209,7 @@ class PrometheusCourse(Course):
         late = time.monotonic() + SCRAPES_TO_WAIT * self.scrape_seconds + BACK_SECONDS
         while True:
             try:
-                counts = {tenant: each for (tenant, _), each in self._samples("count", start, end).items()}
+                counts = self._samples("count", start, end)
                 is_whole = len(counts) == self.replicas and all(each[-1][0] >= end for each in counts.values())
                 if is_whole or time.monotonic() > late:
                     return counts
@@ -227,28 +219,15 @@ class PrometheusCourse(Course):
             # The records are there: what becomes of the tenants now does not matter.
             time.sleep(POLL_SECONDS)
 
-    def _range(self, suffix: str, start: float, end: float) -> str:
-        return f"{selector(f'{METRIC}_{suffix}', self.cell)}[{duration(end - start)}]"
-
-    def _classic_mean(self, start: float, end: float) -> float | None:
-        """The query of the nos demo, `[2m]` being the window: its `avg` is of one number."""
-        total, count = self._range("sum", start, end), self._range("count", start, end)
-        classic = self.server.vector(f"avg(sum(rate({total})) / sum(rate({count})))", end)
-        return next((value for _, value in classic if not math.isnan(value)), None)
-
     def _tenants(self, counts: dict[int, counters.Samples], start: float, end: float) -> list[PrometheusTenant]:
-        sums = {tenant: samples for (tenant, _), samples in self._samples("sum", start, end).items()}
-        buckets: dict[int, dict[float, counters.Samples]] = {}
-        for (tenant, upper), samples in self._samples("bucket", start, end).items():
-            buckets.setdefault(tenant, {})[upper] = samples
-        count, bucket = self._range("count", start, end), self._range("bucket", start, end)
+        sums = self._samples("sum", start, end)
+        buckets = f"{selector(f'{METRIC}_bucket', self.cell)}[{duration(end - start)}]"
 
-        def each(query: str) -> dict[int, float]:
-            found = self.server.vector(query, end)
+        def quantile(q: float) -> dict[int, float]:
+            found = self.server.vector(f"histogram_quantile({q}, max by (tenant, le) (increase({buckets})))", end)
             return {int(labels["tenant"]): value for labels, value in found if not math.isnan(value)}
 
-        increases = each(f"max by (tenant) (increase({count}))")
-        quantiles = {q: each(f"histogram_quantile({q}, max by (tenant, le) (increase({bucket})))") for q in QUANTILES}
+        quantiles = {q: quantile(q) for q in QUANTILES}
         return [
             {
                 "index": index,
@@ -257,21 +236,8 @@ class PrometheusCourse(Course):
                 "resets": counters.resets(samples),
                 "count": counters.growth(samples, start, end),
                 "sum_seconds": counters.growth(sums.get(index, ()), start, end),
-                "increase_count": increases.get(index),
                 "quantiles_seconds": {f"{q:g}": quantiles[q].get(index) for q in QUANTILES},
-                "histogram": _histogram(buckets.get(index, {}), start, end),
             }
             for index in range(self.replicas)
             for samples in [counts.get(index, ())]
         ]
-
-
-def _histogram(buckets: dict[float, counters.Samples], start: float, end: float) -> ScrapedBuckets | None:
-    """Upper bounds, null for infinity, and counts of the buckets; with fractions, as the window's ends are between."""
-    if (found := counters.bucket_growth(buckets, start, end)) is None:
-        return None
-    uppers, counts = found
-    return {
-        "upper_seconds": [None if math.isinf(upper) else upper for upper in uppers],
-        "count": [round(count, 3) for count in counts],
-    }
