@@ -19,17 +19,14 @@ def problems(config: Config, kind: str) -> Iterator[str]:
         yield from _cluster(config.kubernetes)
 
 
-def usable_cores() -> list[int] | None:
-    """The cores that this process may use; None where the system does not report them."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+def usable_cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0))
 
 
 def _stand_in(options: StandIn) -> Iterator[str]:
     """Cores that this process may not use."""
     usable = usable_cores()
-    if options.cores == "auto" or usable is None:
-        return
-    for core in options.cores:
+    for core in usable if options.cores == "auto" else options.cores:
         if core not in usable:
             known = ", ".join(map(str, usable))
             yield f"cpu.cores: {core} is the number of no core that this process may use; name some of {known}, or auto"

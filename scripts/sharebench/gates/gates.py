@@ -67,8 +67,8 @@ def evaluate(record: CellRecord) -> list[GateVerdict]:
     """The record's `gates`: one entry per check that applies to a cell of its kind.
 
     A cell whose status is not `ok` is in no mean anyway and gets none. What this kind of node cannot know
-    (CPU steal on macOS) passes with the value None and a message that says so. Where a tenant goes wrong on purpose,
-    only its victims are judged.
+    passes with the value None and a message that says so. Where a tenant goes wrong on purpose, only its victims are
+    judged.
     """
     if record["status"] != "ok":
         return []

@@ -21,16 +21,11 @@ STRATEGIES = catalogue(load(study({"node": "simulated"})))
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """A node on a host whose affinity mask has these cores; None for a host without affinity."""
+    """A node on a host whose affinity mask has these cores."""
 
-    def make(cores: set[int] | None, wanted: str | list[int] = "auto") -> CpuNode:
-        if cores is None:
-            monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-            monkeypatch.delattr(os, "sched_setaffinity", raising=False)
-            monkeypatch.setattr(os, "cpu_count", lambda: 4)
-        else:
-            monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(cores), raising=False)
-            monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None, raising=False)
+    def make(cores: set[int], wanted: str | list[int] = "auto") -> CpuNode:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(cores))
+        monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
         return CpuNode({"cores": wanted}, tmp_path / "node")
 
     return make
@@ -94,34 +89,18 @@ def test_larger_profiles_take_more_cores(host: Any) -> None:
         (EIGHT, "mig", 9, ["need 9", "there are 8"]),
         (TWO, "mig-unequal", 1, ["4 instances", "1/2/3 core", "need 7", "there are 2"]),
         (EIGHT, "mig-unequal", 5, ["5 tenants need 5 MIG instances", "has 4"]),
-        (None, "time-slicing", 1, ["no CPU affinity"]),
-        (None, "mig", 1, ["no CPU affinity"]),
-        (None, "mig-mps", 2, ["no CPU affinity"]),
     ],
 )
-def test_what_does_not_fit_says_why(
-    host: Any, cores: set[int] | None, strategy: str, replicas: int, words: list[str]
-) -> None:
+def test_what_does_not_fit_says_why(host: Any, cores: set[int], strategy: str, replicas: int, words: list[str]) -> None:
     reason = host(cores).infeasible(STRATEGIES[strategy], replicas)
     assert reason is not None
     assert "\n" not in reason
     assert [word for word in words if word not in reason] == []
 
 
-@pytest.mark.parametrize("strategy, replicas", [("exclusive", 1), ("mps", 3)])
-def test_without_affinity_tenants_run_where_they_like(host: Any, strategy: str, replicas: int) -> None:
-    node = host(None)
-    assert node.infeasible(STRATEGIES[strategy], replicas) is None
-    assert [grant.cores for grant in node.grants(STRATEGIES[strategy], replicas)] == [None] * replicas
-    assert len(node.cores) == 4
-
-
 def test_only_cores_that_may_be_used_count_in_ascending_order(host: Any) -> None:
     assert host({9, 2, 4}).cores == [2, 4, 9]
     assert host(EIGHT, [6, 1, 99]).cores == [1, 6]
-    none = host(TWO, [7])
-    assert none.cores == []
-    assert "[7]" in none.infeasible(STRATEGIES["exclusive"], 1)
 
 
 def records(*masks: list[int] | None) -> list[dict[str, Any]]:
@@ -148,12 +127,6 @@ def test_a_tenant_that_hung_before_its_window_proves_nothing(host: Any) -> None:
     grants = node.grants(STRATEGIES["time-slicing"], 2)
     evidence = node.evidence(STRATEGIES["time-slicing"], grants, [*records([0]), {"cpu": None}])
     assert [item["holds"] for item in evidence] == [True, False]
-
-
-def test_evidence_without_affinity_is_that_nobody_is_pinned(host: Any) -> None:
-    node = host(None)
-    evidence = node.evidence(STRATEGIES["mps"], node.grants(STRATEGIES["mps"], 1), records(None))
-    assert evidence[0]["holds"]
 
 
 def test_facts_say_that_it_is_no_gpu_and_name_no_host(host: Any) -> None:

@@ -45,9 +45,7 @@ LOCK_FOLDER_VARIABLE = "SHAREBENCH_LOCK_FOLDER"
 
 def _cores(wanted: Literal["auto"] | list[int]) -> list[int]:
     """Those of them that this process may use."""
-    is_known = hasattr(os, "sched_getaffinity")
-    available = sorted(os.sched_getaffinity(0)) if is_known else range(os.cpu_count() or 1)
-    return [core for core in available if wanted == "auto" or core in wanted]
+    return [core for core in sorted(os.sched_getaffinity(0)) if wanted == "auto" or core in wanted]
 
 
 class CpuNode(Node):
@@ -60,10 +58,6 @@ class CpuNode(Node):
     def lock_path(self) -> Path | None:
         """One per host, whatever a run's TMPDIR: two studies on the same cores would measure each other."""
         return Path(os.environ.get(LOCK_FOLDER_VARIABLE, "/tmp")) / "sharebench-cpu.lock"
-
-    @property
-    def can_pin(self) -> bool:
-        return hasattr(os, "sched_setaffinity")
 
     @property
     def cores(self) -> list[int]:
@@ -103,10 +97,6 @@ class CpuNode(Node):
         }
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
-        if not self.cores:
-            return f"none of the cores {self.options['cores']} may be used by this process"
-        if strategy.mechanisms[0] in ("time-slicing", "mig") and not self.can_pin:
-            return f"{platform.system()} has no CPU affinity, so tenants cannot be pinned to cores"
         if strategy.mechanisms[0] == "mig":
             if (why := strategy.too_many(replicas)) is not None:
                 return why
@@ -127,7 +117,7 @@ class CpuNode(Node):
         for index in range(replicas):
             group = index % len(sets)
             cores = sets[group][:1] if inner == "time-slicing" else sets[group]
-            grants.append(Grant(index, group, cores=tuple(cores) if self.can_pin else None))
+            grants.append(Grant(index, group, cores=tuple(cores)))
         return grants
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
@@ -139,7 +129,7 @@ class CpuNode(Node):
         for grant, record in zip(grants, records, strict=True):
             if is_external_server(record):
                 continue
-            expected = list(grant.cores) if grant.cores is not None else None
+            expected = list(grant.cores or ())
             # A tenant that hung before its window began has no CPU times and no mask.
             observed = record["cpu"]["affinity"] if record["cpu"] is not None else None
             source = "node" if "measured_by" in record else f"tenant {grant.index}"

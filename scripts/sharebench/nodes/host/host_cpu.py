@@ -24,7 +24,7 @@ def model() -> str:
 
 
 def facts() -> dict[str, str | int | None]:
-    """Model, cores, threads, governors and largest clock of the host's CPUs; None where it is not known."""
+    """Of the CPUs; None where it is not known."""
     governors = map(_text, (ROOT / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
     largest_mhz = max((each.max for each in psutil.cpu_freq(percpu=True)), default=0)
     return {
@@ -73,17 +73,6 @@ def _throttled_usec() -> int | None:
     return None
 
 
-def _cpu_numbers() -> list[int] | None:
-    """Numbers of the CPUs in the order in which psutil lists them, that of /proc/stat; None on other systems.
-
-    They may have holes: CPUs that are offline, or that a container was not given.
-    """
-    with contextlib.suppress(OSError):
-        text = (Path(psutil.PROCFS_PATH) / "stat").read_text()
-        return [int(number) for number in re.findall(r"^cpu(\d+)", text, re.MULTILINE)]
-    return None
-
-
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
     """CPU time so far of those that live, and of what they started and saw end."""
     total = 0.0
@@ -116,16 +105,18 @@ class HostCounters:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self.processes.append(psutil.Process(pid))
         self._at_end = at_end
-        self._numbers = _cpu_numbers()
+        # In the order in which psutil lists the CPUs. Those that are offline, or not a container's, are missing.
+        stat = (Path(psutil.PROCFS_PATH) / "stat").read_text()
+        self._numbers = [int(number) for number in re.findall(r"^cpu(\d+)", stat, re.MULTILINE)]
 
     def busy(self) -> tuple[float, float]:
         """Busy and total CPU seconds of the cores since boot."""
         busy = total = 0.0
-        times = psutil.cpu_times(percpu=True)
-        by_number = dict(enumerate(times) if self._numbers is None else zip(self._numbers, times, strict=False))
+        by_number = dict(zip(self._numbers, psutil.cpu_times(percpu=True), strict=False))
         # One that is offline is not listed, and did nothing.
         for spent in (by_number[core] for core in self.cores if core in by_number):
-            total += sum(spent) - getattr(spent, "guest", 0.0) - getattr(spent, "guest_nice", 0.0)
+            # A guest's time is in user and nice, too.
+            total += sum(spent) - spent.guest - spent.guest_nice
             busy += spent.user + spent.nice + spent.system
         return busy, total
 
@@ -144,10 +135,9 @@ class HostCounters:
                 self.processes += (each for each in process.children(recursive=True) if each not in self.processes)
         host_now, busy_now, ours_now, throttled_now, ended = self._now()
         total = sum(host_now[:8]) - sum(host[:8])
-        stolen = getattr(host_now, "steal", None)
         foreign = (busy_now[0] - busy[0]) - (ours_now - ours)
         return {
-            "host_steal_percent": 100.0 * (stolen - host.steal) / total if stolen is not None and total > 0 else None,
+            "host_steal_percent": 100.0 * (host_now.steal - host.steal) / total if total > 0 else None,
             "host_throttled_percent": None
             if throttled is None or throttled_now is None
             else min(100.0, (throttled_now - throttled) / 1e4 / (ended - began)),

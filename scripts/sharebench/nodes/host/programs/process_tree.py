@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -101,9 +100,8 @@ class AtEdges(Generic[T]):
 
 
 def _adopt(is_on: bool) -> None:
-    """Whether orphans among the descendants become children of this process, and not of init; Linux only."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(is_on), 0, 0, 0)
+    """Whether orphans among the descendants become children of this process, and not of init."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(is_on), 0, 0, 0)
 
 
 class Orphans:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import resource
 import signal
-import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -24,8 +23,6 @@ from tenant.contract import CpuUse, ProcessView, Steadiness, TenantReport, envir
 LAUNCHER = ["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]
 # How often it is looked at while it runs.
 LOOK_SECONDS = 0.5
-# Unit of the largest resident set.
-RSS_BYTES = 1 if sys.platform == "darwin" else 1024
 NOTHING_TO_SETTLE: Steadiness = {"is_steady": True, "batches": 0, "change_percent": None}
 
 
@@ -126,7 +123,7 @@ class ExitEndpoint:
             **of_exited(self.index, self.workload["name"], seconds),
             "job": job_of(seconds, ((self._released_ns or self._window[0]) - self._window[0]) / NS),
             "cpu": cpu,
-            "memory_bytes": ended.usage.ru_maxrss * RSS_BYTES if ended else None,
+            "memory_bytes": ended.usage.ru_maxrss * 1024 if ended else None,
             "outside": outside,
             "environment": environment({}),
         }
