@@ -91,7 +91,7 @@ def test_cutting_makes_as_many_as_fit(mock_nvml: Path, wanted: str, name: str, c
     mock_nvml.write_text("gpu 0: 2g.35gb@0\n")
     gpu = Gpu("0")
     assert mig.capacity(gpu, wanted) == count
-    mig.partition(gpu, wanted)
+    mig.partition(gpu, [wanted] * count)
     assert [each.profile for each in gpu.instances()] == [name] * count
 
 
@@ -102,7 +102,7 @@ def test_the_layout_found_comes_back_exactly(mock_nvml: Path, original: str) -> 
     mock_nvml.write_text(original + "\n")
     gpu = Gpu("0")
     before = mig.layout(gpu)
-    mig.partition(gpu, "1g")
+    mig.partition(gpu, ["1g"])
     assert mig.layout(gpu) != before
     mig.restore(gpu, before)
     assert mig.layout(gpu) == before
@@ -112,9 +112,8 @@ def test_an_unknown_profile_changes_nothing(mock_nvml: Path) -> None:
     mock_nvml.write_text("gpu 0: 2g.35gb@0\n")
     gpu = Gpu("0")
     before = mig.layout(gpu)
-    for change in (lambda: mig.partition(gpu, "5g"), lambda: mig.partition_unequally(gpu, ["1g", "5g"])):
-        with pytest.raises(NodeError, match=r"no MIG profile 5g; it has 1g\.18gb"):
-            change()
+    with pytest.raises(NodeError, match=r"no MIG profile 5g; it has 1g\.18gb"):
+        mig.partition(gpu, ["1g", "5g"])
     assert mig.capacity(gpu, "5g") == 0
     assert mig.layout(gpu) == before
 
@@ -123,7 +122,7 @@ def test_a_gpu_in_use_is_one_line(mock_nvml: Path) -> None:
     mock_nvml.write_text("gpu 0: 2g.35gb@0\n")
     mock_nvml.with_name("layout.busy").touch()
     with pytest.raises(NodeError, match="still using the GPU"):
-        mig.partition(Gpu("0"), "1g")
+        mig.partition(Gpu("0"), ["1g"])
 
 
 def test_without_a_driver_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

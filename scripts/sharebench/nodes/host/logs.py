@@ -9,7 +9,6 @@ from sharebench.core.console import plain
 CUT_BYTES = 1 << 28
 # What stays of a log, cut or not, when the cell is over. A user program may print a line per iteration.
 KEPT_BYTES = 1 << 16
-CHUNK_BYTES = 1 << 20
 
 
 class Search:
@@ -17,26 +16,22 @@ class Search:
 
     def __init__(self, log: Path, text: str) -> None:
         self.log = log
-        self.text = text
         self._wanted = text.encode()
         self._offset = 0
-        # The end of what was read: the text may have begun there.
-        self._rest = b""
         self._is_found = False
 
     def found(self) -> bool:
         """Whether the text is in what has been printed so far."""
-        size = self.log.stat().st_size
-        if size < self._offset:
+        if self._is_found:
+            return True
+        if self.log.stat().st_size < self._offset:
             # It was cut, and begins again.
-            self._offset, self._rest = 0, b""
+            self._offset = 0
         with self.log.open("rb") as file:
-            file.seek(self._offset)
-            while not self._is_found and self._offset < size and (chunk := file.read(CHUNK_BYTES)):
-                self._offset += len(chunk)
-                seen = self._rest + chunk
-                self._is_found = self._wanted in seen
-                self._rest = seen[max(0, len(seen) - len(self._wanted) + 1) :]
+            # The text may have begun at the end of what was read.
+            file.seek(max(0, self._offset - len(self._wanted) + 1))
+            self._is_found = self._wanted in file.read()
+            self._offset = file.tell()
         return self._is_found
 
 

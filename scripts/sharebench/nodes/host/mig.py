@@ -4,7 +4,6 @@ A layout is a list of GPU instances with their placements, each filled by one co
 can be restored exactly. NVIDIA, Multi-Instance GPU User Guide, and NVML's "Multi Instance GPU Management".
 """
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypedDict
@@ -106,10 +105,10 @@ def _clear(gpu: Gpu) -> None:
 
 def _info(gpu: Gpu, wanted: str) -> Any:
     """NVML's info of the smallest profile of that name. Raises NodeError for one that this GPU does not have."""
-    matching = [info for name, info in _profiles(gpu) if profile_matches(name, wanted)]
-    if not matching:
-        raise NodeError(f"this GPU has no MIG profile {wanted}; it has {', '.join(profiles(gpu))}")
-    return matching[0]
+    for name, info in _profiles(gpu):
+        if profile_matches(name, wanted):
+            return info
+    raise NodeError(f"this GPU has no MIG profile {wanted}; it has {', '.join(profiles(gpu))}")
 
 
 def fits(gpu: Gpu, wanted: Sequence[str]) -> bool:
@@ -120,43 +119,21 @@ def fits(gpu: Gpu, wanted: Sequence[str]) -> bool:
     return bool(compute <= whole.sliceCount and memory <= _size(gpu, whole))
 
 
-def partition(gpu: Gpu, wanted: str) -> None:
-    """Replace the layout by as many instances of one profile as fit.
+def partition(gpu: Gpu, wanted: Sequence[str]) -> None:
+    """Replace the layout by one instance of each of these profiles.
 
     Raises NodeError for a profile that this GPU does not have, and when it is in use.
     """
-    info = _info(gpu, wanted)
-    with _refusal():
-        _clear(gpu)
-        with contextlib.suppress(pynvml.NVMLError_InsufficientResources):
-            while True:
-                _make(gpu, info)
-
-
-def partition_unequally(gpu: Gpu, wanted: Sequence[str]) -> None:
-    """Replace the layout by one instance of each of these profiles. Raises NodeError as `partition` does."""
     # The largest first: they fit at few places.
     infos = sorted((_info(gpu, each) for each in wanted), key=lambda info: -info.sliceCount)
-    with _refusal():
+    try:
         _clear(gpu)
         for info in infos:
-            _make(gpu, info)
-
-
-def _make(gpu: Gpu, info: Any) -> None:
-    """Make a GPU instance, and the compute instance that takes all of it."""
-    instance = pynvml.nvmlDeviceCreateGpuInstance(gpu.handle, info.id)
-    whole = next((each for each in _compute_profiles(instance) if each.sliceCount == info.sliceCount), None)
-    if whole is None:
-        raise NodeError(f"no compute instance profile has {info.sliceCount} slices")
-    pynvml.nvmlGpuInstanceCreateComputeInstance(instance, whole.id)
-
-
-@contextlib.contextmanager
-def _refusal() -> Iterator[None]:
-    """NVML's errors as a NodeError with a hint."""
-    try:
-        yield
+            instance = pynvml.nvmlDeviceCreateGpuInstance(gpu.handle, info.id)
+            whole = next((each for each in _compute_profiles(instance) if each.sliceCount == info.sliceCount), None)
+            if whole is None:
+                raise NodeError(f"no compute instance profile has {info.sliceCount} slices")
+            pynvml.nvmlGpuInstanceCreateComputeInstance(instance, whole.id)
     except pynvml.NVMLError as error:
         raise NodeError(f"the MIG layout cannot be changed: {error}; is something still using the GPU?") from None
 

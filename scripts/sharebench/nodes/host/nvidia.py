@@ -342,10 +342,8 @@ class NvidiaNode(Node):
     def _partition(self, strategy: Strategy) -> None:
         if not self._layout_file.exists():
             write_json(self._layout_file, {"layout": mig.layout(self.gpu)})
-        if strategy.profiles is not None:
-            mig.partition_unequally(self.gpu, strategy.profiles)
-        else:
-            mig.partition(self.gpu, str(strategy.profile))
+        profile = str(strategy.profile)
+        mig.partition(self.gpu, strategy.profiles or [profile] * mig.capacity(self.gpu, profile))
 
     def _restore_layout(self) -> None:
         if self._layout_file.exists():

@@ -11,7 +11,8 @@ import select
 import signal
 import sys
 import time
-from pathlib import Path
+
+import psutil
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host.nvml import Gpu
@@ -24,14 +25,9 @@ ROUNDS_PER_PROCESS_LIST = 5
 
 
 def ancestors(pid: int) -> list[int]:
-    """Parent, grandparent … of a process, as far as /proc has them."""
-    found: list[int] = []
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        while pid > 1:
-            # The name in brackets may hold anything; the parent is the second word after it.
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-            found.append(pid)
-    return found
+    with contextlib.suppress(psutil.Error):
+        return [parent.pid for parent in psutil.Process(pid).parents()]
+    return []
 
 
 def note(gpu: Gpu, by_pid: dict[str, GpuProcess]) -> None:
