@@ -1,7 +1,8 @@
 # make help     print this text, as does make alone
 # make install  the environment of the pipeline, in .venv (once, two to four minutes); `make run` does it too
 # make run      measure on this machine and write tables, figures and a report into results/
-# make test     linters, types and every test that this machine can run, but those on a Kubernetes
+# make test     linters, types and the tests that this machine can run, but those on a Kubernetes and thorough ones
+# make test-thorough  whole scenarios, statistics and commands of documents, some minutes more; CI runs them too
 # make paper    rebuild the data sets of published/ into results/paper/, and compare the documents with them;
 #               `make findings` rewrites these documents
 # make bench    the benchmarks: what the pipeline itself costs, and whether its intervals cover what was planted
@@ -32,12 +33,14 @@ WITH ?=
 INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 
 NAME := main
+# One more than the cores of a small machine, which are idle while a test waits for its windows.
+PIPELINE_WORKERS := 3
 # Each of two processes starts a test bed for itself: tests wait more than they work. One that runs already has one user.
 CLUSTER_WORKERS := $(if $(SHAREBENCH_TESTBED_NAME)$(filter existing,$(SHAREBENCH_CLUSTER)),,-n 2 --dist loadgroup)
 TESTBED := PYTHONPATH=tests $(BIN)/python -m cluster.testbed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run paper findings test lint bench gpu-env clean cluster-up cluster-down test-cluster
+.PHONY: help install run paper findings test lint bench gpu-env clean test-thorough cluster-up cluster-down test-cluster
 
 # The comment at the head of this file.
 help:
@@ -58,8 +61,11 @@ findings: $(VENV)/run.stamp
 	@$(BIN)/python scripts/documents.py results/paper/together/repository --write
 
 test: lint
-	@$(BIN)/pytest -n 2 --dist loadfile --ignore=tests/pipeline --ignore=tests/cluster
-	@$(BIN)/pytest -n 2 tests/pipeline
+	@$(BIN)/pytest -n 2 --dist loadfile -m "not thorough" --ignore=tests/pipeline --ignore=tests/cluster
+	@$(BIN)/pytest -n $(PIPELINE_WORKERS) -m "not thorough" tests/pipeline
+
+test-thorough: $(VENV)/dev.stamp
+	@$(BIN)/pytest -n $(PIPELINE_WORKERS) -m thorough --ignore=tests/cluster
 
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check .

@@ -22,6 +22,8 @@ from pipeline.prefork import Forked
 
 from sharebench.nodes.host.cpu import LOCK_FOLDER_VARIABLE
 
+pytestmark = pytest.mark.thorough
+
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 SHELLS = {"bash", "sh", "shell", "console"}
 DOCUMENTS = sorted(

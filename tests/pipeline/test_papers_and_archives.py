@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from pipeline.harness import Checkout, tabled
 from tables import rows
 
@@ -38,6 +39,7 @@ def test_another_checkout_verifies_an_archive_and_rebuilds_from_it(finished: Che
     assert another.files() == before
 
 
+@pytest.mark.thorough
 def test_what_is_published_is_drawn_again(finished: Checkout) -> None:
     data = finished.root / "published/small"
     shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures", "logs"))

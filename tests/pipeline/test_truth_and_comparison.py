@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import pytest
 from pipeline.harness import Checkout
 from scipy import stats
 from tables import rows
@@ -19,6 +20,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.thorough
 def test_planted_truth_is_covered_and_equal_studies_do_not_differ(untouched: Checkout) -> None:
     hits = {"latency_mean_seconds": 0, "slowdown": 0}
     for seed in SEEDS:

@@ -9,6 +9,8 @@ import pytest
 from pipeline.harness import REPOSITORY, TIMEOUT_SECONDS, Checkout
 from tables import rows
 
+pytestmark = pytest.mark.thorough
+
 STUDY = """
 node: simulated
 null_cells: false
