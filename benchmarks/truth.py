@@ -33,8 +33,8 @@ from sharebench.analysis.cells.rows import MeasuredCell, reduced
 from sharebench.analysis.cells.slowdown import Baseline, group_slowdown, ratio_of
 from sharebench.analysis.tables.devices import paired_by_device
 from sharebench.analysis.tables.summary import summary_table
+from sharebench.core.config_nodes import Noise, SimulatedOptions
 from sharebench.core.spec import ModelSpec, Spec, StrategySpec
-from sharebench.core.study_config import Noise, SimulatedOptions
 from sharebench.core.units import NS
 from sharebench.nodes.contract import Grant, Settings
 from sharebench.nodes.simulated.load import iteration_seconds

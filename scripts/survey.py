@@ -8,9 +8,9 @@ from pathlib import Path
 from sharebench.analysis.survey import judge, study, text
 from sharebench.cell.prometheus import usage as of_prometheus
 from sharebench.cell.prometheus.server import PrometheusSilent, Server
+from sharebench.core.config_nodes import SurveyOptions
 from sharebench.core.console import duration
 from sharebench.core.files import replace_atomically
-from sharebench.core.study_config import SurveyOptions
 from sharebench.figures import survey as figure
 from sharebench.figures.page import save
 from sharebench.figures.style import theme

@@ -18,7 +18,7 @@ DEEP.append(DEEP)
 MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     # unknown keys
     "typo": ({"window_second": 1}, ["'window_second'", "unknown key", "did you mean 'window_seconds'?"]),
-    "nothing like it": ({"qqq": 1}, ["'qqq'", "unknown key", "Known: results, node, strategies"]),
+    "nothing like it": ({"qqq": 1}, ["'qqq'", "unknown key", "Known: from, results, node"]),
     "deep typo": (
         {"simulated.noise.cell_vc": 0},
         ["simulated.noise:", "'cell_vc'", "did you mean 'cell_cv'?"],

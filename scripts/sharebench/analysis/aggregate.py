@@ -25,8 +25,9 @@ from sharebench.analysis.tables.jobs import JobCell, job_cell, jobs_table
 from sharebench.analysis.tables.startup import Start, Switches, starts, startup_table
 from sharebench.analysis.tables.summary import interference_table, summary_table
 from sharebench.core import prometheus_options, run_record
+from sharebench.core.config_nodes import KubernetesOptions
 from sharebench.core.files import read_json, replace_atomically, write_json
-from sharebench.core.study_config import KubernetesOptions, StudyConfig, has_jobs
+from sharebench.core.study_config import StudyConfig, has_jobs
 from sharebench.datasets import dataset
 from sharebench.records.tables import ACTIVITY, TableRow, frame
 from sharebench.records.types import NodeFacts

@@ -10,14 +10,15 @@ from string import Template
 from zipfile import is_zipfile
 
 from sharebench.config import nodes, paths, programs, prometheus, sweeps, workloads
-from sharebench.config.catalogue_models import Pod, Strategy, Workload
-from sharebench.config.models import Config
 from sharebench.config.words import shown, unknown
 from sharebench.core import faults
 from sharebench.core.capabilities import KNOWN_LAYERS, can, kinds_that_can, resolve_node
+from sharebench.core.config_catalogues import Pod, StrategyEntry, WorkloadEntry, own_limits
 from sharebench.core.pod_template import PLACEHOLDERS, names_in, texts
-from sharebench.core.strategies import AGAIN, HAMI_CORE, LIMITS, catalogue
-from sharebench.core.study_config import has_jobs
+from sharebench.core.programs import is_program
+from sharebench.core.spec import LIMITS
+from sharebench.core.strategies import AGAIN, HAMI_CORE, catalogue
+from sharebench.core.study_config import StudyConfig, has_jobs
 
 # Files next to nodes/{strategy}.json.
 RESERVED_STRATEGIES = {
@@ -32,267 +33,267 @@ OF_A_MIX = "has no effect on a mix; remove it, its tenants have their own"
 BRACES = re.compile(r"\{\w+\}")
 
 
-def cross_key_problems(config: Config) -> Iterator[str]:
+def cross_key_problems(config: StudyConfig) -> Iterator[str]:
     """What is wrong across the keys of a normalised, schema-valid config.
 
     A check relies on those before it, so that only the first line is worth taking.
     """
-    kind = resolve_node(config.plain())
+    kind = resolve_node(config)
     yield from paths.problems(config)
-    for name, strategy in config.strategy_catalogue.items():
+    for name, strategy in config["strategy_catalogue"].items():
         yield from _strategy_entry(f"strategy_catalogue.{name}", name, strategy)
-    for name, workload in config.workload_catalogue.items():
+    for name, workload in config["workload_catalogue"].items():
         yield from _workload_entry(sweeps.key(name, workload), workload)
-        yield from _mix_entry(sweeps.key(name, workload), workload, config.workload_catalogue)
-    warm_up, start = config.warmup.max_seconds, config.timeouts.start_seconds
+        yield from _mix_entry(sweeps.key(name, workload), workload, config["workload_catalogue"])
+    warm_up, start = config["warmup"]["max_seconds"], config["timeouts"]["start_seconds"]
     if warm_up >= start:
         yield f"timeouts.start_seconds: {start} leaves no time for warmup.max_seconds, {warm_up}; set more than that"
     yield from _names(config)
-    for name in config.strategy_catalogue:
-        yield from _again_entry(name, config.strategy_catalogue)
+    for name in config["strategy_catalogue"]:
+        yield from _again_entry(name, config["strategy_catalogue"])
     yield from _neighbours(config)
     yield from _queues(config)
     yield from _contrasts(config)
     yield from _faults(config, kind)
     yield from prometheus.problems(config, kind)
-    for folder in config.parts:
+    for folder in config["parts"]:
         if not (Path(folder) / "cells").is_dir():
             yield f"parts: {folder!r} is not the results of a study; it has no cells/"
-    if config.datasets:
-        yield from _datasets(config.datasets)
-    elif config.from_ is None:
-        if not config.parts:
+    if config["datasets"]:
+        yield from _datasets(config["datasets"])
+    elif config["from"] is None:
+        if not config["parts"]:
             # Parts are joined on any machine.
             yield from nodes.problems(config, kind)
         yield from _used_strategies(config, kind)
         yield from _used_workloads(config, kind)
 
 
-def _strategy_entry(key: str, name: str, entry: Strategy) -> Iterator[str]:
+def _strategy_entry(key: str, name: str, entry: StrategyEntry) -> Iterator[str]:
     """Entries that no kind of node could make sense of."""
-    mechanisms = entry.mechanism
+    mechanisms = entry["mechanism"]
     if name in RESERVED_STRATEGIES:
         yield f"{key}: the name {name!r} is reserved ({RESERVED_STRATEGIES[name]}); choose another"
     if len(mechanisms) == 2 and tuple(mechanisms) not in KNOWN_LAYERS:
         known = " or ".join(shown(list(layers)) for layers in sorted(KNOWN_LAYERS, reverse=True))
         yield f"{key}.mechanism: {shown(list(mechanisms))} are not layers, outer first; use {known}"
-    if "exclusive" in mechanisms and entry.replicas != [1] and entry.claim_per != "tenant":
-        yield f"{key}.replicas: {shown(entry.replicas)} is not possible, exclusive means one tenant; set [1]"
+    if "exclusive" in mechanisms and entry["replicas"] != [1] and entry["claim_per"] != "tenant":
+        yield f"{key}.replicas: {shown(entry['replicas'])} is not possible, exclusive means one tenant; set [1]"
     needs = dict.fromkeys(("profile", "profiles", "instances"), "mig")
-    needs["claim_per"] = "exclusive" if entry.claim_per == "tenant" else "mig"
+    needs["claim_per"] = "exclusive" if entry["claim_per"] == "tenant" else "mig"
     needs |= dict.fromkeys(LIMITS, "mps") | {"interval": "time-slicing"}
     for option, mechanism in needs.items():
-        is_limited = entry.pod is not None or (HAMI_CORE in mechanisms and option != "priority")
+        is_limited = entry["pod"] is not None or (HAMI_CORE in mechanisms and option != "priority")
         has_effect = mechanism in mechanisms or (mechanism == "mps" and is_limited)
-        if getattr(entry, option) is not None and not has_effect:
-            yield f"{key}.{option}: {shown(getattr(entry, option))} has no effect without {mechanism}; remove it"
+        if entry.get(option) is not None and not has_effect:
+            yield f"{key}.{option}: {shown(entry.get(option))} has no effect without {mechanism}; remove it"
     yield from _limits(key, entry)
-    if entry.pod is not None:
-        yield from _pod_template(key, entry, entry.pod)
+    if entry["pod"] is not None:
+        yield from _pod_template(key, entry, entry["pod"])
     for option in ("interval", "gpus"):
-        if (own := getattr(entry, option)) is not None and "mig" in mechanisms:
+        if (own := entry.get(option)) is not None and "mig" in mechanisms:
             yield f"{key}.{option}: {own!r} has no effect on MIG instances; remove it"
-    if entry.profiles is not None:
+    if entry["profiles"] is not None:
         for option in ("profile", "instances"):
-            if (own := getattr(entry, option)) is not None:
+            if (own := entry.get(option)) is not None:
                 yield f"{key}.{option}: {own!r} has no effect next to profiles, which has both; remove it"
         return
-    if "mig" in mechanisms and entry.profile is None:
+    if "mig" in mechanisms and entry["profile"] is None:
         yield f"{key}.profile: null is not enough for mig; give a profile such as 1g, or several as profiles"
-    if len(mechanisms) == 2 and entry.instances is None:
+    if len(mechanisms) == 2 and entry["instances"] is None:
         yield f"{key}.instances: null is not enough for layers; set the number that the tenants share, such as 2"
 
 
-def _limits(key: str, entry: Strategy) -> Iterator[str]:
+def _limits(key: str, entry: StrategyEntry) -> Iterator[str]:
     """Limits of each tenant that are for different numbers of tenants, and two limits of the memory."""
-    for name, number in entry.lengths.items():
-        if entry.replicas != [number]:
+    for name, number in own_limits(entry).items():
+        if entry["replicas"] != [number]:
             yield (
-                f"{key}.{name}: {shown(getattr(entry, name))} is for {number} tenants, replicas are "
-                f"{shown(entry.replicas)}; give each tenant one, as in all lists of the entry"
+                f"{key}.{name}: {shown(entry.get(name))} is for {number} tenants, replicas are "
+                f"{shown(entry['replicas'])}; give each tenant one, as in all lists of the entry"
             )
-    if entry.memory_limit is not None and entry.memory_percent is not None:
-        yield f"{key}.memory_limit: {shown(entry.memory_limit)} has no effect next to memory_percent; remove one"
+    if entry["memory_limit"] is not None and entry["memory_percent"] is not None:
+        yield f"{key}.memory_limit: {shown(entry['memory_limit'])} has no effect next to memory_percent; remove one"
 
 
-def _pod_template(key: str, entry: Strategy, pod: Pod) -> Iterator[str]:
+def _pod_template(key: str, entry: StrategyEntry, pod: Pod) -> Iterator[str]:
     """Placeholders that cannot be filled in, and pods that get no GPU."""
-    for where, text in texts(pod.plain()):
+    for where, text in texts(pod):
         for name in names_in(text):
             if name not in PLACEHOLDERS:
                 yield f"{key}.pod.{where}: {unknown(name, PLACEHOLDERS, 'is not a placeholder')}"
-            elif (limit := PLACEHOLDERS[name]) is not None and getattr(entry, limit) is None:
+            elif (limit := PLACEHOLDERS[name]) is not None and entry.get(limit) is None:
                 yield f"{key}.pod.{where}: ${name} has nothing to stand for; give {limit}, such as 100/N"
         if BRACES.search(text) or not Template(text).is_valid():
             what = "holds a brace or a $ without a placeholder; write one as $thread_percent"
             yield f"{key}.pod.{where}: {text!r} {what}"
-    used = {PLACEHOLDERS.get(name) for _, text in texts(pod.plain()) for name in names_in(text)}
+    used = {PLACEHOLDERS.get(name) for _, text in texts(pod) for name in names_in(text)}
     for limit in ("thread_percent", "memory_percent"):
-        if (share := getattr(entry, limit)) is not None and limit not in used:
+        if (share := entry.get(limit)) is not None and limit not in used:
             yield (
                 f"{key}.{limit}: {share!r} reaches no pod; use ${limit} in pod.resources, "
                 "or remove it where nothing keeps to it"
             )
-    if not pod.resources and not pod.annotations:
+    if not pod["resources"] and not pod["annotations"]:
         yield f"{key}.pod.resources: {shown({})} brings no GPU; name a resource, such as nvidia.com/gpu: 1"
 
 
-def _workload_entry(key: str, entry: Workload) -> Iterator[str]:
+def _workload_entry(key: str, entry: WorkloadEntry) -> Iterator[str]:
     yield from programs.problems(key, entry)
-    arrival = entry.load.arrival
-    rates = [option for option in ("rate_hz", "rate_of_capacity") if getattr(entry.load, option) is not None]
+    arrival = entry["load"]["arrival"]
+    rates = [option for option in ("rate_hz", "rate_of_capacity") if entry["load"].get(option) is not None]
     if arrival == "closed" and rates:
-        value = getattr(entry.load, rates[0])
+        value = entry["load"].get(rates[0])
         yield f"{key}.load.{rates[0]}: {value} has no effect on a closed load; remove it or set an arrival"
     if arrival != "closed" and len(rates) != 1:
         given = "both are" if rates else "none is"
         yield f"{key}.load: {arrival} needs rate_hz or rate_of_capacity, {given} given; give exactly one"
-    if entry.kind != "http" and entry.load.concurrency is not None:
-        value = entry.load.concurrency
-        yield f"{key}.load.concurrency: {value} has no effect on kind: {entry.kind}; remove it, or set kind: http"
-    if entry.kind == "job" and entry.job is None:
+    if entry["kind"] != "http" and entry["load"]["concurrency"] is not None:
+        value = entry["load"]["concurrency"]
+        yield f"{key}.load.concurrency: {value} has no effect on kind: {entry['kind']}; remove it, or set kind: http"
+    if entry["kind"] == "job" and entry["job"] is None:
         yield f"{key}.job: null is not enough for a job; set its work, such as {{iterations: 1000}}"
-    if entry.kind == "job" and entry.job is not None and "iterations" not in entry.job.model_fields_set:
-        yield f"{key}.job: iterations is missing; add it"
-    if entry.kind != "job" and entry.job is not None and not (entry.kind == "command" and entry.until):
-        yield f"{key}.job: {shown(entry.job.plain())} has no effect on a {entry.kind}; remove it or set kind: job"
-    if entry.kind == "job" and arrival != "closed":
+    if entry["kind"] != "job" and entry["job"] is not None and not (entry["kind"] == "command" and entry["until"]):
+        yield f"{key}.job: {shown(entry['job'])} has no effect on a {entry['kind']}; remove it or set kind: job"
+    if entry["kind"] == "job" and arrival != "closed":
         yield f"{key}.load.arrival: {arrival!r} is not possible, a job's iterations follow each other; remove it"
-    if entry.simulated is not None and not any(entry.simulated.plain().values()):
+    if entry["simulated"] is not None and not any(entry["simulated"].values()):
         yield f"{key}.simulated: 0 seconds of work; set serial_seconds, parallel_sm_seconds or both"
 
 
-def _mix_entry(key: str, entry: Workload, catalogue: dict[str, Workload]) -> Iterator[str]:
+def _mix_entry(key: str, entry: WorkloadEntry, catalogue: dict[str, WorkloadEntry]) -> Iterator[str]:
     """A mix without workloads to mix, or with something of its own that its tenants have."""
-    if entry.tenants is None:
+    if entry["tenants"] is None:
         return
-    for option, own in entry.plain().items():
+    for option, own in entry.items():
         if option in ("module", "params", "job", "simulated") and own:
             yield f"{key}.{option}: {shown(own)} {OF_A_MIX}"
-    if entry.load.arrival != "closed":
-        yield f"{key}.load: {entry.load.arrival} {OF_A_MIX}"
-    for tenant in entry.tenants:
+    if entry["load"]["arrival"] != "closed":
+        yield f"{key}.load: {entry['load']['arrival']} {OF_A_MIX}"
+    for tenant in entry["tenants"]:
         if line := sweeps.named(catalogue, tenant):
             yield f"{key}.tenants: {line}"
         elif tenant not in catalogue:
-            plain = [name for name, other in catalogue.items() if other.tenants is None]
+            plain = [name for name, other in catalogue.items() if other["tenants"] is None]
             yield f"{key}.tenants: {unknown(tenant, plain, NOT_THERE)}"
-        elif catalogue[tenant].tenants is not None:
+        elif catalogue[tenant]["tenants"] is not None:
             yield f"{key}.tenants: {tenant!r} {A_MIX}"
-        elif catalogue[tenant].until is not None:
-            lasting = [name for name in entry.tenants if name in catalogue and catalogue[name].job is None]
+        elif catalogue[tenant]["until"] is not None:
+            lasting = [name for name in entry["tenants"] if name in catalogue and catalogue[name]["job"] is None]
             if lasting:
                 yield f"{key}.tenants: {tenant!r} {ONCE}, and {lasting[0]!r} goes on; mix it with jobs only"
 
 
-def _names(config: Config) -> Iterator[str]:
+def _names(config: StudyConfig) -> Iterator[str]:
     """Names of the study that no catalogue has, or too few of them."""
-    strategies, workloads = config.strategy_catalogue, config.workload_catalogue
+    strategies, workloads = config["strategy_catalogue"], config["workload_catalogue"]
     for key, names, known in (
-        ("strategies", config.strategies, strategies.keys()),
-        ("workloads", config.workloads, workloads.keys()),
-        ("interference", config.interference, workloads.keys()),
-        ("fault_victims", config.fault_victims, workloads.keys()),
+        ("strategies", config["strategies"], strategies.keys()),
+        ("workloads", config["workloads"], workloads.keys()),
+        ("interference", config["interference"], workloads.keys()),
+        ("fault_victims", config["fault_victims"], workloads.keys()),
     ):
         for name in names:
             if name not in known:
                 yield f"{key}: {sweeps.named(workloads, name) or unknown(name, known, NOT_THERE)}"
-    if not (config.workloads or config.interference or (config.faults and config.fault_victims)):
+    if not (config["workloads"] or config["interference"] or (config["faults"] and config["fault_victims"])):
         yield "workloads: [] is empty; name at least one, or workloads to pair in interference"
-    for name in config.interference:
-        if workloads[name].tenants is not None:
+    for name in config["interference"]:
+        if workloads[name]["tenants"] is not None:
             yield f"interference: {name!r} {A_MIX}"
-        if workloads[name].until is not None:
+        if workloads[name]["until"] is not None:
             yield f"interference: {name!r} {ONCE}, and pairs have a window; leave it out, or mix it with jobs (tenants)"
-    if len(config.interference) == 1:
-        yield f"interference: {shown(config.interference)} is one workload; name at least two, or leave it empty"
+    if len(config["interference"]) == 1:
+        yield f"interference: {shown(config['interference'])} is one workload; name at least two, or leave it empty"
     alone = strategies.get("exclusive")
-    if alone is None or (alone.mechanism, alone.replicas) != (["exclusive"], [1]):
+    if alone is None or (alone["mechanism"], alone["replicas"]) != (["exclusive"], [1]):
         yield "strategy_catalogue.exclusive: is not there or not exclusive; restore it, calibration needs it"
 
 
-def _again_entry(name: str, catalogue: dict[str, Strategy]) -> Iterator[str]:
+def _again_entry(name: str, catalogue: dict[str, StrategyEntry]) -> Iterator[str]:
     """An A/A control that is not the same."""
     base = name.removesuffix(AGAIN)
     if base != name:
-        one, other = (each and each.model_copy(update={"description": ""}) for each in map(catalogue.get, (base, name)))
+        one, other = (each and {**each, "description": ""} for each in map(catalogue.get, (base, name)))
         if one != other:
             key = f"strategy_catalogue.{name}"
             yield f"{key}: is not the same as {base!r}, which its name says; make them equal, or choose another name"
 
 
-def _needs_two(key: str, names: list[str], config: Config) -> Iterator[str]:
+def _needs_two(key: str, names: list[str], config: StudyConfig) -> Iterator[str]:
     """Strategies none of which has two tenants."""
-    entries = [config.strategy_catalogue[name] for name in config.strategies]
-    if names and not any(2 in (entry.replicas or [2]) for entry in entries):
-        yield f"{key}: {shown(names)} needs a strategy with two tenants, {shown(config.strategies)} has none; add one"
+    strategies = config["strategies"]
+    entries = [config["strategy_catalogue"][name] for name in strategies]
+    if names and not any(2 in (entry["replicas"] or [2]) for entry in entries):
+        yield f"{key}: {shown(names)} needs a strategy with two tenants, {shown(strategies)} has none; add one"
 
 
-def _neighbours(config: Config) -> Iterator[str]:
+def _neighbours(config: StudyConfig) -> Iterator[str]:
     """Mixes and pairs that no strategy of the study has enough tenants for."""
-    yield from _needs_two("interference", config.interference, config)
-    entries = [config.strategy_catalogue[name] for name in config.strategies]
-    most = max(max(entry.replicas or config.replicas) for entry in entries)
-    for name in config.workloads:
-        if config.workload_catalogue[name].tenants is not None and most < 2:
+    yield from _needs_two("interference", config["interference"], config)
+    entries = [config["strategy_catalogue"][name] for name in config["strategies"]]
+    most = max(max(entry["replicas"] or config["replicas"]) for entry in entries)
+    for name in config["workloads"]:
+        if config["workload_catalogue"][name]["tenants"] is not None and most < 2:
             yield f"replicas: one tenant alone is not a mix, and {name!r} is one; use 2 or more"
 
 
-def _queues(config: Config) -> Iterator[str]:
+def _queues(config: StudyConfig) -> Iterator[str]:
     """A strategy that needs jobs, in a study that has none."""
-    queues = [name for name in config.strategies if config.strategy_catalogue[name].mechanism == ["sequential"]]
-    if queues and not has_jobs(config.plain()):
+    known = config["strategy_catalogue"]
+    queues = [name for name in config["strategies"] if known[name]["mechanism"] == ["sequential"]]
+    if queues and not has_jobs(config):
         yield (
             f"strategies: {queues[0]!r} runs jobs one after another, and no workload of the study is a job "
             "(kind: job); add one, such as batch-matmul, or leave it out"
         )
 
 
-def _contrasts(config: Config) -> Iterator[str]:
+def _contrasts(config: StudyConfig) -> Iterator[str]:
     """Declared comparisons of unknown strategies, or of two that never have the same number of tenants.
 
     A strategy that the study leaves out is known: a part of a study keeps what the whole is for.
     """
-    known = config.strategy_catalogue
-    for contrast in config.contrasts:
+    known = config["strategy_catalogue"]
+    for contrast in config["contrasts"]:
         key, pair = f"contrasts: {shown(contrast)}", contrast.split("/")
         for name in pair:
             if name not in known:
                 yield f"{key}: {unknown(name, known, NOT_THERE)}"
                 return
-            if known[name].mechanism == ["sequential"]:
+            if known[name]["mechanism"] == ["sequential"]:
                 yield f"{key}: {name!r} is a queue, which tables/jobs.csv compares; leave it out"
         if pair[0] == pair[1]:
             yield f"{key} compares a strategy with itself; name two"
-        one, other = (set(known[name].replicas or config.replicas) for name in pair)
+        one, other = (set(known[name]["replicas"] or config["replicas"]) for name in pair)
         if not one & other:
             yield f"{key}: they never have the same number of tenants; set replicas of both"
 
 
-def _faults(config: Config, kind: str) -> Iterator[str]:
+def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
     """Faults that a node of this kind cannot have, or that have no victim."""
-    known = config.workload_catalogue
+    known = config["workload_catalogue"]
     for name, entry in known.items():
         if faults.kind_of(name) is not None:
             yield f"workload_catalogue.{name}: {name!r} is the name of a fault; choose another"
-        if entry.module == faults.MODULE:
+        if entry["module"] == faults.MODULE:
             yield f"workload_catalogue.{name}.module: {faults.MODULE!r} is not a workload; list the fault in faults"
-    for name in config.fault_victims:
-        if known[name].tenants is not None:
+    for name in config["fault_victims"]:
+        if known[name]["tenants"] is not None:
             yield f"fault_victims: {name!r} {A_MIX}"
-        elif known[name].kind != "loop":
-            yield f"fault_victims: {name!r} is of the kind {known[name].kind}; name workloads of the kind loop"
-    if not config.faults:
+        elif known[name]["kind"] != "loop":
+            yield f"fault_victims: {name!r} is of the kind {known[name]['kind']}; name workloads of the kind loop"
+    if not config["faults"]:
         return
-    named = shown(list(config.faults))
-    if not faults.victims(config.plain()):
+    named = shown(list(config["faults"]))
+    if not faults.victims(config):
         yield f"fault_victims: [] is empty, and there is no other plain workload for {named}; name at least one"
-    yield from _needs_two("faults", list(config.faults), config)
-    if config.from_ is not None:
+    yield from _needs_two("faults", list(config["faults"]), config)
+    if config["from"] is not None:
         return
     if kind == "simulated":
         yield f"faults: {named} is impossible on the node 'simulated', which has no model of them; set node: cpu"
-    if kind != "cpu" and not config.allow_faults:
+    if kind != "cpu" and not config["allow_faults"]:
         yield (
             f"faults: {named} on the node {kind!r} can harm other users' programs and its driver; "
             "set allow_faults: true if no one else needs the device"
@@ -308,10 +309,10 @@ def _datasets(folders: list[str]) -> Iterator[str]:
         yield f"datasets: {shown(folders)} is one data set; give two, the one before and the one after"
 
 
-def _used_strategies(config: Config, kind: str) -> Iterator[str]:
+def _used_strategies(config: StudyConfig, kind: str) -> Iterator[str]:
     """Strategies of the study that this kind of node can never do."""
-    known, access = catalogue(config.plain()), config.kubernetes.access
-    for name in dict.fromkeys([*config.strategies, "exclusive"]):
+    known, access = catalogue(config), config["kubernetes"]["access"]
+    for name in dict.fromkeys([*config["strategies"], "exclusive"]):
         if (reason := can(kind, known[name], access)) is not None:
             able = ", ".join(kinds_that_can(known[name], access)) or "none"
             yield (
@@ -320,44 +321,44 @@ def _used_strategies(config: Config, kind: str) -> Iterator[str]:
             )
 
 
-def _used_workloads(config: Config, kind: str) -> Iterator[str]:
+def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
     """Workloads of the study that this kind of node cannot run, or not in this window."""
     for asked, name in _tenants_workloads(config):
-        entry = config.workload_catalogue[name]
+        entry = config["workload_catalogue"][name]
         key = sweeps.key(name, entry)
-        if kind in ("cpu", "nvidia", "kubernetes") and entry.is_program:
+        if kind in ("cpu", "nvidia", "kubernetes") and is_program(entry):
             yield from programs.misplaced(asked, name, entry, in_pods=kind == "kubernetes")
-        if kind == "simulated" and entry.until is not None:
+        if kind == "simulated" and entry["until"] is not None:
             yield f"{asked}: {name!r} {ONCE}, which 'simulated' cannot model; leave it out, or use a kind: job"
-        if kind == "simulated" and entry.simulated is None:
+        if kind == "simulated" and entry["simulated"] is None:
             yield f"{asked}: {name!r} has no model for the node 'simulated'; add {key}.simulated"
-        if kind == "simulated" and (entry.load.concurrency or 1) > 1:
+        if kind == "simulated" and (entry["load"]["concurrency"] or 1) > 1:
             yield f"{asked}: {name!r} has several requests in flight, which 'simulated' cannot model; leave it out"
-        if kind == "simulated" and asked != "workloads" and entry.load.arrival != "closed":
+        if kind == "simulated" and asked != "workloads" and entry["load"]["arrival"] != "closed":
             yield f"{asked}: {name!r} is an open load, which 'simulated' cannot model next to others; leave it out"
-        if kind != "simulated" and not entry.is_program:
+        if kind != "simulated" and not is_program(entry):
             yield from _module(config, kind, asked, name)
         if kind != "simulated":
             yield from programs.missing_files(key, entry)
-        if config.window_seconds < entry.min_window_seconds:
+        if config["window_seconds"] < entry["min_window_seconds"]:
             yield (
-                f"window_seconds: {config.window_seconds} is too short for the workload {name!r}; "
-                f"use {entry.min_window_seconds} or more"
+                f"window_seconds: {config['window_seconds']} is too short for the workload {name!r}; "
+                f"use {entry['min_window_seconds']} or more"
             )
 
 
-def _module(config: Config, kind: str, asked: str, name: str) -> Iterator[str]:
+def _module(config: StudyConfig, kind: str, asked: str, name: str) -> Iterator[str]:
     """A workload without a module, or whose module cannot run here."""
-    known, entry, key = workloads.names(), config.workload_catalogue[name], f"workload_catalogue.{name}.module"
-    if entry.module is None:
+    known, entry, key = workloads.names(), config["workload_catalogue"][name], f"workload_catalogue.{name}.module"
+    if entry["module"] is None:
         yield f"{asked}: {name!r} has no code for the node {kind!r}; add {key}"
-    elif entry.module not in known:
-        yield f"{key}: {unknown(entry.module, known, 'has no file in scripts/tenant/workloads')}"
+    elif entry["module"] not in known:
+        yield f"{key}: {unknown(entry['module'], known, 'has no file in scripts/tenant/workloads')}"
     elif kind == "cpu" and (reason := workloads.impossible_on_cpu(entry)):
         able = (
             other
-            for other, each in config.workload_catalogue.items()
-            if each.module in known and not workloads.impossible_on_cpu(each)
+            for other, each in config["workload_catalogue"].items()
+            if each["module"] in known and not workloads.impossible_on_cpu(each)
         )
         yield (
             f"{asked}: {name!r} is impossible on the node 'cpu': {reason}; "
@@ -365,14 +366,14 @@ def _module(config: Config, kind: str, asked: str, name: str) -> Iterator[str]:
         )
 
 
-def _tenants_workloads(config: Config) -> Iterator[tuple[str, str]]:
+def _tenants_workloads(config: StudyConfig) -> Iterator[tuple[str, str]]:
     """The workloads that the study's tenants run, each with the key that asks for it."""
-    for name in config.workloads:
-        tenants = config.workload_catalogue[name].tenants
+    for name in config["workloads"]:
+        tenants = config["workload_catalogue"][name]["tenants"]
         if tenants is None:
             yield "workloads", name
         else:
             yield from ((f"workload_catalogue.{name}.tenants", tenant) for tenant in tenants)
-    yield from (("interference", name) for name in config.interference)
-    if config.faults:
-        yield from (("fault_victims", name) for name in config.fault_victims)
+    yield from (("interference", name) for name in config["interference"])
+    if config["faults"]:
+        yield from (("fault_victims", name) for name in config["fault_victims"])

@@ -1,6 +1,6 @@
 """The configuration of a study: normalise, fill in defaults, validate, check across keys.
 
-`models.py` has all keys; this module knows none of them by name. It runs at every parse of the Snakefile.
+`core/study_config.py` has all keys; this module knows none of them by name. It runs at every parse of the Snakefile.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from sharebench.config import refusals, sweeps
 from sharebench.config.checks import cross_key_problems
-from sharebench.config.models import Config
+from sharebench.config.schema import CONFIG
 from sharebench.core.study_config import StudyConfig
 
 
@@ -30,17 +30,24 @@ def load(config: Mapping[str, object]) -> StudyConfig:
     if not isinstance(config, Mapping):
         raise ConfigError(f"the file: {config!r:.60} is not a mapping; write it as lines of key: value")
     try:
-        checked = Config.model_validate(config)
+        checked = CONFIG.validate_python(_of_today(config))
     except ValidationError as error:
-        raise ConfigError(refusals.line(error, Config)) from None
+        raise ConfigError(refusals.line(error)) from None
     problem = next(sweeps.problems(checked), None)
     if problem is None:
         checked = sweeps.expanded(checked)
         problem = next(cross_key_problems(checked), None)
     if problem is not None:
         raise ConfigError(problem)
-    plain: StudyConfig = checked.plain()
-    return plain
+    return checked
+
+
+def _of_today(config: Mapping[str, object]) -> dict[str, object]:
+    """Without what older data sets say in keys that were withdrawn, where it is that the key was not used."""
+    kept = {key: given for key, given in config.items() if (key, given) != ("slo_ms", None)}
+    if isinstance(section := kept.get("kubernetes"), Mapping) and section.get("drain") is False:
+        kept["kubernetes"] = {key: given for key, given in section.items() if key != "drain"}
+    return kept
 
 
 def check_files(paths: Iterable[Path | str]) -> None:

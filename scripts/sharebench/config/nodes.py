@@ -4,35 +4,35 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from sharebench.config.models import Config
-from sharebench.config.node_models import Kubernetes, Nvidia, StandIn
 from sharebench.core.capabilities import gpu_python, has_nvidia_gpu
+from sharebench.core.config_nodes import KubernetesOptions, NvidiaOptions, StandInOptions
+from sharebench.core.study_config import StudyConfig
 
 
-def problems(config: Config, kind: str) -> Iterator[str]:
+def problems(config: StudyConfig, kind: str) -> Iterator[str]:
     """What this host lacks, or no cluster takes, of what the kind's section of a normalised config asks for."""
     if kind == "cpu":
-        yield from _stand_in(config.cpu)
+        yield from _stand_in(config["cpu"])
     if kind == "nvidia":
-        yield from _gpu_host(config.nvidia)
+        yield from _gpu_host(config["nvidia"])
     if kind == "kubernetes":
-        yield from _cluster(config.kubernetes)
+        yield from _cluster(config["kubernetes"])
 
 
 def usable_cores() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
-def _stand_in(options: StandIn) -> Iterator[str]:
+def _stand_in(options: StandInOptions) -> Iterator[str]:
     """Cores that this process may not use."""
     usable = usable_cores()
-    for core in usable if options.cores == "auto" else options.cores:
+    for core in usable if options["cores"] == "auto" else options["cores"]:
         if core not in usable:
             known = ", ".join(map(str, usable))
             yield f"cpu.cores: {core} is the number of no core that this process may use; name some of {known}, or auto"
 
 
-def _gpu_host(options: Nvidia) -> Iterator[str]:
+def _gpu_host(options: NvidiaOptions) -> Iterator[str]:
     """What this host lacks for measuring its own GPU."""
     if not has_nvidia_gpu():
         yield (
@@ -40,7 +40,7 @@ def _gpu_host(options: Nvidia) -> Iterator[str]:
             "use cpu for the stand-in, or simulated"
         )
         return
-    python = gpu_python(options.python)
+    python = gpu_python(options["python"])
     if python is None:
         yield (
             "nvidia.python: 'auto' finds no frameworks (.venv-gpu); run `make gpu-env`, "
@@ -48,14 +48,14 @@ def _gpu_host(options: Nvidia) -> Iterator[str]:
         )
     elif not python.is_file():
         yield f"nvidia.python: {str(python)!r} is not a file; give the path of a Python interpreter"
-    if options.hami_core is not None and not Path(options.hami_core).is_file():
-        yield f"nvidia.hami_core: {options.hami_core!r} is not a file; give the path of HAMi-core's libvgpu.so"
+    if options["hami_core"] is not None and not Path(options["hami_core"]).is_file():
+        yield f"nvidia.hami_core: {options['hami_core']!r} is not a file; give the path of HAMi-core's libvgpu.so"
 
 
-def _cluster(options: Kubernetes) -> Iterator[str]:
+def _cluster(options: KubernetesOptions) -> Iterator[str]:
     """Tolerations that the API server would refuse."""
-    for each in options.tolerations:
-        if each.operator == "Exists" and each.value is not None:
-            yield f"kubernetes.tolerations: value: {each.value!r} has no effect with Exists; set operator: Equal"
-        if each.operator == "Equal" and each.key is None:
+    for each in options["tolerations"]:
+        if each["operator"] == "Exists" and each["value"] is not None:
+            yield f"kubernetes.tolerations: value: {each['value']!r} has no effect with Exists; set operator: Equal"
+        if each["operator"] == "Equal" and each["key"] is None:
             yield "kubernetes.tolerations: operator: 'Equal' needs a key; name the taint's, or leave operator out"

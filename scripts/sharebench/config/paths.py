@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from zipfile import is_zipfile
 
-from sharebench.config.models import Config
 from sharebench.core.files import REPOSITORY
+from sharebench.core.study_config import StudyConfig
 
 OWN_FOLDERS = (
     *(".ci", ".git", "benchmarks", "config", "docs", "envs", "examples", "profiles", "published", "rules", "scripts"),
@@ -16,14 +16,14 @@ OWN_FOLDERS = (
 """The repository's own folders, but for results/."""
 
 
-def problems(config: Config) -> Iterator[str]:
+def problems(config: StudyConfig) -> Iterator[str]:
     """Paths that lead nowhere, or that hold something else."""
-    yield from _results(config.results)
-    data = config.from_ and Path(config.from_)
+    yield from _results(config["results"])
+    data = config["from"] and Path(config["from"])
     if data and data.is_file() and not is_zipfile(data):
-        yield f"from: {config.from_!r} is not a zip, or a damaged one that lacks its end; get the archive again"
+        yield f"from: {config['from']!r} is not a zip, or a damaged one that lacks its end; get the archive again"
     elif data and not data.exists():
-        yield f"from: {config.from_!r} is not an existing folder or zip; give the results of a finished study"
+        yield f"from: {config['from']!r} is not an existing folder or zip; give the results of a finished study"
 
 
 def _results(results: str) -> Iterator[str]:

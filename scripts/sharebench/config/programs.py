@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import cast
 from urllib.parse import parse_qsl, urlsplit
 
-from sharebench.config.catalogue_models import Length, Request, Workload
-from sharebench.config.values import Section
+from sharebench.config.schema import CONFIG
 from sharebench.config.words import shown, unknown
-from sharebench.core.programs import FILES, HERE, OF_KIND, texts_of_request
+from sharebench.core.config_catalogues import Length, Request, WorkloadEntry
+from sharebench.core.programs import FILES, HERE, OF_KIND, is_program, texts_of_request
 from tenant.contract.requests import VARIABLE
 
+EMPTY = CONFIG.validate_python({"workload_catalogue": {"empty": {}}})["workload_catalogue"]["empty"]
+"""An entry with nothing but defaults."""
 PLACEHOLDERS = ("port", "index", "replicas", "fraction", "here", "python")
 """What a word of `command` may hold."""
 IN_BODY = re.compile(r"\{(prompt|prompt_ids|output_tokens)\}")
@@ -23,61 +25,62 @@ SCHEMES = ("Bearer", "Basic", "Token")
 SECRET_PARAMETERS = ("key", "api_key", "api-key", "apikey", "token", "access_token", "auth", "secret", "password")
 
 
-def problems(key: str, entry: Workload) -> Iterator[str]:
+def problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
     """What is wrong with a catalogue entry, whatever its kind; each a line for a person."""
-    own = OF_KIND.get(entry.kind, ())
+    own = OF_KIND.get(entry["kind"], ())
     for other, options in {**OF_KIND, "command": (*OF_KIND["command"], "until")}.items():
         for option in options:
-            if option not in own and other != entry.kind and _is_given(option, getattr(entry, option)):
-                yield f"{key}.{option}: has no effect on kind: {entry.kind}; remove it, or set kind: {other}"
-    if not entry.is_program or entry.tenants is not None:
+            if option not in own and other != entry["kind"] and _is_given(entry, option):
+                yield f"{key}.{option}: has no effect on kind: {entry['kind']}; remove it, or set kind: {other}"
+    if not is_program(entry) or entry["tenants"] is not None:
         return
     for option in ("module", "params"):
-        if value := getattr(entry, option):
-            yield f"{key}.{option}: {shown(value)} has no effect on kind: {entry.kind}; remove it"
+        if value := entry.get(option):
+            yield f"{key}.{option}: {shown(value)} has no effect on kind: {entry['kind']}; remove it"
     yield from _command_problems(key, entry)
-    if entry.kind == "command" and entry.until is not None:
+    if entry["kind"] == "command" and entry["until"] is not None:
         yield from _ending_problems(key, entry)
-    elif entry.kind == "command":
+    elif entry["kind"] == "command":
         yield from _metrics_problems(key, entry)
     else:
         yield from _server_problems(key, entry)
 
 
-def _is_given(option: str, value: Any) -> bool:
+def _is_given(entry: WorkloadEntry, option: str) -> bool:
     """Whether the entry sets more of this option than what has no effect alone."""
-    if isinstance(value, Section):
+    value, default = entry.get(option), EMPTY.get(option)
+    if isinstance(value, dict) and isinstance(default, dict):
         alone = {"request": ("expect_status", "body_file"), "metrics": ("path", "labels", "unit")}.get(option, ())
-        return any(key not in alone for key in value.model_dump(exclude_defaults=True))
-    return value not in (None, False, "together")
+        return any(key not in alone for key in value if value[key] != default[key])
+    return value != default
 
 
-def misplaced(asked: str, name: str, entry: Workload, in_pods: bool) -> Iterator[str]:
+def misplaced(asked: str, name: str, entry: WorkloadEntry, in_pods: bool) -> Iterator[str]:
     """Why a program cannot run on a host, or in pods, for lack of a command or an image."""
     what = f"{asked}: {name!r} is impossible"
-    if not in_pods and entry.command is None and entry.url is None:
+    if not in_pods and entry["command"] is None and entry["url"] is None:
         yield f"{what} on a host, which runs no images; give it a command, or set node: kubernetes"
-    if in_pods and entry.image is None and entry.manifest is None:
+    if in_pods and entry["image"] is None and entry["manifest"] is None:
         yield f"{what} on the node 'kubernetes' without a container; give it an image, or a manifest"
-    if in_pods and (used := [each for each in ("{here}", "{python}") if each in " ".join(entry.command or ())]):
+    if in_pods and (used := [each for each in ("{here}", "{python}") if each in " ".join(entry["command"] or ())]):
         yield f"{what} on the node 'kubernetes': no container knows {used[0]}; write a path of the image"
 
 
-def _command_problems(key: str, entry: Workload) -> Iterator[str]:
-    command = entry.command
-    if entry.image is not None and entry.manifest is not None:
+def _command_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
+    command = entry["command"]
+    if entry["image"] is not None and entry["manifest"] is not None:
         yield f"{key}: has an image and a manifest; keep one"
-    if entry.kind == "http" and entry.url is not None:
+    if entry["kind"] == "http" and entry["url"] is not None:
         if command is not None:
             yield f"{key}: has a command and a url; keep the one that answers the requests"
-        if entry.image is not None or entry.manifest is not None:
+        if entry["image"] is not None or entry["manifest"] is not None:
             yield f"{key}: has a container and a url; keep the one that answers the requests"
         return
-    if command is None and (entry.image is not None or entry.manifest is not None):
+    if command is None and (entry["image"] is not None or entry["manifest"] is not None):
         return
     if command is None:
-        also = " or a url" if entry.kind == "http" else ""
-        yield f"{key}: kind: {entry.kind} needs a command{also}; give the program and its arguments as a list"
+        also = " or a url" if entry["kind"] == "http" else ""
+        yield f"{key}: kind: {entry['kind']} needs a command{also}; give the program and its arguments as a list"
         return
     if len(command) == 1 and " " in command[0]:
         yield f"{key}.command: {command[0]!r} is one word with spaces, and there is no shell; write a list of words"
@@ -85,74 +88,74 @@ def _command_problems(key: str, entry: Workload) -> Iterator[str]:
         if name[1:-1] not in PLACEHOLDERS:
             known = [f"{{{each}}}" for each in PLACEHOLDERS]
             yield f"{key}.command: {unknown(name, known, 'is not a placeholder')}"
-    if entry.port is not None and any("{port}" in word for word in command):
-        yield f"{key}.port: {entry.port} is fixed, but the command has '{{port}}'; remove one of the two"
+    if entry["port"] is not None and any("{port}" in word for word in command):
+        yield f"{key}.port: {entry['port']} is fixed, but the command has '{{port}}'; remove one of the two"
 
 
-def _ending_problems(key: str, entry: Workload) -> Iterator[str]:
+def _ending_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
     for option in ("port", "ready", "metrics", "start", "load"):
-        if getattr(entry, option) != type(entry).model_fields[option].get_default(call_default_factory=True):
+        if entry.get(option) != EMPTY.get(option):
             yield f"{key}.{option}: has no effect with until: exit, a program as it is; remove it"
-    if entry.job is not None and entry.job.iterations != 1:
-        yield f"{key}.job.iterations: {entry.job.iterations} has no effect with until: exit; remove it"
+    if entry["job"] is not None and entry["job"]["iterations"] != 1:
+        yield f"{key}.job.iterations: {entry['job']['iterations']} has no effect with until: exit; remove it"
 
 
-def _metrics_problems(key: str, entry: Workload) -> Iterator[str]:
-    given = [name for name in (entry.metrics.histogram, entry.metrics.summary) if name is not None]
+def _metrics_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
+    given = [name for name in (entry["metrics"]["histogram"], entry["metrics"]["summary"]) if name is not None]
     if len(given) != 1:
         how = "both are" if given else "none is"
         yield f"{key}.metrics: needs the name of a histogram or of a summary, {how} given; give exactly one"
-    rules = [option for option, value in entry.ready.plain().items() if value is not None]
+    rules = [option for option, value in entry["ready"].items() if value is not None]
     if len(rules) > 1:
         yield f"{key}.ready: {' and '.join(rules)} are two rules; keep one"
-    if entry.load.arrival != "closed":
-        yield f"{key}.load: {entry.load.arrival} has no effect on kind: command, which has its own; remove it"
+    if entry["load"]["arrival"] != "closed":
+        yield f"{key}.load: {entry['load']['arrival']} has no effect on kind: command, which has its own; remove it"
 
 
-def _server_problems(key: str, entry: Workload) -> Iterator[str]:
-    request, url = entry.request, entry.url
+def _server_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
+    request, url = entry["request"], entry["url"]
     for option in ("count", "log"):
-        if getattr(entry.ready, option) is not None:
+        if entry["ready"].get(option) is not None:
             yield f"{key}.ready.{option}: has no effect on kind: http; give ready.path, or nothing: then one request"
     if url is not None and not re.fullmatch(r"http://[^/\s:]+(:\d{1,5})?/?", url):
         yield f"{key}.url: {url!r} is not the root of an HTTP server; write http://host:port, the rest in request.path"
-    if url is not None and entry.port is not None:
-        yield f"{key}.port: {entry.port} has no effect next to a url; remove it"
-    if url is not None and entry.start != "together":
-        yield f"{key}.start: {entry.start} has no effect next to a url, whose server runs already; remove it"
-    given = [name for name in ("body", *FILES) if getattr(request, name) is not None]
+    if url is not None and entry["port"] is not None:
+        yield f"{key}.port: {entry['port']} has no effect next to a url; remove it"
+    if url is not None and entry["start"] != "together":
+        yield f"{key}.start: {entry['start']} has no effect next to a url, whose server runs already; remove it"
+    given = [name for name in ("body", *FILES) if request.get(name) is not None]
     if len(given) > 1:
         yield f"{key}.request: {' and '.join(given)} are both given; keep one"
     yield from _template_problems(f"{key}.request", request)
     # A secret as a literal.
     kept = "it would be in every record and archive"
-    for name, value in request.headers.items():
+    for name, value in request["headers"].items():
         if name.lower() in SECRET_HEADERS and value and not VARIABLE.search(value):
             scheme = next((f"{each} " for each in SCHEMES if value.lower().startswith(each.lower())), "")
             yield f"{key}.request.headers.{name}: {kept}; export it as NAME, and write '{scheme}{{env:NAME}}' here"
-    for option, path in (("request.path", request.path), ("ready.path", entry.ready.path or "")):
+    for option, path in (("request.path", request["path"]), ("ready.path", entry["ready"]["path"] or "")):
         for name, value in parse_qsl(urlsplit(path).query):
             if name.lower() in SECRET_PARAMETERS and not VARIABLE.search(value):
                 yield f"{key}.{option}: the value of {name!r}: {kept}; export it as NAME, and write {name}={{env:NAME}}"
-    for text in texts_of_request(entry.plain()):
+    for text in texts_of_request(entry):
         if "{env:" in VARIABLE.sub("", text):
             yield f"{key}.request: '{{env:' begins no variable's name; write {{env:NAME}}, of letters, digits and _"
 
 
 def _template_problems(key: str, request: Request) -> Iterator[str]:
     """Placeholders of a body without lengths, and lengths without a placeholder."""
-    found, tokens = set(IN_BODY.findall(request.body or "")), request.tokens
+    found, tokens = set(IN_BODY.findall(request["body"] or "")), request["tokens"]
     if tokens is None:
         if found:
             yield f"{key}.tokens: null fills in no '{{{min(found)}}}'; set lengths, such as {{prompt: 256}}"
         return
-    if request.body_file is None and not found:
+    if request["body_file"] is None and not found:
         known = "{prompt}, {prompt_ids} or {output_tokens}"
         yield f"{key}.tokens: has no effect without a placeholder in the body; write {known} there, or remove it"
-    if '"{prompt_ids}"' in (request.body or ""):
+    if '"{prompt_ids}"' in (request["body"] or ""):
         yield f"{key}.body: '{{prompt_ids}}' between quotes is a text, not a list of ids; remove the quotes"
     for name, users in (("prompt", {"prompt", "prompt_ids"}), ("output", {"output_tokens"})):
-        length: Length | None = getattr(tokens, name)
+        length = cast(Length | None, tokens.get(name))
         if length is None:
             if used := found & users:
                 yield f"{key}.tokens.{name}: null fills in no '{{{min(used)}}}'; give a number, or {{min, max}}"
@@ -164,28 +167,28 @@ def _template_problems(key: str, request: Request) -> Iterator[str]:
 
 
 def _length_problems(key: str, length: Length) -> Iterator[str]:
-    least, most = length.min, length.max
-    if length.mean is None and (length.spread is not None or least is None or most is None):
+    least, most = length["min"], length["max"]
+    if length["mean"] is None and (length["spread"] is not None or least is None or most is None):
         yield f"{key}: is not a length; give a number, {{min, max}}, or {{mean, spread}}"
-    elif length.mean is not None and length.spread is None and (least is not None or most is not None):
+    elif length["mean"] is not None and length["spread"] is None and (least is not None or most is not None):
         yield f"{key}: min and max have no effect on a mean without a spread; add one, or remove the mean"
     elif least is not None and most is not None and least > most:
         yield f"{key}: min {least} is above max {most}; exchange them"
-    elif length.mean is not None and least is not None and length.mean < least:
-        yield f"{key}: mean {length.mean:g} is below min {least}, so nearly all would be {least}; change one"
-    elif length.mean is not None and most is not None and length.mean > most:
-        yield f"{key}: mean {length.mean:g} is above max {most}, so nearly all would be {most}; change one"
+    elif length["mean"] is not None and least is not None and length["mean"] < least:
+        yield f"{key}: mean {length['mean']:g} is below min {least}, so nearly all would be {least}; change one"
+    elif length["mean"] is not None and most is not None and length["mean"] > most:
+        yield f"{key}: mean {length['mean']:g} is above max {most}, so nearly all would be {most}; change one"
 
 
-def missing_files(key: str, entry: Workload) -> Iterator[str]:
+def missing_files(key: str, entry: WorkloadEntry) -> Iterator[str]:
     """Files of the study that a catalogue entry names and that are not there."""
-    if entry.manifest is not None and not Path(entry.manifest).is_file():
-        yield f"{key}.manifest: {entry.manifest!r} is not a file; its path begins where snakemake runs"
-    for word in entry.command or ():
+    if entry["manifest"] is not None and not Path(entry["manifest"]).is_file():
+        yield f"{key}.manifest: {entry['manifest']!r} is not a file; its path begins where snakemake runs"
+    for word in entry["command"] or ():
         path = word.removeprefix(HERE)
         if word.startswith(HERE) and "{" not in path and not Path(path).exists():
             yield f"{key}.command: {word!r} is not there; {{here}} is the folder that snakemake runs in"
     for option in FILES:
-        body = getattr(entry.request, option)
+        body = cast(str | None, entry["request"].get(option))
         if body is not None and not Path(body).is_file():
             yield f"{key}.request.{option}: {body!r} is not a file; its path begins where snakemake runs"

@@ -7,13 +7,11 @@ import contextlib
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sharebench.core.config_catalogues import WorkloadEntry
 from sharebench.core.files import SCRIPTS
 from sharebench.core.spec import WorkloadSpec
-
-if TYPE_CHECKING:  # a measuring job needs no pydantic
-    from sharebench.config.catalogue_models import Workload
 
 WORKLOAD_MODULES = SCRIPTS / "tenant" / "workloads"
 
@@ -49,9 +47,9 @@ def is_one_launch(workload: WorkloadSpec) -> bool:
     return bool(workload["params"].get("graph") if stated is None else stated)
 
 
-def impossible_on_cpu(entry: Workload) -> str | None:
+def impossible_on_cpu(entry: WorkloadEntry) -> str | None:
     """Why this interpreter cannot run a catalogue entry with a module without a GPU; None if nothing is known."""
-    module, params = str(entry.module), entry.params
+    module, params = str(entry["module"]), entry["params"]
     if params.get("graph") is True:
         return "a CUDA graph needs a GPU"
     dtype, dtypes = params.get("dtype"), constant(module, "CPU_DTYPES")

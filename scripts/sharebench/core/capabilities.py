@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sharebench.core.files import REPOSITORY
-from sharebench.core.strategies import LIMITS, MECHANISMS, Strategy
+from sharebench.core.spec import LIMITS
+from sharebench.core.strategies import MECHANISMS, Strategy
 from sharebench.core.study_config import Kind, StudyConfig
 
 # Layers that make sense, outer first: only MIG partitions a device into parts that can be shared again.

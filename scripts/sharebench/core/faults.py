@@ -1,6 +1,7 @@
 """The faults of a study: their names as workloads, their cells, and the victims next to them."""
 
-from sharebench.core.study_config import StudyConfig, WorkloadEntry
+from sharebench.core.config_catalogues import WorkloadEntry
+from sharebench.core.study_config import StudyConfig
 from tenant.contract import FAULTS
 
 MODULE = "fault"
@@ -40,6 +41,6 @@ def aggressor_entry(kind: str, like: WorkloadEntry) -> WorkloadEntry:
         "simulated": None,
         "module": MODULE,
         "params": {"kind": kind, "at_fraction": AT_FRACTION},
-        "load": {"arrival": "closed", "rate_hz": None, "rate_of_capacity": None},
+        "load": {"arrival": "closed", "concurrency": None, "rate_hz": None, "rate_of_capacity": None},
         "output_tolerance": 1,
     }

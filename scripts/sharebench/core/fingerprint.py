@@ -43,6 +43,7 @@ NOT_FOLLOWED = (
     "sharebench/run/",
     "sharebench/nodes/__init__.py",
     "sharebench/core/capabilities.py",
+    "sharebench/core/config_",
     "sharebench/core/file_lock.py",
     "sharebench/core/files.py",
     "sharebench/core/fingerprint.py",

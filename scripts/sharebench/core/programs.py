@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sharebench.core.config_catalogues import WorkloadEntry
 from sharebench.core.spec import WorkloadSpec, runs_to_its_end
-from sharebench.core.study_config import WorkloadEntry
 
 KINDS = ("command", "http")
 # The client of `kind: http`, in tenant/workloads/.

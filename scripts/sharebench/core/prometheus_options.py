@@ -2,8 +2,9 @@
 
 from typing import Literal
 
+from sharebench.core.config_nodes import PrometheusOptions
 from sharebench.core.spec import Spec, WatchSpec, tenant_workloads
-from sharebench.core.study_config import PrometheusOptions, StudyConfig
+from sharebench.core.study_config import StudyConfig
 
 Discovery = Literal["file", "pod-monitor", "annotations"]
 

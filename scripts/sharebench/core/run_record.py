@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
+from sharebench.core.config_nodes import NodeOptions
 from sharebench.core.files import Damaged, read_json
-from sharebench.core.study_config import NodeOptions, StudyConfig
+from sharebench.core.study_config import StudyConfig
 
 RUN_ID_VARIABLE = "SHAREBENCH_RUN_ID"
 DEVICE_VARIABLE = "SHAREBENCH_DEVICE"

@@ -29,6 +29,9 @@ class Limits(TypedDict):
     priority: NotRequired[list[int]]
 
 
+LIMITS = tuple(Limits.__annotations__)
+
+
 @dataclass(frozen=True)
 class TenantLimits:
     """Limits of one tenant; None where there are none."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast, get_args
 
-from sharebench.core.spec import Limit, Limits, PodSpec, StrategySpec, TenantLimits
-from sharebench.core.study_config import Mechanism, StudyConfig
+from sharebench.core.config_catalogues import Mechanism
+from sharebench.core.spec import LIMITS, Limit, Limits, PodSpec, StrategySpec, TenantLimits
+from sharebench.core.study_config import StudyConfig
 
 # What NVIDIA's device plugin sets as each MPS client's share of the SMs, whatever else is asked for.
 EVEN_WHOLE_PERCENT = "100//N"
@@ -24,7 +25,6 @@ WHOLE_GPU: PodSpec = {
     "shows": {},
 }
 MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
-LIMITS = ("thread_percent", "memory_percent", "memory_limit", "priority")
 HAMI_CORE = "hami-core"
 AGAIN = "-again"
 # Clients of one MPS server up to CUDA 13.0 (60 from 13.1 on).

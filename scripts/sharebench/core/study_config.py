@@ -1,205 +1,187 @@
-"""A normalised config as types. Each key is described in config/models.py, which these agree with (a test)."""
+"""The config of a study: every key with its type, default and meaning.
 
-from typing import Literal, NamedTuple, TypedDict
+This is the one source of them. Of a meaning, lines for a person show the first sentence. config/schemas and the tables
+of config/README.md are made from it (`make docs`). `sharebench.config.load` fills the defaults in and checks the rest.
+"""
 
-from sharebench.core.spec import (
-    JobSpec,
-    Limit,
-    LoadSpec,
-    MetricsSpec,
-    ModelSpec,
-    PodSpec,
-    ReadySpec,
-    RequestSpec,
-    Scalar,
-    WarmupSpec,
-    runs_to_its_end,
+# The annotations are what pydantic reads: no `from __future__ import annotations`, which would hand it text.
+
+from typing import Annotated, Literal, NamedTuple, get_args
+
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
+
+from sharebench.core.config_catalogues import CheckedStrategy, CheckedWorkload, SweptKey
+from sharebench.core.config_nodes import (
+    KubernetesOptions,
+    NvidiaOptions,
+    PrometheusOptions,
+    SimulatedOptions,
+    StandInOptions,
+    SurveyOptions,
 )
+from sharebench.core.config_values import (
+    CLOSED,
+    Count,
+    Flag,
+    Free,
+    Matching,
+    Maybe,
+    Numeric,
+    Part,
+    Positive,
+    Tenants,
+    Text,
+    Unique,
+)
+from sharebench.core.spec import runs_to_its_end
 
 Kind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
 """A kind of node."""
-Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential", "hami-core"]
-Access = Literal["device-plugin", "dra", "static"]
-Interval = Literal["default", "short", "medium", "long"]
-"""How a DRA driver is asked for the length of a time slice."""
-SweptKey = Literal["concurrency", "rate_hz", "rate_of_capacity"]
-"""A key of a `load` that may be a list."""
-# A key that is a keyword.
-_From = TypedDict("_From", {"from": str | None})
+Folder = Annotated[
+    str,
+    Field(min_length=1),
+    Matching(
+        r'[^~{}<>*?"\u0000-\u001f][^{}<>*?"\u0000-\u001f]*',
+        'cannot be a path: no leading ~ and none of { } < > * ? " in it',
+    ),
+]
+Fault = Literal["oom", "leak", "illegal-address", "assert", "killed", "stopped", "spin"]
+Exclusion = Annotated[
+    str,
+    Matching(
+        r"[a-z0-9*?+-]+/[a-z0-9*?+_.-]+(/(n[0-9*?]+|[*])(/(r[0-9*?]+|[*]))?)?",
+        "is not a cell such as mps/yolos/n7 or mps/*/n7/r1",
+    ),
+]
+Contrast = Annotated[
+    str,
+    Matching("[a-z][a-z0-9-]*/[a-z][a-z0-9-]*", "is not a comparison of two strategies such as mps/time-slicing"),
+]
+PART_OF_A_PATH = "cannot be part of a path: use lower-case letters, digits and -, a letter first, at most 63 in all"
+StrategyName = Annotated[str, Matching("[a-z][a-z0-9-]{0,62}", PART_OF_A_PATH)]
+SWEPT = rf"-({'|'.join(get_args(SweptKey))})-[0-9.e+-]+"
+WorkloadName = Annotated[str, Matching(rf"[a-z][a-z0-9-]{{0,62}}({SWEPT})?", f"{PART_OF_A_PATH} (+ is kept for mixes)")]
 
 
-class StrategyEntry(TypedDict):
-    description: str
-    mechanism: list[Mechanism]
-    replicas: list[int] | None
-    access: Access | None
-    interval: Interval | None
-    claim_per: str | None
-    gpus: int | None
-    profile: str | None
-    profiles: list[str] | None
-    instances: int | None
-    thread_percent: Limit | list[float] | None
-    memory_percent: Limit | list[float] | None
-    memory_limit: str | list[str] | None
-    priority: list[int] | None
-    pod: PodSpec | None
+class Warmup(TypedDict):
+    """When a tenant counts as warm."""
 
-
-class SweepEntry(TypedDict):
-    """Which workload of a sweep an entry is."""
-
-    of: str
-    by: SweptKey
-    value: float
-
-
-class WorkloadEntry(TypedDict):
-    description: str
-    tenants: list[str] | None
-    kind: Literal["loop", "job", "command", "http"]
-    job: JobSpec | None
-    until: Literal["exit"] | None
-    module: str | None
-    command: list[str] | None
-    image: str | None
-    manifest: str | None
-    url: str | None
-    port: int | None
-    ready: ReadySpec
-    metrics: MetricsSpec
-    request: RequestSpec
-    start: Literal["together", "staggered"]
-    stream: bool
-    params: dict[str, Scalar]
-    load: LoadSpec
-    sweep: SweepEntry | None
-    min_window_seconds: float
-    output_tolerance: float
-    simulated: ModelSpec | None
-
-
-class StandInOptions(TypedDict):
-    """The section `cpu`."""
-
-    cores: Literal["auto"] | list[int]
-    devices: int
-
-
-class Noise(TypedDict):
-    """What a simulated device plants."""
-
-    cell_cv: float
-    iteration_cv: float
-    autocorrelation: float
-    drift: float
-    straggler_ratio: float
-    straggler_factor: float
-
-
-class SimulatedOptions(TypedDict):
-    devices: int
-    product: str
-    sms: int
-    memory_gib: float
-    mig_slices: int
-    mig_slice_sms: int
-    time_slicing_overhead: float
-    noise: Noise
-
-
-class NvidiaOptions(TypedDict):
-    gpu: str | list[str]
-    python: str
-    hami_core: str | None
-    may_change: list[Literal["mig"]]
-
-
-class Resources(TypedDict):
-    """Quantities of one tenant; None sets none."""
-
-    cpu: str | None
-    memory: str | None
-
-
-class Toleration(TypedDict):
-    """As in a pod; None is any."""
-
-    key: str | None
-    operator: Literal["Exists", "Equal"]
-    value: str | None
-    effect: str | None
-
-
-class KubernetesOptions(TypedDict):
-    context: str | None
-    node: str | list[str]
-    namespace: str
-    access: Access
-    image: str
-    python: str
-    client_image: str | None
-    pod: dict[str, object]
-    device: Literal["cuda", "cpu"]
-    reach: Literal["auto", "pod-ip", "port-forward"]
-    resources: Resources
-    tolerations: list[Toleration]
-    priority_class: str | None
-    may_change: list[str]
-    switch_seconds: float
-    stable_seconds: float
-    publish_seconds: float
-
-
-class ClusterOptions(KubernetesOptions):
-    """The section with what a node needs to know of the study."""
-
-    accesses: list[str]
-    """Every access that a strategy of the study uses."""
-    tenants: dict[str, list[int]]
-    """Numbers of tenants under the device plugin, by the inner mechanism."""
-    has_pod_monitor: bool
-    """Whether the run makes a PodMonitor."""
-
-
-NodeOptions = StandInOptions | SimulatedOptions | NvidiaOptions | ClusterOptions
-
-
-class PrometheusOptions(TypedDict):
-    url: str | None
-    discovery: Literal["auto", "file", "pod-monitor", "annotations"]
-    folder: str | None
-    labels: dict[str, str]
-    scrape_seconds: float
-    buckets: list[float] | None
-    dcgm: dict[str, str] | None
-
-
-class SurveyOptions(TypedDict):
-    """The section `survey`."""
-
-    url: str | None
-    labels: dict[str, str]
-    namespaces: list[str]
-    hours: float | None
-    empty_percent: float
-    filled_percent: float
-    memory_percent: float
-    tenants: int
+    min_iterations: Annotated[Count, Field(default=20)]
+    """Iterations that every tenant makes before it may count as warm."""
+    max_seconds: Annotated[Positive, Field(default=10)]
+    """Time after which a tenant that is not steady goes on, marked as such."""
+    tolerance_percent: Annotated[Numeric[Annotated[float, Field(gt=0, le=100)]], Field(default=5)]
+    """Largest difference between the medians of two consecutive batches that counts as steady."""
 
 
 class Timeouts(TypedDict):
-    start_seconds: float
-    record_seconds: float
+    """How long the pipeline waits for a tenant before it gives the cell up."""
+
+    start_seconds: Annotated[Positive, Field(default=60)]
+    """Time for a tenant to start, load and warm up."""
+    record_seconds: Annotated[Positive, Field(default=30)]
+    """Time for a tenant to deliver its record after the window; more than its longest iteration."""
 
 
 class Slo(TypedDict):
-    """The section `slo`: what a request may take, None for no limit."""
+    """What a request may take, in milliseconds. The advice holds each part against a percentile, goodput against every
+    request; a part that a workload does not have (`ttft_ms` of one that streams nothing) asks nothing of it."""
 
-    latency_ms: float | None
-    ttft_ms: float | None
-    itl_ms: float | None
-    tpot_ms: float | None
+    latency_ms: Maybe[Positive]
+    """To the end of the answer, from the intended send; of a loop an iteration."""
+    ttft_ms: Maybe[Positive]
+    """Time to the first output token, from the intended send; only of streams."""
+    itl_ms: Maybe[Positive]
+    """Gap between two token events, of a request its longest; only of streams."""
+    tpot_ms: Maybe[Positive]
+    """Time per output token after the first; only of streams."""
+
+
+FROM = "Folder or archive (zip) of a finished data set, whose tables, figures and report are rebuilt."
+_From = TypedDict("_From", {"from": Annotated[Maybe[Folder], Field(description=FROM)]})
+"""A key that is a keyword."""
+
+
+@with_config(CLOSED)
+class StudyConfig(_From):
+    """What config.yaml, strategies.yaml, workloads.yaml and any study file may say, taken together.
+
+    No key is required in a file: what is not given takes its default.
+    """
+
+    results: Annotated[Folder, Field(default="results")]
+    """Folder that receives everything the study makes; give every study its own."""
+    node: Annotated[Literal["auto", "cpu", "nvidia", "simulated", "kubernetes"], Field(default="auto")]
+    """Kind of node that is shared: `cpu` (stand-in on this machine's cores), `nvidia` (a GPU of this machine),
+    `kubernetes` (a node of a cluster) or `simulated`. `auto` takes `nvidia` where there is one, else `cpu`."""
+    strategies: Annotated[Unique[Text], Field(min_length=1, default=["exclusive", "time-slicing", "mps", "mig"])]
+    """Sharing strategies to measure, by their names in `strategy_catalogue`."""
+    replicas: Annotated[Unique[Tenants], Field(min_length=1, default=[1, 2, 4])]
+    """Numbers of tenants to measure; a strategy with `replicas` of its own keeps those."""
+    workloads: Annotated[Unique[Text], Field(default=["matmul", "detector"])]
+    """What the tenants run, by names in `workload_catalogue`; that of a [sweep](#sweeps) stands for all its workloads.
+    May be empty with `interference`."""
+    interference: Annotated[Unique[Text], Field(default=[])]
+    """Workloads that are measured in [pairs](#mixes-and-pairs), each next to each and to itself, besides those of
+    `workloads`."""
+    faults: Annotated[Unique[Fault], Field(default=[])]
+    """[Faults](../docs/faults.md) that a tenant has in mid-window next to a victim."""
+    fault_victims: Annotated[Unique[Text], Field(default=[])]
+    """Workloads next to which the faults happen, one at a time; empty takes those of `interference`, else those of
+    `workloads`."""
+    fault_repeats: Annotated[Tenants, Field(default=1)]
+    """How often every cell with a fault is measured; who dies is seldom a matter of chance."""
+    allow_faults: Annotated[Flag, Field(default=False)]
+    """Whether faults may happen on a real GPU, where they can harm other programs and the driver."""
+    repeats: Annotated[Tenants, Field(default=3)]
+    """How often every cell is measured; intervals are taken over repeats, so one repeat has none."""
+    window_seconds: Annotated[Positive, Field(default=1.5)]
+    """Length of the window in which all tenants of a cell are measured, in seconds. A p99 needs 299 iterations
+    in it."""
+    baseline: Annotated[Literal["exclusive", "none"], Field(default="exclusive")]
+    """What every slowdown refers to: the cells of `exclusive`, measured even when `strategies` leaves it out; `none`
+    measures none."""
+    null_cells: Annotated[Flag, Field(default=True)]
+    """Whether the baseline is measured twice in each block, the second time as the strategy with `-again`. An effect no
+    larger than their difference is marked *not separable*."""
+    exclude: Annotated[Unique[Exclusion], Field(default=[])]
+    """Cells that are left out: `STRATEGY/WORKLOAD`, also with `/nREPLICAS`, and then `/rREPEAT`, with `*` for any, such
+    as `[time-slicing/yolos/n7, "*/bert/n5/r1"]`."""
+    contrasts: Annotated[Unique[Contrast], Field(default=[])]
+    """Comparisons that the study is for, as `strategy/reference`, at the largest common number of tenants, in
+    `tables/contrasts.csv`; if empty, every sharing strategy against the first one."""
+    order: Annotated[Literal["auto", "blocks", "strategy"], Field(default="auto")]
+    """Order of the cells: `blocks` repeats all node states in fresh random order, `strategy` sets each state once;
+    `auto` takes `blocks` unless a switch of the node is slow. Under `strategy`, time and strategy are confounded."""
+    seed: Annotated[Numeric[Annotated[int, Field(ge=0)]], Field(default=1)]
+    """Seed of the random order of cells and of the simulated node."""
+    parts: Annotated[Unique[Folder], Field(default=[])]
+    """Folders with parts of this study, for [`snakemake join`](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
+    timeslice_tenants: Annotated[Tenants, Field(default=2)]
+    """How many tenants [`snakemake probe_timeslice`](../docs/timeslice.md) watches at once; no cell depends on it."""
+    datasets: Annotated[Unique[Folder], Field(max_length=2, default=[])]
+    """Two finished data sets for [`snakemake compare`](#compare-two-data-sets): before, then after."""
+    slo: Part[Slo]
+    tenants: Maybe[Count]
+    """How many tenants the advice is for; `null` is the largest number of the study."""
+    isolation: Annotated[Literal["none", "performance", "fault"], Field(default="none")]
+    """What neighbours must not be able to do, for the advice: slow a tenant down (`performance`), or end it
+    (`fault`)."""
+    price_per_hour: Maybe[Positive]
+    """Price of one device per hour, in dollars; without it no costs are given."""
+    warmup: Part[Warmup]
+    timeouts: Part[Timeouts]
+    cpu: Part[StandInOptions]
+    simulated: Part[SimulatedOptions]
+    nvidia: Part[NvidiaOptions]
+    kubernetes: Part[KubernetesOptions]
+    prometheus: Part[PrometheusOptions]
+    survey: Part[SurveyOptions]
+    strategy_catalogue: Annotated[Free[StrategyName, CheckedStrategy], Field(default={})]
+    """[Strategies](#strategies) by name, added to those of `strategies.yaml`, or changed."""
+    workload_catalogue: Annotated[Free[WorkloadName, CheckedWorkload], Field(default={})]
+    """[Workloads](#workloads) by name, added to those of `workloads.yaml`, or changed."""
 
 
 class QuestionKeys(TypedDict):
@@ -215,42 +197,6 @@ class Question(QuestionKeys, total=False):
     """What it is asked, and about which workloads where not all are meant."""
 
     workloads: list[str]
-
-
-class StudyConfig(_From, QuestionKeys):
-    """All of a normalised config. That of an old data set may lack keys until it is loaded."""
-
-    results: str
-    node: Literal["auto", "cpu", "nvidia", "simulated", "kubernetes"]
-    strategies: list[str]
-    replicas: list[int]
-    workloads: list[str]
-    interference: list[str]
-    faults: list[str]
-    fault_victims: list[str]
-    fault_repeats: int
-    allow_faults: bool
-    repeats: int
-    window_seconds: float
-    baseline: Literal["exclusive", "none"]
-    null_cells: bool
-    exclude: list[str]
-    contrasts: list[str]
-    order: Literal["auto", "blocks", "strategy"]
-    seed: int
-    timeslice_tenants: int
-    parts: list[str]
-    datasets: list[str]
-    warmup: WarmupSpec
-    timeouts: Timeouts
-    cpu: StandInOptions
-    simulated: SimulatedOptions
-    nvidia: NvidiaOptions
-    kubernetes: KubernetesOptions
-    prometheus: PrometheusOptions
-    survey: SurveyOptions
-    strategy_catalogue: dict[str, StrategyEntry]
-    workload_catalogue: dict[str, WorkloadEntry]
 
 
 def is_on_several(config: StudyConfig, kind: Kind) -> bool:

@@ -4,7 +4,7 @@ from importlib import import_module
 from pathlib import Path
 
 from sharebench.core.capabilities import KINDS
-from sharebench.core.study_config import NodeOptions
+from sharebench.core.config_nodes import NodeOptions
 from sharebench.nodes.contract import DeviceOptions
 from sharebench.nodes.node import Node
 

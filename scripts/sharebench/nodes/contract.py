@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, NotRequired, Protocol, TypedDict, runtime_checkable
 
+from sharebench.core.config_nodes import NodeOptions, PrometheusOptions
 from sharebench.core.files import Refusal
 from sharebench.core.strategies import Strategy
-from sharebench.core.study_config import NodeOptions, PrometheusOptions, Timeouts
+from sharebench.core.study_config import Timeouts
 from sharebench.records.telemetry import Row, Telemetry
 from sharebench.records.types import EvidenceItem, Outcome, TenantStatus
 from tenant.contract import (

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
+from sharebench.core.config_nodes import NodeOptions, PrometheusOptions
 from sharebench.core.files import Damaged, read_json, write_json
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy
-from sharebench.core.study_config import Kind, NodeOptions, PrometheusOptions
+from sharebench.core.study_config import Kind
 from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.records.types import NodeFacts, Switch
 from tenant.contract import TenantReport

@@ -12,10 +12,11 @@ import jinja2
 import pandas as pd
 import yaml
 
+from sharebench.core.config_catalogues import StrategyEntry
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.core.spec import runs_to_its_end
 from sharebench.core.strategies import again
-from sharebench.core.study_config import StrategyEntry, has_streams, is_job, sweeps
+from sharebench.core.study_config import has_streams, is_job, sweeps
 from sharebench.figures import catalogue
 from sharebench.figures.data import DrawnStudy, Row, load, rows_of
 from sharebench.figures.style import COLORS, looks

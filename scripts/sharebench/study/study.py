@@ -7,6 +7,8 @@ from typing import cast
 
 from sharebench.core import faults, fingerprint, programs, prometheus_options
 from sharebench.core.capabilities import has_own_python
+from sharebench.core.config_catalogues import WorkloadEntry
+from sharebench.core.config_nodes import NodeOptions
 from sharebench.core.files import SCRIPTS
 from sharebench.core.spec import (
     LoadSpec,
@@ -19,7 +21,6 @@ from sharebench.core.spec import (
     runs_to_its_end,
     tenant_workloads,
 )
-from sharebench.core.study_config import NodeOptions, WorkloadEntry
 from sharebench.study.cells import Cell, canonical
 from sharebench.study.matrix import Matrix
 

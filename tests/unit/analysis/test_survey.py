@@ -14,7 +14,7 @@ from sharebench.analysis.survey.study import OWN
 from sharebench.analysis.survey.study import study as study_of_survey
 from sharebench.cell.prometheus.usage import usages
 from sharebench.config.load import load
-from sharebench.core.study_config import SurveyOptions
+from sharebench.core.config_nodes import SurveyOptions
 from sharebench.records.usage import Seen
 from sharebench.study.opened import open_study
 

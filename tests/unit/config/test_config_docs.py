@@ -15,14 +15,12 @@ from unit.config_cases import MALFORMED
 from unit.studies import CONFIG, S, W, files, refusal, study
 
 import config_manual
+from sharebench.config import schema as types
 from sharebench.config.load import load
-from sharebench.config.models import Config
-from sharebench.config.refusals import keys, meaning, section_in
-from sharebench.config.values import Section
 
 MANUAL = (CONFIG / "README.md").read_text()
 SCHEMA = config_manual.schema()
-LEAVES = {key: rules.default for key, rules in config_manual.rows(Config)}
+LEAVES = {key: rules["default"] for key, rules in config_manual.rows(types.schema())}
 
 
 def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -36,16 +34,12 @@ def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
             yield from nodes(inner, f"{path}/{index}")
 
 
-def sections(section: type[Section] = Config) -> Iterator[type[Section]]:
-    yield section
-    for rules in section.model_fields.values():
-        inner = section_in(rules)
-        if inner is not None:
-            yield from sections(inner)
-
-
 OBJECTS = {path: node for path, node in nodes(SCHEMA) if node.get("type") == "object"}
-KEYS = {f"{section.__name__}.{key}": (section, key) for section in sections() for key in keys(section)}
+KEYS = {
+    f"{section['title']}.{key}": rules
+    for section in (types.schema(), *types.schema()["$defs"].values())
+    for key, rules in section.get("properties", {}).items()
+}
 
 
 def flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -74,20 +68,17 @@ def test_no_object_takes_unknown_keys(path: str) -> None:
 
 @pytest.mark.parametrize("name", KEYS)
 def test_every_key_has_a_meaning_and_a_default_that_it_may_have(name: str) -> None:
-    section, key = KEYS[name]
-    rules = keys(section)[key]
-    assert meaning(rules).endswith(".")
-    assert "|" not in meaning(rules)
-    if not rules.is_required() and rules.default_factory is None:
-        in_schema = (SCHEMA if section is Config else SCHEMA["$defs"][section.__name__])["properties"][key]
-        jsonschema_rs.validate({**in_schema, "$defs": SCHEMA["$defs"]}, rules.default)
-        assert in_schema["default"] == rules.default
+    meaning = types.meaning(KEYS[name])
+    assert meaning.endswith(".")
+    assert "|" not in meaning
+    if "default" in KEYS[name]:
+        jsonschema_rs.validate({**KEYS[name], "$defs": SCHEMA["$defs"]}, KEYS[name]["default"])
 
 
-def test_only_the_mechanism_is_required() -> None:
-    required = {name for name, (section, key) in KEYS.items() if keys(section)[key].is_required()}
-    written_by_us = {"Sweep.of", "Sweep.by", "Sweep.value"}
-    assert required == {"Strategy.mechanism"} | written_by_us
+def test_only_these_keys_are_required() -> None:
+    required = {name for name, rules in KEYS.items() if "default" not in rules and "$ref" not in rules}
+    written_by_us = {"SweepEntry.of", "SweepEntry.by", "SweepEntry.value"}
+    assert required == {"StrategyEntry.mechanism", "Job.iterations"} | written_by_us
 
 
 def test_every_pattern_says_what_it_wants() -> None:

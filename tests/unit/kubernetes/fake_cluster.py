@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from unit.kubernetes.objects import CONFIG, daemon_pod, daemon_set, node
 
-from sharebench.core.study_config import NodeOptions
+from sharebench.core.config_nodes import NodeOptions
 from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import DEPLOY_LABELS

@@ -7,7 +7,6 @@ import pytest
 from unit.studies import study_of
 
 from sharebench.config import checks
-from sharebench.config.models import Config
 from sharebench.core import faults
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -85,7 +84,7 @@ def test_only_a_loop_can_be_a_victim() -> None:
     config["workload_catalogue"]["memcopy"]["kind"] = "job"
     assert faults.victims(config) == ["matmul"]
     config["fault_victims"] = ["memcopy"]
-    line = next(checks._faults(Config.model_validate(config), "cpu"))
+    line = next(checks._faults(config, "cpu"))
     assert line == "fault_victims: 'memcopy' is of the kind job; name workloads of the kind loop"
 
 

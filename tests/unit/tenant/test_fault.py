@@ -14,8 +14,8 @@ import pytest
 from unit.tenant.conftest import SCRIPTS
 from unit.tenant.test_cuda import stub
 
-from sharebench.config.models import Fault
 from sharebench.core import faults
+from sharebench.core.study_config import Fault
 from tenant.gpu import cuda
 from tenant.workloads import fault
 

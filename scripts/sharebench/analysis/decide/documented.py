@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sharebench.core.strategies import HAMI_CORE, LIMITS, Strategy
+from sharebench.core.spec import LIMITS
+from sharebench.core.strategies import HAMI_CORE, Strategy
 
 MEASURED, DOCUMENTED, UNKNOWN = "measured", "documented", "unknown"
 MIG_GUIDE = "NVIDIA MIG user guide"

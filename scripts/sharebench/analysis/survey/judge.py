@@ -7,7 +7,7 @@ from itertools import groupby
 
 import pandas as pd
 
-from sharebench.core.study_config import SurveyOptions
+from sharebench.core.config_nodes import SurveyOptions
 from sharebench.records.tables import TableRow, frame
 from sharebench.records.usage import ACTIVITIES, DRAM, MEMORY, POWER, QUANTITIES, SM, Place, Seen, Usage
 

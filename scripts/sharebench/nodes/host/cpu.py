@@ -15,9 +15,9 @@ from typing import Literal, cast
 
 import psutil
 
+from sharebench.core.config_nodes import NodeOptions, StandInOptions
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, slices_of
-from sharebench.core.study_config import NodeOptions, StandInOptions
 from sharebench.nodes.contract import (
     DeviceOptions,
     Evidence,

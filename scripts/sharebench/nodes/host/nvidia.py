@@ -20,10 +20,10 @@ import sharebench.nodes.host.mig as mig
 import sharebench.nodes.host.mps as mps
 from sharebench.config.workloads import is_one_launch
 from sharebench.core.capabilities import gpu_python
+from sharebench.core.config_nodes import NodeOptions, NvidiaOptions
 from sharebench.core.files import Damaged, read_json, write_json
 from sharebench.core.spec import Spec, WorkloadSpec, limits_of, runs_to_its_end
 from sharebench.core.strategies import HAMI_CORE, MPS_CLIENTS, Strategy, profile_matches
-from sharebench.core.study_config import NodeOptions, NvidiaOptions
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.host import host_cpu

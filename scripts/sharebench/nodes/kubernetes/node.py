@@ -7,10 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import cast
 
+from sharebench.core.config_nodes import ClusterOptions, NodeOptions, PrometheusOptions
 from sharebench.core.files import read_json, write_json
 from sharebench.core.spec import Spec, WorkloadSpec, limits_of
 from sharebench.core.strategies import Strategy
-from sharebench.core.study_config import ClusterOptions, NodeOptions, PrometheusOptions
 from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.kubernetes.access.base import Access, GpuDescription, view_of
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances

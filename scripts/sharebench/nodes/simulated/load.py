@@ -7,10 +7,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from sharebench.core.config_nodes import Noise as Planted
+from sharebench.core.config_nodes import SimulatedOptions
 from sharebench.core.spec import ModelSpec, StrategySpec
 from sharebench.core.strategies import slices_of
-from sharebench.core.study_config import Noise as Planted
-from sharebench.core.study_config import SimulatedOptions
 from sharebench.nodes.contract import PlannedLoad, bucket, unmeasured
 from tenant.contract import (
     SLOTS,

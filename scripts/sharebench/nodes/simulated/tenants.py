@@ -4,8 +4,8 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
+from sharebench.core.config_nodes import SimulatedOptions
 from sharebench.core.spec import Spec, WorkloadSpec, tenant_workloads
-from sharebench.core.study_config import SimulatedOptions
 from sharebench.core.units import NS
 from sharebench.nodes.contract import Endpoint, Grant, Settings, TenantsFailed
 from sharebench.nodes.simulated.load import (

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from sharebench.core.files import replace_atomically, write_json
-from sharebench.core.strategies import LIMITS, Strategy
+from sharebench.core.spec import LIMITS
+from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Grant, NodeError, State
 from sharebench.nodes.host.launch import environment
 from sharebench.nodes.host.nvidia import NvidiaNode

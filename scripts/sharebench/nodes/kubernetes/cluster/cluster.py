@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 
+from sharebench.core.config_nodes import ClusterOptions
 from sharebench.core.run_record import RUN_ID_VARIABLE
-from sharebench.core.study_config import ClusterOptions
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import claims_api, foreign_pods, saved_state
 from sharebench.nodes.kubernetes.cluster.api import Api, Json, change

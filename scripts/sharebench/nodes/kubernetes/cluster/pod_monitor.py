@@ -2,7 +2,7 @@
 
 import re
 
-from sharebench.core.study_config import PrometheusOptions
+from sharebench.core.config_nodes import PrometheusOptions
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from sharebench.core.study_config import ClusterOptions
+from sharebench.core.config_nodes import ClusterOptions
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.saved_state import TAINT
 

@@ -11,8 +11,8 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from sharebench.core.config_nodes import ClusterOptions
 from sharebench.core.spec import Spec, workload_of
-from sharebench.core.study_config import ClusterOptions
 from sharebench.nodes.contract import Exposition, PlannedLoad
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster.api import Json

@@ -7,10 +7,10 @@ from typing import cast
 
 import yaml
 
+from sharebench.core.config_nodes import ClusterOptions
 from sharebench.core.programs import CLIENT as CLIENT_MODULE
 from sharebench.core.programs import FILES
 from sharebench.core.spec import Spec, WorkloadSpec, runs_to_its_end, workload_of
-from sharebench.core.study_config import ClusterOptions
 from sharebench.nodes.contract import Exposition, NodeError, PlannedLoad
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster import restricted

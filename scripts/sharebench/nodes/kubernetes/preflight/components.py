@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from sharebench.core.config_nodes import ClusterOptions
 from sharebench.core.console import COLUMNS, wrapped
-from sharebench.core.study_config import ClusterOptions
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import CAPABLE_LABEL
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import map_file

@@ -4,9 +4,10 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from sharebench.core.config_nodes import NodeOptions
 from sharebench.core.files import REPOSITORY, Refusal
 from sharebench.core.strategies import Strategy
-from sharebench.core.study_config import NodeOptions, StudyConfig, is_on_several
+from sharebench.core.study_config import StudyConfig, is_on_several
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import foreign_pods
 from sharebench.nodes.kubernetes.cluster.api import Api, is_in_cluster

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import yaml
 
+from sharebench.core.config_nodes import ClusterOptions
 from sharebench.core.files import REPOSITORY
-from sharebench.core.study_config import ClusterOptions
 from sharebench.nodes.kubernetes.cluster.api import Api
 
 FOLDER = REPOSITORY / "config" / "cluster"

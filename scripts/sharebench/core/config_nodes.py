@@ -5,8 +5,9 @@
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, JsonValue, Tag
+from typing_extensions import TypedDict
 
-from sharebench.config.values import (
+from sharebench.core.config_values import (
     Count,
     Free,
     Image,
@@ -16,15 +17,15 @@ from sharebench.config.values import (
     Name,
     NotNegative,
     Numeric,
+    Part,
     Positive,
     Ratio,
-    Section,
     Text,
     Unique,
     is_list,
 )
-from sharebench.core.study_config import Access
 
+Access = Literal["device-plugin", "dra", "static"]
 Cores = Annotated[
     Annotated[Literal["auto"], Tag("word")]
     | Annotated[Unique[Numeric[Annotated[int, Field(ge=0)]]], Field(min_length=1), Tag("list")],
@@ -75,179 +76,196 @@ KubernetesLabel = Annotated[str, Matching("[A-Za-z0-9./_-]+", "cannot be a label
 PrometheusLabel = Annotated[str, Matching("[A-Za-z_][A-Za-z0-9_]*", "cannot be a label of Prometheus")]
 
 
-class StandIn(Section):
+class StandInOptions(TypedDict):
     """Options of the CPU stand-in."""
 
-    cores: Cores = "auto"
+    cores: Annotated[Cores, Field(default="auto")]
     """Cores that stand in for the device: a list of core numbers, or `auto` for all that this process may use."""
-    devices: Count = 1
+    devices: Annotated[Count, Field(default=1)]
     """Devices that these cores stand in for; each has its part of them, and they are measured at the same time."""
 
 
-class Noise(Section):
+class Noise(TypedDict):
     """Planted noise: coefficients of variation (0.02 is 2 %), and what makes iterations depend on each other."""
 
-    cell_cv: Ratio = 0.004
+    cell_cv: Annotated[Ratio, Field(default=0.004)]
     """Spread between cells (coefficient of variation)."""
-    iteration_cv: Ratio = 0.02
+    iteration_cv: Annotated[Ratio, Field(default=0.02)]
     """Spread between the iterations of one cell."""
-    autocorrelation: Numeric[Annotated[float, Field(ge=0, le=0.99)]] = 0
+    autocorrelation: Annotated[Numeric[Annotated[float, Field(ge=0, le=0.99)]], Field(default=0)]
     """Correlation of an iteration's spread with that of the one before."""
-    drift: Numeric[Annotated[float, Field(ge=-1, le=1)]] = 0
+    drift: Annotated[Numeric[Annotated[float, Field(ge=-1, le=1)]], Field(default=0)]
     """Change of the latency over the window, as a fraction of its mean."""
-    straggler_ratio: Ratio = 0
+    straggler_ratio: Annotated[Ratio, Field(default=0)]
     """Share of iterations with latency × `straggler_factor`, which the mean includes."""
-    straggler_factor: Numeric[Annotated[float, Field(ge=1)]] = 10
+    straggler_factor: Annotated[Numeric[Annotated[float, Field(ge=1)]], Field(default=10)]
     """Latency of a straggler over that of the others."""
 
 
-class Simulated(Section):
+class SimulatedOptions(TypedDict):
     """The device that the simulated node pretends to be; the defaults are an A100 80 GB."""
 
-    devices: Count = 1
+    devices: Annotated[Count, Field(default=1)]
     """How many such devices there are; they are measured at the same time."""
-    product: Name = "A100 80GB PCIe"
+    product: Annotated[Name, Field(default="A100 80GB PCIe")]
     """Product name in tables and figures, always with the word simulated."""
-    sms: Count = 108
+    sms: Annotated[Count, Field(default=108)]
     """Streaming multiprocessors of the whole device."""
-    memory_gib: Positive = 80
+    memory_gib: Annotated[Positive, Field(default=80)]
     """Memory of the whole device, in GiB."""
-    mig_slices: Count = 7
+    mig_slices: Annotated[Count, Field(default=7)]
     """MIG slices of the device; more one-slice tenants than this are infeasible."""
-    mig_slice_sms: Count = 14
+    mig_slice_sms: Annotated[Count, Field(default=14)]
     """Streaming multiprocessors of one MIG slice."""
-    time_slicing_overhead: NotNegative = 0.1097
+    time_slicing_overhead: Annotated[NotNegative, Field(default=0.1097)]
     """Time lost to context switches under time-slicing with two tenants or more, as a fraction of the work."""
-    noise: Noise = Field(default_factory=Noise)
+    noise: Part[Noise]
 
 
-class Nvidia(Section):
+class NvidiaOptions(TypedDict):
     """Options of an NVIDIA GPU of this host."""
 
-    gpu: Gpus = "0"
+    gpu: Annotated[Gpus, Field(default="0")]
     """Which GPU is shared, by its index or UUID (`nvidia-smi -L`); tenants do not see the others. A list, or `all`,
     [measures on several at the same time](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
-    python: Name = "auto"
+    python: Annotated[Name, Field(default="auto")]
     """Interpreter with the frameworks that tenants need; `auto` takes `.venv-gpu`, made by `make gpu-env`."""
-    hami_core: Maybe[Name] = None
+    hami_core: Maybe[Name]
     """Path of HAMi-core's `libvgpu.so`, for the mechanism [`hami-core`](../docs/strategies/schedulers.md)."""
-    may_change: Unique[Literal["mig"]] = []
+    may_change: Annotated[Unique[Literal["mig"]], Field(default=[])]
     """What the pipeline may change and restore: `mig` makes and removes MIG instances (MIG mode must be on already)."""
 
 
-class Resources(Section):
+class Resources(TypedDict):
     """What each tenant is given in addition to its share of the GPU, as request and limit."""
 
-    cpu: Maybe[Cpus] = None
+    cpu: Maybe[Cpus]
     """CPUs of one tenant, such as `2` or `500m`, as request and limit."""
-    memory: Maybe[Memory] = None
+    memory: Maybe[Memory]
     """Memory of one tenant, such as `8Gi`, as request and limit. A tenant that exceeds it is a result, `oom`."""
 
 
-class Toleration(Section):
+class Toleration(TypedDict):
     """One toleration, as in a pod."""
 
-    key: Maybe[Text] = None
+    key: Maybe[Text]
     """Key of the taint; `null` is any."""
-    operator: Literal["Exists", "Equal"] = "Exists"
+    operator: Annotated[Literal["Exists", "Equal"], Field(default="Exists")]
     """`Exists`, or `Equal` to `value`."""
-    value: Maybe[Text] = None
+    value: Maybe[Text]
     """Value of the taint, for `Equal`."""
-    effect: Maybe[Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]] = None
+    effect: Maybe[Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]]
     """Effect of the taint; `null` is any."""
 
 
-class Kubernetes(Section):
+class KubernetesOptions(TypedDict):
     """Options of a node in a Kubernetes cluster."""
 
-    context: Maybe[Name] = None
+    context: Maybe[Name]
     """Context of the kubeconfig; `null` takes its current one, or in a pod the cluster that the pod runs in."""
-    node: Nodes = "auto"
+    node: Annotated[Nodes, Field(default="auto")]
     """Name of the node that is measured; `auto` takes the only one with a GPU. A list of names, or labels such as
     `pool=h200`, [measures on several at the same time](../docs/cluster/strategies.md#several-nodes)."""
-    namespace: Namespace = "sharebench"
+    namespace: Annotated[Namespace, Field(default="sharebench")]
     """Namespace of the tenants' pods; it must exist."""
-    access: Access = "device-plugin"
+    access: Annotated[Access, Field(default="device-plugin")]
     """How tenants reach the GPU under strategies without an access of their own: `device-plugin` switches NVIDIA's
     plugin, `dra` makes [resource claims](../docs/cluster/strategies.md#resource-claims), `static` leaves the node as it
     is ([other schedulers](#other-schedulers))."""
-    image: Image = (
-        "pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime"
-        "@sha256:417bd75df6365104c283ea4c1651fb3530d9eb5a4c2fafa51943cff2a94e6385"
-    )
+    image: Annotated[
+        Image,
+        Field(
+            default="pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime"
+            "@sha256:417bd75df6365104c283ea4c1651fb3530d9eb5a4c2fafa51943cff2a94e6385"
+        ),
+    ]
     """[Image](../docs/cluster/install.md#image) of the tenants."""
-    python: Name = "python3"
+    python: Annotated[Name, Field(default="python3")]
     """Interpreter in the image."""
-    client_image: Maybe[Image] = None
+    client_image: Maybe[Image]
     """[Image](../docs/your-own-workload.md#in-pods) of what runs next to a user's container; `null` takes `image`."""
-    pod: Free[PodPart, JsonValue] = {}
+    pod: Annotated[Free[PodPart, JsonValue], Field(default={})]
     """`metadata` and `spec` that every tenant's pod gets on top, merged as `kubectl patch` does
     ([examples](../docs/your-own-workload.md#what-else-a-pod-needs)). The container with the GPU is `tenant`."""
-    device: Literal["cuda", "cpu"] = "cuda"
+    device: Annotated[Literal["cuda", "cpu"], Field(default="cuda")]
     """What the tenants work on: `cuda` is the GPU; `cpu` leaves it alone, for a test bed."""
-    reach: Literal["auto", "pod-ip", "port-forward"] = "auto"
+    reach: Annotated[Literal["auto", "pod-ip", "port-forward"], Field(default="auto")]
     """How the driver reaches the tenants: `auto` takes their pods' addresses (`pod-ip`) within the cluster and
     `port-forward` from outside."""
-    resources: Resources = Field(default_factory=Resources)
-    tolerations: List[Toleration] = []
+    resources: Part[Resources]
+    tolerations: Annotated[List[Toleration], Field(default=[])]
     """Taints that the tenants tolerate, besides `nvidia.com/gpu`, as in a pod: `{key, operator, value, effect}`."""
-    priority_class: Maybe[PriorityClass] = None
+    priority_class: Maybe[PriorityClass]
     """PriorityClass of the tenants' pods."""
-    may_change: Unique[Literal["mig"]] = []
+    may_change: Annotated[Unique[Literal["mig"]], Field(default=[])]
     """What else the pipeline may change and restore: `mig` has NVIDIA's MIG manager make MIG instances. Without it,
     only those that exist are used."""
-    switch_seconds: Positive = 300
+    switch_seconds: Annotated[Positive, Field(default=300)]
     """Time for the node to get into a state or back."""
-    stable_seconds: Positive = 15
+    stable_seconds: Annotated[Positive, Field(default=15)]
     """How long the node must show its new state without a break; more than the 10 s between two reports of the
     kubelet."""
-    publish_seconds: NotNegative = 10
+    publish_seconds: Annotated[NotNegative, Field(default=10)]
     """Time for new keys of the plugin's ConfigMap to reach its pods, where the driver may annotate these
     (`config/cluster/plugin/hurry`); else 95 s."""
 
 
-class Prometheus(Section):
+class PrometheusOptions(TypedDict):
     """A Prometheus that watches the tenants; its numbers are recorded next to the tenants' own."""
 
-    url: Maybe[Url] = None
+    url: Maybe[Url]
     """Address of a [Prometheus](../docs/prometheus.md) that watches, such as `http://localhost:9090`."""
-    discovery: Literal["auto", "file", "pod-monitor", "annotations"] = "auto"
+    discovery: Annotated[Literal["auto", "file", "pod-monitor", "annotations"], Field(default="auto")]
     """How it finds the tenants: by files in `folder` (`file`), by a PodMonitor (`pod-monitor`), or by `annotations` of
     the pods; `auto` takes the first where `folder` is set, else the second."""
-    folder: Maybe[Name] = None
+    folder: Maybe[Name]
     """Folder whose `*.json` files Prometheus reads (`file_sd_configs`)."""
-    labels: Free[KubernetesLabel, Text] = {}
+    labels: Annotated[Free[KubernetesLabel, Text], Field(default={})]
     """Labels of the PodMonitor, such as `{release: kps}`."""
-    scrape_seconds: Positive = 1
+    scrape_seconds: Annotated[Positive, Field(default=1)]
     """Time between two scrapes of a tenant. The window holds three at least."""
-    buckets: Maybe[Annotated[List[Positive], Field(min_length=1)]] = None
+    buckets: Maybe[Annotated[List[Positive], Field(min_length=1)]]
     """Upper bounds of the tenants' [histogram](../docs/prometheus.md#buckets) in seconds, ascending; `null` takes two
     per doubling from 1 µs to 1000 s."""
-    dcgm: Maybe[Free[PrometheusLabel, Text]] = None
+    dcgm: Maybe[Free[PrometheusLabel, Text]]
     """Labels of the shared device's series from dcgm-exporter, such as `{Hostname: gpu-node, gpu: "0"}`; `null` finds
     it by the node's name."""
 
 
-class Survey(Section):
+class SurveyOptions(TypedDict):
     """What [`snakemake survey`](../docs/survey.md) looks at, and what it calls empty."""
 
-    url: Maybe[Url] = None
+    url: Maybe[Url]
     """Address of the Prometheus that scrapes dcgm-exporter, such as `http://localhost:9090`; `null` watches the GPUs of
     this host by NVML."""
-    labels: Free[PrometheusLabel, Text] = {}
+    labels: Annotated[Free[PrometheusLabel, Text], Field(default={})]
     """Labels of the series that count, such as `{cluster: eu-1}`."""
-    namespaces: Unique[Name] = []
+    namespaces: Annotated[Unique[Name], Field(default=[])]
     """Namespaces whose workloads are judged; empty takes all."""
-    hours: Maybe[Positive] = None
+    hours: Maybe[Positive]
     """How much of the past Prometheus is asked for, or how long this host is watched; `null` is 24 of the one and 1 of
     the other."""
-    empty_percent: Percent = 40
+    empty_percent: Annotated[Percent, Field(default=40)]
     """A workload leaves its GPU empty whose mean activity, of SMs and of memory, is at most this: two of them fit below
     `filled_percent`."""
-    filled_percent: Percent = 80
+    filled_percent: Annotated[Percent, Field(default=80)]
     """Largest sum of the mean activities of workloads on one GPU, of SMs and of memory each; a fifth is left
     for moments in which all have work."""
-    memory_percent: Percent = 90
+    memory_percent: Annotated[Percent, Field(default=90)]
     """Largest sum of their memory, of that of the GPU: each process has a context in addition."""
-    tenants: Numeric[Annotated[int, Field(ge=2, le=48)]] = 4
+    tenants: Annotated[Numeric[Annotated[int, Field(ge=2, le=48)]], Field(default=4)]
     """Most workloads on one GPU. Each one more is harmed by each fault of another."""
+
+
+class ClusterOptions(KubernetesOptions):
+    """The section with what a node needs to know of the study."""
+
+    accesses: list[str]
+    """Every access that a strategy of the study uses."""
+    tenants: dict[str, list[int]]
+    """Numbers of tenants under the device plugin, by the inner mechanism."""
+    has_pod_monitor: bool
+    """Whether the run makes a PodMonitor."""
+
+
+NodeOptions = StandInOptions | SimulatedOptions | NvidiaOptions | ClusterOptions

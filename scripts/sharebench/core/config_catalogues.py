@@ -2,11 +2,13 @@
 
 # The annotations are what pydantic reads: no `from __future__ import annotations`, which would hand it text.
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from typing_extensions import TypedDict
 
-from sharebench.config.values import (
+from sharebench.core.config_nodes import Access
+from sharebench.core.config_values import (
     Count,
     Flag,
     Free,
@@ -18,20 +20,25 @@ from sharebench.config.values import (
     NotNegative,
     Numeric,
     Or,
+    Part,
     Path,
     Positive,
     Scalar,
-    Section,
     Swept,
     Tenants,
     Text,
     Unique,
     as_number,
     is_list,
+    mapping,
 )
-from sharebench.core.programs import OF_KIND
-from sharebench.core.strategies import LIMITS, MPS_CLIENTS
-from sharebench.core.study_config import Access, Interval, Mechanism, SweptKey
+from sharebench.core.spec import LIMITS
+
+Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential", "hami-core"]
+Interval = Literal["default", "short", "medium", "long"]
+"""How a DRA driver is asked for the length of a time slice."""
+SweptKey = Literal["concurrency", "rate_hz", "rate_of_capacity"]
+"""A key of a `load` that may be a list."""
 
 
 def _as_length(value: object) -> object:
@@ -66,7 +73,7 @@ Argument = Annotated[
 ]
 Module = Annotated[str, Matching("[a-z][a-z0-9_]*", "is not the name of a Python module")]
 Percent = Numeric[Annotated[float, Field(gt=0, le=100)]]
-Each = Field(min_length=1, max_length=MPS_CLIENTS)
+Each = Field(min_length=1)
 Share = Annotated[
     Annotated[Percent, Tag("number")]
     | Annotated[
@@ -84,180 +91,182 @@ Memory = Annotated[
 ]
 
 
-class Pod(Section):
+class Pod(TypedDict):
     """What every tenant's pod gets under `access: static`, where another scheduler shares the GPU.
 
     See [Other schedulers](#other-schedulers).
     """
 
-    scheduler: Maybe[Name] = None
+    scheduler: Maybe[Name]
     """Name of the scheduler of the pods; `null` is the cluster's own."""
-    deployment: Maybe[Name] = None
+    deployment: Maybe[Name]
     """Deployment that must have a ready pod, in whatever namespace, or the strategy is infeasible."""
-    allocated: Maybe[Name] = None
+    allocated: Maybe[Name]
     """Evidence: annotation, as `NAME` or `NAME=VALUE`, that the scheduler writes onto a pod that was given its
     share."""
-    companions: Maybe[Name] = None
+    companions: Maybe[Name]
     """Namespace of pods by which the scheduler itself holds a GPU, which are waited for after a cell."""
-    resources: Free[Resource, Text] = {}
+    resources: Annotated[Free[Resource, Text], Field(default={})]
     """Resources of the GPU that a pod asks for, by name, such as `nvidia.com/gpu`, each with an amount."""
-    annotations: Free[MetaName, Text] = {}
+    annotations: Annotated[Free[MetaName, Text], Field(default={})]
     """Annotations of the pod."""
-    labels: Free[MetaName, Text] = {}
+    labels: Annotated[Free[MetaName, Text], Field(default={})]
     """Labels of the pod."""
-    environment: Free[Variable, Text] = {}
+    environment: Annotated[Free[Variable, Text], Field(default={})]
     """Variables of the tenant's container."""
-    shows: Free[Variable, Text] = {}
+    shows: Annotated[Free[Variable, Text], Field(default={})]
     """Evidence: variables that the scheduler's stack sets in the container, with their values. Name none that is
     secret."""
 
 
-class Strategy(Section):
+class StrategyEntry(TypedDict):
     """One way to share a device."""
 
-    description: Text = ""
+    description: Annotated[Text, Field(default="")]
     """One sentence for a person."""
     mechanism: Annotated[Unique[Mechanism], Field(min_length=1, max_length=2)]
     """What is done to the device; two mechanisms are layers, the outer one first. `exclusive`, `time-slicing`,
     `hami-core`, `mps`, `mig`, `streams`, `sequential`, `[mig, time-slicing]` or `[mig, mps]`."""
-    replicas: Maybe[Annotated[Unique[Tenants], Field(min_length=1)]] = None
+    replicas: Maybe[Annotated[Unique[Tenants], Field(min_length=1)]]
     """Numbers of tenants for this strategy, in place of the study's; `[1]` for `exclusive`."""
-    access: Maybe[Access] = None
+    access: Maybe[Access]
     """In place of `kubernetes.access`; an entry that has one is of clusters only."""
-    interval: Maybe[Interval] = None
+    interval: Maybe[Interval]
     """Length of a time slice under `time-slicing` with `access: dra`: `default`, `short`, `medium` or `long`; `null`
     does not ask."""
-    claim_per: Maybe[Literal["instance", "tenant"]] = None
+    claim_per: Maybe[Literal["instance", "tenant"]]
     """`instance` makes a resource claim for each MIG instance, `tenant` has a ResourceClaimTemplate make one for each
     `exclusive` tenant, `null` one that all tenants name. With `access: dra` ([what
     differs](../docs/strategies/dra.md#several-claims))."""
-    gpus: Maybe[Count] = None
+    gpus: Maybe[Count]
     """Whole GPUs of a claim, all of which its tenants have; `null` is one. With `access: dra`."""
-    profile: Maybe[Profile] = None
+    profile: Maybe[Profile]
     """MIG profile of each instance, such as `1g`, `3g` or `1g.10gb`."""
-    profiles: Maybe[Annotated[List[Profile], Field(min_length=1, max_length=7)]] = None
+    profiles: Maybe[Annotated[List[Profile], Field(min_length=1, max_length=7)]]
     """MIG profiles of an unequal layout, in place of `profile` and `instances`, from the first tenant on, such as
     `[3g, 2g, 1g, 1g]`."""
-    instances: Maybe[Count] = None
+    instances: Maybe[Count]
     """MIG instances that the tenants share; `null` makes one per tenant. Layers need it."""
-    thread_percent: Maybe[Share] = None
+    thread_percent: Maybe[Share]
     """Share of the SMs that a tenant may use under `mps`, of their time under `hami-core`, or `100/N` where N is the
     number of tenants; at most 100. A list such as `[60, 20, 20]` has each tenant's own, and sets the number of
     tenants."""
-    memory_percent: Maybe[Share] = None
+    memory_percent: Maybe[Share]
     """The same of the memory."""
-    memory_limit: Maybe[Memory] = None
+    memory_limit: Maybe[Memory]
     """Memory that a tenant may use under `mps` or `hami-core`, such as `5Gi`, in place of `memory_percent`; or a
     list."""
-    priority: Maybe[Annotated[List[Numeric[Annotated[int, Field(ge=0, le=1)]]], Each]] = None
+    priority: Maybe[Annotated[List[Numeric[Annotated[int, Field(ge=0, le=1)]]], Each]]
     """Priority of each tenant under `mps`: 0 is normal, 1 below normal."""
-    pod: Maybe[Pod] = None
-
-    @property
-    def lengths(self) -> dict[str, int]:
-        """The limits of which each tenant has its own, and for how many tenants they are."""
-        return {name: len(own) for name in LIMITS if isinstance(own := getattr(self, name), list)}
-
-    @model_validator(mode="after")
-    def _has_tenants_for_lists(self) -> Self:
-        if self.replicas is None and self.lengths:
-            self.replicas = [next(iter(self.lengths.values()))]
-        return self
+    pod: Maybe[Pod]
 
 
-class Job(Section):
+def own_limits(entry: StrategyEntry) -> dict[str, int]:
+    """The limits of which each tenant has its own, and for how many tenants they are."""
+    return {name: len(own) for name in LIMITS if isinstance(own := entry.get(name), list)}
+
+
+def _with_tenants_for_lists(entry: StrategyEntry) -> StrategyEntry:
+    lengths = own_limits(entry)
+    return {**entry, "replicas": [next(iter(lengths.values()))]} if lengths and entry["replicas"] is None else entry
+
+
+CheckedStrategy = Annotated[StrategyEntry, BeforeValidator(mapping), AfterValidator(_with_tenants_for_lists)]
+
+
+class Job(TypedDict):
     """The fixed work of a workload of kind `job`, which needs it, and the deadline of one that runs `until: exit`."""
 
-    iterations: Numeric[Annotated[int, Field(ge=1, le=10_000_000)]] = 1
-    """How many iterations make one job, which a `job` must say; a program that runs `until: exit` is one."""
-    max_seconds: Positive = 60
+    iterations: Numeric[Annotated[int, Field(ge=1, le=10_000_000)]]
+    """How many iterations make one job; a program that runs `until: exit` is one."""
+    max_seconds: Annotated[Positive, Field(default=60)]
     """Deadline after the start: a job that is not done by then is `hung`."""
 
 
-class Ready(Section):
+class Ready(TypedDict):
     """When a program has started; warming up comes after that."""
 
-    path: Maybe[Path] = None
+    path: Maybe[Path]
     """Path that answers 200 once it has."""
-    count: Maybe[Count] = None
+    count: Maybe[Count]
     """Of kind `command`: iterations that its metrics have counted by then."""
-    log: Maybe[Name] = None
+    log: Maybe[Name]
     """Of kind `command`: text that it prints once it has."""
 
 
-class Metrics(Section):
+class Metrics(TypedDict):
     """Of kind `command`: where its latencies are."""
 
-    path: Path = "/metrics"
+    path: Annotated[Path, Field(default="/metrics")]
     """Path of the metrics, of kind `command`."""
-    histogram: Maybe[Name] = None
+    histogram: Maybe[Name]
     """Name of the histogram that has a latency per iteration, without `_bucket`. Its buckets are classic ones."""
-    summary: Maybe[Name] = None
+    summary: Maybe[Name]
     """Name of a summary in its place; it gives mean and rate, but no percentiles of a window."""
-    labels: Free[Label, Text] = {}
+    labels: Annotated[Free[Label, Text], Field(default={})]
     """Labels that pick one series, where there are several."""
-    unit: Literal["seconds", "milliseconds", "microseconds", "nanoseconds"] = "seconds"
+    unit: Annotated[Literal["seconds", "milliseconds", "microseconds", "nanoseconds"], Field(default="seconds")]
     """Unit of its values: `seconds`, `milliseconds`, `microseconds` or `nanoseconds`."""
 
 
-class Length(Section):
+class Length(TypedDict):
     """How many tokens: a number, `{min, max}`, all between them equally often, or `{mean, spread}`, a normal law.
 
     With `mean` and `spread`, `min` (1 by default) and `max` take the place of what is beyond them.
     """
 
-    mean: Maybe[Mean] = None
+    mean: Maybe[Mean]
     """Mean number; without a `spread` it is always that."""
-    spread: Maybe[Positive] = None
+    spread: Maybe[Positive]
     """Standard deviation of a normal law, rounded to whole tokens."""
-    min: Maybe[Tokens] = None
+    min: Maybe[Tokens]
     """Smallest number."""
-    max: Maybe[Tokens] = None
+    max: Maybe[Tokens]
     """Largest number."""
 
 
 AnyLength = Annotated[Length, BeforeValidator(_as_length), Or({"type": "integer", "minimum": 1})]
 
 
-class Template(Section):
+class Template(TypedDict):
     """Lengths of prompts and answers, by chance, that fill the placeholders of the body.
 
     The seed is of workload, tenant and repeat: every strategy has the same requests
     ([templates](../docs/your-own-workload.md#prompts-by-chance)).
     """
 
-    prompt: Maybe[AnyLength] = None
+    prompt: Maybe[AnyLength]
     """Tokens of `{prompt}` (words) or `{prompt_ids}` (a JSON list of ids): a number, `{min, max}` (all equally often)
     or `{mean, spread}` (a normal law, kept within `min`, by default 1, and `max`)."""
-    output: Maybe[AnyLength] = None
+    output: Maybe[AnyLength]
     """Number in place of `{output_tokens}`, likewise."""
-    shared_prefix: Numeric[Annotated[int, Field(ge=0, le=200_000)]] = 0
+    shared_prefix: Annotated[Numeric[Annotated[int, Field(ge=0, le=200_000)]], Field(default=0)]
     """Tokens with which every prompt begins, in addition to `prompt`."""
-    vocabulary: Count = 32_000
+    vocabulary: Annotated[Count, Field(default=32_000)]
     """The ids of `{prompt_ids}` are below it."""
 
 
-class Request(Section):
+class Request(TypedDict):
     """Of kind `http`: what an iteration asks."""
 
-    method: Literal["GET", "POST", "PUT"] = "GET"
+    method: Annotated[Literal["GET", "POST", "PUT"], Field(default="GET")]
     """Method of the request, of kind `http`: `GET`, `POST` or `PUT`."""
-    path: Path = "/"
+    path: Annotated[Path, Field(default="/")]
     """Its path, with its query; `{env:NAME}` is filled in by the client from its environment."""
-    headers: Free[Header, Text] = {}
+    headers: Annotated[Free[Header, Text], Field(default={})]
     """Its headers, by name; `{env:NAME}` as there, so that no secret is in a record."""
-    body: Maybe[Text] = None
+    body: Maybe[Text]
     """Its body, as text."""
-    body_file: Maybe[Name] = None
+    body_file: Maybe[Name]
     """File that holds its body, below the folder that snakemake runs in."""
-    body_lines: Maybe[Name] = None
+    body_lines: Maybe[Name]
     """File with a body per line (JSONL), there; tenants take them in order, each from another line on."""
-    tokens: Maybe[Template] = None
-    expect_status: Numeric[Annotated[int, Field(ge=100, le=599)]] = 200
+    tokens: Maybe[Template]
+    expect_status: Annotated[Numeric[Annotated[int, Field(ge=100, le=599)]], Field(default=200)]
     """Status of a good answer; any other is an error."""
 
 
-class Sweep(Section):
+class SweepEntry(TypedDict):
     """Which entry of a sweep this one is; the pipeline writes it."""
 
     of: Name
@@ -268,95 +277,91 @@ class Sweep(Section):
     """The value of this one."""
 
 
-class Load(Section):
+class Load(TypedDict):
     """When a tenant begins its next iteration. A list of values makes a [sweep](#sweeps)."""
 
-    arrival: Literal["closed", "constant", "poisson"] = "closed"
+    arrival: Annotated[Literal["closed", "constant", "poisson"], Field(default="closed")]
     """`closed` begins when the last iteration is done; `constant` and `poisson` are open loads, with a rate. Their
     latency counts from the intended start."""
-    concurrency: Swept[Count] = None
+    concurrency: Swept[Count]
     """Of kind `http`: requests in flight per tenant. In a closed load always that many, `null` is 1; in an open one at
     most that many, `null` is any number. Others wait, and their latency counts from the intended start."""
-    rate_hz: Swept[Positive] = None
+    rate_hz: Swept[Positive]
     """Rate of an open load per tenant, in iterations per second."""
-    rate_of_capacity: Swept[Positive] = None
+    rate_of_capacity: Swept[Positive]
     """The same, as a fraction of what one tenant reaches alone, under a closed load of the same `concurrency`. An open
     load has exactly one of the two. Each of the three may be a list: a [sweep](#sweeps)."""
 
 
-class Model(Section):
+class Model(TypedDict):
     """Cost of an iteration on the simulated node, which needs it: serial + parallel / SMs."""
 
-    serial_seconds: NotNegative = 0
+    serial_seconds: Annotated[NotNegative, Field(default=0)]
     """Part of an iteration that more SMs do not shorten."""
-    parallel_sm_seconds: NotNegative = 0
+    parallel_sm_seconds: Annotated[NotNegative, Field(default=0)]
     """Part of an iteration that is spread over the SMs."""
 
 
-class Workload(Section):
+class WorkloadEntry(TypedDict):
     """What one tenant runs, and under which load."""
 
-    description: Text = ""
+    description: Annotated[Text, Field(default="")]
     """One sentence for a person."""
-    tenants: Maybe[Annotated[List[Text], Field(min_length=2)]] = None
+    tenants: Maybe[Annotated[List[Text], Field(min_length=2)]]
     """Makes the entry a [mix](#mixes-and-pairs): the workload of each tenant by name. It has no `module`, `params`,
     `load` or `simulated` of its own."""
-    kind: Literal["loop", "job", "command", "http"] = "loop"
+    kind: Annotated[Literal["loop", "job", "command", "http"], Field(default="loop")]
     """`loop` runs one iteration after another for a window; [`job`](#jobs) is a fixed number of them; `command` is any
     program with Prometheus metrics, `http` any HTTP server ([your own workload](../docs/your-own-workload.md))."""
-    job: Maybe[Job] = None
-    until: Maybe[Literal["exit"]] = None
+    job: Maybe[Job]
+    until: Maybe[Literal["exit"]]
     """Of kind `command`: `exit` makes it a [job](../docs/jobs.md#a-program-as-it-is), begun when the program starts
     and done when that exits with 0; `null` measures a window."""
-    module: Maybe[Module] = None
+    module: Maybe[Module]
     """File in `scripts/tenant/workloads/` without `.py`; needed on every node but the simulated one."""
-    command: Maybe[Annotated[List[Text], Field(min_length=1)]] = None
+    command: Maybe[Annotated[List[Text], Field(min_length=1)]]
     """Of kind `command` and `http`: the program and its arguments, never a shell; `{port}`, `{index}`, `{here}` (the
     folder that snakemake runs in; a cell depends on files below it), `{python}` (the tenants' interpreter),
     `{replicas}` (how many tenants there are) and `{fraction}` (1/replicas, or the memory that the strategy allows the
     tenant, as a fraction) are filled in."""
-    image: Maybe[Image] = None
+    image: Maybe[Image]
     """Of kind `command` and `http`, in a cluster: the user's [image](../docs/your-own-workload.md#in-pods), as it is.
     `command` takes the place of its entrypoint, `null` keeps that; `port` is 8080 by default."""
-    manifest: Maybe[Name] = None
+    manifest: Maybe[Name]
     """The same: file with a Pod, or an object with a pod template such as a Deployment, in place of `image`."""
-    url: Maybe[Name] = None
+    url: Maybe[Name]
     """Of kind `http`: a server that runs already, as `http://host:port`, in place of a `command`."""
-    port: Maybe[Numeric[Annotated[int, Field(ge=1, le=65535)]]] = None
+    port: Maybe[Numeric[Annotated[int, Field(ge=1, le=65535)]]]
     """Port that the program always listens on; `null` gives each tenant one of its own, as `{port}` and in the variable
     `SHAREBENCH_PORT`."""
-    ready: Ready = Field(default_factory=Ready)
-    metrics: Metrics = Field(default_factory=Metrics)
-    request: Request = Field(default_factory=Request)
-    start: Literal["together", "staggered"] = "together"
+    ready: Part[Ready]
+    metrics: Part[Metrics]
+    request: Part[Request]
+    start: Annotated[Literal["together", "staggered"], Field(default="together")]
     """Of kind `command` and `http`: `staggered` starts a tenant when those before it are ready, as servers need that
     look how much memory is free; each then has `timeouts.start_seconds`."""
-    stream: Flag = False
+    stream: Annotated[Flag, Field(default=False)]
     """Of kind `http`: times the first chunk of an answer and the gaps between its chunks, too."""
-    params: Free[Argument, Scalar] = {}
+    params: Annotated[Free[Argument, Scalar], Field(default={})]
     """Arguments of the module, by name: numbers, booleans or text."""
-    load: Load = Field(default_factory=Load)
-    sweep: Maybe[Sweep] = None
+    load: Part[Load]
+    sweep: Maybe[SweepEntry]
     """Which entry of a [sweep](#sweeps) it is; the pipeline writes it."""
-    min_window_seconds: NotNegative = 1
+    min_window_seconds: Annotated[NotNegative, Field(default=1)]
     """Shortest window that says anything about this workload. A study that sets less than the catalogue says so."""
-    output_tolerance: NotNegative = 1e-6
+    output_tolerance: Annotated[NotNegative, Field(default=1e-6)]
     """Largest relative difference between a tenant's output and that of the workload alone."""
-    simulated: Maybe[Model] = None
+    simulated: Maybe[Model]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_a_class(cls, given: object) -> object:
-        # Published configs have the key, of a table that was withdrawn.
-        return {key: value for key, value in given.items() if key != "class"} if isinstance(given, dict) else given
 
-    @model_validator(mode="after")
-    def _one_iteration(self) -> Self:
-        if self.kind == "command" and self.until is not None and self.job is None:
-            self.job = Job()
-        return self
+def _as_workload(given: Any) -> Any:
+    """Without a key of published configs, whose table was withdrawn; what runs to its end is one iteration."""
+    if not isinstance(entry := mapping(given), dict):
+        return given
+    if entry.get("kind") == "command" and entry.get("until") == "exit":
+        job = mapping(entry.get("job"))
+        entry = {**entry, "job": {"iterations": 1, **job} if isinstance(job, dict) else job}
+    return {key: value for key, value in entry.items() if key != "class"}
 
-    @property
-    def is_program(self) -> bool:
-        """Whether it is a user program."""
-        return self.kind in OF_KIND
+
+CheckedWorkload = Annotated[WorkloadEntry, BeforeValidator(_as_workload)]

@@ -10,14 +10,12 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     Strict,
-    model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
@@ -30,24 +28,12 @@ MAX_NUMBER = 2**53
 REFUSED, TWICE = "refused", "listed_twice"
 
 
-class Section(BaseModel):
-    """A mapping that takes no keys but its own; one without a value has its defaults."""
-
-    model_config = ConfigDict(
-        extra="forbid", coerce_numbers_to_str=True, protected_namespaces=(), use_attribute_docstrings=True
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_for_nothing(cls, value: Any) -> Any:
-        return _mapping(value)
-
-    def plain(self) -> Any:
-        """The section as a config has it: that of core/study_config.py."""
-        return self.model_dump(by_alias=True, warnings=False)
+CLOSED = ConfigDict(extra="forbid", coerce_numbers_to_str=True, use_attribute_docstrings=True)
+"""No mapping takes keys but its own."""
 
 
-def _mapping(value: Any) -> Any:
+def mapping(value: Any) -> Any:
+    """A section without a value has its defaults."""
     return {} if value is None else value
 
 
@@ -165,13 +151,14 @@ class EachOf:
         return _unique([validate(each) for each in value])
 
 
-Maybe = Annotated[T | None, BeforeValidator(_none)]
-Swept = Annotated[Annotated[T, EachOf()] | None, BeforeValidator(_none)]
+Maybe = Annotated[T | None, BeforeValidator(_none), Field(default=None)]
+Swept = Annotated[Annotated[T, EachOf()] | None, BeforeValidator(_none), Field(default=None)]
+Part = Annotated[T, BeforeValidator(mapping), Field(default_factory=dict, validate_default=True)]
 List = Annotated[list[T], BeforeValidator(as_list)]
 Unique = Annotated[
     list[T], BeforeValidator(as_list), AfterValidator(_unique), Field(json_schema_extra={"uniqueItems": True})
 ]
-Free = Annotated[dict[Annotated[Key, Strict()], T], BeforeValidator(_mapping)]
+Free = Annotated[dict[Annotated[Key, Strict()], T], BeforeValidator(mapping)]
 Flag = Annotated[bool, Strict(), BeforeValidator(_boolean)]
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
 
