@@ -36,7 +36,7 @@ NAME := main
 # One more than the cores of a small machine, which are idle while a test waits for its windows.
 PIPELINE_WORKERS := 3
 # Each of two processes starts a test bed for itself: tests wait more than they work. One that runs already has one user.
-CLUSTER_WORKERS := $(if $(SHAREBENCH_TESTBED_NAME)$(filter existing,$(SHAREBENCH_CLUSTER)),,-n 2 --dist loadgroup)
+CLUSTER_WORKERS := $(if $(SHAREBENCH_TESTBED_NAME),,-n 2 --dist loadgroup)
 TESTBED := PYTHONPATH=tests $(BIN)/python -m cluster.testbed
 
 .DEFAULT_GOAL := help

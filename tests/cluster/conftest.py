@@ -1,4 +1,4 @@
-"""The cluster that the tests run on: SHAREBENCH_CLUSTER names it."""
+"""The cluster that the tests run on, a test bed. SHAREBENCH_CLUSTER=testbed: skips are failures."""
 
 from __future__ import annotations
 
@@ -9,33 +9,18 @@ from pathlib import Path
 import pytest
 from cluster.described import described
 from cluster.harness import GPU, LABEL, RESTRICTED, Cluster, eventually, own_bed
-from cluster.testbed import gpu, kind, lifecycle, requirements
-
-KINDS = ("testbed", "kind", "existing")
-
-
-def chosen() -> str:
-    return os.environ.get("SHAREBENCH_CLUSTER", "testbed")
-
-
-def is_for(kind: str, item: pytest.Item) -> bool:
-    """Whether a test may run on that kind of cluster."""
-    marks = {mark.name for mark in item.iter_markers()}
-    return kind == "testbed" or (kind == "kind" and "testbed" not in marks) or "existing" in marks
+from cluster.testbed import gpu, lifecycle, requirements
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests that the chosen cluster is not for: no skips, as it is a choice. Without one, they may skip."""
-    mine = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
-    for item in mine if "SHAREBENCH_CLUSTER" not in os.environ else ():
-        item.add_marker("cluster")
-    for item in mine:  # tests that bring a test bed of their own stay together, where several processes run tests
-        if "cluster" not in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-    others = [item for item in mine if not is_for(chosen(), item)]
-    config.hook.pytest_deselected(items=others)
-    items[:] = [item for item in items if item not in others]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that bring a test bed of their own stay together, where several processes run tests."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            if "SHAREBENCH_CLUSTER" not in os.environ:
+                item.add_marker("cluster")
+            if "cluster" not in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -59,38 +44,26 @@ def machine() -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A cluster with the device plugin on a mock GPU; one that was running before keeps running."""
-    if chosen() not in KINDS:
-        pytest.exit(f"SHAREBENCH_CLUSTER={chosen()}: must be one of {', '.join(KINDS)}", returncode=4)
-    if chosen() == "existing":
-        yield Cluster(Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config"))
-    elif chosen() == "kind":
-        lack = kind.missing()
-        if lack:
-            pytest.skip(lack)
-        with kind.cluster(f"sharebench-{os.getpid()}") as kubeconfig:
-            yield Cluster(kubeconfig)
-    else:
-        request.getfixturevalue("machine")
-        named = os.environ.get("SHAREBENCH_TESTBED_NAME")
-        name = named or f"tests-{os.getpid()}"
-        instance = lifecycle.up(name, stays=bool(named))
-        try:
-            gpu.install(instance.kubeconfig)
-            yield Cluster(instance.kubeconfig, instance)
-        finally:
-            if not named:
-                lifecycle.down(name)
+def cluster(machine: None) -> Iterator[Cluster]:
+    """A test bed with the device plugin on a mock GPU; one that was running before keeps running."""
+    named = os.environ.get("SHAREBENCH_TESTBED_NAME")
+    name = named or f"tests-{os.getpid()}"
+    instance = lifecycle.up(name, stays=bool(named))
+    try:
+        gpu.install(instance)
+        yield Cluster(instance)
+    finally:
+        if not named:
+            lifecycle.down(name)
 
 
 @pytest.fixture(scope="module")
 def mig(machine: None) -> Iterator[Cluster]:
     """A test bed whose mock GPU can do MIG, with NVIDIA's mig-manager."""
     with own_bed("mig") as found:
-        gpu.install(found.kubeconfig)
+        gpu.install(found)
         gpu.install_mig(found)
-        yield Cluster(found.kubeconfig, found)
+        yield Cluster(found)
 
 
 @pytest.fixture

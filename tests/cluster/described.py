@@ -52,6 +52,6 @@ def _events(cluster: Cluster) -> Iterator[str]:
 
 
 def _logs(cluster: Cluster) -> Iterator[str]:
-    for file in sorted((cluster.instance.folder / "log").glob("*.log")) if cluster.instance else ():
+    for file in sorted((cluster.instance.folder / "log").glob("*.log")):
         for line in file.read_text(errors="replace").splitlines()[-LOG_LINES:]:
             yield f"{file.stem}: {line[:300]}"

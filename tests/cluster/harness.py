@@ -6,13 +6,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import yaml
-from cluster.testbed import lifecycle
+from cluster.testbed import images, lifecycle
 from cluster.testbed.instance import Instance
 from kubernetes import client, config
 from kubernetes.stream import stream
@@ -21,8 +21,8 @@ T = TypeVar("T")
 LABEL = "nvidia.com/device-plugin.config"
 GPU = "nvidia.com/gpu"
 PLUGIN_NAMESPACE = "nvidia-device-plugin"
+PYTHON_IMAGE = images.PYTHON
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
-PYTHON_IMAGE = os.environ.get("SHAREBENCH_CLUSTER_IMAGE", "testbed.local/python:1")
 NOT_FOUND = 404
 FOREVER = "import time; time.sleep(3600)"
 
@@ -50,14 +50,17 @@ def own_bed(what: str) -> Iterator[Instance]:
 
 @dataclass
 class Cluster:
-    """`instance` is None where the cluster is not the test bed's own."""
+    """The API of a test bed."""
 
-    kubeconfig: Path
-    instance: Instance | None = None
-    api: client.ApiClient = field(init=False)
+    instance: Instance
 
-    def __post_init__(self) -> None:
-        self.api = cast(Any, config).new_client_from_config(str(self.kubeconfig))
+    @property
+    def kubeconfig(self) -> Path:
+        return self.instance.kubeconfig
+
+    @cached_property
+    def api(self) -> client.ApiClient:
+        return cast(client.ApiClient, cast(Any, config).new_client_from_config(str(self.kubeconfig)))
 
     @cached_property
     def core(self) -> Any:
@@ -172,7 +175,6 @@ class Cluster:
 
     def release_api_server(self) -> None:
         """Let it start again. NFD's master is restarted, as it needs a minute and a half otherwise."""
-        assert self.instance
         lifecycle.release(self.instance, "kube-apiserver")
         eventually("an API server that is up", self.is_up)
         self.core.delete_collection_namespaced_pod(PLUGIN_NAMESPACE, label_selector="app=nfd-master")
@@ -183,7 +185,6 @@ class Cluster:
         Who lost it asks again ever more rarely, up to a minute apart, and hears of nothing meanwhile: the kubelet of no
         pod, a config-manager of no label. What comes next would wait for that.
         """
-        assert self.instance
         self.release_api_server()
         old = self.core.list_namespaced_pod(PLUGIN_NAMESPACE).items
         old_uids = {pod.metadata.uid for pod in old}

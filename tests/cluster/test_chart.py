@@ -13,7 +13,7 @@ from cluster.testbed import charts
 from kubernetes import client
 from tables import rows
 
-pytestmark = [pytest.mark.testbed, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 CONFIGS = f"{charts.RELEASE}-nvidia-device-plugin-configs"
 
 
@@ -22,7 +22,7 @@ def charted(machine: None) -> Iterator[Cluster]:
     """A test bed of its own whose plugin and NFD came by Helm."""
     with own_bed("chart") as found:
         charts.install(found)
-        cluster = Cluster(found.kubeconfig, found)
+        cluster = Cluster(found)
         eventually("a GPU with labels", lambda: cluster.labels().get("gpu.sharing-strategy") == "none", 120)
         eventually("an allocatable GPU", lambda: cluster.allocatable() == 1)
         yield cluster

@@ -22,7 +22,6 @@ from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import restricted
 from sharebench.nodes.kubernetes.node import ClusterNode
 
-pytestmark = pytest.mark.testbed
 CLAIM = {
     "metadata": {"name": "gpu"},
     "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}},
@@ -35,7 +34,7 @@ def dra(machine: None) -> Iterator[Cluster]:
     """A test bed of its own, without the device plugin: only one of the two may own a GPU."""
     with own_bed("dra") as found:
         gpu.install_dra(found)
-        yield Cluster(found.kubeconfig, found)
+        yield Cluster(found)
 
 
 def claiming(name: str) -> dict[str, Any]:
@@ -93,7 +92,6 @@ def evidence(record: dict[str, Any], name: str) -> list[Any]:
 
 def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, account: Path, tmp_path: Path) -> None:
     """No device plugin, no labels: the GPU is known by the driver's slices alone."""
-    assert dra.instance is not None
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true")
     given = study_of(
         NAMESPACE,
@@ -163,7 +161,6 @@ def by_claims(**changes: Any) -> dict[str, Any]:
 
 
 def test_mps_by_a_claim_with_and_without_limits(dra: Cluster, account: Path, tmp_path: Path) -> None:
-    assert dra.instance is not None
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true")
     given = by_claims(strategies=["mps", "mps-limited"], replicas=[3])
     records = measured(tmp_path / "study", account, given)
@@ -183,7 +180,6 @@ def test_mps_by_a_claim_with_and_without_limits(dra: Cluster, account: Path, tmp
 
 def test_servers_of_another_project_by_a_claim(dra: Cluster, account: Path, tmp_path: Path) -> None:
     """The user's container has the claim, our client next to it has none."""
-    assert dra.instance is not None
     import_images(dra.instance, images.further_archive(images.HTTPBIN))
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true")
     web = {"kind": "http", "image": images.HTTPBIN, "request": {"path": "/bytes/64"}}
@@ -202,7 +198,6 @@ def daemons(cluster: Cluster) -> list[str]:
 
 
 def test_cells_of_a_state_share_a_daemon_until_it_is_suspect(dra: Cluster, tmp_path: Path) -> None:
-    assert dra.instance is not None
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true")
     with dra.namespace(RESTRICTED) as namespace:
         given = study_of(namespace, strategies=["mps"], replicas=[2], baseline="none", kubernetes={"access": "dra"})
@@ -238,7 +233,6 @@ def test_cells_of_a_state_share_a_daemon_until_it_is_suspect(dra: Cluster, tmp_p
 
 def test_claims_as_people_write_them(dra: Cluster, account: Path, tmp_path: Path) -> None:
     """Of a template, of two GPUs, and with unequal limits, on a node with two GPUs."""
-    assert dra.instance is not None
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true", gpus=2)
     given = by_claims(strategies=["exclusive-own-claims", "exclusive-two-gpus", "mps-unequal-dra"], replicas=[2])
     records = measured(tmp_path / "study", account, given | {"baseline": "none"})
@@ -257,7 +251,6 @@ def test_claims_as_people_write_them(dra: Cluster, account: Path, tmp_path: Path
 def test_containers_of_a_pod_share_the_claim_of_its_tenant(
     dra: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert dra.instance is not None
     import_images(dra.instance, images.further_archive(images.HTTPBIN))
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true")
     theirs = {"resources": {"claims": [{"name": "mine"}]}, "securityContext": restricted.SECURITY}
@@ -288,7 +281,6 @@ def test_containers_of_a_pod_share_the_claim_of_its_tenant(
 
 @pytest.mark.slow
 def test_instances_by_a_claim(dra: Cluster, account: Path, tmp_path: Path) -> None:
-    assert dra.instance is not None
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true", layout="1g.5gb 1g.5gb 2g.10gb 3g.20gb")
     shared = {"mechanism": ["mig", "mps"], "profile": "1g", "instances": 2, "thread_percent": 50}
     apart = {"mechanism": "mig", "profiles": ["1g", "1g", "2g", "3g"], "claim_per": "instance"}
@@ -308,7 +300,6 @@ def test_instances_by_a_claim(dra: Cluster, account: Path, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_instances_that_the_driver_makes(dra: Cluster, account: Path, tmp_path: Path) -> None:
     """Of two GPUs one is cut when a claim is prepared, and whole again after it."""
-    assert dra.instance is not None
     gpu.set_dra(dra.instance, "DynamicMIG=true", layout="", product="NVIDIA H200", gpus=2)
     strategies = ["exclusive", "mig-unequal", "mig-own-claims", "mig-time-slicing", "mig-mps"]
     given = by_claims(strategies=strategies, replicas=[4])
@@ -337,7 +328,6 @@ def test_what_the_driver_does_not_prepare_is_named(
     dra: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the gate goes off between the look at the driver and the pods."""
-    assert dra.instance is not None
     gpu.set_dra(dra.instance, "TimeSlicingSettings=false", layout="")
     monkeypatch.setenv("KUBECONFIG", str(dra.kubeconfig))
     monkeypatch.setenv("SHAREBENCH_RUN_ID", "")

@@ -33,7 +33,6 @@ SITE = "/site"
 SNAKEMAKE = '#!/bin/sh\nexec python3 -m snakemake "$@"\n'
 
 pytestmark = [
-    pytest.mark.testbed,
     pytest.mark.slow,
     pytest.mark.skipif(sys.version_info[:2] != IMAGE_PYTHON, reason="packages of another Python than the image's"),
 ]

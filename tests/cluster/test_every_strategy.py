@@ -18,7 +18,7 @@ from cluster.testbed import gpu
 from sharebench.core.capabilities import can
 from sharebench.core.strategies import catalogue, is_again
 
-pytestmark = [pytest.mark.testbed, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 WHOLE_DEVICE = ["exclusive", "mps", "mps-limited", "time-slicing"]
 UNEQUAL, EQUAL = "1g.5gb 1g.5gb 2g.10gb 3g.20gb", "3g.20gb 3g.20gb"
 
@@ -72,9 +72,9 @@ def evidence(record: dict[str, Any], name: str) -> list[Any]:
 @pytest.fixture(params=[2, 8])
 def plugin(machine: None, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with own_bed(f"plugin{request.param}") as found:
-        gpu.install(found.kubeconfig, gpus=request.param)
+        gpu.install(found, gpus=request.param)
         gpu.install_mig(found)
-        yield Cluster(found.kubeconfig, found)
+        yield Cluster(found)
 
 
 def test_by_the_device_plugin(plugin: Cluster, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def claims(machine: None, request: pytest.FixtureRequest) -> Iterator[tuple[int,
         layouts = [UNEQUAL] if request.param == 2 else [UNEQUAL, UNEQUAL, EQUAL, EQUAL]
         gates = "TimeSlicingSettings=true,MPSSupport=true"
         gpu.set_dra(found, gates, layout="\n".join(layouts), gpus=request.param)
-        yield request.param, Cluster(found.kubeconfig, found)
+        yield request.param, Cluster(found)
 
 
 def test_by_claims(claims: tuple[int, Cluster], tmp_path: Path) -> None:

@@ -82,11 +82,9 @@ def is_as_before(cluster: Cluster, namespace: str, before: dict[str, Any]) -> No
     assert shown(cluster) == before
 
 
-@pytest.mark.testbed
 def test_an_api_server_and_a_kubelet_that_are_away_while_windows_run(
     plugin: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    assert plugin.instance is not None
     before = shown(plugin)
     run = run_in(tmp_path / "study", plugin.kubeconfig, study(namespace, window_seconds=40))
     with under_way(run) as process:

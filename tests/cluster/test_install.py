@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
 from cluster.harness import Cluster, eventually
 from cluster.test_runs import MANIFESTS, NAMESPACE, asked, grant, names
 from kubernetes import client
 
-pytestmark = pytest.mark.testbed
 KINDS = "clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts"
 
 

@@ -46,7 +46,6 @@ def test_every_manifest_passes(cluster: Cluster, namespace: str, name: str) -> N
         assert status in (200, 201), f"{body['kind']}: {said}"
 
 
-@pytest.mark.testbed
 def test_claims_pass_whole(cluster: Cluster, namespace: str) -> None:
     """The server drops nothing: MPS on two instances has all that a claim can have."""
     shared = strategy("mig", "mps", profile="3g", instances=2, thread_percent=50.0, memory_percent=50.0)

@@ -31,7 +31,6 @@ from sharebench.nodes.kubernetes.access.device_plugin import mig_manager
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
 
-pytestmark = pytest.mark.testbed
 OTHERS_LAYOUT = "all-3g.20gb"
 # more than fits, which only the manager finds out
 CATALOGUE = {"mig-too-much": {"mechanism": "mig", "profiles": ["4g", "4g"]}}
@@ -87,7 +86,6 @@ def begin_whole(mig: Cluster) -> None:
 def shown(mig: Cluster) -> dict[str, Any]:
     """Everything of the cluster that a change of the layout may change, and the GPU."""
     node = mig.node()
-    assert mig.instance is not None
     return {
         "instances": gpu.profiles(mig.instance),
         "labels": {
@@ -185,7 +183,6 @@ def test_a_layout_that_somebody_made_comes_back(node: ClusterNode, study: Study,
     node.ensure(state(study, "mig"))
     assert offered(mig) == {ONE_G: 7}
     # the same value again, for a layout that is not there any more
-    assert mig.instance is not None
     gpu.cut(mig.instance, "1g.5gb 1g.5gb")
     # Without our taint a new pod looks at the GPU at once, and the old one once a minute.
     mig.core.patch_node(mig.node_name, {"spec": {"taints": None}})
@@ -205,7 +202,6 @@ def test_a_change_that_fails(node: ClusterNode, study: Study, mig: Cluster) -> N
     before = shown(mig)
     assert before["instances"] == ["3g.20gb", "3g.20gb"]
     node.ensure(state(study, "mig"))
-    assert mig.instance is not None
     with gpu.in_use(mig.instance), pytest.raises(NodeError, match="failed to set all-balanced"):
         node.ensure(state(study, "mig-unequal"))
     assert mig.labels()[PAUSABLE] == "true"
@@ -225,7 +221,6 @@ def test_a_change_that_fails(node: ClusterNode, study: Study, mig: Cluster) -> N
 def test_a_gpu_that_does_not_get_into_mig_mode(node: ClusterNode, study: Study, mig: Cluster) -> None:
     before = shown(mig)
     assert before["instances"] is None
-    assert mig.instance is not None
     with gpu.in_use(mig.instance), pytest.raises(NodeError, match=r"failed to set all-1g\.5gb"):
         node.ensure(state(study, "mig"))
     assert node.restore()

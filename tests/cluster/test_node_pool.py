@@ -19,7 +19,7 @@ from cluster.testbed.second import second_node
 from kubernetes import client
 from tables import rows
 
-pytestmark = [pytest.mark.testbed, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 POOL = {"pool": "mock"}
 # A server that waits: how long that takes depends little on what else the machine does.
 WAITS = """
@@ -44,9 +44,9 @@ FACTOR = 1.5
 def pool(machine: None) -> Iterator[Cluster]:
     """Two nodes with a GPU each."""
     with own_bed("pool") as found:
-        gpu.install(found.kubeconfig)
+        gpu.install(found)
         with second_node(found):
-            cluster = Cluster(found.kubeconfig, found)
+            cluster = Cluster(found)
             for name in (NODE, SECOND_NODE):
                 cluster.core.patch_node(name, {"metadata": {"labels": POOL}})
             eventually("GPUs on both", lambda: all("nvidia.com/gpu.product" in each for each in labels(cluster)))

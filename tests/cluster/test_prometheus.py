@@ -21,7 +21,6 @@ from sharebench.nodes.kubernetes.cluster import pod_monitor
 from sharebench.nodes.kubernetes.cluster.api import Api
 
 pytestmark = [
-    pytest.mark.testbed,
     pytest.mark.prometheus,
     pytest.mark.skipif(PROGRAM is None, reason=MISSING),
 ]

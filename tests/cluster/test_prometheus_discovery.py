@@ -29,7 +29,7 @@ from watching import Prometheus, prometheus
 
 from sharebench.nodes.kubernetes.cluster.api import Api
 
-pytestmark = [pytest.mark.testbed, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 GROUP, VERSION = "monitoring.coreos.com", "v1"
 CUSTOM_RESOURCES = tuple(
     (sources.OPERATOR, f"example/prometheus-operator-crd/{GROUP}_{kind}.yaml")

@@ -13,7 +13,7 @@ from cluster.driving import Run, study_of
 from cluster.harness import RESTRICTED, Cluster, eventually, own_bed, pod
 from cluster.testbed import gpu, schedulers
 
-pytestmark = [pytest.mark.testbed, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 STATIC = {"access": "static"}
 
 
@@ -31,11 +31,11 @@ def bed_with(scheduler: str, *workloads: str, offered: str = "", registered: str
     if (lack := schedulers.missing(scheduler)) is not None:
         pytest.skip(lack)
     with own_bed(scheduler) as found, empty_folder_removed("/tmp/vgpulock"):
-        gpu.install(found.kubeconfig)
+        gpu.install(found)
         if offered:
             schedulers.replace_plugin(found)
         schedulers.install(found, scheduler, *workloads)
-        cluster = Cluster(found.kubeconfig, found)
+        cluster = Cluster(found)
         if offered:
             eventually("ten shares", lambda: cluster.node().status.allocatable.get(offered) == "10", 90.0)
             eventually("the GPU on the node", lambda: registered in cluster.node().metadata.annotations, 60.0)

@@ -17,14 +17,13 @@ from cluster.testbed import gpu
 
 from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
 
-pytestmark = pytest.mark.testbed
 SHARED_BY = "GPU that all cells have"
 
 
 def bed(gpus: int) -> Iterator[Cluster]:
     with own_bed(f"gpus{gpus}") as found:
-        gpu.install(found.kubeconfig, gpus=gpus)
-        yield Cluster(found.kubeconfig, found)
+        gpu.install(found, gpus=gpus)
+        yield Cluster(found)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +86,6 @@ def test_tenants_share_one_gpu_of_eight(eight: Cluster, tmp_path: Path) -> None:
 
 
 def test_half_of_the_gpus_are_partitioned(two: Cluster, tmp_path: Path) -> None:
-    assert two.instance is not None
     gpu.install_mig(two.instance)
     strategies = ["exclusive", "mig", "mig-time-slicing"]
     with two.namespace(RESTRICTED) as namespace:

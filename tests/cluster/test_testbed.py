@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from cluster.harness import FOREVER, Cluster, eventually
-from cluster.testbed import cgroups, gpu, instance, lifecycle, programs, real, requirements, sources
-from cluster.testbed.errors import TestbedError
+from cluster.testbed import cgroups, gpu, instance, lifecycle, real
 from cluster.testbed.instance import Instance
-
-pytestmark = pytest.mark.testbed
-TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -63,10 +57,9 @@ def host() -> dict[str, object]:
 
 
 def test_two_run_side_by_side_and_nothing_is_left_of_the_one_that_ends(cluster: Cluster, other_name: str) -> None:
-    assert cluster.instance
     before = host()
     found = lifecycle.up(other_name)
-    other = Cluster(found.kubeconfig, found)
+    other = Cluster(found)
     eventually("a service account", lambda: other.core.list_namespaced_service_account("default").items)
     other.start("default", "stays", FOREVER)
     other.wait_for_phase("default", "stays")
@@ -95,98 +88,6 @@ def test_one_that_was_killed_is_cleared_away_by_the_next_start(machine: None, ot
     assert again.init_pid() not in (None, pid)
 
 
-def test_a_stranger_under_an_old_process_number_is_not_the_node(
-    machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SHAREBENCH_TESTBED_CACHE", str(tmp_path))
-    found = instance.create("old")
-    found.init_file.write_text(f"[{os.getpid()}, {(instance.started_ticks(os.getpid()) or 0) - 1}]")
-    assert found.init_pid() is None
-    found.init_file.write_text(f"[{os.getpid()}, {instance.started_ticks(os.getpid())}]")
-    assert found.init_pid() == os.getpid()
-
-
-def test_instances_get_addresses_of_their_own(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHAREBENCH_TESTBED_CACHE", str(tmp_path))
-    first, second = instance.create("first"), instance.create("second")
-    assert first.slot != second.slot
-    assert instance.find("second") == second
-    with pytest.raises(TestbedError, match="is not a name for a test bed"):
-        instance.find("../first")
-
-
-def test_a_folder_that_lacks_binaries_is_refused_in_one_line(machine: None, tmp_path: Path) -> None:
-    environment = {**os.environ, "SHAREBENCH_TESTBED_BIN": str(tmp_path), "PYTHONPATH": str(TESTS)}
-    command = [sys.executable, "-m", "cluster.testbed", "up", "--name", "never"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.strip().startswith(f"SHAREBENCH_TESTBED_BIN={tmp_path} lacks kube, etcd")
-    assert len(done.stderr.splitlines()) == 1
-    assert instance.find("never") is None
-
-
-def test_what_a_machine_lacks_is_said_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "needs root" in str(requirements.missing())
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("SHAREBENCH_TESTBED_BIN", raising=False)
-    assert "no Go compiler" in str(requirements.missing())
-    monkeypatch.setenv("SHAREBENCH_TESTBED_BIN", str(tmp_path))
-    assert requirements.missing() == "no runc on PATH: apt-get install runc"
-
-
-def test_cgroups_are_checked_before_anything_starts(
-    machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
-    assert "no cgroup rights" in str(requirements.missing())
-    (tmp_path / "cgroup.controllers").write_text("cpu memory pids")
-    assert str(requirements.missing()).startswith("no cgroup controller cpuset in ")
-    (tmp_path / "cgroup.controllers").write_text("cpu cpuset memory pids")
-    assert "cgroup" not in str(requirements.missing())
-
-
-@pytest.fixture
-def version_2(tmp_path: Path) -> Iterator[Path]:
-    """Where a hierarchy of v2 is mounted: also on a machine with v1, but then without most controllers."""
-    folder = tmp_path / "v2"
-    folder.mkdir()
-    done = subprocess.run(["mount", "-t", "cgroup2", "none", str(folder)], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"no cgroup v2 here: {done.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_node_has_one_cgroup_of_v2(machine: None, version_2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes in a folder of their own below it: one that hands controllers down may have none itself."""
-    monkeypatch.setattr(cgroups, "ROOT", version_2)
-    name = f"sharebench-testbed-trial-{os.getpid()}"
-    process = subprocess.Popen(["sleep", "600"])
-    try:
-        cgroups.make(name)
-        assert cgroups.folders(name) == [version_2 / name]
-        handed = [
-            (folder / "cgroup.controllers").read_text() for folder in (version_2 / name, version_2 / name / "node")
-        ]
-        assert handed[0] == handed[1] == (version_2 / "cgroup.controllers").read_text()
-        cgroups.enter(name, process.pid)
-        assert cgroups.processes(name) == {process.pid}
-        cgroups.kill(name)
-        assert process.wait() == -signal.SIGKILL
-        eventually("no process", lambda: not cgroups.processes(name))
-        cgroups.remove(name)
-        assert not (version_2 / name).exists()
-    finally:
-        process.kill()
-
-
-def test_a_real_gpu_is_asked_for_where_there_is_none(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(real, "CONTROL_DEVICE", Path("/nonexistent"))
-    assert str(requirements.missing("real")).startswith("no NVIDIA driver here: there is no /nonexistent")
-
-
 def test_manifests_on_a_real_driver_have_nothing_of_the_mock() -> None:
     for file in ("device-plugin", "gfd", "mps", "dra", "schedulers/hami"):
         text = real.on_real_driver((gpu.MANIFESTS / f"{file}.yaml").read_text())
@@ -197,45 +98,6 @@ def test_manifests_on_a_real_driver_have_nothing_of_the_mock() -> None:
         assert "DaemonSet" in names
     (daemon,) = yaml.safe_load_all(real.on_real_driver((gpu.MANIFESTS / "mps.yaml").read_text()))
     assert daemon["spec"]["template"]["spec"]["hostPID"] is True
-
-
-def test_containers_of_a_real_gpu_see_the_machine_but_not_its_driver_where_cdi_gives_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(real, "LIBRARY_FOLDERS", (str(tmp_path),))
-    default = json.dumps({"ociVersion": "1", "mounts": [{"destination": "/proc"}]})
-    seen = {
-        kind: [
-            mount["destination"] for mount in json.loads(real.runtime_spec(Instance("a", 0, kind), default))["mounts"]
-        ]
-        for kind in instance.GPUS[1:]
-    }
-    assert seen["real"][:2] == ["/proc", "/usr"]
-    assert "/usr" not in seen["real-cdi"]
-    assert {"/usr/bin", "/usr/lib"} <= set(seen["real-cdi"])
-    assert "/usr/lib64" not in seen["real-cdi"]
-
-
-def test_what_the_kernel_refuses_is_found_beforehand(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requirements, "TRIAL", "mount -t no-such-type none /run")
-    assert str(requirements.missing()).startswith("no namespaces, mounts or links here: mount: /run:")
-
-
-def test_modules_that_cannot_be_had_are_found_beforehand(
-    machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SHAREBENCH_TESTBED_CACHE", str(tmp_path))
-    monkeypatch.delenv("SHAREBENCH_TESTBED_BIN", raising=False)
-    monkeypatch.setenv("GOPROXY", "off")
-    assert str(programs.unobtainable([programs.KUBE])).startswith("Go gets no modules here:")
-    assert programs.unobtainable([]) is None
-
-
-def test_sources_that_are_not_what_is_pinned_are_refused(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    pinned = sources.version(sources.CGROUPS)
-    monkeypatch.setattr(sources, "pins", lambda: {sources.CGROUPS: (pinned, "h1:of-others")})
-    with pytest.raises(TestbedError, match=r"has the sum h1:\S+, not the pinned h1:of-others"):
-        sources.folder.__wrapped__(sources.CGROUPS)
 
 
 def test_what_killed_tests_left_is_swept(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

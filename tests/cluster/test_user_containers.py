@@ -21,7 +21,6 @@ from sharebench.nodes.contract import NodeError, TenantsFailed
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
 
-pytestmark = pytest.mark.testbed
 SERVER: dict[str, Any] = {"kind": "http", "image": images.HTTPBIN, "request": {"path": "/bytes/1024"}}
 BY_MANIFEST = {
     "kind": "Deployment",
@@ -63,7 +62,6 @@ def python(code: str) -> dict[str, Any]:
 @pytest.fixture
 def server(plugin: Cluster) -> Cluster:
     """The test bed with the image of a server that knows nothing of us."""
-    assert plugin.instance
     import_images(plugin.instance, images.further_archive(images.HTTPBIN))
     return plugin
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster.testbed import cgroups, gpu, lifecycle, programs, requirements, schedulers
+from cluster.testbed import cgroups, gpu, lifecycle, requirements, schedulers
 from cluster.testbed.instance import Gpu, Instance, cache
 from gpu.gpu_host import is_proven, nothing_is_left, on_the_gpu, record_of, run, said, settings
 
@@ -61,16 +61,10 @@ def bed(kind: Gpu) -> Iterator[Instance]:
     nothing_is_left()
     try:
         found = lifecycle.up(name, gpu=kind)
-        gpu.install_into(found)
+        gpu.install(found)
         body = {"metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
-        lifecycle.run(
-            programs.obtain(programs.KUBE)["kubectl"],
-            f"--kubeconfig={found.kubeconfig}",
-            "create",
-            "-f",
-            "-",
-            text=yaml.safe_dump(body | {"apiVersion": "v1", "kind": "Namespace"}),
-        )
+        text = yaml.safe_dump(body | {"apiVersion": "v1", "kind": "Namespace"})
+        lifecycle.kubectl(found, "create", "-f", "-", text=text)
         yield found
     finally:
         lifecycle.down(name)

@@ -76,7 +76,7 @@ def main() -> None:
         elif options.command == "up":
             begun = time.monotonic()
             found = lifecycle.up(options.name, stays=True, gpu=options.gpu)
-            gpu.install_into(found)
+            gpu.install(found)
             print(f"test bed {found.name} is up after {time.monotonic() - begun:.0f} s")
             print(f"export KUBECONFIG={found.kubeconfig}")
         elif options.command == "down":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cluster.testbed import images, programs, sources
 from cluster.testbed.instance import NODE, Instance
-from cluster.testbed.lifecycle import run
+from cluster.testbed.lifecycle import kubectl, run
 
 VALUES = Path(__file__).parents[3] / "config" / "cluster" / "plugin-values.yaml"
 NAMESPACE, RELEASE = "nvidia-device-plugin", "nvdp"
@@ -38,7 +38,7 @@ def install(found: Instance) -> None:
     Values are what is special here: images, the way to find a GPU, and how it gets into pods. The plugin's chart would
     bring an older NFD than the one that is built for the test bed.
     """
-    run(programs.obtain(programs.KUBE)["kubectl"], f"--kubeconfig={found.kubeconfig}", "label", "node", NODE, PRESENT)
+    kubectl(found, "label", "node", NODE, PRESENT)
     chart = sources.folder(sources.NFD) / NFD_CHART
     here = ["--set=worker.enable=false,gc.enable=false,master.securityContext.runAsUser=65534"]
     here += ["--set=master.config.extraLabelNs={nvidia.com}"]

@@ -1,16 +1,15 @@
-"""NVIDIA's device plugin, GPU feature discovery and MPS control daemon on a mock GPU, in a test cluster."""
+"""NVIDIA's device plugin, GPU feature discovery and MPS control daemon, or its DRA driver, in a test bed."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cluster.testbed import images, programs, real, sources
 from cluster.testbed.instance import NODE, Instance
-from cluster.testbed.lifecycle import import_images, run, wait_for
+from cluster.testbed.lifecycle import import_images, kubectl, run, wait_for
 
 MANIFESTS = Path(__file__).parent / "manifests"
 PARTS = ("device-plugin.yaml", "gfd.yaml", "mps.yaml")
@@ -22,37 +21,26 @@ MIG_CLIENTS = {
 }
 
 
-def install(kubeconfig: Path, kubectl: str | Path | None = None, gpus: int = 1) -> None:
-    """Apply the manifests, and wait for a GPU to be allocatable and described by labels; the node has up to eight.
+def install(found: Instance, gpus: int = 1) -> None:
+    """What makes the instance's kind of GPU usable: the device plugin, or the DRA driver; a mock node has up to eight.
 
-    `kubectl` is the test bed's own by default. Raises TestbedError if that takes longer than 120 s.
+    Waits for a GPU to be allocatable and described by labels. Raises TestbedError if that takes longer than 120 s.
     """
-    _install_plugin(kubeconfig, kubectl, lambda text: text.replace('MOCK_GPUS: "1"', f'MOCK_GPUS: "{gpus}"'))
-
-
-def install_into(found: Instance) -> None:
-    """What makes the instance's kind of GPU usable: the device plugin, or the DRA driver. Raises TestbedError."""
     if found.hides_driver:
         install_dra(found)
-    else:
-        _install_plugin(found.kubeconfig, None, real.on_real_driver if found.is_real else lambda text: text)
-
-
-def _install_plugin(kubeconfig: Path, kubectl: str | Path | None, changed: Callable[[str], str]) -> None:
-    command = [str(kubectl or programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={kubeconfig}"]
+        return
     definitions = programs.obtain(programs.NFD)["nfd-api-crds.yaml"]
-    run(*command, "apply", "-f", definitions)
-    run(*command, "wait", "--for=condition=Established", "--timeout=30s", "-f", definitions)
+    kubectl(found, "apply", "-f", definitions)
+    kubectl(found, "wait", "--for=condition=Established", "--timeout=30s", "-f", definitions)
     for part in PARTS:
-        run(*command, "apply", "--filename=-", text=changed((MANIFESTS / part).read_text()))
+        text = (MANIFESTS / part).read_text().replace('MOCK_GPUS: "1"', f'MOCK_GPUS: "{gpus}"')
+        kubectl(found, "apply", "--filename=-", text=real.on_real_driver(text) if found.is_real else text)
 
     def is_usable() -> bool:
-        done = subprocess.run([*command, "get", "nodes", "-o", "json"], capture_output=True)
-        nodes = json.loads(done.stdout)["items"] if done.returncode == 0 else []
         return any(
             int(node["status"]["allocatable"].get("nvidia.com/gpu", 0)) > 0
             and "nvidia.com/gpu.product" in node["metadata"]["labels"]
-            for node in nodes
+            for node in json.loads(kubectl(found, "get", "nodes", "-o", "json"))["items"]
         )
 
     wait_for("an allocatable GPU with labels", is_usable, READY_SECONDS)
@@ -64,20 +52,19 @@ def install_mig(found: Instance) -> None:
     The manager stops and starts plugin and GPU feature discovery by node labels, as in the GPU operator.
     """
     import_images(found, images.further_archive(images.MIG))
-    command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
     namespace = "--namespace=nvidia-device-plugin"
     layout = json.dumps({"data": {"MOCK_MIG_LAYOUT": MIG_LAYOUT}})
-    run(*command, namespace, "patch", "configmap", "mock-gpu", "--patch", layout)
+    kubectl(found, namespace, "patch", "configmap", "mock-gpu", "--patch", layout)
     for name, label in MIG_CLIENTS.items():
-        run(*command, "label", "node", NODE, f"{label}=true")
+        kubectl(found, "label", "node", NODE, f"{label}=true")
         template = {"spec": {"nodeSelector": {label: "true"}}}
-        run(*command, namespace, "patch", "daemonset", name, "--patch", json.dumps({"spec": {"template": template}}))
-    run(*command, "apply", "-f", MANIFESTS / "mig-manager.yaml")
+        kubectl(found, namespace, "patch", "daemonset", name, "--patch", json.dumps({"spec": {"template": template}}))
+    kubectl(found, "apply", "-f", MANIFESTS / "mig-manager.yaml")
     for name in (*MIG_CLIENTS, "nvidia-mig-manager"):
-        run(*command, namespace, "rollout", "status", "daemonset", name, "--timeout=90s")
+        kubectl(found, namespace, "rollout", "status", "daemonset", name, "--timeout=90s")
     capable = r"--output=jsonpath={.metadata.labels.nvidia\.com/mig\.capable}"
-    asked = (*command, "get", "node", NODE, capable)
-    wait_for("the label of a GPU that can do MIG", lambda: run(*asked) == "true", READY_SECONDS)
+    asked = ("get", "node", NODE, capable)
+    wait_for("the label of a GPU that can do MIG", lambda: kubectl(found, *asked) == "true", READY_SECONDS)
 
 
 def _layout_file(found: Instance) -> Path:
@@ -127,14 +114,13 @@ def install_dra(found: Instance) -> None:
         run("nsenter", f"--target={found.init_pid()}", "--mount", real.DRIVER_ROOT, *map(str, parts), hook)
     else:
         import_images(found, images.further_archive(images.DRA))
-    command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
-    run(*command, "create", "namespace", DRA_NAMESPACE)
+    kubectl(found, "create", "namespace", DRA_NAMESPACE)
     template = programs.obtain(programs.DRA)["mps-daemon.yaml"]
     file = f"--from-file=mps-control-daemon.tmpl.yaml={template}"
-    run(*command, "create", "configmap", "templates", f"--namespace={DRA_NAMESPACE}", file)
-    run(*command, "apply", "--filename=-", text=manifest)
-    run(*command, "rollout", "status", *DRA_DRIVER, "--timeout=90s")
-    _wait_for_slice(command)
+    kubectl(found, "create", "configmap", "templates", f"--namespace={DRA_NAMESPACE}", file)
+    kubectl(found, "apply", "--filename=-", text=manifest)
+    kubectl(found, "rollout", "status", *DRA_DRIVER, "--timeout=90s")
+    _wait_for_slice(found)
 
 
 def smi_calls(found: Instance) -> list[str]:
@@ -149,7 +135,6 @@ def set_dra(found: Instance, gates: str, layout: str | None = None, product: str
     line for each GPU that is cut, empty for GPUs that can do MIG and are whole; `product` another GPU than the mock's
     own; `gpus` up to eight.
     """
-    command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
     if layout is not None:
         if layout:
             cut(found, layout)
@@ -158,21 +143,21 @@ def set_dra(found: Instance, gates: str, layout: str | None = None, product: str
     variables = [f"FEATURE_GATES={gates}", f"MOCK_MIG_LAYOUT={'' if layout is None else MIG_LAYOUT}"]
     variables += [f"MOCK_GPU_NAME={product}" if product else "MOCK_GPU_NAME-", f"MOCK_GPUS={gpus}"]
     # Between two drivers nothing may be left of what the first one offered: the next one takes a second to change it.
-    _select(command, {"none": "such"})
-    run(*command, "wait", "--for=delete", "pod", DRA_DRIVER[1], "--selector=app=dra-driver-kubelet-plugin")
-    run(*command, "delete", "resourceslices", "--all")
-    run(*command, "set", "env", *DRA_DRIVER, *variables)
-    _select(command, None)
-    run(*command, "rollout", "status", *DRA_DRIVER, "--timeout=90s")
-    _wait_for_slice(command)
+    _select(found, {"none": "such"})
+    kubectl(found, "wait", "--for=delete", "pod", DRA_DRIVER[1], "--selector=app=dra-driver-kubelet-plugin")
+    kubectl(found, "delete", "resourceslices", "--all")
+    kubectl(found, "set", "env", *DRA_DRIVER, *variables)
+    _select(found, None)
+    kubectl(found, "rollout", "status", *DRA_DRIVER, "--timeout=90s")
+    _wait_for_slice(found)
 
 
-def _wait_for_slice(command: list[str]) -> None:
-    slices = (*command, "get", "resourceslices", "--output=name")
-    wait_for("a slice of the DRA driver", lambda: bool(run(*slices).strip()), READY_SECONDS)
+def _wait_for_slice(found: Instance) -> None:
+    slices = ("get", "resourceslices", "--output=name")
+    wait_for("a slice of the DRA driver", lambda: bool(kubectl(found, *slices).strip()), READY_SECONDS)
 
 
-def _select(command: list[str], labels: dict[str, str] | None) -> None:
+def _select(found: Instance, labels: dict[str, str] | None) -> None:
     """Nodes for the DRA driver; None for all."""
     template = {"spec": {"nodeSelector": labels}}
-    run(*command, "patch", *DRA_DRIVER, "--type=merge", "--patch", json.dumps({"spec": {"template": template}}))
+    kubectl(found, "patch", *DRA_DRIVER, "--type=merge", "--patch", json.dumps({"spec": {"template": template}}))

@@ -44,6 +44,11 @@ def run(*command: str | Path, text: str | None = None) -> str:
     return done.stdout
 
 
+def kubectl(found: Instance, *command: str | Path, text: str | None = None) -> str:
+    """As `run`, with all rights."""
+    return run(programs.obtain(programs.KUBE)["kubectl"], f"--kubeconfig={found.kubeconfig}", *command, text=text)
+
+
 def write_config(found: Instance, folder: Path, cgroup: str, number: int = 0) -> None:
     """Of kubelet and containerd, into that folder of a node; `number` is 1 for a second node on the same network."""
     values = {
@@ -121,9 +126,9 @@ def import_images(found: Instance, archive: Path, pid: int | None = None) -> Non
     run(*inside, ctr, "--namespace=k8s.io", "images", "import", "--snapshotter=overlayfs", archive)
 
 
-def is_node_ready(kubectl: list[str | Path], name: str = NODE) -> bool:
+def is_node_ready(found: Instance, name: str = NODE) -> bool:
     condition = 'jsonpath={.status.conditions[?(@.type=="Ready")].status}'
-    return run(*kubectl, "get", "nodes", name, "--ignore-not-found", "--output", condition) == "True"
+    return kubectl(found, "get", "nodes", name, "--ignore-not-found", "--output", condition) == "True"
 
 
 def up(name: str, *, stays: bool = False, gpu: Gpu = "mock") -> Instance:
@@ -156,10 +161,9 @@ def up(name: str, *, stays: bool = False, gpu: Gpu = "mock") -> Instance:
         wait_for("the start of containerd", containerd_socket.exists)
         import_images(found, archive)
         wait_for("a ready API server", lambda: node.is_api_ready(found))
-        kubectl: list[str | Path] = [binaries["kubectl"], f"--kubeconfig={found.kubeconfig}"]
         binding = [API_TO_KUBELET, f"--user={API_TO_KUBELET}", "--clusterrole=system:kubelet-api-admin"]
-        run(*kubectl, "create", "clusterrolebinding", *binding)
-        wait_for("a ready node", lambda: is_node_ready(kubectl))
+        kubectl(found, "create", "clusterrolebinding", *binding)
+        wait_for("a ready node", lambda: is_node_ready(found))
     except BaseException as error:
         logs = found.folder / "log"
         kept = instance.cache() / "logs" / name

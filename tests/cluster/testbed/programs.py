@@ -118,7 +118,6 @@ CDI_HOOK = Program(
 HELM = Program("helm", (sources.HELM,), ("helm",), _commands(sources.HELM, "helm"))
 # A server that knows nothing of us.
 HTTPBIN = Program("httpbin", (sources.HTTPBIN,), ("go-httpbin",), _commands(sources.HTTPBIN, "go-httpbin"))
-FAKE_PLUGIN = Program("fake-plugin", _KUBERNETES, ("fake-plugin",), ("./fake-plugin",))
 PROMETHEUS = Program(
     "prometheus",
     (sources.OPERATOR, sources.PROMETHEUS),
@@ -126,7 +125,7 @@ PROMETHEUS = Program(
     (*_commands(sources.PROMETHEUS, "prometheus"), *_commands(sources.OPERATOR, "operator")),
 )
 NODE_PROGRAMS = (KUBE, CONTAINERD)
-TOOLS = (HELM, FAKE_PLUGIN)  # of some tests
+TOOLS = (HELM,)  # of some tests
 GPU_PROGRAMS = (NVIDIA, NFD)
 
 

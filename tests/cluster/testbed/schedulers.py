@@ -13,7 +13,7 @@ from cluster.testbed import certificates, charts, images, nvml, programs, real
 from cluster.testbed.errors import TestbedError
 from cluster.testbed.gpu import MANIFESTS
 from cluster.testbed.instance import NODE, Instance
-from cluster.testbed.lifecycle import import_images, run
+from cluster.testbed.lifecycle import import_images, kubectl
 
 FOLDER = "SHAREBENCH_SCHEDULERS"
 # What each needs of the folder; the first asks NVML: its device plugin, or what KAI's own pods on a GPU run.
@@ -67,7 +67,6 @@ def install(found: Instance, scheduler: str, *workloads: str) -> None:
         _install_kai(found, folder, made)
         return
     kube = programs.obtain(programs.KUBE)
-    command = (kube["kubectl"], f"--kubeconfig={found.kubeconfig}")
     certificates.certificate(found.pki, scheduler, f"/CN={scheduler}", "IP:127.0.0.1")
     for suffix in ("crt", "key"):
         (made / f"{scheduler}.{suffix}").write_bytes((found.pki / f"{scheduler}.{suffix}").read_bytes())
@@ -83,11 +82,11 @@ def install(found: Instance, scheduler: str, *workloads: str) -> None:
     if found.is_real:
         text = real.on_real_driver(text)
     for definitions in (folder / name for name in NEEDED[scheduler] if name.endswith("crds.yaml")):
-        run(*command, "apply", "--server-side", "--filename", definitions)
-        run(*command, "wait", "--for=condition=Established", "--timeout=60s", "--filename", definitions)
-    run(*command, "apply", "--filename=-", text=text)
+        kubectl(found, "apply", "--server-side", "--filename", definitions)
+        kubectl(found, "wait", "--for=condition=Established", "--timeout=60s", "--filename", definitions)
+    kubectl(found, "apply", "--filename=-", text=text)
     for workload in workloads:
-        run(*command, f"--namespace={scheduler}", "rollout", "status", workload, "--timeout=120s")
+        kubectl(found, f"--namespace={scheduler}", "rollout", "status", workload, "--timeout=120s")
 
 
 def _install_kai(found: Instance, folder: Path, made: Path) -> None:
@@ -117,13 +116,11 @@ def _install_kai(found: Instance, folder: Path, made: Path) -> None:
     values += ["--set=kaiConfigDeployer.enabled=false,kaiConfig.render=true"]
     command = ("install", "--create-namespace", "--namespace=kai-scheduler", "--no-hooks", "kai-scheduler")
     charts.helm(found.kubeconfig, *command, folder / "kai" / "chart", *values)
-    kubectl = (programs.obtain(programs.KUBE)["kubectl"], f"--kubeconfig={found.kubeconfig}")
     parts = ("config.kai.scheduler/kai-config", "schedulingshard.kai.scheduler/default")
-    run(*kubectl, "wait", "--for=condition=Ready", "--timeout=120s", *parts)
+    kubectl(found, "wait", "--for=condition=Ready", "--timeout=120s", *parts)
 
 
 def replace_plugin(found: Instance) -> None:
     """Take NVIDIA's device plugin away, whose resource another one registers, and mark the node as that one's."""
-    command = (programs.obtain(programs.KUBE)["kubectl"], f"--kubeconfig={found.kubeconfig}")
-    run(*command, "--namespace=nvidia-device-plugin", "delete", "daemonset", "nvidia-device-plugin", "--wait")
-    run(*command, "label", "node", NODE, "gpu=on")
+    kubectl(found, "--namespace=nvidia-device-plugin", "delete", "daemonset", "nvidia-device-plugin", "--wait")
+    kubectl(found, "label", "node", NODE, "gpu=on")

@@ -15,7 +15,6 @@ from cluster.testbed.instance import SECOND_NODE, Instance
 def second_node(found: Instance) -> Iterator[None]:
     """The node, Ready and with images; gone afterwards. Raises TestbedError."""
     cgroup, folder = f"{found.cgroup}/second", found.second
-    kubectl: list[str | Path] = [lifecycle.node_binaries()["kubectl"], f"--kubeconfig={found.kubeconfig}"]
     try:
         for part in ("log", "hold"):
             (folder / part).mkdir(parents=True)
@@ -25,12 +24,12 @@ def second_node(found: Instance) -> Iterator[None]:
         socket = Path(f"/proc/{pid}/root/run/containerd/containerd.sock")
         lifecycle.wait_for("the start of the second containerd", socket.exists)
         lifecycle.import_images(found, images.archive(), pid)
-        lifecycle.wait_for("a second node that is ready", lambda: lifecycle.is_node_ready(kubectl, SECOND_NODE))
+        lifecycle.wait_for("a second node that is ready", lambda: lifecycle.is_node_ready(found, SECOND_NODE))
         yield
     finally:
         lifecycle.wait_for("the end of the second node", lambda: _is_removed(cgroup), 30.0)
-        lifecycle.run(*kubectl, "delete", "node", SECOND_NODE, "--ignore-not-found")
-        _forget_pods(kubectl)
+        lifecycle.kubectl(found, "delete", "node", SECOND_NODE, "--ignore-not-found")
+        _forget_pods(found)
         subprocess.run(["rm", "-rf", folder], check=True)
 
 
@@ -49,9 +48,9 @@ def _is_removed(cgroup: str) -> bool:
     return True
 
 
-def _forget_pods(kubectl: list[str | Path]) -> None:
+def _forget_pods(found: Instance) -> None:
     """The controller would wait for a minute for the node to be there again."""
     query = ["--all-namespaces", f"--field-selector=spec.nodeName={SECOND_NODE}"]
-    lines = lifecycle.run(*kubectl, "get", "pods", *query, "--no-headers", "--output=name").split()
+    lines = lifecycle.kubectl(found, "get", "pods", *query, "--no-headers", "--output=name").split()
     if lines:
-        lifecycle.run(*kubectl, "delete", "pods", *query, "--force", "--grace-period=0")
+        lifecycle.kubectl(found, "delete", "pods", *query, "--force", "--grace-period=0")

@@ -51,17 +51,8 @@ def go(*arguments: str | Path, folder: Path = OWN, **variables: str) -> str:
 
 @cache
 def pins() -> dict[str, tuple[str, str]]:
-    """Module -> (version, sum); those of `pins-NAME.txt` go first where SHAREBENCH_TESTBED_PINS is a NAME.
-
-    Raises TestbedError where there is no such file.
-    """
-    files = [OWN / "pins.txt"]
-    if name := os.environ.get("SHAREBENCH_TESTBED_PINS"):
-        files.append(OWN / f"pins-{name}.txt")
-        if not files[-1].exists():
-            known = ", ".join(sorted(each.stem.removeprefix("pins-") for each in OWN.glob("pins-*.txt")))
-            raise TestbedError(f"SHAREBENCH_TESTBED_PINS={name} names no pins; there are: {known}")
-    lines = (line.split() for file in files for line in file.read_text().splitlines())
+    """Module -> (version, sum)."""
+    lines = (line.split() for line in (OWN / "pins.txt").read_text().splitlines())
     return {module: (version, digest) for module, version, digest in lines}
 
 

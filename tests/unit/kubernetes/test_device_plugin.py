@@ -192,6 +192,19 @@ def test_a_node_that_does_not_follow_fails_with_what_differs(cluster: FakeCluste
         opened(cluster, tmp_path).ensure(state("time-slicing"))
 
 
+def test_allocatable_that_bounces_is_waited_for(cluster: FakeCluster, tmp_path: Path) -> None:
+    begun = cluster.now
+
+    def bounce() -> None:
+        if cluster.now - begun >= 4:
+            count = "7" if cluster.now - begun >= 20 else "0"
+            cluster.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] = count
+
+    cluster.meanwhile = bounce
+    opened(cluster, tmp_path).ensure(state("time-slicing"))
+    assert cluster.now - begun >= 20
+
+
 def test_a_label_that_somebody_changes_meanwhile_is_named_and_left(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("time-slicing"))
