@@ -560,7 +560,7 @@ int nvmlDeviceGetTotalEnergyConsumption(dev_t_ d, u64 *mj) { (void)d; *mj = 5000
 int nvmlDeviceGetClockInfo(dev_t_ d, u32 which, u32 *mhz) { (void)d; *mhz = which == 1 ? 1410 : which == 2 ? 1215 : 0; return told(); }
 int nvmlDeviceGetTemperature(dev_t_ d, u32 which, u32 *c) { (void)d; *c = which == 0 ? 41 : 0; return told(); }
 int nvmlDeviceGetUtilizationRates(dev_t_ d, rates_t *r) { (void)d; r->gpu = 87; r->memory = 12; return told(); }
-int nvmlDeviceGetCurrentClocksThrottleReasons(dev_t_ d, u64 *m) { (void)d; *m = 0x4; return told(); }
+int nvmlDeviceGetCurrentClocksEventReasons(dev_t_ d, u64 *m) { (void)d; *m = 0x4; return told(); }
 int nvmlDeviceGetNumGpuCores(dev_t_ d, u32 *n) { (void)d; *n = h200() ? 132 * 128 : 108 * 64; return OK; }
 
 /* ---- GPM: a sample is a number, and two of them give the metric's own ---- */

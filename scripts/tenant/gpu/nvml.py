@@ -36,10 +36,7 @@ def known(read: Callable[..., T], *arguments: object) -> T | None:
 
 
 def granted_gpu(environment: Mapping[str, str] = os.environ) -> Any:
-    """Handle of the pod's GPU, by its UUID where the environment has it; for a MIG instance, that of its whole GPU.
-
-    Raises NvmlError.
-    """
+    """Handle of the pod's GPU, whole, by its UUID where the environment has that. Raises NvmlError."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError_LibraryNotFound:
@@ -47,24 +44,20 @@ def granted_gpu(environment: Mapping[str, str] = os.environ) -> Any:
     except pynvml.NVMLError as error:
         raise NvmlError(f"NVML does not start in the tenant's container: {error}") from None
     name = environment.get(DEVICES_VARIABLE, "").split(",")[0]
-    named = None if name in NO_DEVICE else known(pynvml.nvmlDeviceGetHandleByUUID, name)
-    handle = _only_gpu() if named is None else named
+    handle = None if name in NO_DEVICE else known(pynvml.nvmlDeviceGetHandleByUUID, name)
+    if handle is None:
+        count = known(pynvml.nvmlDeviceGetCount) or 0
+        if count != 1:
+            raise NvmlError(f"NVML in the tenant's container shows {count} GPUs, and nothing names the one of this pod")
+        handle = known(pynvml.nvmlDeviceGetHandleByIndex, 0)
+        if handle is None:
+            raise NvmlError("NVML in the tenant's container does not open the GPU")
     # NVML refuses this for a GPU that is not a MIG instance.
     return known(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle) or handle
 
 
-def _only_gpu() -> Any:
-    try:
-        count = pynvml.nvmlDeviceGetCount()
-        if count != 1:
-            raise NvmlError(f"NVML in the tenant's container shows {count} GPUs, and nothing names the one of this pod")
-        return pynvml.nvmlDeviceGetHandleByIndex(0)
-    except pynvml.NVMLError as error:
-        raise NvmlError(f"NVML in the tenant's container does not open the GPU: {error}") from None
-
-
-def granted_uuid(gpu: Any) -> str | None:
-    """UUID of the one MIG instance that this process sees, or of the whole GPU; None where there are several."""
+def _uuid(gpu: Any) -> str | None:
+    """Of the one MIG instance that this process sees, or of the whole GPU; None where there are several."""
     mode = known(pynvml.nvmlDeviceGetMigMode, gpu)
     if mode is not None and mode[0]:
         count = known(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
@@ -78,10 +71,9 @@ def granted_uuid(gpu: Any) -> str | None:
 
 def completed(given: View) -> View:
     """A pod's view with `device` and `is_mig` as NVML has them; as it is where NVML does not know the device."""
-    try:
-        uuid = granted_uuid(granted_gpu({}))
-    except NvmlError:
-        return given
+    uuid = None
+    with contextlib.suppress(NvmlError):
+        uuid = _uuid(granted_gpu({}))
     if uuid is None:
         return given
     return {**given, "device": device_digest(uuid), "is_mig": uuid.startswith(MIG_PREFIX)}
@@ -159,10 +151,6 @@ def sample(gpu: Any, activity: Activity) -> GpuSample:
     energy_mj = known(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu)
     utilisation = known(pynvml.nvmlDeviceGetUtilizationRates, gpu)
     memory = known(pynvml.nvmlDeviceGetMemoryInfo, gpu)
-    reasons = known(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu)
-    if reasons is None:
-        # The name before driver 535.
-        reasons = known(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, gpu)
     return GpuSample(
         t_seconds=t_seconds,
         cpu_seconds=time.process_time(),
@@ -173,6 +161,6 @@ def sample(gpu: Any, activity: Activity) -> GpuSample:
         temperature_celsius=known(pynvml.nvmlDeviceGetTemperature, gpu, pynvml.NVML_TEMPERATURE_GPU),
         gpu_util_percent=None if utilisation is None else int(utilisation.gpu),
         memory_used_bytes=None if memory is None else int(memory.used),
-        reasons=reasons,
+        reasons=known(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu),
         **active,
     )

@@ -42,7 +42,6 @@ def nvmlDeviceGetHandleByUUID(uuid): return uuid
 def nvmlDeviceGetUUID(handle): return handle
 def nvmlDeviceGetName(handle): return "NVIDIA Made-up"
 def nvmlDeviceGetMigMode(handle): raise NVMLError("Not Supported")
-def nvmlDeviceGetCurrentClocksThrottleReasons(handle): raise NVMLError("Not Supported")
 def nvmlDeviceGetTotalEnergyConsumption(handle): return answered(int(250_000 * (time.monotonic() // 0.05) * 0.05))
 def nvmlDeviceGetUtilizationRates(handle): return answered(Bag(gpu=77, memory=1))
 def nvmlDeviceGetMemoryInfo(handle): return answered(Bag(used=3 << 30, total=80 << 30))
