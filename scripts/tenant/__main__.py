@@ -25,13 +25,7 @@ if TYPE_CHECKING:
     from tenant.record import Identity
     from tenant.workload import Workload
 
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def _arguments() -> argparse.Namespace:
@@ -68,13 +62,13 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
     if arguments.program:
         from tenant.program import Exiting, Program, Scraping
 
-        if arguments.program == "exit":
-            states[0].measurement = Exiting()
-        elif arguments.program == "scrape":
-            states[0].program = states[0].measurement = Scraping(**arguments.params)
-        else:
+        if arguments.program == "server":
             states[0].program = Program()
-        if arguments.program != "server":
+        else:
+            if arguments.program == "exit":
+                states[0].measurement = Exiting()
+            else:
+                states[0].program = states[0].measurement = Scraping(**arguments.params)
             states[0].status = "ready"
             while True:
                 signal.pause()
@@ -85,8 +79,7 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
     from tenant.load import Load
     from tenant.measure import Measurement
 
-    load, rule = Load(**arguments.load), Rule(**arguments.warmup)
-    shown = Exposition(**arguments.exposition)
+    load, rule, shown = Load(**arguments.load), Rule(**arguments.warmup), Exposition(**arguments.exposition)
 
     def loop(state: State, workload: Workload, identity: Identity) -> NoReturn:
         workload.attach()

@@ -22,8 +22,7 @@ STRIDE = 32
 class Exposition(NamedTuple):
     """How the totals are shown: of which cell, and with which upper bounds in seconds (None: the built-in ones).
 
-    With a `cell`, which is a label of every series then, Prometheus reads them during the window: every request gets
-    the totals of its own moment.
+    With a `cell`, then a label of every series, Prometheus reads them during the window, each time those of the moment.
     """
 
     cell: str = ""

@@ -23,7 +23,6 @@ class Load:
     """Arrival process, as the driver plans it; `rate_hz` is None for closed load.
 
     `concurrency` is how many are in flight, under an open load at most; None is 1 in a closed one, else any number.
-
     `seed` belongs to the workload and the repeat, `before` is how many tenants before this one run something else: so
     the first tenant of a workload has the same arrivals next to any neighbours.
     """
@@ -65,8 +64,8 @@ def arrival_times_ns(load: Load, tenant: int, start_ns: int, stretch: int = 0) -
 class ArrivalQueue:
     """Requests that wait, first come first served; one that arrives when `limit` wait is dropped.
 
-    Nothing leaves the queue while a request is served, so admitting the arrivals of a whole service at its
-    end drops exactly those that found it full.
+    Nothing leaves the queue while a request is served, so admitting the arrivals of a whole service at its end drops
+    exactly those that found it full.
     """
 
     def __init__(self, arrivals_ns: Iterator[int], limit: int = QUEUE_LIMIT) -> None:

@@ -1,9 +1,8 @@
 """The measuring loops: run the workload and note when each iteration ended, as cheaply as possible.
 
-A loop runs a chunk at a time; between chunks the finished rows are taken, folded and cleared. All methods
-belong to the loop thread, except `peek` and `unfinished`, which another thread may call while it holds the
-lock under which rows are cleared and, with open load, the queue changes. `last_error` is the message of the
-last failed iteration.
+A loop runs a chunk at a time; between chunks the finished rows are taken, folded and cleared. All methods belong to the
+loop thread, except `peek` and `unfinished`, which another thread may call while it holds the lock under which rows are
+cleared and, with open load, the queue changes. `last_error` is the message of the last failed iteration.
 """
 
 import time
@@ -36,11 +35,10 @@ class Loop(Protocol):
     def rows(self) -> Rows:
         """What finished since the last `clear`, ascending by its intended start."""
 
-    def clear(self) -> None:
-        """Forget the finished rows."""
+    def clear(self) -> None: ...
 
     def peek(self, now_ns: int) -> Rows:
-        """`rows` for another thread: exact up to this moment."""
+        """`rows` for another thread: exact up to this moment, while the loop may be stuck in an iteration."""
 
     def unfinished(self, before_ns: int) -> list[int]:
         """Intended starts before `before_ns` of the iterations that run or wait."""
@@ -57,13 +55,11 @@ class Overlapping(Protocol):
 class ClosedLoop:
     """Back to back: an iteration starts when the last one ended.
 
-    The times are a list, whose items are cheaper to set than those of an `array` (10 ns instead of 50) by
-    more than turning them into numpy's costs (20 ns), and it is as long as it will be from the start.
+    The times are a list, whose items are cheaper to set than those of an `array` (10 ns instead of 50) by more than
+    turning them into numpy's costs (20 ns), and it is as long as it will be from the start.
 
-    Another thread needs no lock to see how far a running chunk is: the list is zero where no iteration has
-    ended, ends are stored in order, and slicing a list copies it in one step under the interpreter's lock.
-    So a copy holds exactly the iterations that had ended at one moment, and what ends later changes neither
-    copy nor count.
+    Another thread needs no lock to see how far a running chunk is: the list is zero where no iteration has ended, ends
+    are stored in order, and slicing a list copies it in one step under the interpreter's lock.
     """
 
     def __init__(
@@ -82,10 +78,7 @@ class ClosedLoop:
         return OpenLoop(self._step, queue, lock, self._clock, sleep)
 
     def run(self, until_ns: int, most: int | None = None) -> None:
-        """Run iterations until the first that ends at or after `until_ns`, one fails, or there is no room.
-
-        No more than `most` iterations, if that is given.
-        """
+        """Run iterations until the first that ends at or after `until_ns`, one fails, or there is no room."""
         step, clock, times = self._step, self._clock, self._times
         index = 0
         times[0] = clock()
@@ -105,7 +98,6 @@ class ClosedLoop:
         self._filled = index
 
     def rows(self) -> Rows:
-        """What finished since the last `clear`."""
         times = np.fromiter(self._times, dtype=np.int64, count=self._filled + 1)
         return self._rows(times, int(times[-1]))
 
@@ -123,12 +115,10 @@ class ClosedLoop:
         return times[: max(1, np.count_nonzero(times))]
 
     def peek(self, now_ns: int) -> Rows:
-        """`rows` for another thread: exact up to this moment, while the loop may be stuck in an iteration."""
         running, times = self._running, self._so_far()
         return self._rows(times, now_ns if running else int(times[-1]))
 
     def unfinished(self, before_ns: int) -> list[int]:
-        """Intended starts before `before_ns` of the iterations that run or wait."""
         if not self._running:
             return []
         start_ns = int(self._so_far()[-1])
@@ -147,8 +137,8 @@ class OpenLoop:
         step: Callable[[], None],
         queue: ArrivalQueue,
         lock: Lock,
-        clock: Callable[[], int] = time.monotonic_ns,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], int],
+        sleep: Callable[[float], None],
         capacity: int = CAPACITY,
     ) -> None:
         self._intended: list[int] = []
@@ -187,15 +177,14 @@ class OpenLoop:
         self._active_end_ns = self._clock()
 
     def _serve(self, intended_ns: int, begun_ns: int) -> None:
-        is_failed = False
+        failure = None
         try:
             self._step()
         except RequestError as error:
-            is_failed = True
-            self.last_error = str(error)
+            failure = self.last_error = str(error)
         ended_ns = self._clock()
         with self._lock:
-            if is_failed:
+            if failure is not None:
                 self._failed.append(len(self._ended))
             self._intended.append(intended_ns)
             self._begun.append(begun_ns)

@@ -1,15 +1,18 @@
 """One tenant's measuring: warm-up, readiness, windows and their records.
 
-Two threads meet here. The loop thread calls `warm_up` and `turn`, the HTTP thread everything else. One lock
-guards the recorder, the judge, the window and the clearing of the loop's rows; the loop thread holds it
-between chunks only, never during an iteration, so a tenant that hangs in one can still be asked.
+Two threads meet here. The loop thread calls `warm_up` and `turn`, the HTTP thread everything else. One lock guards the
+recorder, the judge, the window and the clearing of the loop's rows; the loop thread holds it between chunks only, never
+during an iteration, so a tenant that hangs in one can still be asked.
 """
 
+import contextlib
 import copy
+import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from threading import Condition, Lock
+from pathlib import Path
+from threading import Condition, Lock, get_native_id
 
 from tenant.contract import Digest, Rule, Steadiness, TenantReport
 from tenant.exposition import BUILT_IN, CONTENT_TYPE, Exposition, exposition
@@ -18,7 +21,7 @@ from tenant.load import BEFORE, WINDOW, ArrivalQueue, Load, arrival_times_ns
 from tenant.loop import ClosedLoop, Loop, Overlapping
 from tenant.record import Identity, Outcome, finite, tenant_record
 from tenant.recorder import Job, Recorder, Window
-from tenant.usage import CpuMeter, quieten_collector, sharpen_sleep
+from tenant.usage import CpuMeter
 from tenant.warmup import Judge
 from tenant.workload import Sample, Workload
 
@@ -84,18 +87,19 @@ class Measurement:
         while self._judge.verdict(self._clock()) is None:
             self.turn()
         self._warmup_seconds = (self._clock() - self._begun_ns) / 1e9
-        # Only now all that is imported lazily is there.
-        quieten_collector()
+        # Only now all that is imported lazily is there. A framework brings hundreds of thousands of objects; the tenth
+        # of a second in which the collector looks at them, and all threads wait, shall be in no window.
+        gc.collect()
+        gc.freeze()
         if self._load.rate_hz is not None:
-            sharpen_sleep()
+            # This thread wakes when its sleep ends, not up to 50 µs later, where that can be set.
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{get_native_id()}/timerslack_ns").write_text("1")
         with self._lock:
             self._first_verdict = self._last_verdict = self._judge.verdict(self._clock())
             if self._load.rate_hz is not None:
-                self._queue = ArrivalQueue(self._arrivals_ns(self._clock(), BEFORE))
+                self._queue = ArrivalQueue(arrival_times_ns(self._load, self._identity.index, self._clock(), BEFORE))
                 self._loop = self._loop.opened(self._queue, self._lock, self._sleep)
-
-    def _arrivals_ns(self, start_ns: int, stretch: int) -> Iterator[int]:
-        return arrival_times_ns(self._load, self._identity.index, start_ns, stretch)
 
     def turn(self) -> None:
         """Run one chunk and count it; completes the window when this was its last. After a job, wait for a window.
@@ -152,7 +156,7 @@ class Measurement:
             if job.left and self._clock() < window.end_ns:
                 return
             self._outcome.cpu_end = self._meter.read()
-            self._end(self._outcome)
+            self._note_end()
         drain_seconds = self._drain_seconds()
         with self._lock:
             if self._recorder.window is window:
@@ -188,12 +192,11 @@ class Measurement:
             outcome.cpu_end = outcome.cpu_end or self._meter.read()
             if self._loop.unfinished(window.end_ns):
                 return None
-            self._end(outcome)
+            self._note_end()
             return window
 
-    def _end(self, outcome: Outcome) -> None:
-        outcome.memory_bytes = self._workload.memory_bytes()
-        outcome.drain_begin_ns = self._clock()
+    def _note_end(self) -> None:
+        self._outcome.memory_bytes, self._outcome.drain_begin_ns = self._workload.memory_bytes(), self._clock()
 
     def _fold(self) -> None:
         rows = self._loop.rows()
@@ -252,12 +255,13 @@ class Measurement:
             self._workload.window_set(start_ns, end_ns)
             if self._queue is not None:
                 # However long warm-up took, the window has the same arrivals under every strategy.
-                self._queue.restart(start_ns, self._arrivals_ns(start_ns, WINDOW))
+                arrivals_ns = arrival_times_ns(self._load, self._identity.index, start_ns, WINDOW)
+                self._queue.restart(start_ns, arrivals_ns)
             self._job = None if iterations is None else Job(iterations)
             self._changed.notify_all()
 
     def wait_record(self, deadline_seconds: float) -> TenantReport:
-        """The record of the last window; what has not finished `deadline_seconds` after its end is censored.
+        """The last window's record; what has not finished `deadline_seconds` after its end is censored.
 
         Raises RefusedError when no window was set.
         """
@@ -278,9 +282,8 @@ class Measurement:
     def wait_digest(self, deadline_seconds: float) -> Digest | None:
         """The digest of the last output, made now; None when it is not there within the deadline.
 
-        To sum the output up is work that the window did not have, so it is done on request only, when no neighbour
-        measures any more. There is none of a window that was cut off, since its loop may be stuck. Raises RefusedError
-        when no record is complete.
+        To sum the output up is work that the window did not have, so it is done when no neighbour measures any more.
+        There is none of a window that was cut off: its loop may be stuck. Raises RefusedError before there is a record.
         """
         with self._lock:
             window = self._window
@@ -303,8 +306,7 @@ class Measurement:
     def _censor(self, window: Window) -> None:
         """Close the window while the loop is stuck: what has finished counts, what has not is censored.
 
-        The stuck chunk is counted in a copy of the window, for the record only: the loop thread folds it
-        again, into the totals, if it ever goes on.
+        The stuck chunk is counted in a copy of the window: the loop thread folds it again if it ever goes on.
         """
         now_ns, outcome = self._clock(), self._outcome
         counted = copy.deepcopy(window)
@@ -338,8 +340,8 @@ class Measurement:
     def metrics(self) -> tuple[bytes, str]:
         """Prometheus text of the totals and its content type.
 
-        While a window is open, it is the text of the moment when the window was announced: making one costs a
-        millisecond of the tenant's time. It is spent where the study is to be watched by Prometheus.
+        While a window is open, it is that of its announcement: making one costs a millisecond of the tenant's time,
+        which is spent only where Prometheus is to watch the study.
         """
         with self._lock:
             if self._recorder.window is None or self._shown.cell:
@@ -347,8 +349,6 @@ class Measurement:
             return self._metrics, CONTENT_TYPE
 
     def _exposition(self) -> bytes:
-        is_ready = self._first_verdict is not None
-        name, index = self._identity.name, self._identity.index
         totals, errors = self._recorder.totals(), self._recorder.errors
         if self._shown.cell:
             # What the loop has not handed over yet.
@@ -356,4 +356,5 @@ class Measurement:
             errors += len(rows.failed)
             good = rows.successful()
             totals.add(good.ended - good.intended)
-        return exposition(totals, errors, is_ready, name, index, self._shown)
+        is_ready = self._first_verdict is not None
+        return exposition(totals, errors, is_ready, self._identity.name, self._identity.index, self._shown)

@@ -200,9 +200,9 @@ def tenant_record(
         "stages": timed,
         "timeline": {
             "slot_seconds": window_ns / SLOTS / 1e9,
-            "count": window.slot_count,
-            "sum_seconds": [ns / 1e9 for ns in window.slot_sum_ns],
-            "max_seconds": [ns / 1e9 for ns in window.slot_max_ns],
+            "count": window.slot_count.tolist(),
+            "sum_seconds": (window.slot_sum_ns / 1e9).tolist(),
+            "max_seconds": (window.slot_max_ns / 1e9).tolist(),
         },
         "load": {
             "arrival": load.arrival,

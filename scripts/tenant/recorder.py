@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -126,7 +125,7 @@ class Window:
     def __init__(self, start_ns: int, end_ns: int) -> None:
         self.start_ns = start_ns
         self.end_ns = end_ns
-        self.edges = [start_ns + slot * (end_ns - start_ns) // SLOTS for slot in range(SLOTS + 1)]
+        self._edges = [start_ns + slot * (end_ns - start_ns) // SLOTS for slot in range(SLOTS + 1)]
         self.latencies = Tally()
         self.delays = Tally()
         # How late requests were sent that were free to go, and the tokens of their answers.
@@ -139,9 +138,7 @@ class Window:
         # How long the loop was active, and the time integral of the requests that waited or ran.
         self.active_ns = 0
         self.in_flight_ns = 0
-        self.slot_count = [0] * SLOTS
-        self.slot_sum_ns = [0] * SLOTS
-        self.slot_max_ns = [0] * SLOTS
+        self.slot_count, self.slot_sum_ns, self.slot_max_ns = np.zeros((3, SLOTS), dtype=np.int64)
 
     def holds(self, time_ns: int) -> bool:
         return self.start_ns <= time_ns < self.end_ns
@@ -149,21 +146,11 @@ class Window:
     def overlap_ns(self, begin_ns: int, end_ns: int) -> int:
         return max(0, min(end_ns, self.end_ns) - max(begin_ns, self.start_ns))
 
-    def _slots(self, starts_ns: IntArray) -> Iterator[tuple[int, slice]]:
-        first, last = (bisect_right(self.edges, int(start)) - 1 for start in starts_ns[[0, -1]])
-        low = 0
-        for slot in range(first, last):
-            high = int(np.searchsorted(starts_ns, self.edges[slot + 1]))
-            yield slot, slice(low, high)
-            low = high
-        yield last, slice(low, starts_ns.size)
-
     def add_presence(self, rows: Rows) -> None:
         """Account for the loop's activity, the requests in flight and those dropped, failed ones included.
 
-        The requests in flight are integrated over time from their arrivals and departures, not from
-        latencies that were counted; back to back there is always exactly one from the first start to the
-        last end.
+        Those in flight are integrated over time from arrivals and departures, not from counted latencies; back to back
+        there is always exactly one from the first start to the last end.
         """
         self.active_ns += self.overlap_ns(*rows.active)
         self.drops += sum(map(self.holds, rows.dropped))
@@ -186,15 +173,12 @@ class Window:
 
     def add(self, starts_ns: IntArray, latencies_ns: IntArray) -> None:
         """Count iterations with these ascending intended starts, all within the window; shapes (n,)."""
-        if not starts_ns.size:
-            return
         self.latencies.add(latencies_ns)
-        for slot, rows in self._slots(starts_ns):
-            part = latencies_ns[rows]
-            if part.size:
-                self.slot_count[slot] += part.size
-                self.slot_sum_ns[slot] += int(part.sum())
-                self.slot_max_ns[slot] = max(self.slot_max_ns[slot], int(part.max()))
+        slots, firsts = np.unique(np.searchsorted(self._edges, starts_ns, side="right") - 1, return_index=True)
+        if slots.size:
+            self.slot_count[slots] += np.diff(firsts, append=starts_ns.size)
+            self.slot_sum_ns[slots] += np.add.reduceat(latencies_ns, firsts)
+            self.slot_max_ns[slots] = np.maximum(self.slot_max_ns[slots], np.maximum.reduceat(latencies_ns, firsts))
 
 
 class Recorder:

@@ -52,18 +52,14 @@ def _lengths(length: Mapping[str, Any], generator: np.random.Generator) -> np.nd
     return np.clip(drawn, least, most or POOL).astype(np.int64)
 
 
-class _Pool:
-    """Tokens as text, any run of which is a slice."""
-
-    def __init__(self, tokens: Sequence[str], separator: str) -> None:
-        texts = [*tokens, *tokens]
-        self._text = separator.join(texts).encode()
-        widths = np.fromiter(map(len, texts), np.int64, len(texts)) + len(separator)
-        self._begins = np.concatenate([[0], np.cumsum(widths)])
-        self._separator = len(separator)
-
-    def run(self, first: int, count: int) -> bytes:
-        return self._text[self._begins[first] : self._begins[first + count] - self._separator]
+def _pool(prefix: Sequence[str], tokens: Sequence[str], separator: str) -> Callable[[int, int], bytes]:
+    """What gives, from a place among the tokens on, a number of them after the prefix: a slice of one text."""
+    shared = "".join(token + separator for token in prefix).encode()
+    texts = [*tokens, *tokens]
+    text = separator.join(texts).encode()
+    widths = np.fromiter(map(len, texts), np.int64, len(texts)) + len(separator)
+    begins = np.concatenate([[0], np.cumsum(widths)])
+    return lambda first, count: shared + text[begins[first] : begins[first + count] - len(separator)]
 
 
 class Template:
@@ -71,16 +67,16 @@ class Template:
         # Each in the same order, whatever is filled in.
         self._prompts, self._outputs = (_lengths(tokens.get(name) or {}, generator) for name in ("prompt", "output"))
         ids = generator.integers(0, tokens["vocabulary"], POOL + tokens["shared_prefix"]).tolist()
-        prefix, rest = ids[POOL:], ids[:POOL]
         parts = PLACEHOLDER.split(template)
         self._texts, self._names = [text.encode() for text in parts[::2]], parts[1::2]
-        self._pools: dict[str, tuple[bytes, _Pool]] = {}
+        self._pools: dict[str, Callable[[int, int], bytes]] = {}
         if "prompt" in self._names:
-            shared = "".join(f"{WORDS[each % len(WORDS)]} " for each in prefix)
-            self._pools["prompt"] = shared.encode(), _Pool([WORDS[each % len(WORDS)] for each in rest], " ")
+            words = [WORDS[each % len(WORDS)] for each in ids]
+            self._pools["prompt"] = _pool(words[POOL:], words[:POOL], " ")
         if "prompt_ids" in self._names:
-            shared = "[" + "".join(f"{each}, " for each in prefix)
-            self._pools["prompt_ids"] = shared.encode(), _Pool([str(each) for each in rest], ", ")
+            numbers = list(map(str, ids))
+            run = _pool(numbers[POOL:], numbers[:POOL], ", ")
+            self._pools["prompt_ids"] = lambda first, count: b"[%b]" % run(first, count)
 
     def body(self, number: int) -> bytes:
         index, first = number % DRAWN, number * STEP % POOL
@@ -90,8 +86,7 @@ class Template:
             if name == "output_tokens":
                 found.append(b"%d" % self._outputs[index])
             else:
-                shared, pool = self._pools[name]
-                found += [shared, pool.run(first, count), b"]" if name == "prompt_ids" else b""]
+                found.append(self._pools[name](first, count))
             found.append(text)
         return b"".join(found)
 

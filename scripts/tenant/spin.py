@@ -12,7 +12,7 @@ import json
 import sys
 import time
 from array import array
-from typing import TypedDict
+from typing import Any
 
 from tenant.gpu import cuda
 
@@ -75,16 +75,6 @@ NEXT:
 """
 
 
-class Timeline(TypedDict):
-    """What one thread saw: times in ns of the device's clock, gaps as [last time before, first time after]."""
-
-    first_ns: int
-    last_ns: int
-    resolution_ns: int
-    gap_count: int
-    gaps: list[list[int]]
-
-
 class Watcher:
     """One thread on the device, in a stream of its own, with room for `capacity` gaps."""
 
@@ -98,14 +88,17 @@ class Watcher:
         """Begin to watch, until the device's clock shows `end_ns`."""
         self._kernel.launch(1, 1, self._buffer.pointer, self.capacity, threshold_ns, end_ns, stream=self.stream)
 
-    def timeline(self) -> Timeline:
+    def timeline(self) -> dict[str, Any]:
         """What was seen, once the watch has ended."""
         self.stream.synchronize()
         return timeline(self._buffer.read())
 
 
-def timeline(content: bytes) -> Timeline:
-    """What the kernel wrote; of gaps without room it has the number only."""
+def timeline(content: bytes) -> dict[str, Any]:
+    """What the kernel wrote, in ns of the device's clock: gaps are [last time before, first time after].
+
+    Of gaps without room it has the number only.
+    """
     words = array("Q", content)
     first, last, count, least = words[:HEADER_WORDS]
     kept = words[HEADER_WORDS : HEADER_WORDS + 2 * count].tolist()

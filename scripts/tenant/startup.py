@@ -26,17 +26,10 @@ if TYPE_CHECKING:
     # It brings numpy along, which is to be imported by the workload, in whose time it counts.
     from tenant.record import Identity
 
-
 DEVICE_FOLDER = Path("/dev")
 
 
-def _nodes(folder: Path) -> list[str]:
-    """NVIDIA's device files, those of MIG instances (`nvidia-caps/…`) too, sorted."""
-    found = [*folder.glob("nvidia[0-9]*"), *folder.glob("nvidia-caps/nvidia-cap[0-9]*")]
-    return sorted(str(path.relative_to(folder)) for path in found)
-
-
-def granted_view(environment: Mapping[str, str] = os.environ, devices: Path | None = None) -> View | None:
+def granted_view(environment: Mapping[str, str] = os.environ, devices: Path = DEVICE_FOLDER) -> View | None:
     """The record's `view` of a tenant in a pod, as its environment and its device files have it; None elsewhere.
 
     A device is known by the digest of its id, as in `tenant.gpu.cuda`; None where the variable names no single one.
@@ -46,6 +39,8 @@ def granted_view(environment: Mapping[str, str] = os.environ, devices: Path | No
         return None
     device = environment.get(DEVICES_VARIABLE, "")
     is_named = device not in NO_DEVICE and "," not in device
+    # Those of MIG instances are in `nvidia-caps/`.
+    files = [*devices.glob("nvidia[0-9]*"), *devices.glob("nvidia-caps/nvidia-cap[0-9]*")]
     found: View = {
         "pid": os.getpid(),
         "device": device_digest(device) if is_named else None,
@@ -55,20 +50,11 @@ def granted_view(environment: Mapping[str, str] = os.environ, devices: Path | No
         "over_limit_refused": None,
         "mps_pipe": environment.get(PIPE_VARIABLE),
         "is_mig": None if device in NO_DEVICE else device.startswith("MIG-"),
-        "nodes": _nodes(DEVICE_FOLDER if devices is None else devices),
+        "nodes": sorted(str(path.relative_to(devices)) for path in files),
     }
     if shown := [name for name in environment.get(SHOWN_VARIABLE, "").split(",") if name]:
         found["variables"] = {name: environment.get(name) for name in shown}
     return found
-
-
-class _Watch:
-    def __init__(self) -> None:
-        self._begun_ns = time.monotonic_ns()
-
-    def lap_seconds(self) -> float:
-        before_ns, self._begun_ns = self._begun_ns, time.monotonic_ns()
-        return (self._begun_ns - before_ns) / 1e9
 
 
 def _open_device(device: str) -> View | None:
@@ -92,19 +78,19 @@ def load(arguments: Namespace) -> list[tuple[Workload, Identity]]:
 
     Raises ParameterError, and whatever the framework does.
     """
-    watch = _Watch()
+    begun = time.monotonic()
     module = workloads.load_module(arguments.workload, arguments.device)
-    import_seconds = watch.lap_seconds()
+    import_seconds = time.monotonic() - begun
     from tenant.record import Identity
 
-    watch.lap_seconds()
+    begun = time.monotonic()
     view = _open_device(arguments.device)
-    context_seconds = watch.lap_seconds() if view is not None else 0.0
+    context_seconds = 0.0 if view is None else time.monotonic() - begun
     tenants = []
     for number in range(arguments.streams or 1):
-        watch.lap_seconds()
+        begun = time.monotonic()
         workload = workloads.create(module, arguments.params, arguments.device)
-        load_seconds = watch.lap_seconds()
+        load_seconds = time.monotonic() - begun
         if arguments.streams and not workload.captured:
             raise ParameterError(
                 f"{arguments.workload}: only a captured CUDA graph can run in streams of one process; set graph: true"

@@ -1,7 +1,6 @@
 """What the process used of its machine, as its kernel counts it."""
 
 import contextlib
-import gc
 import threading
 import time
 from pathlib import Path
@@ -43,19 +42,3 @@ def peak_bytes(status: Path) -> int | None:
 def peak_resident_bytes() -> int | None:
     """Largest resident set of this process so far; getrusage would count what its parent had when it started it."""
     return peak_bytes(Path("/proc/self/status"))
-
-
-def quieten_collector() -> None:
-    """Have the garbage collector never again look at what is there now.
-
-    A framework brings hundreds of thousands of objects along. Every thread of the process waits while all of them are
-    looked at, which takes a tenth of a second, and the loop's own samples bring that about sooner or later.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-def sharpen_sleep() -> None:
-    """Have this thread woken when its sleep ends, not up to 50 µs later, where that can be set."""
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{threading.get_native_id()}/timerslack_ns").write_text("1")

@@ -65,7 +65,6 @@ class Exchange:
     tokens: Pieces | None = None
 
     def stream(self) -> Stream | None:
-        """The tokens that have come."""
         return None if self.tokens is None else self.tokens.stream(self.intended_ns, self.ended_ns)
 
 
@@ -77,11 +76,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, client: Client) -> None:
         self._client = client
         self._parser = HttpResponseParser(
-            cast(Any, self),
-            client.loop,
-            LIMIT_BYTES,
-            read_until_eof=True,
-            auto_decompress=False,
+            cast(Any, self), client.loop, LIMIT_BYTES, read_until_eof=True, auto_decompress=False
         )
         self._exchange: Exchange | None = None
         self._head: RawResponseMessage | None = None
@@ -93,14 +88,10 @@ class Connection(asyncio.Protocol):
 
     # For the parser, whose output is taken at once.
     connected = True
-    # Of aiohttp before 3.9.
-    _reading_paused = False
 
-    def pause_reading(self) -> None:
-        """Never needed."""
+    def pause_reading(self) -> None: ...
 
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """Never needed."""
+    def resume_reading(self, resume_parser: bool = True) -> None: ...
 
     def send(self, exchange: Exchange) -> None:
         self._exchange, self._head, self._body = exchange, None, None
@@ -115,7 +106,9 @@ class Connection(asyncio.Protocol):
         try:
             for head, body in self._parser.feed_data(data)[0]:
                 if head.code >= SWITCHING:
-                    self._begin(exchange, head, body)
+                    self._head, self._body = head, body
+                    if exchange.is_stream and head.code == exchange.expect_status:
+                        exchange.tokens = answer_of(head.headers.get("Content-Type", ""))
             if self._body is None:
                 return
             piece = self._body.read_nowait()
@@ -130,19 +123,11 @@ class Connection(asyncio.Protocol):
             where = "no HTTP answer" if self._head is None else f"broken HTTP in mid-answer ({type(error).__name__})"
             self._end(f"{where}, but {self._client.shown(said)!r}", is_kept=False)
 
-    def _begin(self, exchange: Exchange, head: RawResponseMessage, body: Any) -> None:
-        self._head, self._body = head, body
-        if exchange.is_stream and head.code == exchange.expect_status:
-            exchange.tokens = answer_of(head.headers.get("Content-Type", ""))
-
     def _complete(self, exchange: Exchange) -> None:
         assert self._head is not None
-        if self._head.code != exchange.expect_status:
-            why: str | None = f"status {self._head.code}"
-        else:
-            why = None
-            if exchange.tokens is not None:
-                exchange.tokens.end()
+        why = None if self._head.code == exchange.expect_status else f"status {self._head.code}"
+        if why is None and exchange.tokens is not None:
+            exchange.tokens.end()
         self._end(why, is_kept=not self._head.should_close)
 
     def _end(self, why: str | None, is_kept: bool) -> None:
@@ -200,7 +185,6 @@ class Client:
         self._opening: set[asyncio.Task[None]] = set()
 
     def shown(self, said: str) -> str:
-        """What may be shown of a text."""
         for secret in self._secrets:
             said = said.replace(secret, "…")
         return said
@@ -215,7 +199,6 @@ class Client:
         self.send_anew(exchange)
 
     def send_anew(self, exchange: Exchange) -> None:
-        """Send it on a new connection."""
         task = self.loop.create_task(self._connect_and_send(exchange))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)

@@ -1,8 +1,7 @@
 """The measuring loop of requests that overlap: it keeps them in flight, and notes when each was due, sent and answered.
 
 Closed, `concurrency` of them: where one ends, the next is sent. Open, each is sent when it is due, unless as many are
-in flight already: then it waits, and its latency counts from when it was due. The methods are those of the other loops
-(`tenant.loop`), with the same rules about threads.
+in flight already: then it waits, and its latency counts from when it was due. The rest is as in `tenant.loop`.
 """
 
 import asyncio
@@ -68,7 +67,7 @@ class Flight:
     def _fill(self) -> None:
         while len(self._out) + self._paused < (self._concurrency or 1):
             now_ns = self._clock()
-            self._send(now_ns, now_ns)
+            self._client.send(self._taken_up(now_ns, now_ns))
 
     def _admit(self) -> None:
         """Send what is due, as far as the limit allows, and set a timer for the next one."""
@@ -103,9 +102,6 @@ class Flight:
         self._out.add(exchange)
         return exchange
 
-    def _send(self, intended_ns: int, free_ns: int) -> None:
-        self._client.send(self._taken_up(intended_ns, free_ns))
-
     def _ended(self, exchange: Exchange) -> None:
         with self._lock:
             self._out.discard(exchange)
@@ -121,7 +117,7 @@ class Flight:
             self._paused += 1
             self._client.loop.call_later(PAUSE_SECONDS, self._resume)
         elif len(self._out) + self._paused < (self._concurrency or 1):
-            self._send(exchange.ended_ns, exchange.ended_ns)
+            self._client.send(self._taken_up(exchange.ended_ns, exchange.ended_ns))
 
     def _resume(self) -> None:
         self._paused -= 1
@@ -129,7 +125,6 @@ class Flight:
             self._fill()
 
     def rows(self) -> Rows:
-        """What has ended since the last `clear`."""
         return self._rows(self._active_end_ns)
 
     def clear(self) -> None:
@@ -140,7 +135,7 @@ class Flight:
     # Any thread, under the lock.
 
     def peek(self, now_ns: int) -> Rows:
-        """`rows` for another thread, with the tokens of what is in flight."""
+        """With the tokens of what is in flight, too."""
         rows = self._rows(now_ns)
         under_way = (exchange.stream() for exchange in list(self._out))
         return rows._replace(streams=chain(rows.streams, (each for each in under_way if each is not None)))
@@ -161,7 +156,6 @@ class Flight:
         )
 
     def unfinished(self, before_ns: int) -> list[int]:
-        """Intended starts before `before_ns` of the requests that are in flight or wait."""
         waiting: list[int] = []
         if self._queue is not None:
             self._queue.admit(before_ns - 1)

@@ -1,8 +1,6 @@
 """All that the driver and a tenant share; the driver imports nothing else of this package.
 
-In order: the layout of latency histograms, exit codes, environment variables, the name of a clock, the rule of warm-up,
-the record that a tenant answers with, and kinds of faults. `gpu.py` has samples of a GPU, `requests.py` what both need
-to ask servers.
+`gpu.py` has samples of a GPU, `requests.py` what both need to ask servers.
 
 Only the standard library is imported: a measuring job reads this module before its framework, and without numpy.
 """
@@ -37,7 +35,7 @@ def upper_seconds(index: int) -> float:
 
 
 def lower_seconds(index: int) -> float:
-    """Lower bound of a bucket in seconds: the upper one of the bucket before. Raises IndexError outside the layout."""
+    """Lower bound of a bucket in seconds. Raises IndexError outside the layout."""
     return upper_seconds(index - 1) if index else 0.0
 
 
@@ -102,31 +100,28 @@ class Batches:
 
     def __init__(self, rule: Rule, since_ns: int) -> None:
         """`since_ns` is when the judgement began, by the monotonic clock."""
-        self.since_ns = since_ns
         self.rule = rule
+        self.since_ns = since_ns
         self.least_iterations = math.ceil(rule.min_iterations / 2)
-        self._batches = 0
-        self._typical_ns: float | None = None
-        self._change_percent: float | None = None
         self.settled: Steadiness | None = None
-
-    def _settle(self, is_steady: bool) -> None:
-        self.settled = {"is_steady": is_steady, "batches": self._batches, "change_percent": self._change_percent}
+        self._typical_ns: float | None = None
+        self._so_far: Steadiness = {"is_steady": False, "batches": 0, "change_percent": None}
 
     def close_batch(self, typical_ns: float) -> None:
         """Compare the next batch with the one before."""
-        self._batches += 1
+        self._so_far["batches"] += 1
         if self._typical_ns is not None:
             # An iteration faster than the clock's tick has a median of 0.
-            self._change_percent = 100 * abs(typical_ns - self._typical_ns) / max(self._typical_ns, 1.0)
-            if self._change_percent < self.rule.tolerance_percent:
-                self._settle(True)
+            change_percent = 100 * abs(typical_ns - self._typical_ns) / max(self._typical_ns, 1.0)
+            self._so_far["change_percent"] = change_percent
+            if change_percent < self.rule.tolerance_percent:
+                self.settled = {**self._so_far, "is_steady": True}
         self._typical_ns = typical_ns
 
     def verdict(self, now_ns: int) -> Steadiness | None:
         """The verdict, once there is one; it does not change afterwards."""
         if self.settled is None and now_ns - self.since_ns >= self.rule.max_seconds * 1e9:
-            self._settle(False)
+            self.settled = self._so_far.copy()
         return self.settled
 
 
@@ -195,10 +190,9 @@ class OutputTokens(TypedDict):
 
 
 class Requests(TypedDict):
-    """Columns: the good requests whose intended send lies in the window, in its order.
+    """Columns: the good requests whose intended send lies in the window, in its order; starts count from its start.
 
-    `start_seconds` counts from the window's start. A request of one token has neither a gap nor a time per further
-    token.
+    A request of one token has neither a gap nor a time per further token.
     """
 
     start_seconds: list[float]

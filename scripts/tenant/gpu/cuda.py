@@ -1,14 +1,13 @@
 """The CUDA driver, by ctypes: what a tenant sees of its GPU, and kernels from PTX text. Needs no torch and no toolkit.
 
-Everything happens in the device's primary context, which torch and the CUDA runtime use too, on the first device that
-is visible.
+All is in the primary context, which torch and the CUDA runtime use too, of the first device that is visible.
 """
 
 import ctypes
 import fcntl
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -106,21 +105,12 @@ def _primary_context() -> c_void_p:
     return _handle("cuDevicePrimaryCtxRetain", _device())
 
 
-@contextmanager
-def _alone() -> Iterator[None]:
-    """No other tenant that was given this lock, if there is one, makes a context within."""
-    path = os.environ.get(CONTEXT_LOCK_VARIABLE)
-    if path is None:
-        yield
-        return
-    with Path(path).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def open_context() -> None:
     """Make the device's primary context, if it is not there yet, and the calling thread's own. Raises CudaError."""
-    with _alone():
+    with ExitStack() as stack:
+        if path := os.environ.get(CONTEXT_LOCK_VARIABLE):
+            # No other tenant that was given this file makes a context meanwhile.
+            fcntl.flock(stack.enter_context(Path(path).open("w")), fcntl.LOCK_EX)
         context = _primary_context()
     _call("cuCtxSetCurrent", context)
 
@@ -199,7 +189,7 @@ class Stream:
 
 
 class Events:
-    """Two marks in a stream and the time between them: see device_time.Events."""
+    """See device_time.Events."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -250,7 +240,10 @@ class Kernel:
         self._function = _handle("cuModuleGetFunction", module, name.encode())
 
     def prepared(self, blocks: int, threads: int, *arguments: int, stream: Stream) -> Callable[[], None]:
-        """A launch whose arguments are put together once; see `launch`."""
+        """A launch: blocks, threads per block, and arguments, each of 64 bits (numbers, or pointers of buffers).
+
+        The arguments are put together once. It raises CudaError.
+        """
         held = [c_uint64(argument) for argument in arguments]
         pointers = (c_void_p * len(held))(*(ctypes.addressof(argument) for argument in held))
         handle, extents = stream.handle, (blocks, 1, 1, threads, 1, 1)
@@ -263,10 +256,6 @@ class Kernel:
         return launch
 
     def launch(self, blocks: int, threads: int, *arguments: int, stream: Stream) -> None:
-        """Queue it: blocks, threads per block, and arguments, each of 64 bits (numbers, or pointers of buffers).
-
-        Raises CudaError.
-        """
         self.prepared(blocks, threads, *arguments, stream=stream)()
 
 
@@ -278,7 +267,6 @@ class CudaWorkload(Workload):
         self.stream = Stream()
 
     def attach(self) -> None:
-        """A context is current in a thread."""
         open_context()
 
     def synchronize(self) -> None:

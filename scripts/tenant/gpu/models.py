@@ -1,7 +1,6 @@
 """What the torch model workloads share: parameters, generated inputs, and the work that an inference declares.
 
 A model workload makes its module and inputs in `building`, moves them with `placed`, and calls `serve`.
-
 Inputs and random weights are drawn on the CPU: what a GPU draws depends on how many SMs it shows, and tenants under
 a limit would get other numbers than the reference.
 """
@@ -46,10 +45,11 @@ def random_images(batch: int, height: int, width: int) -> torch.Tensor:
 
 
 class ModelWorkload(TorchWorkload):
-    """Inference of one torch module on inputs that stay the same."""
+    """Inference of one torch module on inputs that stay the same; `library` is where it comes from, besides torch."""
 
-    def __init__(self, device: str, batch: int, dtype: str, graph: bool) -> None:
+    def __init__(self, device: str, batch: int, dtype: str, graph: bool, library: str | None = None) -> None:
         super().__init__(device, graph, dtype)
+        self.modules = ("torch",) if library is None else ("torch", library)
         self.batch = batch
         self.precision = ELEMENTS[dtype].precision
 
@@ -64,10 +64,9 @@ class ModelWorkload(TorchWorkload):
         pick: Callable[[Any], torch.Tensor] = lambda output: output,
         state: tuple[torch.Tensor, ...] = (),
     ) -> None:
-        """Make each iteration one call of the module with these inputs, and declare its work.
+        """Make each iteration one call of the module with these inputs, and declare its work; within `building`.
 
-        `pick` takes the main output from what the module returns; `state` is what it reads besides its weights. Call
-        it within `building`.
+        `pick` takes the main output from what the module returns; `state` is what it reads besides its weights.
         """
         model.eval().requires_grad_(False)
         counter = FlopCounterMode(display=False)

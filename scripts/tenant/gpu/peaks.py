@@ -11,7 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
@@ -30,11 +30,8 @@ CAPABILITIES = {"fp64": (0, 0), "fp32": (0, 0), "fp16": (7, 0), "tf32": (8, 0), 
 Timed = Callable[[Callable[[], object], int], float]
 
 
-class Task(NamedTuple):
-    """Something to time: what one call of `run` does (operations or bytes)."""
-
-    amount: float
-    run: Callable[[], object]
+Task = tuple[float, Callable[[], object]]
+"""Something to time: how much one call of it does (operations or bytes), and the call."""
 
 
 def best_rate(tasks: Iterable[Task], timed: Timed) -> float:
@@ -43,14 +40,14 @@ def best_rate(tasks: Iterable[Task], timed: Timed) -> float:
     `timed(run, times)` gives the seconds that this number of calls took. Ends before a task that would take too long.
     """
     best, seconds_per_amount = 0.0, 0.0
-    for task in tasks:
-        if (ROUNDS + 2) * task.amount * seconds_per_amount > SIZE_SECONDS:
+    for amount, run in tasks:
+        if (ROUNDS + 2) * amount * seconds_per_amount > SIZE_SECONDS:
             break
-        timed(task.run, 1)
-        seconds = timed(task.run, 1)
+        timed(run, 1)
+        seconds = timed(run, 1)
         times = max(1, math.ceil(ROUND_SECONDS / seconds))
-        seconds = min(seconds, *(timed(task.run, times) / times for _ in range(ROUNDS)))
-        seconds_per_amount = seconds / task.amount
+        seconds = min(seconds, *(timed(run, times) / times for _ in range(ROUNDS)))
+        seconds_per_amount = seconds / amount
         best = max(best, 1 / seconds_per_amount)
     return best
 
@@ -87,28 +84,21 @@ def _product(precision: str, size: int) -> Callable[[], object]:
 def _products(precision: str) -> Iterator[Task]:
     for size in SIZES:
         try:
-            task = Task(2.0 * size**3, _product(precision, size))
-            task.run()
+            run = _product(precision, size)
+            run()
         except RuntimeError:
             # Out of memory, or a precision that this torch has no kernel for; anything worse fails the next call too.
             return
-        yield task
-
-
-def _copies(buffer: torch.Tensor) -> Iterator[Task]:
-    half = buffer.numel() // 2
-    source, target = buffer[:half], buffer[half:]
-    yield Task(float(2 * half * buffer.element_size()), lambda: target.copy_(source))
+        yield 2.0 * size**3, run
 
 
 def _reads(buffer: torch.Tensor) -> Iterator[Task]:
     import torch
 
     amount = float(buffer.numel() * buffer.element_size())
-    rows = buffer.view(-1, 4096)
-    vector = torch.ones(4096, device="cuda")
-    yield Task(amount, lambda: torch.mv(rows, vector))
-    yield Task(amount, buffer.sum)
+    rows, vector = buffer.view(-1, 4096), torch.ones(4096, device="cuda")
+    yield amount, lambda: torch.mv(rows, vector)
+    yield amount, buffer.sum
 
 
 def peaks() -> dict[str, float]:
@@ -127,7 +117,9 @@ def peaks() -> dict[str, float]:
         # Float32, and a multiple of what the tasks divide it by.
         elements = min(BUFFER_BYTES, free_bytes // 4) // 4 // (1 << 16) * (1 << 16)
         buffer = torch.randn(elements, device="cuda")
-        found["copy_bytes_per_second"] = best_rate(_copies(buffer), _timed)
+        source, target = buffer.chunk(2)
+        copy = float(buffer.numel() * buffer.element_size()), lambda: target.copy_(source)
+        found["copy_bytes_per_second"] = best_rate([copy], _timed)
         found["read_bytes_per_second"] = best_rate(_reads(buffer), _timed)
     found["l2_bytes"] = float(properties.L2_cache_size)
     return {name: value for name, value in found.items() if value > 0}

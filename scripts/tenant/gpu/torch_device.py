@@ -1,19 +1,9 @@
 """Base of the workloads that run on torch: stream, CUDA graph, device time, digest and memory.
 
 A workload calls `super().__init__(device, graph)`, makes its model and its inputs on `self.device` within
-`with self.building():`, sets `self.work`, and hands its forward pass to `prepare`:
-
-    class Product(TorchWorkload):
-        def __init__(self, device: str, graph: bool) -> None:
-            super().__init__(device, graph)
-            with self.building():
-                left, right = torch.randn(2, 256, 256, device=self.device)
-                product = torch.empty_like(left)
-                self.prepare(lambda: torch.mm(left, right, out=product))
-
-A step then is `self.run()`: the forward pass (or a replay of its graph), one synchronisation of the stream, and now
-and then a sample of device time. A workload with stages overrides `step`, calls `self.run()` in it and adds its
-stages to `self.samples`.
+`with self.building():`, sets `self.work`, and hands its forward pass to `prepare` (docs/your-own-workload.md has one).
+A step then is `self.run()`: the forward pass (or a replay of its graph), one synchronisation of the stream, and now and
+then a sample of device time. One with stages overrides `step` and adds them to `self.samples`.
 
 torch is imported when a workload is made, not here: a module that needs it on CUDA only can be loaded without it.
 """
@@ -58,8 +48,7 @@ class _TorchEvents:
 class TorchWorkload(Workload):
     """A workload whose iteration is one forward pass; see above for how to make one.
 
-    `device` (torch.device), `element` (torch.dtype) and `run` (one iteration) are for the subclass; `output` is the
-    last iteration's tensor.
+    `device` (torch.device), `element` (torch.dtype) and `run` are for the subclass; `output` is the last tensor.
     """
 
     # The version of torch names its CUDA.

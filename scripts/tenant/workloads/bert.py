@@ -4,10 +4,6 @@ Params: `sequence` (tokens, at most 512), `batch`, `dtype` (float32, tf32, float
 replay one captured graph). Its weights are random.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import torch
 
 from tenant.gpu.models import COMMON, ModelWorkload, import_transformers
@@ -19,24 +15,16 @@ FRAMEWORKS = {"cpu": ("torch", "transformers"), "cuda": ("torch", "transformers"
 LONGEST = 512
 
 
-class Bert(ModelWorkload):
+def create(params: Params, device: str) -> ModelWorkload:
     """One pass over the same tokens; the output is the last hidden state."""
-
-    modules = ("torch", "transformers")
-
-    def __init__(self, device: str, sequence: int, **common: Any) -> None:
-        super().__init__(device, **common)
-        with self.building():
-            model = transformers.BertModel(transformers.BertConfig())
-            vocabulary = model.config.vocab_size
-            tokens = torch.randint(vocabulary, (self.batch, sequence), generator=torch.Generator().manual_seed(0))
-            self.serve(
-                self.placed(model), {"input_ids": tokens.to(self.device)}, lambda output: output.last_hidden_state
-            )
-
-
-def create(params: Params, device: str) -> Bert:
     values = with_defaults(params, {**COMMON, "sequence": 128}, "bert")
-    if values["sequence"] > LONGEST:
-        raise ParameterError(f"bert sequence must be at most {LONGEST}, not {values['sequence']}")
-    return Bert(device, **values)
+    sequence = values.pop("sequence")
+    if sequence > LONGEST:
+        raise ParameterError(f"bert sequence must be at most {LONGEST}, not {sequence}")
+    bert = ModelWorkload(device, **values, library="transformers")
+    with bert.building():
+        model = transformers.BertModel(transformers.BertConfig())
+        generator = torch.Generator().manual_seed(0)
+        tokens = torch.randint(model.config.vocab_size, (bert.batch, sequence), generator=generator)
+        bert.serve(bert.placed(model), {"input_ids": tokens.to(bert.device)}, lambda output: output.last_hidden_state)
+    return bert

@@ -26,8 +26,6 @@ PTX = f"""
 
 
 class Empty(Workload):
-    """A look at the clock."""
-
     work = Work(flop=None, bytes=None, items=1)
 
     def step(self) -> None:
@@ -53,6 +51,5 @@ class EmptyKernel(cuda.CudaWorkload, Empty):
 
 
 def create(params: Params, device: str) -> Workload:
-    """Raises ParameterError for any parameter, CudaError where the driver refuses."""
     with_defaults(params, {}, "empty")
     return EmptyKernel() if device == "cuda" else Empty()

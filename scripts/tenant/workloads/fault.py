@@ -32,7 +32,6 @@ LIMIT_BYTES = 128 << 20
 LEAK_SHARE = 0.8
 THREADS_PER_BLOCK, BLOCKS_PER_SM = 1024, 2
 
-
 PTX = """
 .version 7.0
 .target sm_70
@@ -101,8 +100,6 @@ READ:
 
 
 class Fault(Workload):
-    """On the stand-in."""
-
     work = Work(flop=None, bytes=None, items=1)
 
     def __init__(self, kind: str, at_fraction: float) -> None:
@@ -115,7 +112,6 @@ class Fault(Workload):
         self._go_wrong: Callable[[], None] = getattr(self, "_" + kind.replace("-", "_"))
 
     def window_set(self, start_ns: int, end_ns: int) -> None:
-        """The second window is the one to go wrong in."""
         self._windows += 1
         if self._windows == 2:
             self._end_ns = end_ns
@@ -129,8 +125,7 @@ class Fault(Workload):
         if self._due_ns and time.monotonic_ns() >= self._due_ns:
             self._go_wrong()
 
-    def _quiet(self) -> None:
-        """What it does while all is well."""
+    def _quiet(self) -> None: ...
 
     def _killed(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -181,13 +176,10 @@ class Fault(Workload):
         return bytearray(size_bytes)
 
     def output_digest(self) -> list[float]:
-        """There is no output; a number that is never another."""
         return [1.0]
 
 
 class FaultOnDevice(cuda.CudaWorkload, Fault):
-    """On CUDA."""
-
     def __init__(self, kind: str, at_fraction: float) -> None:
         cuda.CudaWorkload.__init__(self)
         Fault.__init__(self, kind, at_fraction)
@@ -233,15 +225,12 @@ def _leave_no_core() -> None:
 def _limit_address_space(more_bytes: int) -> None:
     """Let this process have that much more address space than now, where the system reports how much that is."""
     statm = Path("/proc/self/statm")
-    if not statm.exists():
-        return
-    pages = int(statm.read_text().split()[0])
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more_bytes, hard))
+    if statm.exists():
+        now_bytes = int(statm.read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now_bytes + more_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 def create(params: Params, device: str) -> Fault:
-    """Raises ParameterError for an unknown kind or fraction, CudaError where the driver refuses."""
     kind, at_fraction = with_defaults(params, {"kind": tuple(FAULTS), "at_fraction": 0.4}, "fault").values()
     if at_fraction >= 1:
         raise ParameterError(f"fault at_fraction must be below 1, not {at_fraction:g}")

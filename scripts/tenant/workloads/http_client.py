@@ -58,9 +58,8 @@ class HttpClient(Workload):
             raise ParameterError(f"http_client: {why}")
         self._method = params["method"]
         self._path, self._ready_path, *values = (filled(text, os.environ) for text in texts)
-        if not all(
-            each.isascii() and each.isprintable() and " " not in each for each in (self._path, self._ready_path)
-        ):
+        both = self._path + self._ready_path
+        if not (both.isascii() and both.isprintable() and " " not in both):
             raise ParameterError(f"http_client {params['path']} cannot be sent: write other characters as %XX")
         if not all(each.isprintable() for each in values):
             raise ParameterError("http_client headers must be of one line each")
@@ -90,7 +89,6 @@ class HttpClient(Workload):
         return Exchange(content, self._params["expect_status"], self.is_stream)
 
     def _content(self, method: str, path: str, body: bytes) -> bytes:
-        """A request as it is sent."""
         lines = [f"{method} {path} HTTP/1.1", *self._headers]
         if body or method in BODY_METHODS:
             lines.append(f"Content-Length: {len(body)}")
@@ -101,11 +99,10 @@ class HttpClient(Workload):
             self._flight.restart(start_ns)
 
     def step(self) -> None:
-        """One request, and its answer."""
         self._client.ask(self._exchange(BEFORE, 0))
 
     def wait(self, note: Note) -> None:
-        """Ask until the server is ready, however long that takes: whoever waits has a deadline."""
+        """Ask until the server is ready: whoever waits has a deadline."""
         request, ready_path = f"{self._method} {self._params['path']}", self._params["ready_path"]
         asked = request if ready_path is None else f"GET {ready_path}"
         has_answered = False
@@ -131,12 +128,6 @@ class HttpClient(Workload):
         return []
 
 
-def _allow_connections() -> None:
-    """As many at once as this process may have: by habit a shell allows 1024 files, for programs that use select()."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 class Note:
     """A line for the driver, which reads it when time is up: in a file, or in the log of a pod."""
 
@@ -159,7 +150,9 @@ class Note:
 def create(params: Params, device: str) -> HttpClient:
     """A client once the server is ready. Raises ParameterError."""
     values = with_defaults(params, DEFAULTS, "http_client")
-    _allow_connections()
+    # As many connections as this process may have: by habit a shell allows 1024 files, for programs that use select().
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     client = HttpClient(values)
     client.wait(Note(values["note"]))
     return client

@@ -4,10 +4,6 @@ Params: `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only:
 weights are random.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import torch
 
 from tenant.gpu.models import COMMON, ModelWorkload, random_images
@@ -25,17 +21,10 @@ FRAMEWORKS = {"cpu": ("torch", "torchvision"), "cuda": ("torch", "torchvision")}
 SIDE = 224
 
 
-class ResNet50(ModelWorkload):
+def create(params: Params, device: str) -> ModelWorkload:
     """One pass over the same images; the output is the 1000 classes."""
-
-    modules = ("torch", "torchvision")
-
-    def __init__(self, device: str, **common: Any) -> None:
-        super().__init__(device, **common)
-        with self.building():
-            model = torchvision.models.resnet50(weights=None)
-            self.serve(self.placed(model), {"x": self.placed(random_images(self.batch, SIDE, SIDE))})
-
-
-def create(params: Params, device: str) -> ResNet50:
-    return ResNet50(device, **with_defaults(params, COMMON, "resnet50"))
+    resnet = ModelWorkload(device, **with_defaults(params, COMMON, "resnet50"), library="torchvision")
+    with resnet.building():
+        model = torchvision.models.resnet50(weights=None)
+        resnet.serve(resnet.placed(model), {"x": resnet.placed(random_images(resnet.batch, SIDE, SIDE))})
+    return resnet

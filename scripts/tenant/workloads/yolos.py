@@ -4,10 +4,6 @@ Params: `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only:
 weights are random, which makes no difference to the time.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 from tenant.gpu.models import COMMON, ModelWorkload, import_transformers, random_images
 from tenant.parameters import Params, with_defaults
 
@@ -25,18 +21,11 @@ SMALL = {
 }
 
 
-class Yolos(ModelWorkload):
+def create(params: Params, device: str) -> ModelWorkload:
     """One pass over the same images; the output is the classes of the 100 detections."""
-
-    modules = ("torch", "transformers")
-
-    def __init__(self, device: str, **common: Any) -> None:
-        super().__init__(device, **common)
-        with self.building():
-            model = transformers.YolosForObjectDetection(transformers.YolosConfig(**SMALL))
-            inputs = {"pixel_values": self.placed(random_images(self.batch, HEIGHT, WIDTH))}
-            self.serve(self.placed(model), inputs, lambda output: output.logits)
-
-
-def create(params: Params, device: str) -> Yolos:
-    return Yolos(device, **with_defaults(params, COMMON, "yolos"))
+    yolos = ModelWorkload(device, **with_defaults(params, COMMON, "yolos"), library="transformers")
+    with yolos.building():
+        model = transformers.YolosForObjectDetection(transformers.YolosConfig(**SMALL))
+        inputs = {"pixel_values": yolos.placed(random_images(yolos.batch, HEIGHT, WIDTH))}
+        yolos.serve(yolos.placed(model), inputs, lambda output: output.logits)
+    return yolos

@@ -44,10 +44,8 @@ NO_LIMIT_SECONDS = 3600.0
 class YoloV8(ModelWorkload):
     """One request: an image in the host's memory to boxes in the host's memory."""
 
-    modules = ("torch", "ultralytics")
-
     def __init__(self, device: str, path: str, **common: Any) -> None:
-        super().__init__(device, **common)
+        super().__init__(device, **common, library="ultralytics")
         drawn = random_images(self.batch, HEIGHT, WIDTH).mul(48).add(128).clamp(0, 255)
         self._pixels = drawn.to(torch.uint8)
         with self.building():

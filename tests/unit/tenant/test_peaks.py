@@ -23,7 +23,7 @@ class Device:
         def run() -> None:
             self._amount, self._rate = amount, rate
 
-        return Task(amount, run)
+        return amount, run
 
     def timed(self, run: Callable[[], object], times: int) -> float:
         run()
