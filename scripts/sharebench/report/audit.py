@@ -66,8 +66,6 @@ class Audit:
             "platform": provenance["platform"],
             **provenance["packages"],
         }
-        if loose := record["node"]["details"].get("pods_less_strict_than_restricted"):
-            values["pods less strict than restricted"] = "; ".join(loose)
         for name, value in values.items():
             self.provenance[name][value] += 1
 

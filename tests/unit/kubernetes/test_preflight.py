@@ -232,7 +232,6 @@ def test_what_keeps_one_strategy_from_being_judged_leaves_the_others(
     ("overlay", "against", "words", "is_fit"),
     [
         ({"runtimeClassName": "nvidia"}, None, "accepted", True),
-        ({"hostNetwork": True}, None, "accepted; less strict than restricted: hostNetwork", True),
         ({"nodeSelecter": {}}, ApiRefused(400, 'unknown field "spec.nodeSelecter"'), "refused: unknown field", False),
         ({"hostPID": True}, ApiRefused(403, "violates PodSecurity restricted"), "refused: violates PodSecurity", False),
         ({"a": {}}, ApiRefused(403, "not allowed: create pods"), None, True),

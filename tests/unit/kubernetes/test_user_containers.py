@@ -5,18 +5,15 @@ from typing import Any
 
 import pytest
 import yaml
-from unit.factories import record
-from unit.kubernetes.fake_cluster import NODE, FakeCluster, node_of
 from unit.studies import study_of
 
 from sharebench.core.spec import Spec
-from sharebench.nodes.contract import Grant, NodeError
+from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods import manifest, program
 from sharebench.nodes.kubernetes.pods.manifest import Place
-from sharebench.nodes.kubernetes.pods.overlay import loosened, merged, overlaid
-from sharebench.report.audit import Audit
+from sharebench.nodes.kubernetes.pods.overlay import merged, overlaid
 
 OWNER = {"metadata": {"uid": "the-uid"}}
 NEEDS = PodNeeds(limits={"nvidia.com/gpu": "1"}, environment={"CUDA_MPS_PIPE_DIRECTORY": "/mps"})
@@ -99,7 +96,6 @@ def test_an_image_as_it_is() -> None:
     plain = ours()
     plain["spec"] |= {"shareProcessNamespace": True, "containers": made["spec"]["containers"]}
     assert made == plain
-    assert loosened(made) == []
 
 
 def test_the_client_takes_nothing_of_the_gpu_and_asks_over_localhost() -> None:
@@ -131,7 +127,6 @@ def test_a_program_that_exits_is_started_by_the_startup_probe_of_the_client() ->
     assert (client["name"], client["restartPolicy"]) == ("client", "Always")
     assert client["startupProbe"]["httpGet"] == {"path": "/begun", "port": 18765}
     assert client["command"][client["command"].index("--program") + 1] == "exit"
-    assert loosened(made) == []
 
 
 @pytest.mark.parametrize("kind", ["loop", "server", "exit"])
@@ -259,49 +254,3 @@ def test_a_strategic_merge(patch: Json, path: list[Any], expected: object) -> No
     for each in path:
         found = found.get(each) if isinstance(found, dict) else found[each]
     assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("overlay", "line"),
-    [
-        ({"hostNetwork": True}, "hostNetwork"),
-        ({"volumes": [{"name": "h", "hostPath": {"path": "/data"}}]}, "hostPath /data"),
-        ({"containers": [{"name": "tenant", "securityContext": {"runAsUser": 0}}]}, "tenant may run as root"),
-        ({"containers": [{"name": "tenant", "securityContext": {"privileged": True}}]}, "tenant is privileged"),
-        (
-            {"containers": [{"name": "tenant", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]},
-            "tenant has the capability SYS_ADMIN",
-        ),
-        ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, "tenant has no seccomp profile"),
-    ],
-)
-def test_what_an_overlay_takes_from_security_is_named(overlay: Json, line: str) -> None:
-    made: Any = merged(ours(), {"spec": overlay})
-    assert loosened(made) == [line]
-
-
-def test_what_a_manifest_takes_from_security_is_in_record_and_report(tmp_path: Path) -> None:
-    given = {"name": "srv", "image": "x:1", "securityContext": {"privileged": True}}
-    volume = {"name": "host", "hostPath": {"path": "/data"}}
-    (tmp_path / "mine.yaml").write_text(
-        yaml.safe_dump({"kind": "Pod", "spec": {"hostIPC": True, "volumes": [volume], "containers": [given]}})
-    )
-    spec, place = spec_of(manifest=str(tmp_path / "mine.yaml"))
-    cluster = FakeCluster()
-    cluster.store[NODE]["status"]["nodeInfo"] = dict.fromkeys(
-        ("machineID", "kubeletVersion", "containerRuntimeVersion", "kernelVersion"), "x"
-    )
-    node = node_of(cluster, place.options, tmp_path)
-    key = "pods_less_strict_than_restricted"
-    assert key not in node.facts()["details"]
-    loads: list[Any] = [{"arrival": "closed", "seed": 1, "before": 0}] * 2
-    times = {"start_seconds": 1.0, "record_seconds": 1.0}
-    tenants: Any = node.tenants(spec, {"timeouts": times, "loads": loads, "cell_folder": "c"})  # type: ignore[typeddict-item]
-    for index in range(2):
-        tenants.body(OWNER, Grant(index, 0))
-    facts = node.facts()
-    assert facts["details"][key] == ["hostIPC", "hostPath /data", "tenant is privileged", "client is privileged"]
-    made, audit = record(), Audit()
-    made["node"] = facts
-    audit.add(made)  # type: ignore[arg-type]
-    assert audit.provenance["pods less strict than restricted"] == {"; ".join(facts["details"][key]): 1}

@@ -81,7 +81,6 @@ class ClusterNode(Node):
     options: ClusterOptions
     state_outlives_run = False
     _ensured: Strategy | None = None
-    _tenants: PodTenants | None = None
 
     @classmethod
     def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
@@ -154,7 +153,6 @@ class ClusterNode(Node):
             label = f"{'mock GPU' if 'mock' in product.lower() else 'GPU idle'}, CPU work in pods"
         driver = [labels.get(f"nvidia.com/cuda.driver.{part}") for part in ("major", "minor", "rev")]
         plugin = self.cluster.installed.plugin
-        loose = list(self._tenants.loosened) if self._tenants else []
         return {
             "kind": self.kind,
             "device": machine if self.is_mock else (device_digest(uuid) if uuid else self._seen.device or machine),
@@ -175,8 +173,7 @@ class ClusterNode(Node):
                 "kubernetes": info["kubeletVersion"],
                 "container_runtime": info["containerRuntimeVersion"],
                 "kernel": info["kernelVersion"],
-            }
-            | ({"pods_less_strict_than_restricted": loose} if loose else {}),
+            },
         }
 
     @cached_property
@@ -228,8 +225,7 @@ class ClusterNode(Node):
         if access.runs_mps:
             # Until the tenants' records show that they ended well.
             self.mark_dirty()
-        self._tenants = PodTenants(access, cell, spec, settings, reach)
-        return self._tenants
+        return PodTenants(access, cell, spec, settings, reach)
 
     def sampler(self, tenants: Tenants) -> Sampler:
         """NVML from within the first tenant's pod: the driver cannot see the GPU."""

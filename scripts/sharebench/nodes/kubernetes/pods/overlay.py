@@ -1,6 +1,5 @@
-"""A pod's manifest with another on top of it, as `kubectl patch` does it, and what that takes from its security."""
+"""A pod's manifest with another on top of it, as `kubectl patch` does it."""
 
-from collections.abc import Iterator
 from typing import cast
 
 from sharebench.nodes.kubernetes.cluster.api import Json
@@ -21,7 +20,6 @@ MERGE_KEYS = {
     "volumes": "name",
 }
 DELETE = {"$patch": "delete"}
-SHARED_WITH_NODE = ("hostNetwork", "hostPID", "hostIPC")
 
 
 def merged(base: object, patch: object, field: str = "") -> object:
@@ -56,28 +54,3 @@ def overlaid(pod: Json, overlay: Json) -> Json:
 
 def _names(pod: Json, kind: str) -> list[str]:
     return [each["name"] for each in pod["spec"].get(kind) or ()]
-
-
-def loosened(pod: Json) -> list[str]:
-    """What of a pod is less strict than the standard `restricted` of Pod Security, a few words each."""
-    return list(_loosened(pod["spec"]))
-
-
-def _loosened(spec: Json) -> Iterator[str]:
-    of_pod = spec.get("securityContext") or {}
-    yield from (name for name in SHARED_WITH_NODE if spec.get(name))
-    yield from (f"hostPath {each['hostPath'].get('path')}" for each in spec.get("volumes") or () if "hostPath" in each)
-    for each in [*(spec.get("initContainers") or ()), *spec["containers"]]:
-        own = of_pod | (each.get("securityContext") or {})
-        name, capabilities = each["name"], own.get("capabilities") or {}
-        if own.get("privileged"):
-            yield f"{name} is privileged"
-        if own.get("allowPrivilegeEscalation", True):
-            yield f"{name} may gain privileges"
-        if own.get("runAsUser") == 0 or not own.get("runAsNonRoot"):
-            yield f"{name} may run as root"
-        if "ALL" not in (capabilities.get("drop") or ()):
-            yield f"{name} keeps capabilities"
-        yield from (f"{name} has the capability {each}" for each in capabilities.get("add") or ())
-        if (own.get("seccompProfile") or {}).get("type") not in ("RuntimeDefault", "Localhost"):
-            yield f"{name} has no seccomp profile"

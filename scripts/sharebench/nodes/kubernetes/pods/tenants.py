@@ -19,7 +19,7 @@ from sharebench.nodes.kubernetes.pods import status as pod_status
 from sharebench.nodes.kubernetes.pods.endpoint import ClientEndpoint, ExitEndpoint, PodEndpoint, PodSampler, ScrapedPod
 from sharebench.nodes.kubernetes.pods.forward import ForwardedPort, PodUnreachable, forwarded
 from sharebench.nodes.kubernetes.pods.manifest import CLIENT, CONTAINER, PORT, Place
-from sharebench.nodes.kubernetes.pods.overlay import loosened, overlaid
+from sharebench.nodes.kubernetes.pods.overlay import overlaid
 from sharebench.nodes.kubernetes.pods.program import CLIENT_PORT
 from sharebench.nodes.kubernetes.pods.watch import Watcher, of_each, sweep
 from sharebench.records.types import Outcome, TenantStatus
@@ -62,8 +62,6 @@ class PodTenants:
         self.config_maps = f"/api/v1/namespaces/{self.place.namespace}/configmaps"
         self.watcher = Watcher(self.api, self.collection, self._of_cell)
         self.names: list[str] = []
-        self.loosened: dict[str, None] = {}
-        """What of the pods is less strict than Pod Security's `restricted`."""
         self._created: float = time.monotonic()
         self._endpoints: dict[int, PodEndpoint] = {}
         self._sampler: PodSampler | None = None
@@ -111,9 +109,7 @@ class PodTenants:
         if "fault" in self.spec:
             # The first process of a PID namespace is deaf to the signals that it sends itself.
             made["spec"]["shareProcessNamespace"] = True
-        made = overlaid(made, options["pod"])
-        self.loosened |= dict.fromkeys(loosened(made))
-        return made
+        return overlaid(made, options["pod"])
 
     def _start_next(self) -> None:
         """Create the pods of those that need not wait until the ones before them are ready; one, if any is left."""
