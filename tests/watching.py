@@ -107,13 +107,6 @@ class Prometheus:
             self.process.wait()
             self.process = None
 
-    def answered(self, handler: str) -> int:
-        """How often it has answered questions of this kind since it was started."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
-            lines = answer.read().decode().splitlines()
-        counter = f'prometheus_http_requests_total{{code="200",handler="{handler}"}} '
-        return sum(int(float(line.removeprefix(counter))) for line in lines if line.startswith(counter))
-
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The result of an instant query; raises HTTPError where the expression does not parse."""
         asked = urllib.parse.urlencode({"query": expression})

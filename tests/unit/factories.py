@@ -381,10 +381,7 @@ def watched(measured: dict[str, Any], **changes: Any) -> dict[str, Any]:
     said = {
         "discovery": "file",
         "scrape_seconds": 1,
-        "clock_offset_seconds": 0.0,
-        "clock_error_seconds": 0.001,
         "error": None,
-        "restarted": False,
         "tenants": tenants,
     }
     return measured | {"prometheus": said}

@@ -168,14 +168,11 @@ class PrometheusTenant(TypedDict):
 
 
 class PrometheusRecord(TypedDict):
-    """What Prometheus says of the window. Times are in the node's clock."""
+    """What Prometheus says of the window."""
 
     discovery: Discovery
     scrape_seconds: float
-    clock_offset_seconds: float
-    clock_error_seconds: float
     error: str | None
-    restarted: bool | None
     tenants: list[PrometheusTenant]
 
 

@@ -204,9 +204,9 @@ def test_silence_after_the_window_is_in_the_record(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(prometheus_cell, "SCRAPES_TO_WAIT", 0)
     watching = course(tmp_path)
     watching.server = Dead()  # type: ignore[assignment]
-    said = watching._answer((10.0, 15.0), 0.0, 0.001, None)
+    said = watching._answer(10.0, 15.0)
     assert said["error"] == "Prometheus does not answer (ReadTimeout)"
-    assert said["tenants"] == [] and said["restarted"] is None
+    assert said["tenants"] == []
 
 
 def test_neither_address_nor_folder_nor_labels_are_published(tmp_path: Path) -> None:
@@ -262,41 +262,18 @@ def test_no_name_of_a_cluster_is_published() -> None:
 
 
 class Answering:
-    """A server whose clock is ahead by so much, and that answers what it was given."""
+    """A server that answers what it was given."""
 
-    def __init__(self, ahead: float = 0.0, found: list[Any] | None = None) -> None:
-        self.ahead, self.found = ahead, found or []
-
-    def clock(self) -> tuple[float, float]:
-        return self.ahead, 0.001
+    def __init__(self, found: list[Any]) -> None:
+        self.found = found
 
     def samples(self, *_: Any) -> list[Any]:
         return self.found
-
-
-class Clocked(Tenants):
-    """Tenants of this machine."""
-
-    def endpoints(self) -> list[Any]:  # type: ignore[override]
-        return [self]
-
-    def clock(self) -> tuple[int, int, float]:
-        return time.monotonic_ns(), time.time_ns(), 0.0
-
-
-@pytest.mark.parametrize("ahead", [0.0, 3600.0])
-def test_the_servers_clock_is_held_against_the_nodes(tmp_path: Path, ahead: float) -> None:
-    watching = course(tmp_path)
-    watching.server = Answering(ahead)  # type: ignore[assignment]
-    offset, error = watching._clock(Clocked())  # type: ignore[arg-type]
-    assert offset == pytest.approx(ahead, abs=error) and error > 0
-    if not ahead:
-        assert offset == 0.0
 
 
 def test_a_tenant_that_is_scraped_twice_counts_once(tmp_path: Path) -> None:
     often, seldom = [(float(at), 10.0 * at) for at in range(9)], [(4.0, 40.0)]
     watching = course(tmp_path)
     series = [({"tenant": "0", "job": "a"}, often), ({"tenant": "0", "job": "b"}, seldom), ({"tenant": "1"}, often)]
-    watching.server = Answering(found=series)  # type: ignore[assignment]
+    watching.server = Answering(series)  # type: ignore[assignment]
     assert watching._samples("count", 1.0, 5.0) == {0: often, 1: often}

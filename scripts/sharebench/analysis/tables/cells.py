@@ -78,7 +78,6 @@ def prometheus_rows(record: Record) -> Iterator[TableRow]:
             "latency_mean_seconds": tenant["sum_seconds"] / count if count else None,
             **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
             **({} if seen is None else _seen(seen, count)),
-            "restarted": prometheus["restarted"],
             "reason": prometheus["error"],
         }
 

@@ -18,7 +18,7 @@ from typing import Protocol, runtime_checkable
 
 from sharebench.cell.cell import Course, MeasuredCell, Observed
 from sharebench.cell.prometheus import dcgm
-from sharebench.cell.prometheus.server import Labels, PrometheusSilent, Server, clock_offset, duration, selector
+from sharebench.cell.prometheus.server import Labels, PrometheusSilent, Server, duration, selector
 from sharebench.core import counters, prometheus_options
 from sharebench.core.files import write_json
 from sharebench.core.run_record import RUN_ID_VARIABLE
@@ -102,14 +102,11 @@ class PrometheusCourse(Course):
         with contextlib.ExitStack() as shown:
             try:
                 self._wait_until_seen(tenants, self._show(tenants.metrics_addresses(), shown))
-                offset, error = self._clock(tenants)
-                started = self.server.started()
             except (PrometheusSilent, OSError) as failure:
                 raise NodeError(f"{failure}; prometheus.url is {self.server.url}") from None
             seen = super().observe(tenants, grants)
-            # The window in the server's clock.
-            ends = seen.window["start_epoch_seconds"] + offset, seen.window["end_epoch_seconds"] + offset
-            answer = self._answer(ends, offset, error, started)
+            ends = seen.window["start_epoch_seconds"], seen.window["end_epoch_seconds"]
+            answer = self._answer(*ends)
         return replace(self._with_dcgm(seen, *ends), prometheus=answer)
 
     def after(self, record: MeasuredCell, seen: Observed | None, state: State, grants: Sequence[Grant]) -> MeasuredCell:
@@ -147,36 +144,18 @@ class PrometheusCourse(Course):
             # Raises when a tenant ends.
             tenants.sleep_until(tenants.now_ns() + int(POLL_SECONDS * NS))
 
-    def _clock(self, tenants: Tenants) -> tuple[float, float]:
-        """By how many seconds the server's clock is ahead of that of the tenants' node, and how far that may be off.
-
-        The moment of a sample is the server's, that of the window the node's.
-        """
-        ahead, error = self.server.clock()
-        node_ahead, node_error = clock_offset(lambda: tenants.endpoints()[0].clock()[1] / NS)
-        offset, error = ahead - node_ahead, error + node_error
-        # Within the round trips both clocks may well be one.
-        return (0.0 if abs(offset) <= error else offset), error
-
-    def _answer(self, ends: tuple[float, float], offset: float, error: float, started: str | None) -> PrometheusRecord:
+    def _answer(self, start: float, end: float) -> PrometheusRecord:
         """The record's `prometheus`: what the server reports of the window, as soon as it has seen its end."""
         answer: PrometheusRecord = {
             "discovery": prometheus_options.discovery(self.section),
             "scrape_seconds": self.scrape_seconds,
-            "clock_offset_seconds": offset,
-            "clock_error_seconds": error,
             "error": None,
-            "restarted": None,
             "tenants": [],
         }
         try:
-            counts = self._wait_for_the_end(*ends)
-            now = self.server.started()
-            answer["restarted"] = None if started is None or now is None else now != started
-            return {**answer, "tenants": self._tenants(counts, *ends)}
+            return {**answer, "tenants": self._tenants(self._wait_for_the_end(start, end), start, end)}
         except PrometheusSilent as silence:
-            answer["error"] = str(silence)
-        return answer
+            return {**answer, "error": str(silence)}
 
     def _with_dcgm(self, seen: Observed, start: float, end: float) -> Observed:
         """The same with what dcgm-exporter says of the device, where a GPU is shared or the config names one."""

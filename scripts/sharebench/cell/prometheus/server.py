@@ -1,8 +1,7 @@
 """Questions to a Prometheus server, through prometheus-api-client."""
 
 import os
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sharebench.core.counters import Samples
@@ -11,7 +10,6 @@ from sharebench.core.files import Refusal
 TOKEN_VARIABLE = "SHAREBENCH_PROMETHEUS_TOKEN"
 # An answer takes milliseconds; a server that reads its log after a restart takes seconds, and says 503 meanwhile.
 ANSWER_SECONDS = 10
-CLOCK_READINGS = 3
 
 Labels = Mapping[str, str]
 
@@ -30,18 +28,6 @@ def selector(name: str, labels: Labels) -> str:
 def duration(seconds: float) -> str:
     """A duration in PromQL, to the millisecond."""
     return f"{round(1000 * seconds)}ms"
-
-
-def clock_offset(read_seconds: Callable[[], float]) -> tuple[float, float]:
-    """By how many seconds a clock is ahead of this host's, and how far that may be off, by the fastest reading."""
-    readings = []
-    for _ in range(CLOCK_READINGS):
-        before = time.time()
-        seconds = read_seconds()
-        after = time.time()
-        readings.append((after - before, seconds - (before + after) / 2))
-    round_trip, ahead = min(readings)
-    return ahead, round_trip / 2
 
 
 class Server:
@@ -88,16 +74,3 @@ class Server:
     def _ranges(self, query: str, at: float) -> list[tuple[Labels, Samples]]:
         found = self._ask(query, at)
         return [(each["metric"], [(float(t), float(value)) for t, value in each["values"]]) for each in found]
-
-    def clock(self) -> tuple[float, float]:
-        return clock_offset(lambda: float(self._ask("time()", None)[1]))
-
-    def started(self) -> str | None:
-        """When the server was started, in its own words; None where it does not say (what only looks like one)."""
-        from requests.exceptions import RequestException
-
-        try:
-            said = self._session.get(f"{self.url}/api/v1/status/runtimeinfo", timeout=ANSWER_SECONDS).json()
-            return str(said["data"]["startTime"])
-        except (RequestException, ValueError, KeyError, TypeError):
-            return None
