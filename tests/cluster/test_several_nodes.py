@@ -63,13 +63,13 @@ def test_runs_on_two_nodes_side_by_side(two: Cluster, namespace: str, tmp_path: 
             node_of(other_config, tmp_path / "third", "20261120-000000-cccc")
         assert {made.facts()["details"]["node"] for made in (one, other)} == {"node-0"}
         assert len({made.facts()["product"] for made in (one, other)}) == 2
-        both_there(two, config, one, other)
+        other_key = both_there(two, config, one, other)
         as_run(FIRST_RUN)
         one.restore()
         one.release()
         # The second one still stands on the keys that the first one brought.
         assert leases(two) == [SECOND_RUN]
-        assert "sharebench-ts-3" in keys(two)
+        assert other_key in keys(two)
         assert shown(two)["labels"] == before["labels"]
         as_run(SECOND_RUN)
         other.ensure(state(other_config, "mps", 3))
@@ -83,15 +83,15 @@ def test_runs_on_two_nodes_side_by_side(two: Cluster, namespace: str, tmp_path: 
     assert two.core.read_node(NAME).metadata.labels.get("nvidia.com/device-plugin.config") is None
 
 
-def both_there(two: Cluster, config: Study, one: ClusterNode, other: ClusterNode) -> None:
-    """Both nodes are in the same state, by the same key."""
+def both_there(two: Cluster, config: Study, one: ClusterNode, other: ClusterNode) -> str:
+    """Both nodes are in the same state, by this key."""
     for made, run_id in ((one, FIRST_RUN), (other, SECOND_RUN)):
         as_run(run_id)
         made.ensure(state(config, "time-slicing"))
-    for name in (two.node_name, NAME):
-        node = two.core.read_node(name)
-        assert node.metadata.labels["nvidia.com/device-plugin.config"] == "sharebench-ts-3"
-        assert node.status.allocatable["nvidia.com/gpu"] == "3"
+    nodes = [two.core.read_node(name) for name in (two.node_name, NAME)]
+    assert [node.status.allocatable["nvidia.com/gpu"] for node in nodes] == ["3", "3"]
+    (key,) = {str(node.metadata.labels["nvidia.com/device-plugin.config"]) for node in nodes}
+    return key
 
 
 def end(made: ClusterNode, run_id: str) -> None:
@@ -104,13 +104,13 @@ def test_a_run_that_died_on_one_node_takes_nothing_from_another(two: Cluster, na
     config, other_config = study_on(namespace, two.node_name), study_on(namespace, NAME)
     dead = node_of(config, tmp_path / "one", FIRST_RUN)
     other = node_of(other_config, tmp_path / "other", SECOND_RUN)
-    both_there(two, config, dead, other)
+    key = both_there(two, config, dead, other)
     # The first one is no more: its Lease ends, its notes stay. The second one ends well.
     as_run(FIRST_RUN)
     dead.release()
     end(other, SECOND_RUN)
-    assert "sharebench-ts-3" in keys(two)
-    assert two.node().metadata.labels["nvidia.com/device-plugin.config"] == "sharebench-ts-3"
+    assert key in keys(two)
+    assert two.node().metadata.labels["nvidia.com/device-plugin.config"] == key
     heir = node_of(config, tmp_path / "heir", "20261120-000000-cccc")
     try:
         heir.sweep()

@@ -14,6 +14,7 @@ from sharebench.config.load import load
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.nodes.contract import NodeError, State
 from sharebench.nodes.kubernetes.access.device_plugin import plugin as device_plugin
+from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
 from sharebench.nodes.kubernetes.cluster import lease, saved_state
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.nodes.kubernetes.node import ClusterNode
@@ -44,8 +45,9 @@ def state(name: str, replicas: int | None = None) -> State:
 
 
 def label(cluster: FakeCluster) -> str | None:
+    """The config label; ours without the digest."""
     found: str | None = cluster.store[NODE]["metadata"]["labels"].get(CONFIG)
-    return found
+    return found.rpartition("-")[0] if found and found.startswith(PREFIX) else found
 
 
 def taints(cluster: FakeCluster) -> list[str]:
@@ -62,23 +64,6 @@ def test_time_slicing_is_set_once_for_all_numbers_of_tenants(cluster: FakeCluste
     node.ensure(state("time-slicing"))
     # but for the Lease
     assert [path for _, path, _ in cluster.log[changes:] if not path.startswith(LEASES)] == []
-
-
-@pytest.mark.parametrize("text", ["version: v1\n", None])
-def test_pods_are_started_anew_for_another_text_of_the_key_in_force(
-    cluster: FakeCluster, tmp_path: Path, text: str | None
-) -> None:
-    """They do not read it again by themselves. A key that is new to them is read with the label."""
-    cluster.store[NODE]["metadata"]["labels"][CONFIG] = "sharebench-ts-7"
-    if text is None:
-        opened(cluster, tmp_path / "before").ensure(state("time-slicing"))
-        del cluster.store[NODE]["metadata"]["annotations"]
-    else:
-        cluster.store[CONFIGS]["data"]["sharebench-ts-7"] = text
-    before = len(cluster.log)
-    opened(cluster, tmp_path).ensure(state("time-slicing"))
-    deleted = {path for verb, path, _ in cluster.log[before:] if verb == "delete"}
-    assert deleted == ({f"{PODS}plugin-x", f"{PODS}discovery-x"} if text else set())
 
 
 def test_a_switch_says_what_took_how_long(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -148,8 +133,8 @@ def test_an_mps_daemon_that_idles_though_it_looks_well_is_started_anew(cluster: 
 def test_every_key_of_the_study_is_published_at_once(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("exclusive"))
-    keys = set(cluster.store[CONFIGS]["data"])
-    assert keys == {"default", "sharebench-exclusive", "sharebench-ts-7", "sharebench-mps-3", "sharebench-mps-7"}
+    keys = {key.rpartition("-")[0] for key in cluster.store[CONFIGS]["data"]}
+    assert keys == {"", "sharebench-exclusive", "sharebench-ts-7", "sharebench-mps-3", "sharebench-mps-7"}
     node.ensure(state("time-slicing"))
     assert [path for verb, path, _ in cluster.log if path == CONFIGS] == [CONFIGS]
 

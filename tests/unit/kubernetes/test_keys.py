@@ -1,4 +1,4 @@
-"""Our keys in the plugin's ConfigMap: what they are, and that no run removes them from under another."""
+"""Our configs in the plugin's ConfigMap: what they are, and that no run removes them from under another."""
 
 import copy
 from collections.abc import Callable
@@ -11,64 +11,72 @@ from unit.kubernetes.fake_cluster import merged
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import keys
-from sharebench.nodes.kubernetes.access.device_plugin.keys import added, removed
+from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig, active_of, added, removed
 from sharebench.nodes.kubernetes.cluster import api
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, change
 
-PLAIN = "version: v1\n"
+THREE_G, ONE_G = "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "replicas", "most", "key", "count"),
+    ("mechanism", "replicas", "most", "config"),
     [
-        ("exclusive", 1, 1, "sharebench-exclusive", 1),
+        ("exclusive", 1, 1, PluginConfig("none")),
         # the largest serves all, and the plugin takes no fewer than two
-        ("time-slicing", 3, 7, "sharebench-ts-7", 7),
-        ("time-slicing", 1, 1, "sharebench-ts-2", 2),
+        ("time-slicing", 3, 7, PluginConfig("time-slicing", 7)),
+        ("time-slicing", 1, 1, PluginConfig("time-slicing", 2)),
         # one for each number
-        ("mps", 3, 7, "sharebench-mps-3", 3),
+        ("mps", 3, 7, PluginConfig("mps", 3)),
     ],
 )
-def test_key(mechanism: str, replicas: int, most: int, key: str, count: int) -> None:
+def test_the_config_of_a_strategy(mechanism: str, replicas: int, most: int, config: PluginConfig) -> None:
     strategy = Strategy(mechanism, (mechanism,), None, None, None, None, None)
-    assert keys.key_of(strategy, replicas, most) == (key, count)
+    assert keys.of_strategy(strategy, replicas, most) == config
 
 
 @pytest.mark.parametrize(
-    ("is_single", "replicas", "key", "resources"),
+    ("config", "key", "strategy", "section", "resources"),
     [
-        (False, 1, "sharebench-mig-mixed", None),
-        (True, 1, "sharebench-mig-single", None),
+        (PluginConfig("none"), "sharebench-exclusive-", "none", None, []),
+        (PluginConfig("time-slicing", 4), "sharebench-ts-4-", "none", "timeSlicing", ["nvidia.com/gpu"]),
+        (PluginConfig("mps", 4), "sharebench-mps-4-", "none", "mps", ["nvidia.com/gpu"]),
+        (PluginConfig("none", 1, "mixed", (ONE_G,)), "sharebench-mig-mixed-", "mixed", None, []),
         (
-            False,
-            4,
-            "sharebench-mig-mixed-ts-4-3g.20gb-1g.5gb.me",
-            ["nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"],
+            PluginConfig("time-slicing", 4, "mixed", (THREE_G, ONE_G)),
+            "sharebench-mig-mixed-ts-4-",
+            "mixed",
+            "timeSlicing",
+            [THREE_G, ONE_G],
         ),
-        (True, 4, "sharebench-mig-single-ts-4", ["nvidia.com/gpu"]),
     ],
 )
-def test_instances(is_single: bool, replicas: int, key: str, resources: list[str] | None) -> None:
-    assert keys.mig_key(is_single, replicas, ["3g.20gb", "1g.5gb+me", "3g.20gb"]) == key
-    config = yaml.safe_load(keys.render(key, "flags: {migStrategy: none, failOnInitError: false}"))
-    assert config["flags"] == {"migStrategy": "single" if is_single else "mixed", "failOnInitError": False}
-    assert keys.mechanism_of(key) == ("time-slicing" if resources else "none")
-    shared = config.get("sharing", {}).get("timeSlicing", {}).get("resources")
-    assert shared == (resources and [{"name": name, "replicas": replicas} for name in resources])
+def test_keys_and_texts(
+    config: PluginConfig, key: str, strategy: str, section: str | None, resources: list[str]
+) -> None:
+    active = active_of("flags: {migStrategy: none, failOnInitError: false}")
+    assert config.key(active)[:-8] == key
+    text = yaml.safe_load(config.text(active))
+    assert text["flags"] == {"migStrategy": strategy, "failOnInitError": False}
+    shared = [{"name": name, "replicas": 4} for name in resources]
+    assert text.get("sharing") == (section and {section: {"renameByDefault": False, "resources": shared}})
+
+
+def test_nodes_with_other_flags_have_other_keys() -> None:
+    config, other = PluginConfig("mps", 3), active_of("flags: {failOnInitError: true}")
+    assert config.key({}) == config.key(active_of("version: v1")) != config.key(other)
 
 
 def test_mps_is_not_asked_for_beside_instances_of_many_profiles() -> None:
     # the plugin refuses to start, also where no GPU is cut
-    config = yaml.safe_load(keys.render("sharebench-mps-3", "flags: {migStrategy: mixed}"))
-    assert config["flags"] == {"migStrategy": "none"}
+    text = PluginConfig("mps", 3).text(active_of("flags: {migStrategy: mixed}"))
+    assert yaml.safe_load(text)["flags"] == {"migStrategy": "none"}
 
 
-def test_the_flags_in_force_are_kept_and_their_sharing_is_not() -> None:
+def test_the_flags_that_are_active_are_kept_and_their_sharing_is_not() -> None:
     flags = {"migStrategy": "single", "plugin": {"deviceListStrategy": ["cdi-cri"]}}
     base = yaml.safe_dump({"version": "v1", "flags": flags, "sharing": {"mps": {"resources": []}}})
-    config = yaml.safe_load(keys.render("sharebench-ts-3", base))
-    assert config["flags"] == flags
-    assert list(config["sharing"]) == ["timeSlicing"]
+    assert active_of(base) == {"version": "v1", "flags": flags}
+    assert active_of("") == {}
 
 
 NODES = {"aaaa", "bbbb"}
@@ -98,7 +106,7 @@ class OneMap:
         return self.content
 
     def add(self, node: str, texts: dict[str, str] = TEXTS) -> dict[str, Any]:
-        return change(self, "x", lambda found: added(found, node, NODES, texts))  # type: ignore[arg-type]
+        return change(self, "x", lambda found: added(found, node, texts))  # type: ignore[arg-type]
 
     def remove(self, node: str, nodes: set[str] = NODES) -> dict[str, Any]:
         return change(self, "x", lambda found: removed(found, node, nodes))  # type: ignore[arg-type]
@@ -108,20 +116,18 @@ class OneMap:
         found: dict[str, str] = self.content["data"]
         return found
 
-    def is_as_found(self, data: dict[str, str] = FOUND) -> bool:
-        return self.keys == data and self.content["metadata"]["annotations"] == {}
+    def is_as_found(self) -> bool:
+        return self.keys == FOUND and self.content["metadata"]["annotations"] == {}
 
 
-def test_the_last_one_restores_what_was_there_before_any() -> None:
-    found = {**FOUND, "sharebench-ts-7": "somebody's", "sharebench-own": "kept"}
-    shared = OneMap(found)
+def test_the_last_one_removes_them() -> None:
+    shared = OneMap(FOUND)
     shared.add("aaaa")
     shared.add("bbbb")
-    assert shared.keys == {**found, **TEXTS}
-    shared.remove("aaaa")
-    assert shared.keys == {**found, **TEXTS}
-    shared.remove("bbbb")
-    assert shared.is_as_found(found)
+    for node in ("aaaa", "bbbb"):
+        assert shared.keys == {**FOUND, **TEXTS}
+        shared.remove(node)
+    assert shared.is_as_found()
 
 
 @pytest.mark.parametrize("first, second", [("aaaa", "bbbb"), ("bbbb", "aaaa")])
@@ -148,18 +154,6 @@ def test_what_is_there_already_is_still_noted_as_needed() -> None:
     assert "data" in shared.add("aaaa")
     assert set(shared.add("bbbb")) == {"metadata"}
     assert shared.add("bbbb") == {}
-
-
-def test_another_text_under_a_key_that_another_node_needs_is_refused() -> None:
-    shared = OneMap(FOUND)
-    shared.add("aaaa")
-    with pytest.raises(NodeError, match="a run on another node has another config under the key sharebench-ts-7"):
-        shared.add("bbbb", {"sharebench-ts-7": "with other flags"})
-    shared.add("bbbb", {"sharebench-mps-3": "a key of its own"})
-    shared.remove("aaaa")
-    shared.add("bbbb", {"sharebench-ts-7": "with other flags"})
-    shared.remove("bbbb")
-    assert shared.is_as_found()
 
 
 def test_a_node_that_is_gone_from_the_cluster_needs_nothing() -> None:

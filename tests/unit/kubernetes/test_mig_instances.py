@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from sharebench.core.strategies import Strategy
-from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances
+from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
+from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import MigInfeasible, MigInventory, Partitioning
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import LayoutMap, NotAMap, full_name, parse
 
@@ -249,12 +250,14 @@ def test_under_the_single_strategy_instances_are_gpus() -> None:
     labels = cut.labels("NVIDIA-A100")
     assert labels["nvidia.com/gpu.product"] == "NVIDIA-A100-MIG-3g.20gb-SHARED"
     assert (labels["nvidia.com/gpu.count"], labels["nvidia.com/gpu.replicas"]) == ("2", "2")
-    assert keys.mig_key(cut.is_single, cut.replicas, cut.profiles) == "sharebench-mig-single-ts-2"
+    assert cut.plugin_config == PluginConfig("time-slicing", 2, "single")
 
 
 def test_tenants_of_unequal_instances_ask_for_their_own() -> None:
     cut = Partitioning({"3g.20gb": 1, "1g.5gb+me": 1}, ("3g.20gb", "1g.5gb+me"))
-    assert [cut.resource(group) for group in (0, 1)] == ["nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"]
+    names = ("nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me")
+    assert tuple(cut.resource(group) for group in (0, 1)) == names
+    assert cut.plugin_config == PluginConfig("none", 1, "mixed", names)
 
 
 @pytest.mark.parametrize(

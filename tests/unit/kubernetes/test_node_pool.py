@@ -13,6 +13,7 @@ from sharebench.core.study_config import is_on_several
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes import node as cluster_node
 from sharebench.nodes.kubernetes.access.device_plugin import plugin
+from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig
 from sharebench.nodes.kubernetes.cluster import cluster as one_cluster
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.preflight import preflight
@@ -134,11 +135,11 @@ def test_a_key_that_another_node_has_just_brought_is_waited_for(
     access = made.access("device-plugin")
     assert isinstance(access, plugin.DevicePlugin)
     saved = access._saved()
-    access._publish_keys("sharebench-mig-mixed", saved)
+    access._publish(PluginConfig("none", 1, "mixed"), saved["active"])
     assert len(synced) == 1
-    access._publish_keys("sharebench-mig-mixed", saved)
+    access._publish(PluginConfig("none", 1, "mixed"), saved["active"])
     assert len(synced) == 1
     pool.others[0]["metadata"]["annotations"] = {saved_state.ANNOTATION: saved_state.dump({})}
-    access._publish_keys("sharebench-mig-mixed", saved)
-    access._publish_keys("sharebench-exclusive", saved)
+    access._publish(PluginConfig("none", 1, "mixed"), saved["active"])
+    access._publish(PluginConfig("none"), saved["active"])
     assert len(synced) == 2

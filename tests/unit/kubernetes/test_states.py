@@ -80,7 +80,7 @@ def test_mps_needs_its_daemon_but_not_the_daemons_sidecar() -> None:
 
 
 def test_a_node_that_was_found_without_gpus_need_not_get_back_there() -> None:
-    found = state.capture(node(allocatable={}), "nvidia", "configs")
+    found = state.capture(node(allocatable={}), "nvidia", "configs", {})
     assert state.differences(node(), found) == []
     assert state.differences(node("sharebench-ts-7", "time-slicing", 7), found)
 
@@ -88,7 +88,7 @@ def test_a_node_that_was_found_without_gpus_need_not_get_back_there() -> None:
 def test_a_partitioned_gpu_is_not_restored_before_its_labels_show_it() -> None:
     partitioned = node("theirs")
     partitioned["metadata"]["labels"]["nvidia.com/mig-3g.20gb.count"] = "2"
-    found = state.capture(partitioned, "nvidia", "configs")
+    found = state.capture(partitioned, "nvidia", "configs", {})
     assert state.differences(partitioned, found) == []
     (line,) = state.differences(node("theirs"), found)
     assert line == "label nvidia.com/mig-*.count is absent, not {'3g.20gb': 2}"

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances, mig_manager
+from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import MigInfeasible, MigInventory, Partitioning
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL, LayoutMap
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import MigManager
@@ -75,14 +76,14 @@ class MigPartitioner:
         except MigInfeasible as reason:
             raise NodeError(str(reason)) from None
 
-    def expected(self, wanted: Partitioning, key: str, sharing: str, replicas: int) -> Expected:
-        """What the node must show when it is partitioned so, under that key of the plugin."""
+    def expected(self, wanted: Partitioning, config: PluginConfig, key: str) -> Expected:
+        """What the node must show when it is partitioned so, under that config of the plugin."""
         of_manager = {} if wanted.config is None else {MIG_CONFIG_LABEL: wanted.config, MIG_STATE_LABEL: "success"}
         labels = self._cluster.labels()
         if not wanted.layout:
-            return Expected(key, sharing, replicas, mig_instances.gpus(labels), mig_labels=of_manager)
+            return Expected(key, config.sharing, config.replicas, mig_instances.gpus(labels), mig_labels=of_manager)
         of_instances = wanted.labels(mig_instances.whole_product(labels))
-        return Expected(key, sharing, wanted.replicas, 1, wanted.resources, of_manager | of_instances)
+        return Expected(key, config.sharing, config.replicas, 1, wanted.resources, of_manager | of_instances)
 
     # Changes.
 

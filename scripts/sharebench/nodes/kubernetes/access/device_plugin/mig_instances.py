@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sharebench.core.strategies import Strategy, profile_matches, slices_of
 from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts
-from sharebench.nodes.kubernetes.access.device_plugin.keys import MIG_RESOURCE_PREFIX, RESOURCE
+from sharebench.nodes.kubernetes.access.device_plugin.keys import MIG_RESOURCE_PREFIX, RESOURCE, PluginConfig
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import (
     CAPABLE_LABEL,
     MIG_CONFIG_LABEL,
@@ -57,6 +57,11 @@ class Partitioning:
         if self.is_single or not self.layout:
             return RESOURCE
         return resource_of(self.profiles[group])
+
+    @property
+    def plugin_config(self) -> PluginConfig:
+        names = (RESOURCE,) if self.is_single else tuple(map(resource_of, dict.fromkeys(self.profiles)))
+        return PluginConfig(_sharing(self.replicas), self.replicas, "single" if self.is_single else "mixed", names)
 
     @property
     def resources(self) -> dict[str, int]:

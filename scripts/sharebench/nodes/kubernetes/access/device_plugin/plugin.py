@@ -17,6 +17,7 @@ from sharebench.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
 from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, placeholders
 from sharebench.nodes.kubernetes.access.device_plugin import state as plugin_state
+from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig
 from sharebench.nodes.kubernetes.access.device_plugin.mig import MigPartitioner
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
 from sharebench.nodes.kubernetes.access.device_plugin.placeholders import Placeholders
@@ -31,6 +32,7 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     Configs,
     Installed,
     Part,
+    labels_of,
     lacks_config_map,
     look,
     most_mps_clients,
@@ -100,7 +102,7 @@ class DevicePlugin(Access):
             if self._installed.mps is None:
                 return "the MPS control daemon is not installed (the chart's or the operator's DaemonSet)"
         if gpus > 1 and strategy.mechanisms[0] != "mig":
-            count = self._expected(strategy, replicas, Partitioning({})).replicas
+            count = self._config(strategy, replicas, Partitioning({})).replicas
             return placeholders.too_many(self.cluster.read(), gpus * count)
         return None
 
@@ -116,10 +118,10 @@ class DevicePlugin(Access):
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         partitioning = self._mig.partitioning(strategy)
-        expected = self._expected(strategy, len(grants), partitioning)
+        saved = self._load(self.cluster.read())
+        expected = self._expected(strategy, len(grants), partitioning, saved)
         problems, node = self._problems(expected), self.cluster.read()
         found = plugin_state.evidence(expected, partitioning, problems, node, grants, records)
-        saved = self._load(node)
         if saved is not None and (gpu := saved.get("gpu")) is not None and not partitioning.layout:
             seen = [placeholders.seen_by(view_of(record), gpu) for record in records]
             found.append(item("GPU that all cells have", [gpu] * len(records), seen, "tenants"))
@@ -144,7 +146,7 @@ class DevicePlugin(Access):
         node = self.cluster.read()
         if (saved := self._load(node)) is not None:
             self._mig.refuse_another(saved)
-        expected = self._expected(state.strategy, state.replicas, self._mig.partitioning(state.strategy))
+        expected = self._expected(state.strategy, state.replicas, self._mig.partitioning(state.strategy), saved)
         label = node["metadata"].get("labels", {}).get(CONFIG_LABEL)
         if label != expected.config:
             raise NodeError(
@@ -166,14 +168,17 @@ class DevicePlugin(Access):
         """How many placeholder pods the state has; MIG instances need none, as one GPU alone has them."""
         return 0 if expected.instances is not None else (expected.gpus - 1) * expected.replicas
 
-    def _expected(self, strategy: Strategy, replicas: int | None, partitioning: Partitioning) -> Expected:
+    def _config(self, strategy: Strategy, replicas: int | None, partitioning: Partitioning) -> PluginConfig:
         if partitioning.layout:
-            count = partitioning.replicas
-            key = keys.mig_key(partitioning.is_single, count, partitioning.profiles)
-        else:
-            sizes = self.cluster.options["tenants"].get(strategy.mechanisms[-1], [1])
-            key, count = keys.key_of(strategy, replicas or 1, max(sizes))
-        return self._mig.expected(partitioning, key, keys.mechanism_of(key), count)
+            return partitioning.plugin_config
+        sizes = self.cluster.options["tenants"].get(strategy.mechanisms[-1], [1])
+        return keys.of_strategy(strategy, replicas or 1, max(sizes))
+
+    def _expected(
+        self, strategy: Strategy, replicas: int | None, partitioning: Partitioning, saved: PluginState | None
+    ) -> Expected:
+        config = self._config(strategy, replicas, partitioning)
+        return self._mig.expected(partitioning, config, config.key(saved["active"] if saved else {}))
 
     def _problems(self, expected: Expected) -> list[str]:
         pods = self.cluster.pods()
@@ -187,10 +192,10 @@ class DevicePlugin(Access):
     def ensure(self, state: State) -> None:
         saved = self._saved()
         partitioning = self._mig.partitioning(state.strategy)
-        expected = self._expected(state.strategy, state.replicas, partitioning)
+        expected = self._expected(state.strategy, state.replicas, partitioning, saved)
         key = expected.config
         self._let_go()
-        is_changed = self._publish_keys(key, saved)
+        self._publish(self._config(state.strategy, state.replicas, partitioning), saved["active"])
         before = self.cluster.labels().get(CONFIG_LABEL)
         is_mps = expected.sharing == "mps"
         is_mps_new = is_mps and bool(self._problems_of_mps())
@@ -201,10 +206,6 @@ class DevicePlugin(Access):
         if before != key and is_mps:
             # Its sidecar may not reach a daemon that runs, which would go on with the shares of the key before.
             self._delete_pod_of(self._installed.mps)
-        if before == key and is_changed:
-            # Whoever reads the key already does not read it again.
-            for part in self._installed.readers:
-                self._delete_pod_of(part)
         what = f"the node did not become {state.setting}"
         self._wait(lambda: self._problems(expected), what, is_mps, is_mps_new)
         if self._held(expected):
@@ -278,35 +279,26 @@ class DevicePlugin(Access):
         if (saved := self._load(node)) is None:
             self._mig.refuse_unsettled(node)
             configs = self._configs()
-            saved = plugin_state.capture(node, configs.namespace, configs.name)
+            data = self.cluster.api.get(config_map_path(configs.namespace, configs.name)).get("data") or {}
+            active = keys.active_of(data.get(labels_of(node).get(CONFIG_LABEL, configs.default), ""))
+            saved = plugin_state.capture(node, configs.namespace, configs.name, active)
             self.cluster.save_access(self.name, saved)
         return saved
 
-    def _publish_keys(self, now: str, saved: PluginState) -> bool:
-        """Bring all keys of the study into the ConfigMap, so that it changes once.
-
-        Returns whether the text of the key `now` is another than before.
-        """
+    def _publish(self, now: PluginConfig, active: Json) -> None:
+        """Bring all configs of the study into the ConfigMap, so that it changes once."""
         configs = self._configs()
-        path = config_map_path(configs.namespace, configs.name)
-        data = self.cluster.api.get(path).get("data") or {}
-        base = data.get(saved["label"] or configs.default, "version: v1\n")
         sizes = self.cluster.options["tenants"]
-        wanted = [now, f"{keys.PREFIX}exclusive", *(f"{keys.PREFIX}mps-{n}" for n in sizes.get("mps", []) if n > 1)]
+        of_study = [PluginConfig("none"), *(PluginConfig("mps", n) for n in sizes.get("mps", []) if n > 1)]
         if "time-slicing" in sizes:
-            wanted.append(f"{keys.PREFIX}ts-{max(keys.FEWEST_REPLICAS, *sizes['time-slicing'])}")
-        texts = {key: keys.render(key, base) for key in wanted}
-        mine, nodes = self.cluster.digest, self._nodes()
-        patch = change(self.cluster.api, path, lambda found: keys.added(found, mine, nodes, texts))
+            of_study.append(PluginConfig("time-slicing", max(keys.FEWEST_REPLICAS, *sizes["time-slicing"])))
+        texts = {config.key(active): config.text(active) for config in (now, *of_study)}
+        path = config_map_path(configs.namespace, configs.name)
+        patch = change(self.cluster.api, path, lambda found: keys.added(found, self.cluster.digest, texts))
         # A run on another node may have brought the key a moment ago.
-        is_late = now not in wanted[1:] and saved_state.others_in_use(self.cluster.nodes(), self.cluster.name)
+        is_late = now not in of_study and saved_state.others_in_use(self.cluster.nodes(), self.cluster.name)
         if patch or is_late:
             self._force_config_map_sync(self._installed.readers)
-        return now in patch.get("data", {})
-
-    def _nodes(self) -> set[str]:
-        """The cluster's nodes, by digest."""
-        return {node_digest(each["metadata"]["name"]) for each in self.cluster.nodes()}
 
     def _force_config_map_sync(self, parts: Sequence[Part | None]) -> None:
         """Wait until the kubelet has brought the ConfigMap into the pods that read it.
@@ -350,5 +342,5 @@ class DevicePlugin(Access):
         path = config_map_path(saved["configs"]["namespace"], saved["configs"]["name"])
         # Whoever took the plugin away took its ConfigMap along.
         if api.find(path) is not None:
-            mine, nodes = self.cluster.digest, self._nodes()
-            change(api, path, lambda found: keys.removed(found, mine, nodes))
+            nodes = {node_digest(each["metadata"]["name"]) for each in self.cluster.nodes()}
+            change(api, path, lambda found: keys.removed(found, self.cluster.digest, nodes))

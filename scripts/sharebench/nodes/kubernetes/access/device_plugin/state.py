@@ -143,6 +143,8 @@ class PluginState(TypedDict):
     allocatable: dict[str, int]
     """GPU resources, by name."""
     configs: ConfigMapName
+    active: Json
+    """Version and flags of the plugin's config (`keys.active_of`)."""
     memory_mib: int | None
     """Memory of the whole GPU, where a label has it."""
     mig: MigState
@@ -150,7 +152,7 @@ class PluginState(TypedDict):
     """The GPU that all cells have, of several (`placeholders.gpu_of`)."""
 
 
-def capture(node: Json, namespace: str, name: str) -> PluginState:
+def capture(node: Json, namespace: str, name: str, active: Json) -> PluginState:
     """The node's state now; `namespace` and `name` are those of the plugin's ConfigMap."""
     labels = labels_of(node)
     return {
@@ -158,6 +160,7 @@ def capture(node: Json, namespace: str, name: str) -> PluginState:
         "shown": {label: labels.get(label) for label in SHOWN_LABELS},
         "allocatable": allocatable(node),
         "configs": {"namespace": namespace, "name": name},
+        "active": active,
         "memory_mib": mig_instances.memory_mib(labels),
         "mig": mig_manager.capture(node),
     }
