@@ -62,10 +62,10 @@ findings: $(VENV)/run.stamp
 
 test: lint
 	@$(BIN)/pytest -n 2 --dist loadfile -m "not thorough" --ignore=tests/pipeline --ignore=tests/cluster
-	@$(BIN)/pytest -n $(PIPELINE_WORKERS) -m "not thorough" tests/pipeline
+	@$(BIN)/pytest -n $(PIPELINE_WORKERS) --dist worksteal -m "not thorough" tests/pipeline
 
 test-thorough: $(VENV)/dev.stamp
-	@$(BIN)/pytest -n $(PIPELINE_WORKERS) -m thorough --ignore=tests/cluster
+	@$(BIN)/pytest -n $(PIPELINE_WORKERS) --dist worksteal -m thorough --ignore=tests/cluster
 
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check .
