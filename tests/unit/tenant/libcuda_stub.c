@@ -1,7 +1,7 @@
 /* As much of the CUDA driver as a tenant calls: one GPU without the GPU, whose memory is the host's.
  *
- * From the environment: STUB_TOTAL_BYTES (memory, default 1 MiB), STUB_NAME (of the device). A kernel takes as many
- * arguments as the digit at the end of its name says; PTX with the word `broken` does not compile. */
+ * STUB_NAME is the device's name. A kernel takes as many arguments as the digit at the end of its name says; PTX with the
+ * word `broken` does not compile. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,11 +19,7 @@ uint64_t launched_arguments[9];
 unsigned launched_extents[6];
 void *launched_stream;
 
-static uint64_t total(void)
-{
-    const char *text = getenv("STUB_TOTAL_BYTES");
-    return text ? strtoull(text, NULL, 10) : 1 << 20;
-}
+enum { TOTAL = 1 << 20 };
 
 #define NEEDS_CONTEXT() do { if (!current) return INVALID_CONTEXT; } while (0)
 
@@ -54,14 +50,14 @@ int cuCtxSetCurrent(void *context) { current = context; return OK; }
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     NEEDS_CONTEXT();
-    *free_bytes = total() - used;
-    *total_bytes = total();
+    *free_bytes = TOTAL - used;
+    *total_bytes = TOTAL;
     return OK;
 }
 int cuMemAlloc_v2(uint64_t *pointer, size_t bytes)
 {
     NEEDS_CONTEXT();
-    if (bytes > total() - used) return OUT_OF_MEMORY;
+    if (bytes > TOTAL - used) return OUT_OF_MEMORY;
     size_t *block = malloc(bytes + sizeof *block);
     *block = bytes;
     used += bytes;

@@ -10,7 +10,7 @@ from tenant.contract import (
     QUANTILE_ERROR_RATIO,
     upper_seconds,
 )
-from tenant.recorder import bucket_index, quantile_seconds, to_sparse
+from tenant.recorder import bucket_index, quantile_seconds
 
 
 def largest_ns_within(index: int) -> int:
@@ -49,9 +49,3 @@ def test_quantiles_stay_within_the_error_bound(q: float) -> None:
     exact = np.quantile(latencies_ns, q, method="inverted_cdf") / 1e9
     assert quantile_seconds(counts, q) == pytest.approx(exact, rel=QUANTILE_ERROR_RATIO)
     assert QUANTILE_ERROR_RATIO <= 0.011
-
-
-def test_sparse_form_has_the_non_empty_buckets_only() -> None:
-    counts = np.zeros(BUCKET_COUNT, dtype=np.int64)
-    counts[[0, 7, OVERFLOW_INDEX]] = [3, 1, 2]
-    assert to_sparse(counts) == {"0": 3, "7": 1, "1915": 2}

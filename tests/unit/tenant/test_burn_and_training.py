@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tenant.parameters import ParameterError
 from tenant.workload import RequestError
 
 torch = pytest.importorskip("torch", reason="torch is only in the GPU environment (make gpu-env)")
@@ -77,12 +76,6 @@ def test_burn_takes_less_where_another_was_faster(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(torch, "full", scarce)
     assert len(burn.Burn("cpu", 8, "float32", 8 * 8 * 4 * 106).results) == 12
-
-
-@pytest.mark.parametrize(("params", "why"), [({}, "device cuda, not cpu"), ({"memory_fraction": 1.5}, "at most 1")])
-def test_burn_needs_a_gpu_and_no_more_than_all_of_it(params: dict[str, Any], why: str) -> None:
-    with pytest.raises(ParameterError, match=why):
-        burn.create(params, "cpu")
 
 
 def test_training_learns_and_begins_again() -> None:

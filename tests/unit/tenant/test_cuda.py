@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tenant import contract, workloads
+from tenant import contract
 from tenant.gpu import cuda
 
 UUID = "a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf"
@@ -43,14 +43,6 @@ def test_the_view_of_a_gpu(stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -
     }
 
 
-def test_the_view_of_a_mig_instance_has_the_instances_identity(
-    stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STUB_NAME", "NVIDIA A100-SXM4-40GB MIG 1g.5gb")
-    assert cuda.view()["device"] == contract.device_digest(f"MIG-{UUID}")
-    assert cuda.view()["is_mig"] is True
-
-
 @pytest.mark.parametrize(("probe_bytes", "is_refused"), [((1 << 20) + 1, True), (1 << 20, False)])
 def test_a_memory_limit_is_tried_and_nothing_is_kept(
     stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, probe_bytes: int, is_refused: bool
@@ -59,26 +51,6 @@ def test_a_memory_limit_is_tried_and_nothing_is_kept(
     for _ in range(2):
         seen = cuda.view()
         assert (seen["over_limit_refused"], seen["memory_free_bytes"]) == (is_refused, 1 << 20)
-
-
-def test_the_context_is_one_and_current_in_every_thread_that_opens_it(stub: ctypes.CDLL) -> None:
-    before = ctypes.c_int.in_dll(stub, "contexts_retained").value
-    failures: list[Exception] = []
-
-    def use(opens: bool) -> None:
-        try:
-            if opens:
-                cuda.open_context()
-            cuda.Stream()
-        except cuda.CudaError as error:
-            failures.append(error)
-
-    for opens in (True, False):
-        thread = threading.Thread(target=use, args=(opens,))
-        thread.start()
-        thread.join()
-    assert ctypes.c_int.in_dll(stub, "contexts_retained").value == before
-    assert [str(error) for error in failures] == ["cuStreamCreate: CUDA_ERROR_INVALID_CONTEXT"]
 
 
 def test_tenants_with_one_lock_make_their_contexts_one_after_another(
@@ -113,26 +85,9 @@ def test_a_buffer_is_zeroed_read_and_given_back(stub: ctypes.CDLL) -> None:
     assert caught.value.name == cuda.OUT_OF_MEMORY
 
 
-def test_arguments_of_a_launch_arrive_whole(stub: ctypes.CDLL) -> None:
-    kernel, stream = cuda.Kernel("fine", "two2"), cuda.Stream()
-    kernel.launch(4, 32, 0x7FFF_1234_5678_9ABC, 3, stream=stream)
-    assert list((ctypes.c_uint64 * 9).in_dll(stub, "launched_arguments"))[:2] == [0x7FFF_1234_5678_9ABC, 3]
-    assert list((ctypes.c_uint * 6).in_dll(stub, "launched_extents")) == [4, 1, 1, 32, 1, 1]
-    assert ctypes.c_void_p.in_dll(stub, "launched_stream").value == stream.handle.value
-
-
 def test_what_the_compiler_says_is_in_the_error(stub: ctypes.CDLL) -> None:
     with pytest.raises(cuda.CudaError, match="cuModuleLoadDataEx: CUDA_ERROR_INVALID_PTX: ptxas: syntax error"):
         cuda.Kernel("broken", "nothing")
-
-
-def test_events_bracket_what_lies_between(stub: ctypes.CDLL) -> None:
-    stream = cuda.Stream()
-    events = cuda.Events(stream)
-    events.begin()
-    stream.synchronize()
-    events.end()
-    assert 1_000_000 <= events.elapsed_ns() < 1_000_000_000
 
 
 def test_without_a_library_there_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,14 +97,3 @@ def test_without_a_library_there_is_one_clear_error(monkeypatch: pytest.MonkeyPa
     cuda._primary_context.cache_clear()
     with pytest.raises(cuda.CudaError, match="no CUDA driver: libno-such-driver"):
         cuda.open_context()
-
-
-def test_the_empty_kernel_is_launched_once_per_step(stub: ctypes.CDLL) -> None:
-    workload = workloads.create(workloads.load_module("empty", "cuda"), {}, "cuda")
-    workload.attach()
-    before = ctypes.c_int.in_dll(stub, "launches").value
-    for _ in range(3):
-        workload.step()
-    assert ctypes.c_int.in_dll(stub, "launches").value == before + 3
-    assert workload.packages() == {"cuda-driver": "13.2"}
-    assert workload.captured

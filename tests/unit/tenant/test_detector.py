@@ -1,16 +1,12 @@
 """The trained detector finds text where there is text, on one thread, without importing the wheel it came with."""
 
 import importlib.metadata
-import subprocess
-import sys
 from typing import Any
 
 import psutil
 import pytest
-from unit.tenant.conftest import SCRIPTS
 
 from tenant import workloads
-from tenant.parameters import ParameterError
 from tenant.workloads import detector
 from tenant.workloads.detector import Detector
 
@@ -59,27 +55,8 @@ def test_it_runs_in_the_thread_that_calls() -> None:
     assert psutil.Process().num_threads() == before
 
 
-def test_nothing_of_the_wheel_is_imported() -> None:
-    code = "import sys; from tenant.workloads import detector; detector.create({}, 'cpu').step(); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=SCRIPTS, capture_output=True, text=True, check=True)
-    assert {"onnxruntime", "tenant"} <= set(done.stdout.split())
-    assert not {"rapidocr", "cv2", "shapely"} & set(done.stdout.split())
-
-
-def test_an_onnxruntime_without_cuda_is_told_from_a_gpu_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detector.onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
-    with pytest.raises(ParameterError, match=r"needs onnxruntime-gpu, .* without CUDA; run `make gpu-env`$"):
-        detector.create({}, "cuda")
-
-
 def test_a_session_that_fell_back_to_the_cpu_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detector.onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
     monkeypatch.setattr(detector.onnxruntime, "preload_dlls", lambda: None)
     with pytest.raises(RuntimeError, match="could not use the GPU"):
         detector.create({}, "cuda")
-
-
-def test_a_wheel_without_the_network_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.metadata, "files", lambda _name: [])
-    with pytest.raises(ParameterError, match=r"^detector: rapidocr [\d.]+ has no PP-OCRv6_det_small.onnx; install"):
-        make()

@@ -1,7 +1,7 @@
 import pytest
 
 from tenant.device_time import sampled
-from tenant.workload import RequestError, Sample
+from tenant.workload import Sample
 
 from .conftest import MS, FakeClock
 
@@ -60,19 +60,3 @@ def test_stalls_do_not_make_a_short_iteration_be_asked_more_often(clock: FakeClo
     for _ in range(2000):
         step()
     assert events.asked <= 11
-
-
-def test_after_a_failed_iteration_the_next_is_asked(clock: FakeClock) -> None:
-    events, samples = FakeEvents(clock), list[Sample]()
-    failing = [True]
-
-    def launch() -> None:
-        if failing[0]:
-            raise RequestError("planted")
-
-    step = sampled(launch, lambda: clock.advance_ns(MS), events, samples, clock)
-    with pytest.raises(RequestError):
-        step()
-    failing[0] = False
-    step()
-    assert len(samples) == 1

@@ -1,7 +1,6 @@
 import pytest
 
 from tenant.failures import exit_code
-from tenant.parameters import ParameterError
 
 
 class OutOfMemoryError(RuntimeError):
@@ -25,13 +24,3 @@ def test_memory_of_host_or_device_ran_out(error: Exception, capsys: pytest.Captu
     assert exit_code(error) == 12
     said = capsys.readouterr().err
     assert said.startswith("out of memory: ") and said.count("\n") == 1
-
-
-def test_any_other_failure_leaves_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(RuntimeError("CUDA error: an illegal memory access was encountered")) == 1
-    assert "RuntimeError: CUDA error: an illegal" in capsys.readouterr().err
-
-
-def test_a_wrong_parameter_is_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(ParameterError("size must be above 0")) == 2
-    assert capsys.readouterr().err == "size must be above 0\n"

@@ -2,16 +2,11 @@
 
 import ctypes
 import os
-import re
 import signal
-import subprocess
-import sys
 import time
 from typing import get_args
 
-import psutil
 import pytest
-from unit.tenant.conftest import SCRIPTS
 from unit.tenant.test_cuda import stub
 
 from sharebench.core import faults
@@ -20,71 +15,6 @@ from tenant.gpu import cuda
 from tenant.workloads import fault
 
 __all__ = ["stub"]
-
-# One step of a workload that is due at once; what it raises ends the process as the tenant's own would.
-PROGRAM = """
-import sys, time
-from tenant.failures import exit_code
-from tenant.workloads import fault
-fault.SPIN_BEYOND_NS = 50_000_000
-fault.LIMIT_BYTES = 32 << 20
-workload = fault.create({"kind": sys.argv[1], "at_fraction": 0.01}, "cpu")
-now = time.monotonic_ns()
-workload.window_set(now, now + 1)
-workload.window_set(now, now + 200_000_000)
-print("ready", flush=True)
-try:
-    while time.monotonic_ns() < now + 5_000_000_000:
-        workload.step()
-        if sys.argv[1] == "spin" and time.monotonic_ns() >= now + 250_000_000:
-            sys.exit(0)
-except Exception as error:
-    sys.exit(exit_code(error))
-sys.exit(99)
-"""
-
-
-def start(kind: str) -> subprocess.Popen[str]:
-    """A process in which this goes wrong at once."""
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, kind],
-        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-@pytest.mark.parametrize(
-    "kind, code",
-    [
-        ("killed", -signal.SIGKILL),
-        ("illegal-address", -signal.SIGSEGV),
-        ("assert", -signal.SIGABRT),
-        ("oom", 12),
-        ("leak", 12),
-        ("spin", 0),
-    ],
-)
-def test_how_it_ends_on_the_stand_in(kind: str, code: int) -> None:
-    process = start(kind)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == code
-    if code == 12:
-        (mib,) = re.findall(r"^out of memory: refused after (\d+) MiB$", said.strip())
-        assert 16 <= int(mib) <= 32, "the limit is the tenant's own"
-
-
-def test_a_stopped_tenant_is_there_and_does_nothing() -> None:
-    process = start("stopped")
-    try:
-        until = time.monotonic() + 30
-        while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
-            assert time.monotonic() < until
-            time.sleep(0.01)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 class Watched(fault.Fault):
@@ -108,17 +38,6 @@ def test_it_goes_wrong_in_the_second_window_only_and_on_time() -> None:
     while not workload.wrong:
         workload.step()
     assert workload.wrong[0] >= start_ns + 30_000_000
-
-
-def test_a_leak_grows_with_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fault, "_limit_address_space", lambda _: None)
-    workload = fault.Fault("leak", 0.5)
-    workload._limit_bytes = 64 << 20
-    now_ns = time.monotonic_ns()
-    # A quarter of what is left has passed.
-    workload._due_ns, workload._end_ns = now_ns - 10**12, now_ns + 3 * 10**12
-    workload._leak()
-    assert workload._held_bytes / workload._limit_bytes == pytest.approx(0.25 / fault.LEAK_SHARE, abs=1 / 64 + 0.001)
 
 
 def made(kind: str) -> fault.FaultOnDevice:

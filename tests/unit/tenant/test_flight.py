@@ -8,9 +8,7 @@ import pytest
 
 from sharebench.gates.load import _littles_law_of
 from sharebench.records.types import TenantRecord
-from tenant.client.connection import Exchange
 from tenant.contract import BUCKETS_PER_DOUBLING, SMALLEST_SECONDS, Rule, TenantReport, Timed
-from tenant.exposition import Exposition
 from tenant.load import Load
 
 from .conftest import MS, FakeClock
@@ -128,17 +126,6 @@ def test_a_server_that_is_too_slow_for_the_window_has_finished_nothing_and_its_t
     assert record["output_tokens"]["count"] > 10
 
 
-def test_requests_have_numbers_of_their_own_in_the_window(clock: FakeClock, serve: Callable[..., Served]) -> None:
-    for load in (Load(concurrency=3), Load("poisson", rate_hz=40, concurrency=3)):
-        served = serve(lambda _: [(20 * MS, OK)], is_stream=False)
-        record = measured(served, load, clock, 1)
-        contents = [content for _, content in served.server.asked]
-        start = contents.index(b"1 0")
-        assert start > 0 and contents[:start] == [b"0 %d" % number for number in range(start)]
-        assert contents[start:] == [b"1 %d" % number for number in range(len(contents) - start)]
-        assert len(contents) - start >= record["count"]
-
-
 @pytest.mark.parametrize("load", [Load(concurrency=3), Load("poisson", rate_hz=40, concurrency=3)])
 def test_a_window_that_comes_after_a_refused_one_has_other_requests(
     clock: FakeClock, serve: Callable[..., Served], load: Load
@@ -238,56 +225,6 @@ def test_one_that_hangs_up_on_a_fresh_connection_too_has_not_answered(
     record = measured(served, Load(concurrency=4), clock, 1)
     assert (record["count"], record["last_error"]) == (0, "the connection was closed without an answer")
     assert 40 <= record["errors"] <= 4 * 22, "each lane asked again at once"
-
-
-def test_a_server_that_never_answers_is_cut_off(clock: FakeClock, serve: Callable[..., Served]) -> None:
-    served = serve(lambda number: [(MS, OK)] if number < 40 else [], is_stream=False)
-    record = measured(served, Load("constant", rate_hz=20, concurrency=4), clock, 2, waits_seconds=3)
-    assert (record["count"], record["errors"]) == (0, 0)
-    assert record["load"]["censored"] == 40
-    assert record["load"]["in_flight_mean"] is not None and record["load"]["in_flight_mean"] > 4
-
-
-def test_nor_does_one_that_went_away_keep_the_client_busy(clock: FakeClock, serve: Callable[..., Served]) -> None:
-    def answer(number: int) -> Sequence[tuple[int, bytes]]:
-        served.server.is_refusing = number >= 60
-        return [(MS, b"" if number >= 60 else OK)]
-
-    served = serve(answer, is_stream=False)
-    record = measured(served, Load(concurrency=4), clock, 1)
-    assert record["last_error"] == "connection refused"
-    assert 40 <= record["errors"] <= 4 * 22
-
-
-def test_a_scrape_in_the_window_copies_no_tokens(
-    clock: FakeClock, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served = serve(lambda _: [(5 * MS, STREAM + word()), (5 * MS, word()), (MS, DONE)])
-    measurement = warmed(served, Load(concurrency=2), clock, Rule(min_iterations=4, max_seconds=2, tolerance_percent=5))
-    measurement._shown = Exposition(cell="watched")
-    measurement.set_window(clock.now_ns + 100 * MS, clock.now_ns + 600 * MS)
-    scraped: list[object] = []
-    served.server.call_later(0.3, lambda: scraped.append(measurement.metrics()))
-    with monkeypatch.context() as patched:
-        served.server.call_later(0.29, lambda: patched.setattr(Exchange, "stream", None))
-        served.server.call_later(0.31, patched.undo)
-        while measurement._recorder.window is not None:
-            measurement.turn()
-    assert scraped and measurement.wait_record(0)["output_tokens"]["count"] == pytest.approx(180, abs=6)
-
-
-def test_what_has_ended_does_not_keep_its_request(
-    clock: FakeClock, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served, made = serve(lambda number: [(10 * MS, OK if number % 2 else ERROR)], is_stream=False), list[Exchange]()
-
-    def make(stretch: int, number: int) -> Exchange:
-        made.append(Exchange(b"long", 200, is_stream=False))
-        return made[-1]
-
-    monkeypatch.setattr(served, "_exchange", make)
-    measured(served, Load(concurrency=2), clock, 1)
-    assert {each.content for each in made if each.ended_ns is not None} == {b""}
 
 
 def test_a_connection_that_was_closed_between_requests_is_no_error(

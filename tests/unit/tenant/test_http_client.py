@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import http.server
-import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -217,16 +216,6 @@ def test_another_status_is_an_error_and_the_connection_lives_on(serve: Callable[
         client.step()
     client.step()
     assert (len(seen.requests), seen.connections) == (3, 1)
-
-
-def test_as_many_connections_may_be_open_as_the_system_allows(serve: Callable[..., tuple[str, Seen]]) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard - 1), hard))
-    try:
-        create({"url": serve(ok)[0]}, "cpu")
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("params", [{"path": "/a b"}, {"ready_path": "/\n"}, {"headers": {"A": "b\r\nC: d"}}])

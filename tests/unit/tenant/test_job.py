@@ -1,15 +1,11 @@
 """Fixed work: exact counts, the deadline, and what the record says of it."""
 
-from collections.abc import Callable
-
 import pytest
 
-from tenant.failures import RefusedError
-from tenant.load import Load
 from tenant.loop import CAPACITY
 from tenant.measure import CHUNK_NS, Measurement
 
-from .conftest import MS, FakeClock, Tenant
+from .conftest import MS, FakeClock
 from .test_measure import SECOND, digest, finish, warm
 
 
@@ -92,15 +88,6 @@ def test_after_a_job_the_tenant_rests_until_the_next_window(clock: FakeClock) ->
     assert measurement._recorder.totals().count == workload.steps
 
 
-def test_jobs_that_cannot_be_are_refused(clock: FakeClock) -> None:
-    measurement, _ = warm(clock, [MS], Load("constant", rate_hz=100.0))
-    with pytest.raises(RefusedError, match="closed"):
-        measurement.set_window(clock.now_ns + CHUNK_NS, clock.now_ns + SECOND, 10)
-    measurement, _ = warm(clock, [MS])
-    with pytest.raises(RefusedError, match="too soon"):
-        measurement.set_window(clock.now_ns + CHUNK_NS - 1, clock.now_ns + SECOND, 10)
-
-
 @pytest.mark.parametrize("lead_ns", [CHUNK_NS, 2 * CHUNK_NS])
 def test_the_totals_have_what_ran_while_a_job_was_announced(clock: FakeClock, lead_ns: int) -> None:
     measurement, workload = warm(clock, [2 * MS])
@@ -115,14 +102,3 @@ def test_the_totals_have_what_ran_while_a_job_was_announced(clock: FakeClock, le
     finish(measurement)
     assert measurement.wait_record(0)["job"]["start_delay_seconds"] < 0.002
     assert measurement._recorder.totals().count == workload.steps
-
-
-def test_a_real_tenant_delivers_its_job_when_it_is_done_and_ends_when_told_to(launch: Callable[..., Tenant]) -> None:
-    tenant = launch("--workload", "empty", "--warmup", '{"max_seconds": 0.3}')
-    tenant.wait_ready()
-    tenant.announce(100, iterations=20_000)
-    record = tenant.get("/record?deadline_seconds=100")
-    assert record["count"] == 20_000
-    assert 0 < record["job"]["completion_seconds"] < 100
-    # It rests now, and must still hear a signal.
-    tenant.stop()

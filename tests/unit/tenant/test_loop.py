@@ -66,14 +66,6 @@ def test_a_failed_closed_iteration_is_marked_and_takes_its_time(clock: FakeClock
     assert list(loop.rows().failed) == []
 
 
-def test_other_exceptions_leave_the_loop(clock: FakeClock) -> None:
-    def broken() -> None:
-        raise ValueError("planted")
-
-    with pytest.raises(ValueError, match="planted"):
-        ClosedLoop(broken, clock, 10).run(clock.now_ns + 10**12)
-
-
 def test_another_thread_sees_exactly_what_has_finished_while_an_iteration_hangs(clock: FakeClock) -> None:
     loop, workload = closed(clock, [2 * MS])
     begin = clock.now_ns

@@ -13,11 +13,8 @@ class Device:
     """Does each task at its own rate, the first call of each a hundred times slower, in time that it counts."""
 
     def __init__(self) -> None:
-        self.spent_seconds = 0.0
-        self.calls: list[tuple[float, int]] = []
-        self._warm: set[float] = set()
-        self._amount = 0.0
-        self._rate = 1.0
+        self.amounts: list[float] = []
+        self._amount, self._rate = 0.0, 1.0
 
     def task(self, amount: float, rate: float) -> Task:
         def run() -> None:
@@ -27,12 +24,9 @@ class Device:
 
     def timed(self, run: Callable[[], object], times: int) -> float:
         run()
-        slow = 1 if self._amount in self._warm else 100
-        self._warm.add(self._amount)
-        self.calls.append((self._amount, times))
-        seconds = slow * times * self._amount / self._rate
-        self.spent_seconds += seconds
-        return seconds
+        slow = 1 if self._amount in self.amounts else 100
+        self.amounts.append(self._amount)
+        return slow * times * self._amount / self._rate
 
 
 def test_the_best_of_all_sizes_counts_and_no_first_call_does() -> None:
@@ -41,22 +35,12 @@ def test_the_best_of_all_sizes_counts_and_no_first_call_does() -> None:
     assert best_rate(tasks, device.timed) == pytest.approx(3e12)
 
 
-def test_a_round_is_long_enough_to_be_timed() -> None:
-    device = Device()
-    best_rate([device.task(1e6, 1e12)], device.timed)
-    assert max(times for _, times in device.calls) == pytest.approx(peaks.ROUND_SECONDS * 1e6, rel=0.01)
-
-
 def test_sizes_that_would_take_too_long_are_left_out() -> None:
     device = Device()
     tasks = [device.task(8.0**power, 1e3) for power in range(1, 9)]
     assert best_rate(tasks, device.timed) == pytest.approx(1e3)
-    longest = max(amount for amount, _ in device.calls)
+    longest = max(device.amounts)
     assert longest * (peaks.ROUNDS + 2) / 1e3 <= peaks.SIZE_SECONDS < 8 * longest * (peaks.ROUNDS + 2) / 1e3
-
-
-def test_nothing_to_time_is_no_roof() -> None:
-    assert best_rate([], Device().timed) == 0
 
 
 def test_without_torch_one_line_says_what_to_type(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tenant.gpu.torch_device import TorchWorkload
-from tenant.parameters import ParameterError
 from tenant.workloads import matmul, memcopy
 
 torch = pytest.importorskip("torch")
@@ -49,11 +48,6 @@ def test_a_digest_is_taken_in_double_precision() -> None:
     workload = Doubling()
     workload.output = torch.full((4096,), 1 + 2**-7, dtype=torch.bfloat16)
     assert workload.output_digest() == [1 + 2**-7, 1 + 2**-7, -1 - 2**-7]
-
-
-def test_a_graph_needs_cuda() -> None:
-    with pytest.raises(ParameterError, match="graph: true needs device cuda, not cpu"):
-        TorchWorkload("cpu", graph=True)
 
 
 @pytest.mark.parametrize(

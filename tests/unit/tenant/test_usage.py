@@ -4,7 +4,6 @@ import sys
 import time
 
 import numpy as np
-import pytest
 
 from tenant.usage import CpuMeter, peak_resident_bytes
 
@@ -21,11 +20,6 @@ def test_the_meter_counts_the_cpu_time_of_this_process() -> None:
     assert 0.05 <= after.cpu_seconds - before.cpu_seconds < 5
     if after.run_queue_seconds is not None and before.run_queue_seconds is not None:
         assert after.run_queue_seconds >= before.run_queue_seconds
-
-
-def test_run_queue_time_is_unknown_without_schedstat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("threading.get_native_id", lambda: 0)
-    assert CpuMeter().read().run_queue_seconds is None
 
 
 def test_peak_memory_is_of_this_process_and_not_of_its_parent() -> None:

@@ -68,14 +68,6 @@ def test_without_iterations_the_time_limit_still_gives_a_verdict() -> None:
     assert judge.verdict(5 + 10**10) == Steadiness(is_steady=False, batches=0, change_percent=None)
 
 
-def test_iterations_that_began_earlier_do_not_count() -> None:
-    judge = Judge(RULE, since_ns=200 * MS)
-    feed(judge, [20 * MS] * 29)
-    assert judge.verdict(0) is None
-    feed(judge, [20 * MS] * 1, begin=29 * 20 * MS)
-    assert judge.verdict(0) == STEADY
-
-
 def test_a_verdict_does_not_change() -> None:
     judge = Judge(RULE, since_ns=0)
     end = feed(judge, [20 * MS] * 20)
