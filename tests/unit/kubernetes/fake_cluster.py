@@ -200,7 +200,7 @@ def node_of(cluster: FakeCluster, options: NodeOptions, folder: Path) -> Cluster
 def leased(cluster: FakeCluster, options: NodeOptions, folder: Path) -> ClusterNode:
     """The same with its Lease, as a job of the run sees it."""
     made = node_of(cluster, options, folder)
-    made._lease.acquire("a-run", None)
+    made._lease.acquire("a-run")
     return made
 
 

@@ -96,7 +96,7 @@ def _opened(study: Study) -> Iterator[tuple[Recorder, ClusterNode]]:
         stack.enter_context(mock.patch.object(manifest, "digest", lambda code: "left-out"))
         stack.enter_context(mock.patch.dict(os.environ, {RUN_ID_VARIABLE: "golden"}))
         node = node_of(cluster, study.node_options(), Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        node._lease.acquire("golden", None)
+        node._lease.acquire("golden")
         cluster.log.clear()
         yield cluster, node
 

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,36 +101,13 @@ def test_all_of_it_comes_back(cluster: FakeCluster, node: ClusterNode) -> None:
 
 def test_a_node_that_another_run_has_taken_is_left_to_it(cluster: FakeCluster, node: ClusterNode) -> None:
     node.ensure(by_plugin())
-    node._lease.acquire("another", "a-run")
+    node._lease.release("a-run")
+    node._lease.acquire("another")
     before = copy.deepcopy(cluster.store[NODE])
     cluster.meanwhile = lambda: node._lease.renew("another")
     with pytest.raises(NodeError, match="in use by run another"):
         node.restore()
     assert cluster.store[NODE] == before
-
-
-def test_only_the_folder_of_a_dead_run_may_take_its_node_at_once(
-    cluster: FakeCluster, node: ClusterNode, tmp_path: Path
-) -> None:
-    node._lease.release("a-run")
-    folder, copied = tmp_path / "results", tmp_path / "copied"
-    folder.mkdir()
-
-    def of(place: Path) -> ClusterNode:
-        return node_of(cluster, {**node.options, "accesses": ["device-plugin"]}, place)
-
-    first = of(folder)
-    first.claim("dead-or-alive")
-    first._lease._ended.set()
-    shutil.copytree(folder, copied)
-    cluster.meanwhile = lambda: first._lease.renew("dead-or-alive")
-    with pytest.raises(NodeError, match="in use by run dead-or-alive"):
-        of(copied).claim("another")
-    successor, began = of(folder), cluster.now
-    successor.claim("successor")
-    assert cluster.now == began, "nothing is waited for"
-    assert cluster.store[successor._lease.path]["spec"]["holderIdentity"] == "successor"
-    successor._lease.release("successor")
 
 
 def test_what_cannot_be_removed_of_prometheus_keeps_no_node(

@@ -74,7 +74,7 @@ def holder(cluster: FakeCluster) -> Any:
 def test_the_faster_run_is_named() -> None:
     cluster = Contested(lambda it: put(it, "another"))
     with pytest.raises(NodeError, match="the node is in use by run another"):
-        lease_of(cluster).acquire("mine", None)
+        lease_of(cluster).acquire("mine")
 
 
 @pytest.mark.parametrize("call", ["acquire", "renew"])
@@ -82,27 +82,21 @@ def test_a_job_of_the_same_run_is_no_rival(call: str) -> None:
     cluster = Contested(lambda it: put(it, "mine"))
     put(cluster, "mine")
     lease = lease_of(cluster)
-    lease.acquire("mine", None) if call == "acquire" else lease.renew("mine")
+    lease.acquire("mine") if call == "acquire" else lease.renew("mine")
     assert holder(cluster) == "mine"
 
 
 def test_a_lease_that_its_owner_let_go_meanwhile_is_free() -> None:
     cluster = Contested(lambda it: it.store.pop(lease_of(it).path), status=404)
-    put(cluster, "dead")
-    lease_of(cluster).acquire("mine", "dead")
+    put(cluster, "mine")
+    lease_of(cluster).acquire("mine")
     assert holder(cluster) == "mine"
-
-
-def test_a_namespace_that_is_not_there_is_said() -> None:
-    cluster = Contested(lambda it: None, status=404)
-    with pytest.raises(ApiRefused, match="refused"):
-        lease_of(cluster).acquire("mine", None)
 
 
 def test_it_is_not_tried_for_ever() -> None:
     cluster = Contested(lambda it: None, times=99)
     with pytest.raises(NodeError, match="other runs keep taking the node"):
-        lease_of(cluster).acquire("mine", None)
+        lease_of(cluster).acquire("mine")
 
 
 SKEWS_SECONDS = [-3600.0, -61.0, 0.0, 61.0, 3600.0]
@@ -121,7 +115,7 @@ def test_a_run_that_renews_keeps_it_whatever_its_clock_says(cluster: FakeCluster
 
     began, cluster.meanwhile = cluster.now, renew
     with pytest.raises(NodeError, match=r"the node is in use by run another \(since .* UTC\); wait for it to end"):
-        lease_of(cluster).acquire("mine", None)
+        lease_of(cluster).acquire("mine")
     assert cluster.now - began <= RENEW_SECONDS + LOOK_SECONDS
     assert holder(cluster) == "another"
 
@@ -132,7 +126,7 @@ def test_one_that_nobody_renews_is_taken_after_its_time_and_not_before(
 ) -> None:
     put_of_clock(cluster, "dead", skew_seconds)
     began = cluster.now
-    lease_of(cluster).acquire("mine", None)
+    lease_of(cluster).acquire("mine")
     assert DURATION_SECONDS <= cluster.now - began <= DURATION_SECONDS + LOOK_SECONDS
     assert holder(cluster) == "mine"
     said = capsys.readouterr().err
@@ -144,7 +138,7 @@ def test_how_long_it_lives_is_its_holders_to_say(cluster: FakeCluster) -> None:
     put(cluster, "dead")
     cluster.store[lease_of(cluster).path]["spec"]["leaseDurationSeconds"] = 10
     began = cluster.now
-    lease_of(cluster).acquire("mine", None)
+    lease_of(cluster).acquire("mine")
     assert 10 <= cluster.now - began <= 10 + LOOK_SECONDS
 
 
@@ -160,7 +154,7 @@ def test_one_that_its_holder_lets_go_is_taken_at_once(cluster: FakeCluster, how:
             cluster.store[path]["spec"]["holderIdentity"] = ""
 
     cluster.meanwhile = let_go
-    lease_of(cluster).acquire("mine", None)
+    lease_of(cluster).acquire("mine")
     assert cluster.now - began == LOOK_SECONDS
     assert holder(cluster) == "mine"
 
@@ -178,4 +172,4 @@ def test_while_the_api_server_is_away_nobody_can_renew(cluster: FakeCluster, mon
 
     monkeypatch.setattr(cluster, "find", slow)
     with pytest.raises(NodeError, match="in use by run another"):
-        lease_of(cluster).acquire("mine", None)
+        lease_of(cluster).acquire("mine")

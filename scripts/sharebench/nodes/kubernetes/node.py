@@ -241,10 +241,6 @@ class ClusterNode(Node):
         namespace = plugin.namespace if plugin else self.cluster.options["namespace"]
         return NodeLease(self.cluster.api, namespace, self.cluster.name)
 
-    @property
-    def _lease_file(self) -> Path:
-        return self.folder / "lease.json"
-
     def claim(self, run_id: str) -> None:
         """Take the node's Lease and keep it.
 
@@ -253,12 +249,7 @@ class ClusterNode(Node):
         # A node that a run has left changed is restored first (`sweep`).
         if self.cluster.saved_state() is None:
             self._refuse_without_access()
-        folder = str(self.folder.resolve())
-        last = read_json(self._lease_file, "run_id") if self._lease_file.exists() else {}
-        # The last run that had these results is over, or we would not have them. That of a copied folder may not be.
-        dead = last["run_id"] if last.get("folder") == folder else None
-        self._lease.acquire(run_id, dead)
-        write_json(self._lease_file, {"run_id": run_id, "folder": folder})
+        self._lease.acquire(run_id)
         self._lease.keep(run_id)
 
     def _refuse_without_access(self) -> None:
@@ -327,7 +318,7 @@ class ClusterNode(Node):
 
         Raises NodeError, too, when another run holds the node by now: the state is that run's.
         """
-        self._lease.acquire(self.cluster.run_id, None)
+        self._lease.acquire(self.cluster.run_id)
         # A job that is stopped while it removes its pods leaves some.
         self._sweep_tenants()
         is_changed = self.cluster.saved_state() is not None

@@ -9,7 +9,6 @@ import hashlib
 import sys
 import threading
 import time
-from collections.abc import Collection
 from datetime import UTC, datetime
 
 from sharebench.nodes.contract import NodeError
@@ -52,13 +51,13 @@ class NodeLease:
             "renewTime": now,
         }
 
-    def acquire(self, run_id: str, dead: str | None) -> None:
-        """Make the node ours; `dead` is a run that is known to have ended and may still be in it.
+    def acquire(self, run_id: str) -> None:
+        """Make the node ours.
 
-        The Lease of any other run is waited for: its next renewal, after which NodeError is raised with the owner's
+        The Lease of another run is waited for: its next renewal, after which NodeError is raised with the owner's
         name, or the end of its time.
         """
-        free = (None, run_id, dead)
+        free = (None, run_id)
         for attempt in range(ATTEMPTS):
             lease = self.api.find(self.path)
             if lease is not None and _holder(lease) not in free:
@@ -94,7 +93,7 @@ class NodeLease:
     def _in_use(self, lease: Json) -> NodeError:
         return NodeError(f"the node is in use by {self._since(lease)}; wait for it to end, or stop it")
 
-    def _outlived(self, lease: Json, free: Collection[str | None]) -> Json | None:
+    def _outlived(self, lease: Json, free: tuple[str | None, ...]) -> Json | None:
         """The Lease when its holder has let its time pass, or is one of `free`; None when it is gone.
 
         Raises NodeError as soon as it is renewed.
