@@ -93,7 +93,6 @@ def _opened(study: Study) -> Iterator[tuple[Recorder, ClusterNode]]:
         for module in (held, tenants):
             stack.enter_context(mock.patch.object(module, "token_hex", lambda size: "0" * 2 * size))
         stack.enter_context(mock.patch.object(manifest, "as_text", lambda code: LEFT_OUT))
-        stack.enter_context(mock.patch.object(manifest, "digest", lambda code: "left-out"))
         stack.enter_context(mock.patch.dict(os.environ, {RUN_ID_VARIABLE: "golden"}))
         node = node_of(cluster, study.node_options(), Path(stack.enter_context(tempfile.TemporaryDirectory())))
         node._lease.acquire("golden")

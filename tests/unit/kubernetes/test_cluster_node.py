@@ -177,18 +177,6 @@ def test_each_strategy_has_its_own_way_and_it_is_in_the_spec() -> None:
     assert "access" not in on_host.spec_of(on_host.cells[0])["strategy"]
 
 
-def test_a_pod_monitor_that_a_call_made_whose_answer_was_lost_is_there() -> None:
-    class LostAnswer:
-        def find(self, path: str) -> None:
-            return None
-
-        def create(self, path: str, body: Any) -> None:
-            raise ApiRefused(409, "already exists")
-
-    api: Any = LostAnswer()
-    pod_monitor.ensure(api, "sharebench", {"metadata": {"name": "sharebench-0123"}})
-
-
 INFO = {
     "machineID": "m",
     "systemUUID": "ec2-1",

@@ -144,13 +144,6 @@ def test_staggered_tenants_start_one_after_another(monkeypatch: pytest.MonkeyPat
     assert sum(each["kind"] == "Pod" for each in api.made.values()) == 2
 
 
-def test_objects_of_another_start_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = LostAnswers()
-    started(api, monkeypatch)
-    with pytest.raises(ApiRefused, match="sharebench-abc already exists"):
-        started(api, monkeypatch)
-
-
 def test_pods_in_the_order_of_tenants(make: Make) -> None:
     assert make(2, OnePodList([pod(1), pod(0)])).pods() == [pod(0), pod(1)]
 

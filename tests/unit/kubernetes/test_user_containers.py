@@ -179,29 +179,12 @@ def test_a_manifest_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert made["spec"]["restartPolicy"] == "Never"
 
 
-def test_containers_that_share_a_claim_share_that_of_the_tenant(tmp_path: Path) -> None:
-    claims = {"claims": [{"name": "mine"}], "limits": {"cpu": "1"}}
+def test_a_manifest_with_two_containers_for_the_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = {"claims": [{"name": "mine"}]}
     containers = [{"name": name, "image": "x:1", "resources": claims} for name in ("server", "helper")]
-    made = {
-        "kind": "Pod",
-        "spec": {"resourceClaims": [{"name": "mine"}], "containers": [*containers, {"name": "logs"}]},
-    }
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(made))
-    spec, place = spec_of(manifest=str(tmp_path / "mine.yaml"))
-    load: Any = {"arrival": "closed", "seed": 1, "before": 0}
-
-    def pod_with(needs: PodNeeds) -> Json:
-        return program.pod(place, OWNER, spec, load, 1, needs, "secret", None, 60)
-
-    found = pod_with(PodNeeds(claims={"gpu": "part-0"}, environment={"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "60"}))
-    for name in ("tenant", "helper"):
-        assert container(found, name)["resources"]["claims"] == [{"name": "gpu", "request": "part-0"}]
-        assert environment(container(found, name))["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "60"
-    assert container(found, "helper")["resources"]["limits"] == {"cpu": "1"}
-    assert "resources" not in container(found, "logs")
-    assert found["spec"]["resourceClaims"] == [{"name": "gpu", "resourceClaimName": "sharebench-abc-gpu"}]
-    with pytest.raises(NodeError, match="helper takes one, too; set access: dra"):
-        pod_with(NEEDS)
+    made = {"kind": "Pod", "spec": {"resourceClaims": [{"name": "mine"}], "containers": containers}}
+    with pytest.raises(NodeError, match=r"mine.yaml: one container is measured, and helper takes a GPU, too"):
+        from_manifest(tmp_path, monkeypatch, [made])
 
 
 @pytest.mark.parametrize(

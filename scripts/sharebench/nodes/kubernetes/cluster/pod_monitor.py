@@ -31,13 +31,10 @@ def pod_monitor(digest: str, node_label: str, run_id: str, section: PrometheusOp
 
 def ensure(api: Api, namespace: str, monitor: Json) -> None:
     """Make the PodMonitor unless it is there. Raises NodeError."""
-    collection, name = COLLECTION.format(namespace=namespace), monitor["metadata"]["name"]
     try:
-        if api.find(f"{collection}/{name}") is None:
-            api.create(collection, monitor)
+        api.create(COLLECTION.format(namespace=namespace), monitor)
     except ApiRefused as refused:
         if refused.status == 409:
-            # Made by a call whose answer was lost.
             return
         if refused.status == 404:
             line = "the cluster has no PodMonitor (Prometheus Operator); set prometheus.discovery: annotations or file"

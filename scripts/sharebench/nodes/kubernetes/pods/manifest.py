@@ -1,7 +1,6 @@
 """The objects of one cell in a cluster: a ConfigMap with the tenants' code, and one Pod per tenant that it owns."""
 
 import base64
-import hashlib
 import io
 import json
 import zipfile
@@ -27,10 +26,7 @@ CONTAINER = "tenant"
 CLIENT = "client"
 CODE_FOLDER = "/sharebench"
 CODE_FILE = "tenant.pyz"
-DIGEST_ANNOTATION = "sharebench/code-sha256"
 CELL_LABEL = "sharebench/cell"
-# Random for each start of a cell's tenants: an object that has it was made by this very start.
-ATTEMPT_ANNOTATION = "sharebench/attempt"
 USER_NAME = "sharebench"
 # No image knows the user's number, and torch asks for its name.
 OF_USER = {"HOME": "/tmp", "USER": USER_NAME, "LOGNAME": USER_NAME}
@@ -105,11 +101,6 @@ def archive() -> bytes:
     return packed.getvalue()
 
 
-def digest(content: bytes) -> str:
-    """SHA-256 of an archive, in hexadecimal."""
-    return hashlib.sha256(content).hexdigest()
-
-
 def as_text(content: bytes) -> str:
     """An archive as a ConfigMap's binaryData has it."""
     return base64.b64encode(content).decode()
@@ -120,11 +111,7 @@ def config_map(place: Place, code: bytes, others: Mapping[str, bytes] | None = N
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {
-            "name": place.name,
-            "labels": place.labels,
-            "annotations": {DIGEST_ANNOTATION: digest(code)},
-        },
+        "metadata": {"name": place.name, "labels": place.labels},
         "immutable": True,
         "binaryData": {CODE_FILE: as_text(code)} | {name: as_text(each) for name, each in (others or {}).items()},
     }

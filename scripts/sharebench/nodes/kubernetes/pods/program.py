@@ -54,31 +54,22 @@ def _without_gpu(container: Json) -> Json:
     }
 
 
-def _next_to(container: Json, needs: PodNeeds) -> Json:
-    """Another container of the user's pod; one that takes the GPU, too, shares that of the tenant. Raises NodeError."""
-    if not _takes_gpu(container):
-        return container
-    if not needs.claims:
-        raise NodeError(
-            f"the containers of a manifest cannot share a GPU without claims, and {container['name']} takes one, too; "
-            "set access: dra, or have it take none"
-        )
-    shared: Json = {"env": manifest.variables(needs.environment)} if needs.environment else {}
-    resources = _without_gpu(container) | {"claims": manifest.claims(needs)}
-    return cast(Json, merged({**container, "resources": None}, {**shared, "resources": resources}))
-
-
-def _given(workload: WorkloadSpec, needs: PodNeeds) -> tuple[Json, Json]:
+def _given(workload: WorkloadSpec) -> tuple[Json, Json]:
     """The user's pod, without its container for the GPU and without its claims on one, and that container.
 
-    Raises NodeError.
+    Raises NodeError, also where another container takes a GPU: its share would be no strategy's.
     """
     if workload.get("manifest") is None:
         return {"metadata": {}, "spec": {"containers": []}}, {"image": workload["image"]}
     made = template(str(workload["manifest"]))
     containers = made["spec"]["containers"]
     own = next(filter(_takes_gpu, containers), containers[0])
-    others = [_next_to(each, needs) for each in containers if each is not own]
+    others = [each for each in containers if each is not own]
+    if also := [each["name"] for each in others if _takes_gpu(each)]:
+        raise NodeError(
+            f"{workload['manifest']}: one container is measured, and {', '.join(also)} takes a GPU, too; "
+            "have it take none"
+        )
     spec = {key: value for key, value in made["spec"].items() if key != "resourceClaims"}
     # Its share of the GPU is the strategy's to say.
     given = {**own, "resources": _without_gpu(own)}
@@ -143,7 +134,7 @@ def pod(
 ) -> Json:
     """The pod of a tenant that is a user's container, on top of what its manifest has, if there is one."""
     options, workload = place.options, workload_of(spec, index)
-    base, given = _given(workload, needs)
+    base, given = _given(workload)
     own = _program(spec, index, given, base["spec"].get("securityContext") or {}, needs, options)
     run = {"workload": CLIENT_MODULE, "device": "cpu", "program": "server"}
     if runs_to_its_end(workload):

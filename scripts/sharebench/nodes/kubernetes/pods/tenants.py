@@ -57,7 +57,6 @@ class PodTenants:
         self.exposition = settings.get("exposition")
         self.annotations = settings.get("pod_annotations", {})
         self.token = token_hex(16)
-        self.attempt = token_hex(8)
         self.collection = f"/api/v1/namespaces/{self.place.namespace}/pods"
         self.config_maps = f"/api/v1/namespaces/{self.place.namespace}/configmaps"
         self.watcher = Watcher(self.api, self.collection, self._of_cell)
@@ -130,18 +129,14 @@ class PodTenants:
 
     def _create(self, collection: str, body: Json) -> Json:
         """Create an object, or take the one that a call made whose answer was lost. Raises NodeError."""
-        metadata = body["metadata"]
-        mark = {manifest.ATTEMPT_ANNOTATION: self.attempt}
-        marked = {**body, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **mark}}}
         try:
-            return self.api.create(collection, marked)
+            return self.api.create(collection, body)
         except ApiRefused as refused:
             if refused.status != 409:
                 raise
-            # The driver may list objects there, and not get them.
-            for found in self.api.get(collection, fieldSelector=f"metadata.name={metadata['name']}")["items"]:
-                if (found["metadata"].get("annotations") or {}).get(manifest.ATTEMPT_ANNOTATION) == self.attempt:
-                    return dict(found)
+            # An earlier start's are swept by now. The driver may list objects there, and not get them.
+            for found in self.api.get(collection, fieldSelector=f"metadata.name={body['metadata']['name']}")["items"]:
+                return dict(found)
             raise
 
     def stop(self) -> None:
