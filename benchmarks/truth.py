@@ -33,8 +33,9 @@ from sharebench.analysis.cells.rows import MeasuredCell, reduced
 from sharebench.analysis.cells.slowdown import Baseline, group_slowdown, ratio_of
 from sharebench.analysis.tables.devices import paired_by_device
 from sharebench.analysis.tables.summary import summary_table
+from sharebench.core.config_catalogues import Model
 from sharebench.core.config_nodes import Noise, SimulatedOptions
-from sharebench.core.spec import ModelSpec, Spec, StrategySpec
+from sharebench.core.spec import Spec, StrategySpec
 from sharebench.core.units import NS
 from sharebench.nodes.contract import Grant, Settings
 from sharebench.nodes.simulated.load import iteration_seconds
@@ -135,7 +136,7 @@ class Planted:
 
     seed: int
     node: SimulatedOptions
-    work: ModelSpec
+    work: Model
     condition: Condition = AS_PLANTED
 
     def mean_seconds(self, strategy: str, replicas: int) -> float:
@@ -185,7 +186,7 @@ def planted(seed: int) -> Planted:
         "straggler_ratio": draw.uniform(0, 0.01),
     }
     a100 = device(draw.uniform(0.02, 0.2), noise)
-    work: ModelSpec = {"serial_seconds": draw.uniform(0.01, 0.06), "parallel_sm_seconds": draw.uniform(2.0, 6.0)}
+    work: Model = {"serial_seconds": draw.uniform(0.01, 0.06), "parallel_sm_seconds": draw.uniform(2.0, 6.0)}
     return Planted(seed, a100, work)
 
 

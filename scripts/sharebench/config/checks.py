@@ -13,10 +13,9 @@ from sharebench.config import nodes, paths, programs, prometheus, sweeps, worklo
 from sharebench.config.words import shown, unknown
 from sharebench.core import faults
 from sharebench.core.capabilities import KNOWN_LAYERS, can, kinds_that_can, resolve_node
-from sharebench.core.config_catalogues import Pod, StrategyEntry, WorkloadEntry, own_limits
+from sharebench.core.config_catalogues import LIMITS, PodTemplate, StrategyEntry, WorkloadEntry, own_limits
 from sharebench.core.pod_template import PLACEHOLDERS, names_in, texts
 from sharebench.core.programs import is_program
-from sharebench.core.spec import LIMITS
 from sharebench.core.strategies import AGAIN, HAMI_CORE, catalogue
 from sharebench.core.study_config import StudyConfig, has_jobs
 
@@ -116,7 +115,7 @@ def _limits(key: str, entry: StrategyEntry) -> Iterator[str]:
         yield f"{key}.memory_limit: {shown(entry['memory_limit'])} has no effect next to memory_percent; remove one"
 
 
-def _pod_template(key: str, entry: StrategyEntry, pod: Pod) -> Iterator[str]:
+def _pod_template(key: str, entry: StrategyEntry, pod: PodTemplate) -> Iterator[str]:
     """Placeholders that cannot be filled in, and pods that get no GPU."""
     for where, text in texts(pod):
         for name in names_in(text):

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from sharebench.core.config_catalogues import LIMITS
 from sharebench.core.files import REPOSITORY
-from sharebench.core.spec import LIMITS
 from sharebench.core.strategies import MECHANISMS, Strategy
 from sharebench.core.study_config import Kind, StudyConfig
 

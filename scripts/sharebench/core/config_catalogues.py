@@ -32,7 +32,6 @@ from sharebench.core.config_values import (
     is_list,
     mapping,
 )
-from sharebench.core.spec import LIMITS
 
 Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential", "hami-core"]
 Interval = Literal["default", "short", "medium", "long"]
@@ -91,7 +90,7 @@ Memory = Annotated[
 ]
 
 
-class Pod(TypedDict):
+class PodTemplate(TypedDict):
     """What every tenant's pod gets under `access: static`, where another scheduler shares the GPU.
 
     See [Other schedulers](#other-schedulers).
@@ -158,7 +157,10 @@ class StrategyEntry(TypedDict):
     list."""
     priority: Maybe[Annotated[List[Numeric[Annotated[int, Field(ge=0, le=1)]]], Each]]
     """Priority of each tenant under `mps`: 0 is normal, 1 below normal."""
-    pod: Maybe[Pod]
+    pod: Maybe[PodTemplate]
+
+
+LIMITS = ("thread_percent", "memory_percent", "memory_limit", "priority")
 
 
 def own_limits(entry: StrategyEntry) -> dict[str, int]:

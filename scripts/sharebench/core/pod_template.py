@@ -6,9 +6,10 @@ that N of them fit on one GPU.
 
 from collections.abc import Iterator, Mapping
 from string import Template
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
-from sharebench.core.spec import PodSpec, TenantLimits
+from sharebench.core.config_catalogues import PodTemplate
+from sharebench.core.spec import TenantLimits
 
 # What each stands for, and the limit of the entry that it is made from.
 PLACEHOLDERS: Mapping[str, str | None] = {
@@ -27,19 +28,19 @@ def names_in(text: str) -> list[str]:
     return Template(text).get_identifiers()
 
 
-def texts(template: PodSpec) -> Iterator[tuple[str, str]]:
+def texts(template: PodTemplate) -> Iterator[tuple[str, str]]:
     """The texts that may hold placeholders, each with its key in the template."""
     for part in FILLED:
         for name, text in template[part].items():
             yield f"{part}.{name}", text
 
 
-def needs_memory(template: PodSpec) -> bool:
+def needs_memory(template: PodTemplate) -> bool:
     """Whether filling it in takes the size of the GPU's memory."""
     return any("memory_mib" in names_in(text) for _, text in texts(template))
 
 
-def filled(template: PodSpec, replicas: int, limits: TenantLimits, memory_mib: int | None) -> PodSpec:
+def filled(template: PodTemplate, replicas: int, limits: TenantLimits, memory_mib: int | None) -> PodTemplate:
     """A strategy's template for `replicas` tenants with these limits (`Strategy.limits`, in percent).
 
     `memory_mib` is the GPU's memory; None, where it is not known, is enough for a template without `memory_mib`.
@@ -50,14 +51,5 @@ def filled(template: PodSpec, replicas: int, limits: TenantLimits, memory_mib: i
     if memory_mib is not None and limits.memory_percent is not None:
         values["memory_mib"] = str(int(memory_mib * limits.memory_percent / 100))
 
-    def fill(part: Filled) -> dict[str, str]:
-        return {name: Template(text).substitute(values) for name, text in template[part].items()}
-
-    return {
-        **template,
-        "resources": fill("resources"),
-        "annotations": fill("annotations"),
-        "labels": fill("labels"),
-        "environment": fill("environment"),
-        "shows": fill("shows"),
-    }
+    parts = {part: {name: Template(text).substitute(values) for name, text in template[part].items()} for part in FILLED}
+    return cast(PodTemplate, template | parts)

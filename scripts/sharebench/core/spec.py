@@ -10,7 +10,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, NotRequired, TypedDict, cast, final
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast, final
+
+if TYPE_CHECKING:
+    from sharebench.core.config_catalogues import Job, Metrics, Model, PodTemplate, Ready, Request
 
 Limit = float | str
 """Percent, or a share such as 100/N where N is the number of tenants."""
@@ -27,9 +30,6 @@ class Limits(TypedDict):
     memory_percent: float | list[float] | None
     memory_limit: NotRequired[str | list[str]]
     priority: NotRequired[list[int]]
-
-
-LIMITS = tuple(Limits.__annotations__)
 
 
 @dataclass(frozen=True)
@@ -62,25 +62,6 @@ def in_bytes(amount: str) -> int:
     return int(amount[:-2]) << {"Mi": 20, "Gi": 30}[amount[-2:]]
 
 
-class PodSpec(TypedDict):
-    """What a strategy's entry adds to each tenant's pod; its texts may hold placeholders (core/pod_template.py)."""
-
-    scheduler: str | None
-    """None is the cluster's own."""
-    deployment: str | None
-    """The Deployment that is that scheduler, in whatever namespace."""
-    allocated: str | None
-    """Annotation, NAME or NAME=VALUE, that the scheduler writes onto a pod that it has given a share."""
-    companions: str | None
-    """Namespace in which the scheduler's stack keeps pods of its own that hold the GPU while ours share it."""
-    resources: dict[str, str]
-    annotations: dict[str, str]
-    labels: dict[str, str]
-    environment: dict[str, str]
-    shows: dict[str, str]
-    """Variables that a tenant must see in its container, and their values."""
-
-
 class StrategySpec(TypedDict):
     """A strategy with a number of tenants; the last five keys in a cluster only."""
 
@@ -91,7 +72,7 @@ class StrategySpec(TypedDict):
     instances: int | None
     limits: Limits
     access: NotRequired[str]
-    pod: NotRequired[PodSpec]
+    pod: NotRequired[PodTemplate]
     interval: NotRequired[str]
     claim_per: NotRequired[str]
     gpus: NotRequired[int]
@@ -106,61 +87,6 @@ class LoadSpec(TypedDict):
     rate_of_capacity: NotRequired[float | None]
 
 
-class JobSpec(TypedDict):
-    iterations: int
-    max_seconds: float
-
-
-class ReadySpec(TypedDict):
-    path: str | None
-    count: int | None
-    log: str | None
-
-
-class MetricsSpec(TypedDict):
-    path: str
-    histogram: str | None
-    summary: str | None
-    labels: dict[str, str]
-    unit: Literal["seconds", "milliseconds", "microseconds", "nanoseconds"]
-
-
-class LengthSpec(TypedDict):
-    """Numbers of tokens (tenant/requests.py)."""
-
-    mean: float | None
-    spread: float | None
-    min: int | None
-    max: int | None
-
-
-class TemplateSpec(TypedDict):
-    """What fills the placeholders of a body."""
-
-    prompt: LengthSpec | None
-    output: LengthSpec | None
-    shared_prefix: int
-    vocabulary: int
-
-
-class RequestSpec(TypedDict):
-    method: Literal["GET", "POST", "PUT"]
-    path: str
-    headers: dict[str, str]
-    body: str | None
-    body_file: str | None
-    body_lines: NotRequired[str | None]
-    tokens: NotRequired[TemplateSpec | None]
-    expect_status: int
-
-
-class ModelSpec(TypedDict):
-    """Cost of one iteration on the simulated node: serial + parallel / SMs."""
-
-    serial_seconds: float
-    parallel_sm_seconds: float
-
-
 @final
 class WorkloadSpec(TypedDict):
     """What one tenant runs: one of our modules, a model of the simulator, or a user program (`command`, `url`)."""
@@ -170,18 +96,18 @@ class WorkloadSpec(TypedDict):
     params: dict[str, Scalar]
     load: LoadSpec
     output_tolerance: float
-    job: NotRequired[JobSpec]
+    job: NotRequired[Job]
     until: NotRequired[Literal["exit"]]
     module: NotRequired[str]
-    simulated: NotRequired[ModelSpec]
+    simulated: NotRequired[Model]
     command: NotRequired[list[str] | None]
     image: NotRequired[str | None]
     manifest: NotRequired[str | None]
     url: NotRequired[str | None]
     port: NotRequired[int | None]
-    ready: NotRequired[ReadySpec]
-    metrics: NotRequired[MetricsSpec]
-    request: NotRequired[RequestSpec]
+    ready: NotRequired[Ready]
+    metrics: NotRequired[Metrics]
+    request: NotRequired[Request]
     stream: NotRequired[bool]
     start: NotRequired[Literal["together", "staggered"]]
     files: NotRequired[dict[str, str]]

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast, get_args
 
-from sharebench.core.config_catalogues import Mechanism
-from sharebench.core.spec import LIMITS, Limit, Limits, PodSpec, StrategySpec, TenantLimits
+from sharebench.core.config_catalogues import LIMITS, Mechanism, PodTemplate
+from sharebench.core.spec import Limit, Limits, StrategySpec, TenantLimits
 from sharebench.core.study_config import StudyConfig
 
 # What NVIDIA's device plugin sets as each MPS client's share of the SMs, whatever else is asked for.
 EVEN_WHOLE_PERCENT = "100//N"
 # What a pod gets under `access: static` that asks for a GPU as everybody does.
-WHOLE_GPU: PodSpec = {
+WHOLE_GPU: PodTemplate = {
     "scheduler": None,
     "deployment": None,
     "allocated": None,
@@ -104,7 +104,7 @@ class Strategy:
     """MIG profile of each instance, where they differ; in place of `profile`."""
     access: str | None = None
     """How its tenants reach the GPU of a cluster; None on every other kind of node."""
-    pod: PodSpec | None = None
+    pod: PodTemplate | None = None
     """What a tenant's pod gets where another scheduler shares the GPU (core/pod_template.py)."""
     interval: str | None = None
     """Length of a time slice as a DRA driver is asked for it, None does not ask."""

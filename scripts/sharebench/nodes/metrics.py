@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from sharebench.core.config_catalogues import Metrics
 from sharebench.core.programs import UNIT_SECONDS
-from sharebench.core.spec import MetricsSpec
 from sharebench.core.units import NS
 from sharebench.nodes.contract import NodeError, TenantUnreachable
 from tenant.contract.requests import PAGE_BYTES, Page
@@ -52,7 +52,7 @@ class Scrape:
         return (self.ended_ns - self.begun_ns) / 2e9
 
 
-def parse(text: str, metrics: MetricsSpec, begun_ns: int = 0, ended_ns: int = 0) -> Scrape:
+def parse(text: str, metrics: Metrics, begun_ns: int = 0, ended_ns: int = 0) -> Scrape:
     """The series that a workload's `metrics` names, in a page of metrics in the text format of Prometheus.
 
     Raises MissingSeries with a line that names what there is instead, and ValueError for a page of another format.
@@ -111,7 +111,7 @@ def _labelled(sample: Sample) -> str:
     return "{" + ", ".join(f"{key}: {value}" for key, value in sample.labels.items()) + "}"
 
 
-def scraped(page: Page, metrics: MetricsSpec) -> Scrape:
+def scraped(page: Page, metrics: Metrics) -> Scrape:
     """The series in a page. Raises MissingSeries, and TenantUnreachable when there is no page."""
     if page["failure"] is not None:
         raise TenantUnreachable(f"GET {metrics['path']}: {page['failure']}")

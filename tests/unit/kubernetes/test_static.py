@@ -11,8 +11,8 @@ from unit.studies import S, study, study_of
 
 from sharebench.config.load import load
 from sharebench.core import pod_template
+from sharebench.core.config_catalogues import PodTemplate
 from sharebench.core.run_record import RUN_ID_VARIABLE
-from sharebench.core.spec import PodSpec
 from sharebench.core.strategies import WHOLE_GPU, Strategy, as_done, catalogue
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.nodes.kubernetes.access import static
@@ -268,7 +268,7 @@ def strategy(thread_percent: Any = "100/N", memory_percent: Any = "100/N", **pod
     return as_done(made)
 
 
-def filled(made: Strategy, replicas: int, memory_mib: int | None = None) -> PodSpec:
+def filled(made: Strategy, replicas: int, memory_mib: int | None = None) -> PodTemplate:
     return pod_template.filled(made.pod or {}, replicas, made.shared_limits(replicas), memory_mib)
 
 

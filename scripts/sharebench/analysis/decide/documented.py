@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sharebench.core.spec import LIMITS
+from sharebench.core.config_catalogues import LIMITS
 from sharebench.core.strategies import HAMI_CORE, Strategy
 
 MEASURED, DOCUMENTED, UNKNOWN = "measured", "documented", "unknown"

@@ -7,9 +7,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from sharebench.core.config_catalogues import Model
 from sharebench.core.config_nodes import Noise as Planted
 from sharebench.core.config_nodes import SimulatedOptions
-from sharebench.core.spec import ModelSpec, StrategySpec
+from sharebench.core.spec import StrategySpec
 from sharebench.core.strategies import slices_of
 from sharebench.nodes.contract import PlannedLoad, bucket, unmeasured
 from tenant.contract import (
@@ -24,7 +25,7 @@ LEAD_ITERATIONS = 200
 
 
 def iteration_seconds(
-    strategy: StrategySpec, active: int, node: SimulatedOptions, work: ModelSpec, group: int = 0
+    strategy: StrategySpec, active: int, node: SimulatedOptions, work: Model, group: int = 0
 ) -> float:
     """Mean latency of an iteration while `active` tenants share the `group` (the whole device, or an instance).
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from sharebench.core.config_catalogues import LIMITS
 from sharebench.core.files import replace_atomically, write_json
-from sharebench.core.spec import LIMITS
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Grant, NodeError, State
 from sharebench.nodes.host.launch import environment

@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 
 from sharebench.core import pod_template
-from sharebench.core.spec import PodSpec, Spec, TenantLimits, limits_of
+from sharebench.core.config_catalogues import PodTemplate
+from sharebench.core.spec import Spec, TenantLimits, limits_of
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
@@ -58,7 +59,7 @@ class Static(Access):
                 return True
         return False
 
-    def _missing(self, template: PodSpec) -> str | None:
+    def _missing(self, template: PodTemplate) -> str | None:
         deployment = template["deployment"]
         if deployment is not None and not self._is_there(deployment):
             return (
@@ -69,7 +70,7 @@ class Static(Access):
             return f"the node has no label {MEMORY_LABEL}, by which MiB are computed; use $memory_percent"
         return None
 
-    def _too_few(self, template: PodSpec, replicas: int) -> str | None:
+    def _too_few(self, template: PodTemplate, replicas: int) -> str | None:
         """Whether the node offers too little of what the pods ask for.
 
         A stack need not register all its resources: HAMi's memory and cores are its scheduler's alone.
@@ -177,7 +178,7 @@ class Static(Access):
             evidence += self._of_memory(limits, view, source)
         return evidence
 
-    def _from_pods(self, made: PodSpec, replicas: int) -> Evidence:
+    def _from_pods(self, made: PodTemplate, replicas: int) -> Evidence:
         ours = [pod for pod in self.cluster.pods() if labels_of(pod).get(OWNER_LABEL) == self.cluster.digest]
         evidence = []
         if made["scheduler"] is not None:
