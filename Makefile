@@ -10,7 +10,7 @@
 #               start and end one by hand; GPU=real or GPU=real-cdi puts it on the GPU of this machine
 # make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
 # make docs     rebuild what documents show of the code: keys of the config, manifests, architecture figures, pages
-# make clean    remove what these commands made, unless a run is using it
+# make clean    remove environments, caches and all of results/; wait for runs to end first
 #
 # `make run ARGS="--config 'strategies=[mps,mig]'"` passes arguments on to snakemake.
 # `make run GPU_ENV=` installs no frameworks: for an interpreter of your own (nvidia.python), or another node.
@@ -99,7 +99,9 @@ docs: $(VENV)/dev.stamp
 	@PYTHONPATH=tests:scripts $(BIN)/python docs/strategies/include.py
 
 clean:
-	@$(PYTHON) scripts/clean.py
+	rm -rf $(VENV) $(GPU_VENV) .snakemake .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find results -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
 
 $(VENV)/bin/python $(GPU_VENV)/bin/python:
 	@$(PYTHON) -c "$(SUPPORTED)"

@@ -120,11 +120,6 @@ def logs_of_unfinished_jobs():
     return [Path(log) for job in jobs for log in job.log]
 
 
-def config_files():
-    """Paths of all config files, the workflow's own first. Held by tests/pipeline/test_config_errors.py."""
-    return workflow.configfiles
-
-
 def config_of_files():
     """The config without what `--config` overrides: the study that the files describe.
 

@@ -21,15 +21,6 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
         mix("matmul", "other") | {f"{W}.other": {"tenants": ["matmul", "empty"]}},
         [f"{W}.new.tenants:", "'other'", "a mix itself", "name workloads that are none"],
     ),
-    "mix of one": (mix("matmul"), [f"{W}.new.tenants:", "[matmul]", "too few", "at least 2"]),
-    "mix with a module": (
-        mix("matmul", "empty", module="matmul"),
-        [f"{W}.new.module:", "'matmul'", "no effect on a mix", "remove it"],
-    ),
-    "mix with a load": (
-        mix("matmul", "empty", load={"arrival": "poisson", "rate_hz": 5}),
-        [f"{W}.new.load:", "poisson", "no effect on a mix", "remove it"],
-    ),
     "mix alone": (
         mix("matmul", "empty") | {"workloads": "new", "replicas": [1]},
         ["replicas:", "not a mix", "'new'", "use 2 or more"],
@@ -38,20 +29,11 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
         mix("matmul", "matmul-256-graph") | {"workloads": "new"},
         [f"{W}.new.tenants:", "'matmul-256-graph'", "'cpu'", "graph"],
     ),
-    "mix that has no model": (
-        SIMULATED | mix("matmul", "memcopy") | {"workloads": "new"},
-        [f"{W}.new.tenants:", "'memcopy'", "no model", f"add {W}.memcopy.simulated"],
-    ),
     "open load in a simulated mix": (
         SIMULATED | {"interference": "matmul,matmul-light"},
         ["interference:", "'matmul-light'", "open load", "'simulated'", "leave it out"],
     ),
-    "window too short for a mix": (
-        mix("matmul", "empty") | {"workloads": "new", "window_seconds": 0.5},
-        ["window_seconds:", "0.5", "'matmul'", "use 1 or more"],
-    ),
     "no workloads": ({"workloads": []}, ["workloads:", "[]", "empty", "name at least one", "interference"]),
-    "pairs of what is not there": ({"interference": ["matmul", "mem"]}, ["interference:", "'mem'", "catalogue"]),
     "pairs of one": ({"interference": "matmul"}, ["interference:", "[matmul]", "name at least two"]),
     "pairs of a mix": (
         mix("matmul", "empty") | {"interference": "matmul,new"},
@@ -82,10 +64,6 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"strategies": "exclusive,sequential"},
         ["strategies:", "'sequential'", "one after another", "(kind: job)", "batch-matmul", "leave it out"],
     ),
-    "work of a mix": (
-        {f"{W}.new": {"tenants": ["matmul", "matmul"], "kind": "job", "job": {"iterations": 5}}},
-        [f"{W}.new.job:", "no effect on a mix"],
-    ),
     # faults
     "mix as a victim": (
         {"faults": "killed", "fault_victims": "new"} | mix("matmul", "memcopy"),
@@ -109,8 +87,4 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
         [f"{W}.fault-killed:", "name of a fault", "choose another"],
     ),
     "fault as a workload": ({f"{W}.new": {"module": "fault"}}, [f"{W}.new.module:", "'fault'", "in faults"]),
-    "victim that cannot run": (
-        {"faults": "killed", "fault_victims": "yolos"},
-        ["fault_victims:", "'yolos'", "impossible on the node 'cpu'"],
-    ),
 }

@@ -27,7 +27,6 @@ RESERVED_STRATEGIES = {
 NOT_THERE = "is not in the catalogue"
 A_MIX = "is a mix itself; name workloads that are none"
 ONCE = "runs once, until it exits"
-OF_A_MIX = "has no effect on a mix; remove it, its tenants have their own"
 # Snakemake would take them for wildcards of its own.
 BRACES = re.compile(r"\{\w+\}")
 
@@ -126,13 +125,6 @@ def _pod_template(key: str, entry: StrategyEntry, pod: PodTemplate) -> Iterator[
         if BRACES.search(text) or not Template(text).is_valid():
             what = "holds a brace or a $ without a placeholder; write one as $thread_percent"
             yield f"{key}.pod.{where}: {text!r} {what}"
-    used = {PLACEHOLDERS.get(name) for _, text in texts(pod) for name in names_in(text)}
-    for limit in ("thread_percent", "memory_percent"):
-        if (share := entry.get(limit)) is not None and limit not in used:
-            yield (
-                f"{key}.{limit}: {share!r} reaches no pod; use ${limit} in pod.resources, "
-                "or remove it where nothing keeps to it"
-            )
     if not pod["resources"] and not pod["annotations"]:
         yield f"{key}.pod.resources: {shown({})} brings no GPU; name a resource, such as nvidia.com/gpu: 1"
 
@@ -156,19 +148,12 @@ def _workload_entry(key: str, entry: WorkloadEntry) -> Iterator[str]:
         yield f"{key}.job: {shown(entry['job'])} has no effect on a {entry['kind']}; remove it or set kind: job"
     if entry["kind"] == "job" and arrival != "closed":
         yield f"{key}.load.arrival: {arrival!r} is not possible, a job's iterations follow each other; remove it"
-    if entry["simulated"] is not None and not any(entry["simulated"].values()):
-        yield f"{key}.simulated: 0 seconds of work; set serial_seconds, parallel_sm_seconds or both"
 
 
 def _mix_entry(key: str, entry: WorkloadEntry, catalogue: dict[str, WorkloadEntry]) -> Iterator[str]:
-    """A mix without workloads to mix, or with something of its own that its tenants have."""
+    """A mix of what cannot be mixed."""
     if entry["tenants"] is None:
         return
-    for option, own in entry.items():
-        if option in ("module", "params", "job", "simulated") and own:
-            yield f"{key}.{option}: {shown(own)} {OF_A_MIX}"
-    if entry["load"]["arrival"] != "closed":
-        yield f"{key}.load: {entry['load']['arrival']} {OF_A_MIX}"
     for tenant in entry["tenants"]:
         if line := sweeps.named(catalogue, tenant):
             yield f"{key}.tenants: {line}"

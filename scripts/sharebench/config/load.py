@@ -3,8 +3,7 @@
 `core/study_config.py` has all keys; this module knows none of them by name. It runs at every parse of the Snakefile.
 """
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 from pydantic import ValidationError
 
@@ -48,38 +47,3 @@ def _of_today(config: Mapping[str, object]) -> dict[str, object]:
     if isinstance(section := kept.get("kubernetes"), Mapping) and section.get("drain") is False:
         kept["kubernetes"] = {key: given for key, given in section.items() if key != "drain"}
     return kept
-
-
-def check_files(paths: Iterable[Path | str]) -> None:
-    """Raise ConfigError where a config file has a key twice, of which readers of YAML and JSON silently keep the last.
-
-    The files can be read; what else they hold is for `load`.
-    """
-    import yaml  # imported late: only a parse of the Snakefile needs it
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    for path in paths:
-        try:
-            root = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=loader)
-        except yaml.YAMLError:
-            continue  # JSON with tabs, for example, is not YAML
-        waiting, seen = [root], set()
-        while waiting:
-            node = waiting.pop()
-            if id(node) in seen:
-                continue  # an anchor, possibly within itself
-            seen.add(id(node))
-            if isinstance(node, yaml.SequenceNode):
-                waiting += node.value
-            elif isinstance(node, yaml.MappingNode):
-                lines: dict[str, int] = {}
-                for key, value in node.value:
-                    line = key.start_mark.line + 1
-                    if isinstance(key, yaml.ScalarNode):
-                        if key.value in lines:
-                            first = lines[key.value]
-                            raise ConfigError(
-                                f"{path}, line {line}: {key.value!r} is there already, in line {first}; keep one"
-                            )
-                        lines[key.value] = line
-                    waiting.append(value)

@@ -38,12 +38,10 @@ def problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
         if value := entry.get(option):
             yield f"{key}.{option}: {shown(value)} has no effect on kind: {entry['kind']}; remove it"
     yield from _command_problems(key, entry)
-    if entry["kind"] == "command" and entry["until"] is not None:
-        yield from _ending_problems(key, entry)
-    elif entry["kind"] == "command":
-        yield from _metrics_problems(key, entry)
-    else:
+    if entry["kind"] == "http":
         yield from _server_problems(key, entry)
+    elif entry["until"] is None:
+        yield from _metrics_problems(key, entry)
 
 
 def _is_given(entry: WorkloadEntry, option: str) -> bool:
@@ -92,37 +90,19 @@ def _command_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
         yield f"{key}.port: {entry['port']} is fixed, but the command has '{{port}}'; remove one of the two"
 
 
-def _ending_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
-    for option in ("port", "ready", "metrics", "start", "load"):
-        if entry.get(option) != EMPTY.get(option):
-            yield f"{key}.{option}: has no effect with until: exit, a program as it is; remove it"
-    if entry["job"] is not None and entry["job"]["iterations"] != 1:
-        yield f"{key}.job.iterations: {entry['job']['iterations']} has no effect with until: exit; remove it"
-
-
 def _metrics_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
     given = [name for name in (entry["metrics"]["histogram"], entry["metrics"]["summary"]) if name is not None]
     if len(given) != 1:
         how = "both are" if given else "none is"
         yield f"{key}.metrics: needs the name of a histogram or of a summary, {how} given; give exactly one"
-    rules = [option for option, value in entry["ready"].items() if value is not None]
-    if len(rules) > 1:
-        yield f"{key}.ready: {' and '.join(rules)} are two rules; keep one"
     if entry["load"]["arrival"] != "closed":
         yield f"{key}.load: {entry['load']['arrival']} has no effect on kind: command, which has its own; remove it"
 
 
 def _server_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
     request, url = entry["request"], entry["url"]
-    for option in ("count", "log"):
-        if entry["ready"].get(option) is not None:
-            yield f"{key}.ready.{option}: has no effect on kind: http; give ready.path, or nothing: then one request"
     if url is not None and not re.fullmatch(r"http://[^/\s:]+(:\d{1,5})?/?", url):
         yield f"{key}.url: {url!r} is not the root of an HTTP server; write http://host:port, the rest in request.path"
-    if url is not None and entry["port"] is not None:
-        yield f"{key}.port: {entry['port']} has no effect next to a url; remove it"
-    if url is not None and entry["start"] != "together":
-        yield f"{key}.start: {entry['start']} has no effect next to a url, whose server runs already; remove it"
     given = [name for name in ("body", *FILES) if request.get(name) is not None]
     if len(given) > 1:
         yield f"{key}.request: {' and '.join(given)} are both given; keep one"
@@ -170,14 +150,8 @@ def _length_problems(key: str, length: Length) -> Iterator[str]:
     least, most = length["min"], length["max"]
     if length["mean"] is None and (length["spread"] is not None or least is None or most is None):
         yield f"{key}: is not a length; give a number, {{min, max}}, or {{mean, spread}}"
-    elif length["mean"] is not None and length["spread"] is None and (least is not None or most is not None):
-        yield f"{key}: min and max have no effect on a mean without a spread; add one, or remove the mean"
     elif least is not None and most is not None and least > most:
         yield f"{key}: min {least} is above max {most}; exchange them"
-    elif length["mean"] is not None and least is not None and length["mean"] < least:
-        yield f"{key}: mean {length['mean']:g} is below min {least}, so nearly all would be {least}; change one"
-    elif length["mean"] is not None and most is not None and length["mean"] > most:
-        yield f"{key}: mean {length['mean']:g} is above max {most}, so nearly all would be {most}; change one"
 
 
 def missing_files(key: str, entry: WorkloadEntry) -> Iterator[str]:

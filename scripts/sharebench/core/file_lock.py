@@ -8,14 +8,12 @@ import contextlib
 import fcntl
 import json
 import os
-import pwd
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 MODE = 0o644
-KERNEL_LOCKS = Path("/proc/locks")
 
 
 class LockError(Exception):
@@ -93,11 +91,7 @@ def _open(path: Path) -> int:
             except PermissionError:
                 if is_own:
                     raise
-                owner = user_name(found.st_uid)
-                raise LockError(
-                    f"{path} belongs to {owner}, and other users may not read it; "
-                    f"ask {owner} or an administrator for: chmod {MODE:o} {path}"
-                ) from None
+                raise LockError(f"{path} is another user's, who has to run: chmod {MODE:o} {path}") from None
 
 
 def _check_regular(path: Path, found: os.stat_result) -> None:
@@ -111,24 +105,3 @@ def read(path: Path) -> dict[str, Any]:
         said = json.loads(path.read_bytes())
         return said if isinstance(said, dict) else {}
     return {}
-
-
-def holder(path: Path) -> int | None:
-    """The process that holds the lock, by the kernel's list of locks; None where the list does not show it."""
-    with contextlib.suppress(OSError, ValueError):
-        found = path.stat()
-        wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-        for line in KERNEL_LOCKS.read_text().splitlines():
-            # 5: FLOCK  ADVISORY  WRITE 7341 08:02:131085 0 EOF
-            words = line.split()
-            if words[1] == "FLOCK" and words[5] == wanted:
-                return int(words[4])
-    return None
-
-
-def user_name(uid: int) -> str:
-    """The user's name, or the number where it has none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"

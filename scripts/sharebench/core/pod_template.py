@@ -51,5 +51,7 @@ def filled(template: PodTemplate, replicas: int, limits: TenantLimits, memory_mi
     if memory_mib is not None and limits.memory_percent is not None:
         values["memory_mib"] = str(int(memory_mib * limits.memory_percent / 100))
 
-    parts = {part: {name: Template(text).substitute(values) for name, text in template[part].items()} for part in FILLED}
-    return cast(PodTemplate, template | parts)
+    def fill(texts: dict[str, str]) -> dict[str, str]:
+        return {name: Template(text).substitute(values) for name, text in texts.items()}
+
+    return cast(PodTemplate, {**template, **{part: fill(template[part]) for part in FILLED}})

@@ -17,17 +17,6 @@ DEVICE_VARIABLE = "SHAREBENCH_DEVICE"
 """Number of the device that a job and what it starts are about, where a run measures on several."""
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,16}")
 STATE_FOLDER = ".sharebench"
-RUN_TYPES: dict[str, tuple[type, ...]] = {
-    **{"run_id": (str,), "ended": (bool,), "done": (int,), "planned": (int,), "config": (dict,), "jobs": (dict,)},
-    **{
-        "devices": (list,),
-        "placement": (dict,),
-        "argv": (list,),
-        "overhead": (dict, type(None)),
-        "failure": (dict, type(None)),
-        "down": (str, type(None)),
-    },
-}
 # Ctrl-C, a polite kill, and a terminal that is closed.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -99,12 +88,7 @@ def read_run(results: Path) -> RunRecord:
         record: RunRecord = read_json(state_folder(results) / "run.json", "run_id", "ended")
     except (FileNotFoundError, Damaged):
         return {}
-    is_sound = all(isinstance(record.get(key, kinds[0]()), kinds) for key, kinds in RUN_TYPES.items())
-    # A mean of something.
-    overhead = (is_sound and record.get("overhead")) or {"cells": 1, "seconds": 0.0}
-    numbers = [overhead.get(key) for key in ("cells", "seconds")]
-    is_sound = is_sound and all(isinstance(number, int | float) for number in numbers) and overhead["cells"] > 0
-    return record if is_sound else {}
+    return record
 
 
 def scratch_folders(run_id: str | None) -> Iterator[Path]:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from sharebench.core import file_lock
 from sharebench.core.files import write_json
@@ -80,36 +79,14 @@ def take(path: Path) -> file_lock.FileLock | None:
 
 
 def holder(path: Path) -> str:
-    """Which run holds the lock, whose it is and since when, as far as that can be seen."""
-    owner, pid = file_lock.read(path), file_lock.holder(path)
-    run_id, results, started = (owner.get(key) for key in ("run_id", "results", "started_epoch_seconds"))
-    # A run that died left its name, and another user may hold the lock now. Nor may a name be any text at all.
-    is_the_holder = isinstance(owner.get("pid"), int) and pid in (None, owner["pid"])
-    is_sound = RUN_ID.fullmatch(str(run_id)) and isinstance(results, str) and results.isprintable()
-    with contextlib.suppress(OSError, TypeError, ValueError, OverflowError):
-        if is_the_holder and is_sound:
-            uid = path.stat().st_uid
-            whose = "" if uid == os.getuid() else f" of {file_lock.user_name(uid)}"
-            return f"run {run_id}{whose} (process {owner['pid']}, started {_clock(started)}, results in {results})"
-    return "another run" if pid is None else _of_process(pid)
-
-
-def _of_process(pid: int) -> str:
-    try:
-        # Imported here because a lock is seldom refused, and `make clean` may have no psutil.
-        import psutil
-    except ImportError:
-        return f"another run (process {pid})"
-    try:
-        process = psutil.Process(pid)
-        user, started = file_lock.user_name(process.uids().real), _clock(process.create_time())
-    except psutil.Error:
-        return f"another run (process {pid})"
-    return f"a run of {user} (process {pid}, started {started})"
-
-
-def _clock(epoch_seconds: Any) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(epoch_seconds))
+    """Which run holds the lock and since when, as far as the file says; one that died left its name there."""
+    said = file_lock.read(path)
+    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+        started = time.strftime("%H:%M:%S", time.localtime(said["started_epoch_seconds"]))
+        line = f"run {said['run_id']} (process {said['pid']:d}, started {started}, results in {said['results']})"
+        if Path(f"/proc/{said['pid']}").exists() and line.isprintable():
+            return line
+    return "another run"
 
 
 def claim(results: Path, record: RunRecord, *node_locks: Path) -> Claim:

@@ -2,7 +2,6 @@
 
 import copy
 import re
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -14,11 +13,10 @@ from hypothesis import strategies as st
 from snakemake.cli import parse_config
 from snakemake.utils import update_config
 from unit.config_cases import COMMAND_LINES, MALFORMED
-from unit.studies import CONFIG, S, W, files, refusal, study, study_of
+from unit.studies import S, W, files, refusal, study, study_of
 
-from sharebench.config import paths as config_paths
 from sharebench.config import workloads as workload_modules
-from sharebench.config.load import ConfigError, check_files, load
+from sharebench.config.load import ConfigError, load
 from sharebench.core import capabilities
 from sharebench.core.strategies import catalogue, parse_limit
 from tenant import workload, workloads
@@ -42,46 +40,6 @@ def test_malformed(case: tuple[dict[str, Any], list[str]]) -> None:
 def test_not_even_a_mapping(config: Any) -> None:
     with pytest.raises(ConfigError, match=r"^config: the file: .* is not a mapping; write it as lines of key: value$"):
         load(config)
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "name"),
-    [
-        ("replicas: [1]\nrepeats: 2\nreplicas: [2]\n", 3, "replicas"),
-        ("warmup:\n  max_seconds: 1\n  max_seconds: 2\n", 3, "max_seconds"),
-        ("contrasts:\n- {a: 1,\n   a: 1}\n", 3, "a"),
-        ('{"repeats": 2,\n"repeats": 3}', 2, "repeats"),
-        ('{"repeats": 2, "repeats": 3}', 1, "repeats"),
-        ("warmup: {max_seconds: 3, max_seconds: 9}\n", 1, "max_seconds"),
-    ],
-)
-def test_a_key_that_a_file_has_twice_is_not_dropped(tmp_path: Path, text: str, line: int, name: str) -> None:
-    file = tmp_path / "twice.yaml"
-    file.write_text(text)
-    with pytest.raises(ConfigError, match=rf"^config: \S+/twice.yaml, line {line}: '{name}' is there already, in line"):
-        check_files([file])
-
-
-def test_results_may_be_in_no_folder_that_git_tracks() -> None:
-    root = config_paths.REPOSITORY
-    listed = subprocess.run(["git", "-C", root, "ls-files"], capture_output=True, text=True)
-    if listed.returncode != 0:
-        return  # a copy of the files without git
-    tracked = {path.split("/")[0] for path in listed.stdout.splitlines() if "/" in path}
-    assert tracked - {"results"} <= set(config_paths.OWN_FOLDERS)
-
-
-def test_results_at_a_loop_of_links_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(ConfigError, match=r"^config: results: '\S+/loop' (is a loop|cannot be a folder)"):
-        load(files() | {"results": str(tmp_path / "loop")})
-
-
-def test_files_without_a_key_twice_are_left_to_the_other_checks(tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text("a: &x {b: 1}\nc: {<<: *x, b: 2}\nd: &y [*y]\n")
-    (tmp_path / "tabs.json").write_text('{\n\t"repeats": 2\n}')
-    (tmp_path / "empty.yaml").write_text("")
-    check_files([*tmp_path.iterdir(), *CONFIG.glob("*.yaml")])
 
 
 def test_the_unknown_key_is_named_before_what_follows_from_it() -> None:

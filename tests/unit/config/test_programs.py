@@ -44,8 +44,6 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "two ports": (COMMAND | {"port": 8000}, [".port:", "8000", "'{port}'", "remove one"]),
     "no metric": (COMMAND | {"metrics": {}}, [".metrics:", "histogram or of a summary", "none is given"]),
     "two metrics": (COMMAND | {"metrics": {"histogram": "h", "summary": "s"}}, [".metrics:", "both are given"]),
-    "no path": (COMMAND | {"metrics": {"histogram": "h", "path": "metrics"}}, ["'metrics'", "does not begin with /"]),
-    "two rules": (COMMAND | {"ready": {"count": 3, "log": "up"}}, [".ready:", "count and log", "keep one"]),
     "a load of its own": (
         COMMAND | {"load": {"arrival": "poisson", "rate_hz": 3}},
         [".load:", "poisson", "no effect on kind: command"],
@@ -53,18 +51,11 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a request of a command": (COMMAND | {"request": {"path": "/x"}}, [".request:", "kind: command", "kind: http"]),
     "a command of a loop": ({"module": "matmul", "command": ["x"]}, [".command:", "kind: loop", "set kind: command"]),
     "metrics of a server": (HTTP | {"metrics": {"histogram": "h"}}, [".metrics:", "kind: http", "set kind: command"]),
-    "a module": (COMMAND | {"module": "matmul"}, [".module:", "no effect on kind: command"]),
-    "params": (HTTP | {"params": {"size": 3}}, [".params:", "no effect on kind: http"]),
     "both servers": (HTTP | {"url": "http://a:1"}, ["a command and a url", "keep the one"]),
     "a url with a path": (
         {"kind": "http", "url": "http://a:1/v1"},
         [".url:", "'http://a:1/v1'", "http://host:port", "request.path"],
     ),
-    "a start of a url": (
-        {"kind": "http", "url": "http://a:1", "start": "staggered"},
-        [".start:", "staggered has no effect next to a url", "remove it"],
-    ),
-    "a port of a url": ({"kind": "http", "url": "http://a:1", "port": 3}, [".port:", "no effect next to a url"]),
     "two bodies": (HTTP | {"request": {"body": "a", "body_file": "README.md"}}, [".request:", "keep one"]),
     "a body that is not there": (
         HTTP | {"request": {"body_file": "no.json"}},
@@ -74,7 +65,6 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         HTTP | {"request": {"headers": {"authorization": "Bearer sk-1"}}},
         [".request.headers.authorization:", "every record and archive", "export it", "'Bearer {env:NAME}'"],
     ),
-    "a key in a header": (HTTP | {"request": {"headers": {"X-Api-Key": "sk-1"}}}, ["X-Api-Key:", "write '{env:NAME}'"]),
     "a secret in a query": (
         HTTP | {"request": {"path": "/v1?n=3&key=sk-1"}},
         [".request.path: the value of 'key':", "write key={env:NAME}"],
@@ -102,31 +92,16 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         [".request.body:", "'{prompt_ids}' between quotes", "remove the quotes"],
     ),
     "half a range": (length({"min": 5}), [".tokens.prompt:", "is not a length", "{min, max}"]),
-    "a spread of nothing": (length({"spread": 5, "min": 1, "max": 9}), [".tokens.prompt:", "{mean, spread}"]),
-    "a range of one number": (length({"mean": 5, "max": 9}), [".tokens.prompt:", "no effect on a mean", "add one"]),
     "a range upside down": (length({"min": 9, "max": 5}), [".tokens.prompt:", "min 9 is above max 5"]),
-    "a mean above the range": (
-        length({"mean": 9, "spread": 1, "max": 5}),
-        [".tokens.prompt:", "mean 9 is above max 5"],
-    ),
-    "a mean below the range": (
-        length({"mean": 5, "spread": 1, "min": 9}),
-        [".tokens.prompt:", "mean 5 is below min 9"],
-    ),
-    "text for a length": (length("long"), [".tokens.prompt:", "'long'", "not a mapping"]),
     "requests in flight of a command": (
         COMMAND | {"load": {"concurrency": 4}},
         [".load.concurrency:", "4", "kind: http"],
     ),
-    "a sweep of nothing": (HTTP | {"load": {"concurrency": []}}, [".load.concurrency:", "empty", "at least one"]),
-    "a sweep with none in it": (HTTP | {"load": {"concurrency": [1, 0]}}, [".load.concurrency:", "0", "1 or more"]),
-    "a sweep with one twice": (HTTP | {"load": {"concurrency": [4, 4]}}, [".load.concurrency:", "4", "listed twice"]),
     "two sweeps": (
         HTTP | {"load": {"arrival": "poisson", "rate_hz": [1, 2], "concurrency": [1, 2]}},
         [".load:", "concurrency and rate_hz", "keep one number"],
     ),
     "a sweep of a closed load's rate": (HTTP | {"load": {"rate_hz": [1, 2]}}, [".mine.load.rate_hz:", "closed"]),
-    "a server's count": (HTTP | {"ready": {"count": 3}}, [".ready.count:", "no effect on kind: http", "ready.path"]),
 }
 
 

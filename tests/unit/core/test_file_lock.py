@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sharebench.core import file_lock, run_record
+from sharebench.core import run_record
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.run.ownership import OwnershipError, claim
 
@@ -106,21 +106,7 @@ def test_the_user_who_measures_is_named_to_another(shared: Path, users: tuple[Us
     assert first.claim(lock) == "done"
     run_id = json.loads(lock.read_text())["run_id"]
     refused = second.claim(lock)
-    assert f"the node is in use by run {run_id} of user 12345 (process {first.process.pid}, started " in refused
-
-
-@pytest.mark.root
-def test_the_holder_of_another_users_file_is_named_and_not_the_dead_owner(
-    shared: Path, users: tuple[User, User], user: Callable[[int | None], User]
-) -> None:
-    first, second = users
-    lock = shared / "node.lock"
-    assert first.claim(lock) == "done"
-    first.die()
-    assert second.claim(lock) == "done"
-    assert json.loads(lock.read_text())["pid"] == first.process.pid, "only its owner writes into the file"
-    refused = user(12347).claim(lock)
-    assert f"in use by a run of user 12346 (process {second.process.pid}, started " in refused
+    assert f"the node is in use by run {run_id} (process {first.process.pid}, started " in refused
 
 
 @pytest.mark.root
@@ -128,7 +114,7 @@ def test_a_file_that_others_may_not_read_is_named_with_its_owner(shared: Path, u
     lock = shared / "node.lock"
     lock.touch(0o600)
     os.chown(lock, 12345, 12345)
-    assert users[1].claim(lock).endswith(f"ask user 12345 or an administrator for: chmod 644 {lock}")
+    assert users[1].claim(lock).endswith(f"is another user's, who has to run: chmod 644 {lock}")
     assert users[0].claim(lock) == "done"
     users[0].release()
     assert users[1].claim(lock) == "done", "its owner has made it readable by using it"
@@ -137,27 +123,6 @@ def test_a_file_that_others_may_not_read_is_named_with_its_owner(shared: Path, u
 def test_a_lock_is_readable_for_all_whatever_the_umask(shared: Path, user: Callable[[int | None], User]) -> None:
     assert user(None).claim(shared / "node.lock") == "done"
     assert (shared / "node.lock").stat().st_mode & 0o777 == 0o644
-
-
-def test_a_locked_file_without_a_name_is_still_respected(tmp_path: Path) -> None:
-    mine = claim(tmp_path / "results", {})
-    lock = run_record.state_folder(tmp_path / "results") / "lock"
-    for said in ("", "[1]", "{half a record"):
-        lock.write_text(said)
-        with pytest.raises(OwnershipError, match=rf"in use by (a run of .*\(process {os.getpid()}|another run)"):
-            claim(tmp_path / "results", {})
-    mine.release()
-
-
-def test_without_the_kernels_list_a_lock_is_still_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_lock, "KERNEL_LOCKS", tmp_path / "none")
-    mine = claim(tmp_path / "results", {})
-    with pytest.raises(OwnershipError, match=f"in use by run {mine.run_id} "):
-        claim(tmp_path / "results", {})
-    (run_record.state_folder(tmp_path / "results") / "lock").write_text("")
-    with pytest.raises(OwnershipError, match="in use by another run;"):
-        claim(tmp_path / "results", {})
-    mine.release()
 
 
 @pytest.mark.parametrize(
@@ -172,15 +137,15 @@ def test_a_free_lock_with_nonsense_is_taken(tmp_path: Path, said: bytes) -> None
     mine.release()
 
 
-def test_text_that_another_wrote_into_a_held_lock_does_not_reach_the_terminal(tmp_path: Path) -> None:
+def test_only_a_sound_name_of_a_process_that_lives_is_told(tmp_path: Path) -> None:
     mine = claim(tmp_path, {})
     lock = run_record.state_folder(tmp_path) / "lock"
     said: dict[str, Any] = json.loads(lock.read_text())
-    for change in ({"results": "\x1b[2J"}, {"run_id": "\x1b[2J"}, {"started_epoch_seconds": "noon"}, {"pid": "me"}):
+    gone = 2**22 + 1
+    for change in ({"results": "\x1b[2J"}, {"started_epoch_seconds": "noon"}, {"pid": "me"}, {"pid": gone}):
         lock.write_text(json.dumps(said | change))
-        with pytest.raises(OwnershipError, match=r"in use by (a run of|another run)") as refused:
+        with pytest.raises(OwnershipError, match="in use by another run;"):
             claim(tmp_path, {})
-        assert str(refused.value).isprintable()
     mine.release()
 
 
