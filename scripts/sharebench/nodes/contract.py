@@ -19,6 +19,7 @@ from tenant.contract import (
     OVERFLOW_INDEX,
     SMALLEST_SECONDS,
     Arrival,
+    Environment,
     Measured,
     Steadiness,
     TenantReport,
@@ -77,6 +78,27 @@ def unmeasured(index: int, workload: str) -> Measured:
         "cpu": None,
         "memory_bytes": None,
         "work": None,
+    }
+
+
+def reported(index: int, workload: str, achieved_rate_hz: float, environment: Environment) -> TenantReport:
+    """What a report of a tenant without a loop of ours begins with; it makes its load itself."""
+    return {
+        **unmeasured(index, workload),
+        "steady": None,
+        "load": {
+            "arrival": "own",
+            "planned_rate_hz": None,
+            "achieved_rate_hz": achieved_rate_hz,
+            "delay_p99_seconds": None,
+            "in_flight_mean": None,
+            "drops": 0,
+            "censored": 0,
+        },
+        "coverage_ratio": 1.0,
+        "output_digest": None,
+        "outside": None,
+        "environment": environment,
     }
 
 

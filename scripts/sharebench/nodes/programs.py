@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from sharebench.core.spec import Spec, limits_of
 from sharebench.core.strategies import of_spec
-from sharebench.nodes.contract import bucket, unmeasured
+from sharebench.nodes.contract import bucket, reported
 from tenant.contract import CompletedJob, Environment, TenantReport
 
 
@@ -45,25 +45,11 @@ def of_exited(index: int, workload: str, seconds: float | None) -> TenantReport:
     """The record of such a program, but for its start and what it used."""
     nothing: Environment = {"python": "", "platform": "", "packages": {}}
     return {
-        **unmeasured(index, workload),
+        **reported(index, workload, 1 / seconds if seconds else 0.0, nothing),
         "measured_by": "exit",
-        "steady": None,
         "count": 0 if seconds is None else 1,
         "sum_seconds": seconds or 0.0,
         "min_seconds": seconds,
         "max_seconds": seconds,
         "histogram": {} if seconds is None else {str(bucket(seconds)): 1},
-        "load": {
-            "arrival": "own",
-            "planned_rate_hz": None,
-            "achieved_rate_hz": 1 / seconds if seconds else 0.0,
-            "delay_p99_seconds": None,
-            "in_flight_mean": None,
-            "drops": 0,
-            "censored": 0,
-        },
-        "coverage_ratio": 1.0,
-        "outside": None,
-        "output_digest": None,
-        "environment": nothing,
     }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sharebench.core.spec import WorkloadSpec
 from sharebench.core.units import NS
-from sharebench.nodes.contract import NodeError, TenantUnreachable, unmeasured
+from sharebench.nodes.contract import NodeError, TenantUnreachable, reported
 from sharebench.nodes.metrics import MissingSeries, Scrape, between, scraped
 from tenant.contract import BATCH_SECONDS, Batches, Environment, Rule, Steadiness, TenantReport
 from tenant.contract.requests import Page
@@ -126,7 +126,7 @@ class ScrapedProgram(ABC):
         inside_seconds = (min(after.begun_ns, end_ns) - max(before.ended_ns, start_ns)) / NS
         uppers = [None if math.isinf(upper) else upper for upper in found.upper_seconds]
         return {
-            **unmeasured(self.index, self.workload["name"]),
+            **reported(self.index, self.workload["name"], found.rate_hz, environment),
             "measured_by": "scrape",
             "startup": {
                 # From outside the parts cannot be distinguished.
@@ -136,7 +136,6 @@ class ScrapedProgram(ABC):
                 "load_seconds": self._load_seconds or 0.0,
                 "warmup_seconds": self._warmup_seconds,
             },
-            "steady": None,
             "count": found.count,
             "sum_seconds": found.sum_seconds,
             "foreign_histogram": {"upper_seconds": uppers, "count": list(found.counts)} if uppers else None,
@@ -148,17 +147,5 @@ class ScrapedProgram(ABC):
                 "rate_error_ratio": found.rate_error_ratio,
                 "mean_error_ratio": found.mean_error_ratio,
             },
-            "load": {
-                "arrival": "own",
-                "planned_rate_hz": None,
-                "achieved_rate_hz": found.rate_hz,
-                "delay_p99_seconds": None,
-                "in_flight_mean": None,
-                "drops": 0,
-                "censored": 0,
-            },
             "coverage_ratio": min(1.0, max(0.0, inside_seconds / ((end_ns - start_ns) / NS))),
-            "outside": None,
-            "output_digest": None,
-            "environment": environment,
         }

@@ -12,13 +12,8 @@ from sharebench.core.config_nodes import Noise as Planted
 from sharebench.core.config_nodes import SimulatedOptions
 from sharebench.core.spec import StrategySpec
 from sharebench.core.strategies import slices_of
-from sharebench.nodes.contract import PlannedLoad, bucket, unmeasured
-from tenant.contract import (
-    SLOTS,
-    AchievedLoad,
-    CompletedJob,
-    TenantReport,
-)
+from sharebench.nodes.contract import PlannedLoad, bucket, reported
+from tenant.contract import SLOTS, CompletedJob, Environment, TenantReport
 
 # Enough for a queue at 85 % of its capacity; after 50, it is still 7 % short of its stationary latency.
 LEAD_ITERATIONS = 200
@@ -99,33 +94,24 @@ class SimulatedTenant:
 
     def report(self, index: int, workload: str, start_seconds: float, iterations: int | None) -> TenantReport:
         """What a real tenant would report of the window; with `iterations` it ran a job."""
-        seconds = self.window_seconds
-        counts: Counter[int] = Counter()
-        slot_count, slot_sum, slot_max = [0] * SLOTS, [0.0] * SLOTS, [0.0] * SLOTS
-        total = squares = 0.0
-        smallest, largest = math.inf, 0.0
-        for start, end in self.requests:
-            latency = end - start
-            counts[bucket(latency)] += 1
-            slot = min(SLOTS - 1, int(start * SLOTS / seconds))
-            slot_count[slot] += 1
-            slot_sum[slot] += latency
-            slot_max[slot] = max(slot_max[slot], latency)
-            total += latency
-            squares += latency * latency
-            smallest, largest = min(smallest, latency), max(largest, latency)
-        count = len(self.requests)
-        load: AchievedLoad = {
-            "arrival": self.load["arrival"],
-            "planned_rate_hz": self.load.get("rate_hz"),
-            "achieved_rate_hz": count / seconds if seconds else 0.0,
-            "delay_p99_seconds": sorted(self.delays)[math.ceil(0.99 * count) - 1] if self.delays else None,
-            "in_flight_mean": self.in_flight_seconds / seconds if seconds else 0.0,
-            "drops": 0,
-            "censored": 0,
-        }
+        seconds, completed = self.window_seconds, len(self.requests)
+        latencies = [end - start for start, end in self.requests]
+        slots: list[list[float]] = [[] for _ in range(SLOTS)]
+        for (start, _), latency in zip(self.requests, latencies, strict=True):
+            slots[min(SLOTS - 1, int(start * SLOTS / seconds))].append(latency)
+        no_packages: Environment = {"python": "none", "platform": "simulated", "packages": {}}
+        report = reported(index, workload, completed / seconds if seconds else 0.0, no_packages)
+        assert report["load"] is not None
+        job: CompletedJob | None = None
+        if iterations is not None:
+            job = {
+                "iterations": iterations,
+                "completed": completed,
+                "start_delay_seconds": 0.0,
+                "completion_seconds": seconds if completed == iterations else None,
+            }
         return {
-            **unmeasured(index, workload),
+            **report,
             "startup": {
                 "process_seconds": 0.0,
                 "import_seconds": 0.0,
@@ -134,36 +120,26 @@ class SimulatedTenant:
                 "warmup_seconds": start_seconds,
                 "first_iteration_seconds": None,
             },
-            "steady": None,
-            "count": count,
-            "sum_seconds": total,
-            "sum_squares_seconds2": squares,
-            "min_seconds": smallest if count else None,
-            "max_seconds": largest if count else None,
-            "histogram": {str(index): counts[index] for index in sorted(counts)},
+            "count": completed,
+            "sum_seconds": sum(latencies),
+            "sum_squares_seconds2": sum(latency * latency for latency in latencies),
+            "min_seconds": min(latencies, default=None),
+            "max_seconds": max(latencies, default=None),
+            "histogram": {str(key): count for key, count in sorted(Counter(map(bucket, latencies)).items())},
             "timeline": {
                 "slot_seconds": seconds / SLOTS,
-                "count": slot_count,
-                "sum_seconds": slot_sum,
-                "max_seconds": slot_max,
+                "count": list(map(len, slots)),
+                "sum_seconds": list(map(sum, slots)),
+                "max_seconds": [max(slot, default=0.0) for slot in slots],
             },
-            "load": load,
-            "job": self._job(iterations),
-            "coverage_ratio": 1.0,
-            "output_digest": None,
-            "outside": None,
-            "environment": {"python": "none", "platform": "simulated", "packages": {}},
-        }
-
-    def _job(self, iterations: int | None) -> CompletedJob | None:
-        if iterations is None:
-            return None
-        completed = len(self.requests)
-        return {
-            "iterations": iterations,
-            "completed": completed,
-            "start_delay_seconds": 0.0,
-            "completion_seconds": self.window_seconds if completed == iterations else None,
+            "load": {
+                **report["load"],
+                "arrival": self.load["arrival"],
+                "planned_rate_hz": self.load.get("rate_hz"),
+                "delay_p99_seconds": sorted(self.delays)[math.ceil(0.99 * completed) - 1] if self.delays else None,
+                "in_flight_mean": self.in_flight_seconds / seconds if seconds else 0.0,
+            },
+            "job": job,
         }
 
 
