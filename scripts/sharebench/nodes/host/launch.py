@@ -1,5 +1,6 @@
 """What the processes of a tenant are, by the kind of its workload: what to start, and how it is then asked."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -12,9 +13,13 @@ from typing import Any, Protocol
 
 from sharebench.core.files import SCRIPTS
 from sharebench.core.spec import Spec, workload_of
-from sharebench.nodes.contract import Endpoint, Exposition, Grant, PlannedLoad
+from sharebench.nodes.contract import Endpoint, Exposition, Grant, PlannedLoad, TenantUnreachable, classify
+from sharebench.nodes.host.logs import last_of
 from sharebench.nodes.tenant_http import HttpEndpoint
+from sharebench.records.types import TenantStatus
 from tenant.contract import TOKEN_VARIABLE
+
+LOG_TAIL_BYTES = 2000
 
 
 @dataclass(frozen=True)
@@ -65,34 +70,56 @@ class HostEndpoint(Endpoint, Protocol):
         """Whether it is warm for the first time."""
 
 
-class TenantKind(ABC):
-    """The processes of one tenant, or of several on streams of one; `log` is that of the first process."""
+class TenantProcess(ABC):
+    """The processes of one tenant, or of several on streams of one; the first of them has the grants and the log.
+
+    `home` is their folder.
+    """
 
     # Whether it says by its exit code that it ran out of memory or cannot do what it was asked to.
     has_exit_codes = True
     # Whether it is done when it exits, so that its record has how it did.
     ends_itself = False
 
-    def __init__(self, context: Context, grants: Sequence[Grant], out: Path, log: Path) -> None:
+    def __init__(self, context: Context, grants: Sequence[Grant], home: Path) -> None:
         self.context = context
         self.grants = grants
-        self.out = out
-        self.log = log
+        self.home = home
+        self.out, self.log = home.with_suffix(".out"), home.with_suffix(".log")
+        self.popens: list[subprocess.Popen[bytes]] = []
+        self.connected: Sequence[HostEndpoint] = ()
+
+    @property
+    def pid(self) -> int:
+        return self.popens[0].pid
 
     @abstractmethod
     def programs(self) -> list[Program]:
         """What to start, the process with the grants first. Raises NodeError."""
 
-    def started(self, pids: Sequence[int]) -> None:  # noqa: B027
+    def started(self) -> None:  # noqa: B027
         """Take note of the processes."""
 
     @abstractmethod
     def endpoints(self) -> Sequence[HostEndpoint]:
         """How each of its tenants is asked; nothing as long as that is not known."""
 
-    def code(self, popens: Sequence[subprocess.Popen[bytes]]) -> int | None:
+    def is_ready(self) -> bool:
+        self.connected = self.connected or self.endpoints()
+        # A tenant that dies just now shows up in poll() a moment later.
+        with contextlib.suppress(TenantUnreachable):
+            return bool(self.connected) and all(endpoint.ready() for endpoint in self.connected)
+        return False
+
+    def code(self) -> int | None:
         """Exit code of the first of its processes that ended and should not have, None without one."""
-        return next((code for popen in popens if (code := popen.poll()) is not None), None)
+        return next((code for popen in self.popens if (code := popen.poll()) is not None), None)
+
+    def judged(self, code: int) -> tuple[TenantStatus, str]:
+        return classify(code, self.has_exit_codes, last_of(self.log))
+
+    def log_tail(self) -> str:
+        return last_of(self.log, LOG_TAIL_BYTES)
 
     def cpu_seconds_at_end(self) -> float:
         """What it used, if it is done."""
@@ -111,7 +138,7 @@ class TenantKind(ABC):
         return None
 
 
-class OwnTenant(TenantKind):
+class OwnTenant(TenantProcess):
     """A process of scripts/tenant/ and its tenants, of which more than one are on streams of it."""
 
     def command(self) -> list[str]:

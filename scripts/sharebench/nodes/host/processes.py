@@ -11,7 +11,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -21,12 +20,12 @@ from sharebench.core.programs import is_program
 from sharebench.core.run_record import DEVICE_VARIABLE, RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
 from sharebench.core.spec import Spec, workload_of
 from sharebench.core.units import NS
-from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed, TenantUnreachable, classify
-from sharebench.nodes.host.launch import Context, HostEndpoint, Program, TenantKind
+from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed
+from sharebench.nodes.host.launch import Context, HostEndpoint, Program, TenantProcess
 from sharebench.nodes.host.logs import cut, last_of
 from sharebench.nodes.host.programs.process_tree import Orphans, ProcessTree
 from sharebench.nodes.host.programs.tenants import kind_of
-from sharebench.records.types import Exit, Outcome, TenantStatus
+from sharebench.records.types import Exit, Outcome
 from tenant.contract import EXIT_USAGE
 
 TENANT_VARIABLE = "SHAREBENCH_TENANT"
@@ -34,7 +33,6 @@ GRACE_SECONDS = 2.0
 POLL_SECONDS = 0.05
 # The driver runs on the cores that it measures, so it wakes rarely.
 WATCH_SECONDS = 0.5
-LOG_TAIL_BYTES = 2000
 
 
 @contextlib.contextmanager
@@ -63,28 +61,6 @@ def _undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
         if held:
             signal.raise_signal(held[0])
-
-
-@dataclass
-class TenantProcess:
-    """The processes of one tenant, or of several on streams of one; the first of them has the grants."""
-
-    grants: tuple[Grant, ...]
-    kind: TenantKind
-    popens: list[subprocess.Popen[bytes]]
-
-    @property
-    def name(self) -> str:
-        first, last = self.grants[0].index, self.grants[-1].index
-        return str(first) if first == last else f"{first}-{last}"
-
-    @property
-    def pid(self) -> int:
-        return self.popens[0].pid
-
-    def code(self) -> int | None:
-        """Exit code of the first of its processes that ended and should not have, None without one."""
-        return self.kind.code(self.popens)
 
 
 def by_process(grants: Sequence[Grant]) -> list[tuple[Grant, ...]]:
@@ -116,8 +92,7 @@ class ProcessTenants:
         self.context = Context(spec, settings["loads"], python, device, secrets.token_hex(16), exposition)
         self.start_seconds = settings["timeouts"]["start_seconds"]
         self.processes: list[TenantProcess] = []
-        self._endpoints: list[HostEndpoint] = []
-        self._hung: set[int] = set()
+        self._hung: list[TenantProcess] = []
         self._later: list[tuple[Grant, ...]] = []
         self._orphans: Orphans | None = None
         self.scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix(os.environ.get(RUN_ID_VARIABLE))))
@@ -133,7 +108,7 @@ class ProcessTenants:
         """
         return [
             [process.pid]
-            if process.kind.has_exit_codes
+            if process.has_exit_codes
             else [*ProcessTree(process.pid).pids(), *(popen.pid for popen in process.popens[1:])]
             for process in self._processes_of_tenants()
         ]
@@ -161,9 +136,8 @@ class ProcessTenants:
                     process.kill()
                     process.wait(GRACE_SECONDS)
 
-    def _kind(self, number: int, grants: Sequence[Grant]) -> TenantKind:
-        kind = kind_of(workload_of(self.context.spec, grants[0].index))
-        return kind(self.context, grants, self.scratch / f"{number}.out", self._log(number))
+    def _process(self, grants: Sequence[Grant], home: Path) -> TenantProcess:
+        return kind_of(workload_of(self.context.spec, grants[0].index))(self.context, grants, home)
 
     def start(self, grants: Sequence[Grant]) -> None:
         """Launch one tenant per grant, or one process per group of grants with the same process.
@@ -178,29 +152,31 @@ class ProcessTenants:
     def _start_next(self) -> None:
         """Launch those that need not wait until the ones before them are ready; at least one, where any is left."""
         self._deadline = time.monotonic() + self.start_seconds
-        is_first = True
-        while self._later and (is_first or not self._is_staggered(self._later[0])):
-            is_first = False
-            group, number = self._later.pop(0), len(self.processes)
-            (self.scratch / str(number)).mkdir(mode=0o700)
-            process = TenantProcess(group, self._kind(number, group), [])
+        first = len(self.processes)
+        while self._later and (len(self.processes) == first or not self._is_staggered(self._later[0])):
+            process = self._process(self._later.pop(0), self.scratch / str(len(self.processes)))
+            process.home.mkdir(mode=0o700)
             with _undisturbed():
                 self.processes.append(process)
-                for program in process.kind.programs():
-                    process.popens.append(self._launch(number, program, group[0].index))
-            process.kind.started([popen.pid for popen in process.popens])
+                for program in process.programs():
+                    process.popens.append(self._launch(process, program))
+            process.started()
 
     def _is_staggered(self, group: Sequence[Grant]) -> bool:
         return workload_of(self.context.spec, group[0].index).get("start") == "staggered"
 
-    def _launch(self, number: int, program: Program, index: int) -> subprocess.Popen[bytes]:
-        log, home = self._log(number), self.scratch / str(number)
-        with _pinned(program.cores), (program.out or log).open("ab") as out, log.open("ab") as errors:
+    def _launch(self, process: TenantProcess, program: Program) -> subprocess.Popen[bytes]:
+        index, home = str(process.grants[0].index), str(process.home)
+        with (
+            _pinned(program.cores),
+            (program.out or process.log).open("ab") as out,
+            process.log.open("ab") as errors,
+        ):
             try:
                 return subprocess.Popen(
                     program.argv,
                     cwd=home,
-                    env={**program.environment, TENANT_VARIABLE: str(index), "TMPDIR": str(home)},
+                    env={**program.environment, TENANT_VARIABLE: index, "TMPDIR": home},
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=errors,
@@ -209,25 +185,9 @@ class ProcessTenants:
             except OSError as error:
                 raise NodeError(f"cannot start {program.argv[0]!r}: {error.strerror or error}") from None
 
-    def _log(self, number: int) -> Path:
-        return self.scratch / f"{number}.log"
-
-    def _log_tail(self, number: int) -> str:
-        return last_of(self._log(number), LOG_TAIL_BYTES)
-
     def _bound_logs(self) -> None:
-        for number in range(len(self.processes)):
-            cut(self._log(number))
-
-    def _is_ready(self, number: int, connected: dict[int, Sequence[HostEndpoint]]) -> bool:
-        endpoints = connected.get(number) or self.processes[number].kind.endpoints()
-        if not endpoints:
-            return False
-        connected[number] = endpoints
-        # A tenant that dies just now shows up in poll() a moment later.
-        with contextlib.suppress(TenantUnreachable):
-            return all(endpoint.ready() for endpoint in endpoints)
-        return False
+        for process in self.processes:
+            cut(process.log)
 
     def wait_ready(self) -> None:
         """Until every tenant is warm. Raises TenantsFailed when one died or time ran out.
@@ -235,64 +195,58 @@ class ProcessTenants:
         After an out-of-memory the others are still waited for: how many fit is the result. Raises NodeError when a
         tenant cannot do what it was asked to, as when a framework is not installed: that says nothing about sharing.
         """
-        connected: dict[int, Sequence[HostEndpoint]] = {}
-        waiting = set(range(len(self.processes)))
+        waiting = self.processes.copy()
         while waiting and time.monotonic() < self._deadline:
-            codes = [process.code() for process in self.processes]
-            if any(code is not None and self._judged(i, code)[0] != "oom" for i, code in enumerate(codes)):
+            codes = {process: code for process in self.processes if (code := process.code()) is not None}
+            if any(process.judged(code)[0] != "oom" for process, code in codes.items()):
                 break
-            waiting = {i for i in waiting if codes[i] is None and not self._is_ready(i, connected)}
+            waiting = [process for process in waiting if process not in codes and not process.is_ready()]
             self._bound_logs()
             if waiting:
                 time.sleep(POLL_SECONDS)
             elif self._later:
                 first = len(self.processes)
                 self._start_next()
-                waiting = set(range(first, len(self.processes)))
-        codes = [process.code() for process in self.processes]
-        for number, process in enumerate(self.processes):
-            if codes[number] == EXIT_USAGE and process.kind.has_exit_codes:
-                said = self._log_tail(number).strip() or "a tenant refused its arguments"
-                raise NodeError(said.splitlines()[-1])
-        dead = [code for code in codes if code is not None]
-        if not dead:
-            self._hung = waiting
-        complaints = [self.processes[number].kind.complaint() for number in sorted(self._hung)]
-        if complaint := next(filter(None, complaints), None):
-            raise NodeError(complaint)
-        if dead or waiting:
+                waiting = self.processes[first:]
+        dead = {process: code for process in self.processes if (code := process.code()) is not None}
+        for process, code in dead.items():
+            if code == EXIT_USAGE and process.has_exit_codes:
+                raise NodeError((process.log_tail().strip() or "a tenant refused its arguments").splitlines()[-1])
+        if dead:
             raise TenantsFailed("not every tenant got ready")
-        self._endpoints = [endpoint for number in range(len(codes)) for endpoint in connected[number]]
-
-    def _judged(self, number: int, code: int) -> tuple[TenantStatus, str]:
-        return classify(code, self.processes[number].kind.has_exit_codes, last_of(self._log(number)))
+        self._hung = waiting
+        for process in self._hung:
+            if complaint := process.complaint():
+                raise NodeError(complaint)
+        if self._hung:
+            raise TenantsFailed("not every tenant got ready")
 
     def cpu_seconds_at_end(self) -> float:
         """What those used that are done."""
-        return sum(process.kind.cpu_seconds_at_end() for process in self.processes)
+        return sum(process.cpu_seconds_at_end() for process in self.processes)
 
     def endpoints(self) -> Sequence[HostEndpoint]:
-        return self._endpoints
+        return [endpoint for process in self.processes for endpoint in process.connected]
 
     def metrics_addresses(self) -> list[str]:
-        return [f"127.0.0.1:{endpoint.port}" for endpoint in self._endpoints]
+        return [f"127.0.0.1:{endpoint.port}" for endpoint in self.endpoints()]
 
     def outcomes(self) -> list[Outcome]:
         """`status` and `exit` of each tenant, in order; a running one is `ok`. All of a process end as it does."""
         outcomes: list[Outcome] = []
-        for number, process in enumerate(self.processes):
+        for process in self.processes:
             code = process.code()
             if code is not None:
-                status, reason = self._judged(number, code)
-            elif late := process.kind.overdue():
+                status, reason = process.judged(code)
+            elif late := process.overdue():
                 status, reason = "hung", late
-            elif number in self._hung:
+            elif process in self._hung:
                 status, reason = "hung", f"not ready after {self.start_seconds:g} s"
-                reason += f": {lacking}" if (lacking := process.kind.waiting_for()) else ""
+                reason += f": {lacking}" if (lacking := process.waiting_for()) else ""
             else:
                 outcomes += [Outcome(status="ok", exit=None) for _ in process.grants]
                 continue
-            end: Exit = {"code": code, "reason": reason, "log_tail": self._log_tail(number)}
+            end: Exit = {"code": code, "reason": reason, "log_tail": process.log_tail()}
             outcomes += [Outcome(status=status, exit=end) for _ in process.grants]
         return outcomes + [Outcome(status="ok", exit=None) for group in self._later for _ in group]
 
@@ -304,7 +258,7 @@ class ProcessTenants:
         while (left := monotonic_ns - time.monotonic_ns()) > 0:
             time.sleep(min(left / NS, WATCH_SECONDS))
             self._bound_logs()
-            if any(process.code() is not None for process in self.processes if not process.kind.ends_itself):
+            if any(process.code() is not None for process in self.processes if not process.ends_itself):
                 raise TenantsFailed("a tenant ended early")
 
     def watch_until(self, monotonic_ns: int) -> dict[int, int]:
@@ -348,9 +302,10 @@ class ProcessTenants:
             # A user program may have put what it started into a session of its own, with another environment.
             self._orphans.end()
             self._end_strays()
-        for number, process in enumerate(self.processes):
-            for line in last_of(self._log(number)).splitlines():
-                print(f"tenant {process.name}: {line}", file=sys.stderr)
+        for process in self.processes:
+            name = "-".join(str(index) for index in sorted({process.grants[0].index, process.grants[-1].index}))
+            for line in last_of(process.log).splitlines():
+                print(f"tenant {name}: {line}", file=sys.stderr)
         shutil.rmtree(self.scratch, ignore_errors=True)
         if immortal:
             raise NodeError(

@@ -65,16 +65,16 @@ class Misbehaving(ProcessTenants):
 
     programs: Sequence[str | None] = ()
 
-    def _kind(self, number: int, grants: Sequence[Grant]) -> Any:
-        kind, program = super()._kind(number, grants), self.programs[grants[0].index]
+    def _process(self, grants: Sequence[Grant], home: Path) -> Any:
+        process, program = super()._process(grants, home), self.programs[grants[0].index]
         if program is not None:
-            cast(Any, kind).command = lambda: [sys.executable, "-c", program]
-        return kind
+            cast(Any, process).command = lambda: [sys.executable, "-c", program]
+        return process
 
 
 def command_of(tenants: ProcessTenants, *grants: Grant) -> Any:
     """The command line of the process with these grants."""
-    return cast(Any, ProcessTenants._kind(tenants, 0, grants)).command()
+    return cast(Any, ProcessTenants._process(tenants, grants, tenants.scratch / "0")).command()
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 10.0) -> None:

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import socket
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from sharebench.nodes.host.launch import (
     HostEndpoint,
     OwnTenant,
     Program,
-    TenantKind,
+    TenantProcess,
     announced_ports,
     environment,
     inherited,
@@ -69,11 +68,11 @@ def refuse_taken(port: int) -> None:
             raise NodeError(f"port {port} is in use by another program on this host; end that, or use another port")
 
 
-class ProgramTenant(TenantKind):
+class ProgramTenant(TenantProcess):
     has_exit_codes = False
 
-    def __init__(self, context: Context, grants: Sequence[Grant], out: Path, log: Path) -> None:
-        super().__init__(context, grants, out, log)
+    def __init__(self, context: Context, grants: Sequence[Grant], home: Path) -> None:
+        super().__init__(context, grants, home)
         (self.grant,) = grants
         self.index = self.grant.index
         self.workload = workload_of(context.spec, self.index)
@@ -102,9 +101,9 @@ class CommandTenant(ProgramTenant):
     def programs(self) -> list[Program]:
         return [self.program()]
 
-    def started(self, pids: Sequence[int]) -> None:
+    def started(self) -> None:
         rule = Rule(**self.context.spec["warmup"])
-        self._endpoint = ScrapedEndpoint(self.index, self.workload, self.port, self.log, ProcessTree(pids[0]), rule)
+        self._endpoint = ScrapedEndpoint(self.index, self.workload, self.port, self.log, ProcessTree(self.pid), rule)
 
     def complaint(self) -> str | None:
         return self._endpoint.complaint
@@ -133,10 +132,10 @@ class ExitTenant(ProgramTenant):
             raise NodeError(f"cannot start {own.argv[0]!r}: {os.strerror(errno.ENOENT)}")
         return [replace(own, argv=[*LAUNCHER, *own.argv])]
 
-    def started(self, pids: Sequence[int]) -> None:
-        self._endpoint = ExitEndpoint(self.index, self.workload, self.port, self.log, pids[0])
+    def started(self) -> None:
+        self._endpoint = ExitEndpoint(self.index, self.workload, self.port, self.log, self.pid)
 
-    def code(self, popens: Sequence[subprocess.Popen[bytes]]) -> int | None:
+    def code(self) -> int | None:
         return None if self._ended is None else self._ended.code or None
 
     def cpu_seconds_at_end(self) -> float:
@@ -181,16 +180,16 @@ class HttpTenant(ProgramTenant):
         """What its client was answered last."""
         return self._note.read_text() if self._note.exists() else None
 
-    def started(self, pids: Sequence[int]) -> None:
-        self._outside = ProcessTree(pids[0]) if self.workload["url"] is None else None
+    def started(self) -> None:
+        self._outside = ProcessTree(self.pid) if self.workload["url"] is None else None
 
     def endpoints(self) -> Sequence[HostEndpoint]:
         return [ServedEndpoint(port, self.context.token, self._outside) for port in announced_ports(self.out)]
 
 
-def kind_of(workload: WorkloadSpec) -> type[TenantKind]:
+def kind_of(workload: WorkloadSpec) -> type[TenantProcess]:
     """How the host runs and asks what runs this workload."""
     if runs_to_its_end(workload):
         return ExitTenant
-    kinds: Mapping[str, type[TenantKind]] = {"command": CommandTenant, "http": HttpTenant}
+    kinds: Mapping[str, type[TenantProcess]] = {"command": CommandTenant, "http": HttpTenant}
     return kinds.get(workload.get("kind", "loop"), OwnTenant)
