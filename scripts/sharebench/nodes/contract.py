@@ -82,7 +82,7 @@ def unmeasured(index: int, workload: str) -> Measured:
 
 
 def reported(index: int, workload: str, achieved_rate_hz: float, environment: Environment) -> TenantReport:
-    """What a report of a tenant without a loop of ours begins with; it makes its load itself."""
+    """What the report of a tenant that makes its own load begins with."""
     return {
         **unmeasured(index, workload),
         "steady": None,
