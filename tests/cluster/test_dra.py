@@ -104,7 +104,7 @@ def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, a
     code, out = run.finish("preflight")
     assert code == 0, out
     assert "all that is needed" in out
-    assert "on: TimeSlicingSettings" in out
+    assert "gates that are on: TimeSlicingSettings" in " ".join(out.split())
     code, out = run.finish()
     assert code == 0, out
     cells = {(row["strategy"], row["replicas"]): row for row in rows(run.folder / "results/tables/summary.csv")}

@@ -127,7 +127,7 @@ def test_two_nodes_at_once_have_the_answers_of_one(pool: Cluster, tmp_path: Path
             seconds[name], found[name] = time.monotonic() - began, records_of(run)
         assert pool.core.list_namespaced_pod(namespace).items == []
         code, out = run.finish("preflight")
-        assert code == 0 and out.count("on the node") == 2, out
+        assert code == 0 and out.count("pods on the node") == 2, out
     assert traces(pool) == before
     print(f"{seconds['two']:.0f} s on two nodes, {seconds['one']:.0f} s on one: {seconds['two'] / seconds['one']:.0%}")
     spans = {name: max(map(last, found[name])) - min(map(first, found[name])) for name in found}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.fake_cluster import NODE, FakeCluster, node_of
+from unit.kubernetes.fake_cluster import FakeCluster, node_of
 from unit.kubernetes.objects import UUID, daemon_set, gpu, in_slice, instance
 from unit.studies import study, study_of
 
@@ -20,8 +20,7 @@ from sharebench.nodes.kubernetes.access.dra.nvidia import gates_of
 from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.nodes.kubernetes.node import ClusterNode
-from sharebench.nodes.kubernetes.preflight import components, preflight
-from sharebench.nodes.kubernetes.preflight.components import HIDDEN, Survey
+from sharebench.nodes.kubernetes.preflight import preflight
 from sharebench.study.study import Study
 from tenant.contract import device_digest
 
@@ -361,16 +360,6 @@ def test_a_hidden_api_is_no_missing_driver(
     rows, is_any = preflight.strategies(STUDY, node)
     assert not is_any
     assert "not allowed: resourceslices" in "\n".join(map(str, rows))
-    assert [row.text for row in components.dra_driver(Survey(STUDY, node))] == [HIDDEN]
-
-
-def test_without_labels_preflight_describes_the_gpu_by_its_slice(cluster: Claims, dra: Dra, node: ClusterNode) -> None:
-    cluster.store[NODE]["metadata"]["labels"].clear()
-    cluster.daemon_sets = [each for each in cluster.daemon_sets if each["metadata"]["name"] != "plugin"]
-    survey = Survey(STUDY, node)
-    (row,) = components.gpu(survey)
-    assert row.text.startswith("1 x ") and row.text.endswith("by the slices of the DRA driver")
-    assert [row.text for row in components.device_plugin(survey)] == ["not installed"]
 
 
 def test_a_calibration_under_another_strategy_claims_for_that_one() -> None:

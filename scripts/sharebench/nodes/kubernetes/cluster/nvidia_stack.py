@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sharebench.core.strategies import MPS_CLIENTS
 from sharebench.nodes.kubernetes.cluster.api import Json
 
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
@@ -14,9 +13,6 @@ MEMORY_LABEL = "nvidia.com/gpu.memory"
 REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"
 MPS_LABEL = "nvidia.com/mps.capable"
-COMPUTE_LABELS = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
-# From this compute capability on 48 clients may share an MPS server, before it 16 (MPS documentation, and the plugin).
-MANY_CLIENTS_SINCE = (7, 5)
 GPU_RESOURCES = re.compile(r"nvidia\.com/(gpu|mig-).*")
 # Container names by which a part is known, of the Helm chart and of the GPU operator.
 PLUGIN = ("nvidia-device-plugin-ctr", "nvidia-device-plugin")
@@ -26,7 +22,6 @@ MIG_MANAGER = ("nvidia-mig-manager", "mig-manager")
 CONFIG_FOLDER_VARIABLE = "CONFIG_FILE_SRCDIR"
 DEFAULT_VARIABLE = "DEFAULT_CONFIG"
 OPERATOR_OWNER = "ClusterPolicy"
-CLUSTER_POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
 
 
 def labels_of(node: Json) -> Mapping[str, str]:
@@ -38,24 +33,6 @@ def allocatable(node: Json) -> dict[str, int]:
     """GPU resources of the node that pods can ask for, by name; those that are 0 left out."""
     values = node.get("status", {}).get("allocatable", {})
     return {name: int(value) for name, value in values.items() if GPU_RESOURCES.fullmatch(name) and int(value)}
-
-
-def compute_capability(labels: Mapping[str, str]) -> tuple[int, ...]:
-    """Major and minor; empty where GPU Feature Discovery has not found it."""
-    found = [labels.get(name, "") for name in COMPUTE_LABELS]
-    return tuple(map(int, found)) if all(each.isdecimal() for each in found) else ()
-
-
-def most_mps_clients(labels: Mapping[str, str]) -> int | None:
-    """How many tenants the GPU takes under MPS; None where its compute capability is unknown."""
-    found = compute_capability(labels)
-    return (MPS_CLIENTS if found >= MANY_CLIENTS_SINCE else 16) if found else None
-
-
-def version_of(text: str) -> tuple[int, ...]:
-    """`v0.19.3` as numbers; empty where it is none."""
-    parts = text.removeprefix("v").split("-")[0].split(".")
-    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
 
 def variables_of(container: Json) -> dict[str, str]:
@@ -132,15 +109,6 @@ def _why(container: Json) -> str:
     return f" ({reasons})" if reasons else ""
 
 
-def naming_command(policy: str, namespace: str) -> str:
-    """What a person types to have a ClusterPolicy name a ConfigMap in the operator's namespace."""
-    return (
-        f"kubectl create configmap sharebench-configs --namespace {namespace} --from-literal=default='version: v1' && "
-        f"kubectl patch clusterpolicies.nvidia.com/{policy} --type merge "
-        '-p \'{"spec":{"devicePlugin":{"config":{"name":"sharebench-configs","default":"default"}}}}\''
-    )
-
-
 def lacks_config_map(plugin: Part) -> str:
     """The line for a device plugin that has no ConfigMap to switch by, with what brings one."""
     if plugin.policy is None:
@@ -149,8 +117,8 @@ def lacks_config_map(plugin: Part) -> str:
             "with config/cluster/plugin-values.yaml (docs/cluster/install.md, The device plugin)"
         )
     return (
-        "the operator's device plugin has no ConfigMap to switch by; have the ClusterPolicy name one, which restarts "
-        f"the plugin on all nodes: {naming_command(plugin.policy, plugin.namespace)}"
+        "the operator's device plugin has no ConfigMap to switch by; have the ClusterPolicy "
+        f"{plugin.policy} name one (docs/cluster/install.md, ClusterPolicy)"
     )
 
 

@@ -1,20 +1,21 @@
 """What a cluster has for a study, which of its strategies it can do, and what each missing one needs."""
 
+import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from sharebench.core.config_nodes import NodeOptions
+from sharebench.core.console import COLUMNS, wrapped
 from sharebench.core.files import REPOSITORY, Refusal
 from sharebench.core.strategies import Strategy
 from sharebench.core.study_config import StudyConfig, is_on_several
 from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import map_file
 from sharebench.nodes.kubernetes.cluster import foreign_pods
-from sharebench.nodes.kubernetes.cluster.api import Api, is_in_cluster
+from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, is_in_cluster
 from sharebench.nodes.kubernetes.node import ClusterNode
-from sharebench.nodes.kubernetes.preflight import components
-from sharebench.nodes.kubernetes.preflight.components import Component, Row, Survey
-from sharebench.nodes.kubernetes.preflight.pods import REFUSED, pods
 from sharebench.nodes.kubernetes.preflight.rights import (
     OPTIONAL,
     OWN_NAMESPACE,
@@ -27,18 +28,54 @@ from sharebench.nodes.kubernetes.preflight.rights import (
 from sharebench.study.study import Study
 
 PATIENCE_SECONDS = 10.0
-# In the order in which they are shown. What serves another access or collector adds its own.
-PARTS: tuple[Component, ...] = (
-    components.operator,
-    components.device_plugin,
-    components.discovery,
-    components.mps,
-    components.mig_manager,
-    components.dra_driver,
-    components.prometheus,
-    components.gpu,
-    components.namespace,
-)
+WIDTH = 26
+CLOSE = " " * 6
+COMMAND = re.compile(r"\bkubectl ")
+
+
+class Row(NamedTuple):
+    """A line of the report; an empty name continues the row before."""
+
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        head, hang = f"  {self.name:{WIDTH}}", " " * (WIDTH + 2)
+        lines = wrapped(self.text, head, hang)
+        command = COMMAND.search(self.text)
+        if command and len(lines) > 1:
+            # To be copied: in one line, wherever that begins.
+            whole = self.text[command.start() :]
+            lines = wrapped(self.text[: command.start()], head, hang)
+            lines.append((hang if len(hang + whole) <= COLUMNS else CLOSE) + whole)
+        return "\n".join(lines)
+
+
+def installed(node: ClusterNode) -> Iterator[Row]:
+    """What there is of what the study's accesses use; what they lack is the reason why a strategy is infeasible."""
+    found, accesses = node.cluster.installed, node.cluster.options["accesses"]
+    facts = node.facts()
+    memory, driver = facts["memory_bytes"], facts["details"]["driver"]
+    said = [f"{node.gpus} x {facts['product']}", f"{memory >> 20} MiB" if memory else "memory unknown"]
+    yield Row("GPU", ", ".join([*said, f"driver {driver or 'unknown'}"]))
+    if "device-plugin" in accesses:
+        parts = {
+            "device plugin": found.plugin,
+            "GPU Feature Discovery": found.discovery,
+            "MPS control daemon": found.mps,
+            "MIG manager": found.mig_manager,
+        }
+        for name, part in parts.items():
+            manager = "GPU operator" if part and part.policy else "standalone"
+            text = f"{part.version} ({manager}, {part.namespace}/{part.name})" if part else "not installed"
+            yield Row(name, text)
+        if (configs := found.configs) is not None:
+            yield Row(
+                "ConfigMap of the plugin", f"{configs.namespace}/{configs.name}, default {configs.default or 'not set'}"
+            )
+    if "dra" in accesses and (known := node.access("dra").describe()):
+        gates = ", ".join(known["dra_gates"] or []) or "none"
+        yield Row("DRA driver", f"{known['dra_driver'] or 'version unknown'}, gates that are on: {gates}")
 
 
 def missing_rights(
@@ -55,7 +92,6 @@ def missing_rights(
     rights are about; what is not there needs no right.
     """
     rows: list[Row] = []
-    named: dict[tuple[str, str], None] = {}
     for folder, rights in manifests.items():
         asked = [each for each in rights if each.where in namespaces and (not each.object or each.object in objects)]
         lacking = [
@@ -66,11 +102,9 @@ def missing_rights(
             place = f"in {where}" if where else "in the whole cluster"
             rows.append(Row(head, f"{right}{f' {name}' if name else ''} ({place})"))
         rows += [Row("", _granting(folder, namespaces))] if lacking else []
-        named |= {(right.resource, objects[right.object]): None for right in lacking if right.object}
-    return rows + [
-        Row("", f"with {name} among the resourceNames of {resource}, where these are listed")
-        for resource, name in named
-    ]
+        if names := ", ".join(sorted({objects[right.object] for right in lacking if right.object})):
+            rows.append(Row("", f"with {names} among its resourceNames, where these are listed"))
+    return rows
 
 
 def _granting(folder: str, namespaces: Mapping[str, str | None]) -> str:
@@ -130,22 +164,21 @@ def inspect(study: Study, of_node: NodeOptions | None = None) -> tuple[list[str]
     """
     with tempfile.TemporaryDirectory() as folder:
         node = ClusterNode(of_node or study.node_options(), Path(folder))
-        survey = Survey(study, node)
         api, options = node.cluster.api, node.cluster.options
         # A person waits for the answer, and a server that never answered is a wrong one rather than one that restarts.
         api.patience_seconds = PATIENCE_SECONDS
         version = api.get("/version")["gitVersion"]
-        lines = [f"cluster: Kubernetes {version}, node {node.cluster.name}, {node.gpus} GPU(s)", "installed:"]
-        lines += [str(row) for part in PARTS for row in part(survey)]
+        lines = [f"cluster: Kubernetes {version}, node {node.cluster.name}", "installed:", *map(str, installed(node))]
         rows, is_any = strategies(study, node)
         lines += ["strategies:", *map(str, rows)]
-        dry_run = list(pods(survey))
-        lines += ["pods:", *map(str, dry_run)] if dry_run else []
-        are_refused = any(row.text.startswith(REFUSED) for row in dry_run)
         inside = options["reach"] == "pod-ip" or (options["reach"] == "auto" and is_in_cluster())
         plugin = node.cluster.installed.plugin
         places = {"cluster": None, "tenants": options["namespace"]} | ({"plugin": plugin.namespace} if plugin else {})
-        objects = {"node": node.cluster.name} | components.config_maps(node)
+        objects = {"node": node.cluster.name}
+        if (configs := node.cluster.installed.configs) is not None:
+            objects["configs"] = configs.name
+        if (manager := node.cluster.installed.mig_manager) is not None:
+            objects["mig-map"] = map_file(manager, node.cluster.name).name
         lacking = missing_rights(api, needed(options, inside), places, objects)
         lines += ["rights:", *map(str, lacking or [Row("", "all that is needed")])]
         for name, buys in OPTIONAL.items():
@@ -154,5 +187,16 @@ def inspect(study: Study, of_node: NodeOptions | None = None) -> tuple[list[str]
         found = foreign_pods.gpu_pods(node.cluster.pods(), options["namespace"])
         said = foreign_pods.refusal(found) if found else "no foreign GPU pods on the node"
         lines += ["others:", str(Row("", said))]
-        exists = survey.look(f"/api/v1/namespaces/{options['namespace']}") != {}
-        return lines, is_any and exists and not lacking and not found and not are_refused
+        missing = list(_missing_namespace(api, options["namespace"]))
+        return lines + list(map(str, missing)), is_any and not (missing or lacking or found)
+
+
+def _missing_namespace(api: Api, name: str) -> Iterator[Row]:
+    try:
+        is_there = api.find(f"/api/v1/namespaces/{name}") is not None
+    except ApiRefused:
+        # Where we may not look, rights in it are all that is known.
+        return
+    if not is_there:
+        what = "apply -k config/cluster/tenants" if name == OWN_NAMESPACE else f"create namespace {name}"
+        yield Row(f"namespace {name}", f"does not exist: kubectl {what}")

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import cast
 
 from sharebench.core.spec import Spec, limits_of
-from sharebench.core.strategies import Strategy, of_spec
+from sharebench.core.strategies import MPS_CLIENTS, Strategy, of_spec
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
 from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, placeholders
@@ -35,7 +35,6 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     labels_of,
     lacks_config_map,
     look,
-    most_mps_clients,
 )
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.nodes.limits import memory_limit, probe
@@ -76,7 +75,7 @@ class DevicePlugin(Access):
 
     def missing(self) -> str | None:
         if self._installed.plugin is None:
-            return "the cluster has no NVIDIA device plugin (a DaemonSet); install it, or the GPU operator"
+            return "the cluster has no NVIDIA device plugin; install it, or the GPU operator (docs/cluster/install.md)"
         if self._installed.configs is None:
             return lacks_config_map(self._installed.plugin)
         if self._installed.discovery is None:
@@ -96,9 +95,8 @@ class DevicePlugin(Access):
         if strategy.mechanisms == ("mps",):
             if replicas == 1:
                 return "the device plugin has no MPS for one tenant: it refuses replicas: 1"
-            most = most_mps_clients(self.cluster.labels())
-            if most is not None and replicas > most:
-                return f"the GPU takes {most} MPS clients at most"
+            if replicas > MPS_CLIENTS:
+                return f"the GPU takes {MPS_CLIENTS} MPS clients at most"
             if self._installed.mps is None:
                 return "the MPS control daemon is not installed (the chart's or the operator's DaemonSet)"
         if gpus > 1 and strategy.mechanisms[0] != "mig":

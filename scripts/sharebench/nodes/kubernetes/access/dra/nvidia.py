@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part, variables_of, version_of
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part, variables_of
 
 NAME = "gpu.nvidia.com"
 """The driver in ResourceSlices, the domain of its attributes, and the DeviceClass of whole GPUs."""
@@ -19,8 +19,8 @@ DAEMON_PREFIX = "mps-control-daemon-"
 GATES_VARIABLE = "FEATURE_GATES"
 # What it sets in a container, which keeps NVIDIA's runtime from adding other GPUs.
 VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "void"}
-# Before it, what MPS does to the GPU's compute mode was undone only as a by-product of time-slicing settings.
-COMPUTE_MODE_RESET_SINCE = (0, 5)
+# Before 0.5, what MPS does to the GPU's compute mode was undone only as a by-product of time-slicing settings.
+KEEPS_COMPUTE_MODE = re.compile(r"v?0\.[0-4]\b")
 # Parts of messages about a device that is not ready yet: the kubelet tries again.
 RETRIABLE_ERRORS = (
     "not yet ready",
@@ -119,10 +119,9 @@ def lacks(strategy: Strategy, build: Build | None) -> str | None:
         return None
     if build.gates.get("DynamicMIG"):
         return "the DRA driver has no MPS with its gate DynamicMIG; set featureGates.DynamicMIG=false"
-    version = version_of(build.version)
     if (why := _without_gate("MPSSupport", build)) is not None:
         return why
-    if version and version < COMPUTE_MODE_RESET_SINCE and not build.gates.get("TimeSlicingSettings"):
+    if KEEPS_COMPUTE_MODE.match(build.version) and not build.gates.get("TimeSlicingSettings"):
         return (
             f"the DRA driver {build.version} leaves the GPU in EXCLUSIVE_PROCESS after MPS; "
             "set featureGates.TimeSlicingSettings=true too, or use 0.5 or newer"
