@@ -86,19 +86,3 @@ def test_after_a_job_the_tenant_rests_until_the_next_window(clock: FakeClock) ->
     assert measurement.wait_record(0)["count"] == 30
     assert measurement.wait_record(0)["job"] is None
     assert measurement._recorder.totals().count == workload.steps
-
-
-@pytest.mark.parametrize("lead_ns", [CHUNK_NS, 2 * CHUNK_NS])
-def test_the_totals_have_what_ran_while_a_job_was_announced(clock: FakeClock, lead_ns: int) -> None:
-    measurement, workload = warm(clock, [2 * MS])
-    before = workload.steps
-
-    def announce() -> None:
-        if workload.steps == before + 2:
-            measurement.set_window(clock.now_ns + lead_ns, clock.now_ns + SECOND, 10)
-
-    workload.before = announce
-    measurement.turn()
-    finish(measurement)
-    assert measurement.wait_record(0)["job"]["start_delay_seconds"] < 0.002
-    assert measurement._recorder.totals().count == workload.steps

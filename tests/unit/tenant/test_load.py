@@ -46,21 +46,6 @@ def test_tenants_with_constant_arrivals_are_not_in_step() -> None:
     assert stats.kstest(firsts, "uniform").pvalue > 0.01
 
 
-def test_a_window_has_the_same_arrivals_however_long_the_load_has_gone_on() -> None:
-    start_ns, found = 10**15, []
-    for lead_ns in (3_000_001, 70_000_000):
-        queue = ArrivalQueue(arrival_times_ns(POISSON, 0, start_ns - lead_ns), 10_000)
-        queue.admit(start_ns - 1_000_000)
-        queue.restart(start_ns, arrival_times_ns(POISSON, 0, start_ns, 1))
-        queue.admit(start_ns + 500_000_000)
-        found.append(list(queue.waiting))
-    inside = [[due for due in times if due >= start_ns] for times in found]
-    assert inside[0] == inside[1] == list(islice(arrival_times_ns(POISSON, 0, start_ns, 1), len(inside[0])))
-    # Until then they come as they would have.
-    early = [due for due in found[1] if due < start_ns]
-    assert early == arrivals(POISSON, len(early), start_ns=start_ns - 70_000_000)
-
-
 def test_the_queue_takes_what_is_due_and_drops_what_finds_it_full() -> None:
     queue = ArrivalQueue(iter(range(10, 1000, 10)), limit=3)
     queue.admit(9)

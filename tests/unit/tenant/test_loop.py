@@ -1,7 +1,6 @@
 from itertools import count
 from threading import Lock
 
-import numpy as np
 import pytest
 
 from tenant.load import ArrivalQueue
@@ -107,38 +106,6 @@ def test_open_load_sleeps_until_the_next_request_and_no_further_than_the_chunk(c
     loop, _ = opened(clock, [MS], rate_hz=100)
     loop.run(clock.now_ns + 25 * MS)
     assert clock.slept == pytest.approx([0.010, 0.009, 0.004])
-
-
-def test_coordinated_omission_does_not_happen(clock: FakeClock) -> None:
-    """50 requests per second of 10 ms each, one of them stalled for 1 s within 30 s."""
-    service = np.full(1500, 10 * MS)
-    service[700] = 1010 * MS
-    loop, workload = opened(clock, service.tolist(), rate_hz=50)
-    end = clock.now_ns + 30 * 10**9 + 10 * MS
-    measured: list[int] = []
-    while workload.steps < 1500:
-        loop.run(end)
-        measured += latencies(loop.rows())
-        loop.clear()
-    # Lindley's recursion: a request waits as long as the work that its predecessor left behind.
-    wait, expected = 0, []
-    for number in range(1500):
-        expected.append(wait + service[number])
-        wait = max(0, wait + service[number] - 20 * MS)
-    assert measured == expected
-    # The service times alone, which is what a client sees that waits for the answer, know nothing of it.
-    assert np.quantile(service, 0.99) == 10 * MS
-    assert np.quantile(measured, 0.99) > 800 * MS
-
-
-def test_a_full_queue_drops_and_says_which(clock: FakeClock) -> None:
-    loop, _ = opened(clock, [100 * MS], rate_hz=100, limit=3)
-    begin = clock.now_ns
-    loop.run(begin + 111 * MS)
-    assert list(loop.rows().dropped) == [begin + 10 * MS * number for number in range(5, 12)]
-    assert loop.unfinished(begin + 45 * MS) == [begin + 30 * MS, begin + 40 * MS]
-    loop.clear()
-    assert list(loop.rows().dropped) == []
 
 
 def test_an_idle_open_loop_with_much_to_fold_hands_over_before_it_sleeps(clock: FakeClock) -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 import time
-import zipapp
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,7 +121,6 @@ TWO = ("--streams", "2")
     [
         ("raise MemoryError", "pass", (), 12, "out of memory: the allocation failed\n"),
         ("pass", "np.ones(10**18)", (), 12, "out of memory: Unable to allocate"),
-        ("1 / 0", "pass", (), 1, "Traceback"),
         ("pass", "1 / 0", (), 1, "Traceback"),
         ("pass", "raise ParameterError('size is odd')", (), 2, "size is odd\n"),
         (
@@ -130,7 +128,7 @@ TWO = ("--streams", "2")
             "import no_such.nn",
             (),
             2,
-            f"planted needs no_such, which {sys.executable} lacks; run `make gpu-env`\n",
+            f"planted needs no_such, which {sys.executable} lacks; run `make gpu-env`",
         ),
         ("pass", "pass", ("--workload", "nonsense"), 2, "unknown workload module 'nonsense'; known: "),
         ("pass", "Planted.captured = False", TWO, 2, "planted: only a captured CUDA graph can run in streams"),
@@ -152,16 +150,6 @@ def test_without_a_token_it_does_not_start() -> None:
         env={**environment, "PYTHONPATH": str(SCRIPTS)}, capture_output=True, text=True, timeout=20, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "SHAREBENCH_TOKEN is not set\n")
-
-
-def test_it_runs_as_a_zipapp(launch: Launch, tmp_path: Path) -> None:
-    shutil.copytree(SCRIPTS / "tenant", tmp_path / "app" / "tenant", ignore=shutil.ignore_patterns("__pycache__"))
-    archive = tmp_path / "tenant.pyz"
-    zipapp.create_archive(tmp_path / "app", archive, main="tenant.__main__:main")
-    tenant = launch(*SMALL, program=[str(archive)], path=tmp_path / "nowhere")
-    tenant.wait_ready()
-    assert tenant.measure(0.1)["count"] > 0
-    tenant.stop()
 
 
 def test_tenants_on_streams_of_one_process_are_measured_apart(plant: Launch) -> None:

@@ -10,7 +10,6 @@ from tenant.load import Load
 from tenant.measure import CHUNK_NS, Measurement
 from tenant.record import Identity
 from tenant.usage import CpuTime
-from tenant.workload import DEVICE_TIME, Sample
 
 from .conftest import MS, FakeClock, FakeWorkload
 
@@ -126,22 +125,6 @@ def test_the_cpu_time_begins_with_the_window_even_if_that_begins_while_the_last_
     # The chunk of 50 ms ends 1 ms before the window starts, and is counted until 1 ms after that.
     record = measured(measurement, clock, CHUNK_NS + MS, 100 * MS)
     assert record["cpu"]["cpu_seconds"] == pytest.approx(0.1, abs=0.003)
-
-
-def test_times_that_the_workload_takes_are_those_of_the_window_each_once(clock: FakeClock) -> None:
-    measurement, workload = warm(clock, [MS])
-
-    def take() -> None:
-        workload.samples.append(Sample("pre", clock.now_ns, MS))
-        if workload.steps % 2:
-            workload.samples.append(Sample(DEVICE_TIME, clock.now_ns, MS // 2))
-
-    workload.before = take
-    # More than the loop has room for, so that it is counted in two pieces.
-    record = measured(measurement, clock, MS, 20 * SECOND)
-    assert (record["count"], record["stages"].keys()) == (20_000, {"pre"})
-    assert record["stages"]["pre"]["count"] == 20_000 == 2 * record["device_histogram"]["count"]
-    assert record["device_histogram"]["sum_seconds"] == pytest.approx(10_000 * 0.0005)
 
 
 def test_the_record_of_an_open_load_is_complete_once_the_backlog_is_served(clock: FakeClock) -> None:

@@ -49,9 +49,6 @@ def test_activity_that_cannot_be_read_any_more_has_the_reason(mock_nvml: Path, m
     assert activity.read(time.monotonic()) == {}
     assert activity.reason == "NVML did not read the GPM counters: Not Supported"
     assert nvml.Activity(nvml.granted_gpu({})).reason == "the GPU has no GPM counters, which came with Hopper"
-
-
-def test_activity_is_not_read_in_mig_mode(mock_nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCK_READINGS", "1")
     mock_nvml.write_text("gpu 0: 1g.18gb\n")
     activity = nvml.Activity(nvml.granted_gpu({}))
