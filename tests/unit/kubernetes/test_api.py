@@ -146,12 +146,6 @@ def test_what_is_not_there_is_none_or_fine(api: Api, server: Server) -> None:
         api.get("/api/v1/nodes/x")
 
 
-def test_a_patch_removes_what_is_none(api: Api, server: Server) -> None:
-    api.patch("/api/v1/nodes/x", {"metadata": {"labels": {"a": None}}})
-    method, _, body = server.asked[0]
-    assert (method, json.loads(body)) == ("PATCH", {"metadata": {"labels": {"a": None}}})
-
-
 def test_events_of_a_watch(api: Api, server: Server) -> None:
     events = [{"type": "ADDED", "object": {"n": 1}}, {"type": "DELETED", "object": {"n": 1}}]
     server.answers = [(200, "".join(json.dumps(event) + "\n" for event in events))]

@@ -9,7 +9,6 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased, node_of
-from unit.kubernetes.objects import CONFIG
 from unit.kubernetes.test_device_plugin import cluster, label, taints
 from unit.studies import S, study, study_of
 
@@ -79,6 +78,7 @@ def savers(cluster: FakeCluster) -> set[str] | None:
 
 
 def test_a_way_is_left_before_another_is_taken(cluster: FakeCluster, node: ClusterNode) -> None:
+    cluster.store[NODE]["metadata"]["labels"]["other"] = "theirs"
     node.ensure(by_plugin())
     assert (label(cluster), savers(cluster)) == ("sharebench-ts-3", {"device-plugin"})
     node.ensure(State(OTHER, None, 0))
@@ -87,16 +87,9 @@ def test_a_way_is_left_before_another_is_taken(cluster: FakeCluster, node: Clust
     assert taints(cluster) == [saved_state.TAINT]
     node.ensure(by_plugin())
     assert (label(cluster), savers(cluster)) == ("sharebench-ts-3", {"device-plugin"})
-    assert "other" not in cluster.store[NODE]["metadata"]["labels"]
-
-
-def test_all_of_it_comes_back(cluster: FakeCluster, node: ClusterNode) -> None:
-    cluster.store[NODE]["metadata"]["labels"]["other"] = "theirs"
-    node.ensure(by_plugin())
-    node.ensure(State(OTHER, None, 0))
+    assert cluster.store[NODE]["metadata"]["labels"]["other"] == "theirs"
     assert node.restore()
-    labels = cluster.store[NODE]["metadata"]["labels"]
-    assert (labels["other"], CONFIG in labels, taints(cluster), savers(cluster)) == ("theirs", False, [], None)
+    assert (label(cluster), taints(cluster), savers(cluster)) == (None, [], None)
 
 
 def test_a_node_that_another_run_has_taken_is_left_to_it(cluster: FakeCluster, node: ClusterNode) -> None:

@@ -66,9 +66,6 @@ class ApiServer:
         """Once the port is open, as binary messages."""
         self._taken[-1].sendall(b"".join(bytes([0x82, len(each)]) + each for each in messages))
 
-    def receive(self, count: int) -> bytes:
-        return self._taken[-1].recv(count, socket.MSG_WAITALL)
-
     def hang_up(self) -> None:
         self._taken[-1].shutdown(socket.SHUT_WR)
 
@@ -160,19 +157,6 @@ def test_an_answer_that_ends_the_connection_is_read_to_its_end(make: Make) -> No
     answer = connection.getresponse()
     assert connection.sock is None
     assert (answer.status, answer.read()) == (503, b"body")
-
-
-def test_what_is_sent_is_of_the_data_channel(make: Make) -> None:
-    server = make(True)
-    given = forwarded(server.api, "ns", "a-pod", PORT, LONG_SECONDS)
-    given.sendall(b"GET /")
-    head = server.receive(6)
-    assert (head[0] & 0xF, head[1] & 0x7F) == (2, 6), "binary, and one byte more than what was sent"
-    masked = server.receive(6)
-    assert bytes(byte ^ head[2 + at % 4] for at, byte in enumerate(masked)) == b"\x00GET /"
-    given.close()
-    with pytest.raises(OSError):
-        given.sendall(b"more")
 
 
 @pytest.mark.parametrize(

@@ -94,15 +94,6 @@ def test_tenants_are_in_doubt_until_their_records_say_otherwise(
     assert deleted(cluster) == ([DAEMON, PLUGIN, PLUGIN] if is_renewed else [])
 
 
-def test_what_is_not_under_mps_leaves_nothing(cluster: FakeCluster, tmp_path: Path) -> None:
-    node = opened(cluster, tmp_path)
-    node.ensure(state("time-slicing"))
-    node.mark_dirty()
-    deleted(cluster)
-    opened(cluster, tmp_path).ensure(state("time-slicing"))
-    assert deleted(cluster) == []
-
-
 def test_a_daemon_that_has_gone_meanwhile_needs_nothing(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mps", 3))
@@ -112,6 +103,9 @@ def test_a_daemon_that_has_gone_meanwhile_needs_nothing(cluster: FakeCluster, tm
     node.ensure(state("mps", 3))
     assert deleted(cluster) == [PLUGIN], "only the plugin, which looks for the new one"
     assert "device-plugin" not in MpsSuspects(tmp_path)
+    node.mark_dirty()
+    node.restore()
+    assert "device-plugin" not in MpsSuspects(tmp_path), "nor after the end of the run"
 
 
 def test_a_daemon_that_does_not_end_is_said_and_stays_in_doubt(
@@ -124,14 +118,6 @@ def test_a_daemon_that_does_not_end_is_said_and_stays_in_doubt(
     for _ in range(2):
         with pytest.raises(NodeError, match="the pod of mps does not end within 300 s: its MPS server may hang"):
             opened(cluster, tmp_path).ensure(state("mps", 3))
-
-
-def test_the_end_of_a_run_is_the_end_of_its_suspects(cluster: FakeCluster, tmp_path: Path) -> None:
-    node = opened(cluster, tmp_path)
-    node.ensure(state("mps", 3))
-    node.mark_dirty()
-    node.restore()
-    assert "device-plugin" not in MpsSuspects(tmp_path)
 
 
 def test_a_daemon_of_theirs_gets_our_shares_and_then_its_own_again(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -29,32 +29,6 @@ class Forwarder:
         return made
 
 
-class Stuck(Forwarder):
-    """The first socket carries one question and its answer; then nothing comes through, and neither end closes it.
-
-    So the library's port-forward ends when its connection to the API server is reset.
-    """
-
-    def __call__(self, timeout_seconds: float) -> socket.socket:
-        made = super().__call__(timeout_seconds)
-        if len(self.opened) > 1:
-            return made
-        ours, self.theirs = socket.socketpair()
-
-        def ask_once() -> None:
-            made.sendall(self.theirs.recv(65536))
-
-        def answer() -> None:
-            # Until the test is over.
-            with contextlib.suppress(OSError):
-                while data := made.recv(65536):
-                    self.theirs.sendall(data)
-
-        for relay in (ask_once, answer):
-            threading.Thread(target=relay, daemon=True).start()
-        return ours
-
-
 class OnceMute:
     """A server that takes a whole request on each of its first connections and hangs up without a word."""
 
@@ -125,14 +99,6 @@ def test_one_that_was_cut_meanwhile_is_not_asked(endpoint: PodEndpoint, forwarde
     assert len(forwarder.opened) == 2
 
 
-def test_it_is_not_kept_beyond_the_end(endpoint: PodEndpoint, forwarder: Forwarder) -> None:
-    endpoint.reading()
-    endpoint.close()
-    assert forwarder.opened[0].fileno() == -1
-    endpoint.reading()
-    assert len(forwarder.opened) == 2
-
-
 def test_a_question_that_the_end_cuts_off_is_not_asked_again(
     endpoint: PodEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,18 +131,6 @@ def test_what_only_asks_asks_again_where_the_connection_broke(mute: OnceMute) ->
     assert mute.requests == 3
 
 
-def test_one_that_leads_nowhere_any_more_is_left(
-    forwarder: Forwarder, state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endpoint_module, "READY_TIMEOUT_SECONDS", 1.0)
-    state.status = "ready"
-    stuck = Stuck(forwarder.port)
-    endpoint = PodEndpoint("localhost", "token", stuck)
-    assert endpoint.ready()
-    assert endpoint.ready()
-    assert len(stuck.opened) == 2
-
-
 def test_what_changes_something_is_never_said_twice(mute: OnceMute) -> None:
     endpoint = PodEndpoint("localhost", "token", Forwarder(mute.port))
     assert endpoint.ready()
@@ -191,17 +145,6 @@ def test_a_silent_tenant_is_given_up_within_the_time(monkeypatch: pytest.MonkeyP
         endpoint = PodEndpoint("localhost", "token", Forwarder(listening.getsockname()[1]))
         with pytest.raises(TenantUnreachable, match="GET /healthz"):
             endpoint.ready()
-
-
-def test_without_a_forwarded_port_it_is_kept_too(forwarder: Forwarder, state: State) -> None:
-    endpoint: Any = PodEndpoint("127.0.0.1", "token", None)
-    endpoint.port = forwarder.port
-    state.status = "ready"
-    assert endpoint.ready()
-    first = endpoint._kept
-    assert endpoint.ready()
-    assert first is not None
-    assert endpoint._kept is first
 
 
 def test_two_threads_never_share_a_connection(endpoint: PodEndpoint, state: State) -> None:

@@ -55,24 +55,14 @@ def test_the_user_has_a_name_although_no_image_knows_it() -> None:
     assert environment["USER"] == environment["LOGNAME"]
 
 
-def test_it_asks_for_one_unit_and_what_the_config_says() -> None:
-    resources = {"cpu": "2", "memory": None}
-    asked = pod(resources=resources)["spec"]["containers"][0]["resources"]
-    assert asked == {"limits": {"cpu": "2", "nvidia.com/gpu": "1"}, "requests": {"cpu": "2", "nvidia.com/gpu": "1"}}
-
-
-def test_it_runs_on_this_node_only_and_tolerates_its_taints() -> None:
+def test_it_has_what_the_config_says() -> None:
     own = {"key": "team", "operator": "Equal", "value": "a", "effect": None}
-    spec = pod(tolerations=[own])["spec"]
-    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert terms == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-node"]}]}]
+    spec = pod(resources={"cpu": "2", "memory": None}, tolerations=[own], priority_class="high")["spec"]
+    asked = {"cpu": "2", "nvidia.com/gpu": "1"}
+    assert spec["containers"][0]["resources"] == {"limits": asked, "requests": asked}
     assert [each["key"] for each in spec["tolerations"]] == ["sharebench/measuring", "nvidia.com/gpu", "team"]
     assert spec["tolerations"][-1] == {"key": "team", "operator": "Equal", "value": "a"}
-
-
-def test_the_priority_is_the_configs() -> None:
-    assert "priorityClassName" not in pod()["spec"]
-    assert pod(priority_class="high")["spec"]["priorityClassName"] == "high"
+    assert spec["priorityClassName"] == "high"
 
 
 def test_the_archive_is_the_same_every_time() -> None:

@@ -21,8 +21,6 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
     [
         (tenant_pod("Pending", conditions=[NOWHERE]), ["Unschedulable", "1 Insufficient nvidia.com/gpu"]),
         (waiting("ImagePullBackOff", 'Back-off pulling image "x:1"'), ["ImagePullBackOff", "x:1"]),
-        (waiting("ErrImagePull", "not found"), ["ErrImagePull", "not found"]),
-        (waiting("CreateContainerError", "no runtime"), ["CreateContainerError", "no runtime"]),
         (
             tenant_pod("Failed", {"terminated": {"reason": "StartError", "exitCode": 128, "message": "no such file"}}),
             ["StartError", "no such file"],
@@ -31,7 +29,6 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
             tenant_pod("Failed", reason="UnexpectedAdmissionError", message="Allocate failed due to no devices"),
             ["UnexpectedAdmissionError", "no devices"],
         ),
-        (tenant_pod("Failed", reason="Evicted", message="low on memory"), ["Evicted", "low on memory"]),
         (tenant_pod(state={"running": {}}, conditions=[TAINTED]), ["DeletionByTaintManager"]),
     ],
 )

@@ -156,21 +156,6 @@ def test_pods_that_somebody_deleted_are_missed_also_when_none_is_left(make: Make
     assert until_refused(tenants) == "tenant 0: its pod is gone; somebody deleted it"
 
 
-def test_pods_that_are_gone_before_the_first_look_are_missed(make: Make) -> None:
-    with pytest.raises(NodeError, match="tenant 0: its pod is gone"):
-        make(1, OnePodList([])).wait_ready()
-
-
-def test_logs_are_not_waited_for_when_the_api_server_stays_away(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    api = OnePodList([pod(index) for index in range(7)])
-    tenants = make(7, api)
-    tenants.watcher.failure = NodeError("the API server cannot be reached")
-    monkeypatch.setattr("sharebench.nodes.kubernetes.pods.tenants.sweep", lambda *_: None)
-    monkeypatch.setattr(tenants, "access", type("Nothing", (), {"clean": lambda self: None})())
-    tenants.stop()
-    assert api.asked == []
-
-
 def test_a_pod_starts_when_its_code_runs(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both times by the node's clock, which is 1000 s ahead of the driver's here."""
     tenants = make(1, OnePodList([pod(0)]))
