@@ -4,7 +4,6 @@ import contextlib
 import csv
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -27,8 +26,6 @@ from sharebench.study.cells import cell_of
 from sharebench.study.study import Study
 
 LOG_LINES = 20
-LEAST_FREE_BYTES = 16 * 2**20
-"""With less than this on the disk after a failure, that is worth a line: a log may not have had room for the cause."""
 # In the reason of an excluded cell.
 GATE = re.compile(r"(?:^|; )([a-z_]+): ")
 # Rules that need the node.
@@ -36,17 +33,16 @@ NODE_RULES = {"characterise_node", "calibrate", "configure_node", "run_cell", "r
 
 
 def _git(*arguments: str) -> str | None:
-    answer = subprocess.run(["git", "-C", str(SCRIPTS.parent), *arguments], capture_output=True, text=True, check=False)
-    return answer.stdout.strip() if answer.returncode == 0 else None
+    command = ["git", "-C", str(SCRIPTS.parent), *arguments]
+    with contextlib.suppress(FileNotFoundError, subprocess.CalledProcessError):
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return None
 
 
 def git_state() -> run_record.RunRecord:
     """Of a run record: commit of the checkout and whether tracked files differ from it; None outside git."""
-    try:
-        commit = _git("rev-parse", "HEAD")
-        changes = _git("status", "--porcelain", "--untracked-files=no")
-    except FileNotFoundError:
-        commit = changes = None
+    commit = _git("rev-parse", "HEAD")
+    changes = _git("status", "--porcelain", "--untracked-files=no")
     return {"git_commit": commit, "git_dirty": bool(changes) if commit else None}
 
 
@@ -114,11 +110,6 @@ def begin(
 def _weight(row: Mapping[str, str]) -> tuple[bool, int]:
     """Whether a row of the summary stands for its strategy rather than another: one that ended well, then a larger."""
     return row["status"] == "ok", int(row["replicas"])
-
-
-def _is_beyond(row: Mapping[str, str], largest: Mapping[str, str]) -> bool:
-    same = all(row[key] == largest[key] for key in ("strategy", "workload", "tenant_workload"))
-    return same and int(row["replicas"]) > int(largest["replicas"])
 
 
 def _counts(names: Iterable[str]) -> str:
@@ -196,9 +187,7 @@ def closing_lines(results: Path) -> list[str]:
             if is_meant and (known is None or _weight(row) > _weight(known)):
                 largest[row["strategy"]] = row
         for name, row in largest.items():
-            beyond = [each["replicas"] for each in rows if _is_beyond(each, row)]
-            note = f" (× {', '.join(beyond)}: no result)" if beyond else ""
-            line = f"{in_words(workload, tenant)}, {name} × {row['replicas']}: {_result(row)}{note}"
+            line = f"{in_words(workload, tenant)}, {name} × {row['replicas']}: {_result(row)}"
             (alone if len(largest) == 1 and row["replicas"] == "1" else compared).append(line)
     lines = compared + alone
     shown = lines[:4]
@@ -223,14 +212,6 @@ def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]
             tail = ["ended without a word: killed, by the kernel if memory was short (see dmesg)"]
         lines += [f"--- {log}", *(["interrupted"] if tail[-1] == "KeyboardInterrupt" else tail)]
     return lines
-
-
-def full_disk(results: Path) -> list[str]:
-    """A line where there is almost no room for results."""
-    free_bytes = shutil.disk_usage(results).free
-    if free_bytes >= LEAST_FREE_BYTES:
-        return []
-    return [f"the disk is full: {free_bytes / 2**20:.1f} MiB are left for {results}; make room first"]
 
 
 def leave_node(study: Study, results: Path, run: run_record.RunRecord) -> list[str]:
@@ -262,15 +243,10 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
         lines = failed_logs(unfinished, run["started_epoch_seconds"])
         lines += [f"the node is down: {run['down']}"] if run["down"] else []
         lines += placement.given_up(run)
-        lines += full_disk(results)
         if not study.config["from"]:
             script = [sys.executable, str(SCRIPTS / "job.py"), "table_failed_run", "--results", str(results)]
-            try:
-                made = subprocess.run(script, capture_output=True, text=True, check=False)
-                lines += made.stdout.splitlines() or made.stderr.splitlines()[-1:]
-            except KeyboardInterrupt:
-                # Asked for a second time: these tables are of no other use than to be looked at now.
-                lines.append("interrupted again: no tables of what was measured until now")
+            made = subprocess.run(script, capture_output=True, text=True, check=False)
+            lines += made.stdout.splitlines() or made.stderr.splitlines()[-1:]
             if (results / "partial" / "cells.csv").exists():
                 lines += ending_lines(results / "partial", results / "partial" / "cells.csv")
         if not any(line.startswith("re-measure them:") for line in lines):

@@ -64,11 +64,6 @@ def test_a_part_of_a_study_keeps_the_exclusions_of_the_whole(part: dict[str, Any
     assert load(study(whole | with_models | part))["exclude"] == ["mps/matmul/n4"]
 
 
-def test_a_part_of_a_cpu_is_an_amount_as_kubernetes_has_it() -> None:
-    config = study({"node": "kubernetes", "kubernetes.resources": {"cpu": 0.5, "memory": "1.5Gi"}})
-    assert load(config)["kubernetes"]["resources"] == {"cpu": "0.5", "memory": "1.5Gi"}
-
-
 def test_an_archive_can_be_compared(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "before.zip", "w") as packed:
         packed.writestr("manifest.json", "{}")
@@ -94,15 +89,6 @@ def test_command_line_adds_a_strategy_and_a_variant() -> None:
     assert loaded[W]["big"]["params"] == {"size": 512, "fast": True, "dtype": "float32"}
     rates = dict.fromkeys(("concurrency", "rate_hz", "rate_of_capacity"))
     assert loaded[W]["big"]["load"] == {"arrival": "closed", **rates}
-
-
-def test_defaults_fill_what_files_leave_out() -> None:
-    catalogues = {key: files()[key] for key in (S, W)}
-    assert load({**catalogues, "repeats": 7}) == load({**files(), "repeats": 7})
-
-
-def test_a_section_with_nothing_in_it_is_its_defaults() -> None:
-    assert load(study({"warmup": None}))["warmup"] == load(study({}))["warmup"]
 
 
 @pytest.mark.parametrize("number", [2, 2.0, "2", "2.0"])
@@ -262,27 +248,6 @@ def test_junk_is_refused_in_one_line_or_accepted_for_good(path: tuple[str, ...],
         assert len(str(error).splitlines()) == 1
     else:
         assert repr(load(loaded)) == repr(loaded)
-
-
-@pytest.mark.parametrize(
-    ("node", "gpu", "kind"),
-    [("auto", True, "nvidia"), ("auto", False, "cpu"), ("cpu", True, "cpu"), ("simulated", True, "simulated")],
-)
-def test_resolve_node(node: str, gpu: bool, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capabilities, "has_nvidia_gpu", lambda: gpu)
-    assert capabilities.resolve_node({"node": node}) == kind
-
-
-@pytest.mark.parametrize("shown", ["device file", "driver folder", "nothing"])
-def test_has_nvidia_gpu(shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path / "nvidia0")
-    monkeypatch.setattr(capabilities, "GPU_PROC_FOLDER", tmp_path / "gpus")
-    (tmp_path / "gpus").mkdir()
-    if shown == "device file":
-        (tmp_path / "nvidia0").touch()
-    if shown == "driver folder":
-        (tmp_path / "gpus" / "0000:01:00.0").mkdir()
-    assert capabilities.has_nvidia_gpu() == (shown != "nothing")
 
 
 @pytest.mark.parametrize(

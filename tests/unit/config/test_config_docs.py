@@ -109,12 +109,6 @@ def test_config_file_holds_every_key_with_its_default() -> None:
     assert dict(flat(config)) | catalogues == LEAVES
 
 
-def test_config_file_explains_itself() -> None:
-    """Every group of keys is under a comment."""
-    for group in (CONFIG / "config.yaml").read_text().strip().split("\n\n"):
-        assert group.startswith("#")
-
-
 def test_defaults_of_a_loaded_config_are_those_of_the_models() -> None:
     loaded = load({key: files()[key] for key in (S, W)})
     kept = {key: value for key, value in loaded.items() if key not in (S, W)}
@@ -131,12 +125,6 @@ def test_manual_lists_every_ready_made_config() -> None:
     assert set(rows) == ready
     for name, results in rows.items():
         assert yaml.safe_load((CONFIG / name).read_text())["results"] == results
-
-
-@pytest.mark.parametrize("path", sorted(CONFIG.glob("*.yaml")), ids=lambda path: path.name)
-def test_editors_find_the_schema(path: Path) -> None:
-    first = path.read_text().splitlines()[0]
-    assert first == "# yaml-language-server: $schema=schemas/config.schema.json"
 
 
 def test_command_lines_of_the_manual_work() -> None:

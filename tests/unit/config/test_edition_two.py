@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,13 +66,6 @@ def test_what_the_host_bounds_is_measured_on_one_gpu() -> None:
     assert named is not None
     alone = {name for name, _, _ in ROWS if opened(name).config["nvidia"]["gpu"] == "0"}
     assert alone == set(re.findall("`([a-z0-9-]+)`", named[1]))
-
-
-@pytest.mark.parametrize("name", [name for name, _, _ in ROWS])
-def test_windows_are_those_of_the_catalogue_or_longer(name: str) -> None:
-    study = opened(name)
-    least = max(study.config["workload_catalogue"][own]["min_window_seconds"] for own in study.calibrated())
-    assert study.config["window_seconds"] >= least or all(map(study.is_job, study.workloads()))
 
 
 @pytest.mark.parametrize("name", [name for name, _, _ in ROWS])
@@ -174,12 +166,6 @@ def test_what_a_visit_before_measured_on_this_device_comes_last(
     assert not begun
 
 
-def test_a_visit_begins_nothing_that_does_not_fit_and_something_that_does(begun: list[tuple[str, set[Cell]]]) -> None:
-    assert not Edition(FOLDER, {}).measure(float("inf"), time.monotonic() + 8 * 60)
-    names = {name for name, _ in begun}
-    assert "neighbours" not in names and {"fills", "jobs"} <= names
-
-
 def test_a_study_that_fails_leaves_the_others_be(
     begun: list[tuple[str, set[Cell]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,36 +182,6 @@ def test_a_study_that_fails_leaves_the_others_be(
         edition.measure(float("inf"), float("inf"))
     assert {name for name, _ in begun} == {part.name for part in edition.parts} - {"yolov8"}
     assert "many" not in {part.name for part in edition.parts}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "refused"),
-    [
-        (["--without", "many,yolo8"], "--without: 'yolo8' is not a study; known: tenants, "),
-        (["--edition", "docs"], "--edition: .* has no studies, such as 01-tenants.yaml"),
-    ],
-)
-def test_a_mistyped_name_is_refused_before_a_gpu_is_looked_for(
-    arguments: list[str], refused: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(FOLDER.parents[1])
-    monkeypatch.setattr(Edition, "here", lambda _: pytest.fail("it looked for a GPU"))
-    with pytest.raises(SystemExit, match=refused):
-        visit.main(arguments)
-
-
-def test_a_study_that_failed_is_named_when_the_time_is_over(
-    begun: list[tuple[str, set[Cell]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def snakemake(part: Part, *_: Any, **__: Any) -> bool:
-        if part.name == "tenants":
-            raise subprocess.CalledProcessError(1, "snakemake")
-        return False
-
-    monkeypatch.setattr(Part, "snakemake", snakemake)
-    with pytest.raises(Refusal, match="failed: tenants; "):
-        Edition(FOLDER, {}).measure(float("inf"), float("inf"))
-    assert not begun
 
 
 def test_probes_of_each_number_of_tenants_are_carried_and_tabled(
@@ -266,14 +222,6 @@ def test_probes_of_each_number_of_tenants_are_carried_and_tabled(
     table = pd.read_csv(joined.results / "h200/probes.csv")
     sliced = table[table["strategy"] == "time-slicing"]
     assert list(sliced["tenants"]) == [2, 3, 7] and list(sliced["switch_p50_us"]) == [152, 153, 157]
-
-
-def test_a_probe_that_fails_is_named_after_all_else_was_measured(
-    begun: list[tuple[str, set[Cell]]],
-) -> None:
-    with pytest.raises(Refusal, match="failed: probes; "):
-        Edition(FOLDER, {}).measure(float("inf"), float("inf"), ["probes"])
-    assert {name for name, _ in begun} == {part.name for part in Edition(FOLDER, {}).parts}
 
 
 @pytest.mark.usefixtures("begun")

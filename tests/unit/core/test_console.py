@@ -51,32 +51,7 @@ def test_wrong_options_end_with_2(given: list[str]) -> None:
         console.call(coded, given)
 
 
-def test_a_text_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert console.call(lambda: "done", []) == 0
-    assert capsys.readouterr().out == "done\n"
-
-
 @pytest.mark.parametrize("name", job.JOBS)
 def test_every_job_has_a_function(name: str) -> None:
     module, _, function = job.JOBS[name].rpartition(".")
     assert callable(getattr(import_module(module), function))
-
-
-def test_an_unknown_job_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert job.main("nosuch") == 2
-    assert capsys.readouterr().err.startswith("there is no job 'nosuch'; name one of calibrate, ")
-
-
-@pytest.mark.parametrize(
-    "seconds, text",
-    [
-        (0, "0 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min 00 s"),
-        (200, "3 min 20 s"),
-        (3599.7, "1 h 00 min"),
-        (7500, "2 h 05 min"),
-    ],
-)
-def test_durations_are_for_people(seconds: float, text: str) -> None:
-    assert console.duration(seconds) == text

@@ -123,16 +123,6 @@ def test_a_new_file_counts_as_soon_as_it_is_imported(scripts: Path) -> None:
     assert simulated() not in (before, imported)
 
 
-def test_the_code_of_a_mix_is_that_of_all_its_workloads_in_any_order() -> None:
-    assert fingerprint.of_cell("cpu", "memcopy", "matmul", "memcopy") == fingerprint.of_cell("cpu", "matmul", "memcopy")
-    assert fingerprint.of_cell("cpu", "matmul", "matmul") == fingerprint.of_cell("cpu", "matmul")
-
-
-def test_a_stage_is_labelled() -> None:
-    """Two of them are params of one rule; a reader distinguishes them by the label."""
-    assert fingerprint.of_stage("tables").startswith("tables code ")
-
-
 def test_each_version_of_python_has_the_same_digests(scripts: Path) -> None:
     """What 3.11 says of a text with all that 3.12 and 3.13 write otherwise."""
     text = 'def f(*, a=None):\n    width = 3\n    return f"{a:>{width}}", f("")\n'

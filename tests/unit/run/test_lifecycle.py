@@ -140,7 +140,7 @@ def test_the_end_says_the_largest_number_of_tenants_of_each_strategy(results: Pa
     assert closing_lines(results) == [
         "matmul, exclusive × 1: 3.5 ms",
         "matmul, mps × 10: 12.35 ms, slowdown 3.46, 324/s in all",
-        "matmul, mig × 2: 4 ms, slowdown 1.10 (× 4: no result)",
+        "matmul, mig × 2: 4 ms, slowdown 1.10",
         f"report: {results / 'report.html'}",
     ]
 
@@ -171,14 +171,6 @@ def test_the_end_takes_a_mix_apart(results: Path) -> None:
         "memcopy in matmul+memcopy, mps × 2: 30 ms, slowdown 3.00",
         "matmul, exclusive × 1: 3.5 ms",
     ]
-
-
-def test_the_end_never_takes_more_than_five_lines(results: Path) -> None:
-    summary(results, [{"strategy": f"s{index}", "replicas": 1} for index in range(9)])
-    lines = closing_lines(results)
-    assert len(lines) == 5
-    assert lines[0] == "matmul, s0 × 1: no mean"
-    assert lines[-1] == f"report: {results / 'report.html'} (5 more in tables/summary.md)"
 
 
 def test_the_end_says_that_it_is_no_gpu_and_why_a_mean_is_missing(results: Path) -> None:
@@ -221,19 +213,6 @@ def test_the_end_says_what_did_not_go_well(results: Path) -> None:
     assert closing_lines(results)[1] == named
 
 
-def test_an_interruption_is_no_failure_to_be_traced(tmp_path: Path) -> None:
-    log = tmp_path / "export.log"
-    log.write_text("Traceback (most recent call last):\n  File ...\nKeyboardInterrupt\n")
-    assert lifecycle.failed_logs([log], 0) == [f"--- {log}", "interrupted"]
-
-
-def test_a_full_disk_is_named_whatever_could_still_be_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lifecycle.full_disk(tmp_path) == []
-    monkeypatch.setattr(lifecycle, "LEAST_FREE_BYTES", 2**63)
-    (line,) = lifecycle.full_disk(tmp_path)
-    assert line.startswith("the disk is full: ") and line.endswith(f" are left for {tmp_path}; make room first")
-
-
 def test_the_logs_of_this_run_are_shown_and_no_others(tmp_path: Path) -> None:
     new, empty, old = (tmp_path / name for name in ("new.log", "empty.log", "old.log"))
     new.write_text("".join(f"line {number}\n" for number in range(50)))
@@ -245,13 +224,6 @@ def test_the_logs_of_this_run_are_shown_and_no_others(tmp_path: Path) -> None:
     assert lines[1:21] == [f"line {number}" for number in range(30, 50)]
     killed = "ended without a word: killed, by the kernel if memory was short (see dmesg)"
     assert lines[21:] == [f"--- {empty}", killed]
-
-
-def test_a_log_cannot_act_on_the_terminal(tmp_path: Path) -> None:
-    log = tmp_path / "run.log"
-    log.write_text("\x1b[2J\x1b]0;gone\x07here " + "x" * 70_000 + "\n")
-    (_, line) = lifecycle.failed_logs([log], 0)
-    assert line == f"here {'x' * 495}… (70005 characters)"
 
 
 def begun(planned: Study, results: Path, **others: list[str]) -> ownership.Claim:
@@ -271,14 +243,6 @@ def test_a_run_that_succeeds_ends_with_its_table(results: Path, capsys: pytest.C
     ownership.claim(results, {}).release()
 
 
-def test_a_run_without_a_report_ends_without_a_word(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    planned = of()
-    claim = begun(planned, results)
-    capsys.readouterr()
-    lifecycle.finish(claim, planned, None)
-    assert capsys.readouterr().err == ""
-
-
 def test_a_run_that_fails_shows_why_and_what_to_do(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planned = of()
     claim = begun(planned, results)
@@ -293,35 +257,3 @@ def test_a_run_that_fails_shows_why_and_what_to_do(results: Path, capsys: pytest
     assert said.splitlines()[-1].startswith("not complete")
     assert "Traceback" not in said
     assert run_record.read_run(results)["ended"]
-
-
-def test_a_second_interrupt_ends_in_lines(
-    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    planned = of()
-    claim = begun(planned, results)
-
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("subprocess.run", interrupted)
-    lifecycle.finish(claim, planned, [])
-    said = capsys.readouterr().err
-    assert "interrupted again: no tables" in said
-    assert said.splitlines()[-1].startswith("not complete")
-
-
-def test_the_state_of_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: dict[str, str | None] = {"rev-parse": "abc123", "status": ""}
-    monkeypatch.setattr(lifecycle, "_git", lambda *arguments: answers[arguments[0]])
-    assert lifecycle.git_state() == {"git_commit": "abc123", "git_dirty": False}
-    answers["status"] = " M scripts/sharebench/cell/cell.py"
-    assert lifecycle.git_state() == {"git_commit": "abc123", "git_dirty": True}
-    answers.update({"rev-parse": None, "status": None})
-    assert lifecycle.git_state() == {"git_commit": None, "git_dirty": None}
-
-    def no_git(*_: str) -> str:
-        raise FileNotFoundError("git")
-
-    monkeypatch.setattr(lifecycle, "_git", no_git)
-    assert lifecycle.git_state() == {"git_commit": None, "git_dirty": None}

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from unit.studies import study_of
 
-from sharebench.nodes.contract import NodeError
 from sharebench.nodes.simulated.node import SimulatedNode
-from sharebench.run import placement
 from sharebench.run.plan import headline, pending, plan, switches
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -35,12 +33,6 @@ def test_a_part_of_a_study_switches_only_for_what_is_left() -> None:
     assert switches(planned, {Cell("mps", "matmul", 1, 1), Cell("mig", "matmul", 1, 1)}) == 2
 
 
-def test_a_state_that_stays_between_two_plots_of_one_strategy_is_counted_again() -> None:
-    """Each block sets its states up afresh, also when the last block ended in the same one."""
-    planned = of(strategies=["mps"], baseline="none", repeats=3, replicas=[2])
-    assert switches(planned, planned.cells) == 3
-
-
 def test_the_headline_counts_cells_switches_and_time() -> None:
     planned = of(window_seconds=2)
     cells = {cell for cell in planned.cells if cell.repeat == 1 and cell.strategy in ("mps", "exclusive")}
@@ -50,12 +42,6 @@ def test_the_headline_counts_cells_switches_and_time() -> None:
     ), "virtual windows take no time"
     real = of(node="cpu", window_seconds=2)
     assert headline(real, {"overhead": {"cells": 4, "seconds": 2.0}}, cells, {}).endswith("about 10 s")
-
-
-def test_the_headline_without_cells_says_what_else_there_is() -> None:
-    jobs = {"figures": 4, "report": 1, "all": 1, "calibrate": 0}
-    assert headline(of(), {}, set(), jobs) == "no cell to measure; to do: figures 4, report 1"
-    assert headline(of(), {}, set(), {"all": 1}) == "no cell to measure; to do: nothing"
 
 
 def test_what_is_pending_is_read_from_snakemakes_summary() -> None:
@@ -104,12 +90,3 @@ def test_the_plan_asks_the_node_about_the_workloads(tmp_path: Path, monkeypatch:
         "mps": "(infeasible here: 2 of matmul)",
         "streams": "(infeasible here: 2 of matmul; not measured: 1; 2 of detector)",
     }
-
-
-def test_a_plan_for_devices_that_are_not_there_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(*_: object) -> None:
-        raise NodeError("the cluster has no node 'node-x'")
-
-    monkeypatch.setattr(placement, "devices_of", absent)
-    with pytest.raises(NodeError, match="no node 'node-x'"):
-        plan(of(**{"simulated.devices": 2}), tmp_path, {})

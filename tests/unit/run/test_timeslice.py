@@ -1,6 +1,5 @@
 """Who was on the device when: the analysis against timelines that were planted, and the processes that watch."""
 
-import os
 import subprocess
 import sys
 import time
@@ -13,20 +12,18 @@ import pytest
 from unit.figures import fabricated
 
 from sharebench.config import load
-from sharebench.core.files import SCRIPTS, read_json, write_json
+from sharebench.core.files import read_json, write_json
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Grant, NodeError, State
 from sharebench.nodes.host.nvidia import NvidiaNode
 from sharebench.run import placement
-from sharebench.run.jobs import JobFailed, Run
+from sharebench.run.jobs import Run
 from sharebench.run.timeslice import probe
 from sharebench.run.timeslice.slices import (
     NotTellable,
     analysed,
     histogram,
-    occupancy,
     runs,
-    summary,
     switches,
 )
 from sharebench.study.study import Study
@@ -93,11 +90,6 @@ def test_tenants_that_run_at_the_same_time_have_no_switch_and_no_slice() -> None
     assert found["seconds"] == pytest.approx(0.097)
 
 
-def test_a_gap_in_which_nobody_else_runs_is_no_switch() -> None:
-    lanes = [np.array([[0, 10], [20, 30]]), np.array([[50, 60]])]
-    assert switches(lanes) == [(1, 20)]
-
-
 def test_a_tenant_that_comes_on_beside_another_is_no_switch_of_it() -> None:
     lanes = [np.array([[0, 100], [200, 300]]), np.array([[50, 80], [110, 190]])]
     # 0 → 1 after 10 with no other between; 1 → 0 after 10; the first of lane 1 lies inside the first of lane 0
@@ -112,26 +104,11 @@ def test_runs_that_the_edges_cut_are_drawn_and_not_counted() -> None:
     assert found["run"]["p50_us"] == 29_000
 
 
-def test_a_gap_over_the_common_end_ends_the_last_run() -> None:
-    timeline = watch(0, 10 * MS, [[4 * MS, 12 * MS]])
-    assert runs(timeline, 0, 10 * MS).tolist() == [[0, 4 * MS]]
-
-
 def test_nothing_is_said_of_the_time_after_room_for_gaps_ran_out() -> None:
     end_ns = 100 * MS
     cut = watch(0, end_ns, [[10 * MS, 11 * MS], [20 * MS, 21 * MS]]) | {"gap_count": 9}
     found, _ = analysed([cut, watch(0, end_ns, [])], end_ns)
     assert found["seconds"] == pytest.approx(0.021)
-
-
-def test_the_timeline_is_the_middle_and_in_its_own_time() -> None:
-    end_ns = 500 * MS
-    found, _ = analysed(taking_turns(2, 2 * MS, 100 * US, end_ns), end_ns)
-    drawn = found["timeline"]
-    assert drawn["seconds"] == pytest.approx(0.02)
-    times = [time for lane in drawn["runs_us"] for run in lane for time in run]
-    assert min(times) >= 0 and max(times) <= 20_000
-    assert {round(b - a) for lane in drawn["runs_us"] for a, b in lane if a > 0 and b < 20_000} == {2000}
 
 
 def test_a_clock_that_runs_backwards_is_refused() -> None:
@@ -144,14 +121,6 @@ def test_kernels_that_never_ran_together_are_refused() -> None:
         analysed([watch(0, 100, []), watch(200, 300, [])], 100)
 
 
-def test_occupancy_of_three() -> None:
-    lanes = [np.array([[0, 6]]), np.array([[2, 8]]), np.array([[4, 5]])]
-    found = occupancy(lanes, 0, 10)
-    assert found["tenants_on_device_mean"] == pytest.approx(1.3)
-    assert found["idle_ratio"] == pytest.approx(0.2)
-    assert found["overlap_ratio"] == pytest.approx(0.4)
-
-
 def test_buckets_hold_every_value_once() -> None:
     values = np.random.default_rng(3).lognormal(4, 2, 5000)
     buckets = histogram(values)
@@ -160,13 +129,6 @@ def test_buckets_hold_every_value_once() -> None:
         assert count == ((values > lower) & (values <= upper)).sum()
         assert lower == 0 or upper / lower == pytest.approx(2 ** (1 / 64))
     assert histogram(np.array([0.3])) == [(0.0, 1.0, 1)]
-
-
-def test_a_summary_of_nothing_is_nothing() -> None:
-    assert summary(np.array([])) is None
-    found = summary(np.arange(1.0, 102.0))
-    assert found is not None
-    assert (found["count"], found["p5_us"], found["p50_us"], found["p95_us"]) == (101, 6.0, 51.0, 96.0)
 
 
 def test_what_the_kernel_writes_is_read_as_it_is_written() -> None:
@@ -181,20 +143,6 @@ def test_what_the_kernel_writes_is_read_as_it_is_written() -> None:
     }
     full = b"".join(word.to_bytes(8, sys.byteorder) for word in [100, 900, 7, 32, 200, 300])
     assert spin.timeline(full)["gaps"] == [[200, 300]]
-
-
-def test_without_a_driver_the_watcher_says_so_in_one_line() -> None:
-    answer = subprocess.run(
-        [sys.executable, "-m", "tenant.spin", "--threshold-ns", "5000"],
-        env={**os.environ, "PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    assert answer.returncode == 1
-    assert answer.stdout == ""
-    assert len(answer.stderr.splitlines()) == 1
 
 
 # Speaks the watcher's part: its clock is the host's monotonic one, shifted.
@@ -248,12 +196,6 @@ def test_processes_watch_together(standin: Path) -> None:
     assert 0.05 < found["seconds"] < 0.1 + probe.LEAD_SECONDS + 0.1
 
 
-def test_streams_are_one_process(standin: Path) -> None:
-    given = grants("works", "works", process=0)
-    timelines, _ = probe.watched(standin, given, 0.05)
-    assert len(timelines) == 2
-
-
 @pytest.mark.parametrize(
     "how, message",
     [
@@ -270,17 +212,6 @@ def test_what_goes_wrong_is_said_and_leaves_no_process(standin: Path, how: str, 
     assert time.monotonic() - began < 15
     left = subprocess.run(["pgrep", "-f", str(standin)], capture_output=True, check=False)
     assert left.stdout == b""
-
-
-def test_a_process_that_does_not_answer_is_not_waited_for_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(probe, "START_SECONDS", 0.2)
-    silent = tmp_path / "python"
-    silent.write_text("#!/bin/sh\nexec sleep 60\n")
-    silent.chmod(0o755)
-    with pytest.raises(NodeError, match="did not answer in time"):
-        probe.watched(silent, grants("works"), 0.1)
 
 
 def study(strategies: list[str], node: str = "simulated") -> Study:
@@ -309,13 +240,6 @@ def test_strategies_of_the_study_that_share_a_whole_device_are_watched() -> None
     everything = ["exclusive", "streams", "mps", "mps-limited", "mig-mps", "time-slicing"]
     assert [each.name for each in probe.probed(study(everything))] == ["time-slicing", "mps", "streams"]
     assert [each.name for each in probe.probed(study(["mps-limited", "mps"]))] == ["mps"]
-
-
-def test_another_node_is_refused_in_one_line(tmp_path: Path) -> None:
-    run = Run(tmp_path, {"config": study(["mps"]).config, "run_id": "r"})
-    with pytest.raises(JobFailed, match=r"^probe_timeslice needs an NVIDIA GPU on this host: [^\n]*$"):
-        probe.measure(run, tmp_path, 2, 1.0, tmp_path / "out", tmp_path / "table")
-    assert list(tmp_path.iterdir()) == []
 
 
 class Gpu(NvidiaNode):
@@ -363,16 +287,6 @@ def test_the_job_watches_each_strategy_and_restores_the_node(
     assert (tmp_path / "table.csv").read_text() == ",".join(probe.COLUMNS) + "\n"
 
 
-@pytest.mark.parametrize("tenants", [3, 7])
-def test_as_many_tenants_are_watched_as_the_config_says(
-    tenants: int, standin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    probe_job(tmp_path, Gpu(standin, {}), monkeypatch, tenants)()
-    found = read_json(tmp_path / "out.json")
-    assert found["tenants"] == len(found["strategies"]["mps"]["tenants"]) == tenants
-    assert found["strategies"]["mps"]["tenants_on_device_mean"] == pytest.approx(tenants)
-
-
 def test_a_failed_probe_restores_the_node_and_writes_nothing(
     standin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,10 +295,3 @@ def test_a_failed_probe_restores_the_node_and_writes_nothing(
         probe_job(tmp_path, gpu, monkeypatch)()
     assert gpu.calls == ["time-slicing", "mps", "restored"]
     assert not (tmp_path / "out.json").exists() and not (tmp_path / "table.csv").exists()
-
-
-def test_the_table(tmp_path: Path) -> None:
-    probe.write_table(tmp_path / "timeslice.csv", [("mps", 0, "run", 0.0, 1.0, 7)])
-    assert (tmp_path / "timeslice.csv").read_text() == (
-        "strategy,tenant,kind,lower_us,upper_us,count\nmps,0,run,0,1,7\n"
-    )

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from unit.studies import W, refusal, study, study_of
+from unit.studies import W, refusal, study_of
 
 from sharebench.cell.cell import planned_load
 from sharebench.config.load import load
@@ -77,21 +77,6 @@ def test_its_capacity_is_that_with_as_many_requests_in_flight() -> None:
     assert [each["load"] for each in calibrated] == [{"arrival": "closed", "concurrency": n} for n in (1, 8)]
 
 
-def test_some_of_its_cells_can_be_left_out() -> None:
-    planned = swept(exclude=["mps/chat-concurrency-16/n4", "time-slicing/chat-*"], replicas=[4])
-    sizes = {(cell.strategy, cell.workload) for cell in planned.requested}
-    assert ("mps", NAMES[1]) in sizes
-    assert ("mps", NAMES[2]) not in sizes
-    assert "time-slicing" not in {strategy for strategy, _ in sizes}
-
-
-def test_one_of_a_sweep_is_in_a_mix_or_a_pair() -> None:
-    config = study({f"{W}.chat": CHAT, f"{W}.both.tenants": ["matmul", NAMES[1]], "workloads": ["both"]})
-    assert load(config)[W]["both"]["tenants"] == ["matmul", NAMES[1]]
-    paired = study_of({f"{W}.chat": CHAT, "interference": ["matmul", NAMES[1]], "workloads": []})
-    assert f"{NAMES[1]}+matmul" in paired.interference
-
-
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
@@ -104,16 +89,6 @@ def test_a_whole_sweep_is_refused_where_one_workload_is_asked_for(changes: dict[
     line = refusal({f"{W}.chat": CHAT, "workloads": ["matmul"]} | changes)
     assert key in line
     assert "'chat' is a sweep; name one of its workloads: [chat-concurrency-1," in line
-
-
-def test_a_name_that_is_taken_is_refused() -> None:
-    line = refusal({f"{W}.chat": CHAT, f"{W}.{NAMES[0]}": SERVER, "workloads": ["chat"]})
-    assert line.startswith(f"config: {W}.{NAMES[0]}: the sweep 'chat' makes")
-
-
-def test_the_simulator_serves_one_request_at_a_time() -> None:
-    changes = {f"{W}.chat": CHAT | {"simulated": {"serial_seconds": 1}}, "workloads": ["chat"], "node": "simulated"}
-    assert "'chat-concurrency-4' has several requests in flight" in refusal(changes)
 
 
 def test_a_mistake_in_a_sweep_is_shown_where_it_was_written() -> None:

@@ -69,17 +69,6 @@ def test_tables_list_cells_by_workload_strategy_and_size() -> None:
     assert [row[2:] for row in seen if row[:2] == ("matmul", "mps")] == [(1, 1), (1, 2), (4, 1), (4, 2)]
 
 
-def test_pairs_and_workloads_are_those_of_the_cells() -> None:
-    planned = simulated(strategies=["mps"], workloads=["matmul-light", "matmul"])
-    assert planned.pairs() == [
-        ("exclusive", "matmul"),
-        ("exclusive", "matmul-light"),
-        ("mps", "matmul"),
-        ("mps", "matmul-light"),
-    ]
-    assert planned.workloads() == ["matmul", "matmul-light"]
-
-
 def test_tenants_of_a_mix_are_repeated_to_their_number() -> None:
     planned = simulated(MIXED, workloads=["both"], replicas=[2, 5])
     assert planned.tenants_of(Cell("mps", "both", 2, 1)) == ["matmul", "detector"]
@@ -94,15 +83,6 @@ def test_a_mix_brings_the_baselines_and_calibrations_of_what_it_runs_and_has_non
     assert set(planned.cells) == baselines | mixes, "one tenant is not a mix"
     assert planned.calibrated() == ["detector", "matmul"]
     assert planned.workloads() == ["both", "detector", "matmul"]
-
-
-def test_only_what_tenants_run_gets_a_baseline() -> None:
-    planned = simulated(
-        MIXED | {"workload_catalogue.both.tenants": ["matmul", "matmul", "detector"]}, workloads=["both"]
-    )
-    assert "detector" in simulated(MIXED, workloads=["both"], replicas=[2]).calibrated()
-    assert planned.components(Cell("mps", "both", 2, 1)) == ["matmul"]
-    assert planned.components(Cell("mps", "both", 4, 1)) == ["matmul", "detector"]
 
 
 def test_pairs_are_two_tenants_of_every_two_workloads_beside_the_workloads() -> None:
@@ -125,12 +105,6 @@ def test_pairs_are_two_tenants_of_every_two_workloads_beside_the_workloads() -> 
     # In whatever order they are named.
     assert simulated(config | {"interference": ["detector", "matmul"]}).cells == simulated(config).cells
     assert set(simulated(config | {"interference": []}).cells) == {cell for cell in plain if cell.workload == "yolos"}
-
-
-def test_tables_list_pairs_after_workloads() -> None:
-    planned = simulated(workloads=["matmul"], interference=["matmul", "detector"], strategies=["mps"], repeats=1)
-    names = [name for name, _ in groupby(cell.workload for cell in planned.tabled())]
-    assert names == ["matmul", "detector", "detector+detector", "detector+matmul", "matmul+matmul"]
 
 
 @pytest.mark.parametrize(

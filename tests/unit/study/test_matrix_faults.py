@@ -73,12 +73,6 @@ def test_the_spec_of_a_fault_names_victim_aggressor_and_moment() -> None:
     assert planned.spec(plain) == of(node="cpu", workloads=["matmul"]).spec(plain), "a fault invalidates no other cell"
 
 
-def test_a_cell_with_a_fault_has_code_of_its_own() -> None:
-    planned = faulty("spin", "killed")
-    codes = [planned.code(name) for name in ("fault-spin+matmul", "fault-killed+matmul", "matmul")]
-    assert codes[0] == codes[1] != codes[2]
-
-
 def test_only_a_loop_can_be_a_victim() -> None:
     config = copy.deepcopy(faulty("killed", workloads=["matmul", "memcopy"]).config)
     config["workload_catalogue"]["memcopy"]["kind"] = "job"

@@ -1,6 +1,5 @@
 """The order of the cells: blocks, plots, and ranks."""
 
-from collections import Counter
 from itertools import groupby
 from typing import Any
 
@@ -9,13 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.studies import plots_in_order, simulated
 
-from sharebench.study.cells import Cell, Plot
-
-
-def test_ranks_number_the_cells_from_last_to_first() -> None:
-    planned = simulated(repeats=4)
-    assert [planned.rank(cell) for cell in planned.cells] == list(range(len(planned.cells), 0, -1))
-    assert planned.rank(Cell("mps", "matmul", 99, 1)) == 0
+from sharebench.study.cells import Plot
 
 
 def test_a_strategy_ranks_with_its_first_cell() -> None:
@@ -24,16 +17,6 @@ def test_a_strategy_ranks_with_its_first_cell() -> None:
         first = next(cell for cell in planned.cells if cell.strategy == name)
         assert planned.strategy_rank(name) == planned.rank(first)
     assert planned.strategy_rank("streams") == 0
-
-
-def test_blocks_hold_every_state_once() -> None:
-    planned = simulated(strategies=["exclusive", "mps", "mps-limited", "mig"], replicas=[1, 2], repeats=3)
-    plots = plots_in_order(planned)
-    # mps-limited is set up for each number of tenants: its share is 100/N.
-    states = {("exclusive", None), ("mps", None), ("mig", None), ("mps-limited", 1), ("mps-limited", 2)}
-    assert Counter(plots) == Counter(Plot(s, n, block) for s, n in states for block in (1, 2, 3))
-    assert [plot.block for plot in plots] == sorted(plot.block for plot in plots)
-    assert all(planned.block(cell) == cell.repeat for cell in planned.cells)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -52,18 +35,6 @@ def test_order_strategy_sets_a_state_once_also_where_the_first_cells_are_infeasi
         asked += [planned.plot(cell)] if cell in feasible else []
     states = [plot for plot, _ in groupby(asked)]
     assert len(states) == len(set(states))
-
-
-def test_order_strategy_still_draws_the_strategies() -> None:
-    firsts = {
-        tuple(dict.fromkeys(plot.strategy for plot in plots_in_order(simulated(order="strategy", seed=seed))))
-        for seed in range(8)
-    }
-    assert len(firsts) > 3
-
-
-def test_order_auto_is_blocks_where_a_switch_is_cheap() -> None:
-    assert simulated(order="auto").order == "blocks"
 
 
 def test_the_order_is_drawn_afresh_for_each_block_and_seed() -> None:

@@ -95,17 +95,6 @@ def test_an_edit_stales_exactly_what_depends_on_it_on_the_stand_in(name: str) ->
     assert changed == matching(shared, expected)
 
 
-def test_a_limit_of_100_over_n_is_in_the_spec_as_what_it_means() -> None:
-    planned = simulated(strategies=["mps-limited"], replicas=[4])
-    limits = json.loads(planned.spec(Cell("mps-limited", "matmul", 4, 1)))["strategy"]["limits"]
-    assert limits == {"thread_percent": 25.0, "memory_percent": 25.0}
-
-
-def test_repeats_are_cells_of_their_own() -> None:
-    planned = simulated()
-    assert planned.spec(Cell("mps", "matmul", 2, 1)) != planned.spec(Cell("mps", "matmul", 2, 2))
-
-
 def shuffled(value: Any) -> Any:
     """The value with the keys of every mapping in reverse order."""
     if isinstance(value, dict):
@@ -145,14 +134,6 @@ def test_setting_up_a_strategy_does_not_depend_on_words_and_numbers_of_tenants()
     assert simulated({"strategy_catalogue.mps-limited.description": "x"}).strategy_spec("mps-limited") == before
     assert simulated({"strategy_catalogue.mps-limited.replicas": [3]}).strategy_spec("mps-limited") == before
     assert simulated({"strategy_catalogue.mps-limited.thread_percent": "200/N"}).strategy_spec("mps-limited") != before
-
-
-def test_the_code_of_a_cell_is_that_of_its_node_and_workload() -> None:
-    model, cpu = simulated(), study_of({"node": "cpu"})
-    assert model.code("matmul") == model.code("yolos"), "the model is the same for every workload"
-    assert cpu.code("matmul") == cpu.code("matmul-light") != cpu.code("memcopy")
-    assert model.code("matmul") != cpu.code("matmul")
-    assert model.node_code() != cpu.node_code()
 
 
 def test_only_tenants_that_are_processes_depend_on_their_environment() -> None:
@@ -211,11 +192,3 @@ def test_an_edit_stales_the_mixes_and_pairs_that_it_is_part_of(edit: dict[str, A
     _, changed = stale(before, edit)
     alike = {"detector+detector"} if "detector" in expected else {"matmul+matmul"} if "matmul" in expected else set()
     assert {cell.workload for cell in changed} == expected | alike
-
-
-def test_the_code_of_a_mix_is_that_of_all_its_workloads() -> None:
-    config = {"node": "cpu", "interference": ["matmul", "detector", "memcopy"]}
-    planned = study_of(config)
-    assert planned.code("matmul+matmul") == planned.code("matmul")
-    codes = {planned.code(name) for name in ("matmul", "detector", "detector+matmul", "matmul+memcopy")}
-    assert len(codes) == 4
