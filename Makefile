@@ -94,7 +94,6 @@ gpu-env: $(GPU_VENV)/run.stamp
 docs: $(VENV)/dev.stamp
 	@$(BIN)/python scripts/config_manual.py
 	@$(BIN)/python scripts/results_manual.py
-	@PYTHONPATH=tests:scripts $(BIN)/python -m unit.kubernetes.manifests
 	@$(BIN)/python docs/strategies/draw.py
 	@PYTHONPATH=tests:scripts $(BIN)/python docs/strategies/include.py
 

@@ -1,8 +1,4 @@
-"""What each strategy of the catalogue makes in a cluster, as manifests: for review, for the documents, for dry runs.
-
-`make docs`, or PYTHONPATH=tests:scripts python -m unit.kubernetes.manifests, writes those of every cell to
-tests/unit/golden/; what is of a strategy is on its page (docs/strategies/include.py).
-"""
+"""What each strategy of the catalogue makes in a cluster, as manifests: for its page, and for dry runs."""
 
 import os
 import tempfile
@@ -33,14 +29,12 @@ from sharebench.nodes.kubernetes.pods import manifest, tenants
 from sharebench.nodes.kubernetes.pods.watch import Watcher
 from sharebench.study.study import Study
 
-FILE = Path(__file__).parents[1] / "golden" / "pod.yaml"
 TENANTS = 3
 # In place of what changes with every line of a tenant's code, or every time: "left out", as binary data are written.
 LEFT_OUT = "bGVmdCBvdXQ="
 UID = "00000000-0000-4000-8000-000000000000"
-SETTINGS: Settings = {"timeouts": {"start_seconds": 600, "record_seconds": 60}, "cell_folder": "golden"}
+SETTINGS: Settings = {"timeouts": {"start_seconds": 600, "record_seconds": 60}, "cell_folder": "any"}
 
-ABOUT_POD = "# What every cell makes: its code, and a pod for each tenant, here that of `exclusive`.\n"
 # Strategies that are shown by claims too, by their name with this after it.
 BY_CLAIMS = "-by-claims"
 CLAIMING = ("mps-limited", "mig-unequal", "mig-time-slicing", "mig-mps")
@@ -93,9 +87,9 @@ def _opened(study: Study) -> Iterator[tuple[Recorder, ClusterNode]]:
         for module in (held, tenants):
             stack.enter_context(mock.patch.object(module, "token_hex", lambda size: "0" * 2 * size))
         stack.enter_context(mock.patch.object(manifest, "as_text", lambda code: LEFT_OUT))
-        stack.enter_context(mock.patch.dict(os.environ, {RUN_ID_VARIABLE: "golden"}))
+        stack.enter_context(mock.patch.dict(os.environ, {RUN_ID_VARIABLE: "any"}))
         node = node_of(cluster, study.node_options(), Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        node._lease.acquire("golden")
+        node._lease.acquire("any")
         cluster.log.clear()
         yield cluster, node
 
@@ -142,27 +136,8 @@ def _as_manifest(verb: str, path: str, body: Any) -> Json | None:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-node", "labels": labels}} if labels else None
 
 
-class _Dumper(yaml.SafeDumper):
-    """Nothing twice by reference."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
 @cache
 def made() -> dict[str, list[Json]]:
     """The manifests of each strategy that has some."""
     found = {name: manifests(name) for name in names() if not is_again(name)}
     return {name: documents for name, documents in found.items() if documents}
-
-
-def written() -> str:
-    """What every cell makes, as YAML, each innermost list or mapping on a line of its own."""
-    first = made()["exclusive"]
-    code = next(each for each in first if "binaryData" in each)
-    pod = next(each for each in first if each["kind"] == "Pod")
-    return ABOUT_POD + yaml.dump_all([code, pod], Dumper=_Dumper, sort_keys=False, width=110, default_flow_style=None)
-
-
-if __name__ == "__main__":
-    FILE.write_text(written())

@@ -1,4 +1,4 @@
-"""What the repository shows of a cluster: a pod in tests/unit/golden, docs/cluster, ready-made studies."""
+"""What the repository shows of a cluster: docs/cluster, ready-made studies."""
 
 import ast
 import re
@@ -6,15 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from unit.kubernetes import manifests
 from unit.studies import CONFIG, files
 
 from sharebench.config.load import load
-
-
-def test_the_manifests_are_what_the_code_makes() -> None:
-    assert manifests.FILE.read_text() == manifests.written(), "run `make docs`, and look at what it changed"
-
 
 TESTS = Path(__file__).parents[2]
 PAGE = TESTS.parent / "docs" / "cluster" / "troubleshooting.md"

@@ -13,6 +13,7 @@ from unit.studies import study
 from sharebench.config.load import load
 from sharebench.core.files import SCRIPTS
 from sharebench.nodes.kubernetes.access.base import PodNeeds
+from sharebench.nodes.kubernetes.cluster.restricted import NO_DISRUPTION_ANNOTATIONS
 from sharebench.nodes.kubernetes.pods import manifest
 from sharebench.nodes.kubernetes.pods.manifest import Place
 
@@ -42,6 +43,14 @@ def test_restricted_pod_security() -> None:
     assert container["runAsUser"] != 0
     assert {key for volume in spec["volumes"] for key in volume} == {"name", "configMap"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    # What the standard leaves open.
+    assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (False, False)
+
+
+def test_it_ends_by_itself_once_and_no_autoscaler_ends_it() -> None:
+    made = pod()
+    assert (made["spec"]["activeDeadlineSeconds"], made["spec"]["restartPolicy"]) == (60, "Never")
+    assert NO_DISRUPTION_ANNOTATIONS.items() <= made["metadata"]["annotations"].items()
 
 
 def test_the_user_has_a_name_although_no_image_knows_it() -> None:
