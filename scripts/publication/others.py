@@ -143,7 +143,6 @@ def draw(found: Sequence[Pair], devices: Sequence[str]) -> Sheet:
         ],
         width_inches=PAGE_INCHES,
         panel_inches=ROW_INCHES * (len(measured) + 1),
-        left_inches=3.3,
     )
     (ax,) = page.axes
     values = [1.0, *(end for pair, ours in measured for end in (ours.value, *ours.ends, *pair.theirs_ends))]

@@ -154,7 +154,6 @@ def draw_numbers(finding: Finding, filler: Filler, target: Path) -> None:
             "Bars are 95 % intervals; a mark without one was measured once.",
             x_label=figure.axis,
             panel_inches=ROW_INCHES * (len(numbers) + 1),
-            left_inches=1.3,
         )
         (ax,) = page.axes
         values = [1.0, *(end for number in numbers.values() for end in (number.value, *number.ends))]

@@ -52,15 +52,14 @@ ENTRIES: dict[str, Entry] = {
         "markers are the median (p50) with its 95 % interval over repeats or devices; thin lines with hollow "
         "markers are the 99th percentile, where the sample can carry one. Lower is better, and a flat "
         "line means that tenants do not slow each other down. Markers of one number of tenants stand "
-        "side by side so that none hides another. A cross below the axis is a combination without a "
-        "value, with its reason.",
+        "side by side so that none hides another. What has no value is named below the axis, with the reason.",
     ),
     "throughput": Entry(
         "Total throughput by number of tenants",
         "Iterations per second of all tenants together, with the 95 % interval over repeats or devices. The "
         "dashed grey line is N times one exclusive tenant: what N devices would do. Higher is better; a "
-        "flat line means that the tenants only divide what one of them could have had. A cross below "
-        "the axis is a combination without a value, with its reason.",
+        "flat line means that the tenants only divide what one of them could have had. What has no value is named "
+        "below the axis, with the reason.",
     ),
     "serving": Entry(
         "Time to first token and per token by number of tenants",
@@ -115,8 +114,8 @@ ENTRIES: dict[str, Entry] = {
         "How long N jobs take, from the moment at which all begin to the end of the last, with the 95 % "
         "interval over repeats or devices. Start-up before that moment is not in it. The line of the queue is the "
         "jobs one after another, each alone on the device: a strategy below it saves time, one above it "
-        "costs time. Where no queue was measured, the dashed grey line is N times one exclusive job. A cross "
-        "below the axis is a combination without a value, with its reason.",
+        "costs time. Where no queue was measured, the dashed grey line is N times one exclusive job. What has "
+        "no value is named below the axis, with the reason.",
         is_of_jobs=True,
     ),
     "startup": Entry(

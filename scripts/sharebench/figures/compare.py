@@ -33,7 +33,6 @@ def draw(table: pd.DataFrame, before: str, after: str, devices: Sequence[str]) -
         }
         for (workload, tenant_workload), rows in means.groupby(["workload", "tenant_workload"], sort=False)
     }
-    longest = max(len(label) for rows in panels.values() for label in rows)
     page = sheet(
         f"{after} against {before}",
         [*dict.fromkeys(devices), "95 % intervals"],
@@ -42,7 +41,6 @@ def draw(table: pd.DataFrame, before: str, after: str, devices: Sequence[str]) -
         x_label=f"Mean latency, {after} over {before}",
         columns=2,
         panel_inches=ROW_INCHES * (max(map(len, panels.values())) + 1),
-        left_inches=0.15 + 0.06 * longest,
     )
     ends = means[ends_of("ratio")].astype(float).map(math.log).abs()
     factor = max(LEAST_FACTOR, math.exp(np.nan_to_num(ends.max().max()))) ** 1.1

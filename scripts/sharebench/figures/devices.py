@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from sharebench.figures.data import DrawnStudy
-from sharebench.figures.page import CHARACTER_INCHES, Sheet, say, sheet
+from sharebench.figures.page import Sheet, say, sheet
 from sharebench.figures.panels import row_axis
 from sharebench.figures.style import BLUE, GREY, MARKERS
 
@@ -41,7 +41,6 @@ def devices(study: DrawnStudy) -> Sheet:
         ],
         columns=2,
         panel_inches=ROW_INCHES * (most + 1),
-        left_inches=0.1 + CHARACTER_INCHES * max((len(label) for rows in panels.values() for label in rows), default=0),
     )
     if not panels:
         say(page, page.axes[0], "Nothing to draw: everything was measured on one device.")

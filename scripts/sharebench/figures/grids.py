@@ -10,10 +10,12 @@ from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
 from sharebench.figures.data import DrawnStudy, Row, absence, rows_of
-from sharebench.figures.page import CHARACTER_INCHES, PAGE_INCHES, Sheet, study_sheet
+from sharebench.figures.page import PAGE_INCHES, Sheet, study_sheet
 from sharebench.figures.panels import known
 from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, plain
 
+CHARACTER_INCHES = 0.055
+"""Width of a character of a tick label."""
 LEAST_FACTOR = 1.25
 """The colours reach at least so far on either side of 1, so that noise around it stays pale."""
 MOST_WITH_INTERVALS = 4
@@ -47,9 +49,7 @@ def interference(study: DrawnStudy) -> Sheet:
         y_label="Slowdown of",
         columns=columns,
         width_inches=PAGE_INCHES if columns > 1 else 0.0,
-        panel_inches=min(2.4, PAGE_INCHES / max(columns, 2) - left),
-        left_inches=left,
-        below_inches=0.6 * _longest_inches(names),
+        panel_inches=min(2.4, PAGE_INCHES / max(columns, 2) - left) + 0.6 * _longest_inches(names),
     )
 
     def write(ax: Axes, x: int, y: int, row: Row) -> None:
@@ -83,8 +83,8 @@ def interference(study: DrawnStudy) -> Sheet:
     return page
 
 
-def _longest_inches(names: Sequence[str], default: int = 0) -> float:
-    return CHARACTER_INCHES * max(map(len, names), default=default)
+def _longest_inches(names: Sequence[str]) -> float:
+    return CHARACTER_INCHES * max(map(len, names), default=0)
 
 
 def _centred(ax: Axes, x: float, y: float, text: str, size: float, color: str) -> None:
@@ -105,7 +105,7 @@ def isolation(study: DrawnStudy) -> Sheet:
     table = study.table("isolation")
     strategies, kinds = study.strategies(table), list(dict.fromkeys(table["fault"]))
     repeats = study.config["fault_repeats"]
-    left = 0.2 + _longest_inches(strategies, 4)
+    left = 0.2 + _longest_inches(strategies)
     page = study_sheet(
         study,
         "isolation",
@@ -117,7 +117,6 @@ def isolation(study: DrawnStudy) -> Sheet:
         note=study.not_shown,
         width_inches=min(PAGE_INCHES, max(3.5, left + 0.3 + FAULT_INCHES * len(kinds))),
         panel_inches=0.42 * max(len(strategies), 1),
-        left_inches=left,
     )
     (ax,) = page.axes
     if not strategies:

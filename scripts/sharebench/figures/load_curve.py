@@ -31,8 +31,6 @@ LOADS = {
     "rate_of_capacity": "load over the capacity of one tenant",
 }
 MOST_COLUMNS = 4
-APART_INCHES = 0.12
-"""Labels of one value that are nearer are one label."""
 
 
 class Panel(NamedTuple):
@@ -72,7 +70,6 @@ def load_curve(study: DrawnStudy) -> Sheet:
         x_label="Output tokens/s of all tenants" if streams else "Requests/s of all tenants",
         y_label="Time (ms)",
         legend=[*legend_of(style, names), *percentile_keys(), *slo_keys(slo, parts)],
-        title_lines=2,
         columns=min(MOST_COLUMNS, table["replicas"].nunique()) or 1,
     )
     for ax, panel in zip(page.axes, panels, strict=False):
@@ -101,7 +98,7 @@ def _panels(study: DrawnStudy, title: str, part: str, rows: pd.DataFrame) -> lis
 
 def _draw(ax: Axes, panel: Panel, total: str, style: dict[str, Look]) -> None:
     p50, p99 = f"{panel.part}_p50_seconds", f"{panel.part}_p99_seconds"
-    labels: list[tuple[float, float, float]] = []
+    labels: set[tuple[float, int, int]] = set()
     for name, rows in panel.rows.groupby("strategy", sort=False):
         look, ms = style[str(name)], 1e3 * rows[p50]
         across = rows[total].where(rows[p50].notna())
@@ -109,15 +106,11 @@ def _draw(ax: Axes, panel: Panel, total: str, style: dict[str, Look]) -> None:
         bars: dict[str, Any] = {"capsize": 1.2, "capthick": 0.6, "elinewidth": 0.6}
         yerr = [1e3 * side for side in intervals(rows, p50)]
         ax.errorbar(across, ms, xerr=intervals(rows, total), yerr=yerr, **bars, **look.line)
-        for at in zip(rows["value"], across, ms, strict=True):
-            _label(ax, *at, labels)
-
-
-def _label(ax: Axes, value: float, x: float, y: float, labels: list[tuple[float, float, float]]) -> None:
-    """Write the value at its point, unless it is among the `labels`, in inches, that are there already."""
-    if math.isnan(x) or math.isnan(y):
-        return
-    across, up = ax.transData.transform((x, y)) / ax.figure.dpi
-    if all(value != other or math.dist((across, up), place) > APART_INCHES for other, *place in labels):
-        label_point(ax, f"{value:g}", (x, y), (3, -8))
-        labels.append((value, across, up))
+        for value, x, y in zip(rows["value"], across, ms, strict=True):
+            if math.isnan(x) or math.isnan(y):
+                continue
+            # One label for points that lie together.
+            place = (value, round(12 * x / ax.get_xlim()[1]), round(15 * math.log10(y)))
+            if place not in labels:
+                label_point(ax, f"{value:g}", (x, y), (3, -8))
+                labels.add(place)

@@ -1,22 +1,18 @@
 """Metrics by number of tenants: one panel per workload and metric, one line per strategy."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter, FixedFormatter, FixedLocator
-from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
 from sharebench.figures.data import OF_ROW, DrawnStudy, absence, rows_of
-from sharebench.figures.page import Sheet, study_sheet
+from sharebench.figures.page import PANEL_INCHES, Sheet, study_sheet
 from sharebench.figures.panels import (
     DASHED,
     MOST_OF_BARS,
@@ -30,7 +26,7 @@ from sharebench.figures.panels import (
     slo_keys,
     times_axis,
 )
-from sharebench.figures.style import GREY, SMALL_POINTS, Look, log_axis, looks
+from sharebench.figures.style import GREY, Look, log_axis, looks
 
 TOTAL = "throughput_total_hz"
 MAKESPAN = "makespan_seconds"
@@ -39,14 +35,12 @@ ACTIVITY = {
     "sm_occupancy_percent": "occupancy",
     "dram_active_percent": "DRAM traffic",
 }
-NAME_INCHES = (0.85, 0.13)
-"""Width and height of the ideal line's name, with some air."""
 MOST_ON_A_LINEAR_SCALE = 20
 """Makespans further apart than this factor are drawn on a log scale, which keeps the small ones apart."""
 WIDE_RATIO = 16
 """Beyond this ratio of the largest to the smallest number of tenants the axis is logarithmic."""
-CROSS_ROW_INCHES = 0.11
-"""Height of the row of crosses that a strategy with missing values has below the axis."""
+MISSING_POINTS = 8
+"""Height of the line that a strategy with missing values has below the axis."""
 
 Place = Callable[[float], float]
 """Where a number of tenants is on the axis."""
@@ -130,17 +124,17 @@ def throughput(study: DrawnStudy) -> Sheet:
     """Iterations per second of all tenants with their interval; the ideal line."""
 
     def draw(ax: Axes, panel: Panel) -> None:
-        # The ideal line may leave the panel: the room is for the data, with some above it for the line's name.
-        top = 1.3 * float(panel.rows[[TOTAL, f"{TOTAL}_high"]].max().max())
+        # The ideal line may leave the panel: the room is for the data.
+        top = 1.15 * float(panel.rows[[TOTAL, f"{TOTAL}_high"]].max().max())
         ax.set_ylim(0, top)
-        if panel.rows["replicas"].max() > 1 and (alone_hz := _multiples_of_one(ax, panel, TOTAL)):
-            _name_ideal(ax, panel, alone_hz, top)
+        _multiples_of_one(ax, panel, TOTAL)
         for line in panel.lines:
             _with_interval(ax, line, TOTAL)
         if top >= 1e5:
             ax.yaxis.set_major_formatter(EngFormatter())
 
-    return _page(study, "throughput", "Total throughput (iterations/s)", [Shown(TOTAL, draw)])
+    ideal = Line2D([], [], label="ideal: N devices", **DASHED)
+    return _page(study, "throughput", "Total throughput (iterations/s)", [Shown(TOTAL, draw)], [ideal])
 
 
 def jobs(study: DrawnStudy) -> Sheet:
@@ -171,27 +165,13 @@ def _with_interval(ax: Axes, line: Line, metric: str, factor: float = 1.0) -> No
     ax.errorbar(line.x, values, yerr=bars, capsize=1.8, capthick=0.8, elinewidth=0.8, **line.look.line)
 
 
-def _multiples_of_one(ax: Axes, panel: Panel, metric: str) -> float | None:
-    """Draw N times the metric of one exclusive tenant, and return that; None where it was not measured."""
+def _multiples_of_one(ax: Axes, panel: Panel, metric: str) -> None:
+    """Draw N times the metric of one exclusive tenant, where that was measured."""
     rows = panel.rows
     alone = rows.loc[(rows["strategy"] == "exclusive") & (rows["replicas"] == 1), metric].dropna()
-    if alone.empty:
-        return None
-    n = np.geomspace(1, float(rows["replicas"].max()), 200)
-    ax.plot(list(map(panel.place, n)), n * float(alone.iloc[0]), **DASHED)
-    return float(alone.iloc[0])
-
-
-def _name_ideal(ax: Axes, panel: Panel, alone_hz: float, top_hz: float) -> None:
-    """Name the ideal line where it leaves the panel or ends, right of it if that fits."""
-    end = min(float(panel.rows["replicas"].max()), top_hz / alone_hz)
-    left, right = ax.get_xlim()
-    width_inches, height_inches = ax.bbox.width / ax.figure.dpi, ax.bbox.height / ax.figure.dpi
-    is_room = (right - panel.place(end)) / (right - left) * width_inches > NAME_INCHES[0]
-    # The name must be clear of the line: to its right at the name's top, to its left at the name's bottom.
-    foot = end - (0 if is_room else NAME_INCHES[1] / height_inches * top_hz / alone_hz)
-    at, offset = (panel.place(max(foot, 1)), end * alone_hz), (5 if is_room else -3, -1)
-    label_point(ax, "ideal: N devices", at, offset, ha="left" if is_room else "right", va="top")
+    if len(alone) and rows["replicas"].max() > 1:
+        n = np.geomspace(1, float(rows["replicas"].max()), 200)
+        ax.plot(list(map(panel.place, n)), n * float(alone.iloc[0]), **DASHED)
 
 
 def _page(
@@ -209,7 +189,7 @@ def _page(
 ) -> Sheet:
     """A panel for each workload of `table` (the summary) and each of `shown`, drawn from the lines that have values.
 
-    Whatever has no value is marked by a cross below the axis, with the reason in a word.
+    Whatever has no value is named below the axis, with the reason in a word.
     """
     table = study.plain_summary() if table is None else table
     names = study.strategies(table)
@@ -220,61 +200,50 @@ def _page(
         for each in shown
     }
 
-    def page_with(lines: int) -> Sheet:
-        return study_sheet(
-            study,
-            name,
-            len(panels),
-            nothing,
-            facts=facts,
-            note=note,
-            x_label="Number of tenants",
-            y_label=y_label,
-            legend=[*legend_of(style, names), *legend],
-            below_inches=lines * CROSS_ROW_INCHES,
-            columns=columns,
-            title_lines=2 if any(each.title for each in shown) else 1,
-        )
-
-    page, crosses = page_with(0), 0
-    if any(missing for *_, missing in panels.values()):
-        # How many lines the crosses and their labels need depends on how wide the panels come out.
-        for ax, (rows, _, missing) in zip(page.axes, panels.values(), strict=True):
-            place = _axis_of_tenants(ax, rows)
-            labels = [_label(ax, name, words, place) for name, words in missing.items()]
-            crosses = max(crosses, sum(1 + label.is_below for label in labels))
-        page = page_with(crosses)
+    lines = max((len(missing) for *_, missing in panels.values()), default=0)
+    page = study_sheet(
+        study,
+        name,
+        len(panels),
+        nothing,
+        facts=facts,
+        note=note,
+        x_label="Number of tenants",
+        y_label=y_label,
+        legend=[*legend_of(style, names), *legend],
+        columns=columns,
+        panel_inches=PANEL_INCHES + MISSING_POINTS / 72 * lines,
+    )
     for ax, (title, (rows, each, missing)) in zip(page.axes, panels.items(), strict=False):
         ax.set_title(title)
         place = _axis_of_tenants(ax, rows)
         drawn = study.strategies(rows[rows[each.metric].notna()])
-        lines = []
+        found = []
         for i, name in enumerate(drawn):
             own = rows[rows["strategy"] == name].sort_values("replicas")
             aside = (i - (len(drawn) - 1) / 2) * min(0.06, 0.25 / len(drawn))
-            lines.append(Line(own, [place(n) + aside for n in own["replicas"]], style[name]))
-        if lines:
-            each.draw(ax, Panel(rows, lines, place))
+            found.append(Line(own, [place(n) + aside for n in own["replicas"]], style[name]))
+        if found:
+            each.draw(ax, Panel(rows, found, place))
         else:
             ax.set_yticks([])
             ax.text(0.5, 0.5, "no valid measurement", ha="center", color=GREY, transform=ax.transAxes)
-        ax.tick_params(axis="x", pad=2 + 72 * CROSS_ROW_INCHES * crosses)
-        line = 0
-        for name, words in missing.items():
-            label = _label(ax, name, words, place)
-            _crosses(ax, line, [place(n) for n in words], label, style[name])
-            line += 1 + label.is_below
+        ax.tick_params(axis="x", pad=2 + MISSING_POINTS * lines)
+        for line, (name, words) in enumerate(missing.items()):
+            text = "; ".join(f"{word} at {', '.join(map(str, at))}" for word, at in words.items())
+            below = (0, -4 - MISSING_POINTS * line)
+            label_point(ax, f"{name}: {text}", (0, 0), below, xycoords="axes fraction", va="top")
             in_line = title.replace("\n", ", ")
-            page.words.extend(f"{in_line}: {name} at {n} tenants is {word}" for n, word in words.items())
+            page.words.extend(f"{in_line}: {name} at {n} tenants is {word}" for word, at in words.items() for n in at)
     return page
 
 
-def _missing(rows: pd.DataFrame, metric: str, names: Sequence[str]) -> dict[str, dict[int, str]]:
-    """Strategy → number of tenants → the word for why `metric` has no value there."""
-    found: dict[str, dict[int, str]] = {}
+def _missing(rows: pd.DataFrame, metric: str, names: Sequence[str]) -> dict[str, dict[str, list[int]]]:
+    """Strategy → the word for why `metric` has no value → the numbers of tenants."""
+    found: dict[str, dict[str, list[int]]] = {}
     without = rows.loc[rows[metric].isna(), [*OF_ROW]].sort_values("replicas")
     for row in sorted(rows_of(without), key=lambda row: names.index(row["strategy"])):
-        found.setdefault(row["strategy"], {})[int(row["replicas"])] = absence(row)
+        found.setdefault(row["strategy"], {}).setdefault(absence(row), []).append(int(row["replicas"]))
     return found
 
 
@@ -302,40 +271,3 @@ def _axis_of_tenants(ax: Axes, rows: pd.DataFrame) -> Place:
     ax.xaxis.set_major_formatter(FixedFormatter(labels))
     ax.grid(visible=False, axis="x")
     return place
-
-
-@dataclass(frozen=True)
-class _Label:
-    """The name of a row of crosses, and where it stands: in their widest gap, or on a line of its own below them."""
-
-    text: str
-    x: float
-    side: str
-    is_below: bool
-
-
-def _label(ax: Axes, name: str, words: Mapping[int, str], place: Place) -> _Label:
-    """The label of the crosses at the keys of `words`."""
-    text = f"{name} {', '.join(dict.fromkeys(words.values()))}"
-    edges = [ax.get_xlim()[0], *map(place, words), ax.get_xlim()[1]]
-    left = max(range(len(edges) - 1), key=lambda i: edges[i + 1] - edges[i])
-    nudge = 0.015 * (edges[-1] - edges[0])
-    room = (edges[left + 1] - edges[left] - nudge) / (edges[-1] - edges[0]) * ax.bbox.width
-    figure = cast(Figure, ax.figure)
-    if Text(text=text, size=SMALL_POINTS, figure=figure).get_window_extent().width > room:
-        return _Label(text, edges[0], "left", is_below=True)
-    x, side = (edges[left] + nudge, "left") if left == len(words) else (edges[left + 1] - nudge, "right")
-    return _Label(text, x, side, is_below=False)
-
-
-def _crosses(ax: Axes, line: int, places: Sequence[float], label: _Label, look: Look) -> None:
-    """One row of crosses, `line` lines below the axis, and its label."""
-
-    def below(line: int) -> Transform:
-        down = ScaledTranslation(0, -(line + 0.6) * CROSS_ROW_INCHES, ax.figure.dpi_scale_trans)
-        return blended_transform_factory(ax.transData, ax.transAxes) + down
-
-    marks: dict[str, Any] = {"ls": "", "marker": "x", "ms": 3.6, "mew": 1.2, "c": look.color, "clip_on": False}
-    ax.plot(places, [0.0] * len(places), transform=below(line), **marks)
-    small: dict[str, Any] = {"va": "center_baseline", "size": SMALL_POINTS, "color": GREY}
-    ax.text(label.x, 0, label.text, ha=label.side, transform=below(line + label.is_below), **small)

@@ -1,6 +1,6 @@
 """The page of a figure: title, subtitle, legend, panels of one size, foot note; and its files.
 
-Everything is placed in inches from known text sizes: quick, and the same page for the same data.
+Text above and below the panels is placed in inches, the panels by matplotlib's constrained layout.
 """
 
 import io
@@ -8,18 +8,16 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast
 
 import seaborn as sns
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
 
 from sharebench.core.files import replace_atomically
 from sharebench.figures.catalogue import ENTRIES
@@ -29,20 +27,17 @@ from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, TITLE_POIN
 COLUMN_INCHES, PAGE_INCHES = 3.3, 6.9
 """Widths of one column and of the page of a two-column paper: what fits into IEEE's, ACM's and USENIX's."""
 LINE_INCHES, TITLE_LINE_INCHES, MARGIN_INCHES = 0.135, 0.19, 0.09
-LEFT_INCHES, ABOVE_INCHES, BELOW_INCHES = 0.38, 0.24, 0.2
-"""Room around a panel for its tick labels and its title."""
-CHARACTER_INCHES = 0.055
-"""Width of a character of a tick label."""
-HANDLE_LENGTH, HANDLE_PAD = 3.2, 0.5
-"""Of a legend, in heights of its text."""
+PANEL_INCHES, AROUND_INCHES = 2.1, 0.5
+"""Height of a panel, and of its tick labels and its title."""
+CHARACTER_EMS = 0.61
+"""Width of a character of a long text, in heights of it."""
 
 
 class Layout(TypedDict, total=False):
     """What of a page differs between figures.
 
     `columns` is the most that it has (3). `width_inches` is that of the page: a paper's column for one panel, else the
-    page. `panel_inches` is the height of a panel's data area (2.1), `left_inches` the room left of each (LEFT_INCHES),
-    `below_inches` more room under each (0), and `title_lines` how many lines a panel's title has (1).
+    page. `panel_inches` is the height of a panel's data area (PANEL_INCHES) under a title of one line.
     """
 
     x_label: str
@@ -51,9 +46,6 @@ class Layout(TypedDict, total=False):
     columns: int
     width_inches: float
     panel_inches: float
-    left_inches: float
-    below_inches: float
-    title_lines: int
 
 
 @dataclass(frozen=True)
@@ -68,8 +60,6 @@ class Sheet:
 
 def sheet(title: str, facts: Sequence[str], panels: int, note: str = "", **layout: Unpack[Layout]) -> Sheet:
     """An empty page with `facts` in its subtitle, at least one of `panels`, and a foot note."""
-    legend, title_lines = layout.get("legend", ()), layout.get("title_lines", 1)
-    panel_inches, left_inches = layout.get("panel_inches", 2.1), layout.get("left_inches", LEFT_INCHES)
     panels = max(panels, 1)
     columns = min(panels, layout.get("columns", 3))
     rows = math.ceil(panels / columns)
@@ -77,17 +67,13 @@ def sheet(title: str, facts: Sequence[str], panels: int, note: str = "", **layou
     figure = Figure(figsize=(width, 1))
     FigureCanvasAgg(figure)
     inner = width - 2 * MARGIN_INCHES
-    subtitle = _lines(facts, " · ", inner, TEXT_POINTS)
-    foot = _lines(note.split(), " ", inner, SMALL_POINTS)
-
-    titles = _lines(title.split(), " ", inner, TITLE_POINTS, "bold")
+    titles = _lines(title, inner, 1.15 * TITLE_POINTS)  # bold, and so wider
+    subtitle, foot = _lines(" · ".join(facts), inner, TEXT_POINTS), _lines(note, inner, SMALL_POINTS)
     below_title = MARGIN_INCHES + TITLE_LINE_INCHES * len(titles)
     title_bottom = below_title + LINE_INCHES * len(subtitle) + 0.04
-    key = _legend(figure, legend, inner) if legend else None
-    head = title_bottom + (_inches(figure, key)[1] if key else 0)
-    above = ABOVE_INCHES + LINE_INCHES * (title_lines - 1)
-    row = above + panel_inches + BELOW_INCHES + layout.get("below_inches", 0)
-    foot_top = head + rows * row + 0.17
+    key = _legend(figure, layout["legend"], inner) if layout.get("legend") else None
+    head = title_bottom + (key.get_window_extent().height / figure.dpi if key else 0)
+    foot_top = head + rows * (layout.get("panel_inches", PANEL_INCHES) + AROUND_INCHES) + 0.17
     height = foot_top + LINE_INCHES * len(foot) + 0.06
     figure.set_size_inches(width, height)
 
@@ -102,19 +88,16 @@ def sheet(title: str, facts: Sequence[str], panels: int, note: str = "", **layou
     if key:
         key.set_bbox_to_anchor((MARGIN_INCHES / width, 1 - title_bottom / height), figure.transFigure)
 
-    left = MARGIN_INCHES + 0.1
-    cell = (width - left - MARGIN_INCHES) / columns
-    axes = []
-    for i in range(panels):
-        x = left + i % columns * cell + left_inches
-        y = height - head - i // columns * row - above - panel_inches
-        size = (cell - left_inches - 0.04, panel_inches)
-        ax = figure.add_axes((x / width, y / height, size[0] / width, size[1] / height))
+    rect = (0, 1 - foot_top / height, 1, (foot_top - head) / height)
+    figure.set_layout_engine(ConstrainedLayoutEngine(rect=rect, w_pad=0.06))
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for ax in axes[panels:]:
+        ax.remove()
+    for i, ax in enumerate(axes[:panels]):
         sns.despine(ax=ax)
         ax.set_ylabel(layout.get("y_label", "") if i % columns == 0 else "")
         ax.set_xlabel(layout.get("x_label", "") if i + columns >= panels else "")
-        axes.append(ax)
-    return Sheet(figure, axes, title, [*facts, *([note] if note else [])])
+    return Sheet(figure, axes[:panels], title, [*facts, *([note] if note else [])])
 
 
 def study_sheet(
@@ -142,12 +125,7 @@ def study_sheet(
 def say(page: Sheet, ax: Axes, words: str) -> None:
     """Write into an empty panel why nothing is drawn there."""
     ax.set_axis_off()
-    inches = ax.bbox.width / cast(Figure, ax.figure).dpi
-    for characters in range(32, 8, -1):
-        lines = textwrap.wrap(words, characters, break_on_hyphens=False)
-        if all(_width_inches(line, TEXT_POINTS, "normal") <= inches for line in lines):
-            break
-    text = "\n".join(lines)
+    text = "\n".join(_lines(words, ax.bbox.width / cast(Figure, ax.figure).dpi, TEXT_POINTS))
     ax.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=ax.transAxes)
     page.words.append(words)
 
@@ -160,55 +138,22 @@ def save(page: Sheet, folder: Path, name: str, kinds: Sequence[str] = ("svg", "p
         "pdf": {"Title": page.title, "Subject": words, "CreationDate": None},
         "png": {"Title": page.title, "Description": words, "Software": None},
     }
+    if layout := page.figure.get_layout_engine():
+        layout.execute(page.figure)
+        page.figure.set_layout_engine("none")
     for kind in kinds:
         content = io.BytesIO()
         page.figure.savefig(content, format=kind, metadata=about[kind], dpi=220)
         replace_atomically(folder / f"{name}.{kind}", content.getvalue())
 
 
-def _inches(figure: Figure, artist: Artist) -> tuple[float, float]:
-    box = artist.get_window_extent()
-    return box.width / figure.dpi, box.height / figure.dpi
-
-
-@lru_cache(maxsize=4096)
-def _width_inches(text: str, points: float, weight: str) -> float:
-    """Width of a text in the theme's font: the same words are on many pages, and tried in many lines."""
-    figure = _to_measure()
-    return _inches(figure, Text(text=text, size=points, weight=weight, figure=figure))[0]
-
-
-@lru_cache(maxsize=1)
-def _to_measure() -> Figure:
-    """A page for words that are measured only: a new one takes longer than a word."""
-    figure = Figure()
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _lines(parts: Sequence[str], joint: str, inches: float, points: float, weight: str = "normal") -> list[str]:
-    """`parts` joined into as few lines of at most `inches` as possible, of about one length, broken at joints only."""
-
-    def lines(limit_inches: float) -> list[str]:
-        found: list[str] = []
-        for part in parts:
-            longer = found[-1] + joint + part if found else part
-            if found and _width_inches(longer, points, weight) <= limit_inches:
-                found[-1] = longer
-            else:
-                found.append(part)
-        return found
-
-    fewest = lines(inches)
-    return next((even for tenths in range(5, 10) if len(even := lines(inches * tenths / 10)) == len(fewest)), fewest)
+def _lines(text: str, inches: float, points: float) -> list[str]:
+    return textwrap.wrap(text, int(inches * 72 / points / CHARACTER_EMS), break_on_hyphens=False)
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D], inches: float) -> Legend:
-    """Legend of `handles` in as few rows as `inches` allow, and of about one length; longer words get more lines."""
+    """Legend of `handles` in as few rows as `inches` allow, and of about one length."""
     count = len(handles)
-    words_inches = inches - (HANDLE_LENGTH + HANDLE_PAD) * TEXT_POINTS / 72
-    for handle in handles:
-        handle.set_label("\n".join(_lines(str(handle.get_label()).split(), " ", words_inches, TEXT_POINTS)))
     for columns in dict.fromkeys(math.ceil(count / rows) for rows in range(1, count + 1)):
         key: Legend = figure.legend(
             handles=list(handles),
@@ -217,12 +162,12 @@ def _legend(figure: Figure, handles: Sequence[Line2D], inches: float) -> Legend:
             frameon=False,
             borderpad=0,
             borderaxespad=0,
-            handlelength=HANDLE_LENGTH,
-            handletextpad=HANDLE_PAD,
+            handlelength=3.2,
+            handletextpad=0.5,
             columnspacing=1.2,
             labelspacing=0.35,
         )
-        if columns == 1 or _inches(figure, key)[0] <= inches:
+        if columns == 1 or key.get_window_extent().width / figure.dpi <= inches:
             break
         key.remove()
     return key

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from sharebench.figures.data import DrawnStudy
-from sharebench.figures.page import CHARACTER_INCHES, Sheet, say, study_sheet
+from sharebench.figures.page import Sheet, say, study_sheet
 from sharebench.figures.panels import label_point, row_axis
 
 # From the node to the first result; light and dark alternate, so that neighbours differ in grey too.
@@ -30,7 +30,6 @@ def startup(study: DrawnStudy) -> Sheet:
     parts = [part for part in PARTS if (table[part] > LEAST_SECONDS).any()]
     bars = {workload: _bars(study, rows, parts) for workload, rows in study.by_workload(table).items()}
     most = max(map(len, bars.values()), default=1)
-    longest = max((len(label) for rows in bars.values() for label in rows.index), default=8)
     page = study_sheet(
         study,
         "startup",
@@ -44,7 +43,6 @@ def startup(study: DrawnStudy) -> Sheet:
         ],
         columns=2,
         panel_inches=ROW_INCHES * most + 0.15,
-        left_inches=0.15 + CHARACTER_INCHES * longest,
     )
     if not parts:
         say(page, page.axes[0], "Nothing to draw: no tenant took any time to start.")

@@ -35,7 +35,6 @@ def draw(table: pd.DataFrame, facts: Sequence[str]) -> Sheet:
         x_label="% of the GPU",
         legend=[Line2D([], [], color=color, lw=4, label=name) for name, color in QUANTITIES] if labels else (),
         panel_inches=ROW_INCHES * (len(rows) + 1),
-        left_inches=0.15 + 0.055 * max(map(len, labels), default=0),
         width_inches=PAGE_INCHES,
     )
     (ax,) = page.axes

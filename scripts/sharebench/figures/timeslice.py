@@ -54,8 +54,7 @@ def draw(results: Path, catalogue: Sequence[str]) -> Sheet:
         legend=[Line2D([], [], color=style[name].color, ls=style[name].dashes, label=name) for name in timed],
         columns=1,
         width_inches=PAGE_INCHES,
-        panel_inches=max(0.8, LANE_INCHES * found["tenants"]),
-        below_inches=0.16,
+        panel_inches=max(0.8, LANE_INCHES * found["tenants"]) + 0.16,
     )
     for ax, name in zip(page.axes, names, strict=False):
         if name not in seen:

@@ -1,12 +1,15 @@
 """report.html: one file that shows a whole study offline."""
 
+import base64
+import html
 import math
+import re
 import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import pandas as pd
@@ -23,7 +26,6 @@ from sharebench.figures.style import COLORS, looks
 from sharebench.records.types import NodeFacts
 from sharebench.report import words
 from sharebench.report.audit import Audit, records
-from sharebench.report.images import images
 from sharebench.report.sections import advice, cards, comparisons, statements
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -49,6 +51,8 @@ OPEN = ("cards", "curves", "interference", "isolation", "jobs")
 CURVES = ("latency", "throughput", "serving", "progress")
 SWEPT = ("load-curve",)
 """Figures next to the cards of sweeps."""
+PIXELS_PER_POINT = 1.9
+"""Makes a figure's text of 7 points as large as the report's small print."""
 UNITS_NOT_KNOWN = "not known: neither the node nor a tenant says"
 LISTED = 100
 """Cells that are listed under each heading; the rest is counted, and tables/cells.csv has them all."""
@@ -57,6 +61,14 @@ MOST_ROWS, LEAST_ROWS = 800, 40
 
 POWER_AND_ENERGY = ("power_mean_watts", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules")
 """Metrics of the summary that only a GPU has."""
+
+
+class Image(NamedTuple):
+    """A figure as a data URI, its width on the screen, and its text for those who do not see it."""
+
+    uri: str
+    width_pixels: int
+    words: str
 
 
 def write(data: Path, results: Path) -> None:
@@ -112,7 +124,6 @@ def context(data: Path, results: Path) -> dict[str, Any]:
     for record in records(study):
         audit.add(record)
     names = catalogue.names_for(study.config, study.node["kind"], results / "tables" / "summary.csv")
-    shown = images(results / "figures", names, first=(*CURVES, *SWEPT))
     advised, entries = advice.advice(study), study.config["workload_catalogue"]
     return {
         "sections": SECTIONS,
@@ -156,7 +167,7 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "powered": {workload: known for workload, of_workload in rows.items() if (known := powered(of_workload))},
         "power_and_energy": POWER_AND_ENERGY,
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
-        "figures": {name: (catalogue.ENTRIES[name], shown[name]) for name in names},
+        "figures": {name: (catalogue.ENTRIES[name], image(results / "figures" / f"{name}.svg")) for name in names},
         "curves": CURVES if advised.rows else (),
         "audit": audit,
         "device": device(study.node, study.node["units"] or manifest.get("device_units")),
@@ -164,6 +175,20 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "listed": LISTED,
         "most_rows": max(LEAST_ROWS, MOST_ROWS // max(len(rows), 1)),
     }
+
+
+def image(svg: Path) -> Image | None:
+    """A figure; None if it is not drawn."""
+    if not svg.is_file():
+        return None
+    text = svg.read_text(encoding="utf-8")
+    width = re.search(r'<svg[^>]* width="([\d.]+)pt"', text)
+    about = re.search(r"<dc:description>(.*?)</dc:description>", text, re.DOTALL)
+    return Image(
+        uri="data:image/svg+xml;base64," + base64.b64encode(text.encode()).decode(),
+        width_pixels=round(PIXELS_PER_POINT * float(width[1])) if width else 640,
+        words=html.unescape(about[1]) if about else "",
+    )
 
 
 def compared(rows: dict[str, list[Row]], baseline: str) -> dict[str, list[Row]]:

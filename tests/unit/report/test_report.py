@@ -156,7 +156,7 @@ def test_figures_are_inline_with_text_for_those_who_do_not_see_them(html: str, p
     assert len(images) == 3
     assert all((image["src"] or "").startswith("data:image/svg+xml;base64,") for image in images)
     assert images[0]["alt"] == "Latency by number of tenants. A < B. The values are in the tables."
-    assert "see figures/progress.svg. Work done against waiting." in page.text
+    assert "figures/progress.svg is missing. Work done against waiting." in page.text
     assert "--width: 479px" in html
 
 

@@ -9,7 +9,6 @@ from unit.figures import fabricated
 
 from sharebench.figures.style import COLORS
 from sharebench.report import page
-from sharebench.report.images import images
 
 NAN = float("nan")
 
@@ -46,24 +45,3 @@ def test_long_tables_are_cut_and_say_so(tmp_path: Path, monkeypatch: pytest.Monk
     page.write(root, root)
     text = (root / "report.html").read_text(encoding="utf-8")
     assert "The first 3 of 10 rows; tables/summary.csv has all." in text
-
-
-def test_figures_that_are_too_large_together_are_png_or_left_out(tmp_path: Path) -> None:
-    svg = '<svg width="100pt"><dc:description>said</dc:description>{}</svg>'
-    for name, size in (("small", 10), ("large", 1000), ("huge", 3000)):
-        (tmp_path / f"{name}.svg").write_text(svg.format("x" * size))
-    (tmp_path / "large.png").write_bytes(b"p" * 100)
-    (tmp_path / "huge.png").write_bytes(b"p" * 2000)
-    names = ["small", "large", "huge", "missing"]
-
-    def kinds(budget_bytes: int) -> list[str | None]:
-        found = images(tmp_path, names, budget_bytes)
-        return [image and image.uri.split(";")[0].removeprefix("data:image/") for image in found.values()]
-
-    assert kinds(10_000) == ["svg+xml", "svg+xml", "svg+xml", None]
-    assert kinds(3_500) == ["svg+xml", "svg+xml", "png", None]
-    assert kinds(1_500) == ["svg+xml", "svg+xml", None, None]
-    assert kinds(300) == ["svg+xml", "png", None, None]
-    assert images(tmp_path, names, 3_200, first=["huge"])["huge"], "what matters most is given up last"
-    image = images(tmp_path, ["large"], 300)["large"]
-    assert image and (image.words, image.width_pixels) == ("said", 190), "as the svg says"
