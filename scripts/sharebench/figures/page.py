@@ -67,7 +67,7 @@ def sheet(title: str, facts: Sequence[str], panels: int, note: str = "", **layou
     figure = Figure(figsize=(width, 1))
     FigureCanvasAgg(figure)
     inner = width - 2 * MARGIN_INCHES
-    titles = _lines(title, inner, 1.15 * TITLE_POINTS)  # bold, and so wider
+    titles = _lines(title, inner, 1.05 * TITLE_POINTS)  # bold, and so wider
     subtitle, foot = _lines(" · ".join(facts), inner, TEXT_POINTS), _lines(note, inner, SMALL_POINTS)
     below_title = MARGIN_INCHES + TITLE_LINE_INCHES * len(titles)
     title_bottom = below_title + LINE_INCHES * len(subtitle) + 0.04

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("themed")
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "job.py"
 PLAIN = catalogue.names_for({"interference": [], "faults": [], "workloads": []}, "nvidia")
+PLAIN.remove("utilisation")  # test_serving.py has a device that counts its activity
 IN_ALL_FORMATS = "throughput"
 LOOKS = style.looks(list(fabricated.MECHANISMS), [])
 
