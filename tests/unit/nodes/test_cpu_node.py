@@ -11,9 +11,8 @@ import pytest
 from unit.studies import study
 
 from sharebench.config.load import load
-from sharebench.core.strategies import Strategy, catalogue, slices_of
+from sharebench.core.strategies import Strategy, catalogue
 from sharebench.nodes import open_node
-from sharebench.nodes.contract import State
 from sharebench.nodes.host.cpu import LABEL, CpuNode
 
 STRATEGIES = catalogue(load(study({"node": "simulated"})))
@@ -75,12 +74,6 @@ def test_masks_by_mechanism(host: Any, cores: set[int], strategy: str, replicas:
     assert all(len(group) == 1 for group in groups.values()), "who shares cores is of one group"
 
 
-def test_larger_profiles_take_more_cores(host: Any) -> None:
-    grants = host(EIGHT).grants(layered(("mig",), "2g.20gb"), 3)
-    assert [grant.cores for grant in grants] == [(0, 1), (2, 3), (4, 5)]
-    assert [slices_of(profile) for profile in ("1g", "3g.40gb", "1g.10gb+me")] == [1, 3, 1]
-
-
 @pytest.mark.parametrize(
     "cores, strategy, replicas, words",
     [
@@ -122,13 +115,6 @@ def test_each_tenants_own_view_of_its_mask_is_the_evidence(host: Any) -> None:
     assert node.evidence(STRATEGIES["mps"], both, records([2, 4]))[0]["holds"], "sorted like the tenant's own"
 
 
-def test_a_tenant_that_hung_before_its_window_proves_nothing(host: Any) -> None:
-    node = host(TWO)
-    grants = node.grants(STRATEGIES["time-slicing"], 2)
-    evidence = node.evidence(STRATEGIES["time-slicing"], grants, [*records([0]), {"cpu": None}])
-    assert [item["holds"] for item in evidence] == [True, False]
-
-
 def test_facts_say_that_it_is_no_gpu_and_name_no_host(host: Any) -> None:
     node = host(EIGHT, [1, 2])
     facts = node.facts()
@@ -151,13 +137,3 @@ def test_the_node_is_opened_by_its_kind_and_locked_host_wide(tmp_path: Path, mon
     assert locked == other.lock_path == Path("/tmp/sharebench-cpu.lock"), "whatever the folder for temporary files"
     simulated = open_node("simulated", {}, tmp_path / "one")
     assert simulated.lock_path is None
-
-
-def test_a_state_is_noted_although_nothing_on_the_host_changes(host: Any) -> None:
-    node = host(TWO)
-    assert node.current() is None
-    node.ensure(State(STRATEGIES["mps"], None, 2))
-    assert node.current() == "mps block 2"
-    assert "nothing" in node.plan(STRATEGIES["mps"])
-    assert node.restore()
-    assert node.current() is None

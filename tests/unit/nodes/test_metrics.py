@@ -61,14 +61,6 @@ def state(latencies: list[float], at_ms: int = 0, took_ms: int = 0, buckets: tup
     return parse(text, metrics(histogram="work"), at_ms * MS, (at_ms + took_ms) * MS)
 
 
-def test_a_histogram_is_read_with_its_buckets() -> None:
-    found = state([0.005, 0.05, 0.05, 7.0])
-    assert found.count == 4
-    assert found.sum_seconds == pytest.approx(7.105)
-    assert found.upper_seconds == (*BUCKETS, math.inf)
-    assert found.cumulative == (1, 3, 3, 4)
-
-
 @pytest.mark.parametrize(
     ("unit", "seconds"), [("seconds", 1.0), ("milliseconds", 1e-3), ("microseconds", 1e-6), ("nanoseconds", 1e-9)]
 )
@@ -164,12 +156,6 @@ def test_error_bounds_by_hand() -> None:
     assert found.mean_error_ratio == pytest.approx(2 / 100 * 0.05 / 0.05 + 2 * 0.01 / 5)
     slow = between(state([]), state([0.011] * 100, at_ms=5000))
     assert slow.mean_error_ratio == pytest.approx(2 / 100 * (0.1 - 0.011) / 0.011)
-
-
-def test_without_a_bound_an_edge_is_taken_for_twice_the_mean() -> None:
-    found = between(state([]), state([0.02, 9.0], at_ms=1000))
-    assert found.longest_seconds is None
-    assert found.mean_error_ratio == pytest.approx(2 / 2)
 
 
 def test_a_window_without_iterations_has_no_mean_and_no_error() -> None:
@@ -273,13 +259,6 @@ def test_a_program_that_begins_anew_in_the_window_is_no_result(
         window_of(endpoint(port, tmp_path))
 
 
-def test_a_series_that_goes_in_the_window_is_no_result(
-    endpoint: Made, served: Callable[..., int], tmp_path: Path
-) -> None:
-    with pytest.raises(NodeError, match=r"^tenant 3: there is no histogram 'work'; this page has: none$"):
-        window_of(endpoint(served(page({"a": [0.02]}).encode(), b""), tmp_path))
-
-
 def test_a_program_that_falls_silent_is_unreachable_or_known_to_hang(endpoint: Made, tmp_path: Path) -> None:
     with pytest.raises((TenantUnreachable, TenantsFailed), match="GET /metrics: connection refused"):
         window_of(endpoint(1, tmp_path))
@@ -303,16 +282,6 @@ def test_it_is_ready_once_its_rule_holds_and_it_was_judged(
     assert asked.settled(time.monotonic_ns()) is None, "the judgement starts again from then on"
     assert not endpoint(served(page({"a": [0.02] * 9}).encode()), log, count=10).ready()
     assert not endpoint(served(b"", status=500), log, path="/health").ready()
-
-
-def test_what_is_missing_is_the_complaint_until_it_is_there(
-    endpoint: Made, served: Callable[..., int], tmp_path: Path
-) -> None:
-    asked = endpoint(served(b"", page({"a": [0.02]}).encode()), tmp_path)
-    assert not asked.ready()
-    assert asked.complaint == "tenant 3: there is no histogram 'work'; this page has: none"
-    asked.ready()
-    assert asked.complaint is None
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])
@@ -350,13 +319,6 @@ def test_what_it_waits_for_is_said(endpoint: Made, served: Callable[..., int], t
     assert waiting_for(1) == "GET /metrics: connection refused"
     assert waiting_for(served(good), count=10) == "its metrics count 9 of 10 iterations"
     assert waiting_for(served(good)) == "its warm-up has not ended"
-
-
-def test_a_scrape_notes_when_it_was_taken(served: Callable[..., int]) -> None:
-    port = served(page({"a": [0.02]}).encode())
-    first, second = (scrape(port) for _ in range(2))
-    assert 0 < first.begun_ns < first.ended_ns < second.begun_ns
-    assert first.count == 1
 
 
 @pytest.mark.parametrize(

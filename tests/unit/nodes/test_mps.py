@@ -33,12 +33,6 @@ def test_limits_are_set_before_the_server_starts(
     assert (daemon.thread_percent(server), daemon.memory_limit(server)) == seen
 
 
-def test_clients_are_listed_in_order(daemon: MpsDaemon) -> None:
-    daemon.start("GPU-1", None, None)
-    (daemon.pipe / "clients").write_text("712\n9\n")
-    assert daemon.clients(1) == [9, 712]
-
-
 def test_a_stopped_daemon_leaves_nothing(daemon: MpsDaemon, tmp_path: Path) -> None:
     daemon.start("GPU-1", None, None)
     pid, server = daemon.pid, daemon.server()
@@ -95,17 +89,6 @@ def test_a_question_to_a_daemon_elsewhere_is_no_daemon(mps_control: Path, tmp_pa
         asking.kill()
 
 
-def test_a_daemon_that_is_not_there_is_one_line(daemon: MpsDaemon) -> None:
-    with pytest.raises(NodeError, match="Cannot find MPS control daemon process"):
-        daemon.command("get_server_list")
-
-
-def test_a_program_that_fails_is_one_line(daemon: MpsDaemon, mps_control: Path) -> None:
-    mps_control.write_text("#!/bin/sh\necho 'no permission' >&2\nexit 3\n")
-    with pytest.raises(NodeError, match="nvidia-cuda-mps-control refused '-d': no permission"):
-        daemon.start("GPU-1", None, None)
-
-
 def test_the_callers_cuda_settings_and_run_stay_out(
     daemon: MpsDaemon, mps_control: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -120,30 +103,12 @@ def test_the_callers_cuda_settings_and_run_stay_out(
     assert "THREAD_PERCENTAGE" not in seen and "SHAREBENCH_RUN_ID" not in seen
 
 
-def test_a_host_without_the_program_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert "not on PATH" in (mps.missing() or "")
-
-
-def test_one_that_ended_but_was_not_collected_does_not_run() -> None:
-    process = subprocess.Popen(["true"])
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert not mps.is_running(process.pid)
-    process.wait()
-
-
 def test_a_number_in_a_stale_pid_file_is_no_daemon(daemon: MpsDaemon) -> None:
     daemon.pipe.mkdir(parents=True)
     (daemon.pipe / f"{mps.CONTROL}.pid").write_text(str(os.getpid()))
     assert daemon.pid is None
     daemon.stop()
     assert not daemon.folder.exists()
-
-
-def test_a_command_that_the_daemon_does_not_know_is_refused(daemon: MpsDaemon) -> None:
-    daemon.start("GPU-1", None, None)
-    with pytest.raises(NodeError, match="Unknown command"):
-        daemon.command("lspart")
 
 
 def test_variables_are_those_that_a_process_was_started_with() -> None:

@@ -221,11 +221,6 @@ def test_evidence_breaks_where_the_strategy_was_not_active(
     assert broken(collected()) == names
 
 
-def test_of_a_program_the_process_that_computes_is_named() -> None:
-    found = {item["name"]: item["observed"] for item in evidence("time-slicing", PROGRAMS, {"compute": [11, 21, 22]})}
-    assert [found[f"processes of tenant {index} on the GPU"] for index in (0, 1)] == ["p11", "p21, p22"]
-
-
 def test_evidence_names_no_process_and_its_source() -> None:
     found = CASES["distinct contexts without MPS"][0]()
     assert not any(isinstance(item["observed"], int) and item["observed"] in (1, 2) for item in found)

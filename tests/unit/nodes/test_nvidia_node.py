@@ -163,10 +163,6 @@ def test_tenants_see_one_gpu_and_no_daemon_but_ours(node: NvidiaNode) -> None:
     assert [grant.process for grant in grants] == [None] * 3
 
 
-def test_streams_are_one_process(node: NvidiaNode) -> None:
-    assert [grant.process for grant in node.grants(STRATEGIES["streams"], 3)] == [0, 0, 0]
-
-
 def test_a_memory_limit_is_probed_beyond_its_share(node: NvidiaNode) -> None:
     grant = node.grants(STRATEGIES["mps-limited"], 4)[0]
     assert int(grant.environment["SHAREBENCH_PROBE_BYTES"]) > node.gpu.memory_bytes / 4
@@ -218,13 +214,6 @@ def test_each_tenant_gets_a_mig_instance_of_its_own(node: NvidiaNode, mock_nvml:
     assert set(visible) <= {found.uuid for found in node.gpu.instances() if found.profile == "1g.18gb"}
 
 
-def test_layers_deal_the_tenants_over_the_instances(node: NvidiaNode, mock_nvml: Path) -> None:
-    mock_nvml.write_text("gpu 0: 3g.71gb@0 3g.71gb@4\n")
-    grants = node.grants(STRATEGIES["mig-mps"], 5)
-    assert [grant.group for grant in grants] == [0, 1, 0, 1, 0]
-    assert len({grant.environment[PIPE_VARIABLE] for grant in grants}) == 2
-
-
 def test_a_daemon_lives_as_long_as_its_state(node: NvidiaNode) -> None:
     node.ensure(state("mps-limited", 4))
     daemon = node._daemons()[0]
@@ -254,12 +243,6 @@ def test_a_daemon_is_started_again_before_the_next_cell(
     happens(node)
     node.ensure(state("mps"))
     assert node._daemons()[0].pid not in (None, first)
-
-
-def test_each_mig_instance_has_a_daemon(node: NvidiaNode, mock_nvml: Path) -> None:
-    mock_nvml.write_text("gpu 0: 3g.71gb@0 3g.71gb@4\n")
-    node.ensure(state("mig-mps"))
-    assert [daemon.pid is not None for daemon in node._daemons()] == [True, True]
 
 
 def test_restoring_leaves_nothing(node: NvidiaNode) -> None:

@@ -23,22 +23,10 @@ def test_facts_of_a_whole_gpu() -> None:
     assert facts["power_limit_watts"] is None and facts["sm_clock_max_mhz"] is None
 
 
-def test_a_gpu_is_found_by_its_uuid_which_stays_here() -> None:
-    gpu = Gpu(Gpu("0").uuid)
-    assert gpu.uuid not in str(gpu.facts()) and gpu.uuid not in gpu.digest
-    assert len(gpu.digest) == 16
-
-
 @pytest.mark.parametrize("which", ["7", "GPU-none"])
 def test_a_gpu_that_is_not_there_is_one_line(which: str) -> None:
     with pytest.raises(NodeError, match=f"no GPU {which}; this host has 1"):
         Gpu(which)
-
-
-def test_a_gpu_without_mig(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MOCK_MIG_LAYOUT")
-    gpu = Gpu("0")
-    assert gpu.mig_is_on() is None and gpu.instances() == []
 
 
 def test_instances_that_exist(mock_nvml: Path) -> None:
@@ -63,12 +51,6 @@ def test_an_mps_client_of_another_gpu_is_not_on_this_one(tmp_path: Path, monkeyp
     elsewhere = SimpleNamespace(pid=700, usedGpuMemory=None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMPSComputeRunningProcesses", lambda handle: [*here(handle), elsewhere])
     assert [each.pid for each in gpu.occupants()] == [644]
-
-
-@pytest.mark.parametrize("mode, name", [("0", "DEFAULT"), ("2", "PROHIBITED"), ("3", "EXCLUSIVE_PROCESS")])
-def test_compute_modes(mode: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MOCK_COMPUTE_MODE", mode)
-    assert Gpu("0").compute_mode() == name
 
 
 @pytest.mark.parametrize(

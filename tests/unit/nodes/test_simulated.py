@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 import yaml
 from unit import factories
-from unit.studies import CONFIG, study, study_of
+from unit.studies import CONFIG, study_of
 
 from sharebench.cell.cell import run_cell
-from sharebench.config.load import load
 from sharebench.nodes.contract import NodeError, State
 from sharebench.nodes.simulated.load import iteration_seconds, lognormal
 from sharebench.nodes.simulated.node import SimulatedNode
@@ -218,39 +217,6 @@ def test_a_rate_may_be_a_share_of_capacity(tmp_path: Path) -> None:
     assert [gate["name"] for gate in measured["gates"] if not gate["passed"]] == []
 
 
-def test_facts_say_that_it_is_simulated(tmp_path: Path) -> None:
-    facts = SimulatedNode(load(study({"node": "simulated"}))["simulated"], tmp_path).facts()
-    assert (facts["label"], facts["is_gpu"], facts["units"]) == ("simulated", False, 108)
-    assert "(simulated)" in facts["product"]
-    assert facts["memory_bytes"] == 80 << 30
-    half = load(study({"node": "simulated", "simulated.memory_gib": 0.5}))["simulated"]
-    other = SimulatedNode(half, tmp_path).facts()
-    assert other["memory_bytes"] == 1 << 29
-    assert other["device"] != facts["device"]
-
-
-def test_an_outage_breaks_what_it_names(tmp_path: Path) -> None:
-    planned = simulated_study(window_seconds=10, replicas=[3], repeats=1)
-    cell, other = Cell("mps", "yolos", 3, 1), Cell("mig", "yolos", 3, 1)
-    outage = tmp_path / "node" / "outage.json"
-    outage.parent.mkdir()
-
-    outage.write_text(json.dumps({"cells": [cell.folder]}))
-    with pytest.raises(NodeError):
-        measure(planned, cell, tmp_path)
-    assert measure(planned, other, tmp_path)["status"] == "ok"
-
-    outage.write_text(json.dumps({"cells_left": 1}))
-    assert measure(planned, cell, tmp_path)["status"] == "ok"
-    with pytest.raises(NodeError):
-        measure(planned, other, tmp_path)
-
-    outage.write_text(json.dumps({"tenants": {cell.folder: "killed"}}))
-    ended = measure(planned, cell, tmp_path)
-    assert ended["status"] == "killed"
-    assert [tenant["status"] for tenant in ended["tenants"]] == ["killed", "not-measured", "not-measured"]
-
-
 def test_a_state_that_cannot_be_set_leaves_the_node_in_none(tmp_path: Path) -> None:
     planned = simulated_study()
     node = SimulatedNode(planned.config["simulated"], tmp_path)
@@ -273,30 +239,3 @@ def test_the_state_of_the_node_is_the_evidence(tmp_path: Path) -> None:
     assert [item["holds"] for item in node.evidence(mps, [], [])] == [True]
     node.ensure(State(planned.strategies["mps-limited"], 3, 1))
     assert [item["holds"] for item in node.evidence(mps, [], [])] == [False]
-
-
-def test_the_journal_notes_every_move_and_only_moves(tmp_path: Path) -> None:
-    planned = simulated_study()
-    node = SimulatedNode(planned.config["simulated"], tmp_path)
-    state = State(planned.strategies["mps-limited"], 3, 2)
-    assert node.restore() is False
-    node.ensure(state)
-    node.ensure(state)
-    node.ensure(State(planned.strategies["mps-limited"], 5, 2))
-    node.ensure(State(planned.strategies["mps-limited"], 5, 3))
-    assert node.restore() is True
-    assert node.restore() is False
-    moves = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
-    states = ["mps-limited n3 block 2", "mps-limited n5 block 2", "mps-limited n5 block 3"]
-    assert [move["to"] for move in moves] == [*states, None]
-    assert [move["from"] for move in moves] == [None, *states]
-
-
-def test_tenants_of_a_mix_have_their_own_cost(tmp_path: Path) -> None:
-    changes = {"workloads": [], "interference": ["matmul", "yolos"], "strategies": ["mps"], "replicas": [2]}
-    planned = simulated_study(**changes, **{"simulated.noise": SILENT})
-    measured = measure(planned, Cell("mps", "matmul+yolos", 2, 1), tmp_path)
-    assert [tenant["workload"] for tenant in measured["tenants"]] == ["matmul", "yolos"]
-    means = [tenant["sum_seconds"] / tenant["count"] for tenant in measured["tenants"]]
-    assert means == pytest.approx([0.0002 + 2 * 0.05 / 108, 0.05004 + 2 * 4.106 / 108])
-    assert all(found["passed"] for found in measured["gates"] if found["severity"] == "invalid")

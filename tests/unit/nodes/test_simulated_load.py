@@ -135,10 +135,3 @@ def test_many_light_tenants_share_the_device_as_theory_says(utilisation: float) 
     service, tenants = 0.01, 40
     records = open_load(service, tenants, utilisation / service / tenants, 100.0, "poisson", 4)
     assert mean_of(records) == pytest.approx(service / (1 - utilisation), rel=0.05)
-
-
-def test_constant_arrivals_below_capacity_never_wait() -> None:
-    records = open_load(0.01, 1, 50.0, 10.0, "constant", 1)
-    assert mean_of(records) == pytest.approx(0.01)
-    assert records[0]["count"] == pytest.approx(500, abs=1)
-    assert records[0]["load"]["delay_p99_seconds"] == pytest.approx(0, abs=1e-9)

@@ -68,15 +68,6 @@ def test_a_chat_has_usage_only_where_it_is_asked_for(server: str) -> None:
         assert json.load(answer)["choices"][0]["message"]["content"] == "word0 word1 "
 
 
-@pytest.mark.parametrize("server", [["200", "40"]], indirect=True)
-def test_planted_delays_are_waited_for(server: str) -> None:
-    for _ in range(3):
-        times = [seconds for seconds, _ in events(f"{server}/v1/completions", prompt="a", max_tokens=4)]
-        # From asking on: on a busy machine a part may be seen late, and the next one soon after it.
-        assert times[0] >= 0.75 * 0.2
-        assert times[-1] >= 0.9 * 0.75 * (0.2 + 3 * 0.04)
-
-
 def test_a_model_has_a_word_for_every_token(tmp_path: Path) -> None:
     subprocess.run([sys.executable, EXAMPLES / "make_model.py", "0.6b", tmp_path / "small"], check=True)
     config, tokenizer = (

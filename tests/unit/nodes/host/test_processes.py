@@ -1,6 +1,5 @@
 """Tenants as processes of this host: the real tenant where it matters, small programs where it must misbehave."""
 
-import json
 import os
 import signal
 import time
@@ -88,17 +87,6 @@ def test_a_tenant_that_is_killed_ends_the_wait_at_once(launch: Callable[..., Pro
     assert [outcome["status"] for outcome in outcomes] == ["ok", "killed"]
     assert outcomes[1]["exit"]["code"] == -9
     assert "SIGKILL" in outcomes[1]["exit"]["reason"]
-
-
-def test_a_death_that_is_watched_ends_nothing_and_is_told_to_the_moment(launch: Callable[..., ProcessTenants]) -> None:
-    tenants = launch(FOREVER, "import time; time.sleep(0.2); raise SystemExit(3)", FOREVER)
-    began = tenants.now_ns()
-    os.kill(tenants.pids()[2], signal.SIGKILL)
-    until = began + 20 * NS
-    while not {1, 2} <= (ended := tenants.watch_until(tenants.now_ns() + NS // 2)).keys():
-        assert tenants.now_ns() < until
-    assert ended.keys() == {1, 2}
-    assert [outcome["status"] for outcome in tenants.outcomes()] == ["ok", "crashed", "killed"]
 
 
 def test_when_a_watched_tenant_ended_is_known_though_nobody_looked(launch: Callable[..., ProcessTenants]) -> None:
@@ -250,30 +238,3 @@ def test_settings_of_cuda_come_from_the_grant_only(monkeypatch: pytest.MonkeyPat
     given = {key: value for key, value in environment.items() if key.startswith("CUDA_")}
     assert given == {"CUDA_VISIBLE_DEVICES": "GPU-1"}
     assert environment["LD_LIBRARY_PATH"] == "/kept"
-
-
-def test_the_frameworks_interpreter_and_the_device_reach_the_tenant() -> None:
-    spec = json.loads(cpu_study().spec(Cell("mps", "matmul", 1, 1)))
-    settings = {"timeouts": {"start_seconds": 1}, "loads": [{}] * 9}
-    tenants = ProcessTenants(spec, settings, python=Path("/opt/env/bin/python"), device="cuda")
-    command = command_of(tenants, Grant(0, 0))
-    tenants.stop()
-    assert command[:3] == ["/opt/env/bin/python", "-m", "tenant"]
-    assert command[command.index("--device") + 1] == "cuda"
-
-
-def test_each_tenant_of_a_mix_has_a_command_of_its_own() -> None:
-    changes = {"workloads": [], "interference": ["matmul", "memcopy"], "window_seconds": 2}
-    spec = json.loads(cpu_study(**changes).spec(Cell("mps", "matmul+memcopy", 2, 1)))
-    loads = [{"arrival": "closed"}, {"arrival": "constant", "rate_hz": 5}]
-    tenants = ProcessTenants(spec, {"timeouts": {"start_seconds": 1}, "loads": loads})
-    commands = [command_of(tenants, Grant(index, 0)) for index in range(2)]
-    tenants.stop()
-
-    def argument(name: str) -> list[str]:
-        return [command[command.index(f"--{name}") + 1] for command in commands]
-
-    assert argument("workload") == argument("name") == ["matmul", "memcopy"]
-    assert list(map(json.loads, argument("params"))) == [{"size": 32}, {"mebibytes": 64}]
-    assert list(map(json.loads, argument("load"))) == loads
-    assert argument("index") == ["0", "1"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.nodes.host.tenants import CORES, cell_of, naps_of, sleeping
+from unit.nodes.host.tenants import cell_of, naps_of, sleeping
 from unit.studies import W, study_of
 
 from sharebench.nodes.contract import NodeError
@@ -86,22 +86,6 @@ def failed(measured: dict[str, Any]) -> set[str]:
     return broken - {"cpu_stolen", "cpu_throttled", "window_coverage", "scrape_error"}
 
 
-def test_a_program_that_measures_itself(tmp_path: Path) -> None:
-    measured = run(tmp_path, command(naps()), replicas=2, strategy="time-slicing")
-    assert (measured["status"], measured["reason"], failed(measured)) == ("ok", None, set())
-    for index, tenant in enumerate(measured["tenants"]):
-        assert (tenant["index"], tenant["measured_by"], tenant["load"]["arrival"]) == (index, "scrape", "own")
-        assert tenant["count"] == sum(tenant["foreign_histogram"]["count"]) > 5
-        assert tenant["foreign_histogram"]["upper_seconds"] == [0.001, 0.002, 0.005, 0.01, 0.05, 1, None]
-        assert tenant["sum_seconds"] / tenant["count"] >= 0.004
-        assert tenant["cpu"]["affinity"] == CORES[:1]
-        assert tenant["startup"]["load_seconds"] > 0
-        assert tenant["memory_bytes"] > 1 << 20
-        assert tenant["steady"]["batches"] >= 1
-    assert {item["source"] for item in measured["evidence"]} == {"node"}
-    assert all(item["holds"] for item in measured["evidence"])
-
-
 def test_a_program_with_a_fixed_port_is_measured_alone(tmp_path: Path) -> None:
     port = free_port()
     assert run(tmp_path, command(naps(port=str(port)), port=port))["status"] == "ok"
@@ -175,13 +159,6 @@ def test_a_program_that_prints_much_is_measured_and_its_log_is_bounded(
     assert len(capfd.readouterr().err) < 2 * logs.KEPT_BYTES
 
 
-def test_a_program_that_dies_leaves_its_last_words(tmp_path: Path) -> None:
-    measured = run(tmp_path, command("print('no weights'); raise SystemExit(12)"), replicas=2)
-    assert measured["status"] == "crashed", "a program's own exit code 12 has another meaning"
-    assert measured["tenants"][0]["exit"]["reason"] == "ended by itself with exit code 12"
-    assert "no weights" in measured["tenants"][0]["exit"]["log_tail"]
-
-
 @pytest.mark.parametrize("more", ["", ", env={}"], ids=["its environment", "no environment"])
 def test_what_a_program_put_into_a_session_of_its_own_ends_with_it(tmp_path: Path, more: str) -> None:
     started = f"['sleep', '{naps_of(tmp_path)}'], executable={shutil.which('sleep')!r}, start_new_session=True{more}"
@@ -203,20 +180,6 @@ sys.exit(1)
     assert measured["tenants"][0]["exit"]["log_tail"].strip() == "/theirs None 0\nTrue True []"
 
 
-@pytest.mark.parametrize("load_", [{"arrival": "closed"}, {"arrival": "constant", "rate_of_capacity": 0.2}], ids=str)
-def test_a_server_and_its_client(tmp_path: Path, load_: dict[str, Any]) -> None:
-    measured = run(tmp_path, server(load=load_), replicas=2, strategy="time-slicing")
-    assert (measured["status"], failed(measured) - {"generator_bound", "generator_late"}) == ("ok", set())
-    for tenant in measured["tenants"]:
-        assert tenant["measured_by"] == "client"
-        assert tenant["count"] == sum(tenant["histogram"].values()) > 3
-        assert tenant["min_seconds"] >= 0.004
-        assert tenant["load"]["arrival"] == load_["arrival"]
-        assert tenant["cpu"]["affinity"] == CORES[:1], "the server is on the grant"
-        assert tenant["generator"]["cpu_seconds"] > 0
-        assert tenant["memory_bytes"] > 1 << 20
-
-
 def test_a_secret_is_in_the_request_and_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_key = {"request": {"headers": {"X-Api-Key": "{env:MY_KEY}"}}}
     keyed = server(status="200 if self.headers['X-Api-Key'] == os.environ['MY_KEY'] else 401", before="import os")
@@ -232,30 +195,6 @@ def test_a_secret_is_in_the_request_and_nowhere_else(tmp_path: Path, monkeypatch
     assert (measured["status"], measured["tenants"][0]["errors"]) == ("ok", 0)
     assert len(seen) == 2
     assert "hunter2" not in json.dumps(seen) + (tmp_path / "raw.json").read_text()
-
-
-def test_a_server_that_dies(tmp_path: Path) -> None:
-    dying = "import os; asked.append(1); len(asked) == 12 and os.kill(os.getpid(), 9)"
-    measured = run(tmp_path, server(before=dying), replicas=2)
-    assert measured["status"] == "killed"
-    assert "ended by SIGKILL" in measured["reason"]
-
-
-def test_answers_that_are_not_wanted_are_errors(tmp_path: Path) -> None:
-    measured = run(tmp_path, server(before="asked.append(1)", status="503 if len(asked) % 3 == 0 else 200"))
-    (tenant,) = measured["tenants"]
-    assert 0 < tenant["errors"] < tenant["count"]
-    assert "errors" in {gate["name"] for gate in measured["gates"] if not gate["passed"]}
-
-
-def test_a_server_that_fails_every_request_is_no_measurement(tmp_path: Path) -> None:
-    bad = server(status="200 if self.path == '/health' else 500", ready={"path": "/health"})
-    measured = run(tmp_path, bad, replicas=2)
-    assert measured["status"] == "ok"
-    assert all(tenant["errors"] > 0 == tenant["count"] for tenant in measured["tenants"])
-    assert "nothing_finished" in failed(measured)
-    said = next(gate["message"] for gate in measured["gates"] if gate["name"] == "nothing_finished")
-    assert said == f"tenant 0: all of {measured['tenants'][0]['errors']} requests failed, the last with status 500"
 
 
 def test_a_server_that_is_not_ours(tmp_path: Path) -> None:

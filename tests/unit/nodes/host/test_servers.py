@@ -1,6 +1,5 @@
 """Programs that start one after another, know their share, or compute in processes that they start themselves."""
 
-import itertools
 import json
 import types
 import zlib
@@ -40,21 +39,6 @@ FOREVER = "import time; time.sleep(600)"
 # A server whose API process starts an engine, and this a worker.
 WORKERS = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {FOREVER!r}])"
 SERVES = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WORKERS!r}])"
-
-
-def test_a_staggered_tenant_starts_when_the_one_before_is_ready(tmp_path: Path) -> None:
-    entry = command(naps(before=NOTES.format(folder=str(tmp_path))), start="staggered")
-    measured = run(tmp_path, entry, replicas=3)
-    assert measured["status"] == "ok"
-    notes = [[float(word) for word in (tmp_path / str(index)).read_text().split()] for index in range(3)]
-    for (_, ready), (begun, _) in itertools.pairwise(notes):
-        assert begun > ready
-    # What each of them took is its own, without the wait for those before it: one after another they fill the time.
-    own = [
-        sum(tenant["startup"][part] for part in ("load_seconds", "warmup_seconds")) for tenant in measured["tenants"]
-    ]
-    assert min(own) > 0.3
-    assert sum(own) <= measured["timing"]["start_seconds"] + measured["timing"]["ready_seconds"]
 
 
 def test_when_a_staggered_tenant_dies_those_after_it_are_not_measured(tmp_path: Path) -> None:

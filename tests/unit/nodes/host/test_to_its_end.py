@@ -12,11 +12,7 @@ import pytest
 from unit.nodes.host.tenants import CORES, cell_of, naps_of, sleeping, wait_for
 from unit.studies import W, refusal, study_of
 
-from sharebench.gates.gates import is_valid
-from sharebench.nodes.contract import NodeError
 from sharebench.study.cells import Cell
-
-BATCH = {"kind": "job", "job": {"iterations": 20}, "module": "matmul", "params": {"size": 64}}
 
 
 def exiting(text: str, seconds: float = 60, **more: Any) -> dict[str, Any]:
@@ -107,11 +103,6 @@ def test_the_others_do_not_wait_for_one_that_fails(tmp_path: Path) -> None:
     assert time.monotonic() - began < 300
 
 
-def test_a_program_that_is_not_there_is_no_result(tmp_path: Path) -> None:
-    with pytest.raises(NodeError, match=r"^cannot start 'gpu-burn-x': No such file or directory$"):
-        run(tmp_path, exiting("", command=["gpu-burn-x", "60"]))
-
-
 def test_it_starts_as_it_is(tmp_path: Path) -> None:
     """No signal is ignored that is not ignored elsewhere, and no word is read by a shell."""
     text = """
@@ -127,17 +118,6 @@ sys.exit(1)
     assert said.startswith(subprocess.check_output(plain, text=True).strip())
 
 
-def test_next_to_a_job_of_ours(tmp_path: Path) -> None:
-    measured = run(
-        tmp_path, {"tenants": ["train", "batch"]}, train=exiting("pass"), batch=BATCH | {"min_window_seconds": 0.1}
-    )
-    assert measured["status"] == "ok"
-    assert [tenant["job"]["completed"] for tenant in measured["tenants"]] == [1, 20]
-    assert measured["calibration"]["workloads"].keys() == {"batch"}
-    assert "window_coverage" in {gate["name"] for gate in measured["gates"]}, "the job has one"
-    assert isinstance(is_valid(measured), bool)  # type: ignore[arg-type]
-
-
 def test_its_spec_has_what_it_depends_on_and_no_more() -> None:
     planned = study_of({f"{W}.mine": exiting("pass", 7), "workloads": ["mine"], "node": "cpu"})
     spec = json.loads(planned.spec(Cell("mps", "mine", 2, 1)))
@@ -151,10 +131,6 @@ def test_its_spec_has_what_it_depends_on_and_no_more() -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({f"{W}.mine": exiting("", metrics={"histogram": "x"})}, "mine.metrics: has no effect with until: exit"),
-        ({f"{W}.mine": exiting("", ready={"log": "x"})}, "mine.ready: has no effect with until: exit"),
-        ({f"{W}.mine": exiting("", port=80)}, "mine.port: has no effect with until: exit"),
-        ({f"{W}.mine": exiting("", job={"iterations": 2})}, "mine.job.iterations: 2 has no effect with until: exit"),
         ({f"{W}.matmul.until": "exit"}, "matmul.until: has no effect on kind: loop; remove it, or set kind: command"),
         ({f"{W}.mine": exiting(""), "interference": "matmul,mine"}, "interference: 'mine' runs once, until it exits"),
         (
@@ -170,7 +146,7 @@ def test_its_spec_has_what_it_depends_on_and_no_more() -> None:
             "'mine' is impossible on the node 'kubernetes' without a container; give it an image",
         ),
     ],
-    ids=["metrics", "ready", "port", "iterations", "loop", "pair", "mix", "simulated", "kubernetes"],
+    ids=["loop", "pair", "mix", "simulated", "kubernetes"],
 )
 def test_what_has_no_meaning_for_it_is_refused(changes: dict[str, Any], line: str) -> None:
     assert line in refusal(changes)
