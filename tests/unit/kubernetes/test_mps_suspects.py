@@ -10,7 +10,7 @@ from unit.kubernetes.test_device_plugin import STUDY, cluster, label, opened, st
 
 from sharebench.nodes.contract import Evidence, NodeError
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
-from sharebench.nodes.kubernetes.node import ClusterNode, MpsSuspects
+from sharebench.nodes.kubernetes.node import ClusterNode
 
 __all__ = ["cluster"]
 DAEMON, PLUGIN = f"{PODS}mps-x", f"{PODS}plugin-x"
@@ -102,10 +102,10 @@ def test_a_daemon_that_has_gone_meanwhile_needs_nothing(cluster: FakeCluster, tm
     deleted(cluster)
     node.ensure(state("mps", 3))
     assert deleted(cluster) == [PLUGIN], "only the plugin, which looks for the new one"
-    assert "device-plugin" not in MpsSuspects(tmp_path)
+    assert not node.mps_suspect("device-plugin").exists()
     node.mark_dirty()
     node.restore()
-    assert "device-plugin" not in MpsSuspects(tmp_path), "nor after the end of the run"
+    assert not node.mps_suspect("device-plugin").exists(), "nor after the end of the run"
 
 
 def test_a_daemon_that_does_not_end_is_said_and_stays_in_doubt(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import cast
 
 from sharebench.core.config_nodes import ClusterOptions, NodeOptions, PrometheusOptions
-from sharebench.core.files import read_json, write_json
 from sharebench.core.spec import Spec, WorkloadSpec, limits_of
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
@@ -40,35 +39,6 @@ def ended_well(record: TenantReport) -> bool:
     load, job = record.get("load") or {}, record.get("job")
     is_stuck = load.get("arrival") == "closed" and bool(load.get("censored"))
     return not is_stuck and not (job and job["completion_seconds"] is None)
-
-
-class MpsSuspects:
-    """The accesses whose MPS daemon a crashed tenant may have broken: it is restarted before the next cell.
-
-    A server whose client died may serve the next ones badly (NVIDIA, Multi-Process Service). Nothing of that shows
-    outside of the node, so it is judged by how the tenants ended. A file in the node's folder is read by all jobs of a
-    run.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / "mps_suspects.json"
-
-    def _accesses(self) -> list[str]:
-        return list(read_json(self._file)) if self._file.exists() else []
-
-    def __contains__(self, access: str) -> bool:
-        return access in self._accesses()
-
-    def add(self, access: str) -> None:
-        write_json(self._file, sorted({*self._accesses(), access}))
-
-    def remove(self, access: str) -> None:
-        """Trust the daemon of that access: it was restarted, or has served a cell well."""
-        if access in self:
-            write_json(self._file, [each for each in self._accesses() if each != access])
-
-    def clear(self) -> None:
-        self._file.unlink(missing_ok=True)
 
 
 class ClusterNode(Node):
@@ -208,7 +178,7 @@ class ClusterNode(Node):
             self._seen.look(views, limits)
         is_well = all(map(ended_well, records)) and all(item["holds"] for item in evidence)
         if access.runs_mps and "mps" in strategy.mechanisms and is_well:
-            self._mps_suspects.remove(access.name)
+            self.mps_suspect(access.name).unlink(missing_ok=True)
         return evidence
 
     def plan(self, strategy: Strategy) -> str:
@@ -288,14 +258,18 @@ class ClusterNode(Node):
         for name in self.cluster.options["accesses"]:
             self.access(name).clean(is_over=True)
 
-    @cached_property
-    def _mps_suspects(self) -> MpsSuspects:
-        return MpsSuspects(self.folder)
+    def mps_suspect(self, access: str) -> Path:
+        """The file that is there while a crashed tenant may have broken the access's MPS daemon, for all jobs of a run.
+
+        A server whose client died may serve the next ones badly (NVIDIA, Multi-Process Service). Nothing of that shows
+        outside of the node, so it is judged by how the tenants ended. The daemon is restarted before the next cell.
+        """
+        return self.folder / f"mps_suspect_{access}"
 
     def mark_dirty(self) -> None:
         """Under MPS, suspect the daemon: it is restarted before the next cell that needs it."""
         if self._ensured is not None and "mps" in self._ensured.mechanisms:
-            self._mps_suspects.add(self.access_of(self._ensured).name)
+            self.mps_suspect(self.access_of(self._ensured).name).touch()
 
     def ensure(self, state: State) -> None:
         """Bring the node into the state; a suspect MPS daemon is restarted first.
@@ -304,13 +278,13 @@ class ClusterNode(Node):
         """
         self._lease.renew(self.cluster.run_id)
         access = self.access_of(state.strategy)
-        is_suspect = "mps" in state.strategy.mechanisms and access.name in self._mps_suspects
+        is_suspect = "mps" in state.strategy.mechanisms and self.mps_suspect(access.name).exists()
         if is_suspect:
             access.restart_mps()
         if is_suspect or self.current() != state.key or not access.holds(state):
             self._move(state)
         if is_suspect:
-            self._mps_suspects.remove(access.name)
+            self.mps_suspect(access.name).unlink(missing_ok=True)
         self._ensured = state.strategy
 
     def restore(self) -> bool:
@@ -326,7 +300,8 @@ class ClusterNode(Node):
             self._move(None)
         else:
             self._note(None)
-        self._mps_suspects.clear()
+        for name in ACCESSES:
+            self.mps_suspect(name).unlink(missing_ok=True)
         # Last: the node is restored even where PodMonitors may not be removed.
         self._watch_no_more()
         return is_changed
@@ -360,5 +335,5 @@ class ClusterNode(Node):
         for name in names:
             saved = self.cluster.saved_state() or {}
             self.access(name).restore(saved[name])
-            self._mps_suspects.remove(name)
+            self.mps_suspect(name).unlink(missing_ok=True)
             self.cluster.write_saved_state({other: state for other, state in saved.items() if other != name})

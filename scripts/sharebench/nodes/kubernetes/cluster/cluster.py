@@ -128,7 +128,6 @@ class Cluster:
         change(self.api, self.path, patch)
 
     def set_labels(self, labels: Mapping[str, str | None]) -> None:
-        """Set labels of the node; None removes one."""
         self.api.patch(self.path, {"metadata": {"labels": dict(labels)}})
 
     def saved_state(self) -> SavedState | None:

@@ -175,7 +175,6 @@ class PodEndpoint(HttpEndpoint):
         return monotonic_ns, realtime_ns, 0.0
 
     def reading(self) -> Reading:
-        """Its clock."""
         before_ns = time.monotonic_ns()
         answer = self._answer("GET", "/clock")
         after_ns = time.monotonic_ns()

@@ -51,7 +51,6 @@ class Place:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels of every object of the cell."""
         return {OWNER_LABEL: node_digest(self.node), CELL_LABEL: self.cell}
 
     @property
@@ -117,19 +116,6 @@ def config_map(place: Place, code: bytes, others: Mapping[str, bytes] | None = N
     }
 
 
-def command(
-    spec: Spec,
-    load: PlannedLoad,
-    index: int,
-    options: ClusterOptions,
-    exposition: Exposition | None = None,
-) -> list[str]:
-    """The tenant's command line; `spec` is the cell's, `load` this tenant's, `exposition` where Prometheus watches."""
-    workload = workload_of(spec, index)
-    run = {"workload": workload["module"], "params": json.dumps(workload["params"]), "device": options["device"]}
-    return command_line(spec, load, index, options["python"], PORT, run, exposition)
-
-
 def command_line(
     spec: Spec,
     load: PlannedLoad,
@@ -139,7 +125,10 @@ def command_line(
     run: Mapping[str, str],
     exposition: Exposition | None,
 ) -> list[str]:
-    """That of any our code; `run` is what it runs on what."""
+    """The command line of our code for a tenant, whose load this is; `run` is what it runs on what.
+
+    `exposition` is there where Prometheus watches.
+    """
     arguments = {
         **run,
         "name": workload_of(spec, index)["name"],
@@ -158,12 +147,10 @@ def command_line(
 
 
 def variables(given: Mapping[str, str]) -> list[Json]:
-    """The environment of a container."""
     return [{"name": name, "value": value} for name, value in given.items()]
 
 
 def claims(needs: PodNeeds) -> list[Json]:
-    """The claims that a container uses."""
     return [{"name": name} | ({"request": request} if request else {}) for name, request in needs.claims.items()]
 
 

@@ -1,6 +1,7 @@
 """Tenants as plain Pods of one node of a cluster."""
 
 import contextlib
+import json
 import select
 import sys
 import time
@@ -10,6 +11,7 @@ from secrets import token_hex
 
 from sharebench.core.programs import is_program
 from sharebench.core.spec import Spec, runs_to_its_end, tenant_workloads, workload_of
+from sharebench.core.units import NS
 from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.access.base import Access
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
@@ -25,7 +27,6 @@ from sharebench.nodes.kubernetes.pods.watch import Watcher, of_each, sweep
 from sharebench.records.types import Outcome, TenantStatus
 from tenant.contract import EXIT_USAGE, Rule
 
-NS = 1_000_000_000
 POLL_SECONDS = 0.2
 # Beyond what a cell may take at most, so that pods end by themselves when no driver is left to delete them.
 SPARE_SECONDS = 300
@@ -101,7 +102,12 @@ class PodTenants:
             shown = self.exposition
             made = program.pod(self.place, owner, self.spec, load, index, needs, self.token, shown, seconds)
         else:
-            arguments = manifest.command(self.spec, load, index, options, self.exposition)
+            run = {
+                "workload": workload["module"],
+                "params": json.dumps(workload["params"]),
+                "device": options["device"],
+            }
+            arguments = manifest.command_line(self.spec, load, index, options["python"], PORT, run, self.exposition)
             own = manifest.own_tenant(arguments, needs, self.token, options)
             made = manifest.pod(self.place, owner, index, [own], needs, seconds)
         made["metadata"]["annotations"] |= self.annotations
@@ -303,7 +309,6 @@ class PodTenants:
     # What a cell asks.
 
     def endpoints(self) -> Sequence[PodEndpoint]:
-        """The tenants' endpoints, in order."""
         return [self._endpoints[index] for index in range(len(self.names))]
 
     def sampler(self) -> PodSampler:
