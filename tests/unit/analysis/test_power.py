@@ -61,6 +61,7 @@ def test_scatter_is_that_of_ratios_within_blocks(tmp_path: Path) -> None:
     assert ratios[ratios["strategy"] == "time-slicing"]["slowdown"].to_numpy() == pytest.approx(2)
 
 
+@pytest.mark.thorough
 def test_the_design_has_the_table_of_edition_one() -> None:
     text = (power.PUBLISHED.parent / "edition-two" / "DESIGN.md").read_text(encoding="utf-8")
     assert "\n".join(power.table(power.log_ratios(power.log_latencies(power.PUBLISHED)))) in text

@@ -19,6 +19,8 @@ from sharebench.run import plan
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
+pytestmark = pytest.mark.thorough
+
 FOLDER = Path(__file__).parents[3] / "published" / "edition-two"
 DESIGN = (FOLDER / "DESIGN.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `([a-z0-9-]+)` \| (\d+) \| (\d+) \|", DESIGN, flags=re.MULTILINE)

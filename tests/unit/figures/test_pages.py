@@ -100,6 +100,7 @@ def test_a_rebuild_gives_the_same_bytes(root: Path, results: Path, name: str, tm
         assert path.read_bytes() == (results / "figures" / path.name).read_bytes()
 
 
+@pytest.mark.thorough
 def test_the_script_gives_the_same_bytes_in_another_process(root: Path, results: Path, tmp_path: Path) -> None:
     copy_of(root, tmp_path)
     arguments = ["--data", root, "--results", tmp_path, "--figures", "throughput"]

@@ -139,6 +139,7 @@ def test_seven_tenants_have_a_lane_and_a_number_each(tmp_path: Path) -> None:
         assert len(boxes) == 7 and not any(one.overlaps(other) for one, other in pairwise(boxes))
 
 
+@pytest.mark.thorough
 def test_the_script_draws_it(root: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(root, tmp_path / "copy")
     command = [sys.executable, SCRIPT, "draw_timeslice", "--results", copy, "--catalogue", *CATALOGUE]

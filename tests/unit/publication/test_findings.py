@@ -262,6 +262,7 @@ def test_a_text_says_on_what_and_how_often_it_was_measured(tmp_path: Path) -> No
     assert "NVIDIA H200, 2 devices, every cell" in tables.measured_in(data_set(tmp_path, "gpu/more"), "")
 
 
+@pytest.mark.thorough
 def test_this_checkouts_documents_say_what_its_data_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in dataset.published(ROOT / "published"):
