@@ -245,12 +245,9 @@ def test_a_change_that_never_ends(node: ClusterNode, study: Study, mig: Cluster)
 
 
 @on_a_cut_gpu
-def test_a_manager_that_says_nothing(
-    node: ClusterNode, study: Study, mig: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manager_that_says_nothing(node: ClusterNode, study: Study, mig: Cluster) -> None:
     """Without systemd's bus it logs an error and sets no state, however often it is started."""
     before = shown(mig)
-    monkeypatch.setattr(mig_manager, "SILENT_SECONDS", 2.0)
     try:
         give_bus(mig, "elsewhere")
         node.cluster.options = {**node.cluster.options, "switch_seconds": 10}

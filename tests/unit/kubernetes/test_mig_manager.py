@@ -28,8 +28,6 @@ class Scripted(FakeCluster):
     def __init__(self, script: dict[str, list[tuple[float, Json]]]) -> None:
         super().__init__()
         self.script = script
-        self.is_deaf = False
-        """It has missed the label, until it is restarted."""
         self.phases: dict[str, float] = {}
         self.store[MAP] = {"metadata": {"resourceVersion": "1"}, "data": {"config.yaml": TEXT}}
         self.daemons["manager"] = daemon_pod("manager", "nvidia-mig-manager")
@@ -48,19 +46,13 @@ class Scripted(FakeCluster):
     def patch(self, path: str, body: Json) -> Json:
         before = self.labels.get(MIG_CONFIG_LABEL)
         made = super().patch(path, body)
-        if self.labels.get(MIG_CONFIG_LABEL) != before and not self.is_deaf:
-            self._hear()
-        return made
-
-    def _hear(self) -> None:
-        value = self.labels.get(MIG_CONFIG_LABEL)
-        if value is not None:
+        if (value := self.labels.get(MIG_CONFIG_LABEL)) not in (None, before):
             self._heard = [(self.now + seconds, labels) for seconds, labels in self.script.get(value, [])]
+        return made
 
     def delete(self, path: str, grace_seconds: int | None = None, **query: Any) -> None:
         super().delete(path)
-        self.is_deaf, self._heard = False, []
-        self._hear()
+        self._heard = []
 
 
 def state(word: str | None, **labels: str) -> Json:
@@ -68,47 +60,40 @@ def state(word: str | None, **labels: str) -> Json:
 
 
 def opened(
-    monkeypatch: pytest.MonkeyPatch, script: dict[str, list[tuple[float, Json]]], **labels: str
+    monkeypatch: pytest.MonkeyPatch, script: dict[str, list[tuple[float, Json]]], labels: Json | None = None
 ) -> tuple[Scripted, MigManager]:
     fake = Scripted(script)
-    fake.labels.update({name.replace("__", "/").replace("_", "."): value for name, value in labels.items()})
+    fake.labels.update(labels or {})
     monkeypatch.setattr(mig_manager, "time", fake)
-    return fake, MigManager(cluster_of(fake), Part(manager_set(), "nvidia-mig-manager"))
+    return fake, manager_of(fake, manager_set())
 
 
-def cluster_of(fake: Scripted) -> Cluster:
-    made = Cluster(OPTIONS, fake.phases.__setitem__)
-    made.__dict__["api"] = fake
-    return made
+def manager_of(fake: Scripted, daemon_set: Json) -> MigManager:
+    cluster = Cluster(OPTIONS, fake.phases.__setitem__)
+    cluster.__dict__["api"] = fake
+    return MigManager(cluster, Part(daemon_set, "nvidia-mig-manager"))
 
 
 GOOD = [(0.5, state("pending", **PAUSED)), (5.0, state("success", **RUNNING))]
 
 
-def test_an_old_success_is_not_taken_for_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake, manager = opened(
-        monkeypatch, {"all-1g": GOOD}, nvidia_com__mig_config="all-disabled", nvidia_com__mig_config_state="success"
-    )
+@pytest.mark.parametrize(("before", "values"), [("all-disabled", ["all-1g"]), ("all-1g", [None, "all-1g"])])
+def test_an_old_success_is_not_taken_for_the_new_one(
+    monkeypatch: pytest.MonkeyPatch, before: str, values: list[str | None]
+) -> None:
+    """The same value again is taken away first, as the manager would do nothing about it."""
+    labels = {MIG_CONFIG_LABEL: before, MIG_STATE_LABEL: "success"}
+    fake, manager = opened(monkeypatch, {"all-1g": GOOD}, labels)
     manager.change("all-1g", {"another": "label"})
     assert fake.phases == pytest.approx({"pending": 0.5, "cut": 4.5})
     assert fake.labels["another"] == "label"
+    assert [body["metadata"]["labels"][MIG_CONFIG_LABEL] for _, _, body in fake.log] == values
 
 
 def test_what_an_earlier_failure_left_away_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake, manager = opened(monkeypatch, {"all-1g": [(0.1, state("success"))]})
-    fake.labels.update(PAUSED)
+    fake, manager = opened(monkeypatch, {"all-1g": [(0.1, state("success"))]}, PAUSED)
     manager.change("all-1g", {})
     assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
-
-
-def test_the_same_value_is_taken_away_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake, manager = opened(
-        monkeypatch, {"all-1g": GOOD}, nvidia_com__mig_config="all-1g", nvidia_com__mig_config_state="success"
-    )
-    manager.change("all-1g", {})
-    assert fake.phases == pytest.approx({"pending": 0.5, "cut": 4.5})
-    values = [body["metadata"]["labels"][MIG_CONFIG_LABEL] for _, _, body in fake.log]
-    assert values == [None, "all-1g"]
 
 
 def test_an_earlier_change_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,13 +101,6 @@ def test_an_earlier_change_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
     fake.patch(NODE, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g"}}})
     manager.change("all-1g", {})
     assert fake.now - 1000.0 == pytest.approx(35.0)
-
-
-def test_an_earlier_change_that_never_ends_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake, manager = opened(monkeypatch, {"all-1g": GOOD, "all-2g": [(0.0, state("pending", **PAUSED))]})
-    fake.patch(NODE, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g"}}})
-    manager.change("all-1g", {})
-    assert ("delete", "/api/v1/namespaces/nvidia/pods/manager-x", None) in fake.log
 
 
 def test_a_failure_brings_back_what_was_paused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,13 +122,6 @@ def test_one_that_is_stuck_is_started_anew_without_a_layout_to_set(monkeypatch: 
     assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
     restarted = next(at for at, (what, _, _) in enumerate(fake.log) if what == "delete")
     assert fake.log[restarted - 1][2]["metadata"]["labels"] == {MIG_CONFIG_LABEL: None}
-
-
-def test_one_that_missed_the_label_reads_it_when_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake, manager = opened(monkeypatch, {"all-1g": GOOD})
-    fake.is_deaf = True
-    manager.change("all-1g", {})
-    assert mig_manager.SILENT_SECONDS < sum(fake.phases.values()) < mig_manager.SILENT_SECONDS + 10
 
 
 @pytest.mark.parametrize(
@@ -203,7 +174,7 @@ def test_a_map_that_cannot_be_read_and_one_that_the_manager_makes(monkeypatch: p
         manager.known(1, None)
     made = manager_set()
     made["spec"]["template"]["spec"]["volumes"] = []
-    generated = MigManager(cluster_of(fake), Part(made, "nvidia-mig-manager"))
+    generated = manager_of(fake, made)
     fake.store["/api/v1/namespaces/nvidia/configmaps/gpu-node-mig-config"] = {
         "metadata": {"resourceVersion": "1"},
         "data": {"config.yaml": TEXT},

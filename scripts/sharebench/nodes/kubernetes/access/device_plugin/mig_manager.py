@@ -33,8 +33,6 @@ DEPLOY_LABELS = tuple(
 CLIENT_APPS = ("nvidia-device-plugin-daemonset", "gpu-feature-discovery", "nvidia-dcgm-exporter", "nvidia-dcgm")
 FILE_VARIABLE = "CONFIG_FILE"
 POLL_SECONDS = 0.25
-# Longer without any state than it takes to look at the layout: it missed the label, or cannot reach what it needs.
-SILENT_SECONDS = 60.0
 
 
 class MapFile(NamedTuple):
@@ -138,18 +136,13 @@ class MigManager:
         # Without a state, none that is seen later is an old one.
         self._cluster.set_labels({MIG_STATE_LABEL: None, **besides, MIG_CONFIG_LABEL: config})
         pending: float | None = None
-        is_asked_again = False
         while (state := self._cluster.labels().get(MIG_STATE_LABEL)) != "success":
             seconds = time.monotonic() - began
             if state == "pending" and pending is None:
                 pending = seconds
             if state == "failed":
-                self._recover(restart=False)
+                self._recover()
                 raise NodeError(f"the MIG manager failed to set {config} (is something using the GPU?); see its log")
-            if state is None and seconds > SILENT_SECONDS and not is_asked_again:
-                # A new one reads the label when it starts.
-                self._restart()
-                is_asked_again = True
             if seconds > self._cluster.options["switch_seconds"]:
                 raise NodeError(self._give_up(config, state, seconds))
             time.sleep(POLL_SECONDS)
@@ -160,12 +153,11 @@ class MigManager:
         self._cluster.note_phase("cut", time.monotonic() - began - (pending or 0.0))
 
     def _await_end(self) -> None:
-        """Wait until it has ended an earlier change; one that never ends is broken off."""
+        """Wait until it has ended an earlier change. Raises NodeError."""
         deadline = time.monotonic() + self._cluster.options["switch_seconds"]
-        while self._cluster.labels().get(MIG_STATE_LABEL) in CHANGING_STATES:
+        while (state := self._cluster.labels().get(MIG_STATE_LABEL)) in CHANGING_STATES:
             if time.monotonic() > deadline:
-                self._recover(restart=True)
-                return
+                raise NodeError(f"the MIG manager does not end an earlier change: {MIG_STATE_LABEL} is {state}")
             time.sleep(POLL_SECONDS)
 
     def _give_up(self, config: str, state: str | None, seconds: float) -> str:
@@ -176,31 +168,24 @@ class MigManager:
             for pod in self._cluster.pods()
             if (pod["metadata"].get("labels") or {}).get("app") in CLIENT_APPS
         ]
-        self._recover(restart=True)
+        # A new one finds no layout to set when it starts.
+        self._cluster.set_labels({MIG_CONFIG_LABEL: None})
+        if (pod := self._part.pod_of(self._cluster.pods())) is not None:
+            self._cluster.api.delete(pod_path(pod), 0)
+        self._recover()
         if state is None:
             return f"the MIG manager did nothing about {config} within {seconds:.0f} s; see its log"
         why = f"; it waits for pods to end: {', '.join(staying)}" if staying else ""
         return f"the MIG manager was {state} for {seconds:.0f} s with {config}{why}"
 
-    def _recover(self, restart: bool) -> None:
-        """Ask for no layout, resume what it paused, and restart it if it is stuck."""
-        self._cluster.set_labels({MIG_CONFIG_LABEL: None})
-        if restart:
-            self._restart()
-        self._cluster.set_labels({MIG_STATE_LABEL: None})
+    def _recover(self) -> None:
+        """Ask for no layout, and resume what it paused."""
+        self._cluster.set_labels({MIG_CONFIG_LABEL: None, MIG_STATE_LABEL: None})
         self._resume()
 
     def _resume(self) -> None:
-        paused = [
-            name for name, value in self._cluster.labels().items() if name in DEPLOY_LABELS and value == PAUSED_VALUE
-        ]
-        if paused:
+        if paused := _paused(self._cluster.labels()):
             self._cluster.set_labels(dict.fromkeys(paused, "true"))
-
-    def _restart(self) -> None:
-        pod = self._part.pod_of(self._cluster.pods())
-        if pod is not None:
-            self._cluster.api.delete(pod_path(pod), 0)
 
     def restore(self, saved: MigState, config: str, besides: Mapping[str, str | None]) -> None:
         """Set the layout of before, which has this name, and restore labels, and set others with them.
