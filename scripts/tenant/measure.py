@@ -234,19 +234,18 @@ class Measurement:
         """
         window = Window(start_ns, end_ns)
         with self._lock:
-            if self._first_verdict is None:
-                raise RefusedError("the tenant is not ready")
-            if self._recorder.window is not None:
-                raise RefusedError("a window is pending or running")
-            if end_ns <= start_ns:
-                raise RefusedError("the window ends before it starts")
-            if start_ns < self._clock():
-                raise RefusedError("the window starts in the past")
-            if iterations is not None and self._load.rate_hz is not None:
-                raise RefusedError("a job has a closed load")
-            # A chunk that runs beyond the start would delay the job, and count iterations in its window.
-            if iterations is not None and start_ns < self._clock() + CHUNK_NS:
-                raise RefusedError("the job starts too soon")
+            now_ns, is_job = self._clock(), iterations is not None
+            for is_refused, why in (
+                (self._first_verdict is None, "the tenant is not ready"),
+                (self._recorder.window is not None, "a window is pending or running"),
+                (end_ns <= start_ns, "the window ends before it starts"),
+                (start_ns < now_ns, "the window starts in the past"),
+                (is_job and self._load.rate_hz is not None, "a job has a closed load"),
+                # A chunk that runs beyond the start would delay the job, and count iterations in its window.
+                (is_job and start_ns < now_ns + CHUNK_NS, "the job starts too soon"),
+            ):
+                if is_refused:
+                    raise RefusedError(why)
             self._metrics = self._exposition()
             self._window = self._recorder.window = window
             self._outcome = Outcome()

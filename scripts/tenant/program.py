@@ -8,17 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tenant.contract import (
-    GRANTED_VARIABLE,
-    CpuUse,
-    ProcessView,
-    SeenToItsEnd,
-    Steadiness,
-    TenantReport,
-    View,
-    device_digest,
-    environment,
-)
+from tenant import contract
 from tenant.contract.requests import LATE_SECONDS, Page, Scraped, fetched
 from tenant.failures import RefusedError
 from tenant.startup import granted_view
@@ -64,9 +54,9 @@ class Program:
 
     _pid: int | None = None
     _edges: list[float]
-    view: View | None = None
+    view: contract.View | None = None
 
-    def readiness(self, since_ns: int | None) -> Steadiness | None:
+    def readiness(self, since_ns: int | None) -> contract.Steadiness | None:
         """None: the driver knows."""
 
     def wait_digest(self, deadline_seconds: float) -> None:
@@ -81,7 +71,7 @@ class Program:
         if self._pid is None:
             roots = [pid for pid, parent in _parents().items() if parent == 0 and pid not in (HOLDER, os.getpid())]
             known = {pid: _environment(pid) for pid in roots}
-            granted = [pid for pid, variables in known.items() if variables and GRANTED_VARIABLE in variables]
+            granted = [pid for pid, variables in known.items() if variables and contract.GRANTED_VARIABLE in variables]
             # Of another user's, nothing but its being there is seen.
             found = granted or [pid for pid, each in known.items() if each is None and not _is_runtime(pid)]
             if len(found) == 1 and os.getpid() != HOLDER:
@@ -90,7 +80,7 @@ class Program:
         return self._pid
 
     @staticmethod
-    def _view(pid: int, variables: dict[str, str] | None) -> View | None:
+    def _view(pid: int, variables: dict[str, str] | None) -> contract.View | None:
         if variables is None:
             return None
         seen = granted_view(variables, PROC / str(pid) / "root" / "dev")
@@ -120,7 +110,7 @@ class Program:
         found = [peak for pid in self.pids() if (peak := peak_bytes(PROC / str(pid) / "status")) is not None]
         return sum(found) if found else None
 
-    def seen(self) -> ProcessView:
+    def seen(self) -> contract.ProcessView:
         names = [(PROC / str(pid) / "comm", pid) for pid in self.pids()]
         named = {pid: path.read_text().strip() for path, pid in names if path.exists()}
         return {"pids": list(named), "names": list(named.values()), "visible_devices": None}
@@ -141,7 +131,7 @@ class Program:
         self._thread = threading.Thread(target=run, name="edges", daemon=True)
         self._thread.start()
 
-    def completed(self, report: TenantReport) -> TenantReport:
+    def completed(self, report: contract.TenantReport) -> contract.TenantReport:
         """The record of a client with what its server used in the window that was watched, and was given."""
         report["measured_by"] = "client"
         report["cpu"] = report["memory_bytes"] = report["work"] = report["outside"] = None
@@ -153,7 +143,7 @@ class Program:
             report["outside"], report["view"] = self.seen(), self.view
         return report
 
-    def cpu_use(self, cpu_seconds: float) -> CpuUse:
+    def cpu_use(self, cpu_seconds: float) -> contract.CpuUse:
         affinity = None
         with contextlib.suppress(OSError):
             affinity = sorted(os.sched_getaffinity(self.pid() or 0))
@@ -182,7 +172,7 @@ def _device(files: Sequence[str]) -> str | None:
         pairs = [line.partition(":") for line in path.read_text().splitlines()]
         known = {name.strip(): value.strip() for name, _, value in pairs}
         if list(files) == [f"nvidia{known.get('Device Minor')}"]:
-            return device_digest(known["GPU UUID"])
+            return contract.device_digest(known["GPU UUID"])
     return None
 
 
@@ -195,17 +185,17 @@ class Exiting(Program):
     def __init__(self) -> None:
         self._window: tuple[int, int] | None = None
         self._over = threading.Event()
-        self._seen: SeenToItsEnd = {
+        self._seen: contract.SeenToItsEnd = {
             "started_ns": None,
             "ended_ns": None,
             "cpu": None,
             "memory_bytes": None,
             "outside": None,
             "view": None,
-            "environment": environment({}),
+            "environment": contract.environment({}),
         }
 
-    def readiness(self, since_ns: int | None) -> Steadiness:
+    def readiness(self, since_ns: int | None) -> contract.Steadiness:
         """There is no warm-up: starting is part of the work."""
         return {"is_steady": True, "batches": 0, "change_percent": None}
 
@@ -244,7 +234,7 @@ class Exiting(Program):
             self._seen["memory_bytes"] = self.peak_resident_bytes() or self._seen["memory_bytes"]
             self._seen["outside"] = outside
 
-    def wait_record(self, deadline_seconds: float) -> SeenToItsEnd:
+    def wait_record(self, deadline_seconds: float) -> contract.SeenToItsEnd:
         """What was seen of it, once it has exited or its deadline is over."""
         if self._window is None:
             raise RefusedError("no window was set")
@@ -280,4 +270,4 @@ class Scraping(Program):
         if self._pages is None:
             raise RefusedError("no window was set")
         self._thread.join()
-        return {"pages": self._pages, "environment": environment({})}
+        return {"pages": self._pages, "environment": contract.environment({})}

@@ -8,20 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from tenant.contract import (
-    SLOTS,
-    CompletedJob,
-    CpuUse,
-    DeclaredWork,
-    Digest,
-    OutputTokens,
-    Requests,
-    Steadiness,
-    TenantReport,
-    Timed,
-    View,
-    environment,
-)
+from tenant import contract
 from tenant.load import Load
 from tenant.recorder import Stream, Tally, Window, quantile_seconds, to_sparse
 from tenant.usage import CpuTime
@@ -41,7 +28,7 @@ class Identity:
     import_seconds: float
     load_seconds: float
     context_seconds: float = 0.0
-    view: View | None = None
+    view: contract.View | None = None
     process_tenants: int = 1
 
 
@@ -65,7 +52,7 @@ def _seconds(ns: int | None) -> float | None:
     return None if ns is None else ns / 1e9
 
 
-def _cpu(outcome: Outcome) -> CpuUse | None:
+def _cpu(outcome: Outcome) -> contract.CpuUse | None:
     start, end = outcome.cpu_start, outcome.cpu_end
     if start is None or end is None:
         return None
@@ -77,7 +64,7 @@ def _cpu(outcome: Outcome) -> CpuUse | None:
     }
 
 
-def finite(digest: Sequence[float]) -> Digest:
+def finite(digest: Sequence[float]) -> contract.Digest:
     """The digest with None for what JSON has no number for: NaN and infinity, the marks of a broken output."""
     return [value if math.isfinite(value) else None for value in digest]
 
@@ -88,7 +75,7 @@ def _p99_seconds(times: Tally) -> float | None:
     return min(quantile_seconds(times.counts, 0.99), times.max_ns / 1e9)
 
 
-def _timed(tally: Tally) -> Timed:
+def _timed(tally: Tally) -> contract.Timed:
     return {"count": tally.count, "sum_seconds": tally.sum_ns / 1e9, "histogram": to_sparse(tally.counts)}
 
 
@@ -129,7 +116,7 @@ def stages(streams: Sequence[Stream]) -> dict[str, Tally]:
     return found
 
 
-def columns(streams: Sequence[Stream], start_ns: int) -> Requests:
+def columns(streams: Sequence[Stream], start_ns: int) -> contract.Requests:
     """The record's columns; `start_ns` is the window's start."""
     gaps = [np.diff(np.array(each.times_ns)) for each in streams]
     return {
@@ -142,7 +129,7 @@ def columns(streams: Sequence[Stream], start_ns: int) -> Requests:
     }
 
 
-def output_tokens(window: Window) -> OutputTokens:
+def output_tokens(window: Window) -> contract.OutputTokens:
     """Tokens that came in the window, whenever their request was sent and whether or not its answer has ended.
 
     Where the server gave their number in the end only, all events of the answer have an equal part of it.
@@ -165,9 +152,9 @@ def tenant_record(
     window: Window,
     outcome: Outcome,
     warm_up: tuple[float, float | None],
-    steady: Steadiness | None,
-    job: CompletedJob | None = None,
-) -> TenantReport:
+    steady: contract.Steadiness | None,
+    job: contract.CompletedJob | None = None,
+) -> contract.TenantReport:
     """The record of a window; `warm_up` is the time from loaded to steady, and to the end of the first iteration."""
     latencies = window.latencies
     window_ns = window.end_ns - window.start_ns
@@ -175,7 +162,7 @@ def tenant_record(
     memory_bytes = workload.memory_bytes() if outcome.memory_bytes is None else outcome.memory_bytes
     timed = {kind: _timed(tally) for kind, tally in window.samples.items()}
     cpu = _cpu(outcome)
-    report: TenantReport = {
+    report: contract.TenantReport = {
         "index": identity.index,
         "workload": identity.name,
         "view": identity.view,
@@ -199,7 +186,7 @@ def tenant_record(
         "device_histogram": timed.pop(DEVICE_TIME, None),
         "stages": timed,
         "timeline": {
-            "slot_seconds": window_ns / SLOTS / 1e9,
+            "slot_seconds": window_ns / contract.SLOTS / 1e9,
             "count": window.slot_count.tolist(),
             "sum_seconds": (window.slot_sum_ns / 1e9).tolist(),
             "max_seconds": (window.slot_max_ns / 1e9).tolist(),
@@ -218,8 +205,8 @@ def tenant_record(
         "drain_seconds": outcome.drain_seconds,
         "cpu": cpu,
         "memory_bytes": None if memory_bytes is None else memory_bytes // identity.process_tenants,
-        "work": cast(DeclaredWork, workload.work._asdict()),
-        "environment": environment(workload.packages()),
+        "work": cast(contract.DeclaredWork, workload.work._asdict()),
+        "environment": contract.environment(workload.packages()),
     }
     if workload.is_client:
         report["load"]["concurrency"] = load.most_in_flight

@@ -9,16 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tenant import FIRST_LINE_NS, workloads
-from tenant.contract import (
-    DEVICES_VARIABLE,
-    GRANTED_VARIABLE,
-    NO_DEVICE,
-    PIPE_VARIABLE,
-    SHOWN_VARIABLE,
-    View,
-    device_digest,
-)
+from tenant import FIRST_LINE_NS, contract, workloads
 from tenant.parameters import ParameterError
 from tenant.workload import Workload
 
@@ -29,35 +20,35 @@ if TYPE_CHECKING:
 DEVICE_FOLDER = Path("/dev")
 
 
-def granted_view(environment: Mapping[str, str] = os.environ, devices: Path = DEVICE_FOLDER) -> View | None:
+def granted_view(environment: Mapping[str, str] = os.environ, devices: Path = DEVICE_FOLDER) -> contract.View | None:
     """The record's `view` of a tenant in a pod, as its environment and its device files have it; None elsewhere.
 
     A device is known by the digest of its id, as in `tenant.gpu.cuda`; None where the variable names no single one.
     Where devices come by CDI it names none: CUDA (`tenant.gpu.cuda`) or NVML (`tenant.gpu.nvml`) know better.
     """
-    if GRANTED_VARIABLE not in environment:
+    if contract.GRANTED_VARIABLE not in environment:
         return None
-    device = environment.get(DEVICES_VARIABLE, "")
-    is_named = device not in NO_DEVICE and "," not in device
+    device = environment.get(contract.DEVICES_VARIABLE, "")
+    is_named = device not in contract.NO_DEVICE and "," not in device
     # Those of MIG instances are in `nvidia-caps/`.
     files = [*devices.glob("nvidia[0-9]*"), *devices.glob("nvidia-caps/nvidia-cap[0-9]*")]
-    found: View = {
+    found: contract.View = {
         "pid": os.getpid(),
-        "device": device_digest(device) if is_named else None,
+        "device": contract.device_digest(device) if is_named else None,
         "sm_count": None,
         "memory_free_bytes": None,
         "memory_total_bytes": None,
         "over_limit_refused": None,
-        "mps_pipe": environment.get(PIPE_VARIABLE),
-        "is_mig": None if device in NO_DEVICE else device.startswith("MIG-"),
+        "mps_pipe": environment.get(contract.PIPE_VARIABLE),
+        "is_mig": None if device in contract.NO_DEVICE else device.startswith("MIG-"),
         "nodes": sorted(str(path.relative_to(devices)) for path in files),
     }
-    if shown := [name for name in environment.get(SHOWN_VARIABLE, "").split(",") if name]:
+    if shown := [name for name in environment.get(contract.SHOWN_VARIABLE, "").split(",") if name]:
         found["variables"] = {name: environment.get(name) for name in shown}
     return found
 
 
-def _open_device(device: str) -> View | None:
+def _open_device(device: str) -> contract.View | None:
     """What the process sees of its device, None on a CPU outside of a pod; opens the CUDA context."""
     given = granted_view()
     if device == "cuda":

@@ -73,13 +73,9 @@ class ModelWorkload(TorchWorkload):
         # Without fused attention, whose kernels differ by device and are not all known to the counter.
         with counter, sdpa_kernel(SDPBackend.MATH):
             output = pick(model(**inputs))
-        moved = sum(map(_bytes, (*_weights(model), *inputs.values(), *state, output)))
+        moved = sum(tensor.nbytes for tensor in (*_weights(model), *inputs.values(), *state, output))
         self.work = Work(float(counter.get_total_flops()), float(moved), self.batch, self.precision)
         self.prepare(lambda: pick(model(**inputs)))
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return int(tensor.numel() * tensor.element_size())
 
 
 def _weights(model: torch.nn.Module) -> list[torch.Tensor]:
