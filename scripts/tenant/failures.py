@@ -20,7 +20,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def line(text: str, code: int) -> int:
-    """Say one line; the exit code."""
     # One write, or the lines of two threads that fail at once mix.
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -82,7 +82,6 @@ class ArrivalQueue:
         self.next_ns = next(self._arrivals_ns)
 
     def admit(self, until_ns: int) -> None:
-        """Let in everything that is due by then."""
         while self.next_ns <= until_ns:
             if len(self.waiting) < self._limit:
                 self.waiting.append(self.next_ns)

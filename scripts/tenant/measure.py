@@ -20,9 +20,8 @@ from tenant.failures import RefusedError
 from tenant.load import BEFORE, WINDOW, ArrivalQueue, Load, arrival_times_ns
 from tenant.loop import ClosedLoop, Loop, Overlapping
 from tenant.record import Identity, Outcome, finite, tenant_record
-from tenant.recorder import Job, Recorder, Window
+from tenant.recorder import Job, Judge, Recorder, Window
 from tenant.usage import CpuMeter
-from tenant.warmup import Judge
 from tenant.workload import Sample, Workload
 
 CHUNK_NS = 50_000_000

@@ -29,7 +29,6 @@ def with_defaults(given: Params, defaults: Params, what: str) -> dict[str, Any]:
 
 
 def _impossible(value: object, default: object) -> str | None:
-    """What the value would have to be, or None."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
     match default:
         case tuple():

@@ -63,11 +63,9 @@ class Program:
         """None: what a program computes is not known."""
 
     def metrics(self) -> tuple[bytes, str]:
-        """None."""
         return b"", "text/plain"
 
     def pid(self) -> int | None:
-        """Its first process, once it has been seen."""
         if self._pid is None:
             roots = [pid for pid, parent in _parents().items() if parent == 0 and pid not in (HOLDER, os.getpid())]
             known = {pid: _environment(pid) for pid in roots}
@@ -93,7 +91,6 @@ class Program:
         return {**seen, "pid": pid, "device": seen["device"] or _device(files), "is_mig": is_mig}
 
     def pids(self) -> list[int]:
-        """Its first process, and all that come from it."""
         first = self.pid()
         found, parents = [] if first is None else [first], _parents()
         for pid in found:
@@ -116,7 +113,6 @@ class Program:
         return {"pids": list(named), "names": list(named.values()), "visible_devices": None}
 
     def look(self) -> float:
-        """Its CPU time at an end of the window."""
         return self.cpu_seconds()
 
     def watch(self, *edges_ns: int) -> None:
@@ -235,7 +231,6 @@ class Exiting(Program):
             self._seen["outside"] = outside
 
     def wait_record(self, deadline_seconds: float) -> contract.SeenToItsEnd:
-        """What was seen of it, once it has exited or its deadline is over."""
         if self._window is None:
             raise RefusedError("no window was set")
         self._over.wait()
@@ -251,7 +246,6 @@ class Scraping(Program):
         self._pages: list[Page] | None = None
 
     def page(self, path: str) -> Page:
-        """Ask it now."""
         return fetched(self._port, path)
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> None:

@@ -117,7 +117,6 @@ def stages(streams: Sequence[Stream]) -> dict[str, Tally]:
 
 
 def columns(streams: Sequence[Stream], start_ns: int) -> contract.Requests:
-    """The record's columns; `start_ns` is the window's start."""
     gaps = [np.diff(np.array(each.times_ns)) for each in streams]
     return {
         "start_seconds": [(each.intended_ns - start_ns) / 1e9 for each in streams],

@@ -11,15 +11,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tenant.contract import BUCKET_COUNT, BUCKETS_PER_DOUBLING, OVERFLOW_INDEX, SLOTS, CompletedJob, upper_seconds
+from tenant import contract
 from tenant.workload import Sample
 
 IntArray = npt.NDArray[np.int64]
 
 # Latencies are whole nanoseconds, so comparing them with the bounds rounded down decides exactly.
 _UPPER_NS: IntArray = np.array(
-    [math.floor(1000 * 2 ** (index / BUCKETS_PER_DOUBLING)) for index in range(OVERFLOW_INDEX)],
-    dtype=np.int64,
+    [math.floor(1000 * 2 ** (index / contract.BUCKETS_PER_DOUBLING)) for index in range(contract.OVERFLOW_INDEX)]
 )
 
 
@@ -31,13 +30,13 @@ def bucket_index(latencies_ns: IntArray) -> npt.NDArray[np.intp]:
 def quantile_seconds(counts: IntArray, q: float) -> float:
     """The q-quantile in seconds: geometric middle of the bucket that holds rank ceil(q n).
 
-    `counts` has shape (BUCKET_COUNT,) and is not all zero. The first bucket answers with its upper bound, the
+    `counts` has shape (contract.BUCKET_COUNT,) and is not all zero. The first bucket answers with its upper bound, the
     overflow with infinity; elsewhere the error is below QUANTILE_ERROR_RATIO.
     """
     cumulative = np.cumsum(counts)
     index = int(np.searchsorted(cumulative, max(1, math.ceil(q * int(cumulative[-1])))))
-    upper = upper_seconds(index)
-    return upper if index == 0 else upper * 2 ** (-0.5 / BUCKETS_PER_DOUBLING)
+    upper = contract.upper_seconds(index)
+    return upper if index == 0 else upper * 2 ** (-0.5 / contract.BUCKETS_PER_DOUBLING)
 
 
 def to_sparse(counts: IntArray) -> dict[str, int]:
@@ -78,7 +77,6 @@ class Rows(NamedTuple):
     streams: Iterable[Stream] = ()
 
     def successful(self) -> Rows:
-        """The same without the failed ones."""
         if not self.failed:
             return self
         keep = np.delete(np.arange(self.intended.size), self.failed)
@@ -91,7 +89,7 @@ class Tally:
     """A histogram of latencies with its exact count, sum and extremes in ns, and their sum of squares in ns²."""
 
     def __init__(self) -> None:
-        self.counts: IntArray = np.zeros(BUCKET_COUNT, dtype=np.int64)
+        self.counts: IntArray = np.zeros(contract.BUCKET_COUNT, dtype=np.int64)
         self.count = 0
         self.sum_ns = 0
         self.sum_squares_ns2 = 0.0
@@ -100,7 +98,7 @@ class Tally:
 
     def add(self, latencies_ns: IntArray) -> None:
         if latencies_ns.size:
-            self.counts += np.bincount(bucket_index(latencies_ns), minlength=BUCKET_COUNT)
+            self.counts += np.bincount(bucket_index(latencies_ns), minlength=contract.BUCKET_COUNT)
             # Squares of seconds in ns do not fit into 64 bits; of doubles, 16 digits of their sum are right.
             # Not by a dot product: BLAS may take a thread for each core, and wakes them up for it.
             self.sum_squares_ns2 += float(np.square(latencies_ns, dtype=np.float64).sum())
@@ -125,7 +123,7 @@ class Window:
     def __init__(self, start_ns: int, end_ns: int) -> None:
         self.start_ns = start_ns
         self.end_ns = end_ns
-        self._edges = [start_ns + slot * (end_ns - start_ns) // SLOTS for slot in range(SLOTS + 1)]
+        self._edges = [start_ns + slot * (end_ns - start_ns) // contract.SLOTS for slot in range(contract.SLOTS + 1)]
         self.latencies = Tally()
         self.delays = Tally()
         # How late requests were sent that were free to go, and the tokens of their answers.
@@ -138,7 +136,7 @@ class Window:
         # How long the loop was active, and the time integral of the requests that waited or ran.
         self.active_ns = 0
         self.in_flight_ns = 0
-        self.slot_count, self.slot_sum_ns, self.slot_max_ns = np.zeros((3, SLOTS), dtype=np.int64)
+        self.slot_count, self.slot_sum_ns, self.slot_max_ns = np.zeros((3, contract.SLOTS), dtype=np.int64)
 
     def holds(self, time_ns: int) -> bool:
         return self.start_ns <= time_ns < self.end_ns
@@ -222,7 +220,6 @@ class Recorder:
             self.window = None
 
     def totals(self) -> Tally:
-        """A new tally of all iterations since the start."""
         totals = Tally()
         totals.merge(self._outside)
         if self.window is not None:
@@ -255,7 +252,7 @@ class Job:
         for rows, samples in self._pieces:
             recorder.fold(rows, samples)
 
-    def record(self, window: Window) -> CompletedJob:
+    def record(self, window: Window) -> contract.CompletedJob:
         """The record's `job`; `window` has counted it and ends where it did. Seconds count from the window's start."""
         first = next((int(rows.intended[0]) for rows, _ in self._pieces if rows.intended.size), None)
         return {
@@ -264,3 +261,40 @@ class Job:
             "start_delay_seconds": None if first is None else (first - window.start_ns) / 1e9,
             "completion_seconds": None if self.left else (window.end_ns - window.start_ns) / 1e9,
         }
+
+
+class Judge(contract.Batches):
+    """When a tenant is warm: the rule of steadiness, for iterations that begin at or after `since_ns`.
+
+    They are put into batches in the order in which they ended. A batch is complete with the first iteration that brings
+    it to half of `min_iterations` (rounded up) and to BATCH_SECONDS since its first one began. The tenant is steady as
+    soon as the medians of two consecutive batches differ by less than `tolerance_percent` of the earlier one. If that
+    has not happened `max_seconds` after the judgement began, the verdict is that it is not steady. What is judged is
+    the time that an iteration took, not the time that a request waited before it.
+    """
+
+    def __init__(self, rule: contract.Rule, since_ns: int) -> None:
+        super().__init__(rule, since_ns)
+        self._pieces: list[IntArray] = []
+        self._held = 0
+        self._batch_begin_ns = 0
+
+    def add(self, begun_ns: IntArray, ended_ns: IntArray) -> None:
+        """Take the next iterations; arrays of shape (n,)."""
+        if self.settled is not None:
+            return
+        # Where requests overlap, a later one may end first.
+        order = np.argsort(ended_ns, kind="stable")
+        order = order[begun_ns[order] >= self.since_ns]
+        begun_ns, ended_ns = begun_ns[order], ended_ns[order]
+        while self.settled is None and begun_ns.size:
+            if not self._held:
+                self._batch_begin_ns = int(begun_ns[0])
+            by_time = int(np.searchsorted(ended_ns, self._batch_begin_ns + int(contract.BATCH_SECONDS * 1e9)))
+            last = max(by_time, self.least_iterations - self._held - 1)
+            self._pieces.append(ended_ns[: last + 1] - begun_ns[: last + 1])
+            self._held += self._pieces[-1].size
+            if last < begun_ns.size:
+                self.close_batch(float(np.median(np.concatenate(self._pieces))))
+                self._pieces, self._held = [], 0
+            begun_ns, ended_ns = begun_ns[last + 1 :], ended_ns[last + 1 :]

@@ -118,8 +118,6 @@ def _json(code: int, document: Mapping[str, object]) -> tuple[int, bytes, str]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection, in a thread of its own."""
-
     server: Server
     protocol_version = "HTTP/1.1"
     # Head and body go out as two pieces; the second must not wait for the first to be acknowledged.
@@ -145,7 +143,6 @@ class Handler(BaseHTTPRequestHandler):
     do_POST = do_GET
 
     def _answer(self) -> tuple[int, bytes, str]:
-        """Status, content and its type."""
         url = urlsplit(self.path)
         route, state = f"{self.command} {url.path}", self.server.state
         if route not in OPEN and not self.server.knows(self.headers.get("Authorization", "")):
@@ -165,8 +162,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingMixIn, TCPServer):
-    """Listens on `bind`; port 0 picks a free one."""
-
     # Not http.server.HTTPServer: it looks up the host's name, which in a pod may take seconds.
     daemon_threads = True
     allow_reuse_address = True

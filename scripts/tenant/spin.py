@@ -85,11 +85,9 @@ class Watcher:
         self._buffer = cuda.Buffer(WORD_BYTES * (HEADER_WORDS + 2 * capacity))
 
     def launch(self, threshold_ns: int, end_ns: int) -> None:
-        """Begin to watch, until the device's clock shows `end_ns`."""
         self._kernel.launch(1, 1, self._buffer.pointer, self.capacity, threshold_ns, end_ns, stream=self.stream)
 
     def timeline(self) -> dict[str, Any]:
-        """What was seen, once the watch has ended."""
         self.stream.synchronize()
         return timeline(self._buffer.read())
 

@@ -22,7 +22,6 @@ class CpuMeter:
         self._schedstat = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
 
     def read(self) -> CpuTime:
-        """The times since the start, readable from every thread."""
         try:
             run_queue_seconds = int(self._schedstat.read_text().split()[1]) / 1e9
         except OSError:

@@ -33,7 +33,7 @@ def test_a_new_workload_is_one_file_and_one_entry(finished_on_cpu: Checkout) -> 
     [
         ("workloads/matmul.py", "default_rng(0)", "default_rng(1)", cells("product")),
         ("loop.py", '"""', '"""In other words: ', set()),
-        ("warmup.py", "\nclass ", "\n# A thought.\nclass ", set()),
+        ("recorder.py", "\nclass ", "\n# A thought.\nclass ", set()),
         ("exposition.py", "import", "import sys\nimport", cells("held", "product")),
     ],
     ids=["one workload", "a docstring", "a comment", "the tenant's core"],

@@ -69,8 +69,6 @@ class Exchange:
 
 
 class Connection(asyncio.Protocol):
-    """One connection, with one request at a time."""
-
     transport: asyncio.Transport
 
     def __init__(self, client: Client) -> None:

@@ -108,5 +108,4 @@ def _has_token(choice: dict[str, Any]) -> bool:
 
 
 def answer_of(content_type: str) -> Pieces:
-    """What takes an answer of this type."""
     return Events() if content_type.startswith(EVENT_STREAM) else Pieces()

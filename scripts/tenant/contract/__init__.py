@@ -80,7 +80,7 @@ BATCH_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Rule:
-    """The numbers of the rule of steadiness (tenant/warmup.py), as the config's `warmup` has them."""
+    """The numbers of the rule of steadiness (tenant/recorder.py), as the config's `warmup` has them."""
 
     min_iterations: int = 20
     max_seconds: float = 10.0
@@ -108,7 +108,6 @@ class Batches:
         self._so_far: Steadiness = {"is_steady": False, "batches": 0, "change_percent": None}
 
     def close_batch(self, typical_ns: float) -> None:
-        """Compare the next batch with the one before."""
         self._so_far["batches"] += 1
         if self._typical_ns is not None:
             # An iteration faster than the clock's tick has a median of 0.
@@ -292,7 +291,6 @@ class Environment(TypedDict):
 
 
 def environment(packages: dict[str, str]) -> Environment:
-    """Of this process, with the packages that did the work."""
     # Not platform.platform(): it starts a process.
     uname = "-".join((platform.system(), platform.release(), platform.machine()))
     return {"python": platform.python_version(), "platform": uname, "packages": packages}

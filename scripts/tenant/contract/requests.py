@@ -29,7 +29,6 @@ def described(error: Exception) -> str:
 
 
 def named(texts: Iterable[str]) -> list[str]:
-    """The variables that these texts name, each once."""
     return list(dict.fromkeys(name for text in texts for name in VARIABLE.findall(text)))
 
 
@@ -45,7 +44,6 @@ def unusable(texts: Iterable[str], environment: Mapping[str, str]) -> str | None
 
 
 def filled(text: str, environment: Mapping[str, str]) -> str:
-    """The text with the values of the variables that it names."""
     return VARIABLE.sub(lambda found: environment[found[1]], text)
 
 

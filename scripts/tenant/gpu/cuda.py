@@ -189,8 +189,6 @@ class Stream:
 
 
 class Events:
-    """See device_time.Events."""
-
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._begin = _handle("cuEventCreate", 0)

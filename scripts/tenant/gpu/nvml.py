@@ -139,7 +139,6 @@ class Activity:
         return tuple(total + share * lasted_seconds for total, share in zip(self._totals, shares, strict=True))
 
     def settle(self) -> None:
-        """Wait until there is something new to read."""
         if self.reason is None:
             time.sleep(max(0.0, self._at_seconds + ACTIVITY_SECONDS - time.monotonic()))
 

@@ -25,8 +25,6 @@ STOP_SECONDS = 10.0
 
 
 class Sampling:
-    """The sampling process, from its start to its answer."""
-
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tenant.gpu.telemetry"],

@@ -44,7 +44,6 @@ def load_module(name: str, device: str) -> ModuleType:
 
 
 def create(module: ModuleType, params: Params, device: str) -> Workload:
-    """The module's workload with these parameters. Raises ParameterError."""
     with _naming_what_is_missing(module.__name__.rpartition(".")[2]):
         workload: Workload = module.create(params, device)
     return workload

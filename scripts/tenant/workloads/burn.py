@@ -23,8 +23,6 @@ TOLERANCES = {8: 1e-7, 4: 1e-3, 2: 1e-2}
 
 
 class Burn(TorchWorkload):
-    """Takes what memory it gets: first come, first served."""
-
     def __init__(self, device: str, size: int, dtype: str, memory_bytes: int) -> None:
         super().__init__(device, dtype=dtype)
         # Two factors are read and the result written; it and the reference are read to be compared.
@@ -62,7 +60,6 @@ class Burn(TorchWorkload):
                 count //= 2
 
     def step(self) -> None:
-        """One product into the next result, compared. Raises RequestError when it is wrong."""
         number = self._next
         self.run()
         self._next = (number + 1) % len(self.results)

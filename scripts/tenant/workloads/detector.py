@@ -99,7 +99,6 @@ class Detector(Workload):
         return [float(likelihood.mean()), float(likelihood.std()), float(likelihood.max())]
 
     def packages(self) -> dict[str, str]:
-        """Versions of onnxruntime and of the wheel with the network."""
         return {"onnxruntime": onnxruntime.__version__, "rapidocr": importlib.metadata.version("rapidocr")}
 
     def memory_bytes(self) -> int | None:

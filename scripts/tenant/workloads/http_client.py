@@ -43,8 +43,6 @@ BODY_METHODS = ("POST", "PUT")
 
 
 class HttpClient(Workload):
-    """Requests to one server, as many at once as the load has in flight."""
-
     work = Work(flop=None, bytes=None, items=1)
     modules = ("aiohttp",)
     is_client = True
@@ -148,7 +146,6 @@ class Note:
 
 
 def create(params: Params, device: str) -> HttpClient:
-    """A client once the server is ready. Raises ParameterError."""
     values = with_defaults(params, DEFAULTS, "http_client")
     # As many connections as this process may have: by habit a shell allows 1024 files, for programs that use select().
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -95,7 +95,6 @@ class Decoder(nn.Module):  # type: ignore[misc]
         self.register_buffer("sine", angle.sin().to(self.head))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """One token for each sequence."""
         hidden = self.embedding(tokens)
         for layer in self.layers:
             hidden = layer(hidden, self.cosine, self.sine)

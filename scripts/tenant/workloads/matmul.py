@@ -46,8 +46,6 @@ class Matmul(Workload):
 
 
 class TorchMatmul(TorchWorkload):
-    """The same with torch, on any device of its."""
-
     def __init__(self, device: str, size: int, dtype: str, graph: bool) -> None:
         import torch
 

@@ -15,8 +15,6 @@ STRIDE = 4096
 
 
 class Memcopy(Workload):
-    """Reads one buffer and writes another of the same size."""
-
     modules = ("numpy",)
 
     def __init__(self, mebibytes: int) -> None:

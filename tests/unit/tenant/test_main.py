@@ -16,7 +16,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tenant.recorder import SLOTS
+from tenant.contract import SLOTS
 
 from .conftest import MS, SCRIPTS, Tenant
 

@@ -3,8 +3,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tenant.contract import BUCKET_COUNT
-from tenant.recorder import SLOTS, Recorder, Rows, Tally, Window, bucket_index
+from tenant.contract import BUCKET_COUNT, SLOTS
+from tenant.recorder import Recorder, Rows, Tally, Window, bucket_index
 from tenant.workload import DEVICE_TIME, Sample
 
 START, END = 1_000, 41_000  # slots of 1000 ns

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from tenant.contract import Rule, Steadiness
-from tenant.recorder import IntArray
-from tenant.warmup import Judge
+from tenant.recorder import IntArray, Judge
 
 MS = 1_000_000
 RULE = Rule(min_iterations=20, max_seconds=10, tolerance_percent=5)
