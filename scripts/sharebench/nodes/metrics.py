@@ -95,20 +95,16 @@ def _one(samples: Iterable[Sample], wanted: str, labels: Mapping[str, str], kind
     found = [sample for sample in named if labels.items() <= sample.labels.items()]
     if len(found) == 1:
         return found[0]
-    if found:
-        first = ", ".join(_labelled(sample) for sample in found[:2])
-        raise MissingSeries(f"{kind} {name!r} has {len(found)} series ({first}); pick one by metrics.labels")
     if named:
-        there = _labelled(named[0])
-        raise MissingSeries(f"{kind} {name!r} has no series with metrics.labels {dict(labels)}; it has {there}")
+        there = ", ".join(str(sample.labels) for sample in (found or named)[:SHOWN_NAMES])
+        count = len(found) or "no"
+        raise MissingSeries(
+            f"{kind} {name!r} has {count} series with metrics.labels {dict(labels)}; name one of {there}"
+        )
     suffix = "_bucket" if kind == "histogram" else "_count"
     others = sorted({sample.name.removesuffix(suffix) for sample in samples if sample.name.endswith(suffix)})
     listed = ", ".join(others[:SHOWN_NAMES]) or "none"
     raise MissingSeries(f"there is no {kind} {name!r}; this page has: {listed}")
-
-
-def _labelled(sample: Sample) -> str:
-    return "{" + ", ".join(f"{key}: {value}" for key, value in sample.labels.items()) + "}"
 
 
 def scraped(page: Page, metrics: Metrics) -> Scrape:

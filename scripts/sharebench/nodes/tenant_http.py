@@ -50,10 +50,6 @@ class HttpEndpoint:
         return self._call("GET", "/readyz", timeout_seconds=READY_TIMEOUT_SECONDS)[0] == 200
 
     def settled(self, since_ns: int | None) -> Steadiness | None:
-        """The verdict on steadiness from iterations that began after `since_ns`, or the first one of all.
-
-        None while it is not known.
-        """
         status, answer = self._call("GET", "/readyz" if since_ns is None else f"/readyz?since={since_ns}")
         if status != 200:
             return None
@@ -61,10 +57,7 @@ class HttpEndpoint:
         return verdict
 
     def clock(self) -> tuple[int, int, float]:
-        """The node's monotonic and real time in ns, and the round trip in seconds.
-
-        A tenant under the driver's own kernel reads the driver's own clock, so that no round trip is in between.
-        """
+        """A tenant under the driver's own kernel reads the driver's own clock: then there is no round trip."""
         before_ns = time.monotonic_ns()
         status, answer = self._call("GET", "/clock")
         after_ns = time.monotonic_ns()
@@ -74,20 +67,14 @@ class HttpEndpoint:
         return int(answer["monotonic_ns"]), int(answer["realtime_ns"]), 0.0 if is_ours else (after_ns - before_ns) / 1e9
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
-        """Announce the window, or with `iterations` a job; False when the tenant refused it."""
         body = {"start_ns": start_ns, "end_ns": end_ns} | ({} if iterations is None else {"iterations": iterations})
         return self._call("POST", "/window", body)[0] == 200
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
-        """The tenant's record of the window; waits for it up to `deadline_seconds` beyond the window's end.
-
-        `ahead_seconds` is how far ahead that end may be: what a job's record is asked for before its deadline.
-        """
         report: TenantReport = self._waited_for("/record", deadline_seconds, ahead_seconds)
         return report
 
     def output_digest(self, deadline_seconds: float) -> list[float | None] | None:
-        """What the tenant makes of its last output now, None if that takes it longer than `deadline_seconds`."""
         digest: list[float | None] | None = self._waited_for("/digest", deadline_seconds)["output_digest"]
         return digest
 

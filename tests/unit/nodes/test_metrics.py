@@ -80,9 +80,11 @@ def test_labels_pick_a_series() -> None:
     text = page({"load": [1.0], "infer": [0.02, 0.03]})
     found = parse(text, metrics(histogram="work", labels={"stage": "infer"}))
     assert (found.count, found.cumulative) == (2, (0, 2, 2, 2))
-    with pytest.raises(MissingSeries, match=r"has 2 series .*stage: load.*pick one by metrics.labels"):
+    with pytest.raises(MissingSeries, match=r"has 2 series with metrics.labels \{\}; name one of \{'stage': 'load'\}"):
         parse(text, metrics(histogram="work"))
-    with pytest.raises(MissingSeries, match=r"no series with metrics.labels .*blur.*; it has \{stage: load\}"):
+    with pytest.raises(
+        MissingSeries, match=r"has no series with metrics.labels .*blur.*; name one of \{'stage': 'load'\}"
+    ):
         parse(text, metrics(histogram="work", labels={"stage": "blur"}))
 
 

@@ -40,13 +40,6 @@ def variables_of(pid: int, names: Collection[str]) -> dict[str, str]:
     return {}
 
 
-def missing() -> str | None:
-    """Why MPS cannot be started on this host at all, or None."""
-    if shutil.which(CONTROL) is None:
-        return f"{CONTROL} is not on PATH; it belongs to the NVIDIA driver's compute utilities"
-    return None
-
-
 def is_running(pid: int) -> bool:
     """Whether the process runs; one that has ended and was not collected by its parent does not."""
     with contextlib.suppress(psutil.Error):

@@ -83,11 +83,8 @@ class NvidiaNode(Node):
 
     @property
     def tenant_python(self) -> Path:
-        """The interpreter that has the frameworks. Raises NodeError when there is none."""
-        python = gpu_python(self.options["python"])
-        if python is None:
-            raise NodeError("no interpreter with the frameworks; run `make gpu-env`")
-        return python
+        """The interpreter that has the frameworks, without which the config is refused."""
+        return cast(Path, gpu_python(self.options["python"]))
 
     @property
     def may_change_mig(self) -> bool:
@@ -169,8 +166,8 @@ class NvidiaNode(Node):
             return f"the GPU's compute mode is {compute_mode}, one process only; its owner can set DEFAULT"
         if inner == "mps":
             per_daemon = -(-replicas // strategy.groups(replicas))
-            if (why := mps.missing()) is not None:
-                return why
+            if shutil.which(mps.CONTROL) is None:
+                return f"{mps.CONTROL} is not on PATH; it belongs to the NVIDIA driver's compute utilities"
             if per_daemon > MPS_CLIENTS:
                 return f"{per_daemon} clients of one MPS server are more than {MPS_CLIENTS}"
         if inner == HAMI_CORE and (why := hami_core.missing(self.options["hami_core"], self.gpu.index)) is not None:

@@ -38,7 +38,6 @@ class ScrapedEndpoint(ScrapedProgram):
         return self._in_log is None or self._in_log.found()
 
     def clock(self) -> tuple[int, int, float]:
-        """This host's own clocks: the scrapes have errors of their own."""
         return time.monotonic_ns(), time.time_ns(), 0.0
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
@@ -90,7 +89,7 @@ class ServedEndpoint(HttpEndpoint):
         return taken
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
-        """The client's record; `cpu` and `memory_bytes` are the server's, `generator` has what the client used."""
+        """`cpu` and `memory_bytes` are the server's, `generator` has what the client used."""
         report = super().record(deadline_seconds, ahead_seconds)
         report["measured_by"] = "client"
         report["cpu"] = report["memory_bytes"] = report["work"] = report["outside"] = None
