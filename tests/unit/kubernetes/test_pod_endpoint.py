@@ -139,14 +139,6 @@ def test_what_changes_something_is_never_said_twice(mute: OnceMute) -> None:
     assert mute.requests == 2
 
 
-def test_a_silent_tenant_is_given_up_within_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint_module, "READY_TIMEOUT_SECONDS", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        endpoint = PodEndpoint("localhost", "token", Forwarder(listening.getsockname()[1]))
-        with pytest.raises(TenantUnreachable, match="GET /healthz"):
-            endpoint.ready()
-
-
 def test_two_threads_never_share_a_connection(endpoint: PodEndpoint, state: State) -> None:
     state.status = "ready"
     with ThreadPoolExecutor(2) as pool:

@@ -111,15 +111,6 @@ def test_the_client_takes_nothing_of_the_gpu_and_asks_over_localhost() -> None:
     assert client["securityContext"] == container(made)["securityContext"], "it may look at what the other has"
 
 
-def test_the_client_of_a_program_that_counts_itself_knows_its_page() -> None:
-    made = pod(kind="command", request=None, image="mine:1", port=9000, metrics={"histogram": "work", "path": "/m"})
-    line = container(made, "client")["command"]
-    given = dict(zip(line[2::2], line[3::2], strict=True))
-    assert given["--program"] == "scrape"
-    assert yaml.safe_load(given["--params"]) == {"port": 9000, "path": "/m"}
-    assert environment(container(made))["SHAREBENCH_PORT"] == "9000"
-
-
 def test_a_program_that_exits_is_started_by_the_startup_probe_of_the_client() -> None:
     made = pod(kind="command", until="exit", request=None, image="batch:1")
     assert [each["name"] for each in made["spec"]["containers"]] == ["tenant"]
