@@ -36,7 +36,7 @@ try:
     # What the command line and its config files say, with the defaults too.
     QUESTION = dataset.question(ASKED, config_given(), config_of_command(), STUDY)
     STUDY = dataset.with_question(STUDY, QUESTION)
-    NOT_SHOWN = dataset.not_shown(STUDY, config_of_files())
+    NOT_SHOWN = dataset.left_out(STUDY)
 except (configuration.ConfigError, dataset.DataSetError) as error:
     sys.exit(str(error))
 

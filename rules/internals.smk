@@ -2,10 +2,8 @@
 # everything else. A new version may break each of these, and then the test that is named with it fails.
 import logging
 
-from snakemake.common.configfile import load_configfile
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
-from snakemake.utils import update_config
 
 CHATTER = (
     "Assuming unrestricted shared filesystem",
@@ -118,21 +116,6 @@ def logs_of_unfinished_jobs():
         job for job in workflow.dag.needrun_jobs() if not workflow.dag.finished(job)
     ]
     return [Path(log) for job in jobs for log in job.log]
-
-
-def config_of_files():
-    """The config without what `--config` overrides: the study that the files describe.
-
-    `config` has only what came of both. Held by tests/pipeline/test_subsets_and_other_studies.py.
-    """
-    if not config_of_command():
-        return config
-    given = [str(path) for path in workflow.config_settings.configfiles]
-    own = [path for path in workflow.configfiles if str(path) not in given]
-    merged = {}
-    for path in [*own, *given]:
-        update_config(merged, load_configfile(path))
-    return merged
 
 
 def config_of_command():

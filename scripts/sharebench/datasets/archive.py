@@ -66,7 +66,6 @@ def unpacked(path: Path) -> Path:
     folder = UNPACKED / digest[:32]
     if folder.is_dir():
         return folder
-    _sweep()
     building = UNPACKED / f"{folder.name}.{os.getpid()}"
     try:
         with zipfile.ZipFile(path) as packed:
@@ -91,16 +90,6 @@ def unpacked(path: Path) -> Path:
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return folder
-
-
-def _sweep() -> None:
-    """Remove what processes that were killed had unpacked so far."""
-    for left in UNPACKED.glob("*.*"):
-        # Imported here because there is seldom anything left.
-        import psutil
-
-        if (pid := left.suffix[1:]).isdecimal() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def _refuse_a_bomb(packed: zipfile.ZipFile, path: Path) -> None:

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 from sharebench.config import load as configuration
 from sharebench.core import run_record
@@ -198,15 +198,6 @@ def asked(question: Question, study: Study) -> str:
     return hashlib.sha256(canonical([question, digest(study)]).encode()).hexdigest()[:16]
 
 
-def _words(axis: str, values: Iterable[Any]) -> str:
-    return f"{axis} {', '.join(map(str, values))}"
-
-
-def not_shown(study: Study, files_config: StudyConfig) -> str:
-    """One line: what of the config files' matrix is not among the study's cells; empty when all of it is."""
-    return " ".join(filter(None, (_excluded(study), _not_asked_for(study, files_config))))
-
-
 def short_windows(config: StudyConfig, names: Iterable[str]) -> dict[str, float]:
     """Those of these workloads whose windows are shorter than the minimum (seconds) in this project's catalogue.
 
@@ -234,38 +225,10 @@ def short_windows_in_words(study: Study) -> str:
     return f"Windows of {window} are shorter than the catalogue's minimum for {short}." if short else ""
 
 
-def _excluded(study: Study) -> str:
+def left_out(study: Study) -> str:
+    """One line: what the config excludes; empty where that is nothing."""
     everything = Study(study.config | {"exclude": []}).cells
     missing = len(everything) - len(study.cells)
     named = study.config["exclude"]
     patterns = ", ".join([*named[:NAMED], *(["…"] if len(named) > NAMED else [])])
     return f"Left out by the config: {missing} of {len(everything)} cells ({patterns})." if missing else ""
-
-
-def _not_asked_for(study: Study, files_config: StudyConfig) -> str:
-    if study.config["from"]:
-        return ""
-    try:
-        matrix = configuration.load({**study.config, **{k: files_config[k] for k in MATRIX_KEYS if k in files_config}})
-    except configuration.ConfigError:
-        # The files alone need not make sense on this node: the command line may complete them.
-        return ""
-    everything = Study(matrix)
-    # What the config excludes is said already.
-    cells = Study(study.config | {"exclude": []}).cells
-    missing = set(everything.cells) - set(cells)
-    if not missing:
-        return ""
-    parts = []
-    for axis, name in (
-        ("strategy", "strategies"),
-        ("replicas", "replicas"),
-        ("workload", "workloads"),
-        ("repeat", "repeats"),
-    ):
-        shown = {getattr(cell, axis) for cell in cells}
-        gone = {getattr(cell, axis) for cell in missing} - shown
-        if gone:
-            parts.append(_words(name, sorted(gone)))
-    what = "; ".join(parts) or "some combinations"
-    return f"Not shown: {len(missing)} of the config file's {len(everything.cells)} cells ({what})."

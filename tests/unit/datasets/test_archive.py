@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import zipfile
@@ -134,16 +133,6 @@ def test_an_archive_that_unpacks_to_far_more_than_a_study_is_refused(
     monkeypatch.setattr(archive, "MOST_BYTES", 100)
     with pytest.raises(ArchiveError, match="if you trust it, unpack it by hand"):
         archive.unpacked(packed)
-
-
-def test_what_a_killed_process_unpacked_is_removed(packed: Path) -> None:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    left, living = archive.UNPACKED / f"abc.{ended.pid}", archive.UNPACKED / f"abc.{os.getppid()}"
-    for folder in (left, living):
-        folder.mkdir(parents=True)
-    archive.unpacked(packed)
-    assert living.is_dir() and not left.exists()
 
 
 def test_another_run_may_unpack_the_same_archive_meanwhile(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
