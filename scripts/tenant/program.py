@@ -17,7 +17,6 @@ from tenant.usage import peak_bytes
 PROC = Path("/proc")
 # Process 1 of such a pod holds its namespaces.
 HOLDER = 1
-LISTENING = "0A"
 # How often it is looked for, and at, while it runs.
 FIND_SECONDS = 0.01
 LOOK_SECONDS = 0.5
@@ -144,16 +143,6 @@ class Program:
         with contextlib.suppress(OSError):
             affinity = sorted(os.sched_getaffinity(self.pid() or 0))
         return {"cpu_seconds": cpu_seconds, "run_queue_seconds": None, "affinity": affinity}
-
-    @staticmethod
-    def listening() -> list[int]:
-        """The TCP ports on which some container of this pod listens, ascending."""
-        found: set[int] = set()
-        for name in ("tcp", "tcp6"):
-            with contextlib.suppress(OSError):
-                rows = [line.split() for line in (PROC / "net" / name).read_text().splitlines()[1:]]
-                found |= {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == LISTENING}
-        return sorted(found)
 
 
 def _is_runtime(pid: int) -> bool:

@@ -64,8 +64,6 @@ def answered(state: State, route: str, query: Mapping[str, str], body: bytes) ->
     match route:
         case "GET /healthz":
             found = {"status": state.status}
-            if state.program is not None and state.status == "loading":
-                found = {**found, "listens": state.program.listening()}
         case "GET /readyz":
             since_ns = int(query["since"]) if "since" in query else None
             verdict = None if state.measurement is None else state.measurement.readiness(since_ns)
@@ -76,8 +74,7 @@ def answered(state: State, route: str, query: Mapping[str, str], body: bytes) ->
             has_begun = state.begins_ns is not None and time.monotonic_ns() >= state.begins_ns
             return HTTPStatus.OK if has_begun else HTTPStatus.SERVICE_UNAVAILABLE, {"begun": has_begun}
         case "GET /page":
-            program = cast("Scraping", state.program)
-            found = {"page": program.page(query["path"]), "listens": program.listening()}
+            found = cast("Scraping", state.program).page(query["path"])
         case "GET /clock":
             times = {"monotonic_ns": time.monotonic_ns(), "realtime_ns": time.time_ns()}
             found = {"boot_id": boot_id(), "first_line_ns": FIRST_LINE_NS, **times}

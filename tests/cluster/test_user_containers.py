@@ -216,10 +216,10 @@ BAD = {
 }
 # Nothing says that they will not get ready later.
 LATE = {
-    "wrong port": ({"port": 9999}, ["connection refused", "listen on 8080"]),
+    "wrong port": ({"port": 9999}, ["connection refused"]),
     "no metrics there": (
         COUNTS | {"port": 9999, "command": python(NAPS.replace("sys.argv[1]", "9100"))["command"]},
-        ["GET /metrics: connection refused", "listen on 9100"],
+        ["GET /metrics: connection refused"],
     ),
     "never ready": ({"ready": {"path": "/status/503", "count": None, "log": None}}, ["status 503"]),
 }

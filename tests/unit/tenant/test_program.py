@@ -95,14 +95,6 @@ def test_a_gpu_that_came_by_cdi_is_known_by_its_files(
     assert (found.view["device"], found.view["is_mig"]) == (device, is_mig)
 
 
-def test_ports_on_which_somebody_listens(add: Add, tmp_path: Path) -> None:
-    (tmp_path / "net").mkdir()
-    head = "  sl  local_address rem_address   st\n"
-    (tmp_path / "net" / "tcp").write_text(f"{head}   0: 0100007F:1F90 00000000:0000 0A 0\n   1: 0A:1F91 0B:1 01 0\n")
-    (tmp_path / "net" / "tcp6").write_text(f"{head}   0: 00:0050 00:0000 0A 0\n")
-    assert Program.listening() == [80, 8080]
-
-
 def test_a_program_that_exits_begins_once(add: Add) -> None:
     exiting = Exiting()
     with pytest.raises(RefusedError, match="in the past"):

@@ -6,7 +6,7 @@ import json
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode
 
@@ -201,15 +201,8 @@ class PodEndpoint(HttpEndpoint):
 class ClientEndpoint(PodEndpoint):
     """The client next to a user's server."""
 
-    listens: Sequence[int] | None = None
-    """The ports of the pod on which somebody listens, as long as the server is waited for."""
     waiting_for: str | None = None
     """What it lacks, where that is not in the client's log."""
-
-    def ready(self) -> bool:
-        status, answer = self._call("GET", "/healthz", timeout_seconds=READY_TIMEOUT_SECONDS)
-        self.listens = [port for port in answer.get("listens", ()) if port != self.port]
-        return status == 200 and answer.get("status") == "ready"
 
     def output_digest(self, deadline_seconds: float) -> None:
         """None: what a server answers may differ each time."""
@@ -236,9 +229,7 @@ class ScrapedPod(ScrapedProgram, ClientEndpoint):
         self._window = (0, 0)
 
     def page(self, path: str) -> Page:
-        answer = self._answer("GET", f"/page?{urlencode({'path': path})}")
-        self.listens = [port for port in answer["listens"] if port != self.port]
-        page: Page = answer["page"]
+        page: Page = self._answer("GET", f"/page?{urlencode({'path': path})}")  # type: ignore[assignment]
         self.offset_ns = self.offset_ns or page["ended_ns"] - time.monotonic_ns()
         return page
 

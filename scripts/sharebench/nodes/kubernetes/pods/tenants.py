@@ -338,14 +338,13 @@ class PodTenants:
         return outcomes
 
     def _lacking(self, index: int) -> str:
-        """What the client of a program that never got ready was answered last, and where somebody listens instead."""
+        """What the client of a program that never got ready was answered last."""
         endpoint = self._endpoints.get(index)
         if not isinstance(endpoint, ClientEndpoint):
             return ""
         lacking = endpoint.waiting_for
         said = [lacking] if lacking is not None else self._log(self.names[index], CLIENT).splitlines()[-1:]
-        others = ", ".join(map(str, endpoint.listens or ())) or "no port"
-        return "".join(f": {line}; its containers listen on {others}" for line in said)
+        return "".join(f": {line}" for line in said)
 
     def now_ns(self) -> int:
         """The node's monotonic clock, as far as this process knows it."""
