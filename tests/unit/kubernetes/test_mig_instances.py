@@ -221,7 +221,7 @@ def test_instances_that_exist_are_used_and_the_others_stay() -> None:
             "none;",
         ),
         (possible(BALANCED, is_by_hand=True), mig("1g"), 1, "was not made by the MIG manager"),
-        (possible(WHOLE, may_change=False), mig("1g"), 1, "there are: none; kubernetes: {may_change: [mig]} lets"),
+        (possible(WHOLE, may_change=False), mig("1g"), 1, "there are: none; the GPU operator's MIG manager makes"),
         (possible(BALANCED, may_change=False), mig("2g"), 2, "2 MIG instances of profile 2g.10gb are needed, 1 fit or"),
         (possible(BALANCED, may_change=False), mig("3g", "3g"), 1, "there are: 2 of 1g.5gb, 1 of 2g.10gb"),
         (

@@ -134,16 +134,6 @@ def test_other_ends(monkeypatch: pytest.MonkeyPatch, script: list[tuple[float, J
         manager.change("all-1g", {})
 
 
-def test_what_was_there_comes_back_absence_as_absence(monkeypatch: pytest.MonkeyPatch) -> None:
-    more = [(0.5, state("pending")), (5.0, state("success", **{mig_manager.DEPLOY_LABELS[3]: "true"}))]
-    fake, manager = opened(monkeypatch, {"all-1g": more, "all-disabled": more})
-    saved = mig_manager.capture(fake.get(NODE))
-    before = dict(fake.labels)
-    manager.change("all-1g", {})
-    manager.restore(saved | {"set": "all-1g"}, "all-disabled", {})
-    assert fake.labels == before
-
-
 @pytest.mark.parametrize(
     ("labels", "words"),
     [

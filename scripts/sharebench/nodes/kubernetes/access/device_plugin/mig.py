@@ -15,8 +15,6 @@ from sharebench.nodes.kubernetes.cluster.api import Json, pod_path
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of
 
-NO_MIG_MANAGER = "; the MIG manager, which could make them, is not installed (part of the GPU operator)"
-
 
 class MigPartitioner:
     """Partitions the GPU of one node, for the access of that name."""
@@ -65,9 +63,7 @@ class MigPartitioner:
         inventory = self._inventory()
         if strategy.mechanisms[-1] == "mps" and inventory.fixed == "mixed":
             return f"the device plugin has no MPS while {mig_instances.STRATEGY_VARIABLE} of its DaemonSet is mixed"
-        why = inventory.infeasible(strategy, replicas, self._most(strategy))
-        is_lacking = self._may_change and self._cluster.installed.mig_manager is None
-        return why if why is None or not is_lacking else why.partition(";")[0] + NO_MIG_MANAGER
+        return inventory.infeasible(strategy, replicas, self._most(strategy))
 
     def partitioning(self, strategy: Strategy) -> Partitioning:
         """The GPU's partitioning under the strategy. Raises NodeError."""
@@ -98,9 +94,8 @@ class MigPartitioner:
 
     def refuse_unsettled(self, node: Json) -> None:
         """Raise NodeError where the layout may be changed, but is not settled, so that it could not be restored."""
-        if not self._may_change:
-            return
-        mig_manager.refuse_unsettled(node)
+        if self._may_change:
+            mig_manager.refuse_unsettled(node)
 
     def refuse_another(self, saved: PluginState) -> None:
         """Raise NodeError when somebody else has set the layout since we did."""
@@ -127,11 +122,16 @@ class MigPartitioner:
         """
         if saved["mig"]["set"] is None:
             return False
-        known = self._known(self._cluster.read())
-        if (config := saved["mig"]["labels"][MIG_CONFIG_LABEL] or known.named({})) is None:
-            raise NodeError(known.lacks({}))
-        before = self._clients()
-        self._manager().restore(saved["mig"], config, besides)
+        then, node, before = saved["mig"]["labels"], self._cluster.read(), self._clients()
+        if mig_manager.is_theirs(node, saved["mig"]):
+            self._cluster.set_labels(besides)
+        else:
+            known = self._known(node)
+            if (config := then[MIG_CONFIG_LABEL] or known.named({})) is None:
+                raise NodeError(known.lacks({}))
+            self._manager().change(config, besides)
+            now = self._cluster.labels()
+            self._cluster.set_labels({name: value for name, value in then.items() if now.get(name) != value})
         self._restart_unchanged(before)
         return True
 

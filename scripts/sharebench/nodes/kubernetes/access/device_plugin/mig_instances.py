@@ -29,7 +29,8 @@ INSTANCES_LABEL = re.compile(r"nvidia\.com/mig-(.+)\.count")
 MIG_PRODUCT = re.compile(r"-MIG-(\S+?)(-SHARED)?$")
 # By which the plugin's DaemonSet decides for every key of its ConfigMap.
 STRATEGY_VARIABLE = "MIG_STRATEGY"
-ALLOW_CHANGE = "kubernetes: {may_change: [mig]}"
+# What a reason ends in where existing instances do not do.
+ALLOW_CHANGE = "the GPU operator's MIG manager makes others, with kubernetes: {may_change: [mig]}"
 
 
 class MigInfeasible(Exception):
@@ -173,8 +174,7 @@ class MigInventory:
             )
         if (whole := gpus(self.labels) - 1) and self.known is None:
             raise MigInfeasible(
-                "the node has several GPUs, over whose MIG instances the plugin deals the tenants; "
-                f"{ALLOW_CHANGE} lets the MIG manager partition one of them"
+                f"the node has several GPUs, over whose MIG instances the plugin deals the tenants; {ALLOW_CHANGE}"
             )
         if whole and self.fixed == "single":
             raise MigInfeasible(
@@ -201,8 +201,7 @@ class MigInventory:
             return Partitioning({}, config=self._config({}, self.known))
         if is_partitioned_now:
             raise MigInfeasible(
-                "the node's GPUs are partitioned by MIG, so that only MIG instances can be used; "
-                f"{ALLOW_CHANGE} allows more"
+                f"the node's GPUs are partitioned by MIG, so that only MIG instances can be used; {ALLOW_CHANGE}"
             )
         return Partitioning({})
 
@@ -238,10 +237,7 @@ class MigInventory:
         needed = Counter(filter(None, names))
         if None in names or any(self.existing[name] < count for name, count in needed.items()):
             have = ", ".join(f"{count} of {name}" for name, count in self.existing.items()) or "none"
-            raise MigInfeasible(
-                f"MIG instances {', '.join(wanted)} are needed, there are: {have}; "
-                f"{ALLOW_CHANGE} lets the MIG manager make them"
-            )
+            raise MigInfeasible(f"MIG instances {', '.join(wanted)} are needed, there are: {have}; {ALLOW_CHANGE}")
         if strategy.profiles is None and len(strategy.mechanisms) == 1:
             (name,) = needed
             return self.existing, (name,) * self.existing[name]

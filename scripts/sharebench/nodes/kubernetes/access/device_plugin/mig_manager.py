@@ -186,16 +186,3 @@ class MigManager:
     def _resume(self) -> None:
         if paused := _paused(self._cluster.labels()):
             self._cluster.set_labels(dict.fromkeys(paused, "true"))
-
-    def restore(self, saved: MigState, config: str, besides: Mapping[str, str | None]) -> None:
-        """Set the layout of before, which has this name, and restore labels, and set others with them.
-
-        Raises NodeError.
-        """
-        if is_theirs(self._cluster.read(), saved):
-            self._cluster.set_labels(besides)
-            return
-        self.change(config, besides)
-        labels = self._cluster.labels()
-        changed = {name: value for name, value in saved["labels"].items() if labels.get(name) != value}
-        self._cluster.set_labels({**besides, **changed})
