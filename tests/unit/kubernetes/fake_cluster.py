@@ -217,11 +217,9 @@ mig-configs:
 PRODUCT = "NVIDIA-Mock-A100-SXM4-40GB"
 
 
-def manager_set(**more: Any) -> Json:
+def manager_set() -> Json:
     """The manager's DaemonSet with its map mounted from a ConfigMap."""
-    made = daemon_set(
-        "manager", "nvidia-mig-manager", volumes=[{"name": "map", "configMap": {"name": "layouts", **more}}]
-    )
+    made = daemon_set("manager", "nvidia-mig-manager", volumes=[{"name": "map", "configMap": {"name": "layouts"}}])
     (container,) = made["spec"]["template"]["spec"]["containers"]
     container["env"] = [{"name": "CONFIG_FILE", "value": "/layouts/config.yaml"}]
     container["volumeMounts"] = [{"name": "other", "mountPath": "/host"}, {"name": "map", "mountPath": "/layouts"}]

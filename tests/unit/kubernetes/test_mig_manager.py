@@ -172,8 +172,5 @@ def test_a_map_that_cannot_be_read_and_one_that_the_manager_makes(monkeypatch: p
     assert generated.known(1, None).named({}) == "all-disabled"
 
 
-@pytest.mark.parametrize(
-    ("items", "key"), [({}, "config.yaml"), ({"items": [{"key": "mine", "path": "config.yaml"}]}, "mine")]
-)
-def test_where_its_map_is(items: Json, key: str) -> None:
-    assert map_file(Part(manager_set(**items), "nvidia-mig-manager"), "gpu-node") == ("nvidia", "layouts", key)
+def test_where_its_map_is() -> None:
+    assert map_file(Part(manager_set(), "nvidia-mig-manager"), "gpu-node") == ("nvidia", "layouts", "config.yaml")

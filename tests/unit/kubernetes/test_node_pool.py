@@ -130,7 +130,7 @@ def test_a_key_that_another_node_has_just_brought_is_waited_for(
 ) -> None:
     """The study's first change brings all keys but those of MIG layouts."""
     synced: list[int] = []
-    monkeypatch.setattr(plugin.DevicePlugin, "_force_config_map_sync", lambda self, parts: synced.append(1))
+    monkeypatch.setattr(plugin.DevicePlugin, "_force_config_map_sync", lambda self: synced.append(1))
     made = leased(pool, studied("gpu-node").node_options(), tmp_path)
     access = made.access("device-plugin")
     assert isinstance(access, plugin.DevicePlugin)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from sharebench.core.config_nodes import ClusterOptions, NodeOptions, PrometheusOptions
-from sharebench.core.spec import Spec, WorkloadSpec, limits_of
+from sharebench.core.files import read_json, write_json
+from sharebench.core.spec import Spec, TenantLimits, WorkloadSpec, limits_of
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.kubernetes.access.base import Access, GpuDescription, view_of
@@ -23,12 +24,11 @@ from sharebench.nodes.kubernetes.cluster.lease import NodeLease
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.nodes.kubernetes.pods.watch import sweep
-from sharebench.nodes.kubernetes.seen_gpu import SeenGpu
 from sharebench.nodes.limits import within_limits
 from sharebench.nodes.node import Node
 from sharebench.records.references import identity
 from sharebench.records.types import NodeFacts
-from tenant.contract import TenantReport, device_digest
+from tenant.contract import TenantReport, View, device_digest
 
 ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePlugin, "static": Static, "dra": Dra}
 """How tenants reach the GPU, by the `access` of their strategy."""
@@ -39,6 +39,36 @@ def ended_well(record: TenantReport) -> bool:
     load, job = record.get("load") or {}, record.get("job")
     is_stuck = load.get("arrival") == "closed" and bool(load.get("censored"))
     return not is_stuck and not (job and job["completion_seconds"] is None)
+
+
+class SeenGpu:
+    """The GPU as the tenants of earlier cells saw it; a file in the node's folder is read by all jobs of a run.
+
+    No object of the cluster has its SMs, and under the device plugin none its id.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "gpu.json"
+        self.device: str | None = None
+        """Digest of its id; None until a tenant had the whole GPU."""
+        self.sm_count: int | None = None
+        """Of the whole GPU; None until a tenant without limits had it."""
+        if self._file.exists():
+            known = read_json(self._file, "device", "sm_count")
+            self.device, self.sm_count = known["device"], known["sm_count"]
+
+    def look(self, views: Sequence[View], limits: TenantLimits) -> None:
+        """Learn from what the tenants of a cell saw of their device."""
+        devices = {view.get("device") for view in views if view.get("is_mig") is False}
+        if len(devices) != 1 or None in devices:
+            return
+        (device,) = devices
+        if device != self.device:
+            self.sm_count = None
+        self.device = device
+        if limits.thread_percent is None and self.sm_count is None:
+            self.sm_count = max((view["sm_count"] or 0 for view in views), default=0) or None
+        write_json(self._file, {"device": self.device, "sm_count": self.sm_count})
 
 
 class ClusterNode(Node):

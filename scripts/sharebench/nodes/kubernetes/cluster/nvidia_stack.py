@@ -141,11 +141,6 @@ class Installed:
     mig_manager: Part | None
     configs: Configs | None
 
-    @property
-    def readers(self) -> tuple[Part | None, ...]:
-        """The parts that read the plugin's ConfigMap."""
-        return (self.plugin, self.discovery, self.mps)
-
 
 def _find(daemon_sets: Sequence[Json], names: tuple[str, ...], pods: Sequence[Json]) -> Part | None:
     found = [

@@ -13,7 +13,7 @@ from sharebench.nodes.kubernetes.access.device_plugin.state import Expected, Plu
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.cluster.api import Json, pod_path
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of, variables_of
 
 
 class MigPartitioner:
@@ -39,10 +39,11 @@ class MigPartitioner:
         node, installed = self._cluster.read(), self._cluster.installed
         saved = saved_state.load_access(node, self._access)
         before = saved["mig"] if saved else mig_manager.capture(node)
+        variables = variables_of(installed.plugin.own_container) if installed.plugin else {}
         return MigInventory(
             labels=labels_of(node),
             known=self._known(node) if self._may_change and installed.mig_manager else None,
-            fixed=mig_instances.fixed_strategy(installed.plugin) if installed.plugin else None,
+            fixed=variables.get(mig_instances.STRATEGY_VARIABLE) or None,
             existing=before["layout"],
             is_by_hand=bool(before["layout"]) and before["labels"][MIG_CONFIG_LABEL] is None,
         )

@@ -20,8 +20,6 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     PRODUCT_LABEL,
     REPLICAS_LABEL,
     SHARING_LABEL,
-    Part,
-    variables_of,
 )
 
 STRATEGY_LABEL = "nvidia.com/mig.strategy"
@@ -143,11 +141,6 @@ def memory_mib(labels: Mapping[str, str]) -> int | None:
     return int(labels[MEMORY_LABEL]) if labels.get(MEMORY_LABEL) and _single_profile(labels) is None else None
 
 
-def fixed_strategy(plugin: Part) -> str | None:
-    """The MIG strategy that the plugin's DaemonSet has for all keys; None where keys decide."""
-    return variables_of(plugin.own_container).get(STRATEGY_VARIABLE) or None
-
-
 @dataclass(frozen=True)
 class MigInventory:
     """What the node can be partitioned into; `known` is the manager's map, None where the layout must stay."""
@@ -155,6 +148,7 @@ class MigInventory:
     labels: Mapping[str, str]
     known: LayoutMap | None
     fixed: str | None
+    """The MIG strategy that the plugin's DaemonSet has for all keys; None where keys decide."""
     existing: Layout
     """The instances before anything was changed."""
     is_by_hand: bool = False

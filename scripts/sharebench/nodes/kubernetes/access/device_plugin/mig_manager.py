@@ -50,9 +50,7 @@ def map_file(part: Part, node_name: str) -> MapFile:
         for volume in part.pod_spec.get("volumes") or []:
             folder = PurePosixPath(mount["mountPath"])
             if volume["name"] == mount["name"] and volume.get("configMap") and folder in file.parents:
-                key = str(file.relative_to(folder))
-                items = {each["path"]: each["key"] for each in volume["configMap"].get("items") or []}
-                return MapFile(part.namespace, volume["configMap"]["name"], items.get(key, key))
+                return MapFile(part.namespace, volume["configMap"]["name"], str(file.relative_to(folder)))
     return MapFile(part.namespace, f"{node_name}-mig-config", "config.yaml")
 
 

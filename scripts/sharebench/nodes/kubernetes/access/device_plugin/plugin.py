@@ -296,9 +296,9 @@ class DevicePlugin(Access):
         # A run on another node may have brought the key a moment ago.
         is_late = now not in of_study and saved_state.others_in_use(self.cluster.nodes(), self.cluster.name)
         if patch or is_late:
-            self._force_config_map_sync(self._installed.readers)
+            self._force_config_map_sync()
 
-    def _force_config_map_sync(self, parts: Sequence[Part | None]) -> None:
+    def _force_config_map_sync(self) -> None:
         """Wait until the kubelet has brought the ConfigMap into the pods that read it.
 
         A config-manager whose label names a key that it does not see yet ends, and is started again ever later. The
@@ -308,7 +308,8 @@ class DevicePlugin(Access):
         try:
             for text in (str(time.time()), None):
                 pods = self.cluster.pods()
-                for pod in filter(None, (part.pod_of(pods) for part in parts if part is not None)):
+                readers = filter(None, (self._installed.plugin, self._installed.discovery, self._installed.mps))
+                for pod in filter(None, (part.pod_of(pods) for part in readers)):
                     self.cluster.api.patch(pod_path(pod), {"metadata": {"annotations": {SYNC_ANNOTATION: text}}})
                 time.sleep(self.cluster.options["publish_seconds"] / 2)
         except ApiRefused as refused:
