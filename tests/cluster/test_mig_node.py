@@ -118,32 +118,6 @@ def test_through_all_layouts_and_back(node: ClusterNode, study: Study, mig: Clus
     assert shown(mig) == before
 
 
-@pytest.fixture
-def h200(mig: Cluster) -> Iterator[None]:
-    """The mock GPU is an H200."""
-    begin_whole(mig)
-    set_product(mig, "NVIDIA Mock H200", "143771")
-    yield
-    set_product(mig, None, "40960")
-
-
-def set_product(mig: Cluster, name: str | None, memory_mib: str) -> None:
-    mig.core.patch_namespaced_config_map("mock-gpu", PLUGIN_NAMESPACE, {"data": {"MOCK_GPU_NAME": name}})
-    for each in (*mig.plugin_pods(), *mig.plugin_pods("gpu-feature-discovery"), *managers(mig)):
-        mig.delete_plugin_pod(each.metadata.name)
-    eventually("its labels", lambda: mig.labels().get("gpu.memory") == memory_mib)
-
-
-def test_an_h200_by_the_profiles_that_it_has(h200: None, node: ClusterNode, study: Study, mig: Cluster) -> None:
-    before = shown(mig)
-    node.ensure(state(study, "mig"))
-    assert offered(mig) == {"nvidia.com/mig-1g.18gb": 7}
-    node.ensure(state(study, "mig-unequal"))
-    assert offered(mig) == {"nvidia.com/mig-1g.18gb": 2, "nvidia.com/mig-2g.35gb": 1, "nvidia.com/mig-3g.71gb": 1}
-    assert node.restore()
-    assert shown(mig) == before
-
-
 def test_a_plugin_that_offers_instances_as_gpus(node: ClusterNode, study: Study, mig: Cluster) -> None:
     """The MIG strategy `single` is set for all keys, as is the GPU operator's default."""
     before = shown(mig)
@@ -244,38 +218,6 @@ def test_a_change_that_never_ends(node: ClusterNode, study: Study, mig: Cluster)
     assert shown(mig) == before
 
 
-@on_a_cut_gpu
-def test_a_manager_that_says_nothing(node: ClusterNode, study: Study, mig: Cluster) -> None:
-    """Without systemd's bus it logs an error and sets no state, however often it is started."""
-    before = shown(mig)
-    try:
-        give_bus(mig, "elsewhere")
-        node.cluster.options = {**node.cluster.options, "switch_seconds": 10}
-        with pytest.raises(NodeError, match=r"did nothing about all-1g\.5gb"):
-            node.ensure(state(study, "mig"))
-        assert "mig.config" not in mig.labels()
-    finally:
-        give_bus(mig, "system_bus_socket")
-    node.cluster.options = {**node.cluster.options, "switch_seconds": 120}
-    assert node.restore()
-    assert shown(mig) == before
-
-
-def give_bus(mig: Cluster, name: str) -> None:
-    """Have the stand-in of systemd's bus be at that name, and the manager be there again."""
-    place = f"/host/run/dbus/{name}"
-    sidecar = {"name": "fake-dbus", "command": ["fake-dbus.py", place]}
-    change = {"spec": {"template": {"spec": {"initContainers": [sidecar]}}}}
-    mig.apps.patch_namespaced_daemon_set("nvidia-mig-manager", PLUGIN_NAMESPACE, change)
-
-    def is_there() -> bool:
-        pods = managers(mig)
-        commands = [pod.spec.init_containers[0].command[1] for pod in pods]
-        return commands == [place] and all(status.ready for status in pods[0].status.container_statuses or [])
-
-    eventually("the manager", is_there)
-
-
 @contextmanager
 def running(mig: Cluster, namespace: str, name: str, labels: dict[str, str], **changes: Any) -> Iterator[None]:
     """A pod of somebody else."""
@@ -291,10 +233,6 @@ def running(mig: Cluster, namespace: str, name: str, labels: dict[str, str], **c
         eventually(
             "its end", lambda: all(each.metadata.name != name for each in mig.core.list_namespaced_pod(namespace).items)
         )
-
-
-def managers(mig: Cluster) -> list[Any]:
-    return list(mig.core.list_namespaced_pod(PLUGIN_NAMESPACE, label_selector="app=nvidia-mig-manager").items)
 
 
 def test_instances_that_others_use_or_set(node: ClusterNode, study: Study, mig: Cluster) -> None:

@@ -119,16 +119,6 @@ def test_the_mig_managers_map_is_asked_for_only_where_it_may_be_changed(cluster:
     assert "kubectl apply --namespace nvidia -k config/cluster/plugin/mig" in inspected(may_change=["mig"])[0]
 
 
-def test_a_right_that_no_study_needs_is_shown_with_what_it_buys(cluster: Cluster) -> None:
-    assert "not needed" not in inspected()[0]
-    cluster.refused = {("patch", "pods")}
-    text, is_fit = inspected()
-    assert is_fit
-    assert "all that is needed" in text
-    assert "kubectl apply --namespace nvidia -k config/cluster/plugin/hurry" in text
-    assert "not after a minute and a half" in text
-
-
 def test_what_is_typed_for_a_namespace_of_ones_own_is_for_that_one(cluster: Cluster) -> None:
     cluster.refused = {("watch", "pods")}
     text, is_fit = inspected(namespace="team-a")

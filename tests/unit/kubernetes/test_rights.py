@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 from unit.studies import study_of
 
-from sharebench.nodes.kubernetes.preflight.rights import FEATURES, FOLDER, OPTIONAL, granted, needed
+from sharebench.nodes.kubernetes.preflight.rights import FEATURES, FOLDER, granted, needed
 
 # A study that uses no feature.
 NONE = study_of({"node": "kubernetes", "strategies": ["exclusive"]}).node_options()
@@ -34,7 +34,7 @@ def test_config_maps_of_the_plugins_namespace_are_named() -> None:
 
 def test_every_manifest_of_rights_is_used() -> None:
     names = {path.parent.name for path in FOLDER.glob("**/rbac.yaml")}
-    assert names == {"tenants", "plugin", *FEATURES, *OPTIONAL}
+    assert names == {"tenants", "plugin", *FEATURES, "hurry"}
 
 
 def test_every_binding_names_the_account_and_its_role() -> None:

@@ -17,10 +17,8 @@ from sharebench.nodes.kubernetes.cluster import foreign_pods
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, is_in_cluster
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.preflight.rights import (
-    OPTIONAL,
     OWN_NAMESPACE,
     Right,
-    granted,
     is_allowed,
     manifest_of,
     needed,
@@ -83,7 +81,6 @@ def missing_rights(
     manifests: Mapping[str, Iterable[Right]],
     namespaces: Mapping[str, str | None],
     objects: Mapping[str, str],
-    head: str = "not allowed",
 ) -> list[Row]:
     """A row for every right that we lack, and one with what grants them, for each folder.
 
@@ -100,7 +97,7 @@ def missing_rights(
         for right in lacking:
             where, name = namespaces[right.where], objects.get(right.object)
             place = f"in {where}" if where else "in the whole cluster"
-            rows.append(Row(head, f"{right}{f' {name}' if name else ''} ({place})"))
+            rows.append(Row("not allowed", f"{right}{f' {name}' if name else ''} ({place})"))
         rows += [Row("", _granting(folder, namespaces))] if lacking else []
         if names := ", ".join(sorted({objects[right.object] for right in lacking if right.object})):
             rows.append(Row("", f"with {names} among its resourceNames, where these are listed"))
@@ -181,9 +178,6 @@ def inspect(study: Study, of_node: NodeOptions | None = None) -> tuple[list[str]
             objects["mig-map"] = map_file(manager, node.cluster.name).name
         lacking = missing_rights(api, needed(options, inside), places, objects)
         lines += ["rights:", *map(str, lacking or [Row("", "all that is needed")])]
-        for name, buys in OPTIONAL.items():
-            rows = missing_rights(api, {name: granted(name)}, places, objects, "not needed")
-            lines += map(str, [*rows, Row("", f"with it {buys}")] if rows else [])
         found = foreign_pods.gpu_pods(node.cluster.pods(), options["namespace"])
         said = foreign_pods.refusal(found) if found else "no foreign GPU pods on the node"
         lines += ["others:", str(Row("", said))]

@@ -43,8 +43,6 @@ FEATURES: dict[str, Callable[[ClusterOptions], bool]] = {
     "dra": lambda options: "dra" in options["accesses"],
     "static": lambda options: "static" in options["accesses"],
 }
-# Folders with rights that no study needs, and what they buy.
-OPTIONAL = {"hurry": "new keys of a ConfigMap reach the plugin's pods at once, not after a minute and a half"}
 
 
 def manifest_of(folder: str) -> Path:

@@ -315,7 +315,10 @@ class DevicePlugin(Access):
         except ApiRefused as refused:
             if refused.status != 403:
                 raise
-            print(f"waiting {KUBELET_SYNC_SECONDS:g} s for the kubelet to see the new ConfigMap", file=sys.stderr)
+            seconds = f"{KUBELET_SYNC_SECONDS:g} s"
+            print(
+                f"waiting {seconds} for the kubelet to see a ConfigMap (config/cluster/plugin/hurry)", file=sys.stderr
+            )
             time.sleep(KUBELET_SYNC_SECONDS)
         self.cluster.note_phase("publish", time.monotonic() - began)
 
