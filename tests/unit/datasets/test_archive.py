@@ -110,18 +110,6 @@ def test_a_file_that_is_no_zip_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         archive.unpacked(tmp_path / "data.zip")
 
 
-def test_a_file_that_is_a_folder_too_is_refused(packed: Path) -> None:
-    sums = "".join(f"{hashlib.sha256(b'x').hexdigest()}  {name}\n" for name in ("manifest.json", "manifest.json/x"))
-    changes: dict[str, bytes | None] = {
-        "manifest.json": b"x",
-        "manifest.json/x": b"x",
-        archive.CHECKSUMS: sums.encode(),
-    }
-    with pytest.raises(ArchiveError, match=r"cannot be unpacked: .*manifest.json"):
-        archive.unpacked(repacked(packed, changes))
-    assert not list(archive.UNPACKED.iterdir())
-
-
 def test_an_archive_that_unpacks_to_far_more_than_a_study_is_refused(
     packed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,20 +1,10 @@
 """What the figures read."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 from unit.figures import fabricated
 
 from sharebench.figures import data
-from sharebench.records import record
-
-
-def test_the_made_up_records_are_valid(root: Path) -> None:
-    paths = sorted(root.glob("cells/*/matmul/n*/r1/raw.json"))
-    assert len(paths) == 10
-    for path in paths:
-        record.read(path)
 
 
 def test_facts_name_device_label_window_and_repeats(study: data.DrawnStudy) -> None:

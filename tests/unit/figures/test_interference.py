@@ -87,29 +87,10 @@ def test_one_colour_scale_has_one_in_its_middle(page: Sheet) -> None:
     assert red[0] > red[2] and blue[2] > blue[0], "slower is red, faster blue"
 
 
-def test_little_differences_stay_pale(paired: Path, tmp_path: Path) -> None:
-    table = pd.read_csv(paired / "tables" / "interference.csv")
-    table["slowdown"] = 1.02
-    (tmp_path / "tables").mkdir()
-    table.to_csv(tmp_path / "tables" / "interference.csv", index=False)
-    (tmp_path / "manifest.json").write_text((paired / "manifest.json").read_text())
-    image = grids.interference(data.load(paired, tmp_path)).axes[0].images[0]
-    assert image.norm.vmax == grids.LEAST_FACTOR
-
-
 def test_a_pair_without_a_value_says_why(page: Sheet) -> None:
     at = NAMES.index("hashing")
     assert cells_of(page, 1)[at, at] == ["oom"]
     assert "mps: hashing next to hashing is oom" in page.words
-
-
-def test_nothing_runs_out_of_the_page(page: Sheet) -> None:
-    page.figure.draw_without_rendering()
-    for ax in page.axes:
-        box = ax.get_tightbbox()
-        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= page.figure.bbox.width
-    one, other = (ax.get_tightbbox() for ax in page.axes)
-    assert one.x1 <= other.x0
 
 
 def test_other_figures_leave_mixes_out_and_say_so(paired: Path, tmp_path: Path) -> None:

@@ -4,10 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import matplotlib.colors
 import pandas as pd
 import pytest
-from matplotlib.patches import Rectangle
 from unit.figures import fabricated
 
 from sharebench.figures import data, grids
@@ -77,24 +75,6 @@ def test_each_cell_says_the_worst_of_its_victims(page: Sheet) -> None:
     }
     assert "mps, killed: failed 1 of 3" in page.words
     assert "1 repeat" in page.words and "3 repeats" not in page.words
-
-
-def test_outcomes_can_be_told_in_grey() -> None:
-    weights = (0.2126, 0.7152, 0.0722)
-    lightness = [
-        sum(weight * part for weight, part in zip(weights, matplotlib.colors.to_rgb(grids.OUTCOMES[name]), strict=True))
-        for name in ("unharmed", "survived", "slowed", "failed")
-    ]
-    assert lightness == sorted(lightness, reverse=True)
-    steps = [lightness[0] - lightness[2], lightness[2] - lightness[3]]
-    assert min(steps) > 0.2
-
-
-def test_cells_have_the_colour_of_their_outcome(page: Sheet) -> None:
-    patches = [patch for patch in page.axes[0].patches if isinstance(patch, Rectangle)]
-    colors = {matplotlib.colors.to_hex(patch.get_facecolor()) for patch in patches}
-    assert colors == {*grids.OUTCOMES.values(), "#ffffff"}
-    assert len(patches) == 8
 
 
 def test_nothing_runs_out_of_the_page(page: Sheet) -> None:

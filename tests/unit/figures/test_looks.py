@@ -45,11 +45,6 @@ def test_strategies_that_the_catalogue_lacks_come_after_it() -> None:
     assert list(everything) == ["exclusive", "mps", "alien", "zoned"]
 
 
-def test_looks_do_not_repeat_when_colours_do() -> None:
-    names = [f"s{i}" for i in range(40)]
-    assert len(set(looks(names, names).values())) == 40
-
-
 def test_colours_differ_for_every_kind_of_colour_vision() -> None:
     for vision in VISION:
         for one, other in combinations(COLORS, 2):
@@ -65,7 +60,3 @@ def test_the_strategies_of_the_default_study_differ_in_grey() -> None:
     # There are fewer colours than strategies: those that share one differ in marker and dashes.
     assert len({style[name].color for name in catalogue}) == len(COLORS)
     assert len({style[name] for name in catalogue}) == len(catalogue)
-
-
-def test_colours_stand_out_from_white() -> None:
-    assert max(lab(color)[0] for color in COLORS) < 65

@@ -94,12 +94,6 @@ def test_a_figure_comes_in_three_formats(results: Path) -> None:
     assert not list(results.glob("figures/.*"))
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_rebuild_gives_the_same_bytes(root: Path, results: Path, name: str, tmp_path: Path) -> None:
-    for path in (drawn(root, tmp_path, name) / "figures").iterdir():
-        assert path.read_bytes() == (results / "figures" / path.name).read_bytes()
-
-
 @pytest.mark.thorough
 def test_the_script_gives_the_same_bytes_in_another_process(root: Path, results: Path, tmp_path: Path) -> None:
     copy_of(root, tmp_path)

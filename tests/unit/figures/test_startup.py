@@ -58,13 +58,3 @@ def test_what_a_cluster_takes_to_be_set_is_told_apart(tmp_path: Path) -> None:
     assert [width for _, width in mps][:3] == pytest.approx([6.0, 10.0, 14.0])
     (legend,) = page.figure.legends
     assert [text.get_text() for text in legend.get_texts()][:3] == ["MIG manager", "device plugin", "set the strategy"]
-
-
-def test_neighbouring_parts_differ_in_lightness() -> None:
-    import matplotlib.colors
-
-    light = []
-    for _, color in startup.PARTS.values():
-        red, green, blue = matplotlib.colors.to_rgb(color)
-        light.append(0.2126 * red + 0.7152 * green + 0.0722 * blue)
-    assert min(abs(one - other) for one, other in itertools.pairwise(light)) > 0.2

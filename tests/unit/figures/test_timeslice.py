@@ -92,18 +92,6 @@ def test_each_strategy_has_a_strip_and_each_tenant_a_lane(page: sheet.Sheet) -> 
     assert not infeasible.axison
 
 
-def test_bars_of_turns_do_not_overlap_and_leave_the_switch_free(page: sheet.Sheet) -> None:
-    turns = page.axes[0]
-    bars = sorted(
-        (path.vertices[:, 0].min(), path.vertices[:, 0].max())
-        for lane in turns.collections
-        if isinstance(lane, PolyCollection)
-        for path in lane.get_paths()
-    )
-    free_ms = [after[0] - before[1] for before, after in pairwise(bars)]
-    assert free_ms == pytest.approx([SWITCH_NS / 1e6] * len(free_ms), rel=1e-3)
-
-
 def test_the_distribution_is_that_of_the_table(page: sheet.Sheet) -> None:
     (line,) = page.axes[-1].get_lines()
     assert line.get_color() == LOOKS["time-slicing"].color

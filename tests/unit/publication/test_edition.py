@@ -92,15 +92,6 @@ def test_what_only_the_correction_takes_away_is_said(tmp_path: Path) -> None:
     assert {each.verdict for each in found} == {"refuted, holds without the correction"}
 
 
-def test_of_many_true_limits_few_are_refused(tmp_path: Path) -> None:
-    random, wrong = np.random.default_rng(5), 0
-    for _ in range(400):
-        estimates = [log_interval(np.exp(random.normal(np.log(2), 0.02, 5)).tolist()) for _ in range(12)]
-        adjusted = edition.holm([edition.probability(each, 2.0) or 0.0 for each in estimates])
-        wrong += min(adjusted) < edition.LEVEL
-    assert wrong / 400 == pytest.approx(0.05, abs=0.03), "of twelve true limits at least one is refused in 5 %"
-
-
 def test_a_queue_takes_all_its_jobs_and_others_their_last(tmp_path: Path) -> None:
     data = planted(tmp_path, "two/study", [point("queue", 1.0), point("mps", 1.0)])
     path = tmp_path / "made/two/study/tables/cells.csv"
