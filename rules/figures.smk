@@ -21,7 +21,7 @@ rule figures:
                 f"<results>/figures/{figure}.svg",
                 caption="captions/figure.rst",
                 category="Figures",
-                labels=ENTRIES[figure].labels,
+                labels={"figure": ENTRIES[figure].title},
             )
             for figure in FIGURES
         ],

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 import jinja2
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from publication.numbers import DataSet, NoNumber, Where
 from sharebench.core.files import Refusal
@@ -50,12 +50,13 @@ class FindingEntry(Entry):
     data: list[str]
     let: dict[str, str] = {}
     number: str
-    holds: list[str]
+    holds: list[str] = Field(min_length=1)
     when: str = "true"
     sentence: str
     figure: FigureEntry
     caveat: str
-    attacks: list[dict[str, Any]]
+    attacks: list[dict[str, Any]] = Field(min_length=1)
+    """What else could explain it."""
 
 
 class BlockEntry(Entry):
@@ -185,11 +186,7 @@ class Filler:
         question = self.text(name, entry.question)
         if any(alias not in self.of for alias in entry.data) or not self.value(name, entry.when, {}):
             return Finding(entry, question)
-        if not entry.holds:
-            raise Contradicted(f"{SOURCE}: {name}: holds is empty; write what must be true of the number")
         known = self.known(name, entry.let, entry.holds)
-        if not entry.attacks:
-            raise Contradicted(f"{SOURCE}: {name}: attacks is empty; write what else could explain it")
         attacks = tuple(self._attack(f"{name}: attacks", attack, known) for attack in entry.attacks)
         texts = {key: self.text(name, getattr(entry, key), known) for key in TEXTS}
         if re.search(r"[.!?] ", texts["sentence"]) or not texts["sentence"].endswith("."):

@@ -69,20 +69,14 @@ class Pair:
         return f"disagrees in size{way}: {factor}"
 
 
-class Literature:
-    """published/literature.csv, asked for single numbers."""
-
-    def __init__(self, path: Path) -> None:
-        self._table = pd.read_csv(path, dtype={"value": str})  # so that float is exact
-
-    def __call__(self, source: str, workload: str, strategy: str, replicas: int, metric: str) -> float:
-        """The value of the one row with these words, in the row's unit. Raises KeyError."""
-        wanted = {"source": source, "workload": workload, "strategy": strategy, "metric": metric}
-        is_wanted = (self._table[list(wanted)] == pd.Series(wanted)).all(axis=1)
-        rows = self._table[is_wanted & (self._table["replicas"] == replicas)]
-        if len(rows) != 1:
-            raise KeyError(f"literature.csv has {len(rows)} rows with {', '.join(wanted.values())}, {replicas}")
-        return float(rows["value"].iloc[0])
+def literature(path: Path, source: str, workload: str, strategy: str, replicas: int, metric: str) -> float:
+    """The value of the one row of literature.csv with these words, in the row's unit. Raises KeyError."""
+    table = pd.read_csv(path, dtype={"value": str})  # so that float is exact
+    wanted = {"source": source, "workload": workload, "strategy": strategy, "metric": metric, "replicas": replicas}
+    rows = table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
+    if len(rows) != 1:
+        raise KeyError(f"literature.csv has {len(rows)} rows with {', '.join(map(str, wanted.values()))}")
+    return float(rows["value"].iloc[0])
 
 
 def pairs(source: Source, filler: Filler) -> list[Pair]:
@@ -192,24 +186,23 @@ class BareLoop:
         """The largest distance of a median ratio from 1. Raises ValueError where nothing was compared."""
         return max(abs(100 * (cell.median - 1)) for cell in self.cells)
 
-    def rows(self) -> list[dict[str, str]]:
-        return [
-            {
-                "strategy": cell.strategy,
-                "workload": f"`{cell.workload}`",
-                "tenants": str(cell.replicas),
-                "pairs": str(len(cell.ratios)),
-                "bare loop, median": f"{digits(cell.bare_ms.median())} ms",
-                "bare loop, largest over smallest": f"{max(cell.bare_ms) / min(cell.bare_ms):.4f}",
-                "ours over bare, median": f"{cell.median:.4f}",
-                "ours over bare, mean": _four_decimals(cell.mean),
-                f"within {LIMIT_RATIO:.0%}": "yes" if cell.agrees else "no",
-            }
-            for cell in self.cells
-        ]
-
     def table(self) -> str:
-        return markdown(self.rows())
+        return markdown(
+            [
+                {
+                    "strategy": cell.strategy,
+                    "workload": f"`{cell.workload}`",
+                    "tenants": str(cell.replicas),
+                    "pairs": str(len(cell.ratios)),
+                    "bare loop, median": f"{digits(cell.bare_ms.median())} ms",
+                    "bare loop, largest over smallest": f"{max(cell.bare_ms) / min(cell.bare_ms):.4f}",
+                    "ours over bare, median": f"{cell.median:.4f}",
+                    "ours over bare, mean": _four_decimals(cell.mean),
+                    f"within {LIMIT_RATIO:.0%}": "yes" if cell.agrees else "no",
+                }
+                for cell in self.cells
+            ]
+        )
 
 
 def bare_loop(publication: Path) -> BareLoop:

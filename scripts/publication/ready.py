@@ -22,17 +22,16 @@ def files(folder: Path, made: Path) -> dict[str, str]:
     checksums = folder / archive.CHECKSUMS
     if not checksums.is_file():
         return {}
-    tables = {name: _table(folder / name, (made / name).read_text(encoding="utf-8")) for name in publish.READY}
+    tables = {}
+    for name in publish.READY:
+        there = (folder / name).read_text(encoding="utf-8") if (folder / name).is_file() else ""
+        now = (made / name).read_text(encoding="utf-8")
+        tables[name] = there if _is_same(there, now) else now
     lines = (line.partition("  ") for line in checksums.read_text(encoding="utf-8").splitlines())
     sums = {name: digest for digest, _, name in lines}
     sums |= {name: hashlib.sha256(text.encode()).hexdigest() for name, text in tables.items()}
     listed = "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
     return tables | {archive.CHECKSUMS: listed}
-
-
-def _table(path: Path, made: str) -> str:
-    there = path.read_text(encoding="utf-8") if path.is_file() else ""
-    return there if _is_same(there, made) else made
 
 
 def _is_same(there: str, made: str) -> bool:

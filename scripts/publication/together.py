@@ -4,6 +4,7 @@ import multiprocessing
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -50,13 +51,10 @@ def read(root: Path, made: Path) -> Together:
     published = root / "published"
     source = read_source(root / SOURCE)
     filler = Filler(source, published, made)
-    filler.add(main_table=tables.main_table, strategy_table=tables.strategy_table)
-    filler.add(unsteady=tables.unsteady_in_words)
-    filler.add(widest_percent=tables.widest_percent)
-    filler.add(latency=tables.latency_in_words, latencies=tables.range_in_words)
-    filler.add(rate=tables.rate_in_words, replication=replication.of)
-    filler.add(measured_in=tables.measured_in)
-    filler.add(lit=others.Literature(published / "literature.csv"))
+    filler.add(main_table=tables.main_table, strategy_table=tables.strategy_table, unsteady=tables.unsteady_in_words)
+    filler.add(widest_percent=tables.widest_percent, measured_in=tables.measured_in, replication=replication.of)
+    filler.add(latency=tables.latency_in_words, latencies=tables.range_in_words, rate=tables.rate_in_words)
+    filler.add(lit=partial(others.literature, published / "literature.csv"))
     filler.add(bare_loop=lambda publication: others.bare_loop(published / publication))
     datasets = {name: DataSet(name, published, made) for name in dataset.published(published)}
 

@@ -27,11 +27,6 @@ class Entry:
     column: str = ""
     """Column of tables/summary.csv that it needs, where not every study has it."""
 
-    @property
-    def labels(self) -> dict[str, str]:
-        """What Snakemake's own report says of it in a list."""
-        return {"figure": self.title, "shows": self.caption.split(". ")[0] + "."}
-
     def is_there(self, config: StudyConfig, node_kind: str, columns: Collection[str] | None) -> bool:
         """Whether a study with this config has it on this kind of node, and with these columns if they are known."""
         return (

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -128,7 +129,7 @@ def test_a_finding_that_the_data_bear_out_is_written(tmp_path: Path) -> None:
     "changes, words",
     [
         ({"holds": ["gain.least > 3"]}, r"turns: the data contradict it: not gain.least > 3, gain is 2\.0"),
-        ({"holds": []}, "holds is empty"),
+        ({"holds": []}, "turns: holds: List should have at least 1 item"),
         ({"holds": ["gain.smallest > 1"]}, "smallest"),
         ({"let": {"gain": "study.ratio(at('mig', net, 2), at('mps', net, 2))"}}, "no row with strategy mig"),
         ({"let": {"gain": "study.value('slowness', strategy='mps')"}}, "has no column slowness"),
@@ -152,7 +153,7 @@ def test_an_attack_is_part_of_a_finding(tmp_path: Path) -> None:
     assert "- *The clocks.* No (`mps`): They are 2.00.\n- *The host.* **Not ruled out:** It was one host." in page
     rival = dict(entry["attacks"][0])
     for attacks, words in (
-        ([], "turns: attacks is empty"),
+        ([], "turns: attacks: List should have at least 1 item"),
         ([rival | {"holds": ["gain.value > 9"]}], "turns: attacks: the data contradict it: not gain.value > 9"),
         ([{"rival": "The clocks.", "ruled_out": "No."}], "turns: attacks: has rival, ruled_out; give cells, holds"),
     ):
@@ -229,7 +230,7 @@ def test_a_number_read_off_a_plot_is_no_sharper_than_the_plot() -> None:
 
 
 def test_a_published_number_is_looked_up_exactly() -> None:
-    literature = others.Literature(ROOT / "published/literature.csv")
+    literature = partial(others.literature, ROOT / "published/literature.csv")
     nos = ("nos gpu-sharing-comparison", "YOLOS-small inference")
     assert literature(*nos, "mps", 7, "mean latency") == 0.3198182253208076
     with pytest.raises(KeyError, match="0 rows"):
