@@ -11,10 +11,9 @@ SIGNIFICANT_DIGITS = 3
 
 def load(entry: LoadSpec) -> str:
     most = entry.get("concurrency")
-    if entry.get("arrival", "closed") == "closed" and most in (None, 1):
-        return "closed: the next iteration begins when the last has ended"
     if entry.get("arrival", "closed") == "closed":
-        return f"closed: always {most} requests in flight"
+        alone = "the next iteration begins when the last has ended"
+        return f"closed: {alone if most in (None, 1) else f'always {most} requests in flight'}"
     rate = f"{words(entry.get('rate_hz'))} per second"
     if entry.get("rate_of_capacity") is not None:
         rate = f"{words(entry['rate_of_capacity'])} of what one exclusive tenant can do"

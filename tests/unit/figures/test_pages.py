@@ -1,6 +1,5 @@
 """The figures as files, and what they show."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -275,22 +274,6 @@ def test_a_figure_is_there_only_for_studies_with_its_data() -> None:
     }
     for name, (there, elsewhere) in found.items():
         assert name in there and name not in elsewhere, name
-
-
-def test_nothing_is_left_of_a_figure_that_cannot_be_drawn(
-    study: data.DrawnStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = over_replicas.throughput(study)
-    sheet.save(page, tmp_path, "figure")
-    before = (tmp_path / "figure.svg").read_bytes()
-
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="No space"):
-        sheet.save(page, tmp_path, "figure")
-    assert (tmp_path / "figure.svg").read_bytes() == before
 
 
 def test_long_texts_stay_on_the_page_and_off_the_panels(study: data.DrawnStudy) -> None:
