@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from cluster.driving import Run, grants, node_of, normalised, owned, state, study_of, tenants_of
-from cluster.harness import RESTRICTED, Cluster, eventually, own_bed, pod
+from cluster.harness import RESTRICTED, Cluster, own_bed
 from cluster.test_runs import NAMESPACE, grant, run_in, unnamed
 from cluster.testbed import gpu, images, sources
 from cluster.testbed.lifecycle import import_images
@@ -22,12 +22,6 @@ from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import restricted
 from sharebench.nodes.kubernetes.node import ClusterNode
 
-CLAIM = {
-    "metadata": {"name": "gpu"},
-    "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}},
-}
-SHOW_DEVICES = "import glob, time; print(sorted(glob.glob('/dev/nvidia*'))); time.sleep(3600)"
-
 
 @pytest.fixture(scope="module")
 def dra(machine: None) -> Iterator[Cluster]:
@@ -35,34 +29,6 @@ def dra(machine: None) -> Iterator[Cluster]:
     with own_bed("dra") as found:
         gpu.install_dra(found)
         yield Cluster(found)
-
-
-def claiming(name: str) -> dict[str, Any]:
-    body = pod(name, SHOW_DEVICES, resources={"claims": [{"name": "gpu"}]})
-    body["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
-    return body
-
-
-def test_a_slice_describes_the_gpu(dra: Cluster) -> None:
-    resources = client.ResourceV1Api(dra.api)
-    (offered,) = eventually("a ResourceSlice", lambda: resources.list_resource_slice().items)
-    (device,) = offered.spec.devices
-    assert device.attributes["uuid"].string.startswith("GPU-")
-
-
-def test_three_pods_share_one_claim_and_see_its_device(dra: Cluster) -> None:
-    resources = client.ResourceV1Api(dra.api)
-    with dra.namespace(RESTRICTED) as namespace:
-        resources.create_namespaced_resource_claim(namespace, CLAIM)
-        names = [f"tenant-{index}" for index in range(3)]
-        for name in names:
-            dra.core.create_namespaced_pod(namespace, claiming(name))
-        for name in names:
-            dra.wait_for_phase(namespace, name)
-        for name in names:
-            log = eventually("a log", lambda name=name: dra.core.read_namespaced_pod_log(name, namespace))
-            assert "/dev/nvidia0" in log
-        assert len(resources.read_namespaced_resource_claim("gpu", namespace).status.reserved_for) == 3
 
 
 @pytest.fixture(scope="module")
