@@ -1,31 +1,28 @@
 """A Prometheus server of a test's own, which finds its targets in files, and text for it to scrape."""
 
 import contextlib
-import http.server
 import json
 import shutil
 import signal
 import socket
 import subprocess
-import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sharebench.records.histogram import Histogram
 from tenant.contract import upper_seconds
-from tenant.exposition import Exposition
+from tenant.exposition import BOUNDS
 
 PROGRAM = shutil.which("prometheus")
 MISSING = "there is no prometheus here (Debian: apt-get install prometheus)"
 START_SECONDS = 60.0
 ROUNDED = 1 - 1e-9
-DCGM = Path(__file__).with_name("dcgm-exporter.txt")
 
 
 def free_port() -> int:
@@ -36,13 +33,9 @@ def free_port() -> int:
 
 @dataclass
 class Prometheus:
-    """A server in a folder; it can be killed and started again on the same data.
-
-    `static` are addresses of exporters, `jobs` further scrape configs.
-    """
+    """A server in a folder; it can be killed and started again on the same data. `jobs` are further scrape configs."""
 
     folder: Path
-    static: tuple[str, ...] = ()
     program: str | Path | None = PROGRAM
     jobs: tuple[dict[str, Any], ...] = ()
     port: int = field(default_factory=free_port)
@@ -82,7 +75,6 @@ class Prometheus:
         """Write down what it is to scrape."""
         jobs: list[dict[str, Any]] = [
             {"job_name": "tenants", "file_sd_configs": [{"files": [f"{self.targets}/*.json"]}]},
-            {"job_name": "dcgm", "scrape_interval": "500ms", "static_configs": [{"targets": list(self.static)}]},
             *self.jobs,
         ]
         # JSON is YAML.
@@ -115,7 +107,7 @@ class Prometheus:
             return result
 
 
-def assert_quantiles_agree(record: dict[str, Any], buckets: Sequence[float] | None = None) -> None:
+def assert_quantiles_agree(record: dict[str, Any]) -> None:
     """Each quantile that Prometheus gives lies in the bucket, of those that the tenants show, of the tenant's quantile.
 
     Its `increase` is of what came between the first scrape in the window and the last one. What came in an interval at
@@ -125,7 +117,7 @@ def assert_quantiles_agree(record: dict[str, Any], buckets: Sequence[float] | No
     open_ended = (
         2 * said["scrape_seconds"] / (record["window"]["end_epoch_seconds"] - record["window"]["start_epoch_seconds"])
     )
-    uppers = [upper_seconds(index) for index in Exposition(buckets=buckets).indices]
+    uppers = [upper_seconds(index) for index in BOUNDS]
     for tenant, seen in zip(record["tenants"], said["tenants"], strict=True):
         own = Histogram.from_sparse(tenant["histogram"])
         for q, theirs in seen["quantiles_seconds"].items():
@@ -136,36 +128,11 @@ def assert_quantiles_agree(record: dict[str, Any], buckets: Sequence[float] | No
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, *static: str, **options: Any) -> Iterator[Prometheus]:
+def prometheus(folder: Path, **options: Any) -> Iterator[Prometheus]:
     """A running server."""
-    server = Prometheus(folder, static, **options)
+    server = Prometheus(folder, **options)
     server.start()
     try:
         yield server
     finally:
         server.kill()
-
-
-@contextlib.contextmanager
-def exporter() -> Iterator[str]:
-    """Text in the format of dcgm-exporter behind an address."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = DCGM.read_bytes()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()

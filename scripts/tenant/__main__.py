@@ -38,7 +38,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--program", choices=("server", "exit", "scrape"), help="measure the next container so")
     parser.add_argument("--load", type=json.loads, default={}, help="arrival, rate_hz, concurrency, seed, before, JSON")
     parser.add_argument("--warmup", type=json.loads, default={}, help="the rule of steadiness, JSON")
-    parser.add_argument("--exposition", type=json.loads, default={}, help="cell, buckets of the metrics, JSON")
+    parser.add_argument("--watched-cell", default="", help="its name in the metrics, where Prometheus reads them")
     parser.add_argument("--bind", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=0, help="(first) port to listen on; 0 picks free ones")
     parser.add_argument("--index", type=int, default=0, help="number of the (first) tenant, from 0")
@@ -75,15 +75,16 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
     tenants = startup.load(arguments)
     # With numpy, whose import is the workload's part of start-up.
     from tenant.contract import Rule
-    from tenant.exposition import Exposition
     from tenant.load import Load
     from tenant.measure import Measurement
 
-    load, rule, shown = Load(**arguments.load), Rule(**arguments.warmup), Exposition(**arguments.exposition)
+    load, rule = Load(**arguments.load), Rule(**arguments.warmup)
 
     def loop(state: State, workload: Workload, identity: Identity) -> NoReturn:
         workload.attach()
-        state.measurement = measurement = Measurement(workload, identity, load, rule, shown=shown)
+        state.measurement = measurement = Measurement(
+            workload, identity, load, rule, watched_cell=arguments.watched_cell
+        )
         state.status = "warming"
         measurement.warm_up()
         state.status = "ready"

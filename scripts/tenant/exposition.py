@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
 
 import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,32 +10,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from tenant.contract import LAST_FINITE_INDEX, nearest_index, upper_seconds
+from tenant.contract import LAST_FINITE_INDEX, upper_seconds
 from tenant.recorder import Tally
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 # Two buckets per doubling; each bound is also one of the record's, so that no count is a guess.
-STRIDE = 32
-
-
-class Exposition(NamedTuple):
-    """How the totals are shown: of which cell, and with which upper bounds in seconds (None: the built-in ones).
-
-    With a `cell`, then a label of every series, Prometheus reads them during the window, each time those of the moment.
-    """
-
-    cell: str = ""
-    buckets: Sequence[float] | None = None
-
-    @property
-    def indices(self) -> Sequence[int]:
-        """Those of the record's buckets: each bound is moved to the nearest one."""
-        if self.buckets is None:
-            return range(0, LAST_FINITE_INDEX + 1, STRIDE)
-        return [nearest_index(bound) for bound in self.buckets]
-
-
-BUILT_IN = Exposition()
+BOUNDS = range(0, LAST_FINITE_INDEX + 1, 32)
 
 
 class _Totals(Collector):
@@ -47,14 +26,13 @@ class _Totals(Collector):
         return self._families
 
 
-def exposition(
-    totals: Tally, errors: int, is_ready: bool, workload: str, tenant: int, shown: Exposition = BUILT_IN
-) -> bytes:
+def exposition(totals: Tally, errors: int, is_ready: bool, workload: str, tenant: int, cell: str = "") -> bytes:
+    """The text that Prometheus reads; `cell`, if any, is a label of every series."""
     names, values = ["workload", "tenant"], [workload, str(tenant)]
-    if shown.cell:
-        names, values = [*names, "cell"], [*values, shown.cell]
+    if cell:
+        names, values = [*names, "cell"], [*values, cell]
     cumulative = np.cumsum(totals.counts)
-    buckets = [(repr(upper_seconds(index)), int(cumulative[index])) for index in shown.indices]
+    buckets = [(repr(upper_seconds(index)), int(cumulative[index])) for index in BOUNDS]
     buckets.append(("+Inf", totals.count))
     iterations = HistogramMetricFamily(
         "sharebench_iteration_seconds", "Latency of the iterations since the start.", labels=names

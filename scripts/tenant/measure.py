@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Condition, Lock, get_native_id
 
 from tenant.contract import Digest, Rule, Steadiness, TenantReport
-from tenant.exposition import BUILT_IN, CONTENT_TYPE, Exposition, exposition
+from tenant.exposition import CONTENT_TYPE, exposition
 from tenant.failures import RefusedError
 from tenant.load import BEFORE, WINDOW, ArrivalQueue, Load, arrival_times_ns
 from tenant.loop import ClosedLoop, Loop, Overlapping
@@ -40,9 +40,9 @@ class Measurement:
         rule: Rule,
         clock: Callable[[], int] = time.monotonic_ns,
         sleep: Callable[[float], None] = time.sleep,
-        shown: Exposition = BUILT_IN,
+        watched_cell: str = "",
     ) -> None:
-        self._shown = shown
+        self._watched_cell = watched_cell
         self._workload = workload
         self._samples = workload.samples
         self._identity = identity
@@ -342,17 +342,17 @@ class Measurement:
         which is spent only where Prometheus is to watch the study.
         """
         with self._lock:
-            if self._recorder.window is None or self._shown.cell:
+            if self._recorder.window is None or self._watched_cell:
                 self._metrics = self._exposition()
             return self._metrics, CONTENT_TYPE
 
     def _exposition(self) -> bytes:
         totals, errors = self._recorder.totals(), self._recorder.errors
-        if self._shown.cell:
+        if self._watched_cell:
             # What the loop has not handed over yet.
             rows = self._loop.peek(self._clock())
             errors += len(rows.failed)
             good = rows.successful()
             totals.add(good.ended - good.intended)
         is_ready = self._first_verdict is not None
-        return exposition(totals, errors, is_ready, self._identity.name, self._identity.index, self._shown)
+        return exposition(totals, errors, is_ready, self._identity.name, self._identity.index, self._watched_cell)

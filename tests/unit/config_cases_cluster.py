@@ -115,10 +115,6 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
     "namespaces of a host": ({"survey.namespaces": ["team"]}, ["survey.namespaces:", "no effect", "set survey.url"]),
     "more than filled": ({"survey.empty_percent": 90}, ["survey.empty_percent:", "90", "survey.filled_percent, 80"]),
     # prometheus
-    "exporter of one device": (
-        {"prometheus.url": "http://x", "prometheus.dcgm": {"gpu": "0"}, "cpu.devices": 2},
-        ["prometheus.dcgm:", "several are measured", "remove it"],
-    ),
     "watched simulation": (
         {"prometheus.url": "http://x", "node": "simulated"},
         ["prometheus.url:", "simulated node has nothing to scrape", "remove it"],
@@ -144,9 +140,4 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         ["prometheus.scrape_seconds:", "5", "fewer than 3 scrapes", "window_seconds to 15 or more"],
     ),
-    "buckets that do not ascend": (
-        {"prometheus.buckets": [0.1, 0.05]},
-        ["prometheus.buckets:", "0.05", "at least 1.1 % above 0.1", "change one"],
-    ),
-    "bucket beyond the record's": ({"prometheus.buckets": [5000]}, ["prometheus.buckets:", "5000", "leave it out"]),
 }

@@ -27,18 +27,6 @@ VIEW: Json = {
     "over_limit_refused": True,
 }
 IN_A_POD: Json = {"mps_pipe": "/mps", "is_mig": False, "variables": {"SHARE": "1"}, "nodes": ["nvidia0"]}
-INSTANCE: Json = {
-    "instance": "1",
-    "profile": "1g",
-    "gr_engine_active_mean_percent": 90.0,
-    "sm_active_mean_percent": 80.0,
-    "dram_active_mean_percent": 40.0,
-    "gpu_util_mean_percent": 95.0,
-    "power_mean_watts": 300.0,
-    "memory_used_mean_mib": 700.0,
-    "sm_clock_mean_mhz": 1980.0,
-    "temperature_mean_celsius": 45.0,
-}
 
 
 def facts(study: Study) -> Json:
@@ -120,7 +108,6 @@ def record(study: Study, cell: Cell, change: Callable[[Json], Json] = lambda mad
         made["window"] |= {"end_monotonic_seconds": starts[-1] + 1.5}
     if "prometheus" in json.loads(made["spec"]):
         made = factories.watched(made)
-        made["telemetry"]["dcgm"] = {"reason": None, "scrapes": 20, "instances": [INSTANCE]}
     made = change(made)
     return made | {"gates": gates.evaluate(cast(CellRecord, made))}
 

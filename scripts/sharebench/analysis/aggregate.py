@@ -59,7 +59,7 @@ def published(config: StudyConfig) -> dict[str, Any]:
     cluster = cast(KubernetesOptions, {**config["kubernetes"], **NEUTRAL_CLUSTER, "tolerations": []})
     prometheus = config["prometheus"]
     if prometheus_options.is_on(config):
-        prometheus = prometheus | {"url": "http://prometheus", "folder": None, "labels": {}, "dcgm": None}
+        prometheus = prometheus | {"url": "http://prometheus", "folder": None, "labels": {}}
     return config | {
         "prometheus": prometheus,
         # It measures nothing here, and names a cluster's own.
@@ -78,8 +78,7 @@ def unnamed(argv: list[str], config: StudyConfig) -> list[str]:
     cluster, prometheus = config["kubernetes"], config["prometheus"]
     names = [cluster[key] for key, known in NEUTRAL_CLUSTER.items() if cluster[key] != known]
     names += [name for each in cluster["tolerations"] for name in (each["key"], each["value"]) if name != "true"]
-    names += [*prometheus["labels"].values(), *(prometheus["dcgm"] or {}).values()]
-    names += [prometheus["url"], prometheus["folder"]]
+    names += [prometheus["url"], prometheus["folder"], *prometheus["labels"].values()]
     names += [config["survey"]["url"], *config["survey"]["labels"].values(), *config["survey"]["namespaces"]]
     flat = [name for each in names if each for name in (each if isinstance(each, list) else [each])]
     for name in sorted(flat, key=len, reverse=True):

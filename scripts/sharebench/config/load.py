@@ -12,6 +12,9 @@ from sharebench.config.checks import cross_key_problems
 from sharebench.config.schema import CONFIG
 from sharebench.core.study_config import StudyConfig
 
+# Keys that were withdrawn, by section, with the value by which older data sets say that they are not used.
+UNUSED = {"kubernetes": [("drain", False)], "prometheus": [("buckets", None), ("dcgm", None)]}
+
 
 class ConfigError(Exception):
     """The config cannot be used; the message is exactly one line that names key, value and remedy."""
@@ -44,6 +47,7 @@ def load(config: Mapping[str, object]) -> StudyConfig:
 def _of_today(config: Mapping[str, object]) -> dict[str, object]:
     """Without what older data sets say in keys that were withdrawn, where it is that the key was not used."""
     kept = {key: given for key, given in config.items() if (key, given) != ("slo_ms", None)}
-    if isinstance(section := kept.get("kubernetes"), Mapping) and section.get("drain") is False:
-        kept["kubernetes"] = {key: given for key, given in section.items() if key != "drain"}
+    for name, unused in UNUSED.items():
+        if isinstance(section := kept.get(name), Mapping):
+            kept[name] = {key: given for key, given in section.items() if (key, given) not in unused}
     return kept

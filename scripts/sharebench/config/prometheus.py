@@ -1,26 +1,17 @@
 """What can be wrong with the sections `prometheus` and `survey`."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 from sharebench.config.words import shown
-from sharebench.core.capabilities import resolve_node
 from sharebench.core.config_nodes import SurveyOptions
-from sharebench.core.prometheus_options import (
-    BUCKET_RATIO,
-    HIGHEST_SECONDS,
-    LOWEST_SECONDS,
-    SCRAPES_PER_WINDOW,
-    discovery,
-)
-from sharebench.core.study_config import StudyConfig, is_on_several
+from sharebench.core.prometheus_options import SCRAPES_PER_WINDOW, discovery
+from sharebench.core.study_config import StudyConfig
 
 
 def problems(config: StudyConfig, node_kind: str) -> Iterator[str]:
     yield from _survey(config["survey"])
     section = config["prometheus"]
-    yield from _buckets(section["buckets"])
     if section["url"] is None:
         return
     if node_kind == "simulated":
@@ -28,8 +19,6 @@ def problems(config: StudyConfig, node_kind: str) -> Iterator[str]:
         return
     if config["from"] is not None:
         return
-    if section["dcgm"] is not None and is_on_several(config, resolve_node(config)):
-        yield f"prometheus.dcgm: {shown(section['dcgm'])} is of one device, and several are measured; remove it"
     how = discovery(section)
     if how != "file" and node_kind != "kubernetes":
         yield (
@@ -58,13 +47,3 @@ def _survey(section: SurveyOptions) -> Iterator[str]:
             f"survey.empty_percent: {empty} is above survey.filled_percent, {filled}; "
             "make it half of that, so that two fit together"
         )
-
-
-def _buckets(bounds: list[float] | None) -> Iterator[str]:
-    for bound in bounds or ():
-        if not LOWEST_SECONDS <= bound <= HIGHEST_SECONDS:
-            within = f"{LOWEST_SECONDS:g} and {HIGHEST_SECONDS:g}"
-            yield f"prometheus.buckets: {bound} s is not within {within}; leave it out"
-    for low, high in pairwise(bounds or ()):
-        if high < low * BUCKET_RATIO:
-            yield f"prometheus.buckets: {high} is not at least 1.1 % above {low}, which stands before it; change one"

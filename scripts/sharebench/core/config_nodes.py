@@ -224,12 +224,6 @@ class PrometheusOptions(TypedDict):
     """Labels of the PodMonitor, such as `{release: kps}`."""
     scrape_seconds: Annotated[Positive, Field(default=1)]
     """Time between two scrapes of a tenant. The window holds three at least."""
-    buckets: Maybe[Annotated[List[Positive], Field(min_length=1)]]
-    """Upper bounds of the tenants' [histogram](../docs/prometheus.md#buckets) in seconds, ascending; `null` takes two
-    per doubling from 1 µs to 1000 s."""
-    dcgm: Maybe[Free[PrometheusLabel, Text]]
-    """Labels of the shared device's series from dcgm-exporter, such as `{Hostname: gpu-node, gpu: "0"}`; `null` finds
-    it by the node's name."""
 
 
 class SurveyOptions(TypedDict):

@@ -10,9 +10,6 @@ Discovery = Literal["file", "pod-monitor", "annotations"]
 
 # The increase of a counter needs two samples in the window, and one of them may be late.
 SCRAPES_PER_WINDOW = 3
-# Bounds are moved to the record's nearest, which are 1.1 % apart.
-BUCKET_RATIO = 1.011
-LOWEST_SECONDS, HIGHEST_SECONDS = 1e-6, 1000.0
 
 
 def is_on(config: StudyConfig) -> bool:
@@ -42,5 +39,4 @@ def in_spec(config: StudyConfig, spec: Spec) -> WatchSpec | None:
     is_counted = all(each.get("kind", "loop") in ("loop", "http") for each in workloads)
     if not is_on(config) or "fault" in spec or not is_counted or spec["repeat"] == 0:
         return None
-    section = config["prometheus"]
-    return {"scrape_seconds": section["scrape_seconds"], "buckets": section["buckets"]}
+    return {"scrape_seconds": config["prometheus"]["scrape_seconds"]}

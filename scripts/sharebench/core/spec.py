@@ -142,7 +142,6 @@ class WarmupSpec(TypedDict):
 
 class WatchSpec(TypedDict):
     scrape_seconds: float
-    buckets: list[float] | None
 
 
 class Spec(TypedDict):

@@ -112,18 +112,11 @@ class PlannedLoad(TypedDict):
     before: int
 
 
-class Exposition(TypedDict):
-    """How a tenant shows its totals to Prometheus: the cell's name in them, and upper bounds in seconds."""
-
-    cell: str
-    buckets: list[float] | None
-
-
 class WatchSettings(TypedDict, total=False):
     """What a cell needs that Prometheus watches: the config's `prometheus`, and what its tenants carry."""
 
     prometheus: PrometheusOptions
-    exposition: Exposition
+    watched_cell: str
     pod_annotations: Mapping[str, str]
 
 

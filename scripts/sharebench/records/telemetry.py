@@ -25,29 +25,6 @@ class ForeignProcesses(TypedDict):
     mps: int
 
 
-class DcgmInstance(TypedDict):
-    """Means of the window on the whole device (`instance` is None) or on one MIG instance."""
-
-    instance: str | None
-    profile: str | None
-    gr_engine_active_mean_percent: float | None
-    sm_active_mean_percent: float | None
-    dram_active_mean_percent: float | None
-    gpu_util_mean_percent: float | None
-    power_mean_watts: float | None
-    memory_used_mean_mib: float | None
-    sm_clock_mean_mhz: float | None
-    temperature_mean_celsius: float | None
-
-
-class Dcgm(TypedDict):
-    """What dcgm-exporter says of the device in the window."""
-
-    reason: str | None
-    scrapes: int
-    instances: list[DcgmInstance]
-
-
 class Telemetry(TypedDict):
     """The summary of a window; None where a node does not know."""
 
@@ -75,16 +52,13 @@ class Telemetry(TypedDict):
     foreign_processes: ForeignProcesses | None
     sampler_cpu_percent: float | None
     neighbours: NotRequired[list[dict[str, Any]]]
-    dcgm: NotRequired[Dcgm]
     host_steal_percent: float | None
     host_throttled_percent: float | None
     foreign_cpu_percent: float | None
 
 
 # Of a node that knows nothing of itself; each sampler fills in what it reads.
-NOTHING_KNOWN = cast(
-    Telemetry, dict.fromkeys(Telemetry.__annotations__.keys() - {"dcgm", "neighbours"}) | {"samples": 0}
-)
+NOTHING_KNOWN = cast(Telemetry, dict.fromkeys(Telemetry.__annotations__.keys() - {"neighbours"}) | {"samples": 0})
 
 
 def to_csv(rows: Sequence[Row]) -> str:

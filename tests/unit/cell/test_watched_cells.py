@@ -29,9 +29,6 @@ def watched(tmp_path: Path, **changes: Any) -> Study:
 def test_a_study_that_nobody_watches_says_nothing_of_it() -> None:
     plain = study_of({})
     assert all("prometheus" not in plain.spec_of(cell) for cell in plain.cells)
-    with_buckets = study_of({"prometheus.buckets": [0.1, 1.0]})
-    assert [with_buckets.spec(cell) for cell in with_buckets.cells] == [plain.spec(cell) for cell in plain.cells]
-    assert with_buckets.code("matmul") == plain.code("matmul")
 
 
 def test_being_watched_is_part_of_a_cell_and_of_no_calibration(tmp_path: Path) -> None:
@@ -62,9 +59,9 @@ def test_what_is_not_counted_from_start_to_end_is_not_watched(
 def test_every_cell_has_a_name_of_its_own_in_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = watched(tmp_path).config
     monkeypatch.setenv("SHAREBENCH_RUN_ID", "one")
-    names = {settings_of(config, folder)["exposition"]["cell"] for folder in ("a", "b")}
+    names = {settings_of(config, folder)["watched_cell"] for folder in ("a", "b")}
     monkeypatch.setenv("SHAREBENCH_RUN_ID", "two")
-    names.add(settings_of(config, "a")["exposition"]["cell"])
+    names.add(settings_of(config, "a")["watched_cell"])
     assert len(names) == 3
 
 

@@ -5,14 +5,14 @@ import re
 
 from grafana import BOARD, expressions
 
-from sharebench.cell.prometheus.dcgm import GAUGES
+from sharebench.cell.prometheus.usage import METRICS
 from tenant.exposition import exposition
 from tenant.recorder import Tally
 
 
 def test_every_metric_that_is_asked_for_is_one_that_somebody_shows() -> None:
     text = exposition(Tally(), 0, True, "w", 0).decode()
-    shown = {line.split("{")[0] for line in text.splitlines() if not line.startswith("#")} | set(GAUGES)
+    shown = {line.split("{")[0] for line in text.splitlines() if not line.startswith("#")} | set(METRICS)
     asked = {name for each in expressions() for name in re.findall(r"\b(?:sharebench|DCGM)_\w+", each)}
     assert asked <= shown
     assert {"sharebench_iteration_seconds_bucket", "sharebench_errors_total", "DCGM_FI_PROF_SM_ACTIVE"} <= asked

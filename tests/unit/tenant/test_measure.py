@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from tenant.contract import Rule
-from tenant.exposition import Exposition
 from tenant.failures import RefusedError
 from tenant.load import Load
 from tenant.measure import CHUNK_NS, Measurement
@@ -319,9 +318,8 @@ def test_metrics_stand_still_while_a_window_is_open(clock: FakeClock) -> None:
 @pytest.mark.parametrize("load", [CLOSED, Load("constant", rate_hz=500.0)], ids=["closed", "open"])
 def test_metrics_follow_every_iteration_of_a_window_that_somebody_watches(clock: FakeClock, load: Load) -> None:
     workload = FakeWorkload(clock, [MS])
-    shown = Exposition(cell="abc")
     identity = Identity(0, "fake", 0, 0, 0)
-    measurement = Measurement(workload, identity, load, RULE, clock, clock.sleep, shown)
+    measurement = Measurement(workload, identity, load, RULE, clock, clock.sleep, "abc")
     measurement.warm_up()
     seen = []
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from sharebench.cell.cell import Course, MeasuredCell, Observed
-from sharebench.cell.prometheus import dcgm
 from sharebench.cell.prometheus.server import Labels, PrometheusSilent, Server, duration, selector
 from sharebench.core import counters, prometheus_options
 from sharebench.core.files import write_json
@@ -66,7 +65,7 @@ def settings_of(config: StudyConfig, cell_folder: str) -> WatchSettings:
     is_annotated = prometheus_options.discovery(section) == "annotations"
     return {
         "prometheus": section,
-        "exposition": {"cell": cell, "buckets": section["buckets"]},
+        "watched_cell": cell,
         "pod_annotations": ANNOTATIONS if is_annotated else {},
     }
 
@@ -92,7 +91,7 @@ class PrometheusCourse(Course):
         super().__init__(node, strategy, spec, settings)
         self.section = settings["prometheus"]
         self.scrape_seconds: float = self.section["scrape_seconds"]
-        self.cell: Labels = {"cell": settings["exposition"]["cell"]}
+        self.cell: Labels = {"cell": settings["watched_cell"]}
         self.server = Server(str(self.section["url"]))
         self.replicas = spec["replicas"]
 
@@ -106,8 +105,7 @@ class PrometheusCourse(Course):
                 raise NodeError(f"{failure}; prometheus.url is {self.server.url}") from None
             seen = super().observe(tenants, grants)
             ends = seen.window["start_epoch_seconds"], seen.window["end_epoch_seconds"]
-            answer = self._answer(*ends)
-        return replace(self._with_dcgm(seen, *ends), prometheus=answer)
+        return replace(seen, prometheus=self._answer(*ends))
 
     def after(self, record: MeasuredCell, seen: Observed | None, state: State, grants: Sequence[Grant]) -> MeasuredCell:
         return {**super().after(record, seen, state, grants), "prometheus": seen.prometheus if seen else None}
@@ -156,18 +154,6 @@ class PrometheusCourse(Course):
             return {**answer, "tenants": self._tenants(self._wait_for_the_end(start, end), start, end)}
         except PrometheusSilent as silence:
             return {**answer, "error": str(silence)}
-
-    def _with_dcgm(self, seen: Observed, start: float, end: float) -> Observed:
-        """The same with what dcgm-exporter says of the device, where a GPU is shared or the config names one."""
-        node, labels = self.spec["node"], self.section["dcgm"]
-        is_gpu = node["kind"] == "nvidia" or node["options"].get("device") == "cuda"
-        if labels is None and not is_gpu:
-            return seen
-        try:
-            found = dcgm.telemetry(self.server, labels or {}, self.node.host, start, end)
-        except PrometheusSilent as silence:
-            found = {"reason": str(silence), "scrapes": 0, "instances": []}
-        return replace(seen, telemetry={**seen.telemetry, "dcgm": found})
 
     def _samples(self, suffix: str, start: float, end: float) -> dict[int, counters.Samples]:
         """Raw samples around the window, by tenant; one that is scraped twice, as by a second job, counts once."""

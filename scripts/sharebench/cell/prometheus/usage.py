@@ -7,14 +7,24 @@ from dataclasses import replace
 
 import pandas as pd
 
-from sharebench.cell.prometheus.dcgm import BLANK, GAUGES, INSTANCE, PROFILE, Key, device_of
 from sharebench.cell.prometheus.server import Labels, PrometheusSilent, Server, duration, selector
 from sharebench.core.counters import Samples
-from sharebench.records.usage import ACTIVITIES, MEMORY, QUANTITIES, Place, Seen, Usage
+from sharebench.records.usage import ACTIVITIES, DRAM, ENGINE, MEMORY, POWER, QUANTITIES, SM, UTIL, Place, Seen, Usage
 
-FREE = "DCGM_FI_DEV_FB_FREE"
-METRICS = {name: column for name, (column, _) in GAUGES.items() if column in QUANTITIES} | {FREE: "memory_free_mib"}
-FACTORS = {name: factor for name, (_, factor) in GAUGES.items()}
+# The exporter's names (etc/dcp-metrics-included.csv) and ours. Those with PROF are ratios, not percentages; SM_ACTIVE
+# is off unless it was asked for in the exporter's own list.
+FREE_MIB = "memory_free_mib"
+METRICS = {
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": ENGINE,
+    "DCGM_FI_PROF_SM_ACTIVE": SM,
+    "DCGM_FI_PROF_DRAM_ACTIVE": DRAM,
+    "DCGM_FI_DEV_GPU_UTIL": UTIL,
+    "DCGM_FI_DEV_POWER_USAGE": POWER,
+    "DCGM_FI_DEV_FB_USED": MEMORY,
+    "DCGM_FI_DEV_FB_FREE": FREE_MIB,
+}
+INSTANCE, PROFILE = "GPU_I_ID", "GPU_I_PROFILE"
+Key = tuple[str, str]
 # A course of a day has 1440 rows, and an answer for a hundred GPUs a few megabytes; the exporter's interval is 30 s.
 MOST_STEPS, LEAST_STEP_SECONDS = 1440, 30.0
 HOURS = 24.0
@@ -23,8 +33,9 @@ ANSWER_SECONDS = 120
 # The end of a pod's name by its ReplicaSet and by itself, in the letters that Kubernetes draws from.
 LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
 DRAWN = re.compile(f"(-{LETTERS}{{6,10}})?-{LETTERS}{{5}}$")
-# A mean over a step may have one blank value in it.
-UNBELIEVABLE = BLANK / 100
+# A hundredth of DCGM's smallest value that stands for none (dcgm_structs.h, DCGM_INT32_BLANK), which no metric
+# reaches: a mean over a step may have one such value in it.
+UNBELIEVABLE = 0x7FFFFFF0 / 100
 EXPORTER = "dcgm-exporter"
 # Where a pod ends and the next one begins, both are in one step.
 SHARED_RATIO = 0.1
@@ -32,6 +43,11 @@ NO_METRICS = (
     "has no metric of dcgm-exporter in the last {hours:g} h{labels}; is this the Prometheus that scrapes it? See "
     "docs/survey.md"
 )
+
+
+def device_of(labels: Labels) -> Key:
+    """What identifies a device: the node, and the GPU's UUID (or its index)."""
+    return labels.get("Hostname", ""), labels.get("UUID") or labels.get("gpu", "")
 
 
 def owner(pod: str) -> str:
@@ -92,7 +108,7 @@ def usages(
             key = device_of(labels), labels.get(INSTANCE, "")
             about[key] = labels
             pods = courses.setdefault(key, {}).setdefault(pod_of(labels, is_renamed), {})
-            course = _series(samples, FACTORS.get(metric, 1.0))
+            course = _series(samples, 100.0 if "_PROF_" in metric else 1.0)
             # A pod of several containers has a series for each, all of the same GPU.
             pods[METRICS[metric]] = pods[METRICS[metric]].combine_first(course) if METRICS[metric] in pods else course
     gpus = Counter(pod for pods in courses.values() for pod in pods if pod)
@@ -142,6 +158,6 @@ def _of_place(
 
 def _total(course: pd.DataFrame) -> "pd.Series[float]":
     """The GPU's memory, from what of it is used and what is free."""
-    if not {MEMORY, METRICS[FREE]} <= set(course):
+    if not {MEMORY, FREE_MIB} <= set(course):
         return pd.Series(dtype=float)
-    return course[MEMORY] + course[METRICS[FREE]]
+    return course[MEMORY] + course[FREE_MIB]

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from sharebench.core.files import SCRIPTS
 from sharebench.core.spec import Spec, workload_of
-from sharebench.nodes.contract import Endpoint, Exposition, Grant, PlannedLoad, TenantUnreachable, classify
+from sharebench.nodes.contract import Endpoint, Grant, PlannedLoad, TenantUnreachable, classify
 from sharebench.nodes.host.logs import last_of
 from sharebench.nodes.tenant_http import HttpEndpoint
 from sharebench.records.types import TenantStatus
@@ -27,7 +27,7 @@ class Context:
     """What the tenants of a cell have in common.
 
     `python` is the interpreter that has the workload's framework, `device` what the tenants run on: cpu or cuda.
-    `exposition` is there where Prometheus watches.
+    `watched_cell` is there where Prometheus watches.
     """
 
     spec: Spec
@@ -35,7 +35,7 @@ class Context:
     python: Path
     device: str
     token: str
-    exposition: Exposition | None = None
+    watched_cell: str | None = None
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,8 @@ def tenant_command(
     }
     if streams is not None:
         arguments["streams"] = str(streams)
-    if context.exposition is not None:
-        arguments["exposition"] = json.dumps(context.exposition)
+    if context.watched_cell is not None:
+        arguments["watched-cell"] = context.watched_cell
     return [
         python or str(context.python),
         "-m",

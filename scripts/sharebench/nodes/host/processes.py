@@ -88,8 +88,8 @@ class ProcessTenants:
     def __init__(
         self, spec: Spec, settings: Settings, python: Path = Path(sys.executable), device: str = "cpu"
     ) -> None:
-        exposition = settings.get("exposition")
-        self.context = Context(spec, settings["loads"], python, device, secrets.token_hex(16), exposition)
+        watched_cell = settings.get("watched_cell")
+        self.context = Context(spec, settings["loads"], python, device, secrets.token_hex(16), watched_cell)
         self.start_seconds = settings["timeouts"]["start_seconds"]
         self.processes: list[TenantProcess] = []
         self._hung: list[TenantProcess] = []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sharebench.core.config_nodes import ClusterOptions
 from sharebench.core.spec import Spec, workload_of
-from sharebench.nodes.contract import Exposition, PlannedLoad
+from sharebench.nodes.contract import PlannedLoad
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
@@ -123,11 +123,11 @@ def command_line(
     python: str,
     port: int,
     run: Mapping[str, str],
-    exposition: Exposition | None,
+    watched_cell: str | None,
 ) -> list[str]:
     """The command line of our code for a tenant, whose load this is; `run` is what it runs on what.
 
-    `exposition` is there where Prometheus watches.
+    `watched_cell` is there where Prometheus watches.
     """
     arguments = {
         **run,
@@ -140,8 +140,8 @@ def command_line(
         "port": str(port),
         "index": str(index),
     }
-    if exposition is not None:
-        arguments["exposition"] = json.dumps(exposition)
+    if watched_cell is not None:
+        arguments["watched-cell"] = watched_cell
     started = [python, f"{CODE_FOLDER}/{CODE_FILE}"]
     return [*started, *(part for key, value in arguments.items() for part in (f"--{key}", value))]
 

@@ -11,7 +11,7 @@ from sharebench.core.config_nodes import ClusterOptions
 from sharebench.core.programs import CLIENT as CLIENT_MODULE
 from sharebench.core.programs import FILES
 from sharebench.core.spec import Spec, WorkloadSpec, runs_to_its_end, workload_of
-from sharebench.nodes.contract import Exposition, NodeError, PlannedLoad
+from sharebench.nodes.contract import NodeError, PlannedLoad
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster import restricted
 from sharebench.nodes.kubernetes.cluster.api import Json
@@ -129,7 +129,7 @@ def pod(
     index: int,
     needs: PodNeeds,
     token: str,
-    exposition: Exposition | None,
+    watched_cell: str | None,
     deadline_seconds: int,
 ) -> Json:
     """The pod of a tenant that is a user's container, on top of what its manifest has, if there is one."""
@@ -144,7 +144,7 @@ def pod(
         run["params"] = json.dumps({"port": port_of(workload, given), "path": workload["metrics"]["path"]})
     else:
         run["params"] = json.dumps(_client_params(workload, port_of(workload, given)))
-    line = manifest.command_line(spec, load, index, options["python"], CLIENT_PORT, run, exposition)
+    line = manifest.command_line(spec, load, index, options["python"], CLIENT_PORT, run, watched_cell)
     client = {
         "name": manifest.CLIENT,
         "image": options["client_image"] or options["image"],

@@ -55,7 +55,7 @@ class PodTenants:
         self.reach = reach
         self.loads = settings["loads"]
         self.timeouts = settings["timeouts"]
-        self.exposition = settings.get("exposition")
+        self.watched_cell = settings.get("watched_cell")
         self.annotations = settings.get("pod_annotations", {})
         self.token = token_hex(16)
         self.collection = f"/api/v1/namespaces/{self.place.namespace}/pods"
@@ -99,7 +99,7 @@ class PodTenants:
         cell_seconds = self.timeouts["start_seconds"] + self.spec["window_seconds"] + self.timeouts["record_seconds"]
         seconds = int(2 * cell_seconds) + SPARE_SECONDS
         if is_program(workload):
-            shown = self.exposition
+            shown = self.watched_cell
             made = program.pod(self.place, owner, self.spec, load, index, needs, self.token, shown, seconds)
         else:
             run = {
@@ -107,7 +107,7 @@ class PodTenants:
                 "params": json.dumps(workload["params"]),
                 "device": options["device"],
             }
-            arguments = manifest.command_line(self.spec, load, index, options["python"], PORT, run, self.exposition)
+            arguments = manifest.command_line(self.spec, load, index, options["python"], PORT, run, self.watched_cell)
             own = manifest.own_tenant(arguments, needs, self.token, options)
             made = manifest.pod(self.place, owner, index, [own], needs, seconds)
         made["metadata"]["annotations"] |= self.annotations
