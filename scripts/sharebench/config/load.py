@@ -13,7 +13,10 @@ from sharebench.config.schema import CONFIG
 from sharebench.core.study_config import StudyConfig
 
 # Keys that were withdrawn, by section, with the value by which older data sets say that they are not used.
-UNUSED = {"kubernetes": [("drain", False)], "prometheus": [("buckets", None), ("dcgm", None)]}
+UNUSED: dict[str, list[tuple[str, object]]] = {
+    "kubernetes": [("drain", False)],
+    "prometheus": [("buckets", None), ("dcgm", None)],
+}
 
 
 class ConfigError(Exception):
