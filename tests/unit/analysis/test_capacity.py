@@ -85,12 +85,6 @@ def test_the_best_level_of_a_sweep_serves_most_within_the_slo() -> None:
     assert [each["best_of_sweep"] for each in found] == [False, True, False], "150 tokens/s for one, 100 for two"
 
 
-def test_one_level_alone_is_the_best_of_no_sweep() -> None:
-    rows = [streaming("chat-4", n, 0.1, 0.01) for n in (1, 2)]
-    [found] = table(rows, SLO, "chat-4", sweeps={"chat-4": "chat"}, studies=("streams", "slo"))
-    assert found["capacity_tenants"] == 2 and not found["best_of_sweep"]
-
-
 def test_a_part_that_a_workload_does_not_have_asks_nothing_of_it() -> None:
     rows = [row("mps", n, 0.1 * n) for n in (1, 2)]
     [found] = table(rows, {"latency": 0.15, "ttft": 0.01})

@@ -53,17 +53,6 @@ def test_a_percentile_that_the_count_cannot_carry_is_blank(count, carried):
     assert shown == carried.split()
 
 
-def test_no_percentile_is_beyond_the_largest_latency():
-    row = table([record(latencies=[np.full(400, 0.005)])]).iloc[0]
-    assert row["latency_p99_seconds"] == row["latency_max_seconds"] == 0.005
-
-
-def test_percentiles_outside_the_buckets_are_blank():
-    rows = table([record(latencies=[np.full(400, 5e-7)]), record(latencies=[np.full(400, 2000.0)])])
-    assert rows["latency_p50_seconds"].isna().all()
-    assert rows["latency_mean_seconds"].tolist() == [pytest.approx(5e-7), pytest.approx(2000.0)]
-
-
 EARLY, LATE = (0.004, {"repeat": 1}), (0.009, {"repeat": 2})
 
 
@@ -98,13 +87,6 @@ def a_mix(**more):
     loads = [("light", np.full(200, 0.002)), ("heavy", np.full(50, 0.040))]
     tenants = [factories.tenant(k, back_to_back(own), workload=name) for k, (name, own) in enumerate(loads)]
     return record("mps", workload="light+heavy", tenants=tenants, **more)
-
-
-def test_a_tenants_slowdown_refers_to_its_own_workload():
-    alone = [
-        record("exclusive", [np.full(400, own)], workload=name) for name, own in (("light", 0.001), ("heavy", 0.01))
-    ]
-    assert table([*alone, a_mix()])["slowdown"].tolist() == pytest.approx([1, 1, 2, 4])
 
 
 def test_a_cell_without_tenants_is_one_row_without_a_tenant():
@@ -241,9 +223,3 @@ def test_how_many_tenants_fit_follows_from_measured_memory():
 )
 def test_how_many_tenants_fit_is_unknown_where_memory_is_divided_or_not_told(strategy, telemetry):
     assert fitting(strategy, **telemetry) is None
-
-
-def test_how_many_tenants_fit_is_no_question_under_a_limit_or_without_a_gpu():
-    limited = record("mps", is_gpu=True)
-    limited["limits"]["memory_percent"] = 50.0
-    assert reduced(limited).tenants_that_fit is reduced(record("mps")).tenants_that_fit is None

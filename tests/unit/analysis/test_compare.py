@@ -11,13 +11,12 @@ from scipy import stats
 from unit.factories import record
 from unit.studies import study
 
-from sharebench.analysis.compare import METRICS, NotComparable, changes, compare, first_difference, load
+from sharebench.analysis.compare import METRICS, NotComparable, changes, compare, load
 from sharebench.analysis.statistics.intervals import holm
 from sharebench.analysis.text import comparison
 from sharebench.config.load import load as load_config
 from sharebench.core.strategies import again
-from sharebench.datasets.dataset import DataSetError, contents, labels, names
-from sharebench.figures.compare import draw
+from sharebench.datasets.dataset import contents, labels, names
 from sharebench.records import record as records
 from sharebench.study.study import Study
 
@@ -115,16 +114,6 @@ def test_data_sets_without_common_cells_are_refused(before, tmp_path):
         compared(before, after)
 
 
-def test_another_kind_of_node_is_refused_and_another_device_of_the_kind_is_not():
-    assert first_difference({"node": {"kind": "cpu"}}, {"node": {"kind": "nvidia"}}) == (
-        "node.kind",
-        '"cpu"',
-        '"nvidia"',
-    )
-    assert first_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
-    assert first_difference({"a": 1}, {}) == ("a", "1", "null")
-
-
 def test_what_may_differ_is_listed(before, tmp_path):
     after = write(tmp_path / "after", device="B", **{"simulated.sms": 132})
     listed = {name: (one, other) for name, one, other in changes(load(before), load(after))}
@@ -133,12 +122,6 @@ def test_what_may_differ_is_listed(before, tmp_path):
         "identity of the device (hashed)": ("A", "B"),
     }
     assert changes(load(before), load(before)) == []
-
-
-def test_a_folder_that_lacks_records_is_refused_by_its_key(before):
-    next(before.glob("cells/mps/*/*/*/raw.json")).unlink()
-    with pytest.raises(DataSetError, match=r"config: datasets: .* lacks 1 of its"):
-        load(before)
 
 
 def test_the_text_for_people_counts_what_is_sure(before, tmp_path):
@@ -166,16 +149,6 @@ def test_two_nodes_of_a_cluster_say_which_gpu_and_which_strategy(tmp_path):
     shortest = f"{1e3 * stats.gmean(fast):.3g}"
     assert found == [("1", "mps", "h200", shortest), ("2", "mps", "h200", shortest)]
     assert "- device: GPU A (simulated) → GPU B (simulated)" in text
-
-
-def test_the_figure_has_a_line_for_every_point(before, tmp_path):
-    one, other = load(before), load(write(tmp_path / "after", shared=[mean * 1.5 for mean in SHARED]))
-    page = draw(compare(one, other), one.name, other.name, [one.facts["device"], other.facts["device"]])
-    (ax,) = page.axes
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["exclusive × 1", "mps × 2"]
-    assert "mps × 2: ratio 1.5" in page.words
-    points = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "o"]
-    assert points == pytest.approx([1, 1.5])
 
 
 def test_a_comparison_is_named_after_both_and_stale_when_either_changes(before, tmp_path):

@@ -44,12 +44,6 @@ def test_without_a_declaration_every_sharing_strategy_is_compared_with_the_first
     assert declared(jobs) == [("time-slicing", "mps")], "a queue shares nothing"
 
 
-def test_what_a_part_of_the_study_leaves_out_is_not_compared():
-    part = of(contrasts=["mps/time-slicing", "mps/mig"], strategies=["mps", "mig"])
-    rows = table([*cells("mps", *MPS), *cells("mig", *MIG)], part)
-    assert rows["reference"].tolist() == ["mig"]
-
-
 def test_windows_with_a_fault_are_not_compared():
     planned = of(node="cpu", strategies=["mps", "time-slicing"], faults=["killed"])
     assert table([*cells("mps", *MPS), *cells("time-slicing", *SLICED)], planned)["workload"].tolist() == ["matmul"]
@@ -81,11 +75,6 @@ def test_what_could_not_be_measured_has_a_reason_and_is_not_counted():
     assert rows.loc["mig", "reason"] == "no slices" and pd.isna(rows.loc["mig", "ratio"])
     assert rows.loc["time-slicing", "p_holm"] == rows.loc["time-slicing", "p"]
     assert table(cells("mps", *MPS)).set_index("strategy").loc["mig", "reason"] == "not measured"
-
-
-def test_one_repeat_has_a_ratio_and_no_test():
-    row = table([*cells("mps", 0.005), *cells("time-slicing", 0.008)]).iloc[0]
-    assert row["ratio"] == pytest.approx(1.6) and pd.isna(row["p"]) and pd.isna(row["p_holm"])
 
 
 def test_a_difference_that_the_baseline_has_from_itself_is_not_separable():

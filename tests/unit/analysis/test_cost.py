@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from scipy import stats
 from unit.factories import back_to_back, record, streamed, tenant, written
 
 from sharebench.analysis.decide.cost import cost_table
@@ -59,15 +58,6 @@ def test_goodput_is_what_the_records_have_within_the_slo(tmp_path: Path) -> None
     assert found["within_slo_ratio"] == pytest.approx((0.75 + 0.5) / 2)
     assert found["goodput_hz"] == pytest.approx(math.sqrt(60 * 40))
     assert found["dollars_per_million_good_iterations"] == pytest.approx(2 / (found["goodput_hz"] * 3600) * 1e6)
-
-
-def test_the_interval_of_the_goodput_is_over_devices_where_repeats_share_them(tmp_path: Path) -> None:
-    for repeat, (good, device) in enumerate(((30, "a"), (32, "a"), (20, "b")), 1):
-        kept(tmp_path, good, 4, repeat, device=device)
-    found = row(tmp_path, None, {"latency": SLO_SECONDS})
-    logs = [math.log(2 * math.sqrt(30 * 32)), math.log(40)]
-    low, high = stats.t.interval(0.95, 1, loc=sum(logs) / 2, scale=stats.sem(logs))
-    assert (found["goodput_hz_low"], found["goodput_hz_high"]) == pytest.approx((math.exp(low), math.exp(high)))
 
 
 def test_requests_of_a_stream_are_counted_one_by_one(tmp_path: Path) -> None:

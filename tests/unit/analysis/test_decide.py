@@ -87,11 +87,6 @@ def test_the_answer_fits_a_terminal(root: Path, tmp_path: Path, question: dict[s
     assert len(rules) == 2 and all(len(line.split()) == 5 for line in rules), "a table of five columns for each"
 
 
-def test_who_asks_about_one_workload_hears_of_no_other(root: Path, tmp_path: Path) -> None:
-    table, text = asked(root, tmp_path, workloads=["hashing"])
-    assert set(table["workload"]) == {"hashing"} and "matmul" not in text
-
-
 def test_a_median_within_the_slo_is_called_one(root: Path, tmp_path: Path) -> None:
     asked(root, tmp_path)
     path = tmp_path / "copy/tables/summary.csv"
@@ -133,13 +128,6 @@ def test_the_question_has_defaults(root: Path, tmp_path: Path) -> None:
     table, text = asked(root, tmp_path)
     assert text.startswith("Advice for 4 tenants, no SLO, from AMD EPYC 7B13 (CPU stand-in, not a GPU)")
     assert set(table["tenants"]) == {4} and table["slo_ms"].isna().all()
-
-
-def test_the_question_that_was_answered_is_in_the_name_of_a_file(root: Path, tmp_path: Path) -> None:
-    asked(root, tmp_path)
-    results = decide.read(root, tmp_path / "copy")
-    decide.decide(results, QUESTION, tmp_path / "copy/.sharebench/decided/another")
-    assert [path.name for path in (tmp_path / "copy/.sharebench/decided").iterdir()] == ["another"]
 
 
 def test_neither_what_is_measured_again_nor_a_queue_nor_a_job_is_decided_about(root: Path, tmp_path: Path) -> None:
@@ -194,24 +182,6 @@ def test_a_device_of_unknown_size_is_advised(root: Path, tmp_path: Path) -> None
     for units in (None, 2):
         (folder / "manifest.json").write_text(json.dumps(manifest | {"device_units": units}))
         assert "matmul: take " in decide.write_answer(decide.read(data, folder), QUESTION)
-
-
-def test_the_scripts_write_all_tables(root: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "results"
-    (folder / "tables").mkdir(parents=True)
-    for name in ("tables/cells.csv", "tables/summary.csv", "manifest.json"):
-        shutil.copy(root / name, folder / name)
-    where = ["--data", root, "--results", folder]
-    answer = [sys.executable, SCRIPTS / "job.py", "decide", *where, "--question", json.dumps(QUESTION)]
-    answer += ["--decided", folder / ".sharebench/decided/x"]
-    printed = subprocess.run(answer, check=True, capture_output=True, text=True).stdout
-    written = (folder / "tables/advice.md").read_text()
-    assert printed.startswith(written.splitlines()[0]) and printed.endswith(
-        f"\nMore columns: {folder}/tables/advice.csv\n"
-    )
-    assert re.search(r"^- matmul: take .*\n(  - .*\n)*  - What would change it: .*\.$", written, flags=re.MULTILINE)
-    made = {path.stem for path in (folder / "tables").iterdir()} - {"cells", "summary"}
-    assert made == {"cost", "capacity", "advice"}
 
 
 def test_without_results_there_is_one_line(tmp_path: Path) -> None:

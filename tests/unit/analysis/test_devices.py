@@ -22,7 +22,7 @@ from sharebench.analysis.tables.devices import (
     remark,
     spread,
 )
-from sharebench.analysis.tables.jobs import job_cell, jobs_table, speedup
+from sharebench.analysis.tables.jobs import job_cell, speedup
 from sharebench.analysis.tables.summary import summary_table
 from sharebench.study.cells import Cell
 
@@ -93,23 +93,6 @@ def test_a_cell_without_its_baseline_is_excluded_and_not_held_against_another_de
     assert slowdown.value == pytest.approx(math.sqrt(2.0 * 2.2))
 
 
-def test_repeats_of_one_block_are_held_against_the_mean_on_their_device() -> None:
-    """Under `order: strategy` a workload is one block, and each device has others."""
-    made = []
-    for workload, device, alone in (("matmul", "first", 0.004), ("detector", "second", 0.012)):
-        for strategy, tenants in (("exclusive", [alone]), ("mps", [2 * alone] * 2)):
-            for repeat in (1, 2):
-                means = [np.full(100, each * (1 + repeat / 100)) for each in tenants]
-                made.append(reduced(record(strategy, means, workload=workload, repeat=repeat, block=0, device=device)))
-    found = paired_by_device(made, "exclusive")
-    assert all(cell.valid for cell in found)
-    for workload in ("matmul", "detector"):
-        own = [cell for cell in of(found, "mps") if cell.workload == workload]
-        slowdown, _ = group_slowdown(own, Baseline(found, "exclusive"))
-        assert slowdown is not None and (slowdown.n, slowdown.value) == (2, pytest.approx(2, rel=1e-4))
-        assert slowdown.low is not None
-
-
 def test_baselines_of_one_block_on_two_devices_count_each_for_its_own() -> None:
     """Under `order: strategy` no cell has one partner, and a mean over both devices would mix them."""
     made = []
@@ -160,22 +143,6 @@ def test_jobs_are_held_against_the_queue_on_their_device() -> None:
     estimate = speedup(sharing, queue)
     assert estimate is not None and estimate.n == 2
     assert estimate.value == pytest.approx(math.sqrt(4.0 / 3.0 * 12.0 / 10.0))
-
-
-def test_jobs_of_one_run_on_several_devices_pair_on_theirs() -> None:
-    seconds = {1: ("first", 2.0, 3.0), 2: ("second", 6.0, 10.0), 3: ("first", 2.0, 3.3)}
-    made = []
-    for block, (device, each, together) in seconds.items():
-        made.append(job_record("sequential", [each, each], block, run_id="a", device=device))
-        made.append(job_record("mps", [together, together], block, run_id="a", device=device))
-    jobs = [job for each in made if (job := job_cell(each))]
-    found = jobs_by_device(jobs, [reduced(each) for each in made], ["sequential"])
-    assert {(job.block, job.run_id) for job in found} == {(1, "first"), (2, "second"), (3, "first")}
-    table = jobs_table(found, [Cell("mps", jobs[0].workload, 2, block) for block in seconds], ["sequential"])
-    logs = np.log([12 / 10, math.sqrt(4 / 3.0 * 4 / 3.3)])
-    low, high = np.exp(stats.t.interval(0.95, 1, loc=np.mean(logs), scale=stats.sem(logs)))
-    (row,) = table.to_dict("records")
-    assert (row["speedup_low"], row["speedup_high"]) == pytest.approx((low, high))
 
 
 def test_the_spread_between_and_within_devices_is_that_of_an_analysis_of_variance() -> None:

@@ -30,6 +30,7 @@ def of_window(latencies):
     return tenant(0, back_to_back(latencies), window_seconds=float(np.sum(latencies)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("correlation", "factor"), [(0.5, 3.0), (0.8, 9.0)])
 def test_the_factor_is_that_of_an_autoregressive_process(correlation, factor):
     rng = np.random.default_rng(1)
@@ -38,6 +39,7 @@ def test_the_factor_is_that_of_an_autoregressive_process(correlation, factor):
     assert factor < np.median(found) < 1.4 * factor
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cv", [0.2, 0.01, 0.001])
 def test_the_factor_does_not_depend_on_how_narrow_the_distribution_is(cv):
     rng = np.random.default_rng(8)
@@ -49,6 +51,7 @@ def test_the_factor_does_not_depend_on_how_narrow_the_distribution_is(cv):
     assert (np.median([2000 / worth(each) for each in old]) > 14) == (cv > 0.001)
 
 
+@pytest.mark.thorough
 def test_correlation_that_outlasts_a_slot_is_seen_in_longer_groups():
     rng = np.random.default_rng(2)
     # 8 iterations a slot, and a factor of 19: in groups of one slot alone it would look like 6.
@@ -56,6 +59,7 @@ def test_correlation_that_outlasts_a_slot_is_seen_in_longer_groups():
     assert np.median(found) > 9
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cv", [0.02, 0.3, 1.5])
 def test_independent_iterations_count_in_full_but_for_chance(cv):
     rng = np.random.default_rng(3)
@@ -66,14 +70,6 @@ def test_independent_iterations_count_in_full_but_for_chance(cv):
         reduced_ones += worth(made) < made["count"]
     # Each of the three sizes of a group alone is exceeded once in a hundred.
     assert reduced_ones <= stats.binom.ppf(0.999, studies, len(SLOTS_PER_GROUP) * CHANCE * (1 if cv < 1 else 2))
-
-
-def test_few_long_iterations_count_in_full():
-    assert worth(tenant(0, closed_load(np.random.default_rng(4), 0.3, 0.1, 2.0))) == pytest.approx(7, abs=1)
-
-
-def test_equal_iterations_count_in_full():
-    assert worth(tenant(0, back_to_back(np.full(400, 0.005)))) == 400
 
 
 def test_a_stall_of_all_tenants_at_once_is_one_stall():

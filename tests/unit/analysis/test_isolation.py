@@ -1,15 +1,12 @@
 """Who was unharmed, slowed or failed next to a fault: judged from timelines, and counted."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from unit import factories
 
-from sharebench.analysis.decide.documented import measured_faults
-from sharebench.analysis.tables.isolation import Case, Effect, cases, effect, isolation_table
+from sharebench.analysis.tables.isolation import Effect, cases, effect, isolation_table
 from sharebench.gates import gates
 
 SLOTS, SLOT_SECONDS = 40, 0.05
@@ -73,11 +70,6 @@ def test_a_stall_is_time_in_which_nothing_begins() -> None:
 def test_slots_without_an_iteration_say_nothing_where_there_were_some_before() -> None:
     sparse = [0.1 if slot % 2 else 0.0 for slot in range(SLOTS)]
     assert seen(sparse).slowed_seconds == 0.0
-
-
-@pytest.mark.parametrize("last", [16, 17])
-def test_one_or_two_slow_slots_are_anybodys(last: int) -> None:
-    assert seen(shape(**{f"from_16_to_{last}": 0.1})).slowed_seconds == 0.0
 
 
 def test_what_happened_before_the_fault_too_is_no_effect_of_it() -> None:
@@ -158,20 +150,3 @@ def test_gates_are_about_the_victims() -> None:
     assert names["output_digest"]
     assert "drift" not in names
     assert "foreign_cpu" not in names
-
-
-def test_the_verdict_on_faults_reads_the_table_as_it_is_written(tmp_path: Path) -> None:
-    node = {"new_tenant_seconds": 0.3, "recovery_seconds": 0.4, "set_up_again": False}
-    outcomes = {"mps": ("unharmed", "failed"), "time-slicing": ("slowed", "unjudged"), "mig": (None, None)}
-    found = [
-        Case(strategy, name, outcome, "", None, "killed", node)
-        for strategy, both in outcomes.items()
-        for name, outcome in zip(FAULTS, both, strict=True)
-    ]
-    expected = [(strategy, name) for strategy in (*outcomes, "streams") for name in FAULTS]
-    path = tmp_path / "isolation.csv"
-    isolation_table(found, expected, FAULTS, 1).to_csv(path, index=False)
-    verdicts = measured_faults(pd.read_csv(path))
-    assert {name: (each.holds, each.text) for name, each in verdicts.items()} == {
-        "mps": (False, "neighbours failed after spin"),
-    }, "surviving what happens to a process proves nothing of the device"

@@ -99,11 +99,6 @@ def test_energy_of_a_job_is_the_devices_over_the_jobs() -> None:
     assert rows["mps", 4]["memory_per_tenant_mib"] == 700.0
 
 
-def test_a_queue_without_these_jobs_gives_no_speedup() -> None:
-    rows = table([job_record("sequential", [1.0, 1.0]), job_record("mps", [2.0, 3.0, 2.5])])
-    assert math.isnan(rows["mps", 3]["speedup"])
-
-
 def test_cells_that_did_not_end_well_are_in_no_mean() -> None:
     late = job_record("mps", [2.0, None], status="hung", reason="1 of 2 tenants hung")
     row = table([late, job_record("mps", [2.0, 2.4], 2)])["mps", 2]

@@ -102,10 +102,3 @@ def test_a_fault_of_the_device_that_was_survived_proves_isolation() -> None:
     assert {name: each.holds for name, each in faults.items()} == {"mps": False, "time-slicing": True}
     assert faults["mps"].text == "neighbours failed after illegal-address"
     assert documented.measured_faults(None) == {}
-
-
-@pytest.mark.parametrize("mechanisms", [kind for kind in documented.EFFORTS if "limits" not in kind])
-def test_all_evidence_says_where_it_is_from(mechanisms: tuple[str, ...]) -> None:
-    each = strategy("-".join(mechanisms), *mechanisms, profile="1g")
-    for evidence in (documented.performance_isolation(each), documented.fault_isolation(each)):
-        assert evidence.text and (evidence.basis == "unknown") == (evidence.holds is None)

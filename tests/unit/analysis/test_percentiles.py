@@ -40,11 +40,6 @@ def test_repeats_that_fall_into_one_bucket_have_an_interval_as_wide_as_it():
     assert width.high / width.low > 1.008
 
 
-def test_one_repeat_has_no_interval_and_none_no_value():
-    assert group_percentile("p99", cells(np.full(400, 0.005))).low is None
-    assert group_percentile("p99", cells(np.full(200, 0.005))) is None
-
-
 def test_repeats_that_lack_a_percentile_take_it_from_all():
     assert group_percentile("p99", cells(np.full(400, 0.005), np.full(200, 0.005))) is None
     assert group_percentile("p95", cells(np.full(400, 0.005), np.full(200, 0.005))).n == 2

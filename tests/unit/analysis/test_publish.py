@@ -3,7 +3,6 @@
 import re
 
 import numpy as np
-import pandas as pd
 import pytest
 from unit.factories import record
 
@@ -62,12 +61,6 @@ def test_markdown_shows_milliseconds_with_intervals_and_explains_blanks(summary)
     assert mig[column["mean (ms)"]] == "infeasible"
     assert mig[column["cells"]] == "0 of 2 (2)"
     assert "- (2) 8 > 7 | slices; 1 of 2 cells missing; 1 of 2 cells infeasible\n" in text
-
-
-def test_equal_notes_share_a_mark(summary):
-    twice = pd.concat([summary, summary])
-    text = publish.markdown(twice, "")
-    assert text.count("2 (1)") == 2 and "(3)" not in text
 
 
 @pytest.mark.parametrize(

@@ -65,12 +65,6 @@ def test_phases_of_a_switch_are_means_that_add_up() -> None:
     assert pd.isna(row([record()])["switch_follow_seconds"])
 
 
-def test_tenants_of_a_pair_count_for_their_own_workloads() -> None:
-    pair = record(workload="matmul+memcopy", tenants_run=["matmul", "memcopy"])
-    pair["tenants"][1]["startup"]["load_seconds"] = 9.0
-    assert row([pair])["load_seconds"] == pytest.approx(0.1)
-
-
 def test_older_records_have_no_first_iteration() -> None:
     old = record()
     for tenant in old["tenants"]:
@@ -102,7 +96,3 @@ def test_an_older_gate_has_leaving_and_setting_together() -> None:
     switches.add_gate({"strategy": "mps", "configure_seconds": 0.0, "switch": None})
     found = row([record()], switches)
     assert (found["switch_in_seconds"], found["switch_in_n"], found["switch_out_n"]) == (3.0, 1, 0)
-
-
-def test_a_strategy_without_a_cell_has_no_row() -> None:
-    assert startup_table([], Switches(), ORDER).empty

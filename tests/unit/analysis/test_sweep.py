@@ -127,23 +127,6 @@ def test_it_is_made_of_whole_records(name: str, tmp_path: Path) -> None:
     assert (summary["n"] > 0).all(), summary[["strategy", "workload", "replicas", "status", "reason", "notes"]]
 
 
-@pytest.mark.parametrize("has_counters", [True, False])
-def test_activity_is_in_the_tables_of_a_device_that_counts_it(has_counters: bool, tmp_path: Path) -> None:
-    seen = {"sm_active_mean_percent": 60.0, "sm_occupancy_mean_percent": 20.0, "dram_active_mean_percent": 30.0}
-
-    def counted(record: Json) -> Json:
-        if record["telemetry"] and has_counters:
-            record["telemetry"] |= seen
-        return record
-
-    of = study("GPU of this host", tmp_path)
-    summary = made(tmp_path, of, counted, ("utilisation",) if has_counters else ())
-    cells = pd.read_csv(tmp_path / "results/tables/cells.csv")
-    for table in (summary, cells):
-        assert ("sm_active_percent" in table) == ("dram_active_percent" in table) == has_counters
-    assert not has_counters or summary["sm_active_percent"].dropna().unique() == pytest.approx([60.0])
-
-
 # Of a cell that went well: without them it would contradict itself.
 NEVER_NULL = frozenset(
     {
@@ -253,14 +236,6 @@ def test_bad_ends_are_told(bad: str, name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["stand-in", "GPU in a cluster"])
 def test_small_studies_are_taken(name: str, changes: Json, tmp_path: Path) -> None:
     made(tmp_path, study(name, tmp_path, **changes), lambda record: record, DRAWN)
-
-
-@pytest.mark.parametrize("name", ["stand-in", "GPU of this host", "simulated"])
-def test_what_a_node_does_not_know_is_not_needed(name: str, tmp_path: Path) -> None:
-    def without(record: Json) -> Json:
-        return record | {"node": record["node"] | {"units": None, "memory_bytes": None}}
-
-    made(tmp_path, study(name, tmp_path), without)
 
 
 def test_data_sets_full_of_nulls_are_compared(tmp_path: Path) -> None:

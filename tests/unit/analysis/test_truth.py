@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from scipy import stats
 
@@ -72,55 +71,11 @@ def test_intervals_of_means_are_no_wider_than_they_must_be(found: Found) -> None
     assert low <= sum(found["latency_mean_seconds", point, True] for point in points) <= high
 
 
-@pytest.mark.parametrize("name", truth.CONDITIONS)
-def test_pairs_cancel_what_a_block_has_in_common(name: str) -> None:
-    condition = truth.CONDITIONS[name]
-    study = replace(truth.planted(7), condition=condition)
-    means = {
-        key: study.mean_seconds(*key) / truth.planted(7).mean_seconds(*key) for key in (("exclusive", 1), ("mps", 2))
-    }
-    assert means["mps", 2] == 1 and means["exclusive", 1] == math.sqrt(condition.two_states)
-    silent = replace(study, node={**study.node, "noise": truth.SILENT})
-    cells = truth.simulate(silent, [("time-slicing", 2), ("mps", 2)], condition.repeats)
-    sliced, mps = ([cell for cell in cells if cell.strategy == name] for name in ("time-slicing", "mps"))
-    spread = np.std([math.log(cell.latency_mean_seconds or 0) for cell in mps])
-    assert (spread > 0.01) == (condition.block_cv > 0)
-    ratios = [
-        math.log((a.latency_mean_seconds or 0) / (b.latency_mean_seconds or 1))
-        for a, b in zip(sliced, mps, strict=True)
-    ]
-    assert np.std(ratios) < 0.001
-
-
-def test_devices_differ_in_latencies_and_in_ratios() -> None:
-    condition = replace(truth.ON_DEVICES["2, 2, 1"], device_cv=0.05)
-    silent = replace(truth.planted(7), condition=condition)
-    silent = replace(silent, node={**silent.node, "noise": truth.SILENT})
-    points = [("exclusive", 1), ("time-slicing", 2), ("mps", 2)]
-    cells = truth.simulate(silent, points, condition.repeats)
-    found = {
-        (cell.strategy, cell.repeat): (cell.device, round(math.log(cell.latency_mean_seconds or 1), 3))
-        for cell in cells
-    }
-    devices = {repeat: found["mps", repeat][0] for repeat in range(1, 6)}
-    assert [devices[repeat] for repeat in range(1, 6)] == [f"device {number}" for number in (0, 0, 1, 1, 2)]
-    for strategy, _ in points:
-        assert len({found[strategy, repeat] for repeat in devices}) == 3, "repeats on one device are alike"
-    ratios = {found["mps", repeat][1] - found["time-slicing", repeat][1] for repeat in devices}
-    assert max(ratios) - min(ratios) > 0.005
-
-
 def test_a_planted_difference_is_found_as_often_as_theory_says(found: Found) -> None:
     theory = truth.power(0.03, 0.015, truth.REPEATS)
     assert theory == pytest.approx(0.90, abs=0.01)
     low, high = bounds(STUDIES, theory, len(quantities(found)) + 2)
     assert low <= sum(map(truth.finds, range(STUDIES))) <= high
-
-
-def test_the_theory_of_power_is_that_of_many_draws() -> None:
-    draws = np.random.default_rng(1).normal(np.log1p(0.03), 0.015, (20_000, 5))
-    rejected = stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05
-    assert truth.power(0.03, 0.015, 5) == pytest.approx(rejected.mean(), abs=0.01)
 
 
 def test_the_truth_of_a_drifting_cell_is_the_mean_of_its_iterations() -> None:

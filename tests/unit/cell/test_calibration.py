@@ -73,12 +73,6 @@ def test_the_capacity_does_not_depend_on_where_the_window_opens(seed: int) -> No
     assert capacity_hz(tenant(0, load)) == pytest.approx(1 / 0.27, rel=0.002)
 
 
-def test_with_several_requests_in_flight_it_is_as_much_more() -> None:
-    alone = tenant(0, closed_load(np.random.default_rng(1), 0.1, 0.001, 2.0))
-    alone["load"]["concurrency"] = 8
-    assert capacity_hz(alone) == pytest.approx(80, rel=0.002)
-
-
 def test_requests_that_fail_are_no_capacity() -> None:
     alone = tenant(0, closed_load(np.random.default_rng(1), 0.1, 0.001, 2.0))
     # Half of the lanes are refused, each at once.
@@ -161,12 +155,6 @@ def test_a_request_that_is_longer_than_the_window_is_given_the_studys() -> None:
     line = "^mine does not run alone: no request began in the window of 2 s and ended; set a longer one"
     with pytest.raises(CalibrationError, match=line):
         from_attempts(*[idle(0)] * 3)
-
-
-def test_a_long_calibration_that_was_disturbed_is_repeated_as_long() -> None:
-    taken, asked = from_attempts(idle(0), disturbed("cpu_stolen"), FINE)
-    assert asked == [False, True, True]
-    assert taken["warning"] is None
 
 
 def test_without_a_digest_of_its_output_a_workload_is_not_calibrated() -> None:

@@ -116,13 +116,6 @@ def test_what_the_harness_does_not_attempt_is_not_called_infeasible(node: FakeNo
     assert run(node)["status"] == "infeasible", "what the node cannot give comes first"
 
 
-def test_a_node_that_refuses_its_state_is_a_harness_failure(node: FakeNode) -> None:
-    node.fails = NodeError("the device does not answer")
-    with pytest.raises(NodeError):
-        run(node)
-    assert node.fakes.life == []
-
-
 def fail_at_start(node: FakeNode, statuses: list[dict[str, Any]]) -> dict[str, Any]:
     """The record of a cell whose tenants are not all ready, because of these outcomes."""
     node.fakes.statuses = statuses
@@ -165,12 +158,6 @@ def test_a_death_in_the_window_leaves_no_latencies(node: FakeNode) -> None:
     assert [tenant["status"] for tenant in measured["tenants"]] == ["killed", "not-measured"]
     assert [tenant["count"] for tenant in measured["tenants"]] == [0, 0]
     assert node.fakes.life[-1] == "stop" and node.times_dirty
-
-
-def test_a_tenant_that_dies_while_it_is_asked_is_an_outcome_and_no_harness_failure(node: FakeNode) -> None:
-    node.fakes.fakes[0].raises["record"] = TenantUnreachable("connection reset")
-    node.fakes.dies_at_ns = node.fakes.clock_ns + 2_500_000_000
-    assert run(node)["status"] == "killed"
 
 
 @pytest.mark.parametrize("question", ["settled", "clock", "window", "record"])
@@ -258,12 +245,6 @@ def test_a_tenant_has_the_same_arrivals_alone_and_beside_another_workload(node: 
     assert (heavy["seed"], heavy["before"]) == (zlib.crc32(b"heavy/3"), 1)
 
 
-def test_calibration_needs_no_calibration(node: FakeNode) -> None:
-    measured, _ = run_cell(node, MPS, spec(), 1, SETTINGS, {})
-    assert measured["status"] == "ok"
-    assert measured["calibration"] is None
-
-
 def mix_spec(**heavy: Any) -> str:
     """The canonical spec of a cell of two tenants that run different workloads."""
     light = {"name": "light", "params": {}, "load": {"arrival": "closed"}, "output_tolerance": 1e-6}
@@ -304,18 +285,3 @@ def test_each_tenant_of_a_mix_has_its_own_load_and_reference(node: FakeNode) -> 
     (digest,) = (gate for gate in measured["gates"] if gate["name"] == "output_digest")
     # The second gives 1.5 where alone it gives 1.2, which its tolerance allows.
     assert digest["passed"] and digest["value"] == pytest.approx(0.2) and digest["limit"] == 0.5
-
-
-def test_packages_are_those_of_all_tenants(node: FakeNode) -> None:
-    named(node).fakes.fakes[1].changes |= {"environment": {"python": "3", "platform": "Linux", "packages": {"b": "2"}}}
-    assert run(node, MPS, mix_spec(), BOTH)["environment"]["packages"] == {"numpy": "2.4.6", "b": "2"}
-
-
-def test_tenants_of_a_mix_that_never_measured_are_still_what_they_were_to_run(node: FakeNode) -> None:
-    node.fakes.on["wait_ready"] = raising(TenantsFailed("not every tenant got ready"))
-    node.fakes.statuses = [OK, ended("crashed", 1)]
-    measured = run(node, MPS, mix_spec(), BOTH)
-    assert [(tenant["workload"], tenant["status"]) for tenant in measured["tenants"]] == [
-        ("light", "not-measured"),
-        ("heavy", "crashed"),
-    ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from unit import factories
-from unit.fake_node import CALIBRATION, MPS, SETTINGS, FakeNode, load_of, raising
+from unit.fake_node import CALIBRATION, MPS, SETTINGS, FakeNode, raising
 from unit.fakes import FakeTenants, ended
 
 from sharebench.cell import fault as fault_cell
@@ -142,29 +142,6 @@ def test_an_aggressor_that_hangs_is_not_waited_for(node: FaultNode, monkeypatch:
     assert [tenant["status"] for tenant in measured["tenants"]] == ["ok", "hung"]
     assert measured["status"] == "ok"
     assert measured["fault"]["ended_seconds"] == [None, None]
-
-
-def test_an_iteration_that_never_ended_is_a_hang(node: FaultNode) -> None:
-    node.fakes.ends = {}
-    node.fakes.fakes[1].changes |= load_of(1, "closed")
-    measured = run(node, "spin")
-    assert [tenant["status"] for tenant in measured["tenants"]] == ["ok", "hung"]
-    assert measured["fault"]["happened"]
-
-
-def test_an_aggressor_that_is_well_in_the_end_had_no_fault(node: FaultNode) -> None:
-    node.fakes.ends = {}
-    measured = run(node)
-    assert measured["status"] == "ok"
-    assert not measured["fault"]["happened"]
-
-
-def test_a_death_before_the_window_is_told_as_in_every_cell(node: FaultNode) -> None:
-    node.fakes.on["wait_ready"] = raising(TenantsFailed("not every tenant got ready"))
-    node.fakes.statuses = [ended("oom", 12), ended("oom", 12)]
-    measured = run(node)
-    assert (measured["status"], measured["reason"]) == ("oom", "0 of 2 tenants fit into memory")
-    assert not measured["fault"]["happened"]
 
 
 def test_a_state_that_was_lost_is_set_up_again_and_said_so(node: FaultNode) -> None:

@@ -63,11 +63,6 @@ def test_each_job_of_a_queue_is_alone(simulated: Study, tmp_path: Path) -> None:
     assert is_valid(measured)
 
 
-def test_the_record_of_a_queue_is_one_that_can_be_written_and_read(simulated: Study, tmp_path: Path) -> None:
-    measured = run(simulated, tmp_path)
-    assert factories.written(tmp_path / "raw.json", measured)["window"]["turns"] == measured["window"]["turns"]
-
-
 def test_a_queue_ends_with_the_first_job_that_fails(simulated: Study, tmp_path: Path) -> None:
     (tmp_path / "outage.json").write_text(json.dumps({"tenants": {"cells/here": "crashed"}}))
     measured = run(simulated, tmp_path)

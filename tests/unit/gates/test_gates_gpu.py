@@ -98,12 +98,3 @@ def test_work_without_a_roof_is_not_held_against_one(work):
     record["tenants"][0]["work"] = work
     found = gate(record, "speed_of_light")
     assert found["passed"] and found["value"] is None and "no work is declared" in found["message"]
-
-
-def test_precisions_have_roofs_of_their_own():
-    record = factories.record("mps", [[0.005] * 400] * 2, is_gpu=True)
-    record["calibration"]["roofs"] = {"fp32": 1e12, "fp16": 1e13}
-    for tenant, precision, flop in zip(record["tenants"], ("fp32", "fp16"), (5e9, 4e10), strict=True):
-        tenant["work"] = {"flop": flop, "bytes": 1e15, "items": 1, "precision": precision}
-    # Nothing is known of the memory; each arithmetic by itself is possible.
-    assert gate(record, "speed_of_light")["value"] == pytest.approx(0.9975)

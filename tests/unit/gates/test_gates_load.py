@@ -47,17 +47,7 @@ def refused(utilisation: float, mean_seconds: float, cv: float, draws: int) -> f
     return sum(not gate(factories.record("mps", [load]), "queue_growth")["passed"] for load in loads) / draws
 
 
-@pytest.mark.parametrize("cv", [0.02, 1.0])
-@pytest.mark.parametrize("mean_seconds", [0.002, 0.04])
-def test_a_queue_that_comes_and_goes_is_a_measurement(mean_seconds, cv):
-    assert refused(0.8, mean_seconds, cv, 200) <= 0.02
-
-
-@pytest.mark.parametrize(("utilisation", "mean_seconds", "least"), [(1.2, 0.002, 0.9), (1.5, 0.02, 0.8)])
-def test_an_overload_is_found_among_the_noise_of_arrivals(utilisation, mean_seconds, least):
-    assert refused(utilisation, mean_seconds, 0.2, 200) >= least
-
-
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("utilisation", "requests", "cv", "most"),
     [(0.9, 650, 0.1, 0.01), (0.9, 650, 1.0, 0.02), (0.95, 650, 0.1, 0.025), (0.95, 5000, 0.1, 0.01)],
@@ -66,6 +56,7 @@ def test_a_stable_queue_near_saturation_stays_valid(utilisation, requests, cv, m
     assert refused(utilisation, utilisation * WINDOW_SECONDS / requests, cv, 300) <= most
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("requests", "least"), [(650, 0.6), (5000, 0.97)])
 def test_an_overload_of_less_than_a_tenth_is_found(requests, least):
     assert refused(1.08, 1.08 * WINDOW_SECONDS / requests, 0.1, 300) >= least

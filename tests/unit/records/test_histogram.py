@@ -49,12 +49,6 @@ def test_the_exact_quantile_is_within_the_error_bound(samples, q):
     assert found.error_percent < 1.1
 
 
-def test_quantiles_of_a_smooth_distribution_are_much_closer_than_the_bound():
-    samples = np.random.default_rng(2).lognormal(-6, 0.5, 200_000)
-    for q in (0.05, 0.5, 0.95, 0.99):
-        assert of(samples).quantiles([q])[0].value_seconds == pytest.approx(np.quantile(samples, q), rel=0.002)
-
-
 def test_interpolation_is_linear_on_the_log_scale():
     ten = Histogram.from_sparse({"640": 10})
     low, high = upper_seconds(639), upper_seconds(640)

@@ -35,18 +35,6 @@ def test_a_record_is_judged_by_the_gates_of_today(path, sound):
     assert judged.read(path)["gates"] == sound["gates"]
 
 
-def test_every_kind_of_factory_record_satisfies_the_schema(path):
-    tenants = [factories.absent_tenant(0, "oom"), factories.absent_tenant(1, "not-measured")]
-    for made in (
-        factories.record(status="infeasible", reason="too few slices"),
-        factories.record(status="not-measured", reason="not attempted"),
-        factories.record(status="oom", reason="0 of 2 fit", tenants=tenants),
-        factories.record(is_gpu=True),
-    ):
-        record.write(path, made)
-        assert record.read(path) == made
-
-
 @pytest.mark.parametrize(
     ("reason", "status"),
     [
