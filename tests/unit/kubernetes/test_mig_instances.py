@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
 from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import MigInfeasible, MigInventory, Partitioning
-from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import LayoutMap, NotAMap, full_name, parse
+from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import LayoutMap, full_name, parse
 
 # As of NVIDIA's own map: one file for many kinds of GPU, with a filter where a name means several counts.
 MAP = """\
@@ -59,7 +60,8 @@ mig-configs:
 
 
 def known(gpus: int = 1, memory_mib: int | None = 40960, text: str = MAP) -> LayoutMap:
-    return LayoutMap("key k of ConfigMap n/m", parse(text), gpus, memory_mib)
+    where = "key k of ConfigMap n/m"
+    return LayoutMap(where, parse(text, where), gpus, memory_mib)
 
 
 WHOLE = {
@@ -324,8 +326,8 @@ def test_a_name_is_never_made_up(
 
 @pytest.mark.parametrize("text", ["", "- 1\n", "mig-configs: 1\n", "a: [\n"])
 def test_a_text_that_is_no_map(text: str) -> None:
-    with pytest.raises(NotAMap):
-        parse(text)
+    with pytest.raises(NodeError, match="of no use: key k of"):
+        parse(text, "key k of a map")
 
 
 def test_of_several_gpus_one_is_partitioned() -> None:

@@ -15,10 +15,11 @@ from sharebench.nodes.contract import Grant, NodeError
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster import api as api_module
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
+from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.pods import tenants as tenants_module
+from sharebench.nodes.kubernetes.pods import watch
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
-from sharebench.nodes.kubernetes.pods.watch import wait_until_gone
 
 OPTIONS = load(study({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
 SECONDS = 20.0
@@ -43,6 +44,9 @@ class OnePodList:
     def get(self, path: str, **query: Any) -> Json:
         return {"items": self._pods, "metadata": {"resourceVersion": "7"}}
 
+    def delete(self, path: str, **query: Any) -> None:
+        """Nothing goes."""
+
     def watch(self, path: str, version: str, **query: Any) -> Iterator[Json]:
         assert version == "7", "from what was listed on, so that nothing is missed in between"
         while self._events:
@@ -59,7 +63,9 @@ class OnePodList:
 
 def access_of(api: Any, **more: Any) -> Any:
     """An access to the node of a cluster with this API."""
-    return SimpleNamespace(cluster=SimpleNamespace(api=api, name="gpu-node", options=OPTIONS), **more)
+    cluster = Cluster(OPTIONS | {"node": "gpu-node"}, lambda *_: None)  # type: ignore[arg-type]
+    cluster.__dict__ |= {"api": api, "name": "gpu-node"}
+    return SimpleNamespace(cluster=cluster, **more)
 
 
 Make = Callable[..., PodTenants]
@@ -223,7 +229,8 @@ def test_a_watch_that_is_over_is_no_silence(make: Make, failure: Exception, line
     assert until_refused(make(1, OnePodList([pod(0)], failure))) == line
 
 
-def test_what_does_not_go_is_named() -> None:
+def test_what_does_not_go_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "GONE_SECONDS", 0.0)
     api: Any = OnePodList([pod(0), pod(1)])
     with pytest.raises(NodeError, match="2 of our pods did not go within 0 s"):
-        wait_until_gone(api, "/pods", "a=b", 0.0)
+        watch.sweep(api, "sharebench", "a=b")

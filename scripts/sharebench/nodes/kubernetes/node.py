@@ -283,8 +283,7 @@ class ClusterNode(Node):
         self.cluster.refuse_foreign_pods()
 
     def _sweep_tenants(self) -> None:
-        mine = f"{foreign_pods.OWNER_LABEL}={self.cluster.digest}"
-        sweep(self.cluster.api, self.cluster.options["namespace"], mine)
+        sweep(self.cluster.api, self.cluster.options["namespace"], self.cluster.mine)
         for name in self.cluster.options["accesses"]:
             self.access(name).clean(is_over=True)
 

@@ -165,8 +165,7 @@ class Api:
 
     def get(self, path: str, **query: Any) -> Json:
         """The object or list at the path. Raises ApiRefused, and NodeError when the server stays away."""
-        found: Json = json.loads(self._call("GET", path, query=query))
-        return found
+        return dict(json.loads(self._call("GET", path, query=query)))
 
     def find(self, path: str) -> Json | None:
         """The object at the path, None where there is none."""
@@ -180,19 +179,16 @@ class Api:
     def text(self, path: str, **query: Any) -> str:
         return self._call("GET", path, query=query).decode(errors="replace")
 
-    def create(self, path: str, body: Json, **query: Any) -> Json:
-        made: Json = json.loads(self._call("POST", path, body, query))
-        return made
+    def create(self, path: str, body: Json) -> Json:
+        return dict(json.loads(self._call("POST", path, body)))
 
-    def patch(self, path: str, body: Json) -> Json:
+    def patch(self, path: str, body: Json) -> None:
         """Merge into the object at the path; None removes a key."""
-        merged: Json = json.loads(self._call("PATCH", path, body))
-        return merged
+        self._call("PATCH", path, body)
 
-    def replace(self, path: str, body: Json) -> Json:
+    def replace(self, path: str, body: Json) -> None:
         """Put this in the object's place; refused with status 409 when someone else changed it since it was read."""
-        put: Json = json.loads(self._call("PUT", path, body))
-        return put
+        self._call("PUT", path, body)
 
     def delete(self, path: str, grace_seconds: int | None = None, **query: Any) -> None:
         """Remove the object or collection at the path; nothing there is fine."""

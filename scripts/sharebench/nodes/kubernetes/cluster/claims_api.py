@@ -17,7 +17,7 @@ class Device:
     driver: str
     pool: str
     name: str
-    attributes: Json
+    attributes: Mapping[str, str]
     capacity_bytes: Mapping[str, int]
     takes: Mapping[str, int] = field(default_factory=dict)
     """What it takes of its GPU, by counter, where that is counted (partitionable devices)."""
@@ -54,9 +54,9 @@ def template(claim: Json, labels: Mapping[str, str]) -> Json:
     return claim | {"kind": "ResourceClaimTemplate", "spec": spec}
 
 
-def _value(attribute: Json) -> Any:
+def _value(attribute: Json) -> str:
     (value,) = attribute.values()
-    return value
+    return str(value)
 
 
 def _number(quantity: Any) -> int:
@@ -94,8 +94,7 @@ def offered(slices: Iterable[Json], node: str) -> list[Device]:
 
 
 def slices(api: Api) -> list[Json]:
-    found: list[Json] = api.get(f"/apis/{VERSION}/resourceslices")["items"]
-    return found
+    return list(api.get(f"/apis/{VERSION}/resourceslices")["items"])
 
 
 def nodes(api: Api) -> set[str]:

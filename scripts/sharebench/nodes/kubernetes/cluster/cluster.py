@@ -6,6 +6,7 @@ from functools import cached_property
 
 from sharebench.core.config_nodes import ClusterOptions
 from sharebench.core.run_record import RUN_ID_VARIABLE
+from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import claims_api, foreign_pods, saved_state
 from sharebench.nodes.kubernetes.cluster.api import Api, Json, change
@@ -46,10 +47,9 @@ def pool(api: Api, wanted: str | Sequence[str]) -> list[Json]:
     if not isinstance(wanted, str):
         nodes = api.get(NODES)["items"]
         return [chosen(nodes, name) for name in wanted]
-    found: list[Json] = sorted(api.get(NODES, labelSelector=wanted)["items"], key=lambda each: each["metadata"]["name"])
-    if not found:
+    if not (found := api.get(NODES, labelSelector=wanted)["items"]):
         raise NodeError(f"the cluster has no node with the labels {wanted!r}; see kubectl get nodes --show-labels")
-    return found
+    return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
 
 class Cluster:
@@ -94,18 +94,32 @@ class Cluster:
         return labels_of(self.read())
 
     def nodes(self) -> list[Json]:
-        return self._all(NODES)
+        return list(self.api.get(NODES)["items"])
 
     def pods(self) -> list[Json]:
         """All pods that are on the node or bound to it."""
-        return self._all("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}")
+        return list(self.api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}")["items"])
 
     def daemon_sets(self) -> list[Json]:
-        return self._all("/apis/apps/v1/daemonsets")
+        return list(self.api.get("/apis/apps/v1/daemonsets")["items"])
 
-    def _all(self, path: str, **query: str) -> list[Json]:
-        found: list[Json] = self.api.get(path, **query)["items"]
-        return found
+    @property
+    def tenants_path(self) -> str:
+        """Path of the pods in the tenants' namespace."""
+        return f"/api/v1/namespaces/{self.options['namespace']}/pods"
+
+    @property
+    def mine(self) -> str:
+        """The selector of our objects for this node."""
+        return f"{foreign_pods.OWNER_LABEL}={self.digest}"
+
+    def held_pods(self) -> list[Json]:
+        """The pods that keep what the node's state has: outlasting cells, placeholders or claims' holders."""
+        return list(self.api.get(self.tenants_path, labelSelector=f"{self.mine},{foreign_pods.HELD_LABEL}")["items"])
+
+    def most_tenants(self, strategy: Strategy) -> int:
+        """The study's largest number of tenants under the strategy's innermost mechanism."""
+        return max(self.options["tenants"].get(strategy.mechanisms[-1], [1]))
 
     @cached_property
     def installed(self) -> Installed:

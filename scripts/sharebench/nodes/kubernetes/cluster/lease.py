@@ -67,13 +67,8 @@ class NodeLease:
                 lease = self._outlived(lease, free)
             try:
                 if lease is None:
-                    body: Json = {
-                        "apiVersion": "coordination.k8s.io/v1",
-                        "kind": "Lease",
-                        "metadata": {"name": self.name},
-                        "spec": self._held_by(run_id),
-                    }
-                    self.api.create(self.collection, body)
+                    made = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self.name}}
+                    self.api.create(self.collection, made | {"spec": self._held_by(run_id)})
                 else:
                     self.api.replace(self.path, lease | {"spec": self._held_by(run_id)})
             except ApiRefused as refused:

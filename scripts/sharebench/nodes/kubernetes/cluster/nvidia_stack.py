@@ -25,8 +25,7 @@ OPERATOR_OWNER = "ClusterPolicy"
 
 
 def labels_of(node: Json) -> Mapping[str, str]:
-    found: Mapping[str, str] = node["metadata"].get("labels") or {}
-    return found
+    return dict(node["metadata"].get("labels") or {})
 
 
 def allocatable(node: Json) -> dict[str, int]:
@@ -57,14 +56,12 @@ class Part:
 
     @property
     def pod_spec(self) -> Json:
-        found: Json = self.daemon_set["spec"]["template"]["spec"]
-        return found
+        return dict(self.daemon_set["spec"]["template"]["spec"])
 
     @property
     def own_container(self) -> Json:
         """The container by which it was known."""
-        found: Json = next(each for each in self.pod_spec["containers"] if each["name"] == self.container)
-        return found
+        return dict(next(each for each in self.pod_spec["containers"] if each["name"] == self.container))
 
     @property
     def version(self) -> str:

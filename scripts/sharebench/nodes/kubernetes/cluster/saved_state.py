@@ -26,8 +26,7 @@ def dump(state: SavedState | None) -> str | None:
 def load(node: Json) -> SavedState | None:
     """The node's saved state; None where nothing of the node was changed."""
     text = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
-    state: SavedState | None = json.loads(text) if text else None
-    return state
+    return dict(json.loads(text)) if text else None
 
 
 def load_access(node: Json, access: str) -> AccessState | None:

@@ -203,6 +203,11 @@ class ClientEndpoint(PodEndpoint):
 
     waiting_for: str | None = None
     """What it lacks, where that is not in the client's log."""
+    _window = (0, 0)
+
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        self._window = (start_ns, end_ns)
+        return super().set_window(start_ns, end_ns, iterations)
 
     def output_digest(self, deadline_seconds: float) -> None:
         """None: what a server answers may differ each time."""
@@ -226,7 +231,6 @@ class ScrapedPod(ScrapedProgram, ClientEndpoint):
         ClientEndpoint.__init__(self, *connection)
         ScrapedProgram.__init__(self, index, workload, rule)
         self._log, self._ending = log, ending
-        self._window = (0, 0)
 
     def page(self, path: str) -> Page:
         page: Page = self._answer("GET", f"/page?{urlencode({'path': path})}")  # type: ignore[assignment]
@@ -237,10 +241,6 @@ class ScrapedPod(ScrapedProgram, ClientEndpoint):
         with contextlib.suppress(NodeError):
             return text in self._log()
         return False
-
-    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
-        self._window = (start_ns, end_ns)
-        return super().set_window(start_ns, end_ns, iterations)
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
         """As on a host; CPU time and memory by the client.
@@ -274,15 +274,10 @@ class ExitEndpoint(ClientEndpoint):
     def __init__(self, *connection: Any, index: int, workload: str, ending: Callable[[], Ending | None]) -> None:
         super().__init__(*connection)
         self._index, self._workload, self._ending = index, workload, ending
-        self._start_ns = 0
 
     def settled(self, since_ns: int | None) -> Steadiness:
         """There is no warm-up: starting is part of the work."""
         return {"is_steady": True, "batches": 0, "change_percent": None}
-
-    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
-        self._start_ns = start_ns
-        return super().set_window(start_ns, end_ns, iterations)
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
         """How long it took from its own first moment on, once it has exited or its deadline is over.
@@ -298,7 +293,7 @@ class ExitEndpoint(ClientEndpoint):
             raise TenantsFailed("a program did not end well")
         return {
             **of_exited(self._index, self._workload, seconds),
-            "job": job_of(seconds, ((started_ns or self._start_ns) - self._start_ns) / NS),
+            "job": job_of(seconds, ((started_ns or self._window[0]) - self._window[0]) / NS),
             "cpu": seen["cpu"],
             "memory_bytes": seen["memory_bytes"],
             "outside": seen["outside"],

@@ -105,14 +105,14 @@ def as_text(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def config_map(place: Place, code: bytes, others: Mapping[str, bytes] | None = None) -> Json:
-    """The cell's ConfigMap, with other files for the pods; whoever deletes it deletes the cell's pods with it."""
+def config_map(place: Place, files: Mapping[str, bytes]) -> Json:
+    """The cell's ConfigMap, with files for the pods; whoever deletes it deletes the cell's pods with it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": place.name, "labels": place.labels},
         "immutable": True,
-        "binaryData": {CODE_FILE: as_text(code)} | {name: as_text(each) for name, each in (others or {}).items()},
+        "binaryData": {name: as_text(content) for name, content in files.items()},
     }
 
 
@@ -150,17 +150,15 @@ def variables(given: Mapping[str, str]) -> list[Json]:
     return [{"name": name, "value": value} for name, value in given.items()]
 
 
-def claims(needs: PodNeeds) -> list[Json]:
-    return [{"name": name} | ({"request": request} if request else {}) for name, request in needs.claims.items()]
-
-
 def granted(needs: PodNeeds, options: ClusterOptions, **parts: object) -> Json:
     """The tenant's container, with its share of the GPU, and with these parts."""
     asked = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
     limits = {name: value for name, value in asked.items() if value is not None} | dict(needs.limits)
     resources: Json = {"limits": limits, "requests": limits}
     if needs.claims:
-        resources["claims"] = claims(needs)
+        resources["claims"] = [
+            {"name": name} | ({"request": request} if request else {}) for name, request in needs.claims.items()
+        ]
     return {"name": CONTAINER, **parts, "resources": resources, "securityContext": SECURITY}
 
 

@@ -73,11 +73,8 @@ def _given(workload: WorkloadSpec) -> tuple[Json, Json]:
     spec = {key: value for key, value in made["spec"].items() if key != "resourceClaims"}
     # Its share of the GPU is the strategy's to say.
     given = {**own, "resources": _without_gpu(own)}
-    return {"metadata": _labelled(made["metadata"]), "spec": {**spec, "containers": others}}, given
-
-
-def _labelled(metadata: Json) -> Json:
-    return {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+    metadata = {key: value for key, value in made["metadata"].items() if key in ("labels", "annotations") and value}
+    return {"metadata": metadata, "spec": {**spec, "containers": others}}, given
 
 
 def port_of(workload: WorkloadSpec, container: Json) -> int:

@@ -15,7 +15,7 @@ from sharebench.core.units import NS
 from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.access.base import Access
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
-from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
+from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
 from sharebench.nodes.kubernetes.pods import manifest, program
 from sharebench.nodes.kubernetes.pods import status as pod_status
 from sharebench.nodes.kubernetes.pods.endpoint import ClientEndpoint, ExitEndpoint, PodEndpoint, PodSampler, ScrapedPod
@@ -58,7 +58,7 @@ class PodTenants:
         self.watched_cell = settings.get("watched_cell")
         self.annotations = settings.get("pod_annotations", {})
         self.token = token_hex(16)
-        self.collection = f"/api/v1/namespaces/{self.place.namespace}/pods"
+        self.collection = access.cluster.tenants_path
         self.config_maps = f"/api/v1/namespaces/{self.place.namespace}/configmaps"
         self.watcher = Watcher(self.api, self.collection, self._of_cell)
         self.names: list[str] = []
@@ -79,13 +79,15 @@ class PodTenants:
 
     def sweep(self) -> None:
         """Remove our objects for this node, of whatever cell, and wait until the pods are gone."""
-        sweep(self.api, self.place.namespace, f"{OWNER_LABEL}={self.place.labels[OWNER_LABEL]},!{HELD_LABEL}")
+        sweep(self.api, self.place.namespace, f"{self.access.cluster.mine},!{HELD_LABEL}")
         self.access.clean()
 
     def start(self, grants: Sequence[Grant]) -> None:
         """Create the cell's ConfigMap, what its access wants, and all pods. Raises NodeError when one is refused."""
-        files = {name: text for each in tenant_workloads(self.spec) for name, text in program.bodies(each).items()}
-        owner = self._create(self.config_maps, manifest.config_map(self.place, manifest.archive(), files))
+        files = {manifest.CODE_FILE: manifest.archive()}
+        for workload in tenant_workloads(self.spec):
+            files |= program.bodies(workload)
+        owner = self._create(self.config_maps, manifest.config_map(self.place, files))
         for wanted in self.access.objects(self.spec):
             self._create(manifest.collection(self.place, wanted), manifest.belonging(self.place, owner, wanted))
         self._later = [self.body(owner, grant) for grant in grants]

@@ -18,15 +18,6 @@ GONE_SECONDS = 120.0
 POLL_SECONDS = 0.1
 
 
-def wait_until_gone(api: Api, collection: str, selector: str, seconds: float) -> None:
-    """Wait until no pod has these labels. Raises NodeError after about `seconds`, and what `get` raises."""
-    deadline = time.monotonic() + seconds
-    while left := len(api.get(collection, labelSelector=selector)["items"]):
-        if time.monotonic() > deadline:
-            raise NodeError(f"{left} of our pods did not go within {seconds:g} s")
-        time.sleep(POLL_SECONDS)
-
-
 class Watcher:
     """Keeps the latest status of every pod of a cell, from a thread; the API server may be away for a minute."""
 
@@ -109,7 +100,11 @@ def sweep(api: Api, namespace: str, selector: str) -> None:
         # The garbage collector would do it too, a little later.
         names = [pod["metadata"]["name"] for pod in api.get(f"{core}/pods", labelSelector=selector)["items"]]
         of_each(lambda name: api.delete(f"{core}/pods/{name}", grace_seconds=GRACE_SECONDS), names)
-        wait_until_gone(api, f"{core}/pods", selector, GONE_SECONDS)
+        deadline = time.monotonic() + GONE_SECONDS
+        while left := len(api.get(f"{core}/pods", labelSelector=selector)["items"]):
+            if time.monotonic() > deadline:
+                raise NodeError(f"{left} of our pods did not go within {GONE_SECONDS:g} s")
+            time.sleep(POLL_SECONDS)
     except ApiRefused as refused:
         if refused.status != 404:
             raise

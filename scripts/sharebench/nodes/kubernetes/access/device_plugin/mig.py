@@ -1,12 +1,12 @@
 """MIG partitioning under the device plugin: which instances a strategy gets, made by mig-manager where allowed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances, mig_manager
 from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig
-from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import MigInfeasible, MigInventory, Partitioning
+from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import MigInventory, Partitioning
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL, LayoutMap
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import MigManager
 from sharebench.nodes.kubernetes.access.device_plugin.state import Expected, PluginState
@@ -55,23 +55,16 @@ class MigPartitioner:
         memory_mib = mig_instances.memory_mib(labels) or saved_state.memory_mib(node)
         return self._manager().known(mig_instances.gpus(labels), memory_mib)
 
-    def _most(self, strategy: Strategy) -> int:
-        sizes: Sequence[int] = self._cluster.options["tenants"].get(strategy.mechanisms[-1], [1])
-        return max(sizes)
-
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
         """Why the node cannot give `replicas` tenants of the strategy their part of the GPU; None if it can."""
         inventory = self._inventory()
         if strategy.mechanisms[-1] == "mps" and inventory.fixed == "mixed":
             return f"the device plugin has no MPS while {mig_instances.STRATEGY_VARIABLE} of its DaemonSet is mixed"
-        return inventory.infeasible(strategy, replicas, self._most(strategy))
+        return inventory.infeasible(strategy, replicas, self._cluster.most_tenants(strategy))
 
     def partitioning(self, strategy: Strategy) -> Partitioning:
         """The GPU's partitioning under the strategy. Raises NodeError."""
-        try:
-            return self._inventory().partitioning(strategy, self._most(strategy))
-        except MigInfeasible as reason:
-            raise NodeError(str(reason)) from None
+        return self._inventory().partitioning(strategy, self._cluster.most_tenants(strategy))
 
     def expected(self, wanted: Partitioning, config: PluginConfig, key: str) -> Expected:
         """What the node must show when it is partitioned so, under that config of the plugin."""

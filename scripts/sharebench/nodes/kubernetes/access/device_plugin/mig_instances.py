@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sharebench.core.strategies import Strategy, profile_matches, slices_of
+from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts
 from sharebench.nodes.kubernetes.access.device_plugin.keys import MIG_RESOURCE_PREFIX, RESOURCE, PluginConfig
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import (
@@ -31,7 +32,7 @@ STRATEGY_VARIABLE = "MIG_STRATEGY"
 ALLOW_CHANGE = "the GPU operator's MIG manager makes others, with kubernetes: {may_change: [mig]}"
 
 
-class MigInfeasible(Exception):
+class MigInfeasible(NodeError):
     """The node cannot give the strategy its instances; the message is the reason."""
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import yaml
 
 from sharebench.core.strategies import profile_matches, slices_of
+from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster.api import Json
 
 Layout = Mapping[str, int]
@@ -23,10 +24,6 @@ MOST_SLICES = 7
 MEMORY_EIGHTHS = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
 # Names round the memory, of which the driver keeps a part.
 MEMORY_TOLERANCE = 0.1
-
-
-class NotAMap(ValueError):
-    """The text has no entries."""
 
 
 class Part(NamedTuple):
@@ -82,13 +79,13 @@ class LayoutMap(NamedTuple):
         )
 
 
-def parse(text: str) -> dict[str, list[Part]]:
-    """The map's entries. Raises NotAMap."""
+def parse(text: str, where: str) -> dict[str, list[Part]]:
+    """The entries of a map that is there. Raises NodeError."""
     try:
         entries = yaml.safe_load(text)["mig-configs"]
         return {name: [_part(each) for each in parts] for name, parts in entries.items()}
     except (yaml.YAMLError, TypeError, KeyError, AttributeError):
-        raise NotAMap("it is not a file of nvidia-mig-parted") from None
+        raise NodeError(f"the MIG manager's map is of no use: {where} is not a file of nvidia-mig-parted") from None
 
 
 def _part(spec: Json) -> Part:

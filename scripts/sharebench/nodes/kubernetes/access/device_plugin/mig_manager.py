@@ -17,7 +17,6 @@ from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import (
     MIG_STATE_LABEL,
     Layout,
     LayoutMap,
-    NotAMap,
 )
 from sharebench.nodes.kubernetes.cluster.api import Json, config_map_path, pod_path
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
@@ -36,8 +35,6 @@ POLL_SECONDS = 0.25
 
 
 class MapFile(NamedTuple):
-    """The ConfigMap and key of the manager's map."""
-
     namespace: str
     name: str
     key: str
@@ -114,11 +111,7 @@ class MigManager:
         namespace, name, key = self._file
         where = f"key {key} of ConfigMap {namespace}/{name}"
         found = self._cluster.api.find(config_map_path(namespace, name)) or {}
-        try:
-            entries = mig_layouts.parse((found.get("data") or {}).get(key, ""))
-        except NotAMap as problem:
-            raise NodeError(f"the MIG manager's map is of no use: {where}, {problem}") from None
-        return LayoutMap(where, entries, gpus, memory_mib)
+        return LayoutMap(where, mig_layouts.parse((found.get("data") or {}).get(key, ""), where), gpus, memory_mib)
 
     def change(self, config: str, besides: Mapping[str, str | None]) -> None:
         """Set the layout of that name, and other labels with it, and wait for the manager's success.

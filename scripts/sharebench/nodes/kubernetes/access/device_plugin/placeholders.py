@@ -59,27 +59,23 @@ class Placeholders:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._collection = f"/api/v1/namespaces/{cluster.options['namespace']}/pods"
 
-    def _pods(self) -> list[Json]:
-        mine = f"{OWNER_LABEL}={self._cluster.digest},{HELD_LABEL}={KIND}"
-        found: list[Json] = self._cluster.api.get(self._collection, labelSelector=mine)["items"]
-        return found
+    def _status(self) -> dict[str, Json]:
+        return {pod["metadata"]["name"]: pod["status"] for pod in self._cluster.held_pods()}
 
     def are_in_place(self, count: int) -> bool:
-        phases = [pod["status"].get("phase") for pod in self._pods()]
-        return phases == ["Running"] * count
+        return [status.get("phase") for status in self._status().values()] == ["Running"] * count
 
     def remove(self) -> None:
         """Remove all, and wait until they are gone. Raises NodeError."""
-        self._remove([pod["metadata"]["name"] for pod in self._pods()])
+        self._remove(list(self._status()))
 
     def _remove(self, names: list[str]) -> None:
         for name in names:
-            self._cluster.api.delete(f"{self._collection}/{name}", grace_seconds=restricted.GRACE_SECONDS)
+            self._cluster.api.delete(f"{self._cluster.tenants_path}/{name}", grace_seconds=restricted.GRACE_SECONDS)
         limit = self._cluster.options["switch_seconds"]
         deadline = time.monotonic() + limit
-        while left := {pod["metadata"]["name"] for pod in self._pods()} & set(names):
+        while left := self._status().keys() & set(names):
             if time.monotonic() > deadline:
                 raise NodeError(f"placeholder pods do not end within {limit:g} s: {', '.join(sorted(left))}")
             time.sleep(POLL_SECONDS)
@@ -89,7 +85,7 @@ class Placeholders:
         began = time.monotonic()
         names = [f"sharebench-{KIND}-{token_hex(4)}" for _ in range(gpus * replicas)]
         for name in names:
-            self._cluster.api.create(self._collection, self._pod(name))
+            self._cluster.api.create(self._cluster.tenants_path, self._pod(name))
         given = self._given(names)
         counts = Counter(given.values())
         if sorted(counts.values()) != [replicas] * gpus:
@@ -119,13 +115,13 @@ class Placeholders:
         deadline = time.monotonic() + limit
         found: dict[str, str] = {}
         while len(found) < len(names):
-            status = {pod["metadata"]["name"]: pod["status"] for pod in self._pods()}
+            status = self._status()
             for name in names:
                 phase = status.get(name, {}).get("phase")
                 if phase == "Failed":
                     raise NodeError(f"a placeholder pod failed: {restricted.waits(status[name])}")
                 if phase == "Running" and name not in found:
-                    said = self._cluster.api.text(f"{self._collection}/{name}/log")
+                    said = self._cluster.api.text(f"{self._cluster.tenants_path}/{name}/log")
                     if said.strip():
                         found[name] = self._known(said)
             if time.monotonic() > deadline:

@@ -24,6 +24,7 @@ from sharebench.nodes.kubernetes.access.device_plugin.placeholders import Placeh
 from sharebench.nodes.kubernetes.access.device_plugin.state import Expected, PluginState, is_about_pods, unmet
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json, change, config_map_path, pod_path
+from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     CONFIG_LABEL,
@@ -58,6 +59,11 @@ class DevicePlugin(Access):
 
     name = "device-plugin"
     runs_mps = True
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._mig = MigPartitioner(cluster, self.name)
+        self._placeholders = Placeholders(cluster)
 
     @property
     def _installed(self) -> Installed:
@@ -153,10 +159,6 @@ class DevicePlugin(Access):
         held = self._held(expected)
         return not self._problems(expected) and (not held or self._placeholders.are_in_place(held))
 
-    @cached_property
-    def _placeholders(self) -> Placeholders:
-        return Placeholders(self.cluster)
-
     def _let_go(self) -> None:
         if self._gpus > 1:
             self._placeholders.remove()
@@ -169,8 +171,7 @@ class DevicePlugin(Access):
     def _config(self, strategy: Strategy, replicas: int | None, partitioning: Partitioning) -> PluginConfig:
         if partitioning.layout:
             return partitioning.plugin_config
-        sizes = self.cluster.options["tenants"].get(strategy.mechanisms[-1], [1])
-        return keys.of_strategy(strategy, replicas or 1, max(sizes))
+        return keys.of_strategy(strategy, replicas or 1, self.cluster.most_tenants(strategy))
 
     def _expected(
         self, strategy: Strategy, replicas: int | None, partitioning: Partitioning, saved: PluginState | None
@@ -258,10 +259,6 @@ class DevicePlugin(Access):
             self.cluster.note_phase("plugin", ready - began)
         self.cluster.note_phase("follow", since - ready)
         self.cluster.note_phase("stable", time.monotonic() - since)
-
-    @cached_property
-    def _mig(self) -> MigPartitioner:
-        return MigPartitioner(self.cluster, self.name)
 
     def _delete_pod_of(self, part: Part | None) -> None:
         pod = part.pod_of(self.cluster.pods()) if part else None

@@ -79,7 +79,7 @@ class Dra(Access):
         whole = list(filter(nvidia.is_whole, devices))
         first = (whole or devices)[0]
         return {
-            "product": str(first.attributes.get("productName", "unknown GPU")),
+            "product": first.attributes.get("productName", "unknown GPU"),
             "memory_bytes": whole[0].capacity_bytes.get("memory") if whole else None,
             "driver": nvidia.driver_version(first),
             "gpus": len({*map(nvidia.uuid, whole), *map(nvidia.parent, devices)} - {None}),
@@ -154,7 +154,7 @@ class Dra(Access):
     def holds(self, state: State) -> bool:
         if not held.is_held(state.strategy):
             return True
-        return held.is_in_place(self._held(state), self._claims(), self._holders())
+        return held.is_in_place(self._held(state), self._claims(), self.cluster.held_pods())
 
     def ensure(self, state: State) -> None:
         """Replace the claims that a state holds by those of this one, and wait until they are prepared."""
@@ -167,24 +167,24 @@ class Dra(Access):
         for claim in claims:
             self.cluster.api.create(self._collection, claim)
         pod = held.pod(self.cluster, claims)
-        self.cluster.api.create(self._pods, pod)
+        self.cluster.api.create(self.cluster.tenants_path, pod)
         self._wait_for(pod["metadata"]["name"])
         self.cluster.note_phase("prepare", time.monotonic() - began)
 
     def _wait_for(self, holder: str) -> None:
         """Until the pod runs, and so its claims are prepared. Raises NodeError."""
         began, limit = time.monotonic(), self.cluster.options["switch_seconds"]
-        while (status := self._status_of(holder)).get("phase") != "Running":
+        while True:
+            found = [pod["status"] for pod in self.cluster.held_pods() if pod["metadata"]["name"] == holder]
+            status = found[0] if found else {}
+            if status.get("phase") == "Running":
+                return
             seconds = time.monotonic() - began
             if (why := self.trouble([holder], seconds)) is not None:
                 raise NodeError(why)
             if seconds > limit:
                 raise NodeError(f"the pod that holds the claims did not run within {limit:g} s: {waits(status)}")
             time.sleep(POLL_SECONDS)
-
-    def _status_of(self, holder: str) -> Json:
-        """The pod's status; empty where it is gone."""
-        return next((pod["status"] for pod in self._holders() if pod["metadata"]["name"] == holder), {})
 
     def restart_mps(self) -> None:
         print("tenants under MPS ended badly: their claims are replaced", file=sys.stderr)
@@ -196,18 +196,10 @@ class Dra(Access):
     def _let_go(self) -> None:
         """Remove the claims that a state holds, and who holds them. Raises NodeError."""
         if self.is_served:
-            for pod in self._holders():
-                self.cluster.api.delete(f"{self._pods}/{pod['metadata']['name']}", grace_seconds=GRACE_SECONDS)
+            for pod in self.cluster.held_pods():
+                path = f"{self.cluster.tenants_path}/{pod['metadata']['name']}"
+                self.cluster.api.delete(path, grace_seconds=GRACE_SECONDS)
             self._remove(is_over=True)
-
-    @property
-    def _pods(self) -> str:
-        return f"/api/v1/namespaces/{self.cluster.options['namespace']}/pods"
-
-    def _holders(self) -> list[Json]:
-        mine = f"{OWNER_LABEL}={self.cluster.digest},{HELD_LABEL}"
-        found: list[Json] = self.cluster.api.get(self._pods, labelSelector=mine)["items"]
-        return found
 
     # Claims that come and go.
 
@@ -216,9 +208,7 @@ class Dra(Access):
         return f"/apis/{claims_api.VERSION}/namespaces/{self.cluster.options['namespace']}/resourceclaims"
 
     def _claims(self) -> list[Json]:
-        mine = f"{OWNER_LABEL}={self.cluster.digest}"
-        found: list[Json] = self.cluster.api.get(self._collection, labelSelector=mine)["items"]
-        return found
+        return list(self.cluster.api.get(self._collection, labelSelector=self.cluster.mine)["items"])
 
     def _daemons(self) -> list[Json]:
         """Deployments of the driver for claims of this node: an MPS daemon for each configured group of a claim."""

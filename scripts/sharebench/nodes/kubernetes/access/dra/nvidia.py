@@ -59,33 +59,29 @@ def build_of(daemon_sets: Iterable[Json]) -> Build | None:
 
 def driver_version(device: Device) -> str | None:
     """The GPU driver's version as NVIDIA writes it, `580.159.04`: a slice has it as semver, without leading zeros."""
-    found: str | None = device.attributes.get("driverVersion")
-    if found is None:
+    if (found := device.attributes.get("driverVersion")) is None:
         return None
     major, *rest = found.split(".")
     return ".".join([major, *(part.zfill(2) for part in rest)])
 
 
 def is_whole(device: Device) -> bool:
-    return bool(device.attributes.get("type") == "gpu")
+    return device.attributes.get("type") == "gpu"
 
 
 def profile(device: Device) -> str | None:
     """Such as `1g.18gb`; None for anything but a MIG instance."""
-    found: str | None = device.attributes.get("profile")
-    return found
+    return device.attributes.get("profile")
 
 
 def parent(device: Device) -> str | None:
     """UUID of an instance's GPU; None for anything else."""
-    found: str | None = device.attributes.get("parentUUID")
-    return found
+    return device.attributes.get("parentUUID")
 
 
 def uuid(device: Device) -> str | None:
     """The id by which CUDA knows the device; None for an instance that is yet to be made."""
-    found: str | None = device.attributes.get("uuid")
-    return found
+    return device.attributes.get("uuid")
 
 
 def device_files(device: Device) -> list[str]:
