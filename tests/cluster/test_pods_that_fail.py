@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cluster.driving import grants, normalised, owned, state, study_of, tenants_of
 from cluster.harness import GPU, Cluster, eventually
 from cluster.testbed import lifecycle
 
-from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
+from sharebench.nodes.contract import NodeError, TenantUnreachable
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
-from sharebench.nodes.kubernetes.cluster import restricted
-from sharebench.nodes.kubernetes.cluster.api import Api
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.pods import manifest, status
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
@@ -71,30 +68,6 @@ def test_more_tenants_than_room(node: ClusterNode, study: Study, plugin: Cluster
     assert left(plugin, namespace) == []
 
 
-def test_an_image_that_cannot_be_had(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
-    node.cluster.options = {**node.cluster.options, "image": "testbed.local/no-such-image:1"}
-    line = failure(node, study)
-    assert "ErrImagePull" in line or "ImagePullBackOff" in line
-    assert "no-such-image" in line
-    assert left(plugin, namespace) == []
-
-
-def test_an_image_without_that_interpreter(node: ClusterNode, study: Study) -> None:
-    node.cluster.options = {**node.cluster.options, "python": "/no/such/python"}
-    line = failure(node, study)
-    assert "StartError" in line or "RunContainerError" in line
-    assert "/no/such/python" in line
-
-
-def test_a_quota(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
-    plugin.core.create_namespaced_resource_quota(
-        namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}
-    )
-    eventually("the quota's status", lambda: plugin.core.read_namespaced_resource_quota("q", namespace).status.hard)
-    assert "the namespace's quota is used up" in failure(node, study)
-    assert left(plugin, namespace) == []
-
-
 def test_a_namespace_that_is_not_there(node: ClusterNode, study: Study) -> None:
     node.cluster.options = {**node.cluster.options, "namespace": "no-such-namespace"}
     assert 'namespaces "no-such-namespace" not found' in failure(node, study)
@@ -130,47 +103,8 @@ def test_a_container_that_the_runtime_cannot_create(
     assert left(plugin, namespace) == []
 
 
-def test_tenants_that_pod_security_refuses(
-    node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(restricted.SECURITY, "runAsUser", 0)
-    line = failure(node, study)
-    assert "Pod Security refuses the pod" in line
-    assert "runAsUser=0" in line
-    assert left(plugin, namespace) == []
-
-
 def test_a_workload_that_the_image_cannot_run(node: ClusterNode, study: Study) -> None:
     assert "onnxruntime" in failure(node, study, module="detector", params={})
-
-
-def test_a_tenant_beyond_its_memory_is_a_result(node: ClusterNode, study: Study) -> None:
-    node.cluster.options = {**node.cluster.options, "resources": {"cpu": None, "memory": "48Mi"}}
-    tenants = tenants_of(node, study, 1, params={"size": 4000})
-    try:
-        tenants.start(grants(1))
-        with pytest.raises(TenantsFailed):
-            tenants.wait_ready()
-        (outcome,) = tenants.outcomes()
-    finally:
-        tenants.stop()
-    assert outcome["status"] == "oom"
-    assert "OOMKilled" in outcome["exit"]["reason"]
-
-
-def test_a_pod_that_somebody_deletes(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
-    tenants = tenants_of(node, study, 1)
-    try:
-        tenants.start(grants(1))
-        tenants.wait_ready()
-        plugin.core.delete_namespaced_pod(tenants.names[0], namespace)
-        began = time.monotonic()
-        with pytest.raises(NodeError, match="somebody deleted"):
-            tenants.sleep_until(tenants.now_ns() + 60 * 10**9)
-        assert time.monotonic() - began < NAMED_SECONDS
-    finally:
-        tenants.stop()
-    assert left(plugin, namespace) == []
 
 
 def test_a_pod_that_is_evicted(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
@@ -225,23 +159,6 @@ def test_the_config_map_takes_its_pods_along(node: ClusterNode, study: Study, pl
         eventually("the garbage collector", lambda: left(plugin, namespace) == [])
     finally:
         tenants.stop()
-
-
-def test_what_an_earlier_run_left_is_swept(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
-    tenants_of(node, study, 1).start(grants(1))
-    assert left(plugin, namespace)
-    node.sweep()
-    assert left(plugin, namespace) == []
-
-
-def test_a_token_that_has_expired(node: ClusterNode, plugin: Cluster, tmp_path: Path) -> None:
-    kubeconfig = yaml.safe_load(plugin.kubeconfig.read_text())
-    for user in kubeconfig["users"]:
-        user["user"] = {"token": "nobodys"}
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
-    with pytest.MonkeyPatch.context() as patched, pytest.raises(NodeError, match="has the token expired"):
-        patched.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-        Api(None).get("/api/v1/nodes")
 
 
 def test_a_kubelet_that_hangs_is_given_up(node: ClusterNode, study: Study, plugin: Cluster) -> None:

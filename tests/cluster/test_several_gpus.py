@@ -31,11 +31,6 @@ def two(machine: None) -> Iterator[Cluster]:
     yield from bed(2)
 
 
-@pytest.fixture(scope="module")
-def eight(machine: None) -> Iterator[Cluster]:
-    yield from bed(8)
-
-
 def placeholders(cluster: Cluster, namespace: str) -> Counter[str]:
     """How many hold each GPU."""
     found = cluster.core.list_namespaced_pod(namespace, label_selector=HELD_LABEL).items
@@ -65,24 +60,6 @@ def test_every_cell_of_a_run_has_the_same_gpu(two: Cluster, tmp_path: Path) -> N
         assert len(seen) == 5 and len(set(seen)) == 1
         assert two.core.list_namespaced_pod(namespace).items == []
         assert offered(two) == {GPU: 2}
-
-
-@pytest.mark.slow
-def test_tenants_share_one_gpu_of_eight(eight: Cluster, tmp_path: Path) -> None:
-    with eight.namespace(RESTRICTED) as namespace:
-        study = normalised(study_of(namespace, strategies=["time-slicing"], replicas=[3]))
-        with owned(eight, study, tmp_path) as node:
-            node.ensure(state(study, "time-slicing"))
-            held = placeholders(eight, namespace)
-            assert sorted(held.values()) == [3] * 7
-            tenants = tenants_of(node, study, 3)
-            tenants.sweep()
-            tenants.start(grants(3))
-            tenants.wait_ready()
-            (shared,) = {given(eight, namespace, name) for name in tenants.names}
-            assert shared not in held
-            tenants.stop()
-        assert eight.core.list_namespaced_pod(namespace).items == []
 
 
 def test_half_of_the_gpus_are_partitioned(two: Cluster, tmp_path: Path) -> None:
