@@ -135,6 +135,12 @@ class Run:
             start_new_session=True,
         )
 
+    def passed(self, *arguments: str) -> str:
+        """What it printed, run to its end, which must be a good one."""
+        code, out = self.finish(*arguments)
+        assert code == 0, out
+        return out
+
     def finish(self, *arguments: str) -> tuple[int, str]:
         """Run it to its end; exit code and what it printed."""
         process = self.start(*arguments)

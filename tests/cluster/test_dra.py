@@ -67,12 +67,10 @@ def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, a
         kubernetes={"access": "dra"},
     )
     run: Run = run_in(tmp_path / "study", account, given)
-    code, out = run.finish("preflight")
-    assert code == 0, out
+    out = run.passed("preflight")
     assert "all that is needed" in out
     assert "gates that are on: TimeSlicingSettings" in " ".join(out.split())
-    code, out = run.finish()
-    assert code == 0, out
+    run.passed()
     cells = {(row["strategy"], row["replicas"]): row for row in rows(run.folder / "results/tables/summary.csv")}
     assert {key: row["status"] for key, row in cells.items()} == {
         ("exclusive", "1"): "ok",
@@ -112,8 +110,7 @@ def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, a
 def measured(folder: Path, kubeconfig: Path, given: dict[str, Any], infeasible: str = "") -> dict[str, dict[str, Any]]:
     """The record of each strategy of a study with one cell for each, of which one may be infeasible."""
     run = run_in(folder, kubeconfig, given)
-    code, out = run.finish()
-    assert code == 0, out
+    run.passed()
     found = (run.folder / "results").glob("cells/*/*/*/*/raw.json")
     records = {path.parts[-5]: json.loads(path.read_text()) for path in found}
     for name, record in records.items():

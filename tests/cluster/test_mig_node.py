@@ -270,8 +270,7 @@ def test_a_study(node: ClusterNode, mig: Cluster, tmp_path: Path) -> None:
         )
         folder = tmp_path / "study"
         folder.mkdir()
-        code, out = Run(folder, mig.kubeconfig, given).finish()
-    assert code == 0, out
+        Run(folder, mig.kubeconfig, given).passed()
     records = {
         record["cell"]["strategy"]: record
         for record in (json.loads(path.read_text()) for path in folder.glob("results/cells/*/*/*/*/raw.json"))

@@ -37,8 +37,7 @@ def watched_study(server: Prometheus, **section: Any) -> dict[str, Any]:
 
 def checked(run: Run, how: str) -> None:
     """The run's one cell: what Prometheus says of its three tenants is what they say."""
-    code, out = run.finish()
-    assert code == 0, out
+    run.passed()
     (path,) = run.folder.glob("results/cells/time-slicing/*/n3/r1/raw.json")
     record = json.loads(path.read_text())
     said = record["prometheus"]

@@ -81,12 +81,10 @@ def test_a_study_with_only_the_rights_of_the_manifests(plugin: Cluster, account:
     before = shown(plugin)
     # Named, so that results must not repeat what the config says.
     run = run_in(tmp_path / "study", account, study_of(NAMESPACE, kubernetes={"node": plugin.node_name}))
-    code, out = run.finish("preflight")
-    assert code == 0, out
+    out = run.passed("preflight")
     assert "all that is needed" in out
     assert "refuses replicas: 1" in " ".join(out.split())
-    code, out = run.finish()
-    assert code == 0, out
+    run.passed()
     cells = {(row["strategy"], row["replicas"]): row for row in rows(run.folder / "results/tables/summary.csv")}
     assert {key: row["status"] for key, row in cells.items()} == {
         ("exclusive", "1"): "ok",
@@ -111,11 +109,9 @@ def test_a_study_with_only_the_rights_of_the_manifests(plugin: Cluster, account:
     journal = (run.folder / "results/.sharebench/node/journal.jsonl").read_text().splitlines()
     states = [json.loads(line)["to"] for line in journal]
     assert len(states) == len(set(states)) == 5, "four states, each set up once, and the way back"
-    code, out = run.finish("archive")
-    assert code == 0, out
+    run.passed("archive")
     unnamed(run.folder / "results", plugin, account)
-    code, out = run.finish()
-    assert code == 0, out
+    out = run.passed()
     assert "cell 1 of" not in out
 
 

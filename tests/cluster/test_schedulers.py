@@ -75,8 +75,7 @@ def measured(cluster: Cluster, tmp_path: Path, strategy: str, replicas: list[int
             null_cells=False,
             strategy_catalogue={"exclusive": STATIC, "exclusive-again": STATIC},
         )
-        code, out = Run(tmp_path, cluster.kubeconfig, given).finish()
-        assert code == 0, out
+        Run(tmp_path, cluster.kubeconfig, given).passed()
     found = (json.loads(path.read_text()) for path in tmp_path.glob(f"results/cells/{strategy}/*/*/*/raw.json"))
     return {record["cell"]["replicas"]: record for record in found}
 

@@ -45,8 +45,7 @@ def test_every_cell_of_a_run_has_the_same_gpu(two: Cluster, tmp_path: Path) -> N
     with two.namespace(RESTRICTED) as namespace:
         study = study_of(namespace, replicas=[2], null_cells=False)
         run = run_in(tmp_path / "study", two.kubeconfig, study)
-        code, out = run.finish()
-        assert code == 0, out
+        run.passed()
         files = (run.folder / "results").glob("cells/*/*/*/*/raw.json")
         records: dict[str, Any] = {path.parts[-5]: json.loads(path.read_text()) for path in files}
         assert {name: record["status"] for name, record in records.items()} == dict.fromkeys(study["strategies"], "ok")
