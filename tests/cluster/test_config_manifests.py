@@ -17,6 +17,7 @@ from cluster.harness import RESTRICTED, Cluster, eventually
 from cluster.testbed import sources
 from kubernetes import client, utils
 
+from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import pod_monitor
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused
 
@@ -70,10 +71,10 @@ def path_of(api: Api, made: dict[str, Any], namespace: str) -> str:
     return f"{root}/namespaces/{namespace}/{kind['name']}" if kind["namespaced"] else f"{root}/{kind['name']}"
 
 
-def try_to_make(api: Api, made: dict[str, Any], namespace: str) -> None:
-    """Raises ApiRefused with the server's words."""
-    made["metadata"].pop("namespace", None)
-    api._call("POST", path_of(api, made, namespace), made, DRY_RUN)
+def try_to_make(api: Api, made: dict[str, Any], namespace: str) -> bytes:
+    """The object as it would be. Raises ApiRefused with the server's words."""
+    body = {**made, "metadata": {key: value for key, value in made["metadata"].items() if key != "namespace"}}
+    return api._call("POST", path_of(api, made, namespace), body, DRY_RUN)
 
 
 @pytest.mark.parametrize("name", manifests())
@@ -94,6 +95,9 @@ def test_the_pod_monitor_of_a_run_is_one_that_the_prometheus_operator_takes(
     made = pod_monitor.pod_monitor(
         "0123abcd", "sharebench/node", "a run", {"scrape_seconds": 0.5, "labels": {"a": "b"}}
     )
+    with pytest.raises(NodeError, match="the cluster has no PodMonitor"):
+        pod_monitor.ensure(api, namespace, made)
+    pod_monitor.remove(api, namespace, "0123abcd")
     with defining(cluster, api, sources.POD_MONITOR):
         try_to_make(api, made, namespace)
         made["spec"]["podMetricsEndpoints"][0]["interval"] = "half a second"

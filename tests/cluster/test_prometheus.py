@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 from cluster.driving import Run, study_of
 from cluster.harness import Cluster
-from cluster.test_runs import NAMESPACE, account, grant, left, names, run_in  # noqa: F401
+from cluster.test_runs import NAMESPACE, account, left, run_in  # noqa: F401
 from tables import rows
 from watching import MISSING, PROGRAM, Prometheus, assert_quantiles_agree, prometheus
-
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.cluster import pod_monitor
-from sharebench.nodes.kubernetes.cluster.api import Api
 
 pytestmark = [
     pytest.mark.prometheus,
@@ -65,14 +61,3 @@ def test_pods_are_found_by_a_file_of_their_addresses(
         if path.is_file() and ".sharebench" not in path.parts:
             content = path.read_bytes()
             assert not [secret for secret in secrets if secret.encode() in content], path
-
-
-def test_a_cluster_that_knows_no_pod_monitor_is_named(
-    plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(plugin.kubeconfig))
-    api = Api(None)
-    wanted = pod_monitor.pod_monitor("abc", "sharebench/node", "run", {"labels": {}, "scrape_seconds": 1})
-    with pytest.raises(NodeError, match="the cluster has no PodMonitor"):
-        pod_monitor.ensure(api, namespace, wanted)
-    pod_monitor.remove(api, namespace, "abc")

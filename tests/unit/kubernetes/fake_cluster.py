@@ -34,17 +34,20 @@ def merged(old: Any, patch: Any) -> Any:
     return result
 
 
-def manager(container: str) -> Json:
+def manager(container: str, name: str = "plugin") -> Json:
     """A config-manager's part of the plugin's DaemonSet."""
-    volumes = [{"name": "available-configs", "configMap": {"name": "sharing"}}]
-    made = daemon_set("plugin", container, volumes=volumes)
+    volumes = [{"name": "config", "emptyDir": {}}, {"name": "available-configs", "configMap": {"name": "sharing"}}]
+    made = daemon_set(name, container, volumes=volumes)
     variables = [{"name": "CONFIG_FILE_SRCDIR", "value": "/configs"}, {"name": "DEFAULT_CONFIG", "value": "default"}]
     made["spec"]["template"]["spec"]["containers"].append(
         {
             "name": "nvidia-device-plugin-sidecar",
             "image": "testbed.local/nvidia:v0.19.3",
             "env": variables,
-            "volumeMounts": [{"name": "available-configs", "mountPath": "/configs"}],
+            "volumeMounts": [
+                {"name": "available-configs", "mountPath": "/configs"},
+                {"name": "config", "mountPath": "/config"},
+            ],
         }
     )
     return made

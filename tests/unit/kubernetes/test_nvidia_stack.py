@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from unit.kubernetes.fake_cluster import manager
 from unit.kubernetes.objects import daemon_pod, daemon_set, owner
 
 from sharebench.nodes.contract import NodeError
@@ -11,33 +12,13 @@ from sharebench.nodes.kubernetes.cluster.cluster import chosen
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Configs, lacks_config_map, look
 
 
-def manager(folder: str = "/available-configs", default: str = "exclusive") -> dict[str, Any]:
-    variables = {
-        "NODE_LABEL": "nvidia.com/device-plugin.config",
-        "CONFIG_FILE_SRCDIR": folder,
-        "DEFAULT_CONFIG": default,
-    }
-    return {
-        "name": "nvidia-device-plugin-sidecar",
-        "image": "x/plugin:v0.19.3",
-        "env": [{"name": name, "value": value} for name, value in variables.items()],
-        "volumeMounts": [
-            {"name": "available-configs", "mountPath": folder},
-            {"name": "config", "mountPath": "/config"},
-        ],
-    }
-
-
 def plugin(name: str = "plugin") -> dict[str, Any]:
-    volumes = [{"name": "config", "emptyDir": {}}, {"name": "available-configs", "configMap": {"name": "sharing"}}]
-    made = daemon_set(name, "nvidia-device-plugin-ctr", volumes=volumes)
-    made["spec"]["template"]["spec"]["containers"].append(manager())
-    return made
+    return manager("nvidia-device-plugin-ctr", name)
 
 
 def test_the_config_map_is_the_one_that_the_manager_reads() -> None:
     found = look([plugin()], [])
-    assert found.configs == Configs("nvidia", "sharing", "exclusive")
+    assert found.configs == Configs("nvidia", "sharing", "default")
 
 
 def test_of_several_the_one_on_this_node_counts() -> None:

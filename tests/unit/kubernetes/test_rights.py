@@ -69,12 +69,6 @@ def test_what_is_not_used_is_not_asked_for() -> None:
     assert {str(right) for right in outside - inside} == {"create pods/portforward", "get pods/portforward"}
 
 
-def test_a_right_on_one_object_says_on_which() -> None:
-    named = {(str(right), right.object) for rights in needed(NONE, True).values() for right in rights if right.object}
-    nodes = {("get nodes", "node"), ("patch nodes", "node")}
-    assert named == nodes | {("get configmaps", "configs"), ("patch configmaps", "configs")}
-
-
 def test_the_driver_and_its_account_are_in_one_namespace() -> None:
     job = next(each for each in objects("driver.yaml") if each["kind"] == "Job")
     pod = job["spec"]["template"]["spec"]
