@@ -236,10 +236,9 @@ def change(api: Api, path: str, wanted: Callable[[Json], Json]) -> Json:
         metadata = patch.get("metadata", {}) | {"resourceVersion": found["metadata"]["resourceVersion"]}
         try:
             api.patch(path, patch | {"metadata": metadata})
+            return patch
         except ApiRefused as refused:
             if refused.status != 409:
                 raise
             tried = patch
-            continue
-        return patch
     raise NodeError(f"somebody keeps changing {path}: {ATTEMPTS} attempts to change it failed")

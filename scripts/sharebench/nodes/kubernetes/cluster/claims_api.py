@@ -69,10 +69,8 @@ def _number(quantity: Any) -> int:
 def offered(slices: Iterable[Json], node: str) -> list[Device]:
     """The devices of a node, of all drivers, from all ResourceSlices; only a pool's newest generation counts."""
     mine = [each["spec"] for each in slices if each["spec"].get("nodeName") == node]
-    newest: dict[tuple[str, str], int] = {}
-    for spec in mine:
-        pool = (spec["driver"], spec["pool"]["name"])
-        newest[pool] = max(newest.get(pool, 0), spec["pool"]["generation"])
+    mine.sort(key=lambda spec: spec["pool"]["generation"])
+    newest = {(spec["driver"], spec["pool"]["name"]): spec["pool"]["generation"] for spec in mine}
     found = []
     for spec in mine:
         driver, pool = spec["driver"], spec["pool"]["name"]

@@ -71,13 +71,12 @@ class NodeLease:
                     self.api.create(self.collection, made | {"spec": self._held_by(run_id)})
                 else:
                     self.api.replace(self.path, lease | {"spec": self._held_by(run_id)})
+                return
             except ApiRefused as refused:
+                # Somebody was faster: another run, whose name the next look shows, or a job of this one.
                 is_gone = lease is not None and refused.status == 404
                 if refused.status != 409 and not is_gone:
                     raise
-                # Somebody was faster: another run, whose name the next look shows, or a job of this one.
-                continue
-            return
         raise NodeError("other runs keep taking the node; wait for them to end, or stop them")
 
     @staticmethod
@@ -123,13 +122,11 @@ class NodeLease:
                 raise NodeError(f"the node is not ours any more: its Lease is held by {holder or 'no run'}")
             held = self._held_by(run_id, lease["spec"].get("acquireTime"))
             try:
-                self.api.replace(self.path, lease | {"spec": held})
+                return self.api.replace(self.path, lease | {"spec": held})
             except ApiRefused as refused:
+                # A job of this run may have renewed it at the same moment.
                 if refused.status != 409:
                     raise
-                # A job of this run has renewed it at the same moment.
-                continue
-            return
 
     def keep(self, run_id: str) -> None:
         """Renew it from a thread that lives as long as this process, or until `release`."""

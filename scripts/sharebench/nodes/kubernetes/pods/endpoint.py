@@ -118,15 +118,6 @@ class PodEndpoint(HttpEndpoint):
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise TenantUnreachable(f"{method} {path.split('?')[0]}: {error}") from error
 
-    def _connect(self, connection: http.client.HTTPConnection) -> None:
-        try:
-            connection.connect()
-        except TimeoutError as error:
-            # Where no program listens, or none that still runs, its kernel answers all the same.
-            raise PodUnreachable(
-                f"nothing answers at the pod's address {self.host}, as behind a NetworkPolicy"
-            ) from error
-
     def _ask(
         self,
         connection: http.client.HTTPConnection,
@@ -138,7 +129,12 @@ class PodEndpoint(HttpEndpoint):
         is_whole = False
         try:
             if connection.sock is None:
-                self._connect(connection)
+                try:
+                    connection.connect()
+                except TimeoutError as error:
+                    # Where no program listens, or none that still runs, its kernel answers all the same.
+                    line = f"nothing answers at the pod's address {self.host}, as behind a NetworkPolicy"
+                    raise PodUnreachable(line) from error
             connection.sock.settimeout(timeout_seconds)
             connection.request(method, path, json.dumps(body) if body is not None else None, self.headers)
             response = connection.getresponse()

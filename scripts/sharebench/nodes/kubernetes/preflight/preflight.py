@@ -1,13 +1,12 @@
 """What a cluster has for a study, which of its strategies it can do, and what each missing one needs."""
 
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from sharebench.core.config_nodes import NodeOptions
-from sharebench.core.console import COLUMNS, wrapped
+from sharebench.core.console import wrapped
 from sharebench.core.files import REPOSITORY, Refusal
 from sharebench.core.strategies import Strategy
 from sharebench.core.study_config import StudyConfig, is_on_several
@@ -27,8 +26,7 @@ from sharebench.study.study import Study
 
 PATIENCE_SECONDS = 10.0
 WIDTH = 26
-CLOSE = " " * 6
-COMMAND = re.compile(r"\bkubectl ")
+HANG = " " * (WIDTH + 2)
 
 
 class Row(NamedTuple):
@@ -38,15 +36,10 @@ class Row(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        head, hang = f"  {self.name:{WIDTH}}", " " * (WIDTH + 2)
-        lines = wrapped(self.text, head, hang)
-        command = COMMAND.search(self.text)
-        if command and len(lines) > 1:
-            # To be copied: in one line, wherever that begins.
-            whole = self.text[command.start() :]
-            lines = wrapped(self.text[: command.start()], head, hang)
-            lines.append((hang if len(hang + whole) <= COLUMNS else CLOSE) + whole)
-        return "\n".join(lines)
+        # A command is to be copied: in a line of its own, however long.
+        prose, kubectl, command = self.text.partition("kubectl ")
+        lines = wrapped(prose, f"  {self.name:{WIDTH}}", HANG) if prose else []
+        return "\n".join(lines + [HANG + kubectl + command] * bool(kubectl))
 
 
 def installed(node: ClusterNode) -> Iterator[Row]:
@@ -82,11 +75,10 @@ def missing_rights(
     namespaces: Mapping[str, str | None],
     objects: Mapping[str, str],
 ) -> list[Row]:
-    """A row for every right that we lack, and one with what grants them, for each folder.
+    """A row for every right that we lack, and one with what grants them, for each folder of config/cluster.
 
-    `manifests` has rights by the folder of config/cluster that grants them. `namespaces` has where each kind of place
-    is, and None for the whole cluster; what has no place is not needed. `objects` has the names of the objects that
-    rights are about; what is not there needs no right.
+    `namespaces` has where each kind of place is, None for the whole cluster, and `objects` the names of those that
+    rights are about; no right is needed for a place or an object that is not there.
     """
     rows: list[Row] = []
     for folder, rights in manifests.items():

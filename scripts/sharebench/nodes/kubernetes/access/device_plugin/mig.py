@@ -23,10 +23,6 @@ class MigPartitioner:
         self._cluster = cluster
         self._access = access
 
-    @property
-    def _may_change(self) -> bool:
-        return "mig" in self._cluster.options["may_change"]
-
     def _manager(self) -> MigManager:
         part = self._cluster.installed.mig_manager
         if part is None:
@@ -40,9 +36,10 @@ class MigPartitioner:
         saved = saved_state.load_access(node, self._access)
         before = saved["mig"] if saved else mig_manager.capture(node)
         variables = variables_of(installed.plugin.own_container) if installed.plugin else {}
+        may_change = "mig" in self._cluster.options["may_change"]
         return MigInventory(
             labels=labels_of(node),
-            known=self._known(node) if self._may_change and installed.mig_manager else None,
+            known=self._known(node) if may_change and installed.mig_manager else None,
             fixed=variables.get(mig_instances.STRATEGY_VARIABLE) or None,
             existing=before["layout"],
             is_by_hand=bool(before["layout"]) and before["labels"][MIG_CONFIG_LABEL] is None,
@@ -85,11 +82,6 @@ class MigPartitioner:
         labels = self._cluster.labels()
         said = (labels.get(MIG_CONFIG_LABEL), labels.get(MIG_STATE_LABEL)) == (wanted.config, "success")
         return wanted.config is None or (said and mig_instances.shown(labels) == wanted.layout)
-
-    def refuse_unsettled(self, node: Json) -> None:
-        """Raise NodeError where the layout may be changed, but is not settled, so that it could not be restored."""
-        if self._may_change:
-            mig_manager.refuse_unsettled(node)
 
     def refuse_another(self, saved: PluginState) -> None:
         """Raise NodeError when somebody else has set the layout since we did."""

@@ -120,11 +120,6 @@ def shown(labels: Mapping[str, str]) -> Layout:
     return {re.sub(r"\.me$", "+me", name): count for name, count in counts.items() if count}
 
 
-def is_partitioned(labels: Mapping[str, str]) -> bool:
-    """Whether a GPU of the node is in MIG mode, with instances or without; the plugin may not show them."""
-    return bool(shown(labels)) or labels.get(REPLICAS_LABEL) == "0"
-
-
 def whole_product(labels: Mapping[str, str]) -> str:
     """The GPU's product without what sharing and MIG add to it; empty where no label has it."""
     return MIG_PRODUCT.sub("", labels.get(PRODUCT_LABEL, "")).removesuffix("-SHARED")
@@ -191,10 +186,11 @@ class MigInventory:
         return name
 
     def _whole(self) -> Partitioning:
-        is_partitioned_now = is_partitioned(self.labels)
-        if self.known is not None and (is_partitioned_now or MIG_CONFIG_LABEL in self.labels):
+        # In MIG mode, with instances or without; the plugin may not show them.
+        is_partitioned = bool(shown(self.labels)) or self.labels.get(REPLICAS_LABEL) == "0"
+        if self.known is not None and (is_partitioned or MIG_CONFIG_LABEL in self.labels):
             return Partitioning({}, config=self._config({}, self.known))
-        if is_partitioned_now:
+        if is_partitioned:
             raise MigInfeasible(
                 f"the node's GPUs are partitioned by MIG, so that only MIG instances can be used; {ALLOW_CHANGE}"
             )

@@ -15,7 +15,7 @@ from sharebench.core.spec import Spec, limits_of
 from sharebench.core.strategies import MPS_CLIENTS, Strategy, of_spec
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
-from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, placeholders
+from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, mig_manager, placeholders
 from sharebench.nodes.kubernetes.access.device_plugin import state as plugin_state
 from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig
 from sharebench.nodes.kubernetes.access.device_plugin.mig import MigPartitioner
@@ -31,7 +31,6 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     COUNT_LABEL,
     SHARING_LABEL,
     Configs,
-    Installed,
     Part,
     labels_of,
     lacks_config_map,
@@ -65,12 +64,8 @@ class DevicePlugin(Access):
         self._mig = MigPartitioner(cluster, self.name)
         self._placeholders = Placeholders(cluster)
 
-    @property
-    def _installed(self) -> Installed:
-        return self.cluster.installed
-
     def _configs(self) -> Configs:
-        configs = self._installed.configs
+        configs = self.cluster.installed.configs
         if configs is None:
             raise NodeError(str(self.missing()))
         return configs
@@ -80,11 +75,11 @@ class DevicePlugin(Access):
         return mig_instances.gpus(self.cluster.labels())
 
     def missing(self) -> str | None:
-        if self._installed.plugin is None:
+        if self.cluster.installed.plugin is None:
             return "the cluster has no NVIDIA device plugin; install it, or the GPU operator (docs/cluster/install.md)"
-        if self._installed.configs is None:
-            return lacks_config_map(self._installed.plugin)
-        if self._installed.discovery is None:
+        if self.cluster.installed.configs is None:
+            return lacks_config_map(self.cluster.installed.plugin)
+        if self.cluster.installed.discovery is None:
             return "GPU Feature Discovery is not installed, so that nothing would prove a state; set gfd.enabled: true"
         return None
 
@@ -103,7 +98,7 @@ class DevicePlugin(Access):
                 return "the device plugin has no MPS for one tenant: it refuses replicas: 1"
             if replicas > MPS_CLIENTS:
                 return f"the GPU takes {MPS_CLIENTS} MPS clients at most"
-            if self._installed.mps is None:
+            if self.cluster.installed.mps is None:
                 return "the MPS control daemon is not installed (the chart's or the operator's DaemonSet)"
         if gpus > 1 and strategy.mechanisms[0] != "mig":
             count = self._config(strategy, replicas, Partitioning({})).replicas
@@ -204,7 +199,7 @@ class DevicePlugin(Access):
             self._mig.set(partitioning, saved, {CONFIG_LABEL: key})
         if before != key and is_mps:
             # Its sidecar may not reach a daemon that runs, which would go on with the shares of the key before.
-            self._delete_pod_of(self._installed.mps)
+            self._delete_pod_of(self.cluster.installed.mps)
         what = f"the node did not become {state.setting}"
         self._wait(lambda: self._problems(expected), what, is_mps, is_mps_new)
         if self._held(expected):
@@ -218,7 +213,7 @@ class DevicePlugin(Access):
 
         Raises NodeError when the daemon's stays.
         """
-        if (mps := self._installed.mps) is None or (pod := mps.pod_of(self.cluster.pods())) is None:
+        if (mps := self.cluster.installed.mps) is None or (pod := mps.pod_of(self.cluster.pods())) is None:
             return
         print("tenants under MPS ended badly: its daemon is restarted", file=sys.stderr)
         self._delete_pod_of(mps)
@@ -228,7 +223,7 @@ class DevicePlugin(Access):
             if time.monotonic() > deadline:
                 raise NodeError(f"the pod of {mps.name} does not end within {limit:g} s: its MPS server may hang")
             time.sleep(POLL_SECONDS)
-        self._delete_pod_of(self._installed.plugin)
+        self._delete_pod_of(self.cluster.installed.plugin)
 
     def _wait(self, problems: Callable[[], list[str]], what: str, waits_for_mps: bool, is_mps_new: bool) -> None:
         """Until two polls, `stable_seconds` or more apart, and all in between have found no problem.
@@ -246,10 +241,10 @@ class DevicePlugin(Access):
             if is_about_pods(found):
                 ready = now
             elif is_mps_new and found:
-                self._delete_pod_of(self._installed.plugin)
+                self._delete_pod_of(self.cluster.installed.plugin)
                 is_mps_new, ready = False, now
             elif waits_for_mps and found and now - ready > MPS_IDLE_SECONDS:
-                self._delete_pod_of(self._installed.mps)
+                self._delete_pod_of(self.cluster.installed.mps)
                 is_mps_new, ready = True, now
             if now > began + limit:
                 hint = LABELS_BEHIND_HINT if found and all(each.startswith("label ") for each in found) else ""
@@ -272,7 +267,8 @@ class DevicePlugin(Access):
         """The saved state of the node, which is captured now where nothing was changed before. Raises NodeError."""
         node = self.cluster.read()
         if (saved := self._load(node)) is None:
-            self._mig.refuse_unsettled(node)
+            if "mig" in self.cluster.options["may_change"]:
+                mig_manager.refuse_unsettled(node)
             configs = self._configs()
             data = self.cluster.api.get(config_map_path(configs.namespace, configs.name)).get("data") or {}
             active = keys.active_of(data.get(labels_of(node).get(CONFIG_LABEL, configs.default), ""))
@@ -303,9 +299,10 @@ class DevicePlugin(Access):
         """
         began = time.monotonic()
         try:
+            found = self.cluster.installed
             for text in (str(time.time()), None):
                 pods = self.cluster.pods()
-                readers = filter(None, (self._installed.plugin, self._installed.discovery, self._installed.mps))
+                readers = filter(None, (found.plugin, found.discovery, found.mps))
                 for pod in filter(None, (part.pod_of(pods) for part in readers)):
                     self.cluster.api.patch(pod_path(pod), {"metadata": {"annotations": {SYNC_ANNOTATION: text}}})
                 time.sleep(self.cluster.options["publish_seconds"] / 2)
@@ -330,13 +327,13 @@ class DevicePlugin(Access):
             self.cluster.set_labels(labels)
         if is_mps:
             # As in `ensure`: it would go on with our shares.
-            self._delete_pod_of(self._installed.mps)
+            self._delete_pod_of(self.cluster.installed.mps)
 
         def problems() -> list[str]:
             return (self._problems_of_mps() if is_mps else []) + plugin_state.differences(self.cluster.read(), saved)
 
         # Without a plugin nothing reacts to the label any more.
-        if labels is not None and self._installed.plugin is not None:
+        if labels is not None and self.cluster.installed.plugin is not None:
             self._wait(problems, "the node did not get back to how it was found", is_mps, is_mps_new)
         path = config_map_path(saved["configs"]["namespace"], saved["configs"]["name"])
         # Whoever took the plugin away took its ConfigMap along.

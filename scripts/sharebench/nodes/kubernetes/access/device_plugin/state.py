@@ -128,11 +128,6 @@ def evidence(
     return found
 
 
-class ConfigMapName(TypedDict):
-    namespace: str
-    name: str
-
-
 class PluginState(TypedDict):
     """The device plugin's part of the saved state: what its node was like before the first change."""
 
@@ -142,7 +137,8 @@ class PluginState(TypedDict):
     """The labels that follow from the config, by name."""
     allocatable: dict[str, int]
     """GPU resources, by name."""
-    configs: ConfigMapName
+    configs: dict[str, str]
+    """`namespace` and `name` of the plugin's ConfigMap."""
     active: Json
     """Version and flags of the plugin's config (`keys.active_of`)."""
     memory_mib: int | None

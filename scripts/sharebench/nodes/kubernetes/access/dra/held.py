@@ -42,16 +42,12 @@ def of_state(state: State) -> Strategy:
 def claims(cluster: Cluster, strategy: Strategy, found: Sequence[dra_claims.Part]) -> list[Json]:
     """The claims for these devices, under their names in the cluster."""
     wanted = dra_claims.claims(strategy, found)
-    labels = {OWNER_LABEL: cluster.digest, HELD_LABEL: digest(wanted)}
+    asked = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
+    labels = {OWNER_LABEL: cluster.digest, HELD_LABEL: asked}
     return [
         each | {"metadata": {"name": f"{prefix(cluster)}-{each['metadata']['name']}", "labels": labels}}
         for each in wanted
     ]
-
-
-def digest(wanted: Sequence[Json]) -> str:
-    """Stands for what the claims ask for."""
-    return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def pod(cluster: Cluster, held: Sequence[Json]) -> Json:
