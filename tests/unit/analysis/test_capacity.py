@@ -76,15 +76,6 @@ def test_every_part_that_applies_must_hold_by_its_own_percentile() -> None:
     assert (found["capacity_hz"], found["capacity_tokens_hz"]) == (7.0, 70.0) and pd.isna(found["slo_ms"])
 
 
-def test_the_best_level_of_a_sweep_serves_most_within_the_slo() -> None:
-    levels = {"chat-1": (0.1, 5.0), "chat-4": (0.3, 15.0), "chat-16": (0.9, 40.0)}
-    rows = [streaming(name, n, ttft * n, 0.01, hz * n) for name, (ttft, hz) in levels.items() for n in (1, 2)]
-    sweeps = dict.fromkeys(levels, "chat")
-    found = table(rows, SLO, *levels, sweeps=sweeps, studies=("streams", "slo"))
-    assert [each["capacity_tenants"] for each in found] == [2, 1, 0]
-    assert [each["best_of_sweep"] for each in found] == [False, True, False], "150 tokens/s for one, 100 for two"
-
-
 def test_a_part_that_a_workload_does_not_have_asks_nothing_of_it() -> None:
     rows = [row("mps", n, 0.1 * n) for n in (1, 2)]
     [found] = table(rows, {"latency": 0.15, "ttft": 0.01})

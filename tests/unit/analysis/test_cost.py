@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from unit.factories import back_to_back, record, streamed, tenant, written
+from unit.factories import record, written
 
 from sharebench.analysis.decide.cost import cost_table
 from sharebench.analysis.decide.rows import summary_rows
@@ -58,11 +58,3 @@ def test_goodput_is_what_the_records_have_within_the_slo(tmp_path: Path) -> None
     assert found["within_slo_ratio"] == pytest.approx((0.75 + 0.5) / 2)
     assert found["goodput_hz"] == pytest.approx(math.sqrt(60 * 40))
     assert found["dollars_per_million_good_iterations"] == pytest.approx(2 / (found["goodput_hz"] * 3600) * 1e6)
-
-
-def test_requests_of_a_stream_are_counted_one_by_one(tmp_path: Path) -> None:
-    gaps = [[0.02] * 4, [0.02] * 4, [0.02] * 4, []]
-    made = streamed(tenant(0, back_to_back([0.18, 0.38, 0.18, 0.1])), [0, 0.2, 0.6, 0.8], [0.1, 0.3, 0.1, 0.1], gaps)
-    written(tmp_path / "cells/mps/matmul/n4/r1/raw.json", record("mps", tenants=[made]) | {"environment": None})
-    found = row(tmp_path, None, {"ttft": 0.2, "latency": 0.15}, ttft_p50_seconds=0.1)
-    assert (found["within_slo_ratio"], found["goodput_hz"]) == (0.25, 0.5)

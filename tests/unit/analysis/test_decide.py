@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from unit.edited import edited_json, edited_table
 from unit.figures import fabricated
 
 from sharebench.analysis.decide import decide, documented
@@ -89,10 +90,8 @@ def test_the_answer_fits_a_terminal(root: Path, tmp_path: Path, question: dict[s
 
 def test_a_median_within_the_slo_is_called_one(root: Path, tmp_path: Path) -> None:
     asked(root, tmp_path)
-    path = tmp_path / "copy/tables/summary.csv"
-    summary = pd.read_csv(path)
-    summary[[name for name in summary if "_p95_" in name or "_p99_" in name]] = None
-    summary.to_csv(path, index=False)
+    with edited_table(tmp_path / "copy/tables/summary.csv") as summary:
+        summary[[name for name in summary if "_p95_" in name or "_p99_" in name]] = None
     _, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 12}, tenants=4)
     assert "Of what meets the SLO, only the p50 is known: the sample has no tail." in text
     assert re.search(r"^mps .* only its p50 meets 12 ms$", text, flags=re.MULTILINE)
@@ -101,11 +100,9 @@ def test_a_median_within_the_slo_is_called_one(root: Path, tmp_path: Path) -> No
 def test_an_answer_from_disturbed_cells_says_so(root: Path, tmp_path: Path) -> None:
     _, text = asked(root, tmp_path)
     assert "carry a warning" not in of_workload(text, "hashing")
-    path = tmp_path / "copy/tables/summary.csv"
-    summary = pd.read_csv(path)
-    own = summary["workload"] == "hashing"
-    summary.loc[own & (summary["strategy"] == "mps"), "warnings"] = 1
-    summary.to_csv(path, index=False)
+    with edited_table(tmp_path / "copy/tables/summary.csv") as summary:
+        own = summary["workload"] == "hashing"
+        summary.loc[own & (summary["strategy"] == "mps"), "warnings"] = 1
     warned, cells = int(summary.loc[own, "warnings"].sum()), int(summary.loc[own, "n"].sum())
     _, text = asked(root, tmp_path)
     assert f"- Of the {cells} cells behind this, {warned} carry a warning: see tables/summary.md." in text
@@ -133,12 +130,11 @@ def test_the_question_has_defaults(root: Path, tmp_path: Path) -> None:
 def test_neither_what_is_measured_again_nor_a_queue_nor_a_job_is_decided_about(root: Path, tmp_path: Path) -> None:
     asked(root, tmp_path)
     folder = tmp_path / "copy"
-    manifest = json.loads((folder / "manifest.json").read_text())
-    catalogue = manifest["config"]["strategy_catalogue"]
-    catalogue["exclusive-again"] = catalogue["exclusive"]
-    catalogue["sequential"] = catalogue["exclusive"] | {"mechanism": ["sequential"], "replicas": None}
-    manifest["config"]["workload_catalogue"]["hashing"]["kind"] = "job"
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with edited_json(folder / "manifest.json") as manifest:
+        catalogue = manifest["config"]["strategy_catalogue"]
+        catalogue["exclusive-again"] = catalogue["exclusive"]
+        catalogue["sequential"] = catalogue["exclusive"] | {"mechanism": ["sequential"], "replicas": None}
+        manifest["config"]["workload_catalogue"]["hashing"]["kind"] = "job"
     summary = pd.read_csv(folder / "tables/summary.csv")
     again = summary[summary["strategy"] == "exclusive"].assign(strategy="exclusive-again")
     pd.concat([summary, again]).to_csv(folder / "tables/summary.csv", index=False)

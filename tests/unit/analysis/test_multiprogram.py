@@ -27,20 +27,6 @@ def test_formulas_by_hand():
     assert of("jain_index", 2, 4) == pytest.approx(0.9)
 
 
-@pytest.mark.parametrize(
-    ("alone", "shared", "published"),
-    [
-        # nos at seven tenants: time-slicing, MPS, MIG; the reference's own rounding.
-        (0.08815, 0.68488, {"antt": 7.77, "stp": 0.90, "harmonic_speedup": 0.129}),
-        (0.08796, 0.31982, {"antt": 3.64, "stp": 1.93, "harmonic_speedup": 0.275}),
-    ],
-)
-def test_seven_equal_tenants_of_a_published_table(alone, shared, published):
-    for name, value in published.items():
-        assert of(name, *[shared / alone] * 7) == pytest.approx(value, rel=0.006)
-    assert of("jain_index", *[shared / alone] * 7) == pytest.approx(1)
-
-
 def of_mean(strategy, *means, **more):
     return record(strategy, [np.full(400, mean) for mean in means], **more)
 

@@ -241,12 +241,6 @@ def test_the_isolation_index_compares_with_the_same_strategy_without_neighbours(
     assert pd.isna(rows.loc[1, "isolation_index"]), "it has no neighbour"
 
 
-def test_the_isolation_index_of_a_published_pair():
-    # Triton on a MIG slice 3g, light and heavy neighbour: 5041 and 5218 µs.
-    records = [of_mean("mig", 0.005041), of_mean("mig", 0.005218, 0.005218)]
-    assert summarise(records)["isolation_index"].iloc[1] == pytest.approx(0.965, abs=0.0005)
-
-
 def test_an_effect_no_larger_than_that_of_nothing_is_not_separable():
     def study(*again):
         records = [of_mean("exclusive", 0.004, repeat=k) for k in (1, 2)]

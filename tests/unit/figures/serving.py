@@ -1,10 +1,10 @@
 """The made-up study as one of servers: streams under a sweep of the load, an SLO, and a device with counters."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from unit.edited import edited_json
 from unit.figures import fabricated
 
 from sharebench.figures import data
@@ -52,9 +52,8 @@ def write(root: Path, with_activity: bool = True) -> Path:
     for of_matmul in root.glob("cells/*/matmul"):
         for name in SWEEP:
             of_matmul.with_name(name).symlink_to(of_matmul)
-    manifest = json.loads((root / "manifest.json").read_text())
-    manifest["config"] |= config()
-    (root / "manifest.json").write_text(json.dumps(manifest))
+    with edited_json(root / "manifest.json") as manifest:
+        manifest["config"] |= config()
     fabricated.decide_again(root, latency_ms=2500.0)
     return root
 

@@ -1,7 +1,6 @@
 """What the figures read."""
 
 import pandas as pd
-import pytest
 from unit.figures import fabricated
 
 from sharebench.figures import data
@@ -21,18 +20,3 @@ def test_order_is_the_catalogues_and_the_requests(study: data.DrawnStudy) -> Non
     table = pd.DataFrame({"strategy": ["mps", "alien", "exclusive"], "workload": ["new", "hashing", "matmul"]})
     assert study.strategies(table) == ["exclusive", "mps", "alien"]
     assert study.workloads(table) == ["matmul", "hashing", "new"]
-
-
-@pytest.mark.parametrize(
-    ("status", "n", "words"),
-    [
-        ("infeasible", 0, "infeasible"),
-        ("ok", 0, "excluded by a gate"),
-        ("missing", 0, "not measured"),
-        ("not-measured", 0, "not measured"),
-        ("mixed", 0, "no valid cell"),
-        ("ok", 3, "too few samples"),
-    ],
-)
-def test_absence_says_why(status: str, n: int, words: str) -> None:
-    assert data.absence({"status": status, "n": n}) == words

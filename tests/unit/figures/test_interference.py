@@ -1,12 +1,12 @@
 """The heat map of pairs: what each cell says, one colour scale for all, and what it says of what is missing."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from unit.edited import edited_json
 from unit.figures import fabricated
 
 from sharebench.figures import data, grids, over_replicas
@@ -39,9 +39,8 @@ def row(strategy: str, victim: str, aggressor: str) -> dict[str, Any]:
 
 def with_pairs(root: Path) -> Path:
     """The made-up study with the pairs of its workloads besides."""
-    manifest = json.loads((root / "manifest.json").read_text())
-    manifest["config"]["interference"] = NAMES
-    (root / "manifest.json").write_text(json.dumps(manifest))
+    with edited_json(root / "manifest.json") as manifest:
+        manifest["config"]["interference"] = NAMES
     rows = [row(strategy, a, b) for strategy in ("time-slicing", "mps") for a in NAMES for b in NAMES]
     pd.DataFrame(rows, columns=list(columns("interference"))).to_csv(root / "tables" / "interference.csv", index=False)
     return root
@@ -105,7 +104,7 @@ def test_other_figures_leave_mixes_out_and_say_so(paired: Path, tmp_path: Path) 
     assert any("Mixes of workloads are not drawn here" in words for words in page.words)
 
 
-def test_the_report_names_the_worst_pair_and_the_least_even_one(paired: Path, tmp_path: Path) -> None:
+def test_the_report_names_the_worst_pair_and_the_least_even_one(paired: Path) -> None:
     interfered = dict(report.context(paired, paired)["interference"])
     assert interfered["time-slicing"] == (
         "Worst: next to hashing, the latency of matmul is × 4.00 of that alone (95 % interval 3.60 to 4.40)."
@@ -113,5 +112,3 @@ def test_the_report_names_the_worst_pair_and_the_least_even_one(paired: Path, tm
         " a ratio of 3.20."
     )
     assert interfered["mps"].endswith("Without a valid measurement: 1 of 4.")
-    plain = fabricated.write(tmp_path / "plain")
-    assert report.context(plain, plain)["interference"] == []

@@ -1,12 +1,12 @@
 """The makespans of jobs: what is drawn, what a queue or the lack of one looks like, and what the report says."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from unit.edited import edited_json
 from unit.figures import fabricated
 
 from sharebench.figures import data, draw, over_replicas, style
@@ -32,11 +32,10 @@ def row(strategy: str, replicas: int, seconds: float) -> dict[str, Any]:
 
 def with_jobs(root: Path, has_queue: bool = True) -> data.DrawnStudy:
     """The made-up study in which matmul is a job; of mig nothing fits."""
-    manifest = json.loads((root / "manifest.json").read_text())
-    config = manifest["config"]
-    config["workload_catalogue"]["matmul"]["kind"] = "job"
-    config["strategy_catalogue"]["sequential"] = {"description": "A queue.", "mechanism": ["sequential"]}
-    (root / "manifest.json").write_text(json.dumps(manifest))
+    with edited_json(root / "manifest.json") as manifest:
+        config = manifest["config"]
+        config["workload_catalogue"]["matmul"]["kind"] = "job"
+        config["strategy_catalogue"]["sequential"] = {"description": "A queue.", "mechanism": ["sequential"]}
     rows = [
         row(strategy, replicas, seconds)
         for strategy, of_strategy in SECONDS.items()
@@ -92,10 +91,6 @@ def test_the_report_holds_shared_jobs_against_the_queue(root: Path) -> None:
 def test_the_report_says_when_there_was_no_queue(root: Path) -> None:
     (of_matmul,) = statements.jobs(with_jobs(root, has_queue=False))
     assert of_matmul.statements == [("mps", "4 jobs shared by mps take 3.1 s; one after another was not measured.")]
-
-
-def test_a_study_without_jobs_says_nothing(root: Path) -> None:
-    assert statements.jobs(data.load(root, root)) == []
 
 
 def test_the_report_has_a_section_of_jobs_with_the_colour_of_the_queue(root: Path) -> None:

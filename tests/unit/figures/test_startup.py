@@ -3,9 +3,9 @@
 import itertools
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from matplotlib.patches import Rectangle
+from unit.edited import edited_table
 from unit.figures import fabricated
 
 from sharebench.figures import data, startup
@@ -17,10 +17,8 @@ pytestmark = pytest.mark.usefixtures("themed")
 @pytest.fixture
 def page(tmp_path: Path) -> Sheet:
     root = fabricated.write(tmp_path / "results")
-    path = root / "tables" / "startup.csv"
-    table = pd.read_csv(path)
-    table.loc[table["strategy"] == "mps", "switch_in_seconds"] = 6.0
-    table.to_csv(path, index=False)
+    with edited_table(root / "tables" / "startup.csv") as table:
+        table.loc[table["strategy"] == "mps", "switch_in_seconds"] = 6.0
     return startup.startup(data.load(root, root))
 
 
@@ -46,12 +44,10 @@ def test_parts_are_stacked_and_their_sum_is_written(page: Sheet) -> None:
 
 def test_what_a_cluster_takes_to_be_set_is_told_apart(tmp_path: Path) -> None:
     root = fabricated.write(tmp_path / "results")
-    path = root / "tables" / "startup.csv"
-    table = pd.read_csv(path)
-    steps = {"in": 30.0, "publish": 4.0, "pending": 1.0, "cut": 5.0, "plugin": 3.0, "follow": 7.0, "stable": 10.0}
-    for step, seconds in steps.items():
-        table.loc[table["strategy"] == "mps", f"switch_{step}_seconds"] = seconds
-    table.to_csv(path, index=False)
+    with edited_table(root / "tables" / "startup.csv") as table:
+        steps = {"in": 30.0, "publish": 4.0, "pending": 1.0, "cut": 5.0, "plugin": 3.0, "follow": 7.0, "stable": 10.0}
+        for step, seconds in steps.items():
+            table.loc[table["strategy"] == "mps", f"switch_{step}_seconds"] = seconds
     page = startup.startup(data.load(root, root))
     bars = [patch for patch in page.axes[0].patches if isinstance(patch, Rectangle)]
     mps = sorted((bar.get_x(), bar.get_width()) for bar in bars if round(bar.get_y() + 0.35) == 3)

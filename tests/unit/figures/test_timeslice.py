@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,17 +113,6 @@ def test_without_any_run_the_distribution_says_so(tmp_path: Path) -> None:
     with style.theme():
         page = timeslice.draw(write(tmp_path, only), CATALOGUE)
     assert "No run began and ended" in texts(page)
-
-
-def test_seven_tenants_have_a_lane_and_a_number_each(tmp_path: Path) -> None:
-    with style.theme():
-        page = timeslice.draw(write(tmp_path, watched(7)), CATALOGUE)
-    page.figure.canvas.draw()
-    assert "7 tenants" in texts(page)
-    for ax in page.axes[:2]:
-        assert len([c for c in ax.collections if isinstance(c, PolyCollection)]) == 7
-        boxes = [label.get_window_extent() for label in ax.get_yticklabels()]
-        assert len(boxes) == 7 and not any(one.overlaps(other) for one, other in pairwise(boxes))
 
 
 @pytest.mark.thorough

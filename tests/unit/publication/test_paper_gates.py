@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from unit import factories
+from unit.edited import edited_table
 from unit.factories import back_to_back, poisson_load
 from unit.papers import data_set, publish
 
@@ -43,10 +43,8 @@ def test_a_cell_that_counts_only_today_is_named(tmp_path: Path) -> None:
 
 def test_numbers_may_be_of_cells_that_count_only(tmp_path: Path) -> None:
     publish(tmp_path)
-    path = tmp_path / "made/gpu/study/tables/cells.csv"
-    cells = pd.read_csv(path)
-    cells.loc[cells["repeat"] == 3, "valid"] = False
-    cells.to_csv(path, index=False)
+    with edited_table(tmp_path / "made/gpu/study/tables/cells.csv") as cells:
+        cells.loc[cells["repeat"] == 3, "valid"] = False
     data = data_set(tmp_path)
     assert [each.value for each in data.counted("memory_mib", strategy="mps")] == [100, 200, 200, 300]
     assert data.each("memory_mib", "cells", strategy="mps")[-1].value == 400

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from unit.edited import edited_table
 from unit.papers import alone, data_set, publish
 
 from publication import replication
@@ -82,10 +83,8 @@ def test_two_studies_of_the_same_are_tested_cell_by_cell(tmp_path: Path) -> None
     one, other = data_set(tmp_path), data_set(tmp_path, "gpu/again")
     same = replication.of(one, other)
     assert (same.tested, same.below, same.expected) == (3, [], pytest.approx(0.15))
-    path = tmp_path / "made/gpu/again/tables/cells.csv"
-    cells = pd.read_csv(path)
-    cells.loc[cells["strategy"] == "mps", ["slowdown", "latency_mean_seconds"]] *= 2
-    cells.to_csv(path, index=False)
+    with edited_table(tmp_path / "made/gpu/again/tables/cells.csv") as cells:
+        cells.loc[cells["strategy"] == "mps", ["slowdown", "latency_mean_seconds"]] *= 2
     moved = replication.of(one, data_set(tmp_path, "gpu/again"), "latency_mean_seconds")
     assert moved.below == moved.below_together == [("mps", "net", 2)]
     assert moved.words == "`net` under mps × 2" and moved.largest_percent("net") == pytest.approx(100)

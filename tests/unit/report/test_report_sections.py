@@ -1,4 +1,4 @@
-"""Sections of the report that only some studies have: there with their data, and only then."""
+"""Sections of the report that only some studies have, there with their data and only then, and how long they get."""
 
 import re
 from pathlib import Path
@@ -6,8 +6,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from unit.edited import edited_json
 from unit.figures import fabricated
 
+from sharebench.figures.style import COLORS
 from sharebench.records.tables import frame
 from sharebench.report import page
 from sharebench.report.sections.comparisons import together
@@ -49,7 +51,7 @@ def change(root: Path, table: str, where: dict[str, Any], **values: Any) -> None
     rows.to_csv(path, index=False)
 
 
-@pytest.mark.parametrize("section", ["energy", "jobs", "isolation"])
+@pytest.mark.parametrize("section", ["energy", "interference", "jobs", "isolation"])
 def test_a_study_without_its_data_has_no_such_section(root: Path, section: str) -> None:
     assert html_of(root, section) == ""
 
@@ -109,11 +111,30 @@ def test_energy_has_the_rows_that_know_something(tmp_path: Path, fit: dict[str, 
     assert html_of(root, "energy").count("<tr>") == 2
 
 
-def test_a_study_without_an_slo_says_how_many_tenants_its_memory_holds(tmp_path: Path) -> None:
-    root = fabricated.write(tmp_path / "results")
+def test_a_study_without_an_slo_says_how_many_tenants_its_memory_holds(root: Path) -> None:
     path = root / "tables" / "capacity.csv"
     table = pd.read_csv(path).drop(columns=["best_of_sweep", "capacity_hz"], errors="ignore")
     table.assign(max_tenants_by_memory=57).to_csv(path, index=False)
-    page.write(root, root)
-    section = (root / "report.html").read_text(encoding="utf-8").split('<section id="advice">')[1]
-    assert '<td class="number">57</td>' in section.split("</section>")[0]
+    assert '<td class="number">57</td>' in html_of(root, "advice")
+
+
+def test_what_only_served_as_a_baseline_is_no_finding() -> None:
+    alone, pair = [{"strategy": "exclusive"}, {"strategy": "exclusive-again"}], [{"strategy": "mps"}]
+    assert page.compared({"a": alone, "a+b": pair}, "exclusive") == {"a+b": pair}
+    assert page.compared({"a": [*alone, *pair]}, "exclusive").keys() == {"a"}
+    assert page.compared({"a": alone}, "exclusive") == {"a": alone}, "or there would be nothing"
+
+
+def test_strategies_beyond_the_colours_have_another_shape(root: Path) -> None:
+    with edited_json(root / "manifest.json") as manifest:
+        known = manifest["config"]["strategy_catalogue"]
+        manifest["config"]["strategy_catalogue"] = known | {f"mps-{n}": known["mps"] for n in range(len(COLORS))}
+    found = page.context(root, root)
+    (again,) = (each for each in found["colors"] if found["colors"][each] == found["colors"]["mps"] and each != "mps")
+    assert again in found["squares"] and "mps" not in found["squares"]
+
+
+def test_long_tables_are_cut_and_say_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "MOST_ROWS", 6)
+    monkeypatch.setattr(page, "LEAST_ROWS", 1)
+    assert "The first 3 of 10 rows; tables/summary.csv has all." in text_of(root, "numbers")
