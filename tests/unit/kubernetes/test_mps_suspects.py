@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.fake_cluster import CONFIGS, NODE, PODS, FakeCluster
-from unit.kubernetes.objects import CONFIG
-from unit.kubernetes.test_device_plugin import STUDY, cluster, label, opened, state
+from unit.kubernetes.fake_cluster import PODS, FakeCluster
+from unit.kubernetes.test_device_plugin import STUDY, cluster, opened, state
 
 from sharebench.nodes.contract import Evidence, NodeError
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
@@ -16,7 +15,6 @@ __all__ = ["cluster"]
 DAEMON, PLUGIN = f"{PODS}mps-x", f"{PODS}plugin-x"
 WELL = {"load": {"arrival": "closed", "censored": 0}}
 STUCK = {"load": {"arrival": "closed", "censored": 1}}
-THEIRS = "version: v1\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}\n"
 
 
 def deleted(cluster: FakeCluster) -> list[str]:
@@ -118,19 +116,3 @@ def test_a_daemon_that_does_not_end_is_said_and_stays_in_doubt(
     for _ in range(2):
         with pytest.raises(NodeError, match="the pod of mps does not end within 300 s: its MPS server may hang"):
             opened(cluster, tmp_path).ensure(state("mps", 3))
-
-
-def test_a_daemon_of_theirs_gets_our_shares_and_then_its_own_again(cluster: FakeCluster, tmp_path: Path) -> None:
-    """It may hear of no label while it runs."""
-    cluster.store[CONFIGS]["data"]["theirs"] = THEIRS
-    cluster.patch(NODE, {"metadata": {"labels": {CONFIG: "theirs"}}})
-    cluster.sleep(10)
-    assert cluster.get(NODE)["metadata"]["labels"]["nvidia.com/gpu.sharing-strategy"] == "mps"
-    deleted(cluster)
-    node = opened(cluster, tmp_path)
-    node.ensure(state("mps", 3))
-    assert deleted(cluster) == [DAEMON]
-    node.restore()
-    assert deleted(cluster) == [DAEMON]
-    assert label(cluster) == "theirs"
-    assert "mps" in cluster.daemons

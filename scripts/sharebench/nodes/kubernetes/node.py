@@ -49,13 +49,11 @@ class SeenGpu:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "gpu.json"
-        self.device: str | None = None
+        known = read_json(self._file, "device", "sm_count") if self._file.exists() else {}
+        self.device: str | None = known.get("device")
         """Digest of its id; None until a tenant had the whole GPU."""
-        self.sm_count: int | None = None
+        self.sm_count: int | None = known.get("sm_count")
         """Of the whole GPU; None until a tenant without limits had it."""
-        if self._file.exists():
-            known = read_json(self._file, "device", "sm_count")
-            self.device, self.sm_count = known["device"], known["sm_count"]
 
     def look(self, views: Sequence[View], limits: TenantLimits) -> None:
         """Learn from what the tenants of a cell saw of their device."""

@@ -1,7 +1,4 @@
-"""Access: how a strategy's tenants reach the GPU of a cluster's node.
-
-`Cluster` has what all accesses need (API, pods, taint, saved state); `ClusterNode` asks one object per access.
-"""
+"""Access: how a strategy's tenants reach the GPU of a cluster's node. `ClusterNode` asks one object per access."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -47,11 +47,6 @@ class _Forwarded(http.client.HTTPConnection):
         self.sock = self._forward(float(self.timeout or 0))
 
 
-def _is_open(connection: http.client.HTTPConnection) -> bool:
-    """Whether it has not ended: nothing comes, not even its end, before a tenant is asked."""
-    return connection.sock is not None and not select.select([connection.sock], [], [], 0)[0]
-
-
 class PodEndpoint(HttpEndpoint):
     """A tenant behind its pod's address, or behind a port that the API server forwards.
 
@@ -85,7 +80,8 @@ class PodEndpoint(HttpEndpoint):
     def _take(self) -> http.client.HTTPConnection | None:
         """The kept connection, if it is still good; no other caller has it meanwhile."""
         kept = self._keep(None)
-        if kept is not None and not _is_open(kept):
+        # Nothing comes, not even its end, before a tenant is asked.
+        if kept is not None and (kept.sock is None or select.select([kept.sock], [], [], 0)[0]):
             kept.close()
             return None
         return kept

@@ -28,12 +28,17 @@ SHOW = (
 )
 
 
-def gpu_of(said: str) -> str | None:
-    """The GPU that a placeholder logs, by the digest of its id or else by its device file; None for several or none."""
+def gpu_of(said: str) -> str:
+    """The GPU that a placeholder logs, by the digest of its id or else by its device file. Raises NodeError."""
     name, *files = said.split() or [""]
     if name.startswith("GPU-") and "," not in name:
         return device_digest(name)
-    return files[0] if len(files) == 1 else None
+    if len(files) == 1:
+        return files[0]
+    raise NodeError(
+        "the device plugin does not show a pod which GPU it has, neither by "
+        f"{DEVICES_VARIABLE} nor by a device file: {' '.join(said.split())}"
+    )
 
 
 def seen_by(view: View, gpu: str) -> str | None:
@@ -123,18 +128,10 @@ class Placeholders:
                 if phase == "Running" and name not in found:
                     said = self._cluster.api.text(f"{self._cluster.tenants_path}/{name}/log")
                     if said.strip():
-                        found[name] = self._known(said)
+                        found[name] = gpu_of(said)
             if time.monotonic() > deadline:
                 why = next((restricted.waits(status[name]) for name in names if name not in found), "")
                 raise NodeError(f"{len(found)} of {len(names)} placeholder pods run after {limit:g} s: {why}")
             if len(found) < len(names):
                 time.sleep(POLL_SECONDS)
         return found
-
-    def _known(self, said: str) -> str:
-        if (gpu := gpu_of(said)) is None:
-            raise NodeError(
-                "the device plugin does not show a pod which GPU it has, neither by "
-                f"{DEVICES_VARIABLE} nor by a device file: {' '.join(said.split())}"
-            )
-        return gpu

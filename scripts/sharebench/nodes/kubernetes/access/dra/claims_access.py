@@ -91,11 +91,8 @@ class Dra(Access):
     # What a cell asks.
 
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        if (why := self.missing() or strategy.too_many(replicas)) is not None:
-            return why
-        if (why := nvidia.lacks(strategy, self.build)) is not None:
-            return why
-        found = dra_claims.parts(self.devices, strategy, replicas)
+        why = self.missing() or strategy.too_many(replicas) or nvidia.lacks(strategy, self.build)
+        found = why or dra_claims.parts(self.devices, strategy, replicas)
         return found if isinstance(found, str) else None
 
     def objects(self, spec: Spec) -> list[Json]:
@@ -108,9 +105,7 @@ class Dra(Access):
 
     def _parts(self, strategy: Strategy, replicas: int) -> list[dra_claims.Part]:
         """The devices to claim. Raises NodeError."""
-        if (why := self.missing()) is not None:
-            raise NodeError(why)
-        found = dra_claims.parts(self.devices, strategy, replicas)
+        found = self.missing() or dra_claims.parts(self.devices, strategy, replicas)
         if isinstance(found, str):
             raise NodeError(found)
         return found
@@ -118,9 +113,7 @@ class Dra(Access):
     def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The request of its part of the GPU, and a look at the variables that the driver sets."""
         strategy = of_spec(spec["strategy"])
-        memory_bytes = None
-        if strategy.mechanisms[0] != "mig":
-            memory_bytes = self.describe().get("memory_bytes")
+        memory_bytes = None if strategy.mechanisms[0] == "mig" else self.describe().get("memory_bytes")
         limits = limits_of(spec["strategy"]["limits"], grant.index)
         own = client_variables(limits.besides(strategy.shared_limits(1)), memory_bytes or 0)
         probed = probe(memory_limit(memory_bytes, limits))
