@@ -98,6 +98,7 @@ def test_by_the_device_plugin(plugin: Cluster, tmp_path: Path) -> None:
         assert evidence(records[name], "allocatable") == [instances | {GPU: gpus - 1}]
         assert evidence(records[name], "devices that the tenants were given") == [2]
     assert {record["node"]["details"]["gpus"] for record in records.values()} == {gpus}
+    assert len({record["node"]["device"] for record in records.values()}) == 1, "for all tables, however it is cut"
     assert plugin.core.list_namespaced_pod(PLUGIN_NAMESPACE).items
     eventually("all as before", lambda: shown(plugin) == before, 90.0)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.driving import Run, normalised, owned, state, study_of
-from cluster.harness import GPU, PLUGIN_NAMESPACE, RESTRICTED, Cluster, eventually, pod
+from cluster.driving import normalised, owned, state, study_of
+from cluster.harness import GPU, PLUGIN_NAMESPACE, Cluster, eventually, pod
 from cluster.mig import (
     MIG_LABEL,
     ONE_G,
@@ -24,7 +22,6 @@ from cluster.mig import (
     offered,
 )
 from cluster.testbed import gpu
-from tables import rows
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import mig_manager
@@ -254,43 +251,3 @@ def test_instances_that_others_use_or_set(node: ClusterNode, study: Study, mig: 
     eventually("the end of their change", lambda: mig.labels().get(STATE) == "success")
     eventually("its labels", lambda: mig.labels().get("gpu.replicas") == "0")
     await_allocatable(mig, {GPU: 1})
-
-
-@pytest.mark.slow
-def test_a_study(node: ClusterNode, mig: Cluster, tmp_path: Path) -> None:
-    """Tenants on instances of their own size, on shared ones, and on the whole GPU, in one run."""
-    node.release()
-    with mig.namespace(RESTRICTED) as namespace:
-        given = study_of(
-            namespace,
-            strategies=["mig-unequal", "mig-time-slicing", "mig-mps"],
-            replicas=[3],
-            null_cells=False,
-            kubernetes={"may_change": ["mig"]},
-        )
-        folder = tmp_path / "study"
-        folder.mkdir()
-        Run(folder, mig.kubeconfig, given).passed()
-    records = {
-        record["cell"]["strategy"]: record
-        for record in (json.loads(path.read_text()) for path in folder.glob("results/cells/*/*/*/*/raw.json"))
-    }
-    assert {name: record["status"] for name, record in records.items()} == {
-        "exclusive": "ok",
-        "mig-unequal": "ok",
-        "mig-time-slicing": "ok",
-        "mig-mps": "infeasible",
-    }
-    assert "refuses MPS on MIG instances" in records["mig-mps"]["reason"]
-    # one device for all tables, however it is cut
-    assert len({record["node"]["device"] for record in records.values()}) == 1
-    measured = {name: record for name, record in records.items() if record["status"] == "ok"}
-    assert all(item["holds"] for record in measured.values() for item in record["evidence"])
-    given_devices = {
-        name: sorted(Counter(tenant["view"]["device"] for tenant in record["tenants"]).values())
-        for name, record in measured.items()
-    }
-    assert given_devices == {"exclusive": [1], "mig-unequal": [1, 1, 1], "mig-time-slicing": [1, 2]}
-    steps = {row["strategy"]: row for row in rows(folder / "results/tables/startup.csv")}
-    for name in ("mig-unequal", "mig-time-slicing"):
-        assert float(steps[name]["switch_cut_seconds"]) > 0
