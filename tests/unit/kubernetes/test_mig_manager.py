@@ -103,6 +103,13 @@ def test_an_earlier_change_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
     assert fake.now - 1000.0 == pytest.approx(35.0)
 
 
+def test_an_earlier_change_that_never_ends_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, manager = opened(monkeypatch, {"all-1g": GOOD, "all-2g": [(0.0, state("pending", **PAUSED))]})
+    fake.patch(NODE, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g"}}})
+    manager.change("all-1g", {})
+    assert ("delete", "/api/v1/namespaces/nvidia/pods/manager-x", None) in fake.log
+
+
 def test_a_failure_brings_back_what_was_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     failing = [(0.5, state("pending", **PAUSED)), (5.0, state("failed"))]
     fake, manager = opened(monkeypatch, {"all-1g": failing})

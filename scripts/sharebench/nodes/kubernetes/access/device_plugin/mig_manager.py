@@ -144,11 +144,14 @@ class MigManager:
         self._cluster.note_phase("cut", time.monotonic() - began - (pending or 0.0))
 
     def _await_end(self) -> None:
-        """Wait until it has ended an earlier change. Raises NodeError."""
+        """Wait until it has ended an earlier change, and break off one that hangs. Raises NodeError for a reboot."""
         deadline = time.monotonic() + self._cluster.options["switch_seconds"]
         while (state := self._cluster.labels().get(MIG_STATE_LABEL)) in CHANGING_STATES:
             if time.monotonic() > deadline:
-                raise NodeError(f"the MIG manager does not end an earlier change: {MIG_STATE_LABEL} is {state}")
+                if state == "rebooting":
+                    raise NodeError(f"the MIG manager does not end an earlier change: {MIG_STATE_LABEL} is {state}")
+                self._break_off()
+                return
             time.sleep(POLL_SECONDS)
 
     def _give_up(self, config: str, state: str | None, seconds: float) -> str:
@@ -159,15 +162,18 @@ class MigManager:
             for pod in self._cluster.pods()
             if (pod["metadata"].get("labels") or {}).get("app") in CLIENT_APPS
         ]
+        self._break_off()
+        if state is None:
+            return f"the MIG manager did nothing about {config} within {seconds:.0f} s; see its log"
+        why = f"; it waits for pods to end: {', '.join(staying)}" if staying else ""
+        return f"the MIG manager was {state} for {seconds:.0f} s with {config}{why}"
+
+    def _break_off(self) -> None:
         # A new one finds no layout to set when it starts.
         self._cluster.set_labels({MIG_CONFIG_LABEL: None})
         if (pod := self._part.pod_of(self._cluster.pods())) is not None:
             self._cluster.api.delete(pod_path(pod), 0)
         self._recover()
-        if state is None:
-            return f"the MIG manager did nothing about {config} within {seconds:.0f} s; see its log"
-        why = f"; it waits for pods to end: {', '.join(staying)}" if staying else ""
-        return f"the MIG manager was {state} for {seconds:.0f} s with {config}{why}"
 
     def _recover(self) -> None:
         """Ask for no layout, and resume what it paused."""
