@@ -18,7 +18,7 @@ JOBS = OF_A_RUN | {
     "aggregate": "sharebench.analysis.aggregate.aggregate",
     "archive": "sharebench.datasets.ro_crate.write",
     "compare": "sharebench.analysis.compare.write",
-    "decide": "sharebench.analysis.decide.decide.answer",
+    "decide": "sharebench.analysis.decide.decide.decide",
     "draw_timeslice": "sharebench.figures.timeslice.write",
     "export_histograms": "sharebench.analysis.tables.histograms.export_histograms",
     "figures": "sharebench.figures.draw.figures",

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from scipy.special import stdtr
 
 from publication import replication
 from publication.findings import Entry, parsed
@@ -74,14 +73,10 @@ def outcomes(root: Path) -> list[OutcomeEntry]:
     return [parsed(OutcomeEntry, f"{OUTCOMES}: outcome {entry.get('outcome')}", entry) for entry in entries]
 
 
-def probability(estimate: Estimate, limit: float) -> float | None:
-    """p of Student's two-sided test that the value is the limit; None where there is no interval."""
-    if estimate.log_variance is None:
-        return None
-    distance = abs(math.log(estimate.value / limit))
-    if not estimate.log_variance:
-        return float(distance == 0)
-    return float(2 * stdtr(estimate.degrees_of_freedom, -distance / math.sqrt(estimate.log_variance)))
+def probability(estimate: Estimate, limit: float, *of_limit: Estimate) -> float | None:
+    """p of the two-sided test that the value is the limit, which may be an estimate too; None without an interval."""
+    parts = [(each.log_variance, each.degrees_of_freedom) for each in (estimate, *of_limit)]
+    return combined(math.log(estimate.value / limit), parts, estimate.n).probability
 
 
 def decided(entries: Sequence[OutcomeEntry], own: DataSets) -> list[Outcome]:
@@ -107,11 +102,8 @@ def _tested(entry: OutcomeEntry, found: Mapping[int, Estimate]) -> tuple[float |
     if entry.limit_of is None:
         return entry.limit, probability(own, entry.limit) if own and entry.limit else None
     other = found.get(entry.limit_of)
-    if not own or not other:
-        return None, None
-    parts = [(each.log_variance, each.degrees_of_freedom) for each in (own, other)]
     # They are of different studies, so that nothing pairs them.
-    return other.value, probability(combined(math.log(own.value / other.value), parts, own.n), 1.0)
+    return (other.value, probability(own, other.value, other)) if own and other else (None, None)
 
 
 def primary_outcomes(own: DataSets, _: DataSets, root: Path) -> str:

@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -132,13 +131,10 @@ def _by_group(data: DataSet, metric: str) -> dict[Group, list[tuple[float, str]]
     if metric == "slowdown":
         cells = cells[(cells["strategy"] != data.baseline) | (cells["replicas"] > 1)]
     found: dict[Group, list[tuple[float, str]]] = {}
-    for key, own in cells.dropna(subset=[metric]).groupby([*GROUP, "repeat"], sort=False):
-        found.setdefault(_group(key), []).append((_of_cell(own, metric), str(own["device"].iloc[0])))
+    for (strategy, workload, replicas, _), own in cells.dropna(subset=[metric]).groupby([*GROUP, "repeat"], sort=False):
+        group = str(strategy), str(workload), int(str(replicas))
+        found.setdefault(group, []).append((_of_cell(own, metric), str(own["device"].iloc[0])))
     return found
-
-
-def _group(key: Any) -> Group:
-    return str(key[0]), str(key[1]), int(key[2])
 
 
 def _of_cell(tenants: pd.DataFrame, metric: str) -> float:

@@ -137,11 +137,10 @@ def _missing(row: Mapping[Any, Any], column: str) -> str:
 
 
 def facts(datasets: Mapping[str, DataSet]) -> str:
-    rows = [facts_row(name, data) for name, data in sorted(datasets.items())]
-    return markdown(rows)
+    return markdown([_facts_row(name, data) for name, data in sorted(datasets.items())])
 
 
-def facts_row(name: str, data: DataSet) -> dict[str, str]:
+def _facts_row(name: str, data: DataSet) -> dict[str, str]:
     """One study: its cells, valid ones, window, devices (hashed identity), driver, and the days."""
     cells = data.table("cells").drop_duplicates(["strategy", "workload", "replicas", "repeat"])
     config = data.manifest["config"]

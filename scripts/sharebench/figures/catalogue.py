@@ -1,43 +1,35 @@
 """Which figures there are, with their titles and captions; rules and report ask this, so it imports nothing heavy."""
 
 import csv
-from collections.abc import Collection
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from sharebench.core.capabilities import KINDS
 from sharebench.core.study_config import StudyConfig, has_jobs, has_streams, sweeps
 
+NEEDS: Mapping[str, Callable[[StudyConfig, str], object]] = {
+    "": lambda config, node_kind: True,
+    "pairs": lambda config, node_kind: config["interference"],
+    "jobs": lambda config, node_kind: has_jobs(config),
+    "faults": lambda config, node_kind: config["faults"],
+    "streams": lambda config, node_kind: has_streams(config),
+    "sweeps": lambda config, node_kind: sweeps(config),
+    "gpu": lambda config, node_kind: KINDS[node_kind].has_gpus,
+}
+"""What figures need, and whether a study with this config has it on this kind of node."""
+
 
 @dataclass(frozen=True)
 class Entry:
-    """What the rest of the pipeline needs to know about a figure without drawing it.
-
-    A study without what it `is_of` has nothing to draw, nor has a node without the GPU that it needs.
-    """
+    """What the rest of the pipeline needs to know about a figure without drawing it."""
 
     title: str
     caption: str
-    is_of_pairs: bool = False
-    is_of_jobs: bool = False
-    is_of_faults: bool = False
-    is_of_streams: bool = False
-    is_of_sweeps: bool = False
-    needs_gpu: bool = False
+    needs: str = ""
+    """One of NEEDS."""
     column: str = ""
     """Column of tables/summary.csv that it needs, where not every study has it."""
-
-    def is_there(self, config: StudyConfig, node_kind: str, columns: Collection[str] | None) -> bool:
-        """Whether a study with this config has it on this kind of node, and with these columns if they are known."""
-        return (
-            (bool(config["interference"]) or not self.is_of_pairs)
-            and (bool(config["faults"]) or not self.is_of_faults)
-            and (has_jobs(config) or not self.is_of_jobs)
-            and (has_streams(config) or not self.is_of_streams)
-            and (bool(sweeps(config)) or not self.is_of_sweeps)
-            and (KINDS[node_kind].has_gpus or not self.needs_gpu)
-            and (columns is None or not self.column or self.column in columns)
-        )
 
 
 ENTRIES: dict[str, Entry] = {
@@ -62,7 +54,7 @@ ENTRIES: dict[str, Entry] = {
         "between two tokens after that. Thick lines with filled markers are the median over the requests of all "
         "tenants with its 95 % interval over repeats or devices; thin lines with hollow markers are the 99th "
         "percentile. Lower is better. A dashed line is the SLO.",
-        is_of_streams=True,
+        needs="streams",
     ),
     "load-curve": Entry(
         "Load and latency",
@@ -72,14 +64,14 @@ ENTRIES: dict[str, Entry] = {
         "up has reached what the device can give. One exclusive tenant stands in every panel, for comparison. A dashed "
         "line is the SLO: what lies above it does not count. A bar that leaves its panel reaches beyond three times "
         "the largest value, or a third of the smallest.",
-        is_of_sweeps=True,
+        needs="sweeps",
     ),
     "utilisation": Entry(
         "How busy the device is",
         "SMs active: the share of the SMs on which a warp was, on average over the window. Occupancy: how many warps "
         "there were, of those that have room. DRAM traffic: what was moved, of what the memory's interface can move. "
         "The device counts these for all tenants together. Busy is not fast: compare with the throughput.",
-        needs_gpu=True,
+        needs="gpu",
         column="sm_active_percent",
     ),
     "progress": Entry(
@@ -93,7 +85,7 @@ ENTRIES: dict[str, Entry] = {
         "Mean power of the whole device against the iterations per second of all tenants together, with 95 % intervals "
         "over repeats or devices. Of two points at one height, the one further right has more done for the "
         "same energy.",
-        needs_gpu=True,
+        needs="gpu",
     ),
     "interference": Entry(
         "Slowdown next to each other",
@@ -102,7 +94,7 @@ ENTRIES: dict[str, Entry] = {
         "strategies have one colour scale, logarithmic, on which 1 is white: as fast as alone. On the "
         "diagonal a workload is next to its own kind. A row of dark cells is a workload that suffers, a column "
         "of them one that others suffer from.",
-        is_of_pairs=True,
+        needs="pairs",
     ),
     "jobs": Entry(
         "Makespan of jobs by their number",
@@ -111,7 +103,7 @@ ENTRIES: dict[str, Entry] = {
         "jobs one after another, each alone on the device: a strategy below it saves time, one above it "
         "costs time. Where no queue was measured, the dashed grey line is N times one exclusive job. What has "
         "no value is named below the axis, with the reason.",
-        is_of_jobs=True,
+        needs="jobs",
     ),
     "startup": Entry(
         "Time to the first result",
@@ -128,7 +120,7 @@ ENTRIES: dict[str, Entry] = {
         "of the other, at worst over victims and repeats. Unharmed: as fast as before the fault. Slowed: by how much "
         "at worst, and for how long. Failed: it ended, or gave no answer any more. Survived: it went on, but its "
         "latencies cannot be judged.",
-        is_of_faults=True,
+        needs="faults",
     ),
 }
 
@@ -142,4 +134,8 @@ def names_for(config: StudyConfig, node_kind: str, summary: Path | None = None) 
     if summary and summary.is_file():
         with summary.open(encoding="utf-8", newline="") as file:
             columns = next(csv.reader(file))
-    return [name for name, entry in ENTRIES.items() if entry.is_there(config, node_kind, columns)]
+    return [
+        name
+        for name, entry in ENTRIES.items()
+        if NEEDS[entry.needs](config, node_kind) and (columns is None or entry.column in ("", *columns))
+    ]

@@ -103,7 +103,7 @@ def _groups(tenant: TenantRecord, per_half: Iterable[int]) -> tuple[list[float],
     """Counts and sums of the finest of these groups of slots of which none is empty."""
     if (timeline := tenant["timeline"]) is not None:
         for groups in per_half:
-            counts, sums = (_grouped(values, 2 * groups) for values in (timeline["count"], timeline["sum_seconds"]))
+            counts, sums = (grouped(values, 2 * groups) for values in (timeline["count"], timeline["sum_seconds"]))
             if min(counts) > 0 and min(sums) > 0:
                 return counts, sums
     return None
@@ -122,7 +122,7 @@ def _differences(counts: list[float], sums: list[float]) -> list[float]:
     ]
 
 
-def _grouped(values: Sequence[float], groups: int) -> list[float]:
+def grouped(values: Sequence[float], groups: int) -> list[float]:
     """Sums over `groups` runs of neighbouring slots, as equally long as they can be."""
     edges = [round(position * len(values) / groups) for position in range(groups + 1)]
     return [sum(values[low:high]) for low, high in itertools.pairwise(edges)]

@@ -4,8 +4,8 @@ Every measuring job starts this module, so it imports nothing heavy.
 """
 
 import math
-from collections.abc import Sequence
 
+from sharebench.gates.drift import grouped
 from sharebench.gates.verdict import Verdict, at_most, load_of, window_seconds, worst_of
 from sharebench.records.types import CellRecord, TenantRecord
 from tenant.contract import LAST_FINITE_INDEX, Histogram, Timeline, upper_seconds
@@ -95,14 +95,11 @@ def _growth_of(tenant: TenantRecord, seconds: float) -> tuple[float, float] | No
     timeline = tenant["timeline"]
     if timeline is None:
         return None
-    counts, sums = timeline["count"], timeline["sum_seconds"]
-    (first_count, first_sum), (last_count, last_sum) = (
-        (_part(counts, part), _part(sums, part)) for part in (0, GROWTH_PARTS - 1)
-    )
-    if not first_count or not last_count:
+    counts, sums = (grouped(values, GROWTH_PARTS) for values in (timeline["count"], timeline["sum_seconds"]))
+    if not counts[0] or not counts[-1]:
         return None
     apart_seconds = seconds * (GROWTH_PARTS - 1) / GROWTH_PARTS
-    growth = (last_sum / last_count - first_sum / first_count) / apart_seconds
+    growth = (sums[-1] / counts[-1] - sums[0] / counts[0]) / apart_seconds
     variances = 2 if load_of(tenant)["arrival"] == "poisson" else 1
     deviations = GROWTH_DEVIATIONS if _is_ever_short(timeline, _planned_rate_hz(tenant)) else BUSY_DEVIATIONS
     return growth, deviations * math.sqrt(variances / tenant["count"])
@@ -116,11 +113,6 @@ def _is_ever_short(timeline: Timeline, rate_hz: float) -> bool:
         count and total * rate_hz < SHORT_QUEUE * count
         for count, total in zip(counts[first:], sums[first:], strict=True)
     )
-
-
-def _part(values: Sequence[float], part: int) -> float:
-    edges = [round(position * len(values) / GROWTH_PARTS) for position in (part, part + 1)]
-    return sum(values[edges[0] : edges[1]])
 
 
 def littles_law(record: CellRecord) -> Verdict | None:

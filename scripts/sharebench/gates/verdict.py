@@ -62,7 +62,6 @@ def telemetry_of(record: CellRecord) -> Telemetry:
 
 def window_seconds(record: CellRecord) -> float:
     """Length of the record's window; of jobs one after another, the sum of their turns."""
-    window = record["window"]
-    assert window is not None
+    window = window_of(record)
     whole = [[window["start_monotonic_seconds"], window["end_monotonic_seconds"]]]
     return float(sum(end - start for start, end in window.get("turns", whole)))

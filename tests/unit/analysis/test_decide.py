@@ -31,7 +31,7 @@ def asked(root: Path, tmp_path: Path, **question: Any) -> tuple[pd.DataFrame, st
     if not folder.exists():
         shutil.copytree(root / "tables", folder / "tables")
         shutil.copy(root / "manifest.json", folder)
-    text = decide.decide(decide.read(root, folder), QUESTION | question, folder / ".sharebench/decided/question")
+    text = decide.decide(root, folder, QUESTION | question, folder / ".sharebench/decided/question")  # type: ignore[arg-type]
     return pd.read_csv(folder / "tables" / "advice.csv"), text
 
 

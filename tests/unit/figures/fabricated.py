@@ -123,11 +123,10 @@ def _made(label: str, strategies: tuple[str, ...]) -> TemporaryDirectory[str]:
 
 def decide_again(root: Path, data: Path | None = None, latency_ms: float = 20.0) -> None:
     """Write the tables of the decision from those of the cells, for five tenants."""
-    results = decide.read(data or root, root)
     question: Question = {
         "slo": {"latency_ms": latency_ms, "ttft_ms": None, "itl_ms": None, "tpot_ms": None},
         "tenants": 5,
         "isolation": "none",
         "price_per_hour": 4.0,
     }
-    decide.decide(results, question, root / ".sharebench" / "decided" / "question")
+    decide.decide(data or root, root, question, root / ".sharebench" / "decided" / "question")

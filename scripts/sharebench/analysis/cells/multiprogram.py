@@ -82,7 +82,7 @@ def group_metrics(cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str
     own = [slowdowns for slowdowns in paired if slowdowns is not None]
     if len(own) == len({(cell.pairs_within, cell.block) for cell in cells}) == len(cells):
         return _over_repeats(own, cells)
-    at_mean = [_slowdowns(cell, partial(baseline.mean_on_its_device, cell)) for cell in cells]
+    at_mean = [_slowdowns(cell, partial(baseline.mean_seconds, cell)) for cell in cells]
     known = [slowdowns for slowdowns in at_mean if slowdowns is not None]
     if len(known) < len(cells):
         return dict.fromkeys(FORMULAS)

@@ -58,14 +58,11 @@ class Baseline:
         """Whether they are on several devices, so that a ratio to all of them would mix devices."""
         return len(self._on_device.get(workload, ())) > 1
 
-    def mean_seconds(self, workload: str, device: str | None = None) -> float | None:
-        """Their geometric mean, where they are on several devices that of those on this one; None without any."""
+    def mean_seconds(self, cell: MeasuredCell, workload: str) -> float | None:
+        """Their geometric mean, where they are on several devices that of those on the cell's; None without any."""
         known = self._on_device.get(workload, {})
-        found = known.get(device or "", []) if self.is_split(workload) else self.latencies_seconds(workload)
+        found = known.get(cell.device, []) if self.is_split(workload) else self.latencies_seconds(workload)
         return log_interval(found).value if found else None
-
-    def mean_on_its_device(self, cell: MeasuredCell, workload: str) -> float | None:
-        return self.mean_seconds(workload, cell.device)
 
     def reaches(self, cell: MeasuredCell, workload: str) -> bool:
         """Whether it has cells of that run and block: one where each repeat is a block, else those of all repeats."""
@@ -103,7 +100,7 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
     paired = _paired_slowdowns(cells, baseline)
     if paired:
         return log_interval(paired, [cell.device for cell in cells]), None
-    at_mean = zip(_slowdowns(cells, baseline.mean_on_its_device), cells, strict=True)
+    at_mean = zip(_slowdowns(cells, baseline.mean_seconds), cells, strict=True)
     known = [(slowdown, cell.device) for slowdown, cell in at_mean if slowdown is not None]
     slowdowns = [slowdown for slowdown, _ in known]
     if not slowdowns:
@@ -125,7 +122,7 @@ def cell_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> Sequenc
     if not cells:
         return []
     seen = baseline.seen_by(cells[0].strategy)
-    return _paired_slowdowns(cells, seen) or _slowdowns(cells, seen.mean_on_its_device)
+    return _paired_slowdowns(cells, seen) or _slowdowns(cells, seen.mean_seconds)
 
 
 def ratio_of(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric: str = MEAN) -> Estimate | None:

@@ -201,15 +201,12 @@ def _change(point: TurningPoint, strategy: str) -> str:
         name, number = point.answer
         what = f"it is {'still ' if name == strategy else ''}{name} on {_count(number, 'device')}"
     limit = quantity(1e3 * other.limits.get(point.part, 0.0))
+    below, above = ("an SLO", "one") if point.part == LATENCY else (PARTS[point.part], PARTS[point.part])
     match point.what:
-        case "slo below" if point.part == LATENCY:
-            return f"with an SLO below {limit} ms {what}"
-        case "slo above" if point.part == LATENCY:
-            return f"with one of {limit} ms {what}"
         case "slo below":
-            return f"with {PARTS[point.part]} below {limit} ms {what}"
+            return f"with {below} below {limit} ms {what}"
         case "slo above":
-            return f"with {PARTS[point.part]} of {limit} ms {what}"
+            return f"with {above} of {limit} ms {what}"
         case "tenants":
             return f"with {_count(other.tenants, 'tenant')} {what}"
         case _:

@@ -96,14 +96,10 @@ def read(data: Path, root: Path) -> Results:
         device=device,
         raw={
             group: [path for cell in own if (path := data / cell.raw).exists()]
-            for group, own in grouped(valid, _group).items()
+            for group, own in grouped(valid, lambda cell: (cell.strategy, cell.workload, cell.replicas)).items()
         },
         summary=plain,
     )
-
-
-def _group(cell: Cell) -> Group:
-    return cell.strategy, cell.workload, cell.replicas
 
 
 def _is_plain(workload: str, config: StudyConfig) -> bool:
@@ -114,19 +110,12 @@ def _is_plain(workload: str, config: StudyConfig) -> bool:
     return "+" not in workload and not is_mix_or_job
 
 
-def _faults(results: Results) -> pd.DataFrame | None:
-    path = results.root / "tables" / "isolation.csv"
-    return read_table(path) if path.exists() else None
+def decide(data: Path, results: Path, question: Asked, decided: Path) -> str:
+    """Write the answer from the tables under `results`, and the only file in the folder that `decided` names.
 
-
-def answer(data: Path, results: Path, question: Asked, decided: Path) -> str:
-    """`decide` from the tables under `results`. Raises Undecided."""
-    return decide(read(data, results), question, decided)
-
-
-def decide(results: Results, asked: Asked, decided: Path) -> str:
-    """Write the answer, and the only file in the folder that `decided` names. Returns the advice for people."""
-    text = write_answer(results, asked)
+    Returns the advice for people. Raises Undecided.
+    """
+    text = write_answer(read(data, results), question)
     shutil.rmtree(decided.parent, ignore_errors=True)
     decided.parent.mkdir(parents=True)
     decided.touch()
@@ -164,7 +153,8 @@ def advice(
     studies: Collection[str] = (),
 ) -> tuple[pd.DataFrame, list[Answer], str]:
     """The table of the advice, what it says of each of these workloads (None: of all), and its caption."""
-    faults = measured_faults(_faults(results))
+    tabled = results.root / "tables" / "isolation.csv"
+    faults = measured_faults(read_table(tabled) if tabled.exists() else None)
     rows: list[TableRow] = []
     answers = []
     for workload in results.workloads:

@@ -41,7 +41,7 @@ def _slowdown(cell: MeasuredCell, row: TenantRow, baseline: Baseline) -> float |
         return None
     baseline = baseline.seen_by(cell.strategy)
     partner = baseline.partner_seconds(cell, row.tenant_workload)
-    alone = partner or baseline.mean_on_its_device(cell, row.tenant_workload)
+    alone = partner or baseline.mean_seconds(cell, row.tenant_workload)
     return row.latency_mean_seconds / alone if alone else None
 
 

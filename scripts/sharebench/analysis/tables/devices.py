@@ -92,11 +92,6 @@ def _rows(key: Group, found: Mapping[str, Sequence[MeasuredCell]], baseline: Bas
 ALONE = "no valid baseline in its block, and those of other blocks are of another device"
 
 
-def devices(cells: Iterable[MeasuredCell]) -> list[str]:
-    """The hashed identities of the devices that the cells were measured on."""
-    return sorted({cell.device for cell in cells})
-
-
 def remark(count: int) -> str:
     """What tables and figures say of it; empty for one device."""
     return (
@@ -111,7 +106,7 @@ def paired_by_device(cells: Sequence[MeasuredCell], strategy: str | None) -> lis
     `strategy` in its block has nothing to be compared with, and is excluded, but for cells with a fault, whose victims
     are compared with themselves. With one device the cells are as they were.
     """
-    if len(devices(cells)) < 2:
+    if len({cell.device for cell in cells}) < 2:
         return list(cells)
     own = [replace(cell, pairs_within=cell.device) for cell in cells]
     baseline = Baseline(own, strategy)
@@ -126,7 +121,7 @@ def paired_by_device(cells: Sequence[MeasuredCell], strategy: str | None) -> lis
 
 def jobs_by_device(jobs: Sequence[JobCell], cells: Sequence[MeasuredCell], queues: Iterable[str]) -> list[JobCell]:
     """The same of jobs, whose speedup refers to the first of `queues`; `cells` are all of the study."""
-    if len(devices(cells)) < 2:
+    if len({cell.device for cell in cells}) < 2:
         return list(jobs)
     own = [replace(job, run_id=job.device) for job in jobs]
     queue = next(iter(queues), "")

@@ -10,10 +10,10 @@ from sharebench.core.study_config import Sweep
 from sharebench.figures.data import Row, absence
 from sharebench.figures.load_curve import LOADS
 from sharebench.report.sections.advice import Advice
-from sharebench.report.sections.statements import BASELINE
 from sharebench.report.words import digits, estimate
 
-MEASURED = "measured"
+BASELINE = ("exclusive", 1, True)
+"""Strategy and tenants of what a card compares with, if it has a valid cell."""
 CHANGES = "What would change it: "
 WHY = ("In throughput ", "In mean latency ", "Nothing that was measured ")
 HOW_SURE = ("How sure", "Of the ")

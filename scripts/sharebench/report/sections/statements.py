@@ -11,8 +11,6 @@ from sharebench.figures.data import DrawnStudy, Row, rows_of
 from sharebench.figures.grids import worst_outcome
 from sharebench.report.words import digits
 
-BASELINE = ("exclusive", 1, True)
-"""Strategy and tenants of what a card compares with, if it has a valid cell."""
 OUTCOMES = {
     "failed": "A victim failed next to",
     "slowed": "Slowed, but alive, next to",
