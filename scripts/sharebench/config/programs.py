@@ -42,6 +42,10 @@ def problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
         yield from _server_problems(key, entry)
     elif entry["until"] is None:
         yield from _metrics_problems(key, entry)
+    else:
+        for option in ("port", "ready", "metrics", "start", "load"):
+            if entry.get(option) != EMPTY.get(option):
+                yield f"{key}.{option}: has no effect with until: exit, a program as it is; remove it"
 
 
 def _is_given(entry: WorkloadEntry, option: str) -> bool:
@@ -101,6 +105,9 @@ def _metrics_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
 
 def _server_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
     request, url = entry["request"], entry["url"]
+    for option in ("count", "log"):
+        if entry["ready"].get(option) is not None:
+            yield f"{key}.ready.{option}: has no effect on kind: http; give ready.path, or nothing: then one request"
     if url is not None and not re.fullmatch(r"http://[^/\s:]+(:\d{1,5})?/?", url):
         yield f"{key}.url: {url!r} is not the root of an HTTP server; write http://host:port, the rest in request.path"
     given = [name for name in ("body", *FILES) if request.get(name) is not None]

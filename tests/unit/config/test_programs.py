@@ -101,6 +101,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         HTTP | {"load": {"arrival": "poisson", "rate_hz": [1, 2], "concurrency": [1, 2]}},
         [".load:", "concurrency and rate_hz", "keep one number"],
     ),
+    "a server's count": (HTTP | {"ready": {"count": 3}}, [".ready.count:", "no effect on kind: http", "ready.path"]),
     "a sweep of a closed load's rate": (HTTP | {"load": {"rate_hz": [1, 2]}}, [".mine.load.rate_hz:", "closed"]),
 }
 

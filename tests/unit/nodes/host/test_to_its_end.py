@@ -131,6 +131,10 @@ def test_its_spec_has_what_it_depends_on_and_no_more() -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
+        (
+            {f"{W}.mine": exiting("", load={"arrival": "poisson", "rate_hz": 3})},
+            "mine.load: has no effect with until: exit, a program as it is; remove it",
+        ),
         ({f"{W}.matmul.until": "exit"}, "matmul.until: has no effect on kind: loop; remove it, or set kind: command"),
         ({f"{W}.mine": exiting(""), "interference": "matmul,mine"}, "interference: 'mine' runs once, until it exits"),
         (
@@ -146,7 +150,7 @@ def test_its_spec_has_what_it_depends_on_and_no_more() -> None:
             "'mine' is impossible on the node 'kubernetes' without a container; give it an image",
         ),
     ],
-    ids=["loop", "pair", "mix", "simulated", "kubernetes"],
+    ids=["load", "loop", "pair", "mix", "simulated", "kubernetes"],
 )
 def test_what_has_no_meaning_for_it_is_refused(changes: dict[str, Any], line: str) -> None:
     assert line in refusal(changes)
