@@ -76,6 +76,7 @@ CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
         SIMULATED | {"workloads": "memcopy"},
         ["workloads:", "'memcopy'", "add", f"{W}.memcopy.simulated"],
     ),
+    "model of no work": ({f"{W}.matmul.simulated": {}}, [f"{W}.matmul.simulated:", "0 seconds", "serial_seconds"]),
     "no module": (
         {f"{W}.matmul.module": None},
         ["workloads:", "'matmul'", "'cpu'", f"add {W}.matmul.module"],

@@ -33,6 +33,12 @@ TEMPLATES: dict[str, tuple[str, dict[str, Any], str, list[str]]] = {
         "pod.resources:",
         ["{} brings no GPU", "such as nvidia.com/gpu: 1"],
     ),
+    "limit that no pod asks for": (
+        "kai-fraction",
+        {f"{S}.kai-fraction.memory_percent": "100/N"},
+        "memory_percent:",
+        ["'100/N' reaches no pod", "use $memory_percent in pod.resources", "remove it"],
+    ),
 }
 """Of each fault of a template: strategy, what is changed, where it is found, and with which words."""
 CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {

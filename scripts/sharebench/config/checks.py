@@ -115,7 +115,7 @@ def _limits(key: str, entry: StrategyEntry) -> Iterator[str]:
 
 
 def _pod_template(key: str, entry: StrategyEntry, pod: PodTemplate) -> Iterator[str]:
-    """Placeholders that cannot be filled in, and pods that get no GPU."""
+    """Placeholders that cannot be filled in, limits that no pod gets, and pods that get no GPU."""
     for where, text in texts(pod):
         for name in names_in(text):
             if name not in PLACEHOLDERS:
@@ -125,6 +125,10 @@ def _pod_template(key: str, entry: StrategyEntry, pod: PodTemplate) -> Iterator[
         if BRACES.search(text) or not Template(text).is_valid():
             what = "holds a brace or a $ without a placeholder; write one as $thread_percent"
             yield f"{key}.pod.{where}: {text!r} {what}"
+    used = {PLACEHOLDERS.get(name) for _, text in texts(pod) for name in names_in(text)}
+    for limit in ("thread_percent", "memory_percent"):
+        if (share := entry.get(limit)) is not None and limit not in used:
+            yield f"{key}.{limit}: {share!r} reaches no pod; use ${limit} in pod.resources, or remove it"
     if not pod["resources"] and not pod["annotations"]:
         yield f"{key}.pod.resources: {shown({})} brings no GPU; name a resource, such as nvidia.com/gpu: 1"
 
@@ -148,6 +152,8 @@ def _workload_entry(key: str, entry: WorkloadEntry) -> Iterator[str]:
         yield f"{key}.job: {shown(entry['job'])} has no effect on a {entry['kind']}; remove it or set kind: job"
     if entry["kind"] == "job" and arrival != "closed":
         yield f"{key}.load.arrival: {arrival!r} is not possible, a job's iterations follow each other; remove it"
+    if entry["simulated"] is not None and not any(entry["simulated"].values()):
+        yield f"{key}.simulated: 0 seconds of work; set serial_seconds, parallel_sm_seconds or both"
 
 
 def _mix_entry(key: str, entry: WorkloadEntry, catalogue: dict[str, WorkloadEntry]) -> Iterator[str]:
