@@ -148,6 +148,21 @@ def test_an_unsettled_node_is_left_as_it_is(cluster: MigCluster, tmp_path: Path)
     assert saved_state.load_access(cluster.store[NODE], "device-plugin") is None
 
 
+def test_a_label_that_is_newer_than_the_layout(cluster: MigCluster, tmp_path: Path) -> None:
+    labels = cluster.store[NODE]["metadata"]["labels"]
+    labels |= {MIG_CONFIG_LABEL: "all-1g.5gb", "nvidia.com/mig.config.state": "success"}
+    node = opened(cluster, tmp_path)
+    unsettled = pytest.raises(NodeError, match=r"does not show the MIG layout of its label .*, all-1g\.5gb")
+    with unsettled:
+        node.ensure(state("exclusive"))
+    labels["nvidia.com/mig-1g.5gb.count"] = "7"
+    with unsettled:
+        node.ensure(state("exclusive"))
+    assert saved_state.load_access(cluster.store[NODE], "device-plugin") is None
+    cluster.store[NODE]["status"]["allocatable"][ONE_G] = "7"
+    node.ensure(state("exclusive"))
+
+
 def test_a_layout_that_somebody_else_sets_meanwhile(cluster: MigCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mig"))

@@ -13,7 +13,7 @@ from sharebench.nodes.kubernetes.access.device_plugin.state import Expected, Plu
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.cluster.api import Json, pod_path
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of, variables_of
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import allocatable, labels_of, variables_of
 
 
 class MigPartitioner:
@@ -82,6 +82,20 @@ class MigPartitioner:
         labels = self._cluster.labels()
         said = (labels.get(MIG_CONFIG_LABEL), labels.get(MIG_STATE_LABEL)) == (wanted.config, "success")
         return wanted.config is None or (said and mig_instances.shown(labels) == wanted.layout)
+
+    def refuse_unsettled(self, node: Json) -> None:
+        """Raise NodeError where the layout is not settled, so that it could not be restored."""
+        mig_manager.refuse_unsettled(node)
+        labels = labels_of(node)
+        if (config := labels.get(MIG_CONFIG_LABEL)) is None or self._cluster.installed.mig_manager is None:
+            return
+        # The label may be so new that the state is that of the layout before.
+        parts = self._known(node).entries.get(config, [])
+        is_shown = not parts or any(part.devices != "all" or mig_instances.shows(labels, part.layout) for part in parts)
+        if not (is_shown and mig_instances.offers(labels, allocatable(node))):
+            raise NodeError(
+                f"the node does not show the MIG layout of its label {MIG_CONFIG_LABEL}, {config}; wait until it does"
+            )
 
     def refuse_another(self, saved: PluginState) -> None:
         """Raise NodeError when somebody else has set the layout since we did."""

@@ -120,6 +120,24 @@ def shown(labels: Mapping[str, str]) -> Layout:
     return {re.sub(r"\.me$", "+me", name): count for name, count in counts.items() if count}
 
 
+def is_partitioned(labels: Mapping[str, str]) -> bool:
+    """Whether a GPU of the node is in MIG mode, with instances or without; the plugin may not show them."""
+    return bool(shown(labels)) or labels.get(REPLICAS_LABEL) == "0"
+
+
+def shows(labels: Mapping[str, str], layout: Layout) -> bool:
+    """Whether each GPU can have this layout; a plugin without a MIG strategy shows only that there is one."""
+    seen = shown(labels)
+    each = {name: count * gpus(labels) for name, count in layout.items()}
+    return seen == each if seen or not layout else is_partitioned(labels)
+
+
+def offers(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> bool:
+    """Whether the node lets pods have the instances that its labels show: the kubelet is some seconds behind."""
+    is_single = _single_profile(labels) is not None
+    return all((RESOURCE if is_single else resource_of(name)) in allocatable for name in shown(labels))
+
+
 def whole_product(labels: Mapping[str, str]) -> str:
     """The GPU's product without what sharing and MIG add to it; empty where no label has it."""
     return MIG_PRODUCT.sub("", labels.get(PRODUCT_LABEL, "")).removesuffix("-SHARED")
@@ -186,11 +204,9 @@ class MigInventory:
         return name
 
     def _whole(self) -> Partitioning:
-        # In MIG mode, with instances or without; the plugin may not show them.
-        is_partitioned = bool(shown(self.labels)) or self.labels.get(REPLICAS_LABEL) == "0"
-        if self.known is not None and (is_partitioned or MIG_CONFIG_LABEL in self.labels):
+        if self.known is not None and (is_partitioned(self.labels) or MIG_CONFIG_LABEL in self.labels):
             return Partitioning({}, config=self._config({}, self.known))
-        if is_partitioned:
+        if is_partitioned(self.labels):
             raise MigInfeasible(
                 f"the node's GPUs are partitioned by MIG, so that only MIG instances can be used; {ALLOW_CHANGE}"
             )

@@ -15,7 +15,7 @@ from sharebench.core.spec import Spec, limits_of
 from sharebench.core.strategies import MPS_CLIENTS, Strategy, of_spec
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
-from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, mig_manager, placeholders
+from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, placeholders
 from sharebench.nodes.kubernetes.access.device_plugin import state as plugin_state
 from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig
 from sharebench.nodes.kubernetes.access.device_plugin.mig import MigPartitioner
@@ -268,7 +268,7 @@ class DevicePlugin(Access):
         node = self.cluster.read()
         if (saved := self._load(node)) is None:
             if "mig" in self.cluster.options["may_change"]:
-                mig_manager.refuse_unsettled(node)
+                self._mig.refuse_unsettled(node)
             configs = self._configs()
             data = self.cluster.api.get(config_map_path(configs.namespace, configs.name)).get("data") or {}
             active = keys.active_of(data.get(labels_of(node).get(CONFIG_LABEL, configs.default), ""))
