@@ -181,16 +181,8 @@ def test_a_device_of_unknown_size_is_advised(root: Path, tmp_path: Path) -> None
 
 
 def test_without_results_there_is_one_line(tmp_path: Path) -> None:
-    where = [
-        "--data",
-        tmp_path,
-        "--results",
-        tmp_path,
-        "--question",
-        json.dumps(QUESTION),
-        "--decided",
-        tmp_path / "x/y",
-    ]
+    where = ["--data", tmp_path, "--results", tmp_path, "--decided", tmp_path / "x/y"]
+    where += ["--question", json.dumps(QUESTION)]
     ended = subprocess.run([sys.executable, SCRIPTS / "job.py", "decide", *where], capture_output=True, text=True)
     line = f"no finished results in {tmp_path} ({tmp_path}/manifest.json is missing); measure first\n"
     assert (ended.returncode, ended.stdout, ended.stderr) == (1, f"  {line}", line)

@@ -38,14 +38,10 @@ def test_every_bucket_of_every_valid_cell_is_listed_in_order(save, tmp_path):
     assert list(table) == ["replicas", "repeat", "tenant", "bucket_lower_seconds", "bucket_upper_seconds", "count"]
     keys = list(table.itertuples(index=False, name=None))
     assert keys == sorted(keys)
+    by_tenant = table.groupby(["replicas", "repeat", "tenant"])
     for each in made:
-        cell = each["cell"]
         for tenant in each["tenants"]:
-            rows = table[
-                (table["replicas"] == cell["replicas"])
-                & (table["repeat"] == cell["repeat"])
-                & (table["tenant"] == tenant["index"])
-            ]
+            rows = by_tenant.get_group((each["cell"]["replicas"], each["cell"]["repeat"], tenant["index"]))
             assert dict(zip(rows["bucket_upper_seconds"], rows["count"], strict=True)) == {
                 upper_seconds(int(index)): count for index, count in tenant["histogram"].items()
             }
@@ -56,9 +52,8 @@ def test_cells_that_do_not_count_are_left_out(save, tmp_path):
     invalid["evidence"][0]["holds"] = False
     crashed = factories.record("mps", [[0.005] * 9], status="crashed", reason="x", repeat=2)
     export_histograms([save(invalid), save(crashed)], tmp_path / "h.csv")
-    assert (
-        tmp_path / "h.csv"
-    ).read_text() == "replicas,repeat,tenant,bucket_lower_seconds,bucket_upper_seconds,count\n"
+    header = "replicas,repeat,tenant,bucket_lower_seconds,bucket_upper_seconds,count\n"
+    assert (tmp_path / "h.csv").read_text() == header
 
 
 def test_the_overflow_is_infinite(save, tmp_path):

@@ -35,14 +35,8 @@ def test_parts_are_means_over_tenants_and_cells_and_add_up() -> None:
 
 def test_a_cells_overhead_is_what_it_takes_beyond_switch_warm_up_and_window() -> None:
     cell = record(window_seconds=5.0)
-    cell["timing"] |= {
-        "configure_seconds": 0.3,
-        "start_seconds": 0.2,
-        "ready_seconds": 4.0,
-        "settle_seconds": 1.0,
-        "window_seconds": 6.5,
-        "stop_seconds": 0.7,
-    }
+    cell["timing"] |= {"configure_seconds": 0.3, "start_seconds": 0.2, "ready_seconds": 4.0}
+    cell["timing"] |= {"settle_seconds": 1.0, "window_seconds": 6.5, "stop_seconds": 0.7}
     cell["tenants"][1]["startup"]["warmup_seconds"] = 2.5
     found = row([cell | {"switch": None}])
     assert found["all_ready_seconds"] == pytest.approx(4.2)

@@ -47,12 +47,10 @@ def of(*tenants: dict[str, Any], repeat: int = 1, strategy: str = "mps") -> dict
     return record(strategy, tenants=list(tenants), window_seconds=WINDOW_SECONDS, repeat=repeat)
 
 
-def summarised(
-    records: Sequence[dict[str, Any]], limits: Mapping[str, float] | None = None, price: float | None = None
-) -> pd.Series[Any]:
+def summarised(records: Sequence[dict[str, Any]], limits: Mapping[str, float] | None = None) -> pd.Series[Any]:
     cells = [reduced(each, limits=limits or {}) for each in records]
     expected = [(Cell("mps", "matmul", cells[0].replicas, k + 1), "matmul") for k in range(len(records))]
-    return summary_table(cells, expected, Baseline(cells, None), OF_STUDIES, price).iloc[0]
+    return summary_table(cells, expected, Baseline(cells, None), OF_STUDIES).iloc[0]
 
 
 def within_a_bucket(seconds: float) -> Any:
@@ -156,12 +154,6 @@ def test_requests_that_wait_together_are_worth_less() -> None:
     cell = reduced(of(stream(slow=80)))
     assert cell.stages["ttft"].count == 400 and cell.stages["ttft"].effective_count < 100
     assert "ttft_p99" not in cell.percentiles and "tpot_p99" in cell.percentiles
-
-
-def test_dollars_for_a_million_tokens_of_the_whole_device() -> None:
-    row = summarised([of(stream(0), stream(1), repeat=k) for k in (1, 2)], price=3.6)
-    # 200 tokens a second: a million take 5000 s, of which the hour has 3600.
-    assert row["cost_per_million_tokens"] == pytest.approx(5.0)
 
 
 def test_who_counted_the_tokens_and_what_of_the_slo_applies_is_a_note() -> None:

@@ -151,14 +151,6 @@ def test_names_of_others_are_text_and_stay_in_comments() -> None:
 def test_what_the_comment_puts_in_place_of_a_standin_is_a_workload_of_a_cluster() -> None:
     comment = OWN.format(image="api:1").splitlines()[1:]
     entry = yaml.safe_load("\n".join(line.removeprefix("  #   ") for line in comment))
-    config = load(
-        study(
-            {
-                "node": "kubernetes",
-                "workload_catalogue.mine": entry,
-                "workloads": ["mine"],
-                "strategies": ["exclusive", "mps"],
-            }
-        )
-    )
+    own = {"workload_catalogue.mine": entry, "workloads": ["mine"], "strategies": ["exclusive", "mps"]}
+    config = load(study({"node": "kubernetes", **own}))
     assert config["workload_catalogue"]["mine"]["image"] == "api:1"

@@ -27,6 +27,7 @@ from sharebench.analysis.tables.startup import starts
 from sharebench.config import workloads
 from sharebench.core import capabilities
 from sharebench.core.files import read_json, write_json
+from sharebench.core.study_config import Slo
 from sharebench.figures import compare as figure
 from sharebench.figures import draw
 from sharebench.figures.style import theme
@@ -85,15 +86,8 @@ def made(root: Path, of: Study, change: Callable[[Json], Json], drawn: tuple[str
     aggregate.table(of, root, folder, dict(run))
     write_json(root / "manifest.json", read_json(folder / "manifest.json"))
     results = decide.read(root, folder)
-    decide.write_answer(
-        results,
-        {
-            "slo": {"latency_ms": 8.0, "ttft_ms": None, "itl_ms": None, "tpot_ms": None},
-            "tenants": 3,
-            "isolation": "fault",
-            "price_per_hour": 2.0,
-        },
-    )
+    slo: Slo = {"latency_ms": 8.0, "ttft_ms": None, "itl_ms": None, "tpot_ms": None}
+    decide.write_answer(results, {"slo": slo, "tenants": 3, "isolation": "fault", "price_per_hour": 2.0})
     for name in drawn:
         draw.as_svg(name, root, folder, (), folder / f"figures/{name}.svg")
     page.write(root, folder)

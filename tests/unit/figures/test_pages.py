@@ -16,13 +16,7 @@ from unit.edited import edited_table
 from unit.figures import fabricated, serving
 
 from sharebench.core.files import Refusal
-from sharebench.figures import (
-    catalogue,
-    data,
-    draw,
-    over_replicas,
-    style,
-)
+from sharebench.figures import catalogue, data, draw, over_replicas, style
 from sharebench.figures import page as sheet
 
 pytestmark = pytest.mark.usefixtures("themed")
@@ -66,12 +60,10 @@ def said(page: sheet.Sheet) -> str:
 
 
 def line_of(ax: object, strategy: str, thick: bool = True) -> Line2D:
-    found = [
-        line
-        for line in ax.get_lines()  # type: ignore[attr-defined]
-        if line.get_color() == LOOKS[strategy].color and (line.get_linewidth() > 1) == thick
-    ]
-    return found[0]
+    lines = ax.get_lines()  # type: ignore[attr-defined]
+    return next(
+        line for line in lines if line.get_color() == LOOKS[strategy].color and (line.get_linewidth() > 1) == thick
+    )
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -5,27 +5,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.lines import Line2D
 from unit.figures import fabricated, serving
+from unit.figures.test_pages import line_of
 
 from sharebench.figures import catalogue, data, draw, load_curve, over_replicas, style
 
 pytestmark = pytest.mark.usefixtures("themed")
 
-LOOKS = style.looks(list(fabricated.MECHANISMS), [])
 NEW = ("serving", "load-curve", "utilisation")
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> data.DrawnStudy:
     return serving.study(tmp_path_factory.mktemp("serving") / "results")
-
-
-def line_of(ax: object, strategy: str, thick: bool = True) -> Line2D:
-    lines = ax.get_lines()  # type: ignore[attr-defined]
-    return next(
-        line for line in lines if line.get_color() == LOOKS[strategy].color and (line.get_linewidth() > 1) == thick
-    )
 
 
 def rows_of(study: data.DrawnStudy, strategy: str) -> pd.DataFrame:

@@ -103,10 +103,8 @@ def test_littles_law_compares_two_ways_to_count_requests_in_flight(factor, passe
 
 def test_requests_that_were_never_in_flight_break_littles_law():
     load = steady_poisson()
-    found = gate(
-        factories.record("exclusive", [Load(load.starts, load.latencies, "poisson", 250.0, 0.0)]),
-        "littles_law",
-    )
+    never = Load(load.starts, load.latencies, "poisson", 250.0, 0.0)
+    found = gate(factories.record("exclusive", [never]), "littles_law")
     assert not found["passed"] and found["value"] is None
 
 

@@ -61,15 +61,9 @@ def test_scrapes_that_leave_much_open_are_no_answer(name: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        (
-            {"errors": 717, "last_error": "status 500"},
-            "tenant 1: all of 717 requests failed, the last with status 500",
-        ),
+        ({"errors": 717, "last_error": "status 500"}, "tenant 1: all of 717 requests failed, the last with status 500"),
         ({"errors": 3}, "tenant 1: all of 3 requests failed"),
-        (
-            {},
-            "tenant 1: no request began in the window of 2 s and ended; set a longer one (window_seconds)",
-        ),
+        ({}, "tenant 1: no request began in the window of 2 s and ended; set a longer one (window_seconds)"),
     ],
 )
 def test_a_server_that_finished_nothing_excludes_the_cell_with_the_reason(changes: dict[str, Any], line: str) -> None:
@@ -79,9 +73,8 @@ def test_a_server_that_finished_nothing_excludes_the_cell_with_the_reason(change
     assert not gates.is_valid(measured)
     failed = next(gate for gate in measured["gates"] if gate["name"] == "nothing_finished")
     assert (failed["passed"], failed["severity"], failed["message"]) == (False, "invalid", line)
-    row = summary_table([reduced(measured)], [(Cell("exclusive", "matmul", 2, 1), "matmul")], Baseline([], None)).iloc[
-        0
-    ]
+    expected = [(Cell("exclusive", "matmul", 2, 1), "matmul")]
+    row = summary_table([reduced(measured)], expected, Baseline([], None)).iloc[0]
     assert (row["n"], row["n_excluded"]) == (0, 1)
     assert math.isnan(row["latency_mean_seconds"] or math.nan)
     assert line in row["reason"]

@@ -228,17 +228,8 @@ def test_a_remark_that_all_rows_share_is_made_once() -> None:
 
 def row(strategy: str, replicas: int, **changes: Any) -> dict[str, Any]:
     """A row of the summary with round numbers."""
-    base = {
-        "strategy": strategy,
-        "workload": "matmul",
-        "tenant_workload": "matmul",
-        "replicas": replicas,
-        "status": "ok",
-        "reason": "",
-        "notes": "",
-        "n": 3,
-        "n_expected": 3,
-    }
+    base = {"strategy": strategy, "workload": "matmul", "tenant_workload": "matmul", "replicas": replicas}
+    base |= {"status": "ok", "reason": "", "notes": "", "n": 3, "n_expected": 3}
     metrics = {"latency_p50_seconds": 0.01, "throughput_total_hz": 100.0, "slowdown": 1.0}
     ends = {f"{name}_{end}": float("nan") for name in metrics for end in ("low", "high")}
     return base | {"warnings": 0} | metrics | ends | changes
