@@ -26,10 +26,7 @@ GPU_VENV := .venv-gpu
 GPU_ENV ?= $(if $(wildcard /dev/nvidia0),$(GPU_VENV)/run.stamp)
 SUPPORTED := import sys; sys.exit(sys.version_info < (3, 11) and \
 	f'needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; name another: make PYTHON=python3.12')
-PLUGIN_NAMESPACE ?=
-APPLY ?=
 GPU ?=
-WITH ?=
 INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 
 NAME := main

@@ -104,7 +104,7 @@ def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, a
     assert "mock GPU, CPU work in pods" in (results / "report.html").read_text()
     assert list((results / "figures").glob("*.svg"))
     assert left(dra) == []
-    unnamed(results, dra, account, files=70)
+    unnamed(results, dra, account, files=60)
 
 
 def measured(folder: Path, kubeconfig: Path, given: dict[str, Any], infeasible: str = "") -> dict[str, dict[str, Any]]:

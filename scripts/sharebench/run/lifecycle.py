@@ -245,8 +245,11 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
         lines += placement.given_up(run)
         if not study.config["from"]:
             script = [sys.executable, str(SCRIPTS / "job.py"), "table_failed_run", "--results", str(results)]
-            made = subprocess.run(script, capture_output=True, text=True, check=False)
-            lines += made.stdout.splitlines() or made.stderr.splitlines()[-1:]
+            try:
+                made = subprocess.run(script, capture_output=True, text=True, check=False)
+                lines += made.stdout.splitlines() or made.stderr.splitlines()[-1:]
+            except KeyboardInterrupt:
+                lines.append("interrupted again: no tables of what was measured until now")
             if (results / "partial" / "cells.csv").exists():
                 lines += ending_lines(results / "partial", results / "partial" / "cells.csv")
         if not any(line.startswith("re-measure them:") for line in lines):

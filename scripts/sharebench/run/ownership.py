@@ -81,7 +81,7 @@ def take(path: Path) -> file_lock.FileLock | None:
 def holder(path: Path) -> str:
     """Which run holds the lock and since when, as far as the file says; one that died left its name there."""
     said = file_lock.read(path)
-    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError, OSError):
         started = time.strftime("%H:%M:%S", time.localtime(said["started_epoch_seconds"]))
         line = f"run {said['run_id']} (process {said['pid']:d}, started {started}, results in {said['results']})"
         if Path(f"/proc/{said['pid']}").exists() and line.isprintable():

@@ -86,6 +86,8 @@ class Connection(asyncio.Protocol):
 
     # For the parser, whose output is taken at once.
     connected = True
+    # Of aiohttp before 3.9, which Debian 12 has.
+    _reading_paused = False
 
     def pause_reading(self) -> None: ...
 

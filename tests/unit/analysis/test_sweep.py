@@ -131,7 +131,7 @@ NEVER_NULL = frozenset(
         ("tenants", "[]", "max_seconds"),
     }
 )
-DRAWN = ("latency", "progress", "timeline")
+DRAWN = ("latency", "progress")
 
 
 # Without what a workload computes alone no cell is valid.

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from unit.studies import study_of
@@ -243,15 +244,22 @@ def test_a_run_that_succeeds_ends_with_its_table(results: Path, capsys: pytest.C
     ownership.claim(results, {}).release()
 
 
-def test_a_run_that_fails_shows_why_and_what_to_do(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_a_run_that_fails_shows_why_and_what_to_do(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_interrupted: bool
+) -> None:
     planned = of()
     claim = begun(planned, results)
     log = results / "failed.log"
     log.write_text("failed: no answer\n")
     for _ in range(2):
         ownership.report(results, "NodeError: no answer")
+    if is_interrupted:
+        # A second time, while what was measured gets tables.
+        monkeypatch.setattr(lifecycle.subprocess, "run", Mock(side_effect=KeyboardInterrupt))
     lifecycle.finish(claim, planned, [log, results / "never.log"])
     said = capsys.readouterr().err
+    assert ("interrupted again" in said) == is_interrupted
     assert f"--- {log}\nfailed: no answer\n" in said
     assert "the node is down: NodeError: no answer" in said
     assert said.splitlines()[-1].startswith("not complete")
