@@ -140,6 +140,15 @@ def test_objects_that_a_call_made_whose_answer_was_lost_are_taken(monkeypatch: p
     assert owners == ["uid-0"] * 3, "what is there belongs to the ConfigMap that is there"
 
 
+def test_what_belongs_to_an_earlier_start_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = LostAnswers()
+    started(api, monkeypatch)
+    config_map = next(iter(api.made.values()))
+    config_map["metadata"]["uid"] = "of a later start"
+    with pytest.raises(NodeError, match="gpu already exists"):
+        started(api, monkeypatch)
+
+
 def test_staggered_tenants_start_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     api = LostAnswers()
     tenants = started(api, monkeypatch, start="staggered")

@@ -142,9 +142,12 @@ class PodTenants:
         except ApiRefused as refused:
             if refused.status != 409:
                 raise
-            # An earlier start's are swept by now. The driver may list objects there, and not get them.
-            for found in self.api.get(collection, fieldSelector=f"metadata.name={body['metadata']['name']}")["items"]:
-                return dict(found)
+            # The driver may list objects there, and not get them.
+            metadata = body["metadata"]
+            for found in self.api.get(collection, fieldSelector=f"metadata.name={metadata['name']}")["items"]:
+                # An earlier start's ConfigMap is swept by now; what belongs to it goes some time after it.
+                if found["metadata"].get("ownerReferences") == metadata.get("ownerReferences"):
+                    return dict(found)
             raise
 
     def stop(self) -> None:
