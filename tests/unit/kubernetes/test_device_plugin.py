@@ -181,6 +181,15 @@ def test_a_label_that_somebody_changes_meanwhile_is_named_and_left(cluster: Fake
     assert label(cluster) == "default"
 
 
+@pytest.mark.parametrize(("compute", "most"), [("7.0", 16), ("7.5", 48), ("12.0", 48)])
+def test_mps_clients_by_compute_capability(cluster: FakeCluster, tmp_path: Path, compute: str, most: int) -> None:
+    names = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
+    cluster.store[NODE]["metadata"]["labels"] |= dict(zip(names, compute.split("."), strict=True))
+    node, mps = opened(cluster, tmp_path), STUDY.strategies["mps"]
+    assert node.infeasible(mps, most) is None
+    assert node.infeasible(mps, most + 1) == f"the GPU takes {most} MPS clients at most"
+
+
 def test_a_plugin_that_lost_its_pod_is_waited_for(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("time-slicing"))

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sharebench.core.strategies import MPS_CLIENTS
 from sharebench.nodes.kubernetes.cluster.api import Json
 
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
@@ -13,6 +14,9 @@ MEMORY_LABEL = "nvidia.com/gpu.memory"
 REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"
 MPS_LABEL = "nvidia.com/mps.capable"
+COMPUTE_LABELS = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
+# Before this compute capability the plugin lets 16 clients share an MPS server (its cmd/mps-control-daemon/mps).
+MANY_CLIENTS_SINCE = [7, 5]
 GPU_RESOURCES = re.compile(r"nvidia\.com/(gpu|mig-).*")
 # Container names by which a part is known, of the Helm chart and of the GPU operator.
 PLUGIN = ("nvidia-device-plugin-ctr", "nvidia-device-plugin")
@@ -32,6 +36,12 @@ def allocatable(node: Json) -> dict[str, int]:
     """GPU resources of the node that pods can ask for, by name; those that are 0 left out."""
     values = node.get("status", {}).get("allocatable", {})
     return {name: int(value) for name, value in values.items() if GPU_RESOURCES.fullmatch(name) and int(value)}
+
+
+def most_mps_clients(labels: Mapping[str, str]) -> int:
+    """How many tenants the plugin lets onto the GPU under MPS; as many as may be where no label has what it is."""
+    found = [int(labels[name]) for name in COMPUTE_LABELS if name in labels]
+    return 16 if found and found < MANY_CLIENTS_SINCE else MPS_CLIENTS
 
 
 def variables_of(container: Json) -> dict[str, str]:

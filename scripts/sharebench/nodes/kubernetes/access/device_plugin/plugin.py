@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import cast
 
 from sharebench.core.spec import Spec, limits_of
-from sharebench.core.strategies import MPS_CLIENTS, Strategy, of_spec
+from sharebench.core.strategies import Strategy, of_spec
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
 from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, placeholders
@@ -35,6 +35,7 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     labels_of,
     lacks_config_map,
     look,
+    most_mps_clients,
 )
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.nodes.limits import memory_limit, probe
@@ -96,8 +97,8 @@ class DevicePlugin(Access):
         if strategy.mechanisms == ("mps",):
             if replicas == 1:
                 return "the device plugin has no MPS for one tenant: it refuses replicas: 1"
-            if replicas > MPS_CLIENTS:
-                return f"the GPU takes {MPS_CLIENTS} MPS clients at most"
+            if replicas > (most := most_mps_clients(self.cluster.labels())):
+                return f"the GPU takes {most} MPS clients at most"
             if self.cluster.installed.mps is None:
                 return "the MPS control daemon is not installed (the chart's or the operator's DaemonSet)"
         if gpus > 1 and strategy.mechanisms[0] != "mig":
