@@ -25,13 +25,13 @@ def test_facts_of_the_host(root: Path) -> None:
     write(root, "proc/cpuinfo", "processor\t: 0\nmodel name\t: Some  CPU   @ 2.00GHz\ncpu MHz\t: 1999.1")
     for number in range(4):
         write(root, f"{CPU}/cpu{number}/cpufreq/scaling_governor", "powersave" if number else "performance")
+        write(root, f"{CPU}/cpu{number}/cpufreq/cpuinfo_max_freq", str(3_500_000 + number))
     facts = host_cpu.facts()
     assert (facts["cpu"], facts["cpu_governor"]) == ("Some CPU @ 2.00GHz", "performance and powersave")
-    assert facts["cpu_threads"] == psutil.cpu_count()
+    assert (facts["cpu_threads"], facts["cpu_mhz_max"]) == (psutil.cpu_count(), 3500)
 
 
 def test_what_a_virtual_machine_does_not_know_is_null(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psutil, "cpu_freq", lambda percpu: [])
     monkeypatch.setattr(host_cpu.platform, "processor", lambda: "")
     monkeypatch.setattr(host_cpu.platform, "machine", lambda: "arm64")
     facts = host_cpu.facts()

@@ -25,14 +25,16 @@ def model() -> str:
 
 def facts() -> dict[str, str | int | None]:
     """Of the CPUs; None where it is not known."""
-    governors = map(_text, (ROOT / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
-    largest_mhz = max((each.max for each in psutil.cpu_freq(percpu=True)), default=0)
+    cpus = ROOT / "sys/devices/system/cpu"
+    governors = map(_text, cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
+    # Of the hardware: psutil has the limit that is set, and fails where there is none.
+    largest_khz = map(_text, cpus.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq"))
     return {
         "cpu": model(),
         "cpu_cores": psutil.cpu_count(logical=False),
         "cpu_threads": psutil.cpu_count(),
         "cpu_governor": " and ".join(sorted({each for each in governors if each})) or None,
-        "cpu_mhz_max": round(largest_mhz) or None,
+        "cpu_mhz_max": round(max((int(khz) for khz in largest_khz if khz), default=0) / 1000) or None,
     }
 
 
