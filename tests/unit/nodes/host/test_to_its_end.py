@@ -12,6 +12,7 @@ import pytest
 from unit.nodes.host.tenants import CORES, cell_of, naps_of, sleeping, wait_for
 from unit.studies import W, refusal, study_of
 
+from sharebench.nodes.contract import NodeError
 from sharebench.study.cells import Cell
 
 
@@ -101,6 +102,11 @@ def test_the_others_do_not_wait_for_one_that_fails(tmp_path: Path) -> None:
     # Nor does the process at its end, for a thread that still does.
     wait_for(lambda: not any("ThreadPool" in each.name for each in threading.enumerate()), 300)
     assert time.monotonic() - began < 300
+
+
+def test_a_program_that_is_not_there_is_no_result(tmp_path: Path) -> None:
+    with pytest.raises(NodeError, match=r"^cannot start 'gpu-burn-x': No such file or directory$"):
+        run(tmp_path, exiting("", command=["gpu-burn-x", "60"]))
 
 
 def test_it_starts_as_it_is(tmp_path: Path) -> None:

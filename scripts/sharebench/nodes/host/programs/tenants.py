@@ -30,7 +30,7 @@ from sharebench.nodes.host.launch import (
 )
 from sharebench.nodes.host.programs.endpoints import ScrapedEndpoint, ServedEndpoint
 from sharebench.nodes.host.programs.process_tree import ProcessTree
-from sharebench.nodes.host.programs.to_its_end import LAUNCHER, ExitEndpoint
+from sharebench.nodes.host.programs.to_its_end import LAUNCHER, Ending, ExitEndpoint
 from sharebench.nodes.programs import filled, placeholders
 from tenant.contract import TOKEN_VARIABLE, Rule
 from tenant.contract.requests import unusable
@@ -119,6 +119,11 @@ class ExitTenant(ProgramTenant):
     """A program that runs to its end."""
 
     ends_itself = True
+    _endpoint: ExitEndpoint | None = None
+
+    @property
+    def _ended(self) -> Ending | None:
+        return None if self._endpoint is None else self._endpoint.ended
 
     def programs(self) -> list[Program]:
         """The program behind its launcher. Raises NodeError where it is not there: the launcher always is."""
@@ -131,18 +136,16 @@ class ExitTenant(ProgramTenant):
         self._endpoint = ExitEndpoint(self.index, self.workload, self.port, self.log, self.pid)
 
     def code(self) -> int | None:
-        ended = self._endpoint.ended
-        return None if ended is None else ended.code or None
+        return None if self._ended is None else self._ended.code or None
 
     def cpu_seconds_at_end(self) -> float:
-        ended = self._endpoint.ended
-        return 0.0 if ended is None else ended.cpu_seconds
+        return 0.0 if self._ended is None else self._ended.cpu_seconds
 
     def overdue(self) -> str | None:
-        return self._endpoint.overdue
+        return None if self._endpoint is None else self._endpoint.overdue
 
     def endpoints(self) -> Sequence[HostEndpoint]:
-        return [self._endpoint]
+        return [] if self._endpoint is None else [self._endpoint]
 
 
 class HttpTenant(ProgramTenant):
