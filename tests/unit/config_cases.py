@@ -65,6 +65,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "SLO with unit": ({"slo.latency_ms": "50ms"}, ["slo.latency_ms:", "'50ms'", "is not a number or null"]),
     "SLO without a part": ({"slo": 50}, ["slo:", "50", "is not a mapping", "{key: value}"]),
     "SLO as it was": ({"slo_ms": 50}, ["slo_ms:", "50", "write slo: {latency_ms: 50}"]),
+    "a key of old": ({"kubernetes.drain": True}, ["kubernetes: drain: true was withdrawn; remove it"]),
     # window, order, baseline, results, from
     "no window": ({"window_seconds": 0}, ["window_seconds:", "0", "not above 0"]),
     "endless window": ({"window_seconds": float("inf")}, ["window_seconds:", "inf is not a number", "smaller"]),

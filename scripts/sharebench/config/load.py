@@ -13,9 +13,9 @@ from sharebench.config.schema import CONFIG
 from sharebench.core.study_config import StudyConfig
 
 # Keys that were withdrawn, by section, with the value by which older data sets say that they are not used.
-UNUSED: dict[str, list[tuple[str, object]]] = {
-    "kubernetes": [("drain", False)],
-    "prometheus": [("buckets", None), ("dcgm", None)],
+UNUSED: dict[str, dict[str, object]] = {
+    "kubernetes": {"drain": False},
+    "prometheus": {"buckets": None, "dcgm": None},
 }
 
 
@@ -48,9 +48,14 @@ def load(config: Mapping[str, object]) -> StudyConfig:
 
 
 def _of_today(config: Mapping[str, object]) -> dict[str, object]:
-    """Without what older data sets say in keys that were withdrawn, where it is that the key was not used."""
+    """Without keys that were withdrawn, where they were not used, or the study is an older data set's (`from`)."""
+    is_measured = config.get("from") is not None
     kept = {key: given for key, given in config.items() if (key, given) != ("slo_ms", None)}
     for name, unused in UNUSED.items():
         if isinstance(section := kept.get(name), Mapping):
-            kept[name] = {key: given for key, given in section.items() if (key, given) not in unused}
+            kept[name] = {
+                key: given
+                for key, given in section.items()
+                if key not in unused or (given != unused[key] and not is_measured)
+            }
     return kept

@@ -15,8 +15,11 @@ from sharebench.core.config_values import as_list, as_number
 
 WRONG_KEY = "[key]"
 """The last part of pydantic's path to a key, instead of its value, of a mapping with free keys."""
-RENAMED = {"slo_ms": "is now slo.latency_ms; write slo: {{latency_ms: {}}}"}
-"""Keys that were called otherwise, with what to write for their value."""
+OF_OLD = {
+    "slo_ms": "is now slo.latency_ms; write slo: {{latency_ms: {}}}",
+    **dict.fromkeys(("drain", "buckets", "dcgm"), "was withdrawn; remove it"),
+}
+"""Keys of older versions, with what to do about their value."""
 LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 """A link in the meaning of a key, which only the manual shows."""
 WANTED = {
@@ -83,8 +86,8 @@ def _problem_of_key(details: ErrorDetails, place: _Place, name: str) -> str:
     known = place.section["properties"]
     if details["type"] == "missing":
         return f"{name} is missing; add it: {_about(known[name])}"
-    if details["type"] == "extra_forbidden" and name in RENAMED:
-        return f"{name}: {shown(details['input'])} {RENAMED[name].format(details['input'])}"
+    if details["type"] == "extra_forbidden" and name in OF_OLD:
+        return f"{name}: {shown(details['input'])} {OF_OLD[name].format(details['input'])}"
     if details["type"] == "extra_forbidden":
         hint = " (a mapping needs a space after the colon)" if ":" in name else ""
         return unknown(name, known, "is an unknown key") + hint

@@ -84,6 +84,14 @@ def test_an_older_data_set_has_one_number_for_an_slo(data_set: Path, older: int 
     assert dataset.study_of(data_set).config["slo"]["latency_ms"] == older
 
 
+def test_a_data_set_that_used_what_was_withdrawn_is_opened(data_set: Path) -> None:
+    manifest = json.loads((data_set / "manifest.json").read_text())
+    manifest["config"]["kubernetes"]["drain"] = True
+    manifest["config"]["prometheus"]["buckets"] = [0.1, 1]
+    (data_set / "manifest.json").write_text(json.dumps(manifest))
+    assert open_study(data_set).config["kubernetes"].keys().isdisjoint({"drain"})
+
+
 def test_the_config_of_a_published_study_can_be_used() -> None:
     assert load(files() | {"slo_ms": None})["slo"] == dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms"))
 
