@@ -112,7 +112,14 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
     if not groups:
         raise NotComparable(f"not comparable: {before.name} and {after.name} have no cells in common")
     for group in groups:
-        refuse_difference(before, after, group)
+        one, other = (_comparable(each.specs[group]) for each in (before, after))
+        if (found := first_difference(one, other)) is not None:
+            key, one_text, other_text = found
+            where = f"{group[0]} × {group[3]}, {group[1]}"
+            raise NotComparable(
+                f"not comparable: {key} of {where} is {one_text} in {before.name} and {other_text} in {after.name}; "
+                "compare data sets that measured the same"
+            )
     rows: dict[Group, list[TableRow]] = {group: [] for group in groups}
     for metric in (*METRICS, *_of_both(before, after)):
         those = [
@@ -130,19 +137,6 @@ def _of_both(before: MeasuredData, after: MeasuredData) -> list[str]:
     one, other = before.study.config, after.study.config
     kinds = kinds_of(one) & kinds_of(other)
     return of_kinds(kinds if one["slo"] == other["slo"] else kinds - {SLO})
-
-
-def refuse_difference(before: MeasuredData, after: MeasuredData, group: Group) -> None:
-    """Raise NotComparable when cells of the group did not measure the same."""
-    one, other = (_comparable(each.specs[group]) for each in (before, after))
-    found = first_difference(one, other)
-    if found is not None:
-        key, one_text, other_text = found
-        where = f"{group[0]} × {group[3]}, {group[1]}"
-        raise NotComparable(
-            f"not comparable: {key} of {where} is {one_text} in {before.name} and {other_text} in {after.name}; "
-            "compare data sets that measured the same"
-        )
 
 
 def changes(before: MeasuredData, after: MeasuredData) -> list[tuple[str, str, str]]:

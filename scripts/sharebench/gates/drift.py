@@ -1,7 +1,4 @@
-"""Gates of a window that changes: drift between its halves, and another level in part of it.
-
-Every measuring job starts this module, so it imports nothing heavy.
-"""
+"""Gates of a window that changes: drift between its halves, and another level in part of it."""
 
 import itertools
 import math

@@ -1,7 +1,7 @@
 """Gates: the automatic checks of a finished cell.
 
 A failed `invalid` gate keeps the cell out of every mean; a failed `warning` gate marks it. Every measuring
-job starts this module, so it imports nothing heavy (no numpy, no pandas).
+job starts this module, so that what it imports here and in gates/ is nothing heavy (no numpy, no pandas).
 """
 
 import os

@@ -1,7 +1,4 @@
-"""Checks of cells on a GPU; none of them applies to another kind of node. Their severity stands in gates.py.
-
-Every measuring job starts this module, so it imports nothing heavy.
-"""
+"""Checks of cells on a GPU; none of them applies to another kind of node. Their severity stands in gates.py."""
 
 from collections.abc import Callable, Iterable
 from functools import wraps

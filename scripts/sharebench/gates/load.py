@@ -1,7 +1,4 @@
-"""Gates of loads: whether it was the one that was asked for, sent in time, and whether the tenants could serve it.
-
-Every measuring job starts this module, so it imports nothing heavy.
-"""
+"""Gates of loads: whether it was the one that was asked for, sent in time, and whether the tenants could serve it."""
 
 import math
 

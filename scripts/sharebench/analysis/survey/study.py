@@ -75,8 +75,8 @@ def study(survey: Survey, path: str, results: str) -> str:
         if size != len(group.members)
     ]
     lines = [HEAD.format(path=path, results=results)]
-    lines += [f"replicas: {sizes}\n", f"workloads: {_flow(names)}\n"]
-    lines += [f"exclude: {_flow(others)}\n"] if others else []
+    lines += [f"replicas: {sizes}\n", f"workloads: {json.dumps(names)}\n"]
+    lines += [f"exclude: {json.dumps(others)}\n"] if others else []
     lines += [TAIL, "\nworkload_catalogue:\n"]
     number = 0
     for name, group in zip(names, groups, strict=True):
@@ -86,12 +86,8 @@ def study(survey: Survey, path: str, results: str) -> str:
             own.append(f"survey-{number}")
             lines += _entry(own[-1], member)
         lines.append(f"  {name}:\n    description: Stand-ins of group {groups.index(group) + 1} of the survey.\n")
-        lines.append(f"    tenants: {_flow(own)}\n")
+        lines.append(f"    tenants: {json.dumps(own)}\n")
     return "".join(lines)
-
-
-def _flow(names: list[str]) -> str:
-    return json.dumps(names)
 
 
 def _entry(name: str, judged: Judged) -> Iterator[str]:
