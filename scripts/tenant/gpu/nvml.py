@@ -3,8 +3,10 @@
 import contextlib
 import math
 import os
+import select
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import pynvml
@@ -14,6 +16,7 @@ from tenant.contract.gpu import GpuSample
 from tenant.gpu.cuda import MIG_PREFIX
 
 T = TypeVar("T")
+PERIOD_SECONDS = 0.1
 # NVML renews the counters of GPM every 100 ms (nvml.h, nvmlGpmSampleGet) and makes nothing of two closer samples.
 ACTIVITY_SECONDS = 0.2
 # Fields of a sample that GPM counts.
@@ -163,3 +166,18 @@ def sample(gpu: Any, activity: Activity) -> GpuSample:
         reasons=known(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu),
         **active,
     )
+
+
+def sampled(gpu: Any, activity: Activity) -> Iterator[GpuSample]:
+    """Readings every PERIOD_SECONDS until standard input closes, and one more.
+
+    That is beyond the window, so that its end lies between two readings of the energy and of the activity.
+    """
+    due = time.monotonic()
+    is_over = False
+    while not is_over:
+        yield sample(gpu, activity)
+        due = max(due + PERIOD_SECONDS, time.monotonic())
+        is_over = bool(select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0])
+    activity.settle()
+    yield sample(gpu, activity)

@@ -10,13 +10,11 @@ import os
 import select
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from tenant.contract.gpu import GpuSamples
 from tenant.failures import RefusedError
 
-PERIOD_SECONDS = 0.1
 # A folder, or the archive that a pod runs from.
 PACKED = Path(__file__).parents[2]
 # A driver that is waking up its GPU takes seconds.
@@ -62,7 +60,7 @@ def _answer(document: GpuSamples | dict[str, str | None]) -> None:
 def main() -> None:
     """Sample until standard input closes, or answer with the reason why not."""
     # Not above: the tenant, which imports this module too, would hold NVML's package in its memory.
-    from tenant.gpu.nvml import Activity, NvmlError, granted_gpu, sample
+    from tenant.gpu.nvml import Activity, NvmlError, granted_gpu, sampled
 
     try:
         gpu = granted_gpu()
@@ -70,16 +68,10 @@ def main() -> None:
         _answer({"reason": str(error)})
         return
     activity = Activity(gpu)
-    samples = [sample(gpu, activity)]
+    readings = sampled(gpu, activity)
+    first = next(readings)
     _answer({"reason": None})
-    due = time.monotonic() + PERIOD_SECONDS
-    while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
-        samples.append(sample(gpu, activity))
-        due = max(due + PERIOD_SECONDS, time.monotonic())
-    # One more beyond the window, so that its end lies between two readings of the energy and of the activity.
-    activity.settle()
-    samples.append(sample(gpu, activity))
-    _answer({"samples": samples, "activity_reason": activity.reason})
+    _answer({"samples": [first, *readings], "activity_reason": activity.reason})
 
 
 if __name__ == "__main__":

@@ -13,10 +13,9 @@ from sharebench.nodes.contract import NodeError
 from sharebench.nodes.gpu_summary import mean, sees_all_processes, summarise
 from sharebench.nodes.host.host_cpu import HostCounters
 from sharebench.nodes.host.nvml import Gpu
-from sharebench.nodes.host.nvml_sampler import PERIOD_SECONDS
 from sharebench.records.telemetry import Row, Telemetry
 from tenant.contract.gpu import GpuProcess, GpuSample, GpuSamples
-from tenant.gpu.nvml import power_watts
+from tenant.gpu.nvml import PERIOD_SECONDS, power_watts
 
 # Starting Python and NVML takes a quarter of a second; on a busy host it may take seconds.
 READY_SECONDS = 30.0

@@ -7,7 +7,6 @@ with its parent, and then writes all that it saw as one JSON object (tenant.cont
 
 import contextlib
 import json
-import select
 import signal
 import sys
 import time
@@ -17,9 +16,8 @@ import psutil
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host.nvml import Gpu
 from tenant.contract.gpu import GpuProcess, GpuSamples
-from tenant.gpu.nvml import Activity, sample
+from tenant.gpu.nvml import Activity, sampled
 
-PERIOD_SECONDS = 0.1
 # The process lists are the dearest to read, and change least.
 ROUNDS_PER_PROCESS_LIST = 5
 
@@ -54,19 +52,13 @@ def main(uuid: str) -> str | None:
         return str(error)
     by_pid: dict[str, GpuProcess] = {}
     activity = Activity(gpu.handle)
-    samples = [sample(gpu.handle, activity)]
-    note(gpu, by_pid)
-    print("ready", flush=True)
-    due, rounds = time.monotonic() + PERIOD_SECONDS, 0
-    while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
-        samples.append(sample(gpu.handle, activity))
-        rounds += 1
-        if rounds % ROUNDS_PER_PROCESS_LIST == 0:
+    samples = []
+    for number, reading in enumerate(sampled(gpu.handle, activity)):
+        samples.append(reading)
+        if number % ROUNDS_PER_PROCESS_LIST == 0:
             note(gpu, by_pid)
-        due = max(due + PERIOD_SECONDS, time.monotonic())
-    # One more beyond the window, so that its end lies between two readings of the energy and of the activity.
-    activity.settle()
-    samples.append(sample(gpu.handle, activity))
+        if number == 0:
+            print("ready", flush=True)
     note(gpu, by_pid)
     with contextlib.suppress(BrokenPipeError):
         seen: GpuSamples = {"samples": samples, "activity_reason": activity.reason, "processes": by_pid}
