@@ -3,13 +3,14 @@
 A line names the key, the value and the remedy; `sharebench.config.load` turns it into a ConfigError.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from string import Template
 from zipfile import is_zipfile
 
-from sharebench.config import nodes, paths, programs, prometheus, sweeps, workloads
+from sharebench.config import nodes, programs, prometheus, sweeps, workloads
 from sharebench.config.words import shown, unknown
 from sharebench.core import faults
 from sharebench.core.capabilities import KNOWN_LAYERS, can, kinds_that_can, resolve_node
@@ -37,7 +38,7 @@ def cross_key_problems(config: StudyConfig) -> Iterator[str]:
     A check relies on those before it, so that only the first line is worth taking.
     """
     kind = resolve_node(config)
-    yield from paths.problems(config)
+    yield from _paths(config)
     for name, strategy in config["strategy_catalogue"].items():
         yield from _strategy_entry(f"strategy_catalogue.{name}", name, strategy)
     for name, workload in config["workload_catalogue"].items():
@@ -65,6 +66,21 @@ def cross_key_problems(config: StudyConfig) -> Iterator[str]:
             yield from nodes.problems(config, kind)
         yield from _used_strategies(config, kind)
         yield from _used_workloads(config, kind)
+
+
+def _paths(config: StudyConfig) -> Iterator[str]:
+    """Paths that lead nowhere, or that hold something else."""
+    results = Path(os.path.realpath(config["results"]))
+    if results in (here := Path.cwd(), *here.parents):
+        yield f"results: {config['results']!r} holds more than results; name a folder of its own, such as results/mine"
+    # Unlike Path.is_file, false for what is not for us to look at.
+    if any(map(os.path.isfile, (results, *results.parents))):
+        yield f"results: {config['results']!r} is a file, or in one; name a folder, such as results/mine"
+    data = config["from"] and Path(config["from"])
+    if data and data.is_file() and not is_zipfile(data):
+        yield f"from: {config['from']!r} is not a zip, or a damaged one that lacks its end; get the archive again"
+    elif data and not data.exists():
+        yield f"from: {config['from']!r} is not an existing folder or zip; give the results of a finished study"
 
 
 def _strategy_entry(key: str, name: str, entry: StrategyEntry) -> Iterator[str]:

@@ -144,7 +144,7 @@ class EachOf:
 
     @staticmethod
     def _each(value: Any, validate: Callable[[Any], Any]) -> Any:
-        if not isinstance(value, list | tuple):
+        if not is_list(value):
             return validate(value)
         if not value:
             raise PydanticCustomError(REFUSED, "is empty; name at least one")

@@ -78,10 +78,7 @@ def node_files(kind: str) -> list[str]:
 @cache
 def cell_files(kind: str, *modules: str, has_programs: bool = False, is_watched: bool = False) -> list[str]:
     workloads = [f"{WORKLOADS}{module}.py" for module in ("__init__", *modules)] if modules else []
-    more = (
-        *(FAULT if "fault" in modules else ()),
-        *(WATCHED if is_watched else ()),
-    )
+    more = *(FAULT if "fault" in modules else ()), *(WATCHED if is_watched else ())
     return closure((*CELL, *_node(kind), *workloads, *more), _skipped(kind, has_programs))
 
 

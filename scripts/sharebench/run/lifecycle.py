@@ -107,11 +107,6 @@ def begin(
     return claim
 
 
-def _weight(row: Mapping[str, str]) -> tuple[bool, int]:
-    """Whether a row of the summary stands for its strategy rather than another: one that ended well, then a larger."""
-    return row["status"] == "ok", int(row["replicas"])
-
-
 def _counts(names: Iterable[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in Counter(names).most_common())
 
@@ -180,15 +175,15 @@ def closing_lines(results: Path) -> list[str]:
     compared: list[str] = []
     alone: list[str] = []
     for workload, tenant in dict.fromkeys((row["workload"], row["tenant_workload"]) for row in rows):
-        largest: dict[str, dict[str, str]] = {}
+        own: dict[str, list[dict[str, str]]] = {}
         for row in rows:
-            is_meant = (row["workload"], row["tenant_workload"]) == (workload, tenant) and not is_again(row["strategy"])
-            known = largest.get(row["strategy"])
-            if is_meant and (known is None or _weight(row) > _weight(known)):
-                largest[row["strategy"]] = row
-        for name, row in largest.items():
+            if (row["workload"], row["tenant_workload"]) == (workload, tenant) and not is_again(row["strategy"]):
+                own.setdefault(row["strategy"], []).append(row)
+        for name, those in own.items():
+            # What ended well stands for the strategy rather than the rest, and then what is larger.
+            row = max(those, key=lambda each: (each["status"] == "ok", int(each["replicas"])))
             line = f"{in_words(workload, tenant)}, {name} × {row['replicas']}: {_result(row)}"
-            (alone if len(largest) == 1 and row["replicas"] == "1" else compared).append(line)
+            (alone if len(own) == 1 and row["replicas"] == "1" else compared).append(line)
     lines = compared + alone
     shown = lines[:4]
     more = f" ({len(lines) - len(shown)} more in tables/summary.md)" if len(lines) > len(shown) else ""

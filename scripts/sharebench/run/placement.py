@@ -67,22 +67,12 @@ def key(study: Study, cell: Cell) -> str:
     return f"{study.block(cell)}/{cell.workload}"
 
 
-def node_folder(results: Path) -> Path:
-    """Where the state of the study's node lies, or folders of several devices by their identities."""
-    return run_record.state_folder(results) / "node"
-
-
-def node_on(study: Study, results: Path, devices: Sequence[DeviceEntry], number: int) -> Node:
-    """The node of one of several devices."""
-    entry = devices[number]
-    return open_node(study.node_kind, entry["options"], node_folder(results) / entry["device"], entry["number"])
-
-
 def nodes_of(study: Study, results: Path, devices: Sequence[DeviceEntry] = ()) -> list[Node]:
-    """The study's node, or that of each device of several; their states lie in folders of the results."""
+    """The study's node, or that of each device of several, whose states lie in folders by their identities."""
+    kind, folder = study.node_kind, run_record.state_folder(results) / "node"
     if not devices:
-        return [open_node(study.node_kind, study.node_options(), node_folder(results))]
-    return [node_on(study, results, devices, number) for number in range(len(devices))]
+        return [open_node(kind, study.node_options(), folder)]
+    return [open_node(kind, each["options"], folder / each["device"], each["number"]) for each in devices]
 
 
 def devices(study: Study, last: RunRecord) -> list[DeviceEntry]:

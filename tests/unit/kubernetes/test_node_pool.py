@@ -70,7 +70,7 @@ def test_each_node_is_a_device_of_its_own(pool: Pool, given: Any, names: list[st
     found = placement.devices(studied(given), {})
     assert [entry["options"]["node"] for entry in found] == names  # type: ignore[typeddict-item]
     assert len({entry["device"] for entry in found}) == 2
-    made = placement.node_on(studied(given), Path("results"), found, 1)
+    made = placement.nodes_of(studied(given), Path("results"), found)[1]
     assert (made.host, made.facts()["details"]["node"]) == (names[1], "node-1")
     assert made.folder.name == found[1]["device"]
 
@@ -111,10 +111,10 @@ def test_nodes_of_one_machine_id_are_refused(pool: Pool) -> None:
 def test_a_node_is_known_before_and_after_its_gpu_was_seen(pool: Pool, tmp_path: Path) -> None:
     study = studied(POOL, **{"kubernetes.device": "cuda"})
     (first, _) = placement.devices(study, {})
-    made = placement.node_on(study, tmp_path, [first], 0)
+    made = placement.nodes_of(study, tmp_path, [first])[0]
     (made.folder).mkdir(parents=True)
     (made.folder / "gpu.json").write_text(json.dumps({"device": "5" * 16, "sm_count": 132}))
-    seen = placement.node_on(study, tmp_path, [first], 0)
+    seen = placement.nodes_of(study, tmp_path, [first])[0]
     assert (seen.device, seen.identity) == ("5" * 16, first["device"])
     raw = tmp_path / study.cells[0].raw
     raw.parent.mkdir(parents=True)

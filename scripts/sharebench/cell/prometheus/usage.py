@@ -39,10 +39,6 @@ UNBELIEVABLE = 0x7FFFFFF0 / 100
 EXPORTER = "dcgm-exporter"
 # Where a pod ends and the next one begins, both are in one step.
 SHARED_RATIO = 0.1
-NO_METRICS = (
-    "has no metric of dcgm-exporter in the last {hours:g} h{labels}; is this the Prometheus that scrapes it? See "
-    "docs/survey.md"
-)
 
 
 def device_of(labels: Labels) -> Key:
@@ -83,7 +79,10 @@ def seen(server: Server, labels: Labels, hours: float, now: float) -> Seen:
     }
     if not any(METRICS[metric] in ACTIVITIES and series for metric, series in found.items()):
         chosen = "".join(f" with {name}={value}" for name, value in labels.items())
-        raise PrometheusSilent("Prometheus " + NO_METRICS.format(hours=hours, labels=chosen))
+        raise PrometheusSilent(
+            f"Prometheus has no metric of dcgm-exporter in the last {hours:g} h{chosen}; is this the Prometheus that "
+            "scrapes it? See docs/survey.md"
+        )
     return Seen("Prometheus", hours, step_seconds, usages(found, images(server, hours, now)))
 
 
