@@ -86,11 +86,6 @@ def test_a_study_without_pairs_has_neither_table_nor_figure_of_them(finished_mix
     assert all(file.exists() for file in files)
 
 
-def test_a_pairs_deleted_record_is_measured_again_alone(finished_mixes: Checkout) -> None:
-    finished_mixes.delete("mps/alpha+beta/2/1")
-    assert finished_mixes.run().ok().jobs == measured({"mps/alpha+beta/2/1"})
-
-
 def test_a_cell_of_another_calibration_than_a_tenants_is_refused(finished_mixes: Checkout) -> None:
     def other(record: dict[str, Any]) -> None:
         record["calibration"]["workloads"]["beta"]["output_digest"] = [2.0]

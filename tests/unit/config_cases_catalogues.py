@@ -21,26 +21,18 @@ CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
         [f"{S}.new.instances:", "null", "layers", "such as 2"],
     ),
     "mig without profile": ({f"{S}.new": {"mechanism": "mig"}}, [f"{S}.new.profile:", "null", "such as 1g"]),
-    "profile without mig": (
-        {f"{S}.mps.profile": "1g"},
-        [f"{S}.mps.profile:", "'1g'", "without mig", "remove"],
-    ),
     "unequal profiles next to one": (
         {f"{S}.mig.profiles": ["1g", "2g"]},
         [f"{S}.mig.profile:", "'1g'", "next to profiles", "remove"],
-    ),
-    "instances next to profiles": (
-        {f"{S}.mig-mps.profile": None, f"{S}.mig-mps.profiles": ["3g", "2g"]},
-        [f"{S}.mig-mps.instances:", "2", "next to profiles", "remove"],
     ),
     "wrong profile": ({f"{S}.mig.profile": "one"}, [f"{S}.mig.profile:", "'one'", "such as 1g, 3g"]),
     "a warm-up as long as the wait for it": (
         {"warmup.max_seconds": 60},
         ["timeouts.start_seconds:", "60", "warmup.max_seconds", "set more"],
     ),
-    "limit without mps": (
-        {f"{S}.time-slicing.thread_percent": 50},
-        [f"{S}.time-slicing.thread_percent:", "50", "no effect without mps", "remove it"],
+    "profile without mig": (
+        {f"{S}.mps.profile": "1g"},
+        [f"{S}.mps.profile:", "'1g'", "without mig", "remove"],
     ),
     "limit as text": ({f"{S}.mps.thread_percent": "half"}, ["'half'", "neither a number", "such as 100/N"]),
     "limits for other tenants than there are": (
@@ -64,10 +56,6 @@ CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {f"{S}.exclusive": {"mechanism": "mps"}},
         [f"{S}.exclusive:", "not exclusive", "restore it"],
     ),
-    "strategy with a slash": (
-        {f"{S}.a/b": {"mechanism": "mps"}},
-        [f"{S}:", "'a/b'", "part of a path", "lower-case"],
-    ),
     "device": ({f"{S}.device": {"mechanism": "mps"}}, [f"{S}.device:", "reserved", "device.json", "another"]),
     # the workload catalogue
     "mix": ({"workloads": "matmul+memcopy"}, ["workloads:", "'matmul+memcopy'", "not in the catalogue"]),
@@ -89,7 +77,6 @@ CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"workloads": "matmul-16384", "window_seconds": 10},
         ["workloads:", "'matmul-16384'", "'cpu'", "float32 or float64, not float16", "set node: nvidia"],
     ),
-    "a number for an entry": ({f"{W}.matmul": 3}, [f"{W}.matmul:", "3 is not a mapping", "(Workloads by name, added"]),
     "module without file": (
         {f"{W}.matmul.module": "matmull"},
         [f"{W}.matmul.module:", "'matmull'", "no file", "did you mean 'matmul'?", "memcopy"],

@@ -15,8 +15,6 @@ from sharebench.cell.prometheus.server import PrometheusSilent, selector
 from sharebench.config.load import load
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.cluster import pod_monitor
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.study.study import Study
 
 WATCHED = {"prometheus.url": "http://127.0.0.1:1", "window_seconds": 5}
@@ -86,52 +84,6 @@ def test_targets_are_a_file_that_goes_again(tmp_path: Path) -> None:
 
 def test_labels_are_quoted() -> None:
     assert selector("m", {"a": 'x"y\\'}) == 'm{a="x\\"y\\\\"}'
-
-
-class Api:
-    """A cluster that knows PodMonitors, or not."""
-
-    def __init__(self, knows: bool = True) -> None:
-        self.knows = knows
-        self.objects: dict[str, Any] = {}
-
-    def find(self, path: str) -> Any:
-        return self.objects.get(path)
-
-    def create(self, path: str, body: Any) -> Any:
-        if not self.knows:
-            raise ApiRefused(404, "the server could not find the requested resource")
-        self.objects[f"{path}/{body['metadata']['name']}"] = body
-        return body
-
-    def delete(self, path: str) -> None:
-        self.objects.pop(path, None)
-
-
-SECTION = {"labels": {"release": "kps"}, "scrape_seconds": 0.5}
-
-
-def test_the_pod_monitor_of_a_run_selects_its_nodes_pods_and_goes() -> None:
-    api = Api()
-    made = pod_monitor.pod_monitor("abc", "sharebench/node", "20261120-1/x", SECTION)
-    for _ in range(2):
-        pod_monitor.ensure(api, "ns", made)  # type: ignore[arg-type]
-    ((path, body),) = api.objects.items()
-    assert path == "/apis/monitoring.coreos.com/v1/namespaces/ns/podmonitors/sharebench-abc"
-    assert body["metadata"]["labels"] == {
-        "release": "kps",
-        "sharebench/node": "abc",
-        "sharebench/run": "20261120-1-x",
-    }
-    assert body["spec"]["selector"]["matchLabels"] == {"sharebench/node": "abc"}
-    assert body["spec"]["podMetricsEndpoints"][0]["interval"] == "500ms"
-    pod_monitor.remove(api, "ns", "abc")  # type: ignore[arg-type]
-    assert not api.objects
-
-
-def test_a_cluster_without_the_operator_is_named() -> None:
-    with pytest.raises(NodeError, match=r"has no PodMonitor .* annotations or file"):
-        pod_monitor.ensure(Api(knows=False), "ns", pod_monitor.pod_monitor("a", "l", "r", SECTION))  # type: ignore[arg-type]
 
 
 # A course with stand-ins in it.

@@ -56,14 +56,6 @@ def test_settling_ends_when_time_is_up() -> None:
     assert 5 * NS <= tenants.clock_ns - began_ns < 6 * NS
 
 
-def test_settling_ends_when_a_tenant_dies() -> None:
-    tenants = FakeTenants(2)
-    tenants.fakes[1].settles_after_ns = 100 * NS
-    tenants.dies_at_ns = tenants.clock_ns + NS
-    with pytest.raises(TenantsFailed, match="ended early"):
-        settle(tenants, 60.0)
-
-
 def test_one_window_for_all_and_nothing_sent_inside_it() -> None:
     tenants = FakeTenants(4)
     sampler = FakeSampler(tenants)

@@ -91,11 +91,6 @@ def test_command_line_adds_a_strategy_and_a_variant() -> None:
     assert loaded[W]["big"]["load"] == {"arrival": "closed", **rates}
 
 
-@pytest.mark.parametrize("number", [2, 2.0, "2", "2.0"])
-def test_one_number_has_one_text(number: Any) -> None:
-    assert repr(load(study({"window_seconds": number}))["window_seconds"]) == "2"
-
-
 def test_input_is_not_touched_and_shares_nothing_with_the_output() -> None:
     config = study({"replicas": "1,2", "warmup": None})
     before = copy.deepcopy(config)

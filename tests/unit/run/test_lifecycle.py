@@ -232,18 +232,6 @@ def begun(planned: Study, results: Path, **others: list[str]) -> ownership.Claim
     return lifecycle.begin(planned, results, needed(planned.cells, results, **others), ["snakemake"], "")
 
 
-def test_a_run_that_succeeds_ends_with_its_table(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    planned = of()
-    claim = begun(planned, results, report=["report.html"])
-    summary(results, [{"strategy": "mps", "replicas": 2, "latency_mean_seconds": 0.005}])
-    capsys.readouterr()
-    lifecycle.finish(claim, planned, None)
-    said = capsys.readouterr().err.splitlines()
-    assert said == ["matmul, mps × 2: 5 ms", f"report: {results / 'report.html'}"]
-    assert run_record.read_run(results)["ended"]
-    ownership.claim(results, {}).release()
-
-
 @pytest.mark.parametrize("is_interrupted", [False, True])
 def test_a_run_that_fails_shows_why_and_what_to_do(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_interrupted: bool

@@ -7,37 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from unit.nodes.host.tenants import CORES, FOREVER, cell_of, command_of, cpu_study, is_alive, wait_for
+from unit.nodes.host.tenants import CORES, FOREVER, command_of, is_alive, wait_for
 
 from sharebench.cell.window import measure, settle
 from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, classify
 from sharebench.nodes.host import processes
 from sharebench.nodes.host.launch import environment as environment_of
 from sharebench.nodes.host.processes import ProcessTenants
-from sharebench.study.cells import Cell
 
 NS = 1_000_000_000
 OUT_OF_MEMORY = "import sys; print('out of memory: 728 TiB', file=sys.stderr); sys.exit(12)"
 CRASHES = "raise SystemExit('it broke')"
-
-
-def test_a_whole_cell_with_real_tenants(tmp_path: Path) -> None:
-    planned = cpu_study(replicas=[2])
-    cell = Cell("time-slicing", "matmul", 2, 1)
-    before = set(psutil.Process().children(recursive=True))
-    measured = cell_of(tmp_path, planned, cell)
-    assert set(psutil.Process().children(recursive=True)) == before
-    assert (measured["status"], measured["reason"]) == ("ok", None)
-    assert "numpy" in measured["provenance"]["packages"]
-    for tenant in measured["tenants"]:
-        assert tenant["count"] > 10
-        assert tenant["cpu"]["affinity"] == CORES[:1]
-        assert tenant["startup"]["process_seconds"] > 0
-        assert tenant["steady"]["batches"] >= 1
-    assert all(item["holds"] for item in measured["evidence"])
-    assert measured["timing"]["window_seconds"] >= 0.2
 
 
 def test_from_start_to_stop(launch: Callable[..., ProcessTenants], capfd: pytest.CaptureFixture[str]) -> None:
