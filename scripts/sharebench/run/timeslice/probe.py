@@ -141,8 +141,7 @@ def measure(run: Run, device: Path, tenants: int, seconds: float, out: Path, tab
             rows += more
     finally:
         node.restore()
-    lines = [",".join(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row) for row in rows]
-    replace_atomically(table, "\n".join([",".join(COLUMNS), *lines]) + "\n")
+    write_table(table, rows)
     write_json(
         out,
         {
@@ -162,3 +161,9 @@ def needs_gpu(study: Study) -> str:
         f"probe_timeslice needs an NVIDIA GPU on this host: the node is {study.node_kind}, which has no clock that "
         "tenants could watch; where there is a GPU, use --config node=nvidia"
     )
+
+
+def write_table(path: Path, rows: Sequence[Sequence[Any]]) -> None:
+    """Write timeslice.csv from rows in the order of COLUMNS."""
+    lines = [",".join(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row) for row in rows]
+    replace_atomically(path, "\n".join([",".join(COLUMNS), *lines]) + "\n")
