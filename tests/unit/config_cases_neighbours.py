@@ -17,6 +17,10 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
         mix("matmul", "memcpy"),
         [f"{W}.new.tenants:", "'memcpy'", "not in the catalogue", "did you mean 'memcopy'?"],
     ),
+    "load of a mix": (
+        mix("matmul", "empty", load={"arrival": "poisson", "rate_hz": 5}),
+        [f"{W}.new.load", "has no effect on a mix"],
+    ),
     "mix of mixes": (
         mix("matmul", "other") | {f"{W}.other": {"tenants": ["matmul", "empty"]}},
         [f"{W}.new.tenants:", "'other'", "a mix itself", "name workloads that are none"],

@@ -176,6 +176,10 @@ def _mix_entry(key: str, entry: WorkloadEntry, catalogue: dict[str, WorkloadEntr
     """A mix of what cannot be mixed."""
     if entry["tenants"] is None:
         return
+    own = [option for option in ("module", "params", "job", "simulated") if entry[option]]
+    own += ["load"] if entry["load"]["arrival"] != "closed" else []
+    for option in own:
+        yield f"{key}.{option}: has no effect on a mix; remove it, its tenants have their own"
     for tenant in entry["tenants"]:
         if line := sweeps.named(catalogue, tenant):
             yield f"{key}.tenants: {line}"
