@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from scipy import stats
 from unit.factories import record, written
 
 from sharebench.analysis.decide.cost import cost_table
@@ -51,10 +52,14 @@ def test_tokens_have_a_price(tmp_path: Path) -> None:
 
 
 def test_goodput_is_what_the_records_have_within_the_slo(tmp_path: Path) -> None:
-    kept(tmp_path, 30, 10, 1)
-    kept(tmp_path, 20, 20, 2)
-    kept(tmp_path, 40, 0, 3, status="crashed", reason="not valid")
+    # The interval is over devices: the repeats of the first count as one.
+    for repeat, device, good in ((1, "a", 30), (2, "a", 30), (3, "b", 20)):
+        kept(tmp_path, good, 40 - good, repeat, device=device)
+    kept(tmp_path, 40, 0, 4, status="crashed", reason="not valid")
     found = row(tmp_path, 2.0, {"latency": SLO_SECONDS})
-    assert found["within_slo_ratio"] == pytest.approx((0.75 + 0.5) / 2)
+    assert found["within_slo_ratio"] == pytest.approx((0.75 + 0.75 + 0.5) / 3)
     assert found["goodput_hz"] == pytest.approx(math.sqrt(60 * 40))
+    logs = [math.log(60), math.log(40)]
+    low, high = stats.t.interval(0.95, 1, loc=sum(logs) / 2, scale=stats.sem(logs))
+    assert (found["goodput_hz_low"], found["goodput_hz_high"]) == pytest.approx((math.exp(low), math.exp(high)))
     assert found["dollars_per_million_good_iterations"] == pytest.approx(2 / (found["goodput_hz"] * 3600) * 1e6)

@@ -142,6 +142,7 @@ def test_jobs_are_held_against_the_queue_on_their_device() -> None:
     estimate = speedup(sharing, queue)
     assert estimate is not None and estimate.n == 2
     assert estimate.value == pytest.approx(math.sqrt(4.0 / 3.0 * 12.0 / 10.0))
+    assert estimate.degrees_of_freedom == 1, "of the two ratios, though other runs measured the queue"
 
 
 def test_the_spread_between_and_within_devices_is_that_of_an_analysis_of_variance() -> None:

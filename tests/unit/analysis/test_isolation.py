@@ -72,6 +72,11 @@ def test_slots_without_an_iteration_say_nothing_where_there_were_some_before() -
     assert seen(sparse).slowed_seconds == 0.0
 
 
+def test_two_slow_slots_are_anybodys() -> None:
+    assert seen(shape(from_16_to_17=0.1)).slowed_seconds == 0.0
+    assert seen(shape(from_16_to_18=0.1)).slowed_seconds == pytest.approx(3 * SLOT_SECONDS)
+
+
 def test_what_happened_before_the_fault_too_is_no_effect_of_it() -> None:
     noisy = shape(from_3_to_4=0.02, from_20_to_25=0.015)
     assert seen(noisy).slowed_seconds == 0.0

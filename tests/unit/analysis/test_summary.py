@@ -107,6 +107,8 @@ def test_slowdowns_that_do_not_pair_have_welchs_interval(change):
     assert row["slowdown"] == pytest.approx(stats.gmean(shared) / stats.gmean(alone))
     assert row["slowdown_low"] == pytest.approx(math.exp(welch.low))
     assert row["slowdown_high"] == pytest.approx(math.exp(welch.high))
+    baseline = row_of(records, "exclusive")
+    assert [baseline[f"slowdown{end}"] for end in ("", "_low", "_high")] == [1, 1, 1]
 
 
 def test_repeats_that_share_one_baseline_cell_are_not_paired():

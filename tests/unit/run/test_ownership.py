@@ -90,14 +90,17 @@ def test_a_busy_node_refuses_another_study_and_leaves_its_results_free(
     assert is_alive(other.orphan)
 
 
-def test_what_a_dead_owner_left_is_swept_before_taking_over(results: Path, tmp_path: Path, other: Any) -> None:
+@pytest.mark.parametrize(("study", "node_locks"), [("results", []), ("another", ["node.lock"])])
+def test_what_a_dead_owner_left_is_swept_before_taking_over(
+    study: str, node_locks: list[str], tmp_path: Path, other: Any
+) -> None:
     scratch = tmp_path / f"{run_record.scratch_prefix(other.run_id)}x"
     foreign = tmp_path / f"{run_record.scratch_prefix('another')}x"
     for folder in (scratch, foreign):
         (folder / "0").mkdir(parents=True)
     other.die()
     assert is_alive(other.orphan)
-    mine = claim(results, {}, tmp_path / "node.lock")
+    mine = claim(tmp_path / study, {}, *(tmp_path / lock for lock in node_locks))
     assert mine.run_id != other.run_id
     assert not is_alive(other.orphan)
     assert not scratch.exists()

@@ -192,3 +192,11 @@ def test_an_edit_stales_the_mixes_and_pairs_that_it_is_part_of(edit: dict[str, A
     _, changed = stale(before, edit)
     alike = {"detector+detector"} if "detector" in expected else {"matmul+matmul"} if "matmul" in expected else set()
     assert {cell.workload for cell in changed} == expected | alike
+
+
+def test_the_code_of_a_cell_is_that_of_its_node_and_all_its_workloads() -> None:
+    model, planned = simulated(), study_of({"node": "cpu", "interference": ["matmul", "detector", "memcopy"]})
+    codes = {planned.code(name) for name in ("matmul", "detector", "detector+matmul", "matmul+memcopy")}
+    assert len(codes | {model.code("matmul")}) == 5
+    assert planned.code("matmul") == planned.code("matmul-light") == planned.code("matmul+matmul")
+    assert model.node_code() != planned.node_code()
