@@ -27,6 +27,7 @@ if is_deployment_asked_for():
     )
 
 try:
+    configuration.check_files(config_files())
     STUDY = open_study(config)
     ASKED, FROM = STUDY.config, STUDY.config["from"]
     if FROM:

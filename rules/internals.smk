@@ -131,6 +131,11 @@ def config_given():
     return workflow.config_settings.overwrite_config
 
 
+def config_files():
+    """Paths of all config files, the workflow's own first. Held by tests/pipeline/test_config_errors.py."""
+    return workflow.configfiles
+
+
 def is_deployment_asked_for():
     """Whether `--software-deployment-method` was given. Held by tests/pipeline/test_config_errors.py."""
     return bool(workflow.deployment_settings.deployment_method)

@@ -41,6 +41,12 @@ def test_one_line_and_nothing_written(untouched: Checkout) -> None:
         assert line.startswith("config: ") and words in line, name
 
 
+def test_a_key_that_a_file_has_twice_is_not_dropped(untouched: Checkout) -> None:
+    study = untouched.root / "twice.yaml"
+    study.write_text("cpu: &of_both {cores: [0]}\nwarmup: {<<: *of_both, cores: [1],\n  cores: [2]}\n")
+    assert refused(untouched, study="twice.yaml") == f"config: {study}, line 3: 'cores' is there already; remove one"
+
+
 def test_an_environment_that_no_job_would_use_is_refused(untouched: Checkout) -> None:
     result = untouched.run(options=["--software-deployment-method", "conda"])
     assert result.code == 1 and "jobs run with the interpreter that runs snakemake; leave it out" in result.out

@@ -3,8 +3,12 @@
 `core/study_config.py` has all keys; this module knows none of them by name. It runs at every parse of the Snakefile.
 """
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from sharebench.config import refusals, sweeps
@@ -59,3 +63,26 @@ def _of_today(config: Mapping[str, object]) -> dict[str, object]:
                 if key not in unused or (given != unused[key] and not is_measured)
             }
     return kept
+
+
+class _KeysOnce(yaml.SafeLoader):
+    """Raises ConfigError for a key that is in a mapping already, where others silently keep the last."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        # Before `<<` is filled in, whose keys the mapping may override.
+        node = super().compose_mapping_node(anchor)
+        seen: list[object] = []
+        for key, _ in node.value:
+            if key.value in seen:
+                line = key.start_mark.line + 1
+                raise ConfigError(f"{self.name}, line {line}: {key.value!r} is there already; remove one")
+            seen.append(key.value)
+        return node
+
+
+def check_files(paths: Iterable[Path | str]) -> None:
+    """Raise ConfigError where one of these config files, which can be read, has a key twice."""
+    for path in paths:
+        # JSON with tabs is not YAML.
+        with Path(path).open(encoding="utf-8") as file, contextlib.suppress(yaml.YAMLError):
+            yaml.compose(file, Loader=_KeysOnce)
