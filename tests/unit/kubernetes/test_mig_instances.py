@@ -190,24 +190,14 @@ def test_instances_that_exist_are_used_and_the_others_stay() -> None:
         (possible(WHOLE), mig("1g", inner="mps", instances=2), 2, "refuses MPS on MIG instances"),
         (possible(WHOLE | {"nvidia.com/mig.capable": "false"}), mig("1g"), 1, "has no MIG"),
         (possible(WHOLE | {"nvidia.com/gpu.count": "8"}, may_change=False), mig("1g"), 1, "several GPUs"),
-        (
-            possible(WHOLE | {"nvidia.com/gpu.count": "8"}, fixed="single"),
-            mig("1g"),
-            1,
-            "single, for all GPUs",
-        ),
+        (possible(WHOLE | {"nvidia.com/gpu.count": "8"}, fixed="single"), mig("1g"), 1, "single, for all GPUs"),
         (possible(WHOLE, fixed="none"), mig("1g"), 1, "MIG_STRATEGY of its DaemonSet is none"),
         (possible(WHOLE, fixed="single"), mig("3g", "1g"), 1, "is single, not mixed"),
         (possible(WHOLE), mig("1g"), 8, "8 MIG instances of profile 1g.5gb are needed, 7 fit"),
         (possible(WHOLE), mig("3g", "2g", "1g", "1g"), 5, "5 tenants need 5 MIG instances, the strategy has 4"),
         (possible(WHOLE), mig("6g"), 1, "MIG profile 6g could be none or several"),
         # the plugin would deal the tenants over both of the map's
-        (
-            possible(WHOLE),
-            mig("3g", inner="time-slicing", instances=1),
-            1,
-            "no entry for these instances of one GPU: 1 of 3g.20gb",
-        ),
+        (possible(WHOLE), mig("3g", inner="time-slicing", instances=1), 1, "no entry for these instances of one GPU"),
         # of no GPU but the first
         (possible(WHOLE), mig("4g.20gb"), 1, "no entry for these instances of one GPU: 1 of 4g.20gb; add to key k of"),
         (
