@@ -129,7 +129,7 @@ def test_an_aggressor_that_hangs_is_not_waited_for(node: FaultNode, monkeypatch:
     def silent(deadline_seconds: float) -> dict[str, Any]:
         asked.append(deadline_seconds)
         if len(asked) > 1:
-            over.wait(60)
+            over.wait(600)
         return real(deadline_seconds)
 
     monkeypatch.setattr(node.fakes.fakes[1], "record", silent)
@@ -138,7 +138,7 @@ def test_an_aggressor_that_hangs_is_not_waited_for(node: FaultNode, monkeypatch:
         measured = run(node, "stopped")
     finally:
         over.set()
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 300
     assert [tenant["status"] for tenant in measured["tenants"]] == ["ok", "hung"]
     assert measured["status"] == "ok"
     assert measured["fault"]["ended_seconds"] == [None, None]

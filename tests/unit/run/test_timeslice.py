@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,7 @@ from sharebench.nodes.host.nvidia import NvidiaNode
 from sharebench.run import placement
 from sharebench.run.jobs import Run
 from sharebench.run.timeslice import probe
-from sharebench.run.timeslice.slices import (
-    NotTellable,
-    analysed,
-    histogram,
-    runs,
-    switches,
-)
+from sharebench.run.timeslice.slices import NotTellable, analysed, histogram, runs, switches
 from sharebench.study.study import Study
 from tenant import spin
 
@@ -193,7 +186,7 @@ def test_processes_watch_together(standin: Path) -> None:
     assert all(each["first_ns"] < end_ns < each["last_ns"] for each in timelines)
     found, _ = analysed(timelines, end_ns)
     assert found["tenants_on_device_mean"] == pytest.approx(3.0)
-    assert 0.05 < found["seconds"] < 0.1 + probe.LEAD_SECONDS + 0.1
+    assert found["seconds"] <= 0.1 + probe.LEAD_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -206,10 +199,8 @@ def test_processes_watch_together(standin: Path) -> None:
     ],
 )
 def test_what_goes_wrong_is_said_and_leaves_no_process(standin: Path, how: str, message: str) -> None:
-    began = time.monotonic()
     with pytest.raises(NodeError, match=message):
         probe.watched(standin, grants("works", how), 2.0)
-    assert time.monotonic() - began < 15
     left = subprocess.run(["pgrep", "-f", str(standin)], capture_output=True, check=False)
     assert left.stdout == b""
 
