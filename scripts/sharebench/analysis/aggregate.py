@@ -29,8 +29,8 @@ from sharebench.core.config_nodes import KubernetesOptions
 from sharebench.core.files import read_json, replace_atomically, write_json
 from sharebench.core.study_config import StudyConfig, has_jobs
 from sharebench.datasets import dataset
+from sharebench.records.references import device_name, read_device
 from sharebench.records.tables import ACTIVITY, TableRow, frame
-from sharebench.records.types import NodeFacts
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -135,7 +135,7 @@ def table(study: Study, data: Path, results: Path, run: run_record.RunRecord) ->
     for line in (remark(tables["cells"]["device"].nunique()), dataset.short_windows_in_words(study)):
         if line not in run["not_shown"]:
             run = run | {"not_shown": f"{run['not_shown']} {line}".strip()}
-    _write(tables, study, run, checker.node(), results / "tables", "")
+    _write(tables, checker, run, results / "tables", "")
     write_json(results / "manifest.json", _manifest(study, run, checker.units))
 
 
@@ -150,7 +150,7 @@ def partial(results: Path) -> str:
     if sound == 0 or checker.mixed():
         return ""
     note = f"PARTIAL: {sound} of {len(study.cells)} cells. {dataset.short_windows_in_words(study)}".strip()
-    _write(tables, study, run, checker.node(), results / "partial", note)
+    _write(tables, checker, run, results / "partial", note)
     return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
 
 
@@ -231,17 +231,12 @@ def _switches(checker: Checker) -> Switches:
 
 
 def _write(
-    tables: dict[str, pd.DataFrame],
-    study: Study,
-    run: run_record.RunRecord,
-    node: NodeFacts,
-    folder: Path,
-    note: str,
+    tables: dict[str, pd.DataFrame], checker: Checker, run: run_record.RunRecord, folder: Path, note: str
 ) -> None:
+    study, node = checker.study, read_device(checker.data / "nodes" / "device.json")["node"]
     confounded = CONFOUNDED if study.order == "strategy" else ""
     caption = text.caption(
-        product=node["product"],
-        label=node["label"],
+        device=device_name(node),
         window_seconds=study.config["window_seconds"],
         repeats=study.config["repeats"],
         remarks=(note, run["not_shown"], confounded),

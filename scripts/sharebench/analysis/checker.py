@@ -177,11 +177,6 @@ class Checker:
             refused[device] = "not the newest cell's device"
         return refused
 
-    def node(self) -> NodeFacts:
-        """The device of nodes/device.json."""
-        node: NodeFacts = read_device(self.data / "nodes" / "device.json")["node"]
-        return node
-
 
 def refusal(refused: Mapping[Path, str], results: Path, measured_here: bool = True) -> str:
     """Which records are refused and why, and the command that re-measures exactly them, if they were measured here."""

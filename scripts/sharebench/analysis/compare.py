@@ -14,7 +14,7 @@ from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, by_worklo
 from sharebench.analysis.cells.slowdown import Baseline, Separability, cell_slowdowns
 from sharebench.analysis.slo import in_words, limits
 from sharebench.analysis.statistics.intervals import log_interval, welch_ratio, with_holm
-from sharebench.analysis.text import comparison, device_name
+from sharebench.analysis.text import comparison
 from sharebench.core.files import Refusal, replace_atomically
 from sharebench.core.spec import Spec, parse
 from sharebench.datasets import dataset
@@ -22,6 +22,7 @@ from sharebench.figures.compare import draw
 from sharebench.figures.page import save
 from sharebench.figures.style import theme
 from sharebench.gates.judged import read
+from sharebench.records.references import device_name
 from sharebench.records.tables import OF_STUDIES, SLO, TableRow, frame
 from sharebench.records.types import Record
 from sharebench.study.study import Study
@@ -167,7 +168,7 @@ def _facts(record: Record) -> dict[str, str]:
     made, node = record["provenance"], record["node"]
     details = {f"device: {key}": json.dumps(value) for key, value in node["details"].items()}
     return {
-        "device": device_name(node["product"], node["label"]),
+        "device": device_name(node),
         "identity of the device (hashed)": node["device"],
         **details,
         "date": f"{datetime.fromtimestamp(made['started_epoch_seconds'], UTC):%Y-%m-%d}",

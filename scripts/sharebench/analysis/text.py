@@ -50,13 +50,8 @@ SHOWN = (
 TEXT_COLUMNS = ("strategy", "workload")
 
 
-def device_name(product: str, label: str) -> str:
-    """The product, with the label of a device that is not a real GPU."""
-    return f"{product} ({label})" if label and label not in product else product
-
-
-def caption(*, product: str, label: str, window_seconds: float, repeats: int, remarks: Sequence[str] = ()) -> str:
-    facts = f"{device_name(product, label)}, {window_seconds:g} s window, {repeats} repeat{'s' * (repeats != 1)}."
+def caption(*, device: str, window_seconds: float, repeats: int, remarks: Sequence[str] = ()) -> str:
+    facts = f"{device}, {window_seconds:g} s window, {repeats} repeat{'s' * (repeats != 1)}."
     method = "Geometric means over repeats, with 95 % intervals."
     return " ".join(part for part in (facts, method, *remarks) if part)
 

@@ -25,7 +25,7 @@ from sharebench.nodes.contract import (
     TenantUnreachable,
     Unrecoverable,
 )
-from sharebench.records.types import Exit, FaultOutcome, TenantRecord
+from sharebench.records.types import Exit, FaultOutcome, Outcome
 from tenant.contract import FAULTS, TenantReport
 
 T = TypeVar("T")
@@ -89,7 +89,8 @@ class FaultCourse(Course):
         """The record with the victims' status for the cell's, after a new tenant on the node. Raises Unrecoverable."""
         fault, tenants = self.spec["fault"], record["tenants"]
         if seen is not None:
-            tenants = [_or_silent(tenant) for tenant in tenants]
+            silent: Outcome = {"status": "hung", "exit": SILENT}
+            tenants = [{**each, **silent} if each["status"] == "not-measured" else each for each in tenants]
         judged = [each for each in tenants if seen is None or each["index"] != fault["aggressor"]]
         status, reason = judge(judged, record["reason"])
         new_tenant_seconds, recovery_seconds, refused = self._new_tenant(state, grants)
@@ -139,10 +140,6 @@ class FaultCourse(Course):
             return None
         finally:
             tenants.stop()
-
-
-def _or_silent(tenant: TenantRecord) -> TenantRecord:
-    return {**tenant, "status": "hung", "exit": SILENT} if tenant["status"] == "not-measured" else tenant
 
 
 def _answer(future: Future[T], seconds: float) -> T | None:

@@ -103,7 +103,9 @@ def closure(roots: Iterable[str], skipped: tuple[str, ...] = ()) -> list[str]:
     while todo:
         file = todo.pop()
         found.add(file)
-        todo |= {other for other in _imported(file) if not other.startswith((*NOT_FOLLOWED, *skipped))} - found
+        # Imported wherever in its text, or named in a string, as what is run by its name is.
+        others = {other for name in _source(file).names for other in _files_of(name)}
+        todo |= {other for other in others if not other.startswith((*NOT_FOLLOWED, *skipped))} - found
     return sorted(found)
 
 
@@ -161,11 +163,6 @@ def _is_text(statement: ast.stmt) -> bool:
         case ast.Expr(value=ast.Constant(value=str())):
             return True
     return False
-
-
-def _imported(file: str) -> set[str]:
-    """The files that this one imports wherever in its text, or names in a string, as what is run by its name is."""
-    return {path for name in _source(file).names for path in _files_of(name)}
 
 
 @cache

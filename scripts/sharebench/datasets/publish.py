@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sharebench.core.files import SCRIPTS, Refusal, read_json, replace_atomically
 from sharebench.datasets import archive, ro_crate
-from sharebench.records.references import read_device
+from sharebench.records.references import device_name, read_device
 from sharebench.records.types import NodeFacts
 
 PLAIN_BYTES = 5 * 2**20
@@ -61,10 +61,9 @@ def publish(data: Path, results: Path, target: Path) -> None:
     finally:
         shutil.rmtree(building, ignore_errors=True)
     day = f"{datetime.fromtimestamp(manifest['created_epoch_seconds'], UTC):%Y-%m-%d}"
-    product = device["product"] if device["label"] in device["product"] else f"{device['product']} ({device['label']})"
     for name in ("README.md", "CITATION.cff"):
         draft = (DRAFTS / name).read_text(encoding="utf-8")
-        for key, text in {"PUBLICATION": target.parent.name, "PRODUCT": product, "DAY": day}.items():
+        for key, text in {"PUBLICATION": target.parent.name, "PRODUCT": device_name(device), "DAY": day}.items():
             # In CITATION.cff these are within double quotes, in which YAML has the escapes of JSON.
             text = json.dumps(text, ensure_ascii=False)[1:-1] if name == "CITATION.cff" else " ".join(text.split())
             draft = draft.replace(f"@{key}@", text)

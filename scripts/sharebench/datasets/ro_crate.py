@@ -9,12 +9,11 @@ from typing import Any
 
 import yaml
 
-from sharebench.core.files import SCRIPTS, read_json
+from sharebench.core.files import REPOSITORY, read_json
 from sharebench.datasets import archive
-from sharebench.records.references import read_device
+from sharebench.records.references import device_name, read_device
 from sharebench.records.types import NodeFacts
 
-ROOT = SCRIPTS.parent
 METADATA = "ro-crate-metadata.json"
 PROFILES = (
     "https://w3id.org/ro/wfrun/process/0.6",
@@ -47,10 +46,11 @@ def write(data: Path, results: Path, target: Path) -> None:
     manifest = read_json(results / "manifest.json", "config", "created_epoch_seconds")
     files: dict[str, Path | bytes] = {**dict(found(data, MEASURED)), **dict(found(results, MADE))}
     files["config.yaml"] = config_of(manifest)
-    files["workflow/Snakefile"] = ROOT / "Snakefile"
-    files |= {path: ROOT / path for path in ENVIRONMENT}
+    files["workflow/Snakefile"] = REPOSITORY / "Snakefile"
+    files |= {path: REPOSITORY / path for path in ENVIRONMENT}
     device = read_device(data / "nodes" / "device.json")["node"]
-    files[METADATA] = _json(metadata(sorted(files), manifest, device))
+    described = metadata(sorted(files), manifest, device)
+    files[METADATA] = (json.dumps(described, indent=1, ensure_ascii=False) + "\n").encode()
     archive.write(target, files, manifest["created_epoch_seconds"])
 
 
@@ -61,10 +61,6 @@ def found(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, Path]]
             yield path.relative_to(folder).as_posix(), path
 
 
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
-
-
 def metadata(names: list[str], manifest: dict[str, Any], node: NodeFacts) -> dict[str, Any]:
     """The RO-Crate metadata of an archive with these files; `node` is the device of the records."""
     # Takes a third of a second to import, and only archives need it.
@@ -73,7 +69,7 @@ def metadata(names: list[str], manifest: dict[str, Any], node: NodeFacts) -> dic
 
     crate = ROCrate()
     created = datetime.fromtimestamp(manifest["created_epoch_seconds"], UTC).isoformat(timespec="seconds")
-    device = node["product"] if node["label"] in node["product"] else f"{node['product']} ({node['label']})"
+    device = device_name(node)
     crate.name = f"What sharing costs: {device}"
     crate.description = (
         f"sharebench: {', '.join(manifest['requested']['strategies'])} with"

@@ -8,17 +8,14 @@ from typing import Any, TypedDict, TypeVar, cast
 
 import jsonschema_rs
 
-from sharebench.core.files import REPOSITORY, Damaged, read_json
+from sharebench.core.files import Damaged, read_json
 from sharebench.core.spec import Calibration
+from sharebench.records.record import MESSAGE_LENGTH, SCHEMA_PATH
 from sharebench.records.types import NodeFacts
 
-RECORD_SCHEMA = REPOSITORY / "config" / "schemas" / "record.schema.json"
 # What a record has of them, too.
 OF_DEVICE = ("node", "roofs", "idle_power_watts")
 OF_CALIBRATION = (*OF_DEVICE, "workload", "output_digest", "capacity_hz")
-# A schema's message quotes the value.
-MESSAGE_LENGTH = 160
-
 
 Reference = TypeVar("Reference", bound=Mapping[str, Any])
 
@@ -46,6 +43,12 @@ def identity(node: NodeFacts) -> str:
     return str(node["details"].get("machine") or node["device"])
 
 
+def device_name(node: NodeFacts) -> str:
+    """The product, with the label of a device that is not a real GPU."""
+    product, label = node["product"], node["label"]
+    return product if label in product else f"{product} ({label})"
+
+
 def on_device(found: Reference, device: str) -> Reference:
     """Of such a file the part of the device of that identity, where it has several; else what it has of the first."""
     others = cast(Mapping[str, Reference], found.get("others", {}))
@@ -63,6 +66,6 @@ def _read(path: Path, required: tuple[str, ...]) -> dict[str, Any]:
 
 @cache
 def _schema(required: tuple[str, ...]) -> dict[str, Any]:
-    of_record = json.loads(RECORD_SCHEMA.read_text(encoding="utf-8"))["properties"]
+    of_record = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))["properties"]
     known = of_record["calibration"]["properties"] | {"node": of_record["node"], "workload": {"type": "string"}}
     return {"type": "object", "required": list(required), "properties": {key: known[key] for key in required}}

@@ -23,6 +23,7 @@ from sharebench.cell.fault import FaultCourse
 from sharebench.cell.prometheus.course import PrometheusCourse, settings_of
 from sharebench.cell.queue import run_queue
 from sharebench.core import console, run_record
+from sharebench.core.capabilities import KINDS
 from sharebench.core.files import Damaged, read_json, replace_atomically, write_json
 from sharebench.core.spec import parse, workload_of
 from sharebench.gates.verdict import window_seconds
@@ -33,7 +34,7 @@ from sharebench.records.references import identity, on_device, read_calibration,
 from sharebench.records.telemetry import to_csv
 from sharebench.records.types import Record
 from sharebench.run import ownership, placement
-from sharebench.run.plan import is_virtual, progress
+from sharebench.run.plan import progress
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 from tenant.contract import Environment
@@ -281,7 +282,7 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
     replace_atomically(telemetry, to_csv(rows))
     record.write(raw, cast(Record, kept | {"code": code, "provenance": provenance}))
     if measured["window"] is not None:
-        wall = 0.0 if is_virtual(study) else window_seconds(measured)
+        wall = 0.0 if KINDS[study.node_kind].is_virtual else window_seconds(measured)
         ownership.add_overhead(run.results, time.time() - run.started_epoch_seconds - wall)
 
 

@@ -61,11 +61,6 @@ class Claim:
         self.locks.clear()
 
 
-def new_run_id() -> str:
-    """An id that sorts by time and says nothing about the machine."""
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + os.urandom(4).hex()
-
-
 def write_run(results: Path, record: RunRecord) -> None:
     write_json(state_folder(results) / "run.json", record)
 
@@ -95,7 +90,8 @@ def claim(results: Path, record: RunRecord, *node_locks: Path) -> Claim:
     `record` becomes the run record (`.sharebench/run.json`). Raises OwnershipError naming a live owner, or when the
     results cannot be written to.
     """
-    run_id = new_run_id()
+    # It sorts by time and says nothing about the machine.
+    run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(4).hex()}"
     owner: RunRecord = {
         "run_id": run_id,
         "pid": os.getpid(),

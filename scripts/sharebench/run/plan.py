@@ -145,13 +145,9 @@ def progress(run: run_record.RunRecord, wanted: Spec, study: Study, where: str =
     return f"cell {number} of {planned}: {name}, repeat {wanted['repeat']}{where} · about {left} left"
 
 
-def is_virtual(study: Study) -> bool:
-    """Whether a window takes no time by the wall clock, as on the simulator."""
-    return KINDS[study.node_kind].is_virtual
-
-
 def seconds_per_cell(study: Study, run: run_record.RunRecord) -> float:
     """What a cell takes: its window and the mean overhead of these results' cells so far."""
-    overhead = run.get("overhead") or {"cells": 1, "seconds": KINDS[study.node_kind].first_overhead_seconds}
-    window_seconds = 0.0 if is_virtual(study) else float(study.config["window_seconds"])
+    kind = KINDS[study.node_kind]
+    overhead = run.get("overhead") or {"cells": 1, "seconds": kind.first_overhead_seconds}
+    window_seconds = 0.0 if kind.is_virtual else float(study.config["window_seconds"])
     return window_seconds + overhead["seconds"] / overhead["cells"]

@@ -1,6 +1,6 @@
 """A study from a config as it was given."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from sharebench.config.load import ConfigError, load
 from sharebench.config.words import shown
@@ -12,9 +12,8 @@ from sharebench.study.study import Study
 def open_study(config: Mapping[str, object]) -> Study:
     """The study of a config, normalised and checked (`config.load`). Raises ConfigError."""
     study = Study(load(config))
-    if not study.config["datasets"] and study.config["from"] is None:
-        for problem in _exclusion_problems(study.config):
-            raise ConfigError(problem)
+    if study.config["exclude"] and not study.config["datasets"] and study.config["from"] is None:
+        _check_exclusions(study)
     return study
 
 
@@ -28,14 +27,14 @@ def _is_left_out_anyway(pattern: str, config: StudyConfig) -> bool:
     return is_left_out or (workload in config["workload_catalogue"] and workload not in config["workloads"])
 
 
-def _exclusion_problems(config: StudyConfig) -> Iterator[str]:
-    """Entries that leave nothing out, or nothing over, of a config that is sound otherwise."""
-    if not config["exclude"]:
-        return
+def _check_exclusions(study: Study) -> None:
+    """Raise ConfigError for entries that leave nothing out, or nothing over, of a config that is sound otherwise."""
+    config = study.config
     everything = Study(config | {"exclude": []}).cells
     for pattern in config["exclude"]:
         if not _is_left_out_anyway(pattern, config) and not any(is_excluded(cell, pattern) for cell in everything):
             example = everything[-1].folder.removeprefix("cells/")
-            yield f"exclude: {shown(pattern)} is not a cell of this study; one is {example}; change it, or remove it"
-    if not Study(config).requested:
-        yield f"exclude: {shown(config['exclude'])} leaves no cell; remove an entry"
+            problem = f"is not a cell of this study; one is {example}; change it, or remove it"
+            raise ConfigError(f"exclude: {shown(pattern)} {problem}")
+    if not study.requested:
+        raise ConfigError(f"exclude: {shown(config['exclude'])} leaves no cell; remove an entry")

@@ -10,6 +10,7 @@ from sharebench.analysis import text as publish
 from sharebench.analysis.cells.rows import by_workload, reduced
 from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.tables.summary import summary_table
+from sharebench.records.references import device_name
 from sharebench.study.cells import Cell
 
 
@@ -73,15 +74,15 @@ def test_numbers_keep_three_figures_and_no_exponent(summary, seconds, shown):
 
 
 def test_the_caption_names_what_the_numbers_are():
-    of = {"window_seconds": 2, "repeats": 3}
-    text = publish.caption(product="Xeon", label="CPU stand-in, not a GPU", remarks=["Not shown: mps.", ""], **of)
-    assert text == (
-        "Xeon (CPU stand-in, not a GPU), 2 s window, 3 repeats. "
-        "Geometric means over repeats, with 95 % intervals. Not shown: mps."
-    )
-    assert publish.caption(product="A100 (simulated)", label="simulated", **of).startswith("A100 (simulated), 2 s")
-    text = publish.caption(product="A100", label="", window_seconds=2, repeats=1)
-    assert text.startswith("A100, 2 s window, 1 repeat. ")
+    text = publish.caption(device="Xeon", window_seconds=2, repeats=3, remarks=["Not shown: mps.", ""])
+    assert text == ("Xeon, 2 s window, 3 repeats. Geometric means over repeats, with 95 % intervals. Not shown: mps.")
+    assert publish.caption(device="A100", window_seconds=2, repeats=1).startswith("A100, 2 s window, 1 repeat. ")
+
+
+def test_a_device_that_is_no_real_gpu_is_named_with_its_label():
+    named = {"Xeon": "CPU stand-in, not a GPU", "A100 (simulated)": "simulated", "A100": ""}
+    names = [device_name({"product": product, "label": label}) for product, label in named.items()]
+    assert names == ["Xeon (CPU stand-in, not a GPU)", "A100 (simulated)", "A100"]
 
 
 def test_energy_has_a_column_where_it_is_known_and_only_there(summary):

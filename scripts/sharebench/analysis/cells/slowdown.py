@@ -185,19 +185,10 @@ class Separability:
 
     def __init__(self, cells: Iterable[MeasuredCell], baseline: Baseline) -> None:
         of_one = [cell for cell in cells if cell.valid and cell.tenant_workload]
-        control = grouped((cell for cell in of_one if is_again(cell.strategy)), lambda cell: str(cell.tenant_workload))
+        control = grouped((cell for cell in of_one if is_again(cell.strategy)), _workload)
+        alone = grouped((cell for cell in of_one if baseline.includes(cell.strategy, cell.replicas)), _workload)
         self._ratio = {(name, MEAN): group_slowdown(own, baseline)[0] for name, own in control.items()}
-        self._pairs = {
-            name: (
-                own,
-                [
-                    cell
-                    for cell in of_one
-                    if baseline.includes(cell.strategy, cell.replicas) and cell.tenant_workload == name
-                ],
-            )
-            for name, own in control.items()
-        }
+        self._pairs = {name: (own, alone[name]) for name, own in control.items()}
 
     def _control(self, tenant_workload: str, metric: str) -> Estimate | None:
         if (tenant_workload, metric) not in self._ratio and tenant_workload in self._pairs:

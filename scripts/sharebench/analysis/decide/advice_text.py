@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from sharebench.analysis.cells.rows import grouped
 from sharebench.analysis.decide import documented
 from sharebench.analysis.decide.advice import (
     TAILS,
@@ -117,7 +118,11 @@ def _verdict(plan: Plan, question: Question) -> str:
 def answer(workload: str, options: Sequence[Option], question: Question) -> Answer:
     """Which strategy; then why it and no other, what would change the answer, and how sure it is."""
     plans = advise(options, question)
-    no_plan = _no_plan([each for each in plans if each.devices is None])
+    without = grouped((each for each in plans if each.devices is None), lambda each: each.reason)
+    no_plan = [
+        f"No plan with {', '.join(each.option.strategy for each in those)}: {reason}."
+        for reason, those in without.items()
+    ]
     if answer_of(plans) is None:
         within = f" within {in_words(question.limits)}" if question.limits else ""
         isolation = "" if question.isolation == "none" else f" with {question.isolation} isolation"
@@ -143,13 +148,6 @@ def answer(workload: str, options: Sequence[Option], question: Question) -> Answ
         f"What would change it: {'; '.join(words)}." if words else "Nothing that is known would change this."
     )
     return Answer(workload, _which(workload, best, question), [*reasons, *_sure(best, question)])
-
-
-def _no_plan(plans: Sequence[Plan]) -> list[str]:
-    names: dict[str, list[str]] = {}
-    for each in plans:
-        names.setdefault(each.reason, []).append(each.option.strategy)
-    return [f"No plan with {', '.join(those)}: {reason}." for reason, those in names.items()]
 
 
 def _fewer(best: Plan, question: Question) -> list[str]:

@@ -19,14 +19,13 @@ from sharebench.analysis.decide.documented import measured_faults
 from sharebench.analysis.decide.options import options
 from sharebench.analysis.decide.rows import SummaryRow, summary_rows
 from sharebench.analysis.slo import LATENCY, limits
-from sharebench.analysis.text import device_name
 from sharebench.core.capabilities import can
 from sharebench.core.files import Refusal, read_json, replace_atomically
 from sharebench.core.spec import runs_to_its_end
 from sharebench.core.strategies import Strategy, catalogue, is_again, on_node
 from sharebench.core.study_config import Question as Asked
 from sharebench.core.study_config import StudyConfig, sweeps
-from sharebench.records.references import read_device
+from sharebench.records.references import device_name, read_device
 from sharebench.records.tables import TableRow, frame, read_table
 from sharebench.study.cells import Cell
 
@@ -43,8 +42,8 @@ class Results:
     data: Path
     root: Path
     config: StudyConfig
-    product: str
-    label: str
+    name: str
+    """Of the device, for people."""
     strategies: Mapping[str, Strategy]
     """Those that this kind of node can do at all, each once."""
     device: Device
@@ -90,8 +89,7 @@ def read(data: Path, root: Path) -> Results:
         data=data,
         root=root,
         config=config,
-        product=node["product"],
-        label=node["label"],
+        name=device_name(node),
         strategies=known,
         device=device,
         raw={
@@ -177,5 +175,5 @@ def advice(
             disturbed = f"Of the {cells} cells behind this, {warnings} carry a warning: see tables/summary.md."
             answer = answer._replace(reasons=[*answer.reasons, disturbed])
         answers.append(answer)
-    caption = f"Advice for {advice_text.asked(question)}, from {device_name(results.product, results.label)}"
+    caption = f"Advice for {advice_text.asked(question)}, from {results.name}"
     return frame("advice", rows, studies=studies), answers, caption

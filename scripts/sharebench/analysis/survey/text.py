@@ -1,7 +1,5 @@
 """A survey in lines for a terminal."""
 
-from collections.abc import Iterator
-
 from sharebench.analysis.survey.judge import Survey, Verdict, kinds_of_gpu
 from sharebench.analysis.survey.study import measured, one_line
 from sharebench.core import console
@@ -14,11 +12,6 @@ REMEDY = "With DCGM_FI_PROF_SM_ACTIVE in dcgm-exporter's list of metrics the sur
 MOST_LINES = 12
 
 
-def lines(survey: Survey) -> list[str]:
-    """What was found; the first line says it all."""
-    return [part for line in _said(survey) for part in line]
-
-
 def facts(survey: Survey) -> list[str]:
     """What the figure says below its title."""
     measures = sorted({each.measure.removesuffix("_percent") for each in survey.judged if each.usage.workload})
@@ -29,33 +22,34 @@ def facts(survey: Survey) -> list[str]:
     ]
 
 
-def _said(survey: Survey) -> Iterator[list[str]]:
+def lines(survey: Survey) -> list[str]:
+    """What was found; the first line says it all."""
     seen, judged = survey.seen, survey.judged
     workloads = [each for each in judged if each.usage.workload is not None]
     candidates = survey.of(Verdict.CANDIDATE)
     freed = sum(len(group.members) - 1 for group in survey.groups)
     found = f"{len(candidates)} of {len(workloads)} workloads leave their GPU empty"
     follows = f"; together they may need {freed} GPUs less" if freed else ", and no two fit on one"
-    yield console.wrapped(
+    said = console.wrapped(
         f"{seen.source}, {seen.hours:g} h, {kinds_of_gpu(judged)}: {found}{follows if candidates else ''}"
     )
     for number, group in list(enumerate(survey.groups, 1))[:MOST_LINES]:
         memory = f"{(group.memory_mib or 0) / 1024:.0f} of {(group.place.memory_mib or 0) / 1024:.0f} GiB"
         dram = "" if group.dram_mean is None else f", memory traffic {group.dram_mean:.0f} %"
         members = " + ".join(f"{one_line(each.name)} ({measured(each)})" for each in group.members)
-        yield console.wrapped(
+        said += console.wrapped(
             f"{members}: together {group.activity_mean:.0f} % (p95 {group.activity_p95:.0f} %){dram}, {memory}",
             f"  {number}. ",
             "     ",
         )
     if len(survey.groups) > MOST_LINES:
-        yield [f"  … and {len(survey.groups) - MOST_LINES} groups more in groups.csv"]
+        said.append(f"  … and {len(survey.groups) - MOST_LINES} groups more in groups.csv")
     for verdict in Verdict:
         if verdict is not Verdict.CANDIDATE and (those := survey.of(verdict)):
-            yield console.wrapped(f"{verdict.value}: {len(those)}", "  ", "    ")
+            said += console.wrapped(f"{verdict.value}: {len(those)}", "  ", "    ")
     if weak := [each for each in workloads if each.is_weak]:
         measures = " or ".join(sorted({each.measure.removesuffix("_percent") for each in weak}))
         remedy = REMEDY if seen.source == "Prometheus" else "On Hopper and later NVML counts it."
-        yield console.wrapped(
-            WEAK.format(count=len(weak), all=len(workloads), measure=measures, remedy=remedy), "  ", "    "
-        )
+        line = WEAK.format(count=len(weak), all=len(workloads), measure=measures, remedy=remedy)
+        said += console.wrapped(line, "  ", "    ")
+    return said

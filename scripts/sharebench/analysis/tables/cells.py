@@ -2,6 +2,7 @@
 stream's first chunk), and prometheus.csv (its numbers next to those that the tenant counted itself)."""
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import fields
 
 import pandas as pd
 
@@ -24,14 +25,12 @@ def cells_table(cells: Sequence[MeasuredCell], baseline: Baseline, studies: Coll
 
 def _row(cell: MeasuredCell, row: TenantRow) -> TableRow:
     of_cell = ("strategy", "workload", "replicas", "repeat", "block", "run_id", "device", "status", "valid", "reason")
-    of_tenant = ("tenant_workload", "latency_mean_seconds", "throughput_hz", "memory_mib", "scrape_error_percent")
+    of_tenant = (field.name for field in fields(TenantRow) if field.name != "others")
     return {
         **{name: getattr(cell, name) for name in of_cell},
         "warnings": ";".join(cell.warnings),
         **(cell.of_device if row.tenant_workload else {}),
         **{name: getattr(row, name) for name in of_tenant},
-        "output_tokens_hz": row.output_tokens_hz,
-        "goodput_hz": row.goodput_hz,
         **row.others,
     }
 

@@ -180,8 +180,7 @@ def _cell_values(cells: Sequence[MeasuredCell], price_per_hour: float | None) ->
     for cell in cells:
         rates = [row.throughput_hz for row in cell.rows if row.throughput_hz is not None]
         memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
-        tokens, every = ([row.output_tokens_hz for row in rows] for rows in (cell.rows, cell.all_rows))
-        good = [row.goodput_hz for row in cell.rows if row.goodput_hz is not None]
+        tokens = cell.total("output_tokens_hz")
         watts = cell.of_device["power_mean_watts"]
         # The power of a mix belongs to no workload.
         is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
@@ -192,11 +191,13 @@ def _cell_values(cells: Sequence[MeasuredCell], price_per_hour: float | None) ->
             "throughput_total_hz": sum(rates) or None,
             "memory_per_tenant_mib": sum(memory) / len(memory) if memory else None,
             "throughput_per_watt": sum(rates) / watts if rates and watts and is_comparable else None,
-            "output_tokens_total_hz": sum(filter(None, tokens)) or None,
-            GOODPUT: sum(good) if good else None,
+            "output_tokens_total_hz": tokens or None,
+            GOODPUT: cell.total("goodput_hz"),
             # The device costs the same whoever makes its tokens.
-            "cost_per_million_tokens": dollars_per_million(price_per_hour, sum(filter(None, every)))
-            if price_per_hour is not None and any(tokens)
+            "cost_per_million_tokens": dollars_per_million(
+                price_per_hour, sum(row.output_tokens_hz or 0.0 for row in cell.all_rows)
+            )
+            if price_per_hour is not None and tokens
             else None,
         }
         for metric, value in of_cell.items():
