@@ -4,7 +4,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -42,6 +42,8 @@ NEUTRAL_CLUSTER: Mapping[Literal["context", "node", "namespace", "priority_class
     "namespace": "sharebench",
     "priority_class": None,
 }
+OF_SOME = {"interference", "jobs", "isolation", "prometheus"}
+"""The tables that not every study has, each with a figure of the same name."""
 CONFOUNDED = "Each strategy was set up once, so differences between strategies are also differences in time."
 
 
@@ -111,10 +113,10 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
     """
     run = run_record.read_run(results)
     study = Study(run["config"])
-    table(study, data, results, run)
-    for name, is_there in _own_tables(study).items():
-        # Those of another study in this folder.
-        for leftover in () if is_there else (results / f"tables/{name}.csv", *results.glob(f"figures/{name}.*")):
+    made = table(study, data, results, run)
+    # Those of another study in this folder.
+    for name in OF_SOME - made:
+        for leftover in (results / f"tables/{name}.csv", *results.glob(f"figures/{name}.*")):
             leftover.unlink(missing_ok=True)
     for outdated in (results / "partial", tabled.parent):
         shutil.rmtree(outdated, ignore_errors=True)
@@ -122,10 +124,10 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
     tabled.touch()
 
 
-def table(study: Study, data: Path, results: Path, run: run_record.RunRecord) -> None:
+def table(study: Study, data: Path, results: Path, run: run_record.RunRecord) -> Set[str]:
     """Write `results`/tables and manifest.json from the records under `data`; `run` is who did it and why.
 
-    Raises Refused when the records do not belong together.
+    Returns the names of the tables. Raises Refused when the records do not belong together.
     """
     checker = Checker(study, data)
     tables = _tables(checker)
@@ -137,6 +139,7 @@ def table(study: Study, data: Path, results: Path, run: run_record.RunRecord) ->
             run = run | {"not_shown": f"{run['not_shown']} {line}".strip()}
     _write(tables, checker, run, results / "tables", "")
     write_json(results / "manifest.json", _manifest(study, run, checker.units))
+    return tables.keys()
 
 
 def partial(results: Path) -> str:
@@ -152,16 +155,6 @@ def partial(results: Path) -> str:
     note = f"PARTIAL: {sound} of {len(study.cells)} cells. {dataset.short_windows_in_words(study)}".strip()
     _write(tables, checker, run, results / "partial", note)
     return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
-
-
-def _own_tables(study: Study) -> dict[str, bool]:
-    """The tables that not every study has, each with a figure of the same name, and whether this study has them."""
-    return {
-        "interference": bool(study.interference),
-        "jobs": has_jobs(study.config),
-        "isolation": bool(study.faults),
-        "prometheus": prometheus_options.is_on(study.config),
-    }
 
 
 def _tables(checker: Checker) -> dict[str, pd.DataFrame]:

@@ -13,7 +13,6 @@ SCRAPES_PER_WINDOW = 3
 
 
 def is_on(config: StudyConfig) -> bool:
-    """Whether a Prometheus is to watch the study."""
     return config["prometheus"]["url"] is not None
 
 

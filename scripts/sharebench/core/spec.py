@@ -44,7 +44,8 @@ class TenantLimits:
     def memory_bytes(self, whole_bytes: int) -> int | None:
         """The memory that it may use, of a device with that much."""
         if self.memory_limit is not None:
-            return in_bytes(self.memory_limit)
+            # Such as 5Gi or 512Mi.
+            return int(self.memory_limit[:-2]) << {"Mi": 20, "Gi": 30}[self.memory_limit[-2:]]
         return None if self.memory_percent is None else int(whole_bytes * self.memory_percent / 100)
 
     def besides(self, others: TenantLimits) -> TenantLimits:
@@ -55,11 +56,6 @@ class TenantLimits:
 def limits_of(limits: Limits, index: int) -> TenantLimits:
     own = {key: value[index] if isinstance(value, list) else value for key, value in limits.items()}
     return TenantLimits(**cast(dict[str, Any], own))
-
-
-def in_bytes(amount: str) -> int:
-    """An amount of memory such as 5Gi or 512Mi."""
-    return int(amount[:-2]) << {"Mi": 20, "Gi": 30}[amount[-2:]]
 
 
 class StrategySpec(TypedDict):

@@ -130,8 +130,7 @@ class Strategy:
 
     def shared_limits(self, replicas: int) -> TenantLimits:
         """The limits that all tenants have alike."""
-        limits = self.limits(replicas)
-        alike = {key: limit for key, limit in limits.items() if not isinstance(limit, list)}
+        alike = {key: limit for key, limit in self.limits(replicas).items() if not isinstance(limit, list)}
         return TenantLimits(**cast(dict[str, Any], alike))
 
     @property

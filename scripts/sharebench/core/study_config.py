@@ -238,7 +238,6 @@ class Sweep(NamedTuple):
 
 
 def sweeps(config: StudyConfig) -> dict[str, Sweep]:
-    """The sweeps of the study by their names."""
     found: dict[str, Sweep] = {}
     for name in config["workloads"]:
         if sweep := config["workload_catalogue"][name].get("sweep"):

@@ -36,23 +36,17 @@ def write(target: Path, files: Mapping[str, Path | bytes], epoch_seconds: float)
     """
     moment = time.gmtime(max(epoch_seconds, 315_532_800))[:6]  # zip knows no time before 1980
     temporary = target.with_name(f".{target.name}.part")
-    sums = []
+    sums: list[str] = []
     try:
         with zipfile.ZipFile(temporary, "w") as packed:
-
-            def add(name: str, content: bytes) -> None:
-                entry = zipfile.ZipInfo(name, moment)
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.external_attr = 0o644 << 16
-                entry.create_system = 3
-                packed.writestr(entry, content)
-
-            for name in sorted(files):
-                source = files[name]
+            for name in [*sorted(files), CHECKSUMS]:
+                source = "".join(sums).encode() if name == CHECKSUMS else files[name]
                 content = source if isinstance(source, bytes) else source.read_bytes()
                 sums.append(f"{hashlib.sha256(content).hexdigest()}  {name}\n")
-                add(name, content)
-            add(CHECKSUMS, "".join(sums).encode())
+                entry = zipfile.ZipInfo(name, moment)
+                entry.external_attr = 0o644 << 16
+                entry.create_system = 3
+                packed.writestr(entry, content, zipfile.ZIP_DEFLATED)
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)

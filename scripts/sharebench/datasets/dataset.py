@@ -167,16 +167,8 @@ def question(asked: StudyConfig, given: Collection[str], typed: Collection[str],
 
     Of `workloads`, if they were typed on the command line, these alone. Raises DataSetError for one that is not there.
     """
-
-    def of(key: str) -> StudyConfig:
-        return asked if key in given else study.config
-
-    about: Question = {
-        "slo": of("slo")["slo"],
-        "tenants": of("tenants")["tenants"],
-        "isolation": of("isolation")["isolation"],
-        "price_per_hour": of("price_per_hour")["price_per_hour"],
-    }
+    by_key = {key: asked if key in given else study.config for key in QUESTION_KEYS}
+    about = cast(Question, {key: cast(dict[str, object], config)[key] for key, config in by_key.items()})
     if "workloads" not in typed:
         return about
     there = study.workloads()
@@ -189,8 +181,7 @@ def question(asked: StudyConfig, given: Collection[str], typed: Collection[str],
 
 def with_question(study: Study, question: Question) -> Study:
     """The study with the SLO and the price that are asked for now: its tables have goodput and costs by them."""
-    by = {"slo": question["slo"], "price_per_hour": question["price_per_hour"]}
-    return Study(cast(StudyConfig, {**study.config, **by}))
+    return Study(study.config | {"slo": question["slo"], "price_per_hour": question["price_per_hour"]})
 
 
 def asked(question: Question, study: Study) -> str:

@@ -119,7 +119,6 @@ class ForeignHistogram:
 
     @classmethod
     def from_record(cls, stored: ForeignBuckets) -> ForeignHistogram:
-        """From a record's `foreign_histogram`."""
         return cls((math.inf if upper is None else upper for upper in stored["upper_seconds"]), stored["count"])
 
     @property

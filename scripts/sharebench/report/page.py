@@ -109,7 +109,6 @@ def repeating(manifest: Mapping[str, Any], data: Path) -> str:
 
 
 def context(data: Path, results: Path) -> dict[str, Any]:
-    """Everything that the template shows."""
     study = load(data, results)
     manifest = read_json(results / "manifest.json", "config", "not_shown")
     summary = study.table("summary")

@@ -30,7 +30,6 @@ class Placement:
     numbers: Mapping[str, int]
 
     def number(self, cell: Cell) -> int:
-        """The device that measures the cell."""
         return self.numbers[key(self.study, cell)]
 
     def shares(self, cells: Iterable[Cell]) -> str:

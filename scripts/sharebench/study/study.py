@@ -159,7 +159,6 @@ class Study(Matrix):
         return tenant_environment("tenant-gpu.txt" if self.node_kind == "nvidia" else "tenant-cpu.txt")
 
     def spec_of(self, cell: Cell) -> Spec:
-        """Exactly what the cell's measurement depends on."""
         spec: Spec = {
             "strategy": self._strategy(cell.strategy, cell.replicas),
             "workload": self._workload_of(cell),

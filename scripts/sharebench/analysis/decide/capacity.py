@@ -1,6 +1,7 @@
 """tables/capacity.csv: how many tenants a device serves within an SLO, and how many its memory holds."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import cast
 
 import pandas as pd
 
@@ -35,15 +36,9 @@ def capacity_table(
         serving = [row for row in levels if row.get("capacity_hz")]
         # A level that was measured alone is the best of nothing.
         if serving and len(levels) > 1:
-            max(serving, key=_served)["best_of_sweep"] = True
+            best = max(serving, key=lambda row: cast(float, row.get("capacity_tokens_hz") or row["capacity_hz"]))
+            best["best_of_sweep"] = True
     return frame("capacity", rows, studies=studies)
-
-
-def _served(row: TableRow) -> float:
-    """Tokens per second within the SLO, or else requests."""
-    served = row.get("capacity_tokens_hz") or row["capacity_hz"]
-    assert isinstance(served, float)
-    return served
 
 
 def _row(found: Sequence[SummaryRow], limits: Mapping[str, float], applying: Mapping[str, float]) -> TableRow:

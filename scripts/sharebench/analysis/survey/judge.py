@@ -9,7 +9,7 @@ import pandas as pd
 
 from sharebench.core.config_nodes import SurveyOptions
 from sharebench.records.tables import TableRow, frame
-from sharebench.records.usage import ACTIVITIES, DRAM, MEMORY, POWER, QUANTITIES, SM, Place, Seen, Usage
+from sharebench.records.usage import ACTIVITIES, DRAM, MEMORY, POWER, QUANTITIES, Place, Seen, Usage
 
 # Below it a GPU does nothing: what tests/gpu/test_activity.py allows for one at rest.
 IDLE_PERCENT = 1.0
@@ -44,11 +44,6 @@ class Judged:
         return self.usage.course[self.measure]
 
     @property
-    def is_weak(self) -> bool:
-        """Whether the measure is for how long the GPU was in use, not how much of it."""
-        return self.measure != SM
-
-    @property
     def name(self) -> str:
         """The workload, or its GPU where none is known."""
         return self.usage.workload or str(self.usage.place)
@@ -74,6 +69,12 @@ def _known(value: float) -> float | None:
     return None if pd.isna(value) else float(value)
 
 
+def _sum(values: Sequence[float | None]) -> float | None:
+    """None where one is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
 @dataclass(frozen=True)
 class Group:
     """Workloads that would fit on one GPU."""
@@ -91,15 +92,12 @@ class Group:
 
     @property
     def dram_mean(self) -> float | None:
-        """None where that of a member is not known."""
-        known = [mean for each in self.members if (mean := each.mean(DRAM)) is not None]
-        return sum(known) if len(known) == len(self.members) else None
+        return _sum([each.mean(DRAM) for each in self.members])
 
     @property
     def memory_mib(self) -> float | None:
-        """The sum of the most that each had; None where that of a member is not known."""
-        known = [memory for each in self.members if (memory := each.memory_mib) is not None]
-        return sum(known) if len(known) == len(self.members) else None
+        """The sum of the most that each had."""
+        return _sum([each.memory_mib for each in self.members])
 
     @property
     def place(self) -> Place:
@@ -123,8 +121,6 @@ class Group:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was seen, judged."""
-
     seen: Seen
     judged: list[Judged]
     """In the order in which people read them: candidates by their groups, then the others."""
@@ -136,7 +132,6 @@ class Survey:
 
 
 def judge(seen: Seen, limits: SurveyOptions) -> Survey:
-    """Judge each workload, and group those that leave their GPU empty."""
     wanted = set(limits["namespaces"])
     judged = [
         _judged(usage, limits)
@@ -198,7 +193,6 @@ def _grouped(candidates: Iterable[Judged], limits: SurveyOptions) -> Iterable[Gr
 
 
 def workload_table(survey: Survey) -> pd.DataFrame:
-    """What workloads.csv holds."""
     return frame("survey_workloads", (_row(each, survey.seen.step_seconds) for each in survey.judged))
 
 
@@ -228,7 +222,6 @@ def _row(each: Judged, step_seconds: float) -> TableRow:
 
 
 def group_table(survey: Survey) -> pd.DataFrame:
-    """What groups.csv holds."""
     rows: list[TableRow] = [
         {
             "group": number,

@@ -3,6 +3,7 @@
 from sharebench.analysis.survey.judge import Survey, Verdict, kinds_of_gpu
 from sharebench.analysis.survey.study import measured, one_line
 from sharebench.core import console
+from sharebench.records.usage import SM
 
 WEAK = (
     "{count} of {all} are judged by {measure}, without SM activity: for how long a GPU was in use, not how much of it. "
@@ -47,7 +48,7 @@ def lines(survey: Survey) -> list[str]:
     for verdict in Verdict:
         if verdict is not Verdict.CANDIDATE and (those := survey.of(verdict)):
             said += console.wrapped(f"{verdict.value}: {len(those)}", "  ", "    ")
-    if weak := [each for each in workloads if each.is_weak]:
+    if weak := [each for each in workloads if each.measure != SM]:
         measures = " or ".join(sorted({each.measure.removesuffix("_percent") for each in weak}))
         remedy = REMEDY if seen.source == "Prometheus" else "On Hopper and later NVML counts it."
         line = WEAK.format(count=len(weak), all=len(workloads), measure=measures, remedy=remedy)

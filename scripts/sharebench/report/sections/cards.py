@@ -107,7 +107,7 @@ def _answered(name: str, sentence: str, reasons: list[str], plans: list[Row], su
     own = _judged(best, summary)
     why = [
         "" if own is None else served(own),
-        _against_one_alone(best, summary),
+        _against_one_alone(own, best, summary),
         *(each for each in reasons if each.startswith(WHY)),
     ]
     if [row["strategy"] for row in measured] == [best["strategy"]]:
@@ -152,10 +152,9 @@ def served(row: Row) -> str:
     return " ".join(f"{each}." for each in sentences if each)
 
 
-def _against_one_alone(best: Row, summary: list[Row]) -> str:
+def _against_one_alone(own: Row | None, best: Row, summary: list[Row]) -> str:
     """Throughput and mean latency of the best over those of one exclusive tenant."""
     alone = next((row for row in summary if (row["strategy"], row["replicas"], row["n"] > 0) == BASELINE), None)
-    own = _judged(best, summary)
     if best["tenants_per_device"] == 1 or own is None:
         return ""
     if alone is None or math.isnan(own["slowdown"]):

@@ -126,6 +126,7 @@ def analysed(timelines: Sequence[Mapping[str, Any]], end_ns: int) -> tuple[dict[
         )
     zoom_ns = int(ZOOM_SECONDS * 1e9)
     zoom_begin = max(begin_ns, (begin_ns + end_ns - zoom_ns) // 2)
+    zoom_end = min(zoom_begin + zoom_ns, end_ns)
     found: dict[str, Any] = {
         "seconds": (end_ns - begin_ns) / 1e9,
         "resolution_ns": min(timeline["resolution_ns"] for timeline in timelines),
@@ -137,11 +138,8 @@ def analysed(timelines: Sequence[Mapping[str, Any]], end_ns: int) -> tuple[dict[
             for mine, each in zip(lanes, values, strict=True)
         ],
         "timeline": {
-            "seconds": (min(zoom_begin + zoom_ns, end_ns) - zoom_begin) / 1e9,
-            "runs_us": [
-                ((runs(timeline, zoom_begin, min(zoom_begin + zoom_ns, end_ns)) - zoom_begin) / 1e3).tolist()
-                for timeline in timelines
-            ],
+            "seconds": (zoom_end - zoom_begin) / 1e9,
+            "runs_us": [((runs(each, zoom_begin, zoom_end) - zoom_begin) / 1e3).tolist() for each in timelines],
         },
     }
     rows = [
