@@ -93,11 +93,9 @@ class DrawnStudy:
         return _in_order(self.config["workloads"], table["workload"])
 
     def by_strategy(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        """The rows of each strategy, in the order of `strategies`."""
         return {name: table[table["strategy"] == name] for name in self.strategies(table)}
 
     def by_workload(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        """The rows of each workload, in the order of `workloads`."""
         return {name: table[table["workload"] == name] for name in self.workloads(table)}
 
     def is_mix(self, workload: str) -> bool:

@@ -33,7 +33,6 @@ DRAWERS: dict[str, Callable[[DrawnStudy], Sheet]] = {
 
 
 def figures(data: Path, results: Path, figures: list[str]) -> None:
-    """Draw each `figure`."""
     if unknown := sorted(set(figures) - set(ENTRIES)):
         raise Refusal(f"no figure {unknown[0]!r}; use one of {', '.join(ENTRIES)}")
     for name in figures:

@@ -93,14 +93,13 @@ def log_ticks(low: float, high: float) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: list[float] = []
     for steps in ((1, 2, 5), (1, 3), (1,)):
-        ticks = [float(f"{step}e{decade}") for decade in decades for step in steps]
-        ticks = [tick for tick in ticks if low <= tick <= high]
+        round_ones = (float(f"{step}e{decade}") for decade in decades for step in steps)
+        ticks = [tick for tick in round_ones if low <= tick <= high]
         if len(ticks) <= 7:
             break
     if len(ticks) < 3:
-        ticks = [
-            float(tick) for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high) if low <= tick <= high
-        ]
+        linear = map(float, MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high))
+        ticks = [tick for tick in linear if low <= tick <= high]
     return ticks
 
 

@@ -26,8 +26,8 @@ LEVEL_DEVIATIONS = 5.0
 
 
 def drift(record: CellRecord) -> Verdict | None:
-    """Change of the mean latency between the halves of the window."""
-    tenants = [tenant for tenant in record["tenants"] if not _may_outlast_others(tenant)]
+    # A job is faster once its neighbours have finished theirs.
+    tenants = [tenant for tenant in record["tenants"] if not tenant.get("job")]
     return worst_of(
         ((*found, tenant["index"]) for tenant in tenants if (found := _drift_of(tenant))),
         "mean latency of tenant {tenant} changed by {value:.1%} between the halves of the window",
@@ -40,22 +40,13 @@ def level_shift(record: CellRecord) -> Verdict | None:
 
     The halves of a window may have the same mean although a tenant alternates between two levels.
     """
-    closed = [
-        tenant
-        for tenant in record["tenants"]
-        if load_of(tenant)["arrival"] == "closed" and not _may_outlast_others(tenant)
-    ]
+    closed = [each for each in record["tenants"] if load_of(each)["arrival"] == "closed" and not each.get("job")]
     without = Verdict(None, LEVEL_RATIO, True, "too few iterations to tell levels from noise") if closed else None
     return worst_of(
         ((share, LEVEL_RATIO, tenant["index"]) for tenant in closed if (share := _off_level(tenant)) is not None),
         "in {value:.0%} of the window the mean latency of tenant {tenant} is off its usual one by more than a tenth",
         without,
     )
-
-
-def _may_outlast_others(tenant: TenantRecord) -> bool:
-    """A job is faster once its neighbours have finished theirs."""
-    return bool(tenant.get("job"))
 
 
 def _off_level(tenant: TenantRecord) -> float | None:

@@ -40,13 +40,11 @@ def cpu_contention(record: CellRecord) -> Verdict:
 
 @_on_gpus
 def gpu_slowdown(record: CellRecord) -> Verdict:
-    """Percent of the samples in which heat or the hardware held the clock back."""
     return _held_back(record, SLOWDOWNS, SLOWDOWN_PERCENT, "heat or the hardware")
 
 
 @_on_gpus
 def power_cap(record: CellRecord) -> Verdict:
-    """Percent of the samples in which the power limit held the clock back."""
     return _held_back(record, ("sw_power_cap",), POWER_CAP_PERCENT, "the power limit")
 
 
@@ -60,7 +58,6 @@ def _held_back(record: CellRecord, names: Iterable[str], limit_percent: float, w
 
 @_on_gpus
 def foreign_process(record: CellRecord) -> Verdict:
-    """Processes on the GPU that are not ours."""
     seen = telemetry_of(record)["foreign_processes"]
     if seen is None:
         return Verdict(None, 0, True, UNKNOWN)
@@ -78,7 +75,6 @@ def clock_variation(record: CellRecord) -> Verdict:
 
 @_on_gpus
 def temperature_rising(record: CellRecord) -> Verdict:
-    """By how much the GPU became warmer in the window."""
     telemetry = telemetry_of(record)
     start, end = telemetry["temperature_start_celsius"], telemetry["temperature_end_celsius"]
     rise = None if start is None or end is None else end - start

@@ -113,7 +113,6 @@ def _is_ever_short(timeline: Timeline, rate_hz: float) -> bool:
 
 
 def littles_law(record: CellRecord) -> Verdict | None:
-    """Requests in flight against rate times latency."""
     open_loads = _open_loads(record)
     if not open_loads:
         return None
@@ -148,7 +147,6 @@ def _littles_law_of(tenant: TenantRecord, in_flight_mean: float, seconds: float)
 
 
 def load_achieved(record: CellRecord) -> Verdict | None:
-    """The achieved rate against the planned one, and requests that were dropped."""
     open_loads = _open_loads(record)
     drops = sum(load_of(tenant)["drops"] for tenant in open_loads)
     if drops:

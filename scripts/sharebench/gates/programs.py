@@ -30,7 +30,6 @@ def are_all_elsewhere(record: CellRecord) -> bool:
 
 
 def server_elsewhere(record: CellRecord) -> Verdict | None:
-    """Tenants whose server is not ours."""
     if not any(map(is_program, record["tenants"])):
         return None
     value = sum(map(_is_external_server, record["tenants"]))

@@ -20,7 +20,6 @@ class Verdict(NamedTuple):
 
 
 def at_most(value: float, limit: float, message: str) -> Verdict:
-    """The verdict on a value that must not exceed its limit."""
     return Verdict(value, limit, value <= limit, message)
 
 

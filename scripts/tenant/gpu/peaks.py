@@ -28,8 +28,6 @@ BUFFER_BYTES = 1 << 30
 CAPABILITIES = {"fp64": (0, 0), "fp32": (0, 0), "fp16": (7, 0), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
 
 Timed = Callable[[Callable[[], object], int], float]
-
-
 Task = tuple[float, Callable[[], object]]
 """Something to time: how much one call of it does (operations or bytes), and the call."""
 

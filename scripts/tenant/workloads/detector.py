@@ -94,7 +94,6 @@ class Detector(Workload):
         self._likelihood = self._session.run(None, self._input)[0]
 
     def output_digest(self) -> list[float]:
-        """Mean, deviation and largest value of the likelihoods."""
         likelihood = self._likelihood.astype(np.float64)
         return [float(likelihood.mean()), float(likelihood.std()), float(likelihood.max())]
 

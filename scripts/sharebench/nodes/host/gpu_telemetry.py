@@ -91,7 +91,6 @@ def idle_power_watts(uuid: str, seconds: float = 2.0) -> float | None:
     """Power of the GPU with no process on it, once two means over `seconds` agree.
 
     None if there is a process, if others could not be seen, or where NVML has no power.
-
     Raises NodeError when there is no such GPU.
     """
     gpu = Gpu(uuid)

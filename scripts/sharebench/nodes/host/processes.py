@@ -64,7 +64,6 @@ def _undisturbed() -> Iterator[None]:
 
 
 def by_process(grants: Sequence[Grant]) -> list[tuple[Grant, ...]]:
-    """The grants of each process, in order."""
     # One without a number has a process to itself.
     groups = groupby(grants, key=lambda grant: (grant.process, grant.index if grant.process is None else None))
     return [tuple(group) for _, group in groups]
@@ -222,7 +221,6 @@ class ProcessTenants:
             raise TenantsFailed("not every tenant got ready")
 
     def cpu_seconds_at_end(self) -> float:
-        """What those used that are done."""
         return sum(process.cpu_seconds_at_end() for process in self.processes)
 
     def endpoints(self) -> Sequence[HostEndpoint]:

@@ -42,8 +42,6 @@ def program(pid: int, proc: Path = Path("/proc")) -> str:
 
 
 class Watch:
-    """One GPU, watched."""
-
     def __init__(self, index: int) -> None:
         self.gpu = Gpu(str(index))
         self.index = index

@@ -129,7 +129,6 @@ class ClusterNode(Node):
         return bool(self.cluster.options["device"] == "cpu")
 
     def _memory_bytes(self, node: Json) -> int | None:
-        """Memory of the whole GPU."""
         memory_mib = mig_instances.memory_mib(labels_of(node)) or saved_state.memory_mib(node)
         return memory_mib << 20 if memory_mib else self._described.get("memory_bytes")
 

@@ -105,8 +105,4 @@ class SimulatedNode(Node):
         return self.folder / "outage.json"
 
     def _outage(self) -> dict[str, Any]:
-        try:
-            planted: dict[str, Any] = json.loads(self._outage_file.read_text())
-        except FileNotFoundError:
-            return {}
-        return planted
+        return dict(json.loads(self._outage_file.read_text())) if self._outage_file.exists() else {}

@@ -188,7 +188,6 @@ class HttpTenant(ProgramTenant):
 
 
 def kind_of(workload: WorkloadSpec) -> type[TenantProcess]:
-    """How the host runs and asks what runs this workload."""
     if runs_to_its_end(workload):
         return ExitTenant
     kinds: Mapping[str, type[TenantProcess]] = {"command": CommandTenant, "http": HttpTenant}

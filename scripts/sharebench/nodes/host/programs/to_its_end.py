@@ -110,10 +110,6 @@ class ExitEndpoint:
         elif ended.code and classify(ended.code, False, last_of(self.log))[0] != "oom":
             raise TenantsFailed("a program did not end well")
         seconds = (ended.at_ns - start_ns) / NS if ended is not None and ended.code == 0 else None
-        return self._report(seconds, affinity, outside)
-
-    def _report(self, seconds: float | None, affinity: list[int] | None, outside: ProcessView) -> TenantReport:
-        ended = self.ended
         cpu: CpuUse = {
             "cpu_seconds": ended.cpu_seconds if ended else self._tree.cpu_seconds(),
             "run_queue_seconds": None,
@@ -121,7 +117,7 @@ class ExitEndpoint:
         }
         return {
             **of_exited(self.index, self.workload["name"], seconds),
-            "job": job_of(seconds, ((self._released_ns or self._window[0]) - self._window[0]) / NS),
+            "job": job_of(seconds, ((self._released_ns or start_ns) - start_ns) / NS),
             "cpu": cpu,
             "memory_bytes": ended.usage.ru_maxrss * 1024 if ended else None,
             "outside": outside,

@@ -97,7 +97,6 @@ class Cluster:
         return list(self.api.get(NODES)["items"])
 
     def pods(self) -> list[Json]:
-        """All pods that are on the node or bound to it."""
         return list(self.api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}")["items"])
 
     def daemon_sets(self) -> list[Json]:
@@ -105,7 +104,6 @@ class Cluster:
 
     @property
     def tenants_path(self) -> str:
-        """Path of the pods in the tenants' namespace."""
         return f"/api/v1/namespaces/{self.options['namespace']}/pods"
 
     @property

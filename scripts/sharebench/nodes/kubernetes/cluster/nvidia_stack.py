@@ -70,7 +70,6 @@ class Part:
 
     @property
     def own_container(self) -> Json:
-        """The container by which it was known."""
         return dict(next(each for each in self.pod_spec["containers"] if each["name"] == self.container))
 
     @property

@@ -104,11 +104,8 @@ class PodTenants:
             shown = self.watched_cell
             made = program.pod(self.place, owner, self.spec, load, index, needs, self.token, shown, seconds)
         else:
-            run = {
-                "workload": workload["module"],
-                "params": json.dumps(workload["params"]),
-                "device": options["device"],
-            }
+            params = json.dumps(workload["params"])
+            run = {"workload": workload["module"], "params": params, "device": options["device"]}
             arguments = manifest.command_line(self.spec, load, index, options["python"], PORT, run, self.watched_cell)
             own = manifest.own_tenant(arguments, needs, self.token, options)
             made = manifest.pod(self.place, owner, index, [own], needs, seconds)

@@ -60,8 +60,6 @@ def too_many(node: Json, slots: int) -> str | None:
 
 
 class Placeholders:
-    """Those of one node."""
-
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
