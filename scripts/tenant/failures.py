@@ -8,10 +8,7 @@ from tenant.contract import EXIT_FAILURE, EXIT_OUT_OF_MEMORY, EXIT_USAGE
 from tenant.parameters import ParameterError
 
 # How CUDA, cuBLAS, cuDNN, torch and onnxruntime say it.
-OUT_OF_MEMORY = re.compile(
-    r"out[ _]of[ _]memory|ALLOC(ATION)?_FAILED|(failed to|can't) allocate memory",
-    re.IGNORECASE,
-)
+OUT_OF_MEMORY = re.compile(r"out[ _]of[ _]memory|ALLOC(ATION)?_FAILED|(failed to|can't) allocate memory", re.IGNORECASE)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

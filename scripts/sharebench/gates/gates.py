@@ -77,10 +77,7 @@ def evaluate(record: CellRecord) -> list[GateVerdict]:
         skipped = NOT_WITH_A_FAULT
         victims = [each for each in record["tenants"] if each["index"] != fault["aggressor"]]
         record = {**record, "tenants": victims}
-    return [
-        *_verdicts(record, "invalid", INVALID, skipped),
-        *_verdicts(record, "warning", WARNING, skipped),
-    ]
+    return [*_verdicts(record, "invalid", INVALID, skipped), *_verdicts(record, "warning", WARNING, skipped)]
 
 
 def _verdicts(

@@ -139,10 +139,7 @@ def _energy(
 
 
 def _difference(
-    samples: Sequence[GpuSample],
-    counter: Callable[[GpuSample], float | None],
-    start_seconds: float,
-    end_seconds: float,
+    samples: Sequence[GpuSample], counter: Callable[[GpuSample], float | None], start_seconds: float, end_seconds: float
 ) -> float | None:
     """By how much a counter grew between two moments; None where it is not known on both sides of each."""
     known = [(sample.t_seconds, value) for sample in samples if (value := counter(sample)) is not None]

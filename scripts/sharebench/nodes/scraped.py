@@ -107,11 +107,7 @@ class ScrapedProgram(ABC):
         return self._judge.verdict(time.monotonic_ns() + self.offset_ns)
 
     def report(
-        self,
-        pages: Sequence[Page],
-        window: tuple[int, int],
-        environment: Environment,
-        process_seconds: float = 0.0,
+        self, pages: Sequence[Page], window: tuple[int, int], environment: Environment, process_seconds: float = 0.0
     ) -> TenantReport:
         """What the pages at the window's ends tell; CPU time and memory are not in them.
 

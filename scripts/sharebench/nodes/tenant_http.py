@@ -27,11 +27,7 @@ class HttpEndpoint:
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout_seconds)
 
     def _call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, int] | None = None,
-        timeout_seconds: float = TIMEOUT_SECONDS,
+        self, method: str, path: str, body: Mapping[str, int] | None = None, timeout_seconds: float = TIMEOUT_SECONDS
     ) -> tuple[int, Any]:
         connection = None
         try:

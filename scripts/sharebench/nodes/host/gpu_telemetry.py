@@ -34,11 +34,7 @@ class NvmlSampler:
     """
 
     def __init__(
-        self,
-        uuid: str,
-        families: Sequence[Sequence[int]],
-        server_pids: Sequence[int],
-        host: HostCounters,
+        self, uuid: str, families: Sequence[Sequence[int]], server_pids: Sequence[int], host: HostCounters
     ) -> None:
         """Raises NodeError when the sampling process does not come up."""
         self.families = [tuple(family) for family in families]

@@ -80,11 +80,7 @@ def time_slice_policy(gpu: str) -> str | None:
     """The time-slice setting as nvidia-smi names it, which NVML does not report; None where it does not either."""
     try:
         answer = subprocess.run(
-            ["nvidia-smi", "compute-policy", "-l", "-i", gpu],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
+            ["nvidia-smi", "compute-policy", "-l", "-i", gpu], capture_output=True, text=True, timeout=30, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

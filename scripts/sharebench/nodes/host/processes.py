@@ -166,11 +166,7 @@ class ProcessTenants:
 
     def _launch(self, process: TenantProcess, program: Program) -> subprocess.Popen[bytes]:
         index, home = str(process.grants[0].index), str(process.home)
-        with (
-            _pinned(program.cores),
-            (program.out or process.log).open("ab") as out,
-            process.log.open("ab") as errors,
-        ):
+        with _pinned(program.cores), (program.out or process.log).open("ab") as out, process.log.open("ab") as errors:
             try:
                 return subprocess.Popen(
                     program.argv,

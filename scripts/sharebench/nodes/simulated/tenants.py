@@ -28,13 +28,7 @@ class SimulatedTenants:
 
     are_local = True
 
-    def __init__(
-        self,
-        spec: Spec,
-        settings: Settings,
-        node: SimulatedOptions,
-        failing: TenantStatus | None,
-    ) -> None:
+    def __init__(self, spec: Spec, settings: Settings, node: SimulatedOptions, failing: TenantStatus | None) -> None:
         self.spec = spec
         self.loads = settings["loads"]
         self.node = node

@@ -117,13 +117,7 @@ def config_map(place: Place, files: Mapping[str, bytes]) -> Json:
 
 
 def command_line(
-    spec: Spec,
-    load: PlannedLoad,
-    index: int,
-    python: str,
-    port: int,
-    run: Mapping[str, str],
-    watched_cell: str | None,
+    spec: Spec, load: PlannedLoad, index: int, python: str, port: int, run: Mapping[str, str], watched_cell: str | None
 ) -> list[str]:
     """The command line of our code for a tenant, whose load this is; `run` is what it runs on what.
 
@@ -179,14 +173,7 @@ def own_tenant(arguments: list[str], needs: PodNeeds, token: str, options: Clust
     return granted(needs, options, image=options["image"], **parts)
 
 
-def pod(
-    place: Place,
-    owner: Json,
-    index: int,
-    containers: list[Json],
-    needs: PodNeeds,
-    deadline_seconds: int,
-) -> Json:
+def pod(place: Place, owner: Json, index: int, containers: list[Json], needs: PodNeeds, deadline_seconds: int) -> Json:
     """One tenant; `owner` is the cell's ConfigMap as the API server made it, `needs` what its access asks for."""
     options = place.options
     spec: Json = {

@@ -15,13 +15,7 @@ from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import map_fil
 from sharebench.nodes.kubernetes.cluster import foreign_pods
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, is_in_cluster
 from sharebench.nodes.kubernetes.node import ClusterNode
-from sharebench.nodes.kubernetes.preflight.rights import (
-    OWN_NAMESPACE,
-    Right,
-    is_allowed,
-    manifest_of,
-    needed,
-)
+from sharebench.nodes.kubernetes.preflight.rights import OWN_NAMESPACE, Right, is_allowed, manifest_of, needed
 from sharebench.study.study import Study
 
 PATIENCE_SECONDS = 10.0
@@ -70,10 +64,7 @@ def installed(node: ClusterNode) -> Iterator[Row]:
 
 
 def missing_rights(
-    api: Api,
-    manifests: Mapping[str, Iterable[Right]],
-    namespaces: Mapping[str, str | None],
-    objects: Mapping[str, str],
+    api: Api, manifests: Mapping[str, Iterable[Right]], namespaces: Mapping[str, str | None], objects: Mapping[str, str]
 ) -> list[Row]:
     """A row for every right that we lack, and one with what grants them, for each folder of config/cluster.
 
