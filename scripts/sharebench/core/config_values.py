@@ -27,7 +27,6 @@ Key = TypeVar("Key")
 MAX_NUMBER = 2**53
 REFUSED, TWICE = "refused", "listed_twice"
 
-
 CLOSED = ConfigDict(extra="forbid", coerce_numbers_to_str=True, use_attribute_docstrings=True)
 """No mapping takes keys but its own."""
 

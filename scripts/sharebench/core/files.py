@@ -7,6 +7,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+SCRIPTS = Path(__file__).resolve().parents[2]
+REPOSITORY = SCRIPTS.parent
+
 
 class Refusal(Exception):
     """What was asked for cannot be done; the message is for people, and names the remedy."""
@@ -58,7 +61,3 @@ def read_json(path: Path, *keys: str) -> Any:
         if missing:
             raise Damaged(path, f"has no {missing[0]}")
     return value
-
-
-SCRIPTS = Path(__file__).resolve().parents[2]
-REPOSITORY = SCRIPTS.parent

@@ -34,7 +34,6 @@ QUESTION_KEYS = tuple(QuestionKeys.__annotations__)
 DEVICE_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}")
 ABSOLUTE = re.compile(r"(?<![^\s:=,'\"\[{(])/[^\s,}\]'\"]+")
 
-
 CATALOGUE = REPOSITORY / "config" / "workloads.yaml"
 # How many of the cells that a config leaves out are named where there is little room.
 NAMED = 3

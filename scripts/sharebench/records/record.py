@@ -23,8 +23,6 @@ MESSAGE_LENGTH = 160
 # By the nanosecond that a latency is rounded to, and by the rounding of sums, a value may miss what bounds it.
 TICK_SECONDS = 1e-9
 ROUNDING_RATIO = 1e-9
-
-
 # Reasons of cells that were called infeasible although the device could have done them: nothing attempted them.
 NEVER_ATTEMPTED = (
     "streams need a workload with a captured CUDA graph",

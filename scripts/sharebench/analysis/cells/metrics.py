@@ -14,6 +14,9 @@ MEAN, COST = "latency_mean_seconds", "cost_per_million_tokens"
 TOTALS = {"throughput_total_hz": "throughput_hz", "output_tokens_total_hz": "output_tokens_hz"}
 TOTALS |= {"goodput_total_hz": "goodput_hz"}
 """Sums over a cell's tenants, each with the column of one."""
+QUANTILES = {f"latency_{name}_seconds": name for name in NEEDED_COUNT} | {f"{name}_seconds": name for name in OF_STAGES}
+WORDS = {name: name for name in NEEDED_COUNT} | {"p999": "p99.9"}
+WORDS |= {name: f"{PARTS[stage]} {percentile}" for name, (stage, percentile) in OF_STAGES.items()}
 
 
 def kinds_of(config: StudyConfig) -> set[str]:
@@ -38,11 +41,6 @@ def value_of(cell: MeasuredCell, metric: str) -> float | None:
         quantile = cell.percentiles.get(QUANTILES[metric])
         return None if quantile is None else quantile.value_seconds
     return cell.latency_mean_seconds or None
-
-
-QUANTILES = {f"latency_{name}_seconds": name for name in NEEDED_COUNT} | {f"{name}_seconds": name for name in OF_STAGES}
-WORDS = {name: name for name in NEEDED_COUNT} | {"p999": "p99.9"}
-WORDS |= {name: f"{PARTS[stage]} {percentile}" for name, (stage, percentile) in OF_STAGES.items()}
 
 
 def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | None:

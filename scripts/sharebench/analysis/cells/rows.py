@@ -21,6 +21,21 @@ from sharebench.records.types import Record, TenantRecord
 
 WORTH_OF = {"ttft": "ttft", "itl": "tpot", "tpot": "tpot"}
 """The stages that are metrics, each with the one whose sample size counts."""
+PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+OF_STAGES = {f"{stage}_{name}": (stage, name) for stage in WORTH_OF for name in ("p50", "p99")}
+"""Percentiles of a stream's stages, by their own names."""
+Group = tuple[str, str, str, int]
+"""Strategy, workload, workload of the tenants, and number of tenants of the cell."""
+GROUP = ("strategy", "workload", "tenant_workload", "replicas")
+Limits = Mapping[str, float]
+"""An SLO, as `slo.limits` has it."""
+NO_SLO: Limits = {}
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+# Of independent iterations.
+NEEDED_COUNT = {name: required_count(q) for name, q in PERCENTILES.items()}
+# Where at least this part of a tenant's iterations has device times, these are the times of all, but for the edges.
+ALL_TIMED_RATIO = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +72,6 @@ def _series(tenants: Sequence[TenantRecord], name: str, window_seconds: float) -
         starts, seconds = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
         found.append(of_values(starts, seconds, window_seconds))
     return found
-
-
-PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-OF_STAGES = {f"{stage}_{name}": (stage, name) for stage in WORTH_OF for name in ("p50", "p99")}
-"""Percentiles of a stream's stages, by their own names."""
-Group = tuple[str, str, str, int]
-"""Strategy, workload, workload of the tenants, and number of tenants of the cell."""
-GROUP = ("strategy", "workload", "tenant_workload", "replicas")
-Limits = Mapping[str, float]
-"""An SLO, as `slo.limits` has it."""
-NO_SLO: Limits = {}
-Item = TypeVar("Item")
-Key = TypeVar("Key")
-# Of independent iterations.
-NEEDED_COUNT = {name: required_count(q) for name, q in PERCENTILES.items()}
-# Where at least this part of a tenant's iterations has device times, these are the times of all, but for the edges.
-ALL_TIMED_RATIO = 0.99
 
 
 @dataclass(frozen=True, slots=True)

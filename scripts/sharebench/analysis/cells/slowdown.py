@@ -17,6 +17,8 @@ from sharebench.core.strategies import AGAIN, again, is_again
 
 # Workload, run and block.
 Block = tuple[str, str, int]
+# Logs that differ by less are equal but for rounding.
+ROUNDING = 1e-9
 
 
 class Baseline:
@@ -174,10 +176,6 @@ def _slowdowns(
         is_known = alone and all(means)
         found.append(sum(mean / alone for mean in means if mean and alone) / len(means) if is_known else None)
     return found
-
-
-# Logs that differ by less are equal but for rounding.
-ROUNDING = 1e-9
 
 
 class Separability:

@@ -12,6 +12,8 @@ from sharebench.records.histogram import Histogram
 from sharebench.records.tables import TableRow, frame
 from sharebench.records.types import PrometheusTenant, Record
 
+COMPARED = ("p50", "p95", "p99")
+
 
 def cells_table(cells: Sequence[MeasuredCell], baseline: Baseline, studies: Collection[str] = ()) -> pd.DataFrame:
     """The rows of all cells, in order of cells and tenants.
@@ -57,9 +59,6 @@ def stage_rows(record: Record) -> Iterator[TableRow]:
                 "mean_seconds": timed["sum_seconds"] / count if count else None,
                 **{f"{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
             }
-
-
-COMPARED = ("p50", "p95", "p99")
 
 
 def prometheus_rows(record: Record) -> Iterator[TableRow]:

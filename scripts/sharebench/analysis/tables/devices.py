@@ -19,6 +19,8 @@ from sharebench.core.strategies import AGAIN, is_again
 from sharebench.core.study_config import StudyConfig
 from sharebench.records.tables import TableRow, frame
 
+ALONE = "no valid baseline in its block, and those of other blocks are of another device"
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -87,9 +89,6 @@ def _rows(key: Group, found: Mapping[str, Sequence[MeasuredCell]], baseline: Bas
             "within_device_percent": apart.within_percent,
             "p_devices": apart.probability,
         }
-
-
-ALONE = "no valid baseline in its block, and those of other blocks are of another device"
 
 
 def remark(count: int) -> str:

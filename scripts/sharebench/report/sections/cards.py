@@ -38,8 +38,6 @@ METRICS = (
     Metric("throughput_total_hz", ("Answers", "requests/s")),
     Metric("goodput_total_hz", ("Within the SLO", "requests/s")),
 )
-
-
 SERVED = tuple(each for each in METRICS if not each.name.startswith(("latency_", "throughput_")))
 """Those that only streams or an SLO have."""
 
