@@ -41,7 +41,6 @@ class ProcessTree:
         return 0.0
 
     def cpu_use(self, cpu_seconds: float) -> CpuUse:
-        """The record's `cpu`."""
         return {"cpu_seconds": cpu_seconds, "run_queue_seconds": None, "affinity": self.affinity()}
 
     def affinity(self) -> list[int] | None:

@@ -177,7 +177,6 @@ class HttpTenant(ProgramTenant):
         return self.out.with_suffix(".note")
 
     def waiting_for(self) -> str | None:
-        """What its client was answered last."""
         return self._note.read_text() if self._note.exists() else None
 
     def started(self) -> None:

@@ -140,7 +140,6 @@ class NodeLease:
         threading.Thread(target=renewing, name="lease", daemon=True).start()
 
     def release(self, run_id: str) -> None:
-        """Remove it, if it is ours."""
         self._ended.set()
         lease = self.api.find(self.path)
         if lease is not None and _holder(lease) == run_id:

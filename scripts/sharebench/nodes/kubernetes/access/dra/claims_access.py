@@ -43,7 +43,6 @@ class Dra(Access):
 
     @cached_property
     def is_served(self) -> bool:
-        """Whether the API server knows claims."""
         return claims_api.is_served(self.cluster.api)
 
     @cached_property
