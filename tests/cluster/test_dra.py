@@ -266,12 +266,7 @@ def test_instances_that_the_driver_makes(dra: Cluster, account: Path, tmp_path: 
         assert evidence(records[name], tenants) == [[[0], [1], [2], [3]]]
     assert evidence(records["mig-time-slicing"], tenants) == [[[0, 2], [1, 3]]]
     holders = {name: evidence(records[name], "reservedFor") for name in strategies[:4]}
-    assert holders == {
-        "exclusive": [1],
-        "mig-unequal": [4],
-        "mig-own-claims": [1, 1, 1, 1],
-        "mig-time-slicing": [4],
-    }
+    assert holders == {"exclusive": [1], "mig-unequal": [4], "mig-own-claims": [1, 1, 1, 1], "mig-time-slicing": [4]}
     for name in strategies[1:4]:
         assert evidence(records[name], "GPUs of the allocated instances") == [1]
         assert evidence(records[name], "GPUs by device files") == [["nvidia0"]] * 4

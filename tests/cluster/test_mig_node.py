@@ -10,17 +10,7 @@ from typing import Any
 import pytest
 from cluster.driving import normalised, owned, state, study_of
 from cluster.harness import GPU, PLUGIN_NAMESPACE, Cluster, eventually, pod
-from cluster.mig import (
-    MIG_LABEL,
-    ONE_G,
-    PAUSABLE,
-    STATE,
-    THREE_G,
-    TWO_G,
-    await_allocatable,
-    configure,
-    offered,
-)
+from cluster.mig import MIG_LABEL, ONE_G, PAUSABLE, STATE, THREE_G, TWO_G, await_allocatable, configure, offered
 from cluster.testbed import gpu
 
 from sharebench.nodes.contract import NodeError
@@ -48,12 +38,7 @@ def study() -> Study:
 
 
 @pytest.fixture
-def node(
-    mig: Cluster,
-    study: Study,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-) -> Iterator[ClusterNode]:
+def node(mig: Cluster, study: Study, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ClusterNode]:
     """The study's node, whose GPU has no instances, or the parameter's layout of the manager's map."""
     if hasattr(request, "param"):
         assert configure(mig, request.param) == "success"

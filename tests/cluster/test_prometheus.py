@@ -13,10 +13,7 @@ from cluster.test_runs import NAMESPACE, account, left, run_in  # noqa: F401
 from tables import rows
 from watching import MISSING, PROGRAM, Prometheus, assert_quantiles_agree, prometheus
 
-pytestmark = [
-    pytest.mark.prometheus,
-    pytest.mark.skipif(PROGRAM is None, reason=MISSING),
-]
+pytestmark = [pytest.mark.prometheus, pytest.mark.skipif(PROGRAM is None, reason=MISSING)]
 
 
 def watched_study(server: Prometheus, **section: Any) -> dict[str, Any]:

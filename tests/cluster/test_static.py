@@ -112,10 +112,7 @@ def scheduler(plugin: Cluster) -> Iterator[None]:
         labels = {"app": "tickets"}
         body = {
             "metadata": {"name": "tickets-scheduler"},
-            "spec": {
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": spec},
-            },
+            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
         }
         plugin.apps.create_namespaced_deployment(name, body)
         try:

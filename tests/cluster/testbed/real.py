@@ -37,10 +37,7 @@ DRIVER_ROOT = Path(__file__).parent / "standins" / "driver-root"
 
 def library_folder() -> Path | None:
     """Where the driver's libraries lie under their full names, libcuda.so.VERSION."""
-    return next(
-        (folder for folder in map(Path, LIBRARY_FOLDERS) if any(folder.glob("libcuda.so.*.*"))),
-        None,
-    )
+    return next((folder for folder in map(Path, LIBRARY_FOLDERS) if any(folder.glob("libcuda.so.*.*"))), None)
 
 
 def program_folder() -> Path | None:
@@ -150,10 +147,7 @@ def on_real_driver(manifest: str) -> str:
 ENVIRONMENT = {
     "nvidia-device-plugin-ctr": {"PASS_DEVICE_SPECS": "true"},
     "hami-device-plugin-ctr": {"PASS_DEVICE_SPECS": "true"},
-    "gpus": {
-        "NVIDIA_CDI_HOOK_PATH": CDI_HOOK,
-        "FEATURE_GATES": "TimeSlicingSettings=true,MPSSupport=true",
-    },
+    "gpus": {"NVIDIA_CDI_HOOK_PATH": CDI_HOOK, "FEATURE_GATES": "TimeSlicingSettings=true,MPSSupport=true"},
 }
 
 

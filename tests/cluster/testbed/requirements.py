@@ -11,13 +11,7 @@ from tempfile import TemporaryDirectory
 from cluster.testbed import cgroups, real
 from cluster.testbed.instance import Gpu, cache
 
-TOOLS = {
-    "runc": "runc",
-    "ip": "iproute2",
-    "unshare": "util-linux",
-    "nsenter": "util-linux",
-    "openssl": "openssl",
-}
+TOOLS = {"runc": "runc", "ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux", "openssl": "openssl"}
 MOCK_TOOLS = {"gcc": "gcc and libc6-dev", "nm": "binutils", "mmdebstrap": "mmdebstrap"}
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 NAMESPACES = ("--mount", "--net", "--ipc", "--uts", "--propagation=private", "--fork")

@@ -19,13 +19,7 @@ FOLDER = "SHAREBENCH_SCHEDULERS"
 # What each needs of the folder; the first asks NVML: its device plugin, or what KAI's own pods on a GPU run.
 NEEDED = {
     "hami": ("hami/nvidia", "hami/scheduler", "libvgpu.so"),
-    "volcano": (
-        "volcano/vgpu",
-        "volcano/scheduler",
-        "volcano/controller-manager",
-        "volcano/crds.yaml",
-        "libvgpu.so",
-    ),
+    "volcano": ("volcano/vgpu", "volcano/scheduler", "volcano/controller-manager", "volcano/crds.yaml", "libvgpu.so"),
     "kai": (
         "kai/resourcereservation",
         "kai/operator",

@@ -32,12 +32,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch, ending: Ending | None, **seen: Any
 
 def test_time_counts_from_its_own_start(monkeypatch: pytest.MonkeyPatch) -> None:
     record = endpoint(monkeypatch, None).record(1.0)
-    assert record.get("job") == {
-        "iterations": 1,
-        "completed": 1,
-        "start_delay_seconds": 2.0,
-        "completion_seconds": 3.0,
-    }
+    assert record.get("job") == {"iterations": 1, "completed": 1, "start_delay_seconds": 2.0, "completion_seconds": 3.0}
     assert (record["count"], record["sum_seconds"], record["memory_bytes"]) == (1, 3.0, 7)
     assert record.get("measured_by") == "exit"
 

@@ -119,10 +119,7 @@ def beside(program: dict[str, Any], client: dict[str, Any] | None = None) -> dic
         ({"exitCode": 12}, ("crashed", "ended by itself with exit code 12", 12)),
         ({"exitCode": 1, "message": "CUDA out of memory\nbye"}, ("oom", "ran out of memory: bye", 1)),
         ({"exitCode": 137, "reason": "Error"}, ("killed", "ended by SIGKILL", -9)),
-        (
-            {"exitCode": 137, "reason": "OOMKilled"},
-            ("oom", "the container exceeded its memory limit (OOMKilled)", 137),
-        ),
+        ({"exitCode": 137, "reason": "OOMKilled"}, ("oom", "the container exceeded its memory limit (OOMKilled)", 137)),
     ],
 )
 def test_a_users_container_that_ends_says_why(terminated: dict[str, Any], ending: tuple[str, str, int]) -> None:

@@ -167,11 +167,7 @@ def test_a_window_without_iterations_has_no_mean_and_no_error() -> None:
 
 @pytest.mark.parametrize(
     "after",
-    [
-        state([0.02] * 3, at_ms=1000),
-        state([0.2] * 20, at_ms=1000),
-        state([0.02] * 20, at_ms=1000, buckets=(0.01, 0.5)),
-    ],
+    [state([0.02] * 3, at_ms=1000), state([0.2] * 20, at_ms=1000), state([0.02] * 20, at_ms=1000, buckets=(0.01, 0.5))],
     ids=["fewer", "another distribution", "other buckets"],
 )
 def test_a_program_that_began_anew_is_no_window(after: Scrape) -> None:

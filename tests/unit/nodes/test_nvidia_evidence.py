@@ -138,14 +138,8 @@ CASES: dict[str, tuple[Callable[[], list[dict[str, Any]]], set[str]]] = {
         {CLIENTS},
     ),
     "a tenant that NVML does not see": (case("exclusive", ONE, {}), {CONTEXTS}),
-    "a daemon next to time-slicing": (
-        case("time-slicing", ONE, {"compute": [1]}, [Daemon([])]),
-        {"our MPS daemons"},
-    ),
-    "a tenant without a view": (
-        case("exclusive", [{"view": None}], {"compute": [1]}),
-        {"device", "SMs", CONTEXTS},
-    ),
+    "a daemon next to time-slicing": (case("time-slicing", ONE, {"compute": [1]}, [Daemon([])]), {"our MPS daemons"}),
+    "a tenant without a view": (case("exclusive", [{"view": None}], {"compute": [1]}), {"device", "SMs", CONTEXTS}),
     "one server with exactly the tenants": (case("mps", TWO, {"mps": [1, 2]}, [Daemon([1, 2])]), set()),
     "a client that is missing": (case("mps", TWO, {"mps": [1, 2]}, [Daemon([1])]), {CLIENTS}),
     "a client too many": (case("mps", TWO, {"mps": [1, 2]}, [Daemon([1, 2, 3])]), {CLIENTS}),
@@ -163,10 +157,7 @@ CASES: dict[str, tuple[Callable[[], list[dict[str, Any]]], set[str]]] = {
         set(),
     ),
     "an instance each": (case("mig", ON_SIZES, {"compute": [1, 2]}, devices=SIZES), set()),
-    "each other's instance": (
-        case("mig", ON_SIZES[::-1], {"compute": [1, 2]}, devices=SIZES),
-        {"device", "SMs"},
-    ),
+    "each other's instance": (case("mig", ON_SIZES[::-1], {"compute": [1, 2]}, devices=SIZES), {"device", "SMs"}),
     "a daemon for each instance": (
         case("mig/mps", ON_HALVES, {"mps": [1, 2, 3]}, [Daemon([1, 3]), Daemon([2])], HALVES),
         set(),
@@ -177,10 +168,7 @@ CASES: dict[str, tuple[Callable[[], list[dict[str, Any]]], set[str]]] = {
     ),
     "streams in one context": (case("streams", [view(1), view(1)], {"compute": [1]}), set()),
     "streams in two": (case("streams", TWO, {"compute": [1, 2]}), {CONTEXTS}),
-    "programs by whichever of their processes": (
-        case("time-slicing", PROGRAMS, {"compute": [11, 22]}),
-        set(),
-    ),
+    "programs by whichever of their processes": (case("time-slicing", PROGRAMS, {"compute": [11, 22]}), set()),
     "a program that is not there": (
         case("time-slicing", PROGRAMS, {"compute": [11]}),
         {CONTEXTS, "processes of tenant 1 on the GPU"},
@@ -194,23 +182,11 @@ CASES: dict[str, tuple[Callable[[], list[dict[str, Any]]], set[str]]] = {
         {"device by its environment"},
     ),
     "a program as our client": (case("mps", [program(1, 11)], {"mps": [11]}, [Daemon([11])]), set()),
-    "a program outside of it": (
-        case("mps", [program(1, 12)], {"compute": [12]}, [Daemon([11])]),
-        {CONTEXTS, CLIENTS},
-    ),
+    "a program outside of it": (case("mps", [program(1, 12)], {"compute": [12]}, [Daemon([11])]), {CONTEXTS, CLIENTS}),
     "workers of one tenant": (case("mps", WORKERS, {"mps": [11, 12, 21]}, [Daemon([11, 12, 21])]), set()),
-    "one more than these": (
-        case("mps", WORKERS, {"mps": [11, 12, 21]}, [Daemon([11, 12, 21, 31])]),
-        {CLIENTS},
-    ),
-    "a worker outside": (
-        case("mps", WORKERS, {"mps": [11, 21], "compute": [12]}, [Daemon([11, 21])]),
-        {CONTEXTS},
-    ),
-    "a server that runs elsewhere": (
-        case("time-slicing", [view(1), EXTERNAL_SERVER], {"compute": [1]}),
-        set(),
-    ),
+    "one more than these": (case("mps", WORKERS, {"mps": [11, 12, 21]}, [Daemon([11, 12, 21, 31])]), {CLIENTS}),
+    "a worker outside": (case("mps", WORKERS, {"mps": [11, 21], "compute": [12]}, [Daemon([11, 21])]), {CONTEXTS}),
+    "a server that runs elsewhere": (case("time-slicing", [view(1), EXTERNAL_SERVER], {"compute": [1]}), set()),
 }
 
 

@@ -170,10 +170,7 @@ def test_a_memory_limit_is_probed_beyond_its_share(node: NvidiaNode) -> None:
 
 def test_limits_of_each_tenant_are_in_its_own_environment(node: NvidiaNode) -> None:
     strategy = replace(
-        mechanism("mps"),
-        thread_percent=(60.0, 20.0, 20.0),
-        memory_limit=("20Gi", "512Mi", "5Gi"),
-        priority=(0, 1, 1),
+        mechanism("mps"), thread_percent=(60.0, 20.0, 20.0), memory_limit=("20Gi", "512Mi", "5Gi"), priority=(0, 1, 1)
     )
     assert node.infeasible(strategy, 3) is None
     own = [grant.environment for grant in node.grants(strategy, 3)]

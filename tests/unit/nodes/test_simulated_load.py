@@ -72,10 +72,7 @@ def open_load(
     """Records of all tenants, from several draws, that alternate on a device without cost of switching."""
     spec: dict[str, Any] = {
         "strategy": {"mechanisms": ["time-slicing"], "profile": None, "limits": {}},
-        "workload": {
-            "name": "queue",
-            "simulated": {"serial_seconds": service_seconds, "parallel_sm_seconds": 0.0},
-        },
+        "workload": {"name": "queue", "simulated": {"serial_seconds": service_seconds, "parallel_sm_seconds": 0.0}},
         "replicas": tenants,
         "node": {"options": {"seed": 1}},
     }

@@ -3,13 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from tenant.contract import (
-    BUCKET_COUNT,
-    LAST_FINITE_INDEX,
-    OVERFLOW_INDEX,
-    QUANTILE_ERROR_RATIO,
-    upper_seconds,
-)
+from tenant.contract import BUCKET_COUNT, LAST_FINITE_INDEX, OVERFLOW_INDEX, QUANTILE_ERROR_RATIO, upper_seconds
 from tenant.recorder import bucket_index, quantile_seconds
 
 

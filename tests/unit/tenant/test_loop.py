@@ -28,9 +28,7 @@ def latencies(rows: Rows) -> list[int]:
     return (rows.ended - rows.intended).tolist()
 
 
-def test_closed_iterations_follow_each_other_and_the_one_in_flight_at_the_end_is_waited_for(
-    clock: FakeClock,
-) -> None:
+def test_closed_iterations_follow_each_other_and_the_one_in_flight_at_the_end_is_waited_for(clock: FakeClock) -> None:
     loop, _ = closed(clock, [3 * MS, 4 * MS, 5 * MS, 6 * MS])
     begin = clock.now_ns
     loop.run(begin + 8 * MS)

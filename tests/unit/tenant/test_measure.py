@@ -19,11 +19,7 @@ SECOND = 10**9
 FIRST_SECONDS = 0.01 * float(np.random.default_rng([0, 3, 1]).random())
 
 
-def warm(
-    clock: FakeClock,
-    durations: list[int],
-    load: Load = CLOSED,
-) -> tuple[Measurement, FakeWorkload]:
+def warm(clock: FakeClock, durations: list[int], load: Load = CLOSED) -> tuple[Measurement, FakeWorkload]:
     workload = FakeWorkload(clock, durations)
     measurement = Measurement(workload, Identity(3, "fake", 0.1, 0.2, 0.3), load, RULE, clock, clock.sleep)
     measurement.warm_up()

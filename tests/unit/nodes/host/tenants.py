@@ -37,10 +37,7 @@ def cell_of(
 ) -> dict[str, Any]:
     """The record of this cell on this host, after writing it."""
     node = CpuNode(planned.config["cpu"], tmp_path / "node")
-    settings: Any = {
-        "timeouts": {"start_seconds": start_seconds, "record_seconds": 10},
-        "cell_folder": cell.folder,
-    }
+    settings: Any = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}, "cell_folder": cell.folder}
     known: Any = {
         name: {"output_digest": None, "capacity_hz": capacity_hz, "roofs": None, "idle_power_watts": None}
         for name in planned.calibrated(cell)
