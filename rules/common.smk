@@ -10,7 +10,7 @@ from sharebench.figures.catalogue import names_for
 from sharebench.core.files import SCRIPTS
 from sharebench.study.opened import open_study
 from sharebench.study.cells import canonical, cell_of
-from sharebench.core.spec import PARTS, part_in_words
+from sharebench.core.spec import SPEC_KEYS, describe_part
 from sharebench.core.study_config import has_jobs, has_streams, is_on_several
 from sharebench.core.prometheus_options import is_on
 
@@ -85,8 +85,8 @@ def parts(spec):
     The whole spec, for the command line, must not be a reason too: Snakemake forgets what a function makes of `input`.
     """
     return {
-        name: lambda wildcards, name=name: part_in_words(spec(wildcards), name)
-        for name in PARTS
+        name: lambda wildcards, name=name: describe_part(spec(wildcards), name)
+        for name in SPEC_KEYS
     }
 
 

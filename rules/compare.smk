@@ -26,7 +26,7 @@ rule compare:
         out=RESULTS / "compare" / dataset.names(STUDY.config["datasets"]),
         folders=STUDY.config["datasets"],
         contents=dataset.contents(STUDY.config["datasets"]),
-        code=lambda _: code.of_stage("compare"),
+        code=lambda _: code.stage_fingerprint("compare"),
     message:
         "Comparing two data sets"
     shell:

@@ -35,7 +35,7 @@ rule decide:
         data=DATA,
         results=RESULTS,
         question=canonical(QUESTION),
-        code=lambda _: code.of_stage("decisions"),
+        code=lambda _: code.stage_fingerprint("decisions"),
     message:
         "Deciding"
     shell:

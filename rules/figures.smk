@@ -37,7 +37,7 @@ rule figures:
         results=RESULTS,
         figures=FIGURES,
         shows=presentation(),
-        code=lambda _: code.of_stage("figures"),
+        code=lambda _: code.stage_fingerprint("figures"),
     message:
         "Drawing the figures"
     shell:

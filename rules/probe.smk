@@ -34,7 +34,7 @@ rule measure_timeslice:
         strategies=lambda _: [
             STUDY.strategy_spec(each.name) for each in timeslice().probed(STUDY)
         ],
-        code=lambda _: [STUDY.node_code(), code.of_stage("timeslice")],
+        code=lambda _: [STUDY.node_code(), code.stage_fingerprint("timeslice")],
     message:
         "Watching who is on the device"
     shell:
@@ -57,7 +57,7 @@ rule probe_timeslice:
         **JOB,
         results=RESULTS,
         catalogue=list(STUDY.strategies),
-        code=lambda _: code.of_stage("figures"),
+        code=lambda _: code.stage_fingerprint("figures"),
     message:
         "Drawing who was on the device"
     shell:

@@ -32,7 +32,7 @@ rule paper_data_sets:
         published=PUBLISHED,
         made=RESULTS / "paper",
         names=PUBLISHED_DATA_SETS,
-        code=lambda _: [code.of_stage(stage) for stage in PAPER_STAGES],
+        code=lambda _: [code.stage_fingerprint(stage) for stage in PAPER_STAGES],
     message:
         f"Making {len(PUBLISHED_DATA_SETS)} data sets again"
     shell:
@@ -59,7 +59,7 @@ rule paper_together:
         **JOB,
         root=ROOT,
         made=RESULTS / "paper",
-        code=lambda _: code.of_stage("together"),
+        code=lambda _: code.stage_fingerprint("together"),
     message:
         "Writing findings"
     shell:
@@ -116,7 +116,7 @@ rule archive:
         **JOB,
         data=DATA,
         results=RESULTS,
-        code=lambda _: code.of_stage("archive"),
+        code=lambda _: code.stage_fingerprint("archive"),
     message:
         "Packing {output}"
     shell:

@@ -37,7 +37,7 @@ rule report:
         **JOB,
         data=DATA,
         results=RESULTS,
-        code=lambda _: code.of_stage("report"),
+        code=lambda _: code.stage_fingerprint("report"),
     message:
         "Writing the report"
     shell:

@@ -22,7 +22,7 @@ rule export_histograms:
         "../envs/sharebench.yaml"
     params:
         **JOB,
-        code=lambda _: code.of_stage("export"),
+        code=lambda _: code.stage_fingerprint("export"),
     message:
         "Exporting histograms of {wildcards.strategy}, {wildcards.workload}"
     shell:
@@ -78,7 +78,7 @@ rule aggregate:
                 STUDY.config["price_per_hour"] if has_streams(STUDY.config) else None,
             ]
         ),
-        code=lambda _: code.of_stage("tables"),
+        code=lambda _: code.stage_fingerprint("tables"),
     message:
         "Writing the tables"
     shell:

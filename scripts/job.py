@@ -40,7 +40,7 @@ def main(name: str = "", *arguments: str) -> int:
         return 2
     module, _, function = JOBS[name].rpartition(".")
     opening = import_module("sharebench.run.jobs").of_run if name in OF_A_RUN else None
-    return console.call(getattr(import_module(module), function), arguments, opening)
+    return console.run_job(getattr(import_module(module), function), arguments, opening)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from sharebench.analysis.survey import judge, study, text
 from sharebench.cell.prometheus import usage as of_prometheus
 from sharebench.cell.prometheus.server import PrometheusSilent, Server
 from sharebench.core.config_nodes import SurveyOptions
-from sharebench.core.console import duration
+from sharebench.core.console import format_duration
 from sharebench.core.files import replace_atomically
 from sharebench.figures import survey as figure
 from sharebench.figures.page import save
@@ -31,7 +31,9 @@ def seen(options: SurveyOptions) -> Seen:
     hours, is_over = options["hours"] or of_host.HOURS, threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: is_over.set())
-    print(f"Watching this host's GPUs for {duration(3600 * hours)}; Ctrl-C ends it with what was seen", flush=True)
+    print(
+        f"Watching this host's GPUs for {format_duration(3600 * hours)}; Ctrl-C ends it with what was seen", flush=True
+    )
     try:
         return of_host.watch(hours, is_over)
     except NodeError as error:

@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_ratio
-from sharebench.core.capabilities import KINDS
+from sharebench.core.capabilities import NODE_KINDS
 from sharebench.core.files import read_json
-from sharebench.core.strategies import again
+from sharebench.core.strategies import control_name
 from sharebench.records.tables import read_table
 from sharebench.records.types import NodeFacts
 from sharebench.report.words import digits
@@ -99,7 +99,7 @@ class DataSet:
     @property
     def is_of_a_gpu(self) -> bool:
         """Whether a real GPU was measured: no stand-in, no simulation, no mock."""
-        return bool(KINDS[self.device["kind"]].has_gpus and self.device["is_gpu"] and not self.device["label"])
+        return bool(NODE_KINDS[self.device["kind"]].has_gpus and self.device["is_gpu"] and not self.device["label"])
 
     @property
     def repeats(self) -> int:
@@ -245,7 +245,7 @@ class DataSet:
     def alone(self, workload: str) -> list[Number]:
         """Mean latency in seconds of each valid cell of one tenant alone, A/A control included; smallest first."""
         cells = self.rows("cells", {"workload": workload, "replicas": 1})
-        cells = cells[cells["strategy"].isin([self.baseline, again(self.baseline)])]
+        cells = cells[cells["strategy"].isin([self.baseline, control_name(self.baseline)])]
         return [Number(value) for value in sorted(cells[cells["valid"]]["latency_mean_seconds"])]
 
     def is_steady(self, workload: str) -> bool:

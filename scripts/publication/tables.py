@@ -12,7 +12,7 @@ from publication.numbers import DataSet, NoNumber, Number, number_in
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.analysis.tables.devices import always_busy, spread
 from sharebench.core.files import read_json
-from sharebench.core.strategies import again
+from sharebench.core.strategies import control_name
 from sharebench.datasets.dataset import short_windows
 from sharebench.report.words import digits
 
@@ -216,7 +216,7 @@ def _baselines(datasets: Mapping[str, DataSet]) -> dict[str, dict[str, list[floa
     found: dict[str, dict[str, list[float]]] = {}
     for data in datasets.values():
         cells = data.table("cells")
-        alone = cells["strategy"].isin([data.baseline, again(data.baseline)]) & (cells["replicas"] == 1)
+        alone = cells["strategy"].isin([data.baseline, control_name(data.baseline)]) & (cells["replicas"] == 1)
         alone &= cells["workload"].isin(always_busy(data.manifest["config"]))
         for row in cells[alone & cells["valid"]].to_dict("records"):
             by_device = found.setdefault(row["workload"], {})

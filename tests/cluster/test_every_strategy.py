@@ -15,8 +15,8 @@ from cluster.test_mig_node import shown
 from cluster.test_runs import run_in
 from cluster.testbed import gpu
 
-from sharebench.core.capabilities import can
-from sharebench.core.strategies import catalogue, is_again
+from sharebench.core.capabilities import unsupported_reason
+from sharebench.core.strategies import all_strategies, is_control
 
 pytestmark = pytest.mark.slow
 WHOLE_DEVICE = ["exclusive", "mps", "mps-limited", "time-slicing"]
@@ -25,11 +25,13 @@ UNEQUAL, EQUAL = "1g.5gb 1g.5gb 2g.10gb 3g.20gb", "3g.20gb 3g.20gb"
 
 def strategies(access: str) -> list[str]:
     """What a cluster can do by that access, as far as the device does."""
-    known = catalogue(normalised(study_of("any")).config)
+    known = all_strategies(normalised(study_of("any")).config)
     return [
         name
         for name, each in known.items()
-        if each.access in (None, access) and can("kubernetes", each, access) is None and not is_again(name)
+        if each.access in (None, access)
+        and unsupported_reason("kubernetes", each, access) is None
+        and not is_control(name)
     ]
 
 

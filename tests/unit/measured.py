@@ -98,7 +98,7 @@ def record(study: Study, cell: Cell, change: Callable[[Json], Json] = lambda mad
     if cell.workload in study.faults:
         made["tenants"][-1] = factories.absent_tenant(cell.replicas - 1, "killed", names[-1])
         made["fault"] = {
-            **{"kind": faults.kind_of(cell.workload), "aggressor": cell.replicas - 1, "at_seconds": 0.8},
+            **{"kind": faults.fault_kind(cell.workload), "aggressor": cell.replicas - 1, "at_seconds": 0.8},
             **{"happened": True, "ended_seconds": [0.9] * cell.replicas, "new_tenant_seconds": 1.5},
             **{"recovery_seconds": 2.5, "set_up_again": False, "refused_tenants": 0},
         }

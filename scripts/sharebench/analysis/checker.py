@@ -10,8 +10,8 @@ from typing import Any, NotRequired, TypedDict, cast
 
 from sharebench.analysis.cells.gpu_columns import device_units
 from sharebench.core import run_record
-from sharebench.core.files import Damaged, Refusal, read_json, replace_atomically
-from sharebench.core.spec import reference
+from sharebench.core.files import DamagedFile, Refusal, read_json, replace_atomically
+from sharebench.core.spec import workload_reference
 from sharebench.gates.judged import read
 from sharebench.records.record import RecordError, RecordMismatch, check
 from sharebench.records.references import identity, on_device, read_device
@@ -103,7 +103,7 @@ class Checker:
             return calibration
         except RecordMismatch as mismatch:
             self.refused[path] = str(mismatch)
-        except Damaged as damage:
+        except DamagedFile as damage:
             self.refused[path] = str(damage).removeprefix(f"{path}: ")
         except (OSError, ValueError, KeyError, TypeError) as error:
             self.refused[path] = f"not a calibration, missing or damaged ({type(error).__name__}: {error})"
@@ -115,7 +115,7 @@ class Checker:
         On another device than the calibration's, than the first cell there used. False without one that is readable.
         """
         calibration, device = record["calibration"], record["node"]["device"]
-        used: dict[str, object] = {**(calibration or {}), **reference(calibration, workload)}
+        used: dict[str, object] = {**(calibration or {}), **workload_reference(calibration, workload)}
         current = self.calibrations.get(workload)
         if current is None:
             return False

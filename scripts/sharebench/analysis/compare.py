@@ -16,7 +16,7 @@ from sharebench.analysis.slo import in_words, limits
 from sharebench.analysis.statistics.intervals import log_interval, welch_ratio, with_holm
 from sharebench.analysis.text import comparison
 from sharebench.core.files import Refusal, replace_atomically
-from sharebench.core.spec import Spec, parse
+from sharebench.core.spec import Spec, parse_spec
 from sharebench.datasets import dataset
 from sharebench.figures.compare import draw
 from sharebench.figures.page import save
@@ -84,7 +84,7 @@ def load(path: Path, name: str | None = None) -> MeasuredData:
     for cell in study.tabled():
         record = read(folder / cell.raw)
         parts += (own := by_workload(record, reduced(record, limits=slo), slo))
-        specs |= dict.fromkeys((part.group for part in own), parse(record["spec"]))
+        specs |= dict.fromkeys((part.group for part in own), parse_spec(record["spec"]))
         for key, text in _facts(record).items():
             facts[key].add(text)
     valid = [part for part in parts if part.valid]

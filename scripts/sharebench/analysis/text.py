@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from sharebench.analysis.statistics.intervals import CONFIDENCE
-from sharebench.core.spec import in_words
-from sharebench.core.strategies import is_again
+from sharebench.core.spec import workload_label
+from sharebench.core.strategies import is_control
 from sharebench.records.tables import OF_STUDIES, columns
 
 BLANK = "-"
@@ -86,7 +86,7 @@ def _readable(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
         rows.append(
             {
                 "strategy": row["strategy"],
-                "workload": in_words(row["workload"], row["tenant_workload"]),
+                "workload": workload_label(row["workload"], row["tenant_workload"]),
                 "tenants": str(row["replicas"]),
                 "cells": cells + mark,
                 **shown,
@@ -120,7 +120,7 @@ def comparison(table: pd.DataFrame, before: str, after: str, differences: Sequen
     rows = [
         {
             "strategy": row["strategy"],
-            "workload": in_words(row["workload"], row["tenant_workload"]),
+            "workload": workload_label(row["workload"], row["tenant_workload"]),
             "tenants": str(row["replicas"]),
             f"{before} (ms)": _plain(MS * row["before"]),
             f"{after} (ms)": _plain(MS * row["after"]),
@@ -149,11 +149,11 @@ def _beyond_chance(rows: pd.DataFrame) -> tuple[int, int]:
 def _shortest(means: pd.DataFrame, before: str, after: str) -> list[str]:
     """For each workload and number of tenants: which strategy in which data set had the shortest mean latency."""
     of_one = ["workload", "tenant_workload", "replicas"]
-    own = means[~means["strategy"].map(is_again)].rename(columns={"before": before, "after": after})
+    own = means[~means["strategy"].map(is_control)].rename(columns={"before": before, "after": after})
     long = own.melt([*of_one, "strategy"], [before, after], "data set", "seconds").dropna(subset="seconds")
     best = long.loc[long.groupby(of_one, sort=False)["seconds"].idxmin()]
     return [
-        f"- {in_words(row['workload'], row['tenant_workload'])} × {row['replicas']}: "
+        f"- {workload_label(row['workload'], row['tenant_workload'])} × {row['replicas']}: "
         f"{row['strategy']} in {row['data set']}, {_plain(MS * row['seconds'])} ms"
         for row in best.to_dict("records")
     ]

@@ -31,7 +31,7 @@ def alone(strategies: Mapping[str, Strategy], asked: Iterable[str], node: Node, 
     """
     known = (strategies[name] for name in strategies if name in set(asked))
     # Another access may have the whole device where that of `exclusive` is not there.
-    by_size = sorted(known, key=lambda each: (each.mechanisms == ("exclusive",), each.slices()))
+    by_size = sorted(known, key=lambda each: (each.mechanisms == ("exclusive",), each.tenant_slices()))
     options = [strategies["exclusive"], *reversed(by_size)]
     return next((each for each in options if node.infeasible(each, 1, [workload]) is None), options[0])
 

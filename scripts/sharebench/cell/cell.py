@@ -12,10 +12,10 @@ from sharebench.core.spec import (
     Calibration,
     Spec,
     WorkloadSpec,
-    aggressor_of,
+    aggressor_index,
     job_iterations,
-    parse,
-    runs_to_its_end,
+    parse_spec,
+    runs_until_exit,
     tenant_workloads,
 )
 from sharebench.core.strategies import Strategy
@@ -190,9 +190,9 @@ def used_calibration(spec: Spec, calibrations: Mapping[str, Calibration]) -> Use
 
     A mix has digests and capacities by workload.
     """
-    aggressor, used = aggressor_of(spec), dict[str, WorkloadReference]()
+    aggressor, used = aggressor_index(spec), dict[str, WorkloadReference]()
     tenants = [workload for index, workload in enumerate(tenant_workloads(spec)) if index != aggressor]
-    workloads = [workload for workload in tenants if not runs_to_its_end(workload)]
+    workloads = [workload for workload in tenants if not runs_until_exit(workload)]
     for workload in workloads:
         alone = calibrations[workload["name"]]
         needs_capacity = workload["load"].get("rate_of_capacity") is not None
@@ -230,7 +230,7 @@ def run_cell(
     or TenantUnreachable when the harness, not the device or a tenant, is at fault; the tenants are gone in any case.
     """
     watch = Stopwatch()
-    spec = parse(spec_text)
+    spec = parse_spec(spec_text)
     workloads = tenant_workloads(spec)
     replicas, names = len(workloads), [workload["name"] for workload in workloads]
     loads = [

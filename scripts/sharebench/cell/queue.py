@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from sharebench.cell.cell import MeasuredCell, common_environment, empty_tenant, judge, run_cell, used_calibration
-from sharebench.core.spec import Calibration, parse, tenant_workloads
+from sharebench.core.spec import Calibration, parse_spec, tenant_workloads
 from sharebench.core.strategies import Strategy
 from sharebench.gates import gates
 from sharebench.nodes.contract import Settings
@@ -36,7 +36,7 @@ def run_queue(
     calibrations: Mapping[str, Calibration],
 ) -> tuple[MeasuredCell, list[Row]]:
     """Measure one cell of a queue, as `cell.run_cell` does another; a job that does not end well ends the queue."""
-    spec = parse(spec_text)
+    spec = parse_spec(spec_text)
     turns: list[tuple[MeasuredCell, list[Row]]] = []
     for workload in tenant_workloads(spec):
         alone = json.dumps({**spec, "workload": workload, "replicas": 1})
@@ -56,7 +56,7 @@ def run_queue(
 
 def joined(spec_text: str, turns: Sequence[MeasuredCell], calibrations: Mapping[str, Calibration]) -> MeasuredCell:
     """The record of the queue from those of its turns, in order; the last may be one that did not end well."""
-    spec, first = parse(spec_text), turns[0]
+    spec, first = parse_spec(spec_text), turns[0]
     timing = {part: sum(turn["timing"][part] for turn in turns) for part in Timing.__annotations__}  # type: ignore[literal-required]
     record: MeasuredCell = {
         **first,

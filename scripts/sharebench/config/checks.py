@@ -13,11 +13,11 @@ from zipfile import is_zipfile
 from sharebench.config import nodes, programs, prometheus, sweeps, workloads
 from sharebench.config.words import shown, unknown
 from sharebench.core import faults
-from sharebench.core.capabilities import KNOWN_LAYERS, can, kinds_that_can, resolve_node
+from sharebench.core.capabilities import KNOWN_LAYERS, resolve_node_kind, supporting_kinds, unsupported_reason
 from sharebench.core.config_catalogues import LIMITS, PodTemplate, StrategyEntry, WorkloadEntry, own_limits
 from sharebench.core.pod_template import PLACEHOLDERS, names_in, texts
 from sharebench.core.programs import is_program
-from sharebench.core.strategies import AGAIN, HAMI_CORE, catalogue
+from sharebench.core.strategies import CONTROL_SUFFIX, HAMI_CORE, all_strategies
 from sharebench.core.study_config import StudyConfig, has_jobs
 
 # Files next to nodes/{strategy}.json.
@@ -37,7 +37,7 @@ def cross_key_problems(config: StudyConfig) -> Iterator[str]:
 
     A check relies on those before it, so that only the first line is worth taking.
     """
-    kind = resolve_node(config)
+    kind = resolve_node_kind(config)
     yield from _paths(config)
     for name, strategy in config["strategy_catalogue"].items():
         yield from _strategy_entry(f"strategy_catalogue.{name}", name, strategy)
@@ -222,7 +222,7 @@ def _names(config: StudyConfig) -> Iterator[str]:
 
 def _again_entry(name: str, catalogue: dict[str, StrategyEntry]) -> Iterator[str]:
     """An A/A control that is not the same."""
-    base = name.removesuffix(AGAIN)
+    base = name.removesuffix(CONTROL_SUFFIX)
     if base != name:
         one, other = (each and {**each, "description": ""} for each in map(catalogue.get, (base, name)))
         if one != other:
@@ -284,7 +284,7 @@ def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
     """Faults that a node of this kind cannot have, or that have no victim."""
     known = config["workload_catalogue"]
     for name, entry in known.items():
-        if faults.kind_of(name) is not None:
+        if faults.fault_kind(name) is not None:
             yield f"workload_catalogue.{name}: {name!r} is the name of a fault; choose another"
         if entry["module"] == faults.MODULE:
             yield f"workload_catalogue.{name}.module: {faults.MODULE!r} is not a workload; list the fault in faults"
@@ -296,7 +296,7 @@ def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
     if not config["faults"]:
         return
     named = shown(list(config["faults"]))
-    if not faults.victims(config):
+    if not faults.victim_workloads(config):
         yield f"fault_victims: [] is empty, and there is no other plain workload for {named}; name at least one"
     yield from _needs_two("faults", list(config["faults"]), config)
     if config["from"] is not None:
@@ -321,10 +321,10 @@ def _datasets(folders: list[str]) -> Iterator[str]:
 
 def _used_strategies(config: StudyConfig, kind: str) -> Iterator[str]:
     """Strategies of the study that this kind of node can never do."""
-    known, access = catalogue(config), config["kubernetes"]["access"]
+    known, access = all_strategies(config), config["kubernetes"]["access"]
     for name in dict.fromkeys([*config["strategies"], "exclusive"]):
-        if (reason := can(kind, known[name], access)) is not None:
-            able = ", ".join(kinds_that_can(known[name], access)) or "none"
+        if (reason := unsupported_reason(kind, known[name], access)) is not None:
+            able = ", ".join(supporting_kinds(known[name], access)) or "none"
             yield (
                 f"strategies: {name!r} is impossible on the node {kind!r}: {reason}; "
                 f"leave it out, or set node to one that can: {able}"

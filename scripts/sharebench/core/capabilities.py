@@ -21,12 +21,12 @@ class Capability:
     """What one kind of node can do, or one way to the GPU of a cluster."""
 
     mechanisms: Set[str] = frozenset(MECHANISMS)
-    limits: bool = True
+    enforces_limits: bool = True
     only_even_limits: bool = False
     """A share other than the even one of 100/N is out of reach."""
-    own_limits: bool = False
+    has_own_limits: bool = False
     """Each tenant may have its own, the memory's may be an amount, and MPS clients have a priority."""
-    claims: bool = False
+    makes_claims: bool = False
     """What only a resource claim can ask for: the length of a time slice, which instances belong together, how many
     GPUs."""
 
@@ -48,42 +48,42 @@ class NodeKind:
     """Whether its windows take no time, and its tenants run no code."""
 
 
-ELSEWHERE_TOO = frozenset(MECHANISMS) - {"hami-core"}
+PORTABLE_MECHANISMS = frozenset(MECHANISMS) - {"hami-core"}
 """What not only an NVIDIA GPU of this host can do."""
-KINDS: Mapping[str, NodeKind] = {
+NODE_KINDS: Mapping[str, NodeKind] = {
     # A stand-in shares cores by affinity: nothing caps a share of threads or memory, there are no streams.
-    "cpu": NodeKind("host.cpu.CpuNode", 1.5, Capability(ELSEWHERE_TOO - {"streams"}, limits=False)),
-    "nvidia": NodeKind("host.nvidia.NvidiaNode", 10.0, Capability(own_limits=True), has_gpus=True),
-    "simulated": NodeKind("simulated.node.SimulatedNode", 0.2, Capability(ELSEWHERE_TOO), is_virtual=True),
+    "cpu": NodeKind("host.cpu.CpuNode", 1.5, Capability(PORTABLE_MECHANISMS - {"streams"}, enforces_limits=False)),
+    "nvidia": NodeKind("host.nvidia.NvidiaNode", 10.0, Capability(has_own_limits=True), has_gpus=True),
+    "simulated": NodeKind("simulated.node.SimulatedNode", 0.2, Capability(PORTABLE_MECHANISMS), is_virtual=True),
     "kubernetes": NodeKind("kubernetes.node.ClusterNode", 15.0, None, has_gpus=True, is_slow_to_switch=True),
 }
-IN_PODS = ELSEWHERE_TOO - {"streams", "sequential"}
+POD_MECHANISMS = PORTABLE_MECHANISMS - {"streams", "sequential"}
 # What a cluster can do depends on how tenants reach the GPU.
-OF_ACCESS: Mapping[str, Capability] = {
+ACCESS_CAPABILITIES: Mapping[str, Capability] = {
     # Its MPS always caps a tenant at its even share, and is refused on MIG instances, with that as the cell's reason.
-    "device-plugin": Capability(mechanisms=IN_PODS, only_even_limits=True),
+    "device-plugin": Capability(mechanisms=POD_MECHANISMS, only_even_limits=True),
     # Whatever another scheduler does with a GPU, as the strategy's entry has it.
-    "static": Capability(mechanisms=IN_PODS),
+    "static": Capability(mechanisms=POD_MECHANISMS),
     # What of it the driver has, and which gates are off, is found on the cluster.
-    "dra": Capability(mechanisms=IN_PODS, own_limits=True, claims=True),
+    "dra": Capability(mechanisms=POD_MECHANISMS, has_own_limits=True, makes_claims=True),
 }
 GPU_DEVICE_FILE = Path("/dev/nvidia0")
 GPU_PROC_FOLDER = Path("/proc/driver/nvidia/gpus")
-ELSEWHERE = "…/"
+OUTSIDE_PREFIX = "…/"
 """What paths that lead out of a checkout begin with once they are published."""
 # Made by `make gpu-env`.
 GPU_ENVIRONMENT = REPOSITORY / ".venv-gpu" / "bin" / "python"
 
 
-def can(kind: str, strategy: Strategy, access: str | None) -> str | None:
+def unsupported_reason(kind: str, strategy: Strategy, access: str | None) -> str | None:
     """Why a kind of node can never do a strategy of the catalogue; None if it can.
 
     `access` is how tenants reach the GPU in a cluster where the strategy does not have its own.
     """
-    capability = KINDS[kind].capability
+    capability = NODE_KINDS[kind].capability
     if capability is None:
         way = str(strategy.access or access)
-        capability = OF_ACCESS[way]
+        capability = ACCESS_CAPABILITIES[way]
         if way == "static" and strategy.pod is None and strategy.mechanisms != ("exclusive",):
             return "under access static an entry needs a pod, which asks for a share, and this one has none"
         if way != "static" and strategy.pod is not None:
@@ -93,23 +93,23 @@ def can(kind: str, strategy: Strategy, access: str | None) -> str | None:
     missing = [name for name in strategy.mechanisms if name not in capability.mechanisms]
     if missing:
         return f"it has no {missing[0]}"
-    if strategy.interval is not None and not capability.claims:
+    if strategy.interval is not None and not capability.makes_claims:
         return "nothing sets the length of a time slice there but access: dra"
-    if not capability.claims and (strategy.claim_per, strategy.gpus) != (None, None):
+    if not capability.makes_claims and (strategy.claim_per, strategy.gpus) != (None, None):
         return "nothing there makes claims as it wants them but access: dra"
     limits = {key: limit for key in LIMITS if (limit := getattr(strategy, key)) is not None}
-    if limits and not capability.limits:
+    if limits and not capability.enforces_limits:
         return f"it cannot enforce {' and '.join(limits)}"
     if capability.only_even_limits and any(limit != "100/N" for limit in limits.values()):
         return f"its device plugin caps every tenant at 100/N, no other {' or '.join(limits)}"
-    if (strategy.is_unequal or strategy.memory_limit is not None) and not capability.own_limits:
+    if (strategy.is_unequal or strategy.memory_limit is not None) and not capability.has_own_limits:
         return "it limits all tenants alike and by shares: no list of limits, no memory_limit, no priority"
     return None
 
 
-def kinds_that_can(strategy: Strategy, access: str | None) -> list[str]:
-    """The kinds of node that can do a strategy of the catalogue; `access` as in `can`."""
-    return [kind for kind in KINDS if can(kind, strategy, access) is None]
+def supporting_kinds(strategy: Strategy, access: str | None) -> list[str]:
+    """The kinds of node that can do a strategy of the catalogue; `access` as in `unsupported_reason`."""
+    return [kind for kind in NODE_KINDS if unsupported_reason(kind, strategy, access) is None]
 
 
 def has_nvidia_gpu() -> bool:
@@ -117,7 +117,7 @@ def has_nvidia_gpu() -> bool:
     return GPU_DEVICE_FILE.exists() or (GPU_PROC_FOLDER.is_dir() and any(GPU_PROC_FOLDER.iterdir()))
 
 
-def resolve_node(config: StudyConfig) -> Kind:
+def resolve_node_kind(config: StudyConfig) -> Kind:
     """Kind of node of a normalised config: `auto` is an NVIDIA GPU if there is one, else the CPU stand-in."""
     if (kind := config["node"]) != "auto":
         return kind
@@ -126,7 +126,7 @@ def resolve_node(config: StudyConfig) -> Kind:
 
 def has_own_python(python: str) -> bool:
     """Whether the config's `nvidia.python` names an interpreter; one of a published config is on another host."""
-    return python != "auto" and not python.startswith(ELSEWHERE)
+    return python != "auto" and not python.startswith(OUTSIDE_PREFIX)
 
 
 def gpu_python(python: str) -> Path | None:

@@ -17,13 +17,13 @@ from typing import get_args, get_origin, get_type_hints
 from sharebench.core.files import Refusal
 
 LINE_CHARACTERS = 500
-TEXTS = (Path, str, int, float)
-COLUMNS = 100
+TEXT_TYPES = (Path, str, int, float)
+TERMINAL_COLUMNS = 100
 # ECMA-48: control sequences, strings such as window titles up to their end, and two-character escapes.
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """The text without what a terminal would act on, in lines of bounded length."""
     lines = []
     for line in ESCAPES.sub("", text).splitlines():
@@ -33,14 +33,19 @@ def plain(text: str) -> str:
     return "\n".join(lines) + ("\n" if text.endswith("\n") else "")
 
 
-def wrapped(text: str, mark: str = "", hang: str = "  ") -> list[str]:
+def wrap_text(text: str, mark: str = "", hang: str = "  ") -> list[str]:
     """The text in lines for a terminal; `mark` begins the first one, `hang` the others."""
     return textwrap.wrap(
-        text, COLUMNS, initial_indent=mark, subsequent_indent=hang, break_on_hyphens=False, break_long_words=False
+        text,
+        TERMINAL_COLUMNS,
+        initial_indent=mark,
+        subsequent_indent=hang,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration for people: `45 s`, `3 min 20 s`, `2 h 05 min`."""
     whole = round(seconds)
     if whole < 60:
@@ -50,12 +55,12 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def count_of(number: int, one: str, many: str) -> str:
+def format_count(number: int, one: str, many: str) -> str:
     """`1 node switch`, `2 node switches`."""
     return f"{number} {one if number == 1 else many}"
 
 
-def failed(line: object) -> int:
+def report_failure(line: object) -> int:
     """Print the reason to the job's log and, where that does not get both, to the terminal; the job's exit status."""
     print(line, file=sys.stderr)
     if not os.path.sameopenfile(1, 2):
@@ -70,7 +75,7 @@ def accept_any_text() -> None:
             stream.reconfigure(errors="replace")
 
 
-def call(
+def run_job(
     job: Callable[..., int | str | None],
     arguments: Sequence[str],
     opening: Callable[[Path], AbstractContextManager[object]] | None = None,
@@ -92,7 +97,7 @@ def call(
             values, (annotation,) = "*", get_args(annotation)
         elif get_origin(annotation) is UnionType:
             annotation, _ = get_args(annotation)
-        of_text = annotation if annotation in TEXTS else json.loads
+        of_text = annotation if annotation in TEXT_TYPES else json.loads
         is_required = parameter.default is parameter.empty
         default = None if is_required else parameter.default
         parser.add_argument(f"--{name}", type=of_text, nargs=values, required=is_required, default=default)
@@ -102,7 +107,7 @@ def call(
         with opening(given.pop("results")) if opening else nullcontext() as opened:
             returned = job(opened, **given) if opening else job(**given)
     except Refusal as refusal:
-        return failed(refusal)
+        return report_failure(refusal)
     if isinstance(returned, str):
         print(returned, flush=True)
         return 0

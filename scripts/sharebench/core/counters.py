@@ -13,11 +13,11 @@ Samples = Sequence[tuple[float, float]]
 """Seconds and value, ascending in time."""
 
 
-def resets(samples: Samples) -> int:
+def count_resets(samples: Samples) -> int:
     return sum(later < before for (_, before), (_, later) in pairwise(samples))
 
 
-def continued(samples: Samples) -> list[tuple[float, float]]:
+def undo_resets(samples: Samples) -> list[tuple[float, float]]:
     """The same counter as if it had never begun again: after a reset it goes on from where it was, as in Prometheus."""
     lost, last, whole = 0.0, 0.0, []
     for at, value in samples:
@@ -39,9 +39,9 @@ def value_at(samples: Samples, moment: float) -> float | None:
     return low + (high - low) * (moment - low_at) / (high_at - low_at)
 
 
-def growth(samples: Samples, start: float, end: float) -> float | None:
+def increase(samples: Samples, start: float, end: float) -> float | None:
     """By how much the counter grew between two moments; None where samples on both sides of both are not there."""
-    whole = continued(samples)
+    whole = undo_resets(samples)
     first, last = value_at(whole, start), value_at(whole, end)
     return None if first is None or last is None else last - first
 
@@ -58,5 +58,5 @@ def longest_gap(samples: Samples, start: float, end: float) -> float | None:
     return max(later - before for before, later in pairwise(edges) if later > start and before < end)
 
 
-def inside(samples: Samples, start: float, end: float) -> int:
+def count_between(samples: Samples, start: float, end: float) -> int:
     return sum(start <= at <= end for at, _ in samples)

@@ -10,18 +10,18 @@ PREFIX = f"{MODULE}-"
 AT_FRACTION = 0.4
 
 
-def cell_name(kind: str, victim: str) -> str:
+def workload_name(kind: str, victim: str) -> str:
     """Name of the cells in which a tenant has this fault next to one that runs `victim`."""
     return f"{PREFIX}{kind}+{victim}"
 
 
-def kind_of(workload: str) -> str | None:
+def fault_kind(workload: str) -> str | None:
     """The kind of fault of the cells with this name, or of a tenant that has it; None for any other."""
     kind = workload.partition("+")[0].removeprefix(PREFIX)
     return kind if workload.startswith(PREFIX) and kind in FAULTS else None
 
 
-def victims(config: StudyConfig) -> list[str]:
+def victim_workloads(config: StudyConfig) -> list[str]:
     """The workloads next to which faults happen: those named, else those of `interference`, else the plain ones."""
     if not config["faults"]:
         return []

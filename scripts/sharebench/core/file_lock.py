@@ -99,7 +99,7 @@ def _check_regular(path: Path, found: os.stat_result) -> None:
         raise LockError(f"{path} is not a regular file; remove it")
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_holder(path: Path) -> dict[str, Any]:
     """What the holder wrote into the file; empty where that is not a mapping."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         said = json.loads(path.read_bytes())

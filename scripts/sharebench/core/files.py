@@ -15,7 +15,7 @@ class Refusal(Exception):
     """What was asked for cannot be done; the message is for people, and names the remedy."""
 
 
-class Damaged(Refusal):
+class DamagedFile(Refusal):
     """A file that the pipeline made is not what it should be; one line, with the command to repair it."""
 
     def __init__(self, path: Path, what: object) -> None:
@@ -53,11 +53,11 @@ def read_json(path: Path, *keys: str) -> Any:
     try:
         value = json.loads(path.read_bytes())
     except ValueError as error:
-        raise Damaged(path, error) from None
+        raise DamagedFile(path, error) from None
     except RecursionError:
-        raise Damaged(path, "nested too deeply") from None
+        raise DamagedFile(path, "nested too deeply") from None
     if keys:
         missing = [key for key in keys if not isinstance(value, dict) or key not in value]
         if missing:
-            raise Damaged(path, f"has no {missing[0]}")
+            raise DamagedFile(path, f"has no {missing[0]}")
     return value

@@ -11,20 +11,20 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from sharebench.core.capabilities import KINDS
+from sharebench.core.capabilities import NODE_KINDS
 from sharebench.core.files import SCRIPTS
 
 DIGEST_CHARACTERS = 16
 # In the text of a tree: a string that names one of our modules, to be run by it.
-NAMED = re.compile(r"Constant\(value='((?:sharebench|publication|tenant)\.[^']*)'")
+MODULE_IN_STRING = re.compile(r"Constant\(value='((?:sharebench|publication|tenant)\.[^']*)'")
 # What measures a cell on any node; the kind of node, the tenant and its workload come on top.
-CELL = ("sharebench/cell/cell.py", "sharebench/cell/queue.py", "sharebench/cell/calibration.py")
-FAULT = ("sharebench/cell/fault.py",)
-WATCHED = ("sharebench/cell/prometheus/course.py",)
-TENANT = ("tenant/__main__.py",)
+CELL_ROOTS = ("sharebench/cell/cell.py", "sharebench/cell/queue.py", "sharebench/cell/calibration.py")
+FAULT_ROOTS = ("sharebench/cell/fault.py",)
+PROMETHEUS_ROOTS = ("sharebench/cell/prometheus/course.py",)
+TENANT_ROOTS = ("tenant/__main__.py",)
 # Which columns tables have.
 COLUMNS = "sharebench/records/columns.csv"
-STAGES = {
+STAGE_ROOTS = {
     "export": ("sharebench/analysis/tables/histograms.py",),
     "tables": ("sharebench/analysis/aggregate.py", COLUMNS),
     "compare": ("sharebench/analysis/compare.py", COLUMNS),
@@ -36,7 +36,7 @@ STAGES = {
     "together": ("publication/together.py",),
 }
 # What the config means is in the spec of a cell. How a run is driven and files are written changes no result.
-NOT_FOLLOWED = (
+IGNORED_IMPORTS = (
     "sharebench/config/",
     "sharebench/study/",
     "sharebench/datasets/",
@@ -53,47 +53,51 @@ NOT_FOLLOWED = (
     "sharebench/core/study_config.py",
 )
 # What only some cells need: a GPU, a user's program, and workloads other than their own.
-GPU, PROGRAMS, WORKLOADS = "tenant/gpu/", "sharebench/nodes/host/programs/", "tenant/workloads/"
+GPU_FOLDER, PROGRAMS_FOLDER, WORKLOADS_FOLDER = "tenant/gpu/", "sharebench/nodes/host/programs/", "tenant/workloads/"
 
 
-def of_node(kind: str) -> str:
+def node_fingerprint(kind: str) -> str:
     return _fingerprint(node_files(kind))
 
 
-def of_cell(kind: str, *modules: str, has_programs: bool = False, is_watched: bool = False) -> str:
+def cell_fingerprint(kind: str, *modules: str, has_programs: bool = False, is_watched: bool = False) -> str:
     """Fingerprint of the code that measures workloads (their files `modules`; none if simulated) on a kind of node."""
     return _fingerprint(cell_files(kind, *modules, has_programs=has_programs, is_watched=is_watched))
 
 
-def of_stage(stage: str) -> str:
+def stage_fingerprint(stage: str) -> str:
     """Labelled fingerprint of the code that makes exports, tables, figures or the report."""
     return f"{stage} code {_fingerprint(stage_files(stage))}"
 
 
 @cache
 def node_files(kind: str) -> list[str]:
-    return closure((*CELL, *_node(kind)), _skipped(kind, has_programs=False))
+    return closure((*CELL_ROOTS, *_node_roots(kind)), _skipped_folders(kind, has_programs=False))
 
 
 @cache
 def cell_files(kind: str, *modules: str, has_programs: bool = False, is_watched: bool = False) -> list[str]:
-    workloads = [f"{WORKLOADS}{module}.py" for module in ("__init__", *modules)] if modules else []
-    more = *(FAULT if "fault" in modules else ()), *(WATCHED if is_watched else ())
-    return closure((*CELL, *_node(kind), *workloads, *more), _skipped(kind, has_programs))
+    workloads = [f"{WORKLOADS_FOLDER}{module}.py" for module in ("__init__", *modules)] if modules else []
+    more = *(FAULT_ROOTS if "fault" in modules else ()), *(PROMETHEUS_ROOTS if is_watched else ())
+    return closure((*CELL_ROOTS, *_node_roots(kind), *workloads, *more), _skipped_folders(kind, has_programs))
 
 
 @cache
 def stage_files(stage: str) -> list[str]:
-    return closure(STAGES[stage])
+    return closure(STAGE_ROOTS[stage])
 
 
-def _node(kind: str) -> tuple[str, ...]:
-    module = KINDS[kind].driver.rpartition(".")[0].replace(".", "/")
-    return f"sharebench/nodes/{module}.py", *(() if KINDS[kind].is_virtual else TENANT)
+def _node_roots(kind: str) -> tuple[str, ...]:
+    module = NODE_KINDS[kind].driver.rpartition(".")[0].replace(".", "/")
+    return f"sharebench/nodes/{module}.py", *(() if NODE_KINDS[kind].is_virtual else TENANT_ROOTS)
 
 
-def _skipped(kind: str, has_programs: bool) -> tuple[str, ...]:
-    return WORKLOADS, *(() if KINDS[kind].has_gpus else (GPU,)), *(() if has_programs else (PROGRAMS,))
+def _skipped_folders(kind: str, has_programs: bool) -> tuple[str, ...]:
+    return (
+        WORKLOADS_FOLDER,
+        *(() if NODE_KINDS[kind].has_gpus else (GPU_FOLDER,)),
+        *(() if has_programs else (PROGRAMS_FOLDER,)),
+    )
 
 
 def closure(roots: Iterable[str], skipped: tuple[str, ...] = ()) -> list[str]:
@@ -105,7 +109,7 @@ def closure(roots: Iterable[str], skipped: tuple[str, ...] = ()) -> list[str]:
         found.add(file)
         # Imported wherever in its text, or named in a string, as what is run by its name is.
         others = {other for name in _source(file).names for other in _files_of(name)}
-        todo |= {other for other in others if not other.startswith((*NOT_FOLLOWED, *skipped))} - found
+        todo |= {other for other in others if not other.startswith((*IGNORED_IMPORTS, *skipped))} - found
     return sorted(found)
 
 
@@ -130,9 +134,11 @@ def _source(file: str) -> _Source:
             case ast.ImportFrom(module=str(module)):
                 names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
             case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
-                node.body = [each for each in node.body if not _is_text(each)]
+                node.body = [each for each in node.body if not _is_docstring(each)]
     text_of_tree = _text(tree)
-    return _Source(hashlib.sha256(text_of_tree.encode()).hexdigest(), frozenset({*names, *NAMED.findall(text_of_tree)}))
+    return _Source(
+        hashlib.sha256(text_of_tree.encode()).hexdigest(), frozenset({*names, *MODULE_IN_STRING.findall(text_of_tree)})
+    )
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
@@ -158,7 +164,7 @@ def _text(node: object) -> str:
     return repr(node)
 
 
-def _is_text(statement: ast.stmt) -> bool:
+def _is_docstring(statement: ast.stmt) -> bool:
     match statement:
         case ast.Expr(value=ast.Constant(value=str())):
             return True

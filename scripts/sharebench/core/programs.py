@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sharebench.core.config_catalogues import WorkloadEntry
-from sharebench.core.spec import WorkloadSpec, runs_to_its_end
+from sharebench.core.spec import WorkloadSpec, runs_until_exit
 
 KINDS = ("command", "http")
 # The client of `kind: http`, in tenant/workloads/.
@@ -42,7 +42,7 @@ def spec_of(entry: WorkloadEntry) -> dict[str, Any]:
 
     Only files below the folder that snakemake runs in count: those of the study, not those of the system.
     """
-    keys = TO_ITS_END if runs_to_its_end(entry) else OF_KIND[entry["kind"]]
+    keys = TO_ITS_END if runs_until_exit(entry) else OF_KIND[entry["kind"]]
     kept = _without_defaults({key: value for key, value in entry.items() if key in keys})
     named = [word.removeprefix(HERE) for word in entry["command"] or () if word.startswith(HERE)]
     named += [entry["manifest"]] if entry["manifest"] is not None else []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from sharebench.core.config_nodes import NodeOptions
-from sharebench.core.files import Damaged, read_json
+from sharebench.core.files import DamagedFile, read_json
 from sharebench.core.study_config import StudyConfig
 
 RUN_ID_VARIABLE = "SHAREBENCH_RUN_ID"
@@ -86,7 +86,7 @@ def read_run(results: Path) -> RunRecord:
     """The run record of these results; empty when there was never a run, or when the record is damaged."""
     try:
         record: RunRecord = read_json(state_folder(results) / "run.json", "run_id", "ended")
-    except (FileNotFoundError, Damaged):
+    except (FileNotFoundError, DamagedFile):
         return {}
     return record
 

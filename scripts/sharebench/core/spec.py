@@ -1,6 +1,6 @@
 """The spec: exactly what the measurement of a cell depends on, and what it says of the tenants.
 
-A record holds its canonical text, which `parse` reads. In a *mix* not all tenants need run the same workload. Every
+A record holds its canonical text, which `parse_spec` reads. The tenants of a *mix* run different workloads. Every
 measuring job starts this module, so it imports nothing heavy.
 """
 
@@ -48,12 +48,12 @@ class TenantLimits:
             return int(self.memory_limit[:-2]) << {"Mi": 20, "Gi": 30}[self.memory_limit[-2:]]
         return None if self.memory_percent is None else int(whole_bytes * self.memory_percent / 100)
 
-    def besides(self, others: TenantLimits) -> TenantLimits:
+    def excluding(self, others: TenantLimits) -> TenantLimits:
         """Those that the others are not."""
         return TenantLimits(**{key: own for key, own in vars(self).items() if own != getattr(others, key)})
 
 
-def limits_of(limits: Limits, index: int) -> TenantLimits:
+def tenant_limits(limits: Limits, index: int) -> TenantLimits:
     own = {key: value[index] if isinstance(value, list) else value for key, value in limits.items()}
     return TenantLimits(**cast(dict[str, Any], own))
 
@@ -166,54 +166,54 @@ class Calibration(TypedDict):
     idle_power_watts: float | None
 
 
-def parse(text: str) -> Spec:
+def parse_spec(text: str) -> Spec:
     """The spec in a record's `spec`, or in a job's arguments. Raises ValueError."""
     spec: Spec = json.loads(text)
     return spec
 
 
-PARTS = tuple(Spec.__annotations__)
+SPEC_KEYS = tuple(Spec.__annotations__)
 _parsed = cache(json.loads)
 
 
-def part_in_words(text: str, name: str) -> str:
+def describe_part(text: str, name: str) -> str:
     """`warmup max_seconds 30, min_iterations 10`: a part of a spec's text for people; empty without such a part."""
     spec = _parsed(text)
-    return f"{name} {_in_words(spec[name])}" if name in spec else ""
+    return f"{name} {_describe(spec[name])}" if name in spec else ""
 
 
-def _in_words(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(
-            f"{key} ({_in_words(inner)})" if isinstance(inner, dict) else f"{key} {_in_words(inner)}"
+            f"{key} ({_describe(inner)})" if isinstance(inner, dict) else f"{key} {_describe(inner)}"
             for key, inner in value.items()
         )
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def workload_of(spec: Spec, index: int) -> WorkloadSpec:
+def tenant_workload(spec: Spec, index: int) -> WorkloadSpec:
     workload = spec["workload"]
     return workload["tenants"][index] if "tenants" in workload else workload
 
 
 def tenant_workloads(spec: Spec) -> list[WorkloadSpec]:
-    return [workload_of(spec, index) for index in range(spec["replicas"])]
+    return [tenant_workload(spec, index) for index in range(spec["replicas"])]
 
 
-def aggressor_of(spec: Spec) -> int | None:
+def aggressor_index(spec: Spec) -> int | None:
     """The tenant in which a fault is injected; None without a fault."""
     return spec["fault"]["aggressor"] if "fault" in spec else None
 
 
 def components(spec: Spec) -> list[str]:
     """The names of the workloads in the cell, each once, in the order of their first tenants; without an aggressor."""
-    tenants = [each["name"] for each in _different(spec)]
-    if (aggressor := aggressor_of(spec)) is not None:
+    tenants = [each["name"] for each in _distinct_workloads(spec)]
+    if (aggressor := aggressor_index(spec)) is not None:
         del tenants[aggressor]
     return list(dict.fromkeys(tenants))
 
 
-def runs_to_its_end(workload: Mapping[str, object]) -> bool:
+def runs_until_exit(workload: Mapping[str, object]) -> bool:
     """Whether it is a program that is done when it exits, by its spec or its entry in the config."""
     return workload.get("until") == "exit"
 
@@ -223,7 +223,7 @@ def runs_jobs(spec: Spec) -> bool:
 
     Next to a loop a job has no end of its own: its iterations follow each other for the whole window.
     """
-    return all(tenant.get("job") for tenant in _different(spec))
+    return all(tenant.get("job") for tenant in _distinct_workloads(spec))
 
 
 def job_iterations(spec: Spec) -> list[int] | None:
@@ -231,12 +231,12 @@ def job_iterations(spec: Spec) -> list[int] | None:
     return [workload["job"]["iterations"] for workload in tenant_workloads(spec)] if runs_jobs(spec) else None
 
 
-def _different(spec: Spec) -> list[WorkloadSpec]:
+def _distinct_workloads(spec: Spec) -> list[WorkloadSpec]:
     workload = spec["workload"]
     return workload["tenants"] if "tenants" in workload else [workload]  # noqa: SIM401 (mypy takes .get for object)
 
 
-def reference(calibration: Mapping[str, Any] | None, workload: str) -> Mapping[str, Any]:
+def workload_reference(calibration: Mapping[str, Any] | None, workload: str) -> Mapping[str, Any]:
     """Of a record's `calibration`, what is known of that workload alone; empty where there is none."""
     if calibration is None:
         return {}
@@ -244,6 +244,6 @@ def reference(calibration: Mapping[str, Any] | None, workload: str) -> Mapping[s
     return of_workload
 
 
-def in_words(workload: str, tenant_workload: str) -> str:
+def workload_label(workload: str, tenant_workload: str) -> str:
     """The workload of a row of tables; of a mix what the row's tenants run in it."""
     return workload if workload == tenant_workload else f"{tenant_workload} in {workload}"

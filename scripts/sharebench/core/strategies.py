@@ -26,19 +26,19 @@ WHOLE_GPU: PodTemplate = {
 }
 MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
 HAMI_CORE = "hami-core"
-AGAIN = "-again"
+CONTROL_SUFFIX = "-again"
 # Clients of one MPS server up to CUDA 13.0 (60 from 13.1 on).
 MPS_CLIENTS = 48
 
 
-def again(strategy: str) -> str:
+def control_name(strategy: str) -> str:
     """Name of the strategy that is the same, set up and measured a second time: an A/A comparison."""
-    return f"{strategy}{AGAIN}"
+    return f"{strategy}{CONTROL_SUFFIX}"
 
 
-def is_again(strategy: str) -> bool:
+def is_control(strategy: str) -> bool:
     """Whether the strategy is there for an A/A comparison only; the config refuses any other with such a name."""
-    return strategy.endswith(AGAIN)
+    return strategy.endswith(CONTROL_SUFFIX)
 
 
 def _effective(limit: Limit | tuple[float, ...] | None, replicas: int) -> float | list[float] | None:
@@ -59,7 +59,7 @@ def parse_limit(limit: Limit, replicas: int) -> float:
     return min(100.0, float(limit))
 
 
-def in_whole_percent(limit: Limit | tuple[float, ...] | None) -> Limit | tuple[float, ...] | None:
+def round_down_limit(limit: Limit | tuple[float, ...] | None) -> Limit | tuple[float, ...] | None:
     """The limit rounded down to whole percent: 100//N for 100/N."""
     if isinstance(limit, tuple):
         return tuple(float(int(own)) for own in limit)
@@ -74,7 +74,7 @@ def _reading_order(strategy: Strategy) -> tuple[bool, int, list[int], str]:
     return strategy.access is not None, len(ranks), ranks, strategy.name
 
 
-def slices_of(profile: str) -> int:
+def slice_count(profile: str) -> int:
     """How many slices a MIG instance has: 3 for the profiles `3g` and `3g.40gb`."""
     return int(profile.split("g")[0])
 
@@ -138,7 +138,7 @@ class Strategy:
         """Whether each tenant has limits or a priority of its own."""
         return any(isinstance(getattr(self, name), tuple) for name in LIMITS)
 
-    def groups(self, replicas: int) -> int:
+    def group_count(self, replicas: int) -> int:
         """Into how many parts the device is cut for `replicas` tenants: one, or as many as there are MIG instances.
 
         With claims for each tenant a part is a device.
@@ -153,16 +153,16 @@ class Strategy:
         """MIG profile of the instance of each group, `replicas` being possible; empty without MIG."""
         if self.mechanisms[0] != "mig":
             return ()
-        return self.profiles or (str(self.profile),) * self.groups(replicas)
+        return self.profiles or (str(self.profile),) * self.group_count(replicas)
 
-    def slices(self) -> int:
+    def tenant_slices(self) -> int:
         """How many slices the MIG instance of the first tenant has; 0 without MIG."""
         layout = self.layout(1)
-        return slices_of(layout[0]) if layout else 0
+        return slice_count(layout[0]) if layout else 0
 
-    def too_many(self, replicas: int) -> str | None:
+    def profile_shortage(self, replicas: int) -> str | None:
         """Why a list of profiles is too short for this number of tenants; None if it is not."""
-        if self.profiles is None or self.groups(replicas) <= len(self.profiles):
+        if self.profiles is None or self.group_count(replicas) <= len(self.profiles):
             return None
         return f"{replicas} tenants need {replicas} MIG instances, the strategy has {len(self.profiles)}"
 
@@ -177,13 +177,13 @@ class Strategy:
         return self.pod is None and (isinstance(self.thread_percent, str) or isinstance(self.memory_percent, str))
 
 
-def as_done(strategy: Strategy) -> Strategy:
+def effective_strategy(strategy: Strategy) -> Strategy:
     """The strategy as it is done by what gives the tenants their shares, most of which know whole percent only.
 
     Under MPS NVIDIA's device plugin caps every client at an even share. Under another scheduler exclusive is one GPU
     unless its entry says more.
     """
-    threads, memory = in_whole_percent(strategy.thread_percent), in_whole_percent(strategy.memory_percent)
+    threads, memory = round_down_limit(strategy.thread_percent), round_down_limit(strategy.memory_percent)
     match strategy.access, strategy.mechanisms:
         case "device-plugin", ("mps",):
             return replace(strategy, thread_percent=EVEN_WHOLE_PERCENT, memory_percent="100/N")
@@ -195,31 +195,31 @@ def as_done(strategy: Strategy) -> Strategy:
     return strategy
 
 
-def of_entry(name: str, entry: Mapping[str, Any]) -> Strategy:
+def strategy_from_entry(name: str, entry: Mapping[str, Any]) -> Strategy:
     """The strategy of a normalised catalogue entry; one of an old data set may lack keys."""
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
     options: dict[str, Any] = {field.name: given.get(field.name) for field in fields(Strategy)}
     return Strategy(**options | {"name": name, "mechanisms": given["mechanism"]})
 
 
-def of_spec(spec: StrategySpec) -> Strategy:
+def strategy_from_spec(spec: StrategySpec) -> Strategy:
     """The strategy of a cell's spec, its limits being those of the cell."""
-    return of_entry(spec["name"], {**spec, **spec["limits"], "mechanism": spec["mechanisms"], "pod": None})
+    return strategy_from_entry(spec["name"], {**spec, **spec["limits"], "mechanism": spec["mechanisms"], "pod": None})
 
 
-def catalogue(config: StudyConfig) -> dict[str, Strategy]:
+def all_strategies(config: StudyConfig) -> dict[str, Strategy]:
     """All strategies of a normalised config (`sharebench.config.load.load`), by name.
 
     Tables and colours follow its order, because that of a mapping's keys does not survive Snakemake's merging.
     """
-    known = (of_entry(name, entry) for name, entry in config["strategy_catalogue"].items())
+    known = (strategy_from_entry(name, entry) for name, entry in config["strategy_catalogue"].items())
     return {strategy.name: strategy for strategy in sorted(known, key=_reading_order)}
 
 
-def on_node(config: StudyConfig, kind: str) -> dict[str, Strategy]:
-    """The strategies of `catalogue` as this kind of node does them."""
-    known = catalogue(config)
+def node_strategies(config: StudyConfig, kind: str) -> dict[str, Strategy]:
+    """The strategies of `all_strategies` as this kind of node does them."""
+    known = all_strategies(config)
     if kind == "kubernetes":
         default = config["kubernetes"]["access"]
         known = {name: replace(strategy, access=strategy.access or default) for name, strategy in known.items()}
-    return {name: as_done(strategy) for name, strategy in known.items()}
+    return {name: effective_strategy(strategy) for name, strategy in known.items()}

@@ -34,7 +34,7 @@ from sharebench.core.config_values import (
     Text,
     Unique,
 )
-from sharebench.core.spec import runs_to_its_end
+from sharebench.core.spec import runs_until_exit
 
 Kind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
 """A kind of node."""
@@ -213,7 +213,7 @@ def is_job(config: StudyConfig, workload: str) -> bool:
     """Whether all tenants of an entry of the config's workload catalogue run jobs."""
     catalogue = config["workload_catalogue"]
     entries = (catalogue[name] for name in catalogue[workload].get("tenants") or [workload])
-    return all(entry["kind"] == "job" or runs_to_its_end(entry) for entry in entries)
+    return all(entry["kind"] == "job" or runs_until_exit(entry) for entry in entries)
 
 
 def has_jobs(config: StudyConfig) -> bool:

@@ -9,8 +9,8 @@ from typing import Literal, cast, get_args
 
 from sharebench.config import load as configuration
 from sharebench.core import run_record
-from sharebench.core.capabilities import ELSEWHERE
-from sharebench.core.files import REPOSITORY, Damaged, Refusal, read_json
+from sharebench.core.capabilities import OUTSIDE_PREFIX
+from sharebench.core.files import REPOSITORY, DamagedFile, Refusal, read_json
 from sharebench.core.study_config import Question, QuestionKeys, StudyConfig
 from sharebench.datasets import archive
 from sharebench.study.cells import canonical
@@ -71,7 +71,7 @@ def study_of(path: Path, key: str = "from") -> Study:
         made_by |= {"node": manifest["node_kind"]}
         if (older := made_by.pop("slo_ms", None)) is not None:
             made_by["slo"] = {"latency_ms": older}
-    except (OSError, Damaged, KeyError, TypeError) as error:
+    except (OSError, DamagedFile, KeyError, TypeError) as error:
         raise DataSetError(
             f"config: {key}: {path} is not a data set ({type(error).__name__}: {error}); "
             "give a folder that has manifest.json and cells/"
@@ -117,11 +117,11 @@ def portable(text: str) -> str:
     key, separator, value = text.rpartition("=")
     if "{" in text:
         # A mapping, such as nvidia={python: /opt/bin/python}.
-        return ABSOLUTE.sub(lambda found: f"{ELSEWHERE}{Path(found.group()).name}", text)
+        return ABSOLUTE.sub(lambda found: f"{OUTSIDE_PREFIX}{Path(found.group()).name}", text)
     if not Path(value).is_absolute() and ".." not in Path(value).parts:
         return text
     inside = Path(value).resolve().is_relative_to(Path.cwd())
-    return key + separator + (os.path.relpath(value) if inside else f"{ELSEWHERE}{Path(value).name}")
+    return key + separator + (os.path.relpath(value) if inside else f"{OUTSIDE_PREFIX}{Path(value).name}")
 
 
 def published(folder: Path) -> list[str]:

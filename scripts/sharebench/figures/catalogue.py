@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sharebench.core.capabilities import KINDS
+from sharebench.core.capabilities import NODE_KINDS
 from sharebench.core.study_config import StudyConfig, has_jobs, has_streams, sweeps
 
 NEEDS: Mapping[str, Callable[[StudyConfig, str], object]] = {
@@ -15,7 +15,7 @@ NEEDS: Mapping[str, Callable[[StudyConfig, str], object]] = {
     "faults": lambda config, node_kind: config["faults"],
     "streams": lambda config, node_kind: has_streams(config),
     "sweeps": lambda config, node_kind: sweeps(config),
-    "gpu": lambda config, node_kind: KINDS[node_kind].has_gpus,
+    "gpu": lambda config, node_kind: NODE_KINDS[node_kind].has_gpus,
 }
 """What figures need, and whether a study with this config has it on this kind of node."""
 

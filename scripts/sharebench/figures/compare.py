@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from sharebench.core.spec import in_words
+from sharebench.core.spec import workload_label
 from sharebench.figures.data import Row, rows_of
 from sharebench.figures.page import Sheet, say, sheet
 from sharebench.figures.panels import Ratio, draw_ratio, ends_of, known, ratio_axes
@@ -28,7 +28,7 @@ def draw(table: pd.DataFrame, before: str, after: str, devices: Sequence[str]) -
     """
     means = table[table["metric"] == METRIC]
     panels = {
-        in_words(str(workload), str(tenant_workload)): {
+        workload_label(str(workload), str(tenant_workload)): {
             f"{row['strategy']} × {row['replicas']}": row for row in rows_of(rows)
         }
         for (workload, tenant_workload), rows in means.groupby(["workload", "tenant_workload"], sort=False)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pandas as pd
 
 from sharebench.core.files import read_json
-from sharebench.core.strategies import catalogue, is_again
+from sharebench.core.strategies import all_strategies, is_control
 from sharebench.core.study_config import StudyConfig, is_stream
 from sharebench.records.references import read_device
 from sharebench.records.tables import read_table
@@ -56,7 +56,7 @@ class DrawnStudy:
     @property
     def catalogue(self) -> list[str]:
         """Names of the strategies that the config knows, in reading order: the order of colours and legends."""
-        return [name for name in catalogue(self.config) if not is_again(name)]
+        return [name for name in all_strategies(self.config) if not is_control(name)]
 
     @property
     def facts(self) -> list[str]:
@@ -118,7 +118,7 @@ class DrawnStudy:
         Without those of the A/A control: it is the baseline, and its difference has a place in the tables.
         """
         plain = table[~table["workload"].map(self.is_mix).astype(bool)]
-        return plain[~plain["strategy"].map(is_again).astype(bool)]
+        return plain[~plain["strategy"].map(is_control).astype(bool)]
 
     @property
     def left_out(self) -> str:

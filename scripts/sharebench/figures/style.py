@@ -51,7 +51,7 @@ for _axis in ("xtick", "ytick"):
     }
 
 # Every two differ by more than 19 units of CIELAB, also with protanopia, deuteranopia and tritanopia. In the order
-# of `strategies.catalogue`: the strategies of the default study are also far apart in lightness, so that they can
+# of `strategies.all_strategies`: the strategies of the default study are also far apart in lightness, so that they can
 # be distinguished in grey, and the kinds of MPS are shades of one warm tone.
 COLORS = (
     "#222222",

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, cast
 
-from sharebench.core.spec import parse, reference, workload_of
+from sharebench.core.spec import parse_spec, tenant_workload, workload_reference
 from sharebench.gates import drift, gpu, load, programs, prometheus
 from sharebench.gates.verdict import (
     Verdict,
@@ -160,13 +160,13 @@ def _failed_share(record: CellRecord) -> Verdict | None:
 
 
 def _output_digest(record: CellRecord) -> Verdict | None:
-    spec = parse(record["spec"])
+    spec = parse_spec(record["spec"])
     judged = []
     for index, tenant in enumerate(record["tenants"]):
         if programs.is_program(tenant):
             continue
-        tolerance: float = workload_of(spec, index)["output_tolerance"]
-        alone = reference(record["calibration"], tenant["workload"]).get("output_digest")
+        tolerance: float = tenant_workload(spec, index)["output_tolerance"]
+        alone = workload_reference(record["calibration"], tenant["workload"]).get("output_digest")
         if not alone:
             return Verdict(None, tolerance, False, "there is no digest of the output that the workload has alone")
         digest = tenant["output_digest"] or []
@@ -193,7 +193,7 @@ def _relative(seen: float, wanted: float) -> float:
 
 def _drained_queue(record: CellRecord) -> Verdict | None:
     worst, culprit = 0.0, None
-    spec = parse(record["spec"])
+    spec = parse_spec(record["spec"])
     # Streams are threads of one process: at the window's end each may wait for all others. How long that takes in the
     # interpreter, where another thread may run many short iterations, shows in its own slowest iteration.
     is_stream = spec["strategy"]["mechanisms"][-1] == "streams"

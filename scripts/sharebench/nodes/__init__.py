@@ -3,14 +3,14 @@
 from importlib import import_module
 from pathlib import Path
 
-from sharebench.core.capabilities import KINDS
+from sharebench.core.capabilities import NODE_KINDS
 from sharebench.core.config_nodes import NodeOptions
 from sharebench.nodes.contract import DeviceOptions
 from sharebench.nodes.node import Node
 
 
 def _driver(kind: str) -> type[Node]:
-    module, _, name = KINDS[kind].driver.rpartition(".")
+    module, _, name = NODE_KINDS[kind].driver.rpartition(".")
     driver: type[Node] = getattr(import_module(f"{__name__}.{module}"), name)
     return driver
 

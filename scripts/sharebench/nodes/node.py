@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from sharebench.core.config_nodes import NodeOptions, PrometheusOptions
-from sharebench.core.files import Damaged, read_json, write_json
+from sharebench.core.files import DamagedFile, read_json, write_json
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy
 from sharebench.core.study_config import Kind
@@ -151,7 +151,7 @@ class Node(ABC):
             key = read_json(self.folder / "state.json", "state")["state"]
         except FileNotFoundError:
             return None
-        except Damaged:
+        except DamagedFile:
             return UNKNOWN
         return key if key is None or isinstance(key, str) else UNKNOWN
 

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping
 
-from sharebench.core.spec import Spec, limits_of
-from sharebench.core.strategies import of_spec
+from sharebench.core.spec import Spec, tenant_limits
+from sharebench.core.strategies import strategy_from_spec
 from sharebench.nodes.contract import bucket, reported
 from tenant.contract import CompletedJob, Environment, TenantReport
 
@@ -14,9 +14,9 @@ def memory_fraction(spec: Spec, index: int) -> float:
 
     A MIG instance is all that its tenants see.
     """
-    if (percent := limits_of(spec["strategy"]["limits"], index).memory_percent) is not None:
+    if (percent := tenant_limits(spec["strategy"]["limits"], index).memory_percent) is not None:
         return percent / 100
-    return 1 / math.ceil(spec["replicas"] / of_spec(spec["strategy"]).groups(spec["replicas"]))
+    return 1 / math.ceil(spec["replicas"] / strategy_from_spec(spec["strategy"]).group_count(spec["replicas"]))
 
 
 def placeholders(spec: Spec, index: int) -> dict[str, object]:

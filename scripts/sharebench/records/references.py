@@ -8,7 +8,7 @@ from typing import Any, TypedDict, TypeVar, cast
 
 import jsonschema_rs
 
-from sharebench.core.files import Damaged, read_json
+from sharebench.core.files import DamagedFile, read_json
 from sharebench.core.spec import Calibration
 from sharebench.records.record import MESSAGE_LENGTH, SCHEMA_PATH
 from sharebench.records.types import NodeFacts
@@ -60,7 +60,7 @@ def _read(path: Path, required: tuple[str, ...]) -> dict[str, Any]:
     try:
         jsonschema_rs.validate(_schema(required), found)
     except jsonschema_rs.ValidationError as error:
-        raise Damaged(path, error.message[:MESSAGE_LENGTH]) from None
+        raise DamagedFile(path, error.message[:MESSAGE_LENGTH]) from None
     return found
 
 

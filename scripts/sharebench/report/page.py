@@ -17,8 +17,8 @@ import yaml
 
 from sharebench.core.config_catalogues import StrategyEntry
 from sharebench.core.files import read_json, replace_atomically
-from sharebench.core.spec import runs_to_its_end
-from sharebench.core.strategies import again
+from sharebench.core.spec import runs_until_exit
+from sharebench.core.strategies import control_name
 from sharebench.core.study_config import has_streams, is_job, sweeps
 from sharebench.figures import catalogue
 from sharebench.figures.data import DrawnStudy, Row, load, rows_of
@@ -94,7 +94,7 @@ def _template() -> jinja2.Template:
 
 
 def _load(entry: Mapping[str, Any]) -> str:
-    return "once, from its start to its exit" if runs_to_its_end(entry) else words.load(entry.get("load", {}))
+    return "once, from its start to its exit" if runs_until_exit(entry) else words.load(entry.get("load", {}))
 
 
 def repeating(manifest: Mapping[str, Any], data: Path) -> str:
@@ -156,7 +156,7 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "interference": statements.interference(study),
         "jobs": statements.jobs(study),
         "job_facts": study.job_facts,
-        "has_programs": any(runs_to_its_end(entries.get(name, {})) for name in summary["tenant_workload"]),
+        "has_programs": any(runs_until_exit(entries.get(name, {})) for name in summary["tenant_workload"]),
         "isolation": statements.isolation(study),
         "contrasts": comparisons.contrasts(study),
         "devices": comparisons.devices(study),
@@ -192,7 +192,7 @@ def image(svg: Path) -> Image | None:
 
 def compared(rows: dict[str, list[Row]], baseline: str) -> dict[str, list[Row]]:
     """The workloads that ran under another strategy than the baseline too; all of them where none did."""
-    alone = (baseline, again(baseline))
+    alone = (baseline, control_name(baseline))
     found = {name: own for name, own in rows.items() if any(row["strategy"] not in alone for row in own)}
     return found or rows
 

@@ -23,9 +23,9 @@ from sharebench.cell.fault import FaultCourse
 from sharebench.cell.prometheus.course import PrometheusCourse, settings_of
 from sharebench.cell.queue import run_queue
 from sharebench.core import console, run_record
-from sharebench.core.capabilities import KINDS
-from sharebench.core.files import Damaged, read_json, replace_atomically, write_json
-from sharebench.core.spec import parse, workload_of
+from sharebench.core.capabilities import NODE_KINDS
+from sharebench.core.files import DamagedFile, read_json, replace_atomically, write_json
+from sharebench.core.spec import parse_spec, tenant_workload
 from sharebench.gates.verdict import window_seconds
 from sharebench.nodes.contract import NodeError, Settings, State, TenantUnreachable, Unrecoverable
 from sharebench.nodes.node import Node
@@ -40,7 +40,7 @@ from sharebench.study.study import Study
 from tenant.contract import Environment
 
 # Failures with a line that says it all.
-HARNESS_FAILURES = (NodeError, TenantUnreachable, OSError, record.RecordError, Damaged)
+HARNESS_FAILURES = (NodeError, TenantUnreachable, OSError, record.RecordError, DamagedFile)
 
 
 class JobFailed(Exception):
@@ -151,7 +151,7 @@ def of_run(results: Path) -> Iterator[Run]:
             ownership.report(results, None, number=run.number)
     except (JobFailed, ownership.OwnershipError, OSError) as failure:
         # On a full disk not even the run record can be written: that OSError ends here, too.
-        sys.exit(console.failed(f"failed: {failure}"))
+        sys.exit(console.report_failure(f"failed: {failure}"))
     except ownership.Interrupted as signal:
         print(f"interrupted by {signal}", file=sys.stderr)
         sys.exit(130)
@@ -188,10 +188,10 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     block = min(study.block(other) for other in study.cells)
     here = node.identity
     load = study.config["workload_catalogue"][workload]["load"]
-    strategy = alone(study.strategies, study.config["strategies"], node, workload_of(parse(spec), 0))
+    strategy = alone(study.strategies, study.config["strategies"], node, tenant_workload(parse_spec(spec), 0))
     where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
     # `spec` names what the calibration depends on, this one what is done.
-    done = parse(study.under(spec, strategy.name))
+    done = parse_spec(study.under(spec, strategy.name))
     seconds = max(done["window_seconds"], study.config["window_seconds"])
 
     def measure(is_long: bool) -> MeasuredCell:
@@ -257,7 +257,7 @@ def configure_node(run: Run, strategy: str, out: Path) -> None:
 
 def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: Path, telemetry: Path) -> None:
     """Measure one cell into raw.json and telemetry.csv; `calibrations` are the files of its tenants' workloads."""
-    study, wanted = run.study, parse(spec)
+    study, wanted = run.study, parse_spec(spec)
     strategy = study.strategies[wanted["strategy"]["name"]]
     cell = Cell(strategy.name, wanted["workload"]["name"], wanted["replicas"], wanted["repeat"])
     if run.devices:
@@ -282,7 +282,7 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
     replace_atomically(telemetry, to_csv(rows))
     record.write(raw, cast(Record, kept | {"code": code, "provenance": provenance}))
     if measured["window"] is not None:
-        wall = 0.0 if KINDS[study.node_kind].is_virtual else window_seconds(measured)
+        wall = 0.0 if NODE_KINDS[study.node_kind].is_virtual else window_seconds(measured)
         ownership.add_overhead(run.results, time.time() - run.started_epoch_seconds - wall)
 
 

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from sharebench.core import console, run_record
-from sharebench.core.console import count_of
+from sharebench.core.console import format_count
 from sharebench.core.files import SCRIPTS
-from sharebench.core.spec import in_words
-from sharebench.core.strategies import is_again
+from sharebench.core.spec import workload_label
+from sharebench.core.strategies import is_control
 from sharebench.datasets import dataset
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.node import Node
@@ -103,7 +103,7 @@ def begin(
             claim.release()
             raise ownership.OwnershipError(str(error) or "interrupted") from None
     plan_line = headline(study, run_record.read_run(results), cells, jobs, places)
-    print(*console.wrapped(plan_line), sep="\n", file=sys.stderr)
+    print(*console.wrap_text(plan_line), sep="\n", file=sys.stderr)
     return claim
 
 
@@ -132,7 +132,7 @@ def ending_lines(tables: Path, where: Path) -> list[str]:
     for what, those in found.items():
         strategy, workload, replicas, _ = those[0]
         kinds = len({cell[:3] for cell in those})
-        others = f" and {count_of(kinds - 1, 'other', 'others')}" if kinds > 1 else ""
+        others = f" and {format_count(kinds - 1, 'other', 'others')}" if kinds > 1 else ""
         reason = cells[those[0]]["reason"].split("; ")[0]
         first = f"{workload}, {strategy} × {replicas}{others}"
         if what == "excluded":
@@ -177,12 +177,12 @@ def closing_lines(results: Path) -> list[str]:
     for workload, tenant in dict.fromkeys((row["workload"], row["tenant_workload"]) for row in rows):
         own: dict[str, list[dict[str, str]]] = {}
         for row in rows:
-            if (row["workload"], row["tenant_workload"]) == (workload, tenant) and not is_again(row["strategy"]):
+            if (row["workload"], row["tenant_workload"]) == (workload, tenant) and not is_control(row["strategy"]):
                 own.setdefault(row["strategy"], []).append(row)
         for name, those in own.items():
             # What ended well stands for the strategy rather than the rest, and then what is larger.
             row = max(those, key=lambda each: (each["status"] == "ok", int(each["replicas"])))
-            line = f"{in_words(workload, tenant)}, {name} × {row['replicas']}: {_result(row)}"
+            line = f"{workload_label(workload, tenant)}, {name} × {row['replicas']}: {_result(row)}"
             (alone if len(own) == 1 and row["replicas"] == "1" else compared).append(line)
     lines = compared + alone
     shown = lines[:4]
@@ -202,7 +202,7 @@ def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]
     for log in logs:
         if not log.exists() or log.stat().st_mtime < started_epoch_seconds:
             continue
-        tail = console.plain(log.read_text(errors="replace")).strip().splitlines()[-LOG_LINES:]
+        tail = console.plain_text(log.read_text(errors="replace")).strip().splitlines()[-LOG_LINES:]
         if not tail:
             tail = ["ended without a word: killed, by the kernel if memory was short (see dmesg)"]
         lines += [f"--- {log}", *(["interrupted"] if tail[-1] == "KeyboardInterrupt" else tail)]
@@ -233,7 +233,7 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
     claim.release()
     if unfinished is None:
         closing = closing_lines(results) if "report" in run["jobs"] else []
-        lines = [part for line in closing for part in console.wrapped(line)]
+        lines = [part for line in closing for part in console.wrap_text(line)]
     else:
         lines = failed_logs(unfinished, run["started_epoch_seconds"])
         lines += [f"the node is down: {run['down']}"] if run["down"] else []

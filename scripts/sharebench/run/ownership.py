@@ -75,7 +75,7 @@ def take(path: Path) -> file_lock.FileLock | None:
 
 def holder(path: Path) -> str:
     """Which run holds the lock and since when, as far as the file says; one that died left its name there."""
-    said = file_lock.read(path)
+    said = file_lock.read_holder(path)
     with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError, OSError):
         started = time.strftime("%H:%M:%S", time.localtime(said["started_epoch_seconds"]))
         line = f"run {said['run_id']} (process {said['pid']:d}, started {started}, results in {said['results']})"
@@ -112,7 +112,7 @@ def claim(results: Path, record: RunRecord, *node_locks: Path) -> Claim:
             for lock in held:
                 # An owner that ended well has left no name. What another user wrote there is not acted on, nor what
                 # came with a copy of the folder: its run may be alive, and owns the original.
-                said = file_lock.read(lock.path)
+                said = file_lock.read_holder(lock.path)
                 dead, is_original = said.get("run_id"), said.get("lock") == lock.identity
                 if lock.is_own and is_original and isinstance(dead, str) and RUN_ID.fullmatch(dead):
                     sweep(dead)

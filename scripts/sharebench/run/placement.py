@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sharebench.core import run_record
-from sharebench.core.files import Damaged, read_json
+from sharebench.core.files import DamagedFile, read_json
 from sharebench.core.run_record import DeviceEntry, RunRecord
 from sharebench.core.study_config import is_on_several
 from sharebench.nodes import devices_of, open_node
@@ -153,6 +153,6 @@ def _measured_on(cells: Sequence[Cell], results: Path) -> str:
     try:
         newest = max(there, key=lambda path: path.stat().st_mtime)
         device = identity(read_json(newest, "node")["node"])
-    except (ValueError, OSError, Damaged, KeyError, TypeError):
+    except (ValueError, OSError, DamagedFile, KeyError, TypeError):
         return ""
     return device

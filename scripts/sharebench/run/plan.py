@@ -11,8 +11,8 @@ from operator import itemgetter
 from pathlib import Path
 
 from sharebench.core import console, run_record
-from sharebench.core.capabilities import KINDS
-from sharebench.core.console import count_of, duration
+from sharebench.core.capabilities import NODE_KINDS
+from sharebench.core.console import format_count, format_duration
 from sharebench.core.files import Refusal
 from sharebench.core.spec import Spec, tenant_workloads
 from sharebench.core.study_config import StudyConfig
@@ -44,11 +44,11 @@ def headline(
     by_strategy = Counter(cell.strategy for cell in cells)
     parts = ", ".join(f"{name} {by_strategy[name]}" for name in study.strategies if name in by_strategy)
     longest = max(map(len, by_device(cells, places).values()))
-    left = duration((longest + jobs.get("calibrate", 0)) * seconds_per_cell(study, run))
-    on = f", {count_of(len(places.devices), 'device', 'devices at once')}" if places else ""
+    left = format_duration((longest + jobs.get("calibrate", 0)) * seconds_per_cell(study, run))
+    on = f", {format_count(len(places.devices), 'device', 'devices at once')}" if places else ""
     return (
         f"{len(cells)} of {len(study.cells)} cells to measure on node {study.node_kind}{on}: {parts}; "
-        f"{count_of(switches(study, cells, places), 'node switch', 'node switches')}; about {left}"
+        f"{format_count(switches(study, cells, places), 'node switch', 'node switches')}; about {left}"
     )
 
 
@@ -106,9 +106,9 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
     cells = {cell_of(path) for path in files.get("run_cell", ())}
     if cells:
         jobs = {"calibrate": len(files.get("calibrate", ()))}
-        lines = console.wrapped(headline(study, run_record.read_run(results), cells, jobs, places))
+        lines = console.wrap_text(headline(study, run_record.read_run(results), cells, jobs, places))
         if places:
-            lines += console.wrapped(places.shares(cells), "  devices at the same time  ", "    ")
+            lines += console.wrap_text(places.shares(cells), "  devices at the same time  ", "    ")
     else:
         made = ", ".join(f"{rule} {len(paths)}" for rule, paths in sorted(files.items()))
         lines = [f"no cell to measure; files to make: {made or 'none'}"]
@@ -120,16 +120,16 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
         without = _without_tenants(node, study, name)
         count = f"  {name:{width}}  {sum(cell in cells for cell in mine):4d} of {len(mine)} cells  "
         of_sizes = f"replicas {', '.join(map(str, sizes))}" + (f"  ({'; '.join(without)})" if without else "")
-        lines += console.wrapped(of_sizes, count, " " * len(count))
+        lines += console.wrap_text(of_sizes, count, " " * len(count))
         changes.setdefault(node.plan(study.strategies[name]), []).append(name)
     swept: dict[str, list[float]] = {}
     for name, entry in study.config["workload_catalogue"].items():
         if (sweep := entry["sweep"]) is not None and name in study.calibrated():
             swept.setdefault(f"  {sweep['of']} by {sweep['by']}: ", []).append(sweep["value"])
     for sweep_of, values in swept.items():
-        lines += console.wrapped(", ".join(map(str, sorted(values))), sweep_of, "    ")
+        lines += console.wrap_text(", ".join(map(str, sorted(values))), sweep_of, "    ")
     for change, names in changes.items():
-        lines += console.wrapped(f"{', '.join(names)}: {change}", "  ", "    ")
+        lines += console.wrap_text(f"{', '.join(names)}: {change}", "  ", "    ")
     lines.append(f"  order: {study.order}; `snakemake restore` brings the node back at any time")
     return "\n".join(lines)
 
@@ -141,13 +141,13 @@ def progress(run: run_record.RunRecord, wanted: Spec, study: Study, where: str =
     # The first cell is timed by what is known of earlier runs, the others by this run's pace.
     elapsed = time.time() - (run["first_cell_epoch_seconds"] or time.time())
     each = elapsed / (number - 1) if number > 1 else seconds_per_cell(study, run) / max(1, len(run.get("devices", [])))
-    left = duration((planned - number + 1) * each)
+    left = format_duration((planned - number + 1) * each)
     return f"cell {number} of {planned}: {name}, repeat {wanted['repeat']}{where} · about {left} left"
 
 
 def seconds_per_cell(study: Study, run: run_record.RunRecord) -> float:
     """What a cell takes: its window and the mean overhead of these results' cells so far."""
-    kind = KINDS[study.node_kind]
+    kind = NODE_KINDS[study.node_kind]
     overhead = run.get("overhead") or {"cells": 1, "seconds": kind.first_overhead_seconds}
     window_seconds = 0.0 if kind.is_virtual else float(study.config["window_seconds"])
     return window_seconds + overhead["seconds"] / overhead["cells"]

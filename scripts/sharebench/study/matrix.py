@@ -6,8 +6,8 @@ from functools import cached_property
 from itertools import combinations_with_replacement, product
 
 from sharebench.core import faults
-from sharebench.core.capabilities import KINDS, resolve_node
-from sharebench.core.strategies import Strategy, again, on_node
+from sharebench.core.capabilities import NODE_KINDS, resolve_node_kind
+from sharebench.core.strategies import Strategy, control_name, node_strategies
 from sharebench.core.study_config import StudyConfig, is_job
 from sharebench.study.cells import Cell, Plot, pair_name, without_excluded
 
@@ -17,11 +17,13 @@ class Matrix:
 
     def __init__(self, config: StudyConfig) -> None:
         self.config = config
-        self.node_kind = resolve_node(config)
-        self.strategies: dict[str, Strategy] = on_node(config, self.node_kind)
+        self.node_kind = resolve_node_kind(config)
+        self.strategies: dict[str, Strategy] = node_strategies(config, self.node_kind)
         self.baseline: str | None = None if config["baseline"] == "none" else config["baseline"]
         order = config["order"]
-        self.order = order if order != "auto" else ("strategy" if KINDS[self.node_kind].is_slow_to_switch else "blocks")
+        self.order = (
+            order if order != "auto" else ("strategy" if NODE_KINDS[self.node_kind].is_slow_to_switch else "blocks")
+        )
 
     @cached_property
     def interference(self) -> dict[str, tuple[str, str]]:
@@ -32,8 +34,8 @@ class Matrix:
     @cached_property
     def faults(self) -> dict[str, tuple[str, str]]:
         """Of each cell name of `faults` what the victim runs and what the aggressor, the last tenant, does."""
-        asked = product(sorted(self.config["faults"]), faults.victims(self.config))
-        return {faults.cell_name(kind, victim): (victim, faults.PREFIX + kind) for kind, victim in asked}
+        asked = product(sorted(self.config["faults"]), faults.victim_workloads(self.config))
+        return {faults.workload_name(kind, victim): (victim, faults.PREFIX + kind) for kind, victim in asked}
 
     @cached_property
     def _pairs(self) -> dict[str, tuple[str, str]]:
@@ -102,8 +104,8 @@ class Matrix:
         if self.baseline is None:
             return []
         of = {self.baseline: self.requested}
-        if self.config["null_cells"] and again(self.baseline) in self.strategies:
-            of[again(self.baseline)] = [cell for cell in self.requested if self.is_compared(cell)]
+        if self.config["null_cells"] and control_name(self.baseline) in self.strategies:
+            of[control_name(self.baseline)] = [cell for cell in self.requested if self.is_compared(cell)]
         return [
             alone
             for strategy, cells in of.items()

@@ -17,8 +17,8 @@ from sharebench.core.spec import (
     Spec,
     StrategySpec,
     WorkloadSpec,
-    parse,
-    runs_to_its_end,
+    parse_spec,
+    runs_until_exit,
     tenant_workloads,
 )
 from sharebench.study.cells import Cell, canonical
@@ -59,7 +59,7 @@ class Study(Matrix):
         Of a program that runs to its end neither the output nor a capacity is known.
         """
         names = self.run_by_tenants() if cell is None else self.components(cell)
-        return [name for name in names if not runs_to_its_end(self._entry(name))]
+        return [name for name in names if not runs_until_exit(self._entry(name))]
 
     def node_options(self) -> NodeOptions:
         """The config section of the node; in a cluster also the study's accesses, and numbers of tenants by mechanism.
@@ -109,7 +109,7 @@ class Study(Matrix):
 
     def _entry(self, name: str) -> WorkloadEntry:
         catalogue = self.config["workload_catalogue"]
-        kind = faults.kind_of(name)
+        kind = faults.fault_kind(name)
         return catalogue[name] if kind is None else faults.aggressor_entry(kind, next(iter(catalogue.values())))
 
     def _workload(self, name: str) -> WorkloadSpec:
@@ -167,11 +167,11 @@ class Study(Matrix):
             "window_seconds": self._window_seconds(cell.workload),
             "node": self._node(),
         }
-        if (kind := faults.kind_of(cell.workload)) is not None:
+        if (kind := faults.fault_kind(cell.workload)) is not None:
             spec["fault"] = {"kind": kind, "at_fraction": faults.AT_FRACTION, "aggressor": cell.replicas - 1}
         if self.node_kind != "simulated":
             tenants = tenant_workloads(spec)
-            if not all(map(runs_to_its_end, tenants)):
+            if not all(map(runs_until_exit, tenants)):
                 spec["warmup"] = self.config["warmup"]
             spec["environment"] = self._environment()
             if any(tenant["kind"] == "http" for tenant in tenants):
@@ -188,15 +188,15 @@ class Study(Matrix):
         """Labelled fingerprint of the code that measures this workload, or all of a mix, on this kind of node."""
         entries = [self._entry(name) for name in self._cycle(workload)]
         if self.node_kind == "simulated":
-            return f"measuring code {fingerprint.of_cell(self.node_kind)}"
+            return f"measuring code {fingerprint.cell_fingerprint(self.node_kind)}"
         modules = [module for entry in entries if (module := programs.module(entry)) is not None]
         has_programs, is_watched = any(map(programs.is_program, entries)), prometheus_options.is_on(self.config)
-        code = fingerprint.of_cell(self.node_kind, *modules, has_programs=has_programs, is_watched=is_watched)
+        code = fingerprint.cell_fingerprint(self.node_kind, *modules, has_programs=has_programs, is_watched=is_watched)
         return f"measuring code {code}"
 
     def node_code(self) -> str:
         """Labelled fingerprint of the code that sets up this kind of node."""
-        return f"node code {fingerprint.of_node(self.node_kind)}"
+        return f"node code {fingerprint.node_fingerprint(self.node_kind)}"
 
     def calibration_cell(self, workload: str) -> Cell:
         """The exclusive cell that calibration runs in place of a repeat (its number is 0)."""
@@ -204,7 +204,7 @@ class Study(Matrix):
 
     def under(self, spec: str, strategy: str) -> str:
         """A spec of one tenant, under another strategy of the study."""
-        return canonical({**parse(spec), "strategy": self._strategy(strategy, 1)})
+        return canonical({**parse_spec(spec), "strategy": self._strategy(strategy, 1)})
 
     def calibration_spec(self, workload: str) -> str:
         """Canonical text of what the workload's calibration depends on: closed load, exclusive device."""

@@ -15,7 +15,7 @@ from sharebench.analysis.compare import METRICS, NotComparable, changes, compare
 from sharebench.analysis.statistics.intervals import holm
 from sharebench.analysis.text import comparison
 from sharebench.config.load import load as load_config
-from sharebench.core.strategies import again
+from sharebench.core.strategies import control_name
 from sharebench.datasets.dataset import contents, labels, names
 from sharebench.records import record as records
 from sharebench.study.study import Study
@@ -27,7 +27,7 @@ def write(folder, alone=ALONE, shared=SHARED, null=(), device="A", run_id="run-1
     """A data set of MPS with two tenants and its baseline, with these mean latencies, one per repeat."""
     keys = {"node": "simulated", "strategies": ["mps"], "replicas": [2], "workloads": ["matmul"]}
     made = Study(load_config(study(keys | {"repeats": len(alone), "null_cells": bool(null)} | config)))
-    means = {"exclusive": alone, "mps": shared, again("exclusive"): null}
+    means = {"exclusive": alone, "mps": shared, control_name("exclusive"): null}
     for cell in made.cells:
         latencies = [np.full(400, means[cell.strategy][cell.repeat - 1])] * cell.replicas
         one = record(cell.strategy, latencies, repeat=cell.repeat, run_id=run_id, device=device)

@@ -18,7 +18,7 @@ from unit.studies import S, W, files, refusal, study, study_of
 from sharebench.config import workloads as workload_modules
 from sharebench.config.load import ConfigError, load
 from sharebench.core import capabilities
-from sharebench.core.strategies import catalogue, parse_limit
+from sharebench.core.strategies import all_strategies, parse_limit
 from tenant import workload, workloads
 from tenant.parameters import ParameterError
 
@@ -107,8 +107,8 @@ def test_from_an_existing_folder_asks_nothing_of_this_node(tmp_path: Path) -> No
 
 
 def test_every_built_in_strategy_runs_somewhere() -> None:
-    for strategy in catalogue(load(study({}))).values():
-        able = capabilities.kinds_that_can(strategy, "device-plugin")
+    for strategy in all_strategies(load(study({}))).values():
+        able = capabilities.supporting_kinds(strategy, "device-plugin")
         assert ("kubernetes" if strategy.access else "nvidia") in able
 
 
@@ -262,7 +262,7 @@ def test_parse_limit(limit: float | str, replicas: int, percent: float) -> None:
 
 def test_catalogue() -> None:
     half = {"mechanism": "mps", "thread_percent": "50"}
-    strategies = catalogue(load(study({"strategies": ["exclusive"], "replicas": [2], f"{S}.half": half})))
+    strategies = all_strategies(load(study({"strategies": ["exclusive"], "replicas": [2], f"{S}.half": half})))
     assert strategies["exclusive"].replicas == (1,), "not an empty matrix"
     assert strategies["half"].limits(4)["thread_percent"] == 50 and not strategies["half"].depends_on_replicas
     limited = strategies["mps-limited"]

@@ -14,7 +14,7 @@ from unit.studies import W, files, refusal, study, study_of
 from sharebench.analysis.aggregate import published
 from sharebench.config.load import load
 from sharebench.core import capabilities
-from sharebench.core.capabilities import resolve_node
+from sharebench.core.capabilities import resolve_node_kind
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 from tenant.requests import bodies
@@ -218,7 +218,7 @@ def test_the_examples_run_on_the_cpu_of_a_gpu_host_too(tmp_path: Path, monkeypat
     config = copy.deepcopy(files())
     update_config(config, yaml.safe_load(Path("config/programs.yaml").read_text()))
     planned = Study(load(config))
-    assert resolve_node(planned.config) == planned.node_kind == "cpu"
+    assert resolve_node_kind(planned.config) == planned.node_kind == "cpu"
     names = {each for cell in planned.cells for each in planned.tenants_of(cell)}
     assert names == set(planned.config["workloads"])
 

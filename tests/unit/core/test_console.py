@@ -23,8 +23,8 @@ def test_each_parameter_is_an_option_of_its_type() -> None:
         taken.extend([out, names, config, made, workers])
 
     given = ["--out", "a", "--names", "b", "c", "--config", '{"d": 1}']
-    assert console.call(named, given) == 0
-    assert console.call(named, [*given, "--made", "e", "--workers", "2"]) == 0
+    assert console.run_job(named, given) == 0
+    assert console.run_job(named, [*given, "--made", "e", "--workers", "2"]) == 0
     same = [Path("a"), ["b", "c"], {"d": 1}]
     assert taken == [*same, None, 1, *same, Path("e"), 2]
 
@@ -36,7 +36,7 @@ def test_results_are_opened_for_a_job_and_a_refusal_is_one_line(capfd: pytest.Ca
     def opening(results: Path) -> nullcontext[str]:
         return nullcontext(f"a run in {results}")
 
-    assert console.call(refusing, ["--results", "here", "--out", "there"], opening) == 1
+    assert console.run_job(refusing, ["--results", "here", "--out", "there"], opening) == 1
     said = capfd.readouterr()
     assert (said.out, said.err) == ("  a run in here has no there\n", "a run in here has no there\n")
 
@@ -46,9 +46,9 @@ def test_wrong_options_end_with_2(given: list[str]) -> None:
     def coded(code: int) -> int:
         return code
 
-    assert console.call(coded, ["--code", "3"]) == 3
+    assert console.run_job(coded, ["--code", "3"]) == 3
     with pytest.raises(SystemExit, match=r"^2$"):
-        console.call(coded, given)
+        console.run_job(coded, given)
 
 
 @pytest.mark.parametrize("name", job.JOBS)

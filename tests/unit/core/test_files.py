@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sharebench.core import files
-from sharebench.core.files import Damaged, read_json, replace_atomically, write_json
+from sharebench.core.files import DamagedFile, read_json, replace_atomically, write_json
 
 SCRIPTS = Path(files.__file__).resolve().parents[2]
 
@@ -73,7 +73,7 @@ def test_json_is_for_people_and_the_same_for_equal_values(tmp_path: Path) -> Non
 def test_a_damaged_file_is_named_with_what_mends_it(tmp_path: Path, said: bytes) -> None:
     path = tmp_path / "a name.json"
     path.write_bytes(said)
-    with pytest.raises(Damaged) as damage:
+    with pytest.raises(DamagedFile) as damage:
         read_json(path, "a")
     line = str(damage.value)
     assert line.startswith(f"{path}: damaged (") and line.endswith(f"rm '{path}'") and "\n" not in line

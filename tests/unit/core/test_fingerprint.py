@@ -19,7 +19,7 @@ MADE_BY = {
     "nvidia matmul": fingerprint.cell_files("nvidia", "matmul"),
     "kubernetes matmul": fingerprint.cell_files("kubernetes", "matmul"),
     "simulated": fingerprint.cell_files("simulated"),
-    **{stage: fingerprint.stage_files(stage) for stage in fingerprint.STAGES},
+    **{stage: fingerprint.stage_files(stage) for stage in fingerprint.STAGE_ROOTS},
 }
 ON_CPU = {name for name in MADE_BY if name.startswith("cpu")}
 ON_GPU = {"nvidia matmul", "kubernetes matmul"}
@@ -48,7 +48,7 @@ def forget() -> None:
 def simulated() -> str:
     """The fingerprint of a simulated cell, by the files as they are now."""
     forget()
-    return fingerprint.of_cell("simulated")
+    return fingerprint.cell_fingerprint("simulated")
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from unit.kubernetes.objects import UUID, gpu, in_slice, instance
 from unit.studies import CONFIG, files
 
 from sharebench.config.load import load
-from sharebench.core.capabilities import can
+from sharebench.core.capabilities import unsupported_reason
 from sharebench.core.run_record import RUN_ID_VARIABLE
-from sharebench.core.strategies import catalogue, is_again
+from sharebench.core.strategies import all_strategies, is_control
 from sharebench.nodes.contract import Settings, State
 from sharebench.nodes.kubernetes.access.device_plugin import mig_manager, plugin
 from sharebench.nodes.kubernetes.access.dra import held
@@ -71,8 +71,12 @@ def names() -> list[str]:
     Some once more by claims.
     """
     config = load({**files(), "node": "simulated"})
-    known = catalogue(config)
-    found = [name for name in config["strategy_catalogue"] if can("kubernetes", known[name], "device-plugin") is None]
+    known = all_strategies(config)
+    found = [
+        name
+        for name in config["strategy_catalogue"]
+        if unsupported_reason("kubernetes", known[name], "device-plugin") is None
+    ]
     return found + [f"{name}{BY_CLAIMS}" for name in CLAIMING]
 
 
@@ -139,5 +143,5 @@ def _as_manifest(verb: str, path: str, body: Any) -> Json | None:
 @cache
 def made() -> dict[str, list[Json]]:
     """The manifests of each strategy that has some."""
-    found = {name: manifests(name) for name in names() if not is_again(name)}
+    found = {name: manifests(name) for name in names() if not is_control(name)}
     return {name: documents for name, documents in found.items() if documents}

@@ -13,7 +13,7 @@ from sharebench.config.load import load
 from sharebench.core import pod_template
 from sharebench.core.config_catalogues import PodTemplate
 from sharebench.core.run_record import RUN_ID_VARIABLE
-from sharebench.core.strategies import WHOLE_GPU, Strategy, as_done, catalogue
+from sharebench.core.strategies import WHOLE_GPU, Strategy, all_strategies, effective_strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.nodes.kubernetes.access import static
 from sharebench.nodes.kubernetes.cluster import saved_state
@@ -241,7 +241,7 @@ def strategy(thread_percent: Any = "100/N", memory_percent: Any = "100/N", **pod
     made = Strategy(
         "own", ("time-slicing",), None, None, thread_percent, memory_percent, None, access="static", pod=EMPTY | pod
     )
-    return as_done(made)
+    return effective_strategy(made)
 
 
 def filled(made: Strategy, replicas: int, memory_mib: int | None = None) -> PodTemplate:
@@ -278,8 +278,8 @@ def test_the_limits_of_the_record_are_what_the_pods_ask_for() -> None:
 
 def test_a_template_of_the_config_reaches_the_strategy() -> None:
     entry = {"mechanism": "time-slicing", "access": "static", "pod": {"resources": {"nvidia.com/gpu": 1}}}
-    known = catalogue(load(study({"strategy_catalogue.own": entry})))
+    known = all_strategies(load(study({"strategy_catalogue.own": entry})))
     assert known["own"].pod == WHOLE_GPU
     assert known["mps"].pod is None
-    assert as_done(replace(known["exclusive"], access="static")).pod == WHOLE_GPU
-    assert as_done(replace(known["exclusive"], access="device-plugin")).pod is None
+    assert effective_strategy(replace(known["exclusive"], access="static")).pod == WHOLE_GPU
+    assert effective_strategy(replace(known["exclusive"], access="device-plugin")).pod is None

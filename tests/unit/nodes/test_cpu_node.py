@@ -11,11 +11,11 @@ import pytest
 from unit.studies import study
 
 from sharebench.config.load import load
-from sharebench.core.strategies import Strategy, catalogue
+from sharebench.core.strategies import Strategy, all_strategies
 from sharebench.nodes import open_node
 from sharebench.nodes.host.cpu import LABEL, CpuNode
 
-STRATEGIES = catalogue(load(study({"node": "simulated"})))
+STRATEGIES = all_strategies(load(study({"node": "simulated"})))
 
 
 @pytest.fixture

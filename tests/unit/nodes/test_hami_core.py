@@ -13,7 +13,7 @@ from unit.nodes.test_nvidia_evidence import GIB, Gpu, broken, view
 from unit.studies import study
 
 from sharebench.config.load import load
-from sharebench.core.strategies import Strategy, on_node
+from sharebench.core.strategies import Strategy, node_strategies
 from sharebench.nodes.contract import Grant, State
 from sharebench.nodes.host import hami_core, nvidia
 from sharebench.nodes.host.nvidia import NvidiaNode
@@ -22,7 +22,7 @@ from sharebench.nodes.host.nvml import Gpu as RealGpu
 from sharebench.nodes.host.nvml import Occupant
 from tenant.contract import CONTEXT_LOCK_VARIABLE
 
-HAMI_CORE = on_node(load(study({"node": "simulated"})), "nvidia")["hami-core"]
+HAMI_CORE = node_strategies(load(study({"node": "simulated"})), "nvidia")["hami-core"]
 SHARED_REGION = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
 
 

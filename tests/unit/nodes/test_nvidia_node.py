@@ -10,7 +10,7 @@ import pytest
 from unit.studies import study
 
 from sharebench.config.load import load
-from sharebench.core.strategies import Strategy, catalogue
+from sharebench.core.strategies import Strategy, all_strategies
 from sharebench.nodes.contract import NodeError, State
 from sharebench.nodes.host import mps, nvidia
 from sharebench.nodes.host.nvidia import NvidiaNode
@@ -18,7 +18,7 @@ from tenant.contract import PIPE_VARIABLE
 
 pytestmark = pytest.mark.usefixtures("mock_nvml", "mps_control")
 
-STRATEGIES = catalogue(load(study({"node": "simulated"})))
+STRATEGIES = all_strategies(load(study({"node": "simulated"})))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from unit.figures import fabricated
 from unit.studies import study
 
 from sharebench.config.load import load
-from sharebench.core.files import SCRIPTS, Damaged, write_json
+from sharebench.core.files import SCRIPTS, DamagedFile, write_json
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.nodes import open_node
 from sharebench.nodes.node import UNKNOWN
@@ -35,19 +35,19 @@ def test_sound_files_are_read(tmp_path: Path) -> None:
 )
 def test_a_damaged_device_is_named(tmp_path: Path, said: str) -> None:
     (tmp_path / "device.json").write_text(said)
-    with pytest.raises(Damaged, match=rf"^{tmp_path}/device.json: damaged \(.*\); remove it"):
+    with pytest.raises(DamagedFile, match=rf"^{tmp_path}/device.json: damaged \(.*\); remove it"):
         read_device(tmp_path / "device.json")
 
 
 @pytest.mark.parametrize("change", [{"capacity_hz": "many"}, {"workload": 3}, {"output_digest": ["x"]}])
 def test_a_calibration_of_odd_types_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
     write_json(tmp_path / "matmul.json", CALIBRATION | change)
-    with pytest.raises(Damaged, match=r"matmul.json: damaged"):
+    with pytest.raises(DamagedFile, match=r"matmul.json: damaged"):
         read_calibration(tmp_path / "matmul.json")
 
 
 def test_a_terminal_that_cannot_show_a_character_fails_nothing() -> None:
-    script = r"from sharebench.core import console; console.call(lambda: 'mps \xd7 2', [])"
+    script = r"from sharebench.core import console; console.run_job(lambda: 'mps \xd7 2', [])"
     environment = {"PYTHONPATH": str(SCRIPTS), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     said = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert (said.returncode, said.stdout) == (0, "mps ? 2\n")

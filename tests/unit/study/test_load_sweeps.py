@@ -8,7 +8,7 @@ from unit.studies import W, refusal, study_of
 
 from sharebench.cell.cell import planned_load
 from sharebench.config.load import load
-from sharebench.core.spec import parse, workload_of
+from sharebench.core.spec import parse_spec, tenant_workload
 from sharebench.report import words
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -64,11 +64,11 @@ def test_a_normalised_config_is_read_again_and_knows_its_sweeps() -> None:
 def test_a_cell_depends_on_its_value_and_on_no_other() -> None:
     planned, fewer = swept(), swept(SERVER | {"load": {"concurrency": [4]}})
     cell = Cell("mps", NAMES[1], 2, 1)
-    spec = parse(planned.spec(cell))
-    assert workload_of(spec, 0)["load"]["concurrency"] == 4
-    assert "sweep" not in workload_of(spec, 0)
+    spec = parse_spec(planned.spec(cell))
+    assert tenant_workload(spec, 0)["load"]["concurrency"] == 4
+    assert "sweep" not in tenant_workload(spec, 0)
     assert planned.spec(cell) == fewer.spec(cell)
-    assert planned_load(workload_of(spec, 0), None)["concurrency"] == 4
+    assert planned_load(tenant_workload(spec, 0), None)["concurrency"] == 4
 
 
 def test_its_capacity_is_that_with_as_many_requests_in_flight() -> None:

@@ -76,7 +76,7 @@ def test_the_spec_of_a_fault_names_victim_aggressor_and_moment() -> None:
 def test_only_a_loop_can_be_a_victim() -> None:
     config = copy.deepcopy(faulty("killed", workloads=["matmul", "memcopy"]).config)
     config["workload_catalogue"]["memcopy"]["kind"] = "job"
-    assert faults.victims(config) == ["matmul"]
+    assert faults.victim_workloads(config) == ["matmul"]
     config["fault_victims"] = ["memcopy"]
     line = next(checks._faults(config, "cpu"))
     assert line == "fault_victims: 'memcopy' is of the kind job; name workloads of the kind loop"

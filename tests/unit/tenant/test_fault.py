@@ -101,5 +101,5 @@ def test_memory_of_a_gpu_is_taken_until_it_is_refused(stub: ctypes.CDLL, monkeyp
 def test_the_config_knows_exactly_these_kinds() -> None:
     assert get_args(Fault) == tuple(fault.FAULTS)
     assert set(fault.FAULTS.values()) == {"oom", "crashed", "killed", "hung"}
-    assert all(faults.kind_of(faults.cell_name(kind, "matmul")) == kind for kind in fault.FAULTS)
-    assert faults.kind_of("fault-drill") is faults.kind_of("matmul+fault-killed") is None
+    assert all(faults.fault_kind(faults.workload_name(kind, "matmul")) == kind for kind in fault.FAULTS)
+    assert faults.fault_kind("fault-drill") is faults.fault_kind("matmul+fault-killed") is None

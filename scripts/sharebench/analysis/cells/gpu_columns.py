@@ -3,7 +3,7 @@
 import math
 from typing import TypedDict
 
-from sharebench.core.spec import parse
+from sharebench.core.spec import parse_spec
 from sharebench.gates.verdict import window_seconds
 from sharebench.records.types import Record
 
@@ -33,7 +33,7 @@ def device_units(record: Record) -> int | None:
     node = record["node"]
     if node["units"] is not None:
         return int(node["units"])
-    is_divided = "mig" in parse(record["spec"])["strategy"]["mechanisms"]
+    is_divided = "mig" in parse_spec(record["spec"])["strategy"]["mechanisms"]
     if is_divided or not node["is_gpu"] or record["limits"]["thread_percent"] is not None:
         return None
     views = (tenant["view"] for tenant in record["tenants"])
@@ -97,7 +97,7 @@ def tenants_that_fit(record: Record) -> int | None:
     tenants = [mib for mib in by_tenant if mib is not None]
     if not tenants or len(tenants) < len(by_tenant) or used_mib is None:
         return None
-    mechanisms = parse(record["spec"])["strategy"]["mechanisms"]
+    mechanisms = parse_spec(record["spec"])["strategy"]["mechanisms"]
     has_limit = record["limits"]["memory_percent"] is not None or "memory_limit" in record["limits"]
     if has_limit or MEMORY_NOT_FREE.intersection(mechanisms):
         return None

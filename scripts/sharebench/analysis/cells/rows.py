@@ -12,7 +12,7 @@ from sharebench.analysis.cells.gpu_columns import DeviceColumns, device_columns,
 from sharebench.analysis.slo import LATENCY, columns, good_count
 from sharebench.analysis.statistics.effective import Series, effective_count, of_latency, of_values
 from sharebench.analysis.statistics.intervals import required_count
-from sharebench.core.spec import components, parse
+from sharebench.core.spec import components, parse_spec
 from sharebench.gates.gates import is_valid
 from sharebench.gates.verdict import window_seconds
 from sharebench.records.histogram import ForeignHistogram, Histogram, Quantile, merged, merged_foreign
@@ -140,7 +140,7 @@ def by_workload(record: Record, whole: MeasuredCell, limits: Limits = NO_SLO) ->
     """The cell `whole`, or a cell for each workload of a mix, with the tenants that run it."""
     if whole.tenant_workload is not None:
         return [whole]
-    each = (reduced(record, name, limits) for name in components(parse(record["spec"])))
+    each = (reduced(record, name, limits) for name in components(parse_spec(record["spec"])))
     return [replace(cell, all_rows=whole.rows) for cell in each]
 
 
@@ -149,7 +149,7 @@ def reduced(record: Record, tenant_workload: str | None = None, limits: Limits =
 
     With `tenant_workload` it is only about the tenants that run this. `limits` are the SLO of the goodput.
     """
-    names = [tenant_workload] if tenant_workload else components(parse(record["spec"]))
+    names = [tenant_workload] if tenant_workload else components(parse_spec(record["spec"]))
     failed = [gate for gate in record["gates"] if not gate["passed"]]
     invalid = [gate for gate in failed if gate["severity"] == "invalid"]
     all_tenants = zip(record["tenants"], tenant_memory_mib(record), strict=True)

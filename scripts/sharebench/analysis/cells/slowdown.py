@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from sharebench.analysis.cells.metrics import MEAN, value_of
 from sharebench.analysis.cells.rows import MeasuredCell, grouped
 from sharebench.analysis.statistics.intervals import Estimate, combined, log_interval, welch_ratio
-from sharebench.core.strategies import AGAIN, again, is_again
+from sharebench.core.strategies import CONTROL_SUFFIX, control_name, is_control
 
 # Workload, run and block.
 Block = tuple[str, str, int]
@@ -35,7 +35,9 @@ class Baseline:
         known = [cell for cell in cells if cell.valid and cell.latency_mean_seconds and cell.replicas == 1]
         own = [cell for cell in known if cell.strategy == strategy]
         is_control = has_control and strategy is not None
-        control = grouped((cell for cell in known if is_control and cell.strategy == again(strategy or "")), _block)
+        control = grouped(
+            (cell for cell in known if is_control and cell.strategy == control_name(strategy or "")), _block
+        )
         for block, of_block in grouped(own, _block).items():
             for cell in of_block:
                 seconds = cell.latency_mean_seconds or 0.0
@@ -47,7 +49,11 @@ class Baseline:
 
     def seen_by(self, strategy: str) -> Baseline:
         """What cells of a strategy are compared with: without the control for the control and the baseline itself."""
-        return self._alone if self._strategy is not None and strategy.removesuffix(AGAIN) == self._strategy else self
+        return (
+            self._alone
+            if self._strategy is not None and strategy.removesuffix(CONTROL_SUFFIX) == self._strategy
+            else self
+        )
 
     def includes(self, strategy: str, replicas: int) -> bool:
         return strategy == self._strategy and replicas == 1
@@ -183,7 +189,7 @@ class Separability:
 
     def __init__(self, cells: Iterable[MeasuredCell], baseline: Baseline) -> None:
         of_one = [cell for cell in cells if cell.valid and cell.tenant_workload]
-        control = grouped((cell for cell in of_one if is_again(cell.strategy)), _workload)
+        control = grouped((cell for cell in of_one if is_control(cell.strategy)), _workload)
         alone = grouped((cell for cell in of_one if baseline.includes(cell.strategy, cell.replicas)), _workload)
         self._ratio = {(name, MEAN): group_slowdown(own, baseline)[0] for name, own in control.items()}
         self._pairs = {name: (own, alone[name]) for name, own in control.items()}

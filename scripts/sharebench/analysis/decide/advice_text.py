@@ -24,7 +24,7 @@ from sharebench.analysis.decide.advice import (
 from sharebench.analysis.decide.cost import HOURS_PER_MONTH
 from sharebench.analysis.decide.rows import PERCENTILES
 from sharebench.analysis.slo import LATENCY, PARTS, dollars_per_million, in_words
-from sharebench.core.console import wrapped
+from sharebench.core.console import wrap_text
 from sharebench.core.strategies import Strategy
 from sharebench.records.tables import TableRow
 
@@ -232,11 +232,11 @@ def markdown(table: pd.DataFrame, answers: Sequence[Answer], caption: str) -> st
 
 def terminal(table: pd.DataFrame, answers: Sequence[Answer], caption: str) -> str:
     """What the terminal shows: a sentence for each workload, then its strategies with the reasons."""
-    lines = [*wrapped(caption), ""]
-    lines += [line for each in answers for line in wrapped(each.sentence)] or wrapped(NOTHING_SHARED)
+    lines = [*wrap_text(caption), ""]
+    lines += [line for each in answers for line in wrap_text(each.sentence)] or wrap_text(NOTHING_SHARED)
     for each in answers:
         lines += ["", each.workload, "", _table(table, each.workload, "simple"), ""]
-        lines += [line for reason in each.reasons for line in wrapped(reason, "- ")]
+        lines += [line for reason in each.reasons for line in wrap_text(reason, "- ")]
     return "\n".join(lines)
 
 

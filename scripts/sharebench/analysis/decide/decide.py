@@ -19,10 +19,10 @@ from sharebench.analysis.decide.documented import measured_faults
 from sharebench.analysis.decide.options import options
 from sharebench.analysis.decide.rows import SummaryRow, summary_rows
 from sharebench.analysis.slo import LATENCY, limits
-from sharebench.core.capabilities import can
+from sharebench.core.capabilities import unsupported_reason
 from sharebench.core.files import Refusal, read_json, replace_atomically
-from sharebench.core.spec import runs_to_its_end
-from sharebench.core.strategies import Strategy, catalogue, is_again, on_node
+from sharebench.core.spec import runs_until_exit
+from sharebench.core.strategies import Strategy, all_strategies, is_control, node_strategies
 from sharebench.core.study_config import Question as Asked
 from sharebench.core.study_config import StudyConfig, sweeps
 from sharebench.records.references import device_name, read_device
@@ -79,12 +79,14 @@ def read(data: Path, root: Path) -> Results:
     # Older manifests lack `device_units`.
     device = device_of(node, config, node["units"] or manifest.get("device_units"))
     # The A/A control is not a choice; a queue shares nothing.
-    own = {name: each for name, each in on_node(config, kind).items() if not (is_again(name) or each.is_queue)}
-    entries = catalogue(config)
-    known = {name: each for name, each in own.items() if can(kind, entries[name], each.access) is None}
+    own = {
+        name: each for name, each in node_strategies(config, kind).items() if not (is_control(name) or each.is_queue)
+    }
+    entries = all_strategies(config)
+    known = {name: each for name, each in own.items() if unsupported_reason(kind, entries[name], each.access) is None}
     valid = sorted({Cell(*found) for found in cells[cells["valid"]][CELL].itertuples(index=False)})
     of_one = summary[summary["workload"] == summary["tenant_workload"]]
-    plain = [row for row in summary_rows(of_one) if _is_plain(row.workload, config) and not is_again(row.strategy)]
+    plain = [row for row in summary_rows(of_one) if _is_plain(row.workload, config) and not is_control(row.strategy)]
     return Results(
         data=data,
         root=root,
@@ -103,7 +105,7 @@ def read(data: Path, root: Path) -> Results:
 def _is_plain(workload: str, config: StudyConfig) -> bool:
     entry = config["workload_catalogue"].get(workload)
     is_mix_or_job = entry is not None and (
-        entry.get("tenants") is not None or entry.get("kind") == "job" or runs_to_its_end(entry)
+        entry.get("tenants") is not None or entry.get("kind") == "job" or runs_until_exit(entry)
     )
     return "+" not in workload and not is_mix_or_job
 

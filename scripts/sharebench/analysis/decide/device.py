@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from sharebench.core.strategies import MPS_CLIENTS, Strategy, slices_of
+from sharebench.core.strategies import MPS_CLIENTS, Strategy, slice_count
 from sharebench.core.study_config import StudyConfig
 from sharebench.records.types import NodeFacts
 
@@ -21,12 +21,12 @@ class Device:
             return "exclusive means one tenant"
         if strategy.replicas is not None and replicas not in strategy.replicas:
             return "the strategy has other numbers of tenants"
-        if sum(map(slices_of, strategy.layout(replicas))) > self.mig_slices:
+        if sum(map(slice_count, strategy.layout(replicas))) > self.mig_slices:
             return f"more than {self.mig_slices} MIG slices"
-        if (why := strategy.too_many(replicas)) is not None:
+        if (why := strategy.profile_shortage(replicas)) is not None:
             return why
         if strategy.mechanisms[-1] == "mps" and self.kind != "cpu":
-            crowded = math.ceil(replicas / strategy.groups(replicas))
+            crowded = math.ceil(replicas / strategy.group_count(replicas))
             return f"more than {MPS_CLIENTS} MPS clients" if crowded > MPS_CLIENTS else None
         return None
 

@@ -31,14 +31,14 @@ def lines(survey: Survey) -> list[str]:
     freed = sum(len(group.members) - 1 for group in survey.groups)
     found = f"{len(candidates)} of {len(workloads)} workloads leave their GPU empty"
     follows = f"; together they may need {freed} GPUs less" if freed else ", and no two fit on one"
-    said = console.wrapped(
+    said = console.wrap_text(
         f"{seen.source}, {seen.hours:g} h, {kinds_of_gpu(judged)}: {found}{follows if candidates else ''}"
     )
     for number, group in list(enumerate(survey.groups, 1))[:MOST_LINES]:
         memory = f"{(group.memory_mib or 0) / 1024:.0f} of {(group.place.memory_mib or 0) / 1024:.0f} GiB"
         dram = "" if group.dram_mean is None else f", memory traffic {group.dram_mean:.0f} %"
         members = " + ".join(f"{one_line(each.name)} ({measured(each)})" for each in group.members)
-        said += console.wrapped(
+        said += console.wrap_text(
             f"{members}: together {group.activity_mean:.0f} % (p95 {group.activity_p95:.0f} %){dram}, {memory}",
             f"  {number}. ",
             "     ",
@@ -47,10 +47,10 @@ def lines(survey: Survey) -> list[str]:
         said.append(f"  … and {len(survey.groups) - MOST_LINES} groups more in groups.csv")
     for verdict in Verdict:
         if verdict is not Verdict.CANDIDATE and (those := survey.of(verdict)):
-            said += console.wrapped(f"{verdict.value}: {len(those)}", "  ", "    ")
+            said += console.wrap_text(f"{verdict.value}: {len(those)}", "  ", "    ")
     if weak := [each for each in workloads if each.measure != SM]:
         measures = " or ".join(sorted({each.measure.removesuffix("_percent") for each in weak}))
         remedy = REMEDY if seen.source == "Prometheus" else "On Hopper and later NVML counts it."
         line = WEAK.format(count=len(weak), all=len(workloads), measure=measures, remedy=remedy)
-        said += console.wrapped(line, "  ", "    ")
+        said += console.wrap_text(line, "  ", "    ")
     return said

@@ -15,7 +15,7 @@ from sharebench.analysis.cells.slowdown import Baseline, cell_slowdowns
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.analysis.tables.jobs import JobCell
 from sharebench.core import faults
-from sharebench.core.strategies import AGAIN, is_again
+from sharebench.core.strategies import CONTROL_SUFFIX, is_control
 from sharebench.core.study_config import StudyConfig
 from sharebench.records.tables import TableRow, frame
 
@@ -66,7 +66,7 @@ def devices_table(cells: Iterable[MeasuredCell], baseline: Baseline, busy: Colle
     block show how a device repeats itself.
     """
     known = (cell for cell in cells if cell.valid and cell.latency_mean_seconds and cell.tenant_workload in busy)
-    groups = grouped(known, lambda cell: (cell.strategy.removesuffix(AGAIN), *cell.group[1:]))
+    groups = grouped(known, lambda cell: (cell.strategy.removesuffix(CONTROL_SUFFIX), *cell.group[1:]))
     by_device = ((key, grouped(own, lambda cell: cell.device)) for key, own in groups.items())
     return frame("devices", (row for key, own in by_device if len(own) > 1 for row in _rows(key, own, baseline)))
 
@@ -76,7 +76,7 @@ def _rows(key: Group, found: Mapping[str, Sequence[MeasuredCell]], baseline: Bas
     means = {device: log_interval(own).value for device, own in latencies.items()}
     middle, apart = log_interval(list(means.values())).value, spread(latencies)
     for device in sorted(found):
-        own = [cell for cell in found[device] if not is_again(cell.strategy)]
+        own = [cell for cell in found[device] if not is_control(cell.strategy)]
         slowdowns = [slowdown for slowdown in cell_slowdowns(own, baseline) if slowdown is not None]
         yield {
             **dict(zip(GROUP, key, strict=True)),
@@ -112,7 +112,7 @@ def paired_by_device(cells: Sequence[MeasuredCell], strategy: str | None) -> lis
 
     def has_partner(cell: MeasuredCell) -> bool:
         names = {row.tenant_workload for row in cell.all_rows if row.tenant_workload}
-        return any(map(faults.kind_of, names)) or all(baseline.reaches(cell, name) for name in names)
+        return any(map(faults.fault_kind, names)) or all(baseline.reaches(cell, name) for name in names)
 
     is_kept = (strategy is None or not cell.valid or has_partner(cell) for cell in own)
     return [cell if kept else replace(cell, valid=False, reason=ALONE) for cell, kept in zip(own, is_kept, strict=True)]

@@ -13,7 +13,7 @@ import pandas as pd
 from sharebench.analysis.cells.gpu_columns import device_columns, tenant_memory_mib
 from sharebench.analysis.cells.rows import grouped, outcome
 from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_ratio
-from sharebench.core.spec import parse, runs_jobs
+from sharebench.core.spec import parse_spec, runs_jobs
 from sharebench.gates.gates import is_valid
 from sharebench.records.tables import TableRow, frame
 from sharebench.records.types import Record, TenantRecord
@@ -52,7 +52,7 @@ class JobCell:
 
 def job_cell(record: Record) -> JobCell | None:
     """The part of a record that the table needs; None if it is not one of jobs."""
-    if not runs_jobs(parse(record["spec"])):
+    if not runs_jobs(parse_spec(record["spec"])):
         return None
     jobs = (tenant.get("job") for tenant in record["tenants"])
     ends = [job["completion_seconds"] if job else None for job in jobs]

@@ -18,7 +18,7 @@ from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, grouped, 
 from sharebench.analysis.cells.slowdown import Baseline, Separability, group_slowdown, ratio_of
 from sharebench.analysis.slo import dollars_per_million
 from sharebench.analysis.statistics.intervals import Estimate, log_interval, rate_interval
-from sharebench.core.strategies import is_again
+from sharebench.core.strategies import is_control
 from sharebench.records.tables import OF_STUDIES, TableRow, columns, frame
 from sharebench.study.cells import Cell, pair_name
 
@@ -83,7 +83,7 @@ def summary_table(
         quiet = found[strategy, tenant_workload, tenant_workload, 1] if replicas > 1 else []
         quiet = [cell for cell in quiet if cell.valid]
         row = _row(group, len(asked), found[group], quiet, baseline, metrics, price_per_hour)
-        if not baseline.includes(strategy, replicas) and not is_again(strategy):
+        if not baseline.includes(strategy, replicas) and not is_control(strategy):
             valid = [cell for cell in found[group] if cell.valid]
             row["separable"] = separability.verdict(tenant_workload, group_slowdown(valid, baseline)[0])
             if row["separable"] == "no":

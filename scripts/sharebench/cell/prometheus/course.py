@@ -196,11 +196,11 @@ class PrometheusCourse(Course):
         return [
             {
                 "index": index,
-                "scrapes": counters.inside(samples, start, end),
+                "scrapes": counters.count_between(samples, start, end),
                 "longest_gap_seconds": counters.longest_gap(samples, start, end),
-                "resets": counters.resets(samples),
-                "count": counters.growth(samples, start, end),
-                "sum_seconds": counters.growth(sums.get(index, ()), start, end),
+                "resets": counters.count_resets(samples),
+                "count": counters.increase(samples, start, end),
+                "sum_seconds": counters.increase(sums.get(index, ()), start, end),
                 "quantiles_seconds": {f"{q:g}": quantiles[q].get(index) for q in QUANTILES},
             }
             for index in range(self.replicas)

@@ -17,7 +17,7 @@ import psutil
 
 from sharebench.core.config_nodes import NodeOptions, StandInOptions
 from sharebench.core.spec import Spec, WorkloadSpec
-from sharebench.core.strategies import Strategy, slices_of
+from sharebench.core.strategies import Strategy, slice_count
 from sharebench.nodes.contract import (
     DeviceOptions,
     Evidence,
@@ -98,9 +98,9 @@ class CpuNode(Node):
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
         if strategy.mechanisms[0] == "mig":
-            if (why := strategy.too_many(replicas)) is not None:
+            if (why := strategy.profile_shortage(replicas)) is not None:
                 return why
-            sizes = list(map(slices_of, strategy.layout(replicas)))
+            sizes = list(map(slice_count, strategy.layout(replicas)))
             if sum(sizes) > len(self.cores):
                 each = "/".join(map(str, sorted(set(sizes))))
                 return f"{len(sizes)} instances of {each} core(s) need {sum(sizes)} cores, there are {len(self.cores)}"
@@ -111,7 +111,7 @@ class CpuNode(Node):
         inner = strategy.mechanisms[-1]
         sets = [self.cores]
         if strategy.mechanisms[0] == "mig":
-            ends = list(itertools.accumulate(map(slices_of, strategy.layout(replicas)), initial=0))
+            ends = list(itertools.accumulate(map(slice_count, strategy.layout(replicas)), initial=0))
             sets = [self.cores[start:end] for start, end in itertools.pairwise(ends)]
         grants = []
         for index in range(replicas):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sharebench.core.files import SCRIPTS
-from sharebench.core.spec import Spec, workload_of
+from sharebench.core.spec import Spec, tenant_workload
 from sharebench.nodes.contract import Endpoint, Grant, PlannedLoad, TenantUnreachable, classify
 from sharebench.nodes.host.logs import last_of
 from sharebench.nodes.tenant_http import HttpEndpoint
@@ -143,7 +143,7 @@ class OwnTenant(TenantProcess):
 
     def command(self) -> list[str]:
         index = self.grants[0].index
-        workload = workload_of(self.context.spec, index)
+        workload = tenant_workload(self.context.spec, index)
         # Tenants of one process run the same.
         streams = len(self.grants) if self.grants[0].process is not None else None
         return tenant_command(self.context, index, workload["module"], workload["params"], self.context.device, streams)
@@ -169,7 +169,7 @@ def tenant_command(
     """The command line of a process of scripts/tenant/, by the tenants' interpreter or by another."""
     arguments = {
         "workload": module,
-        "name": workload_of(context.spec, index)["name"],
+        "name": tenant_workload(context.spec, index)["name"],
         "params": json.dumps(params),
         "device": device,
         "load": json.dumps(context.loads[index]),

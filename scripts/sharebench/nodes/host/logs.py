@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from sharebench.core.console import plain
+from sharebench.core.console import plain_text
 
 # Beyond this a log is cut: of several tenants it would fill the disk for temporary files.
 CUT_BYTES = 1 << 28
@@ -41,7 +41,7 @@ def last_of(log: Path, size_bytes: int = KEPT_BYTES) -> str:
         return ""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - size_bytes))
-        return plain(file.read().decode(errors="replace"))
+        return plain_text(file.read().decode(errors="replace"))
 
 
 def cut(log: Path) -> None:

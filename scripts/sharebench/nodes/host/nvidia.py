@@ -21,8 +21,8 @@ import sharebench.nodes.host.mps as mps
 from sharebench.config.workloads import is_one_launch
 from sharebench.core.capabilities import gpu_python
 from sharebench.core.config_nodes import NodeOptions, NvidiaOptions
-from sharebench.core.files import Damaged, read_json, write_json
-from sharebench.core.spec import Spec, WorkloadSpec, limits_of, runs_to_its_end
+from sharebench.core.files import DamagedFile, read_json, write_json
+from sharebench.core.spec import Spec, WorkloadSpec, runs_until_exit, tenant_limits
 from sharebench.core.strategies import HAMI_CORE, MPS_CLIENTS, Strategy, profile_matches
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
@@ -152,7 +152,7 @@ class NvidiaNode(Node):
     def targets(self, strategy: Strategy, replicas: int) -> list[Target]:
         """What `replicas` tenants share, one entry per group."""
         if strategy.mechanisms[0] == "mig":
-            return self._instances(strategy.layout(replicas)[: strategy.groups(replicas)])
+            return self._instances(strategy.layout(replicas)[: strategy.group_count(replicas)])
         return [Target(self.gpu.uuid, self.gpu.sm_count, self.gpu.memory_bytes)]
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
@@ -165,7 +165,7 @@ class NvidiaNode(Node):
         if compute_mode.startswith("EXCLUSIVE") and inner in ("time-slicing", HAMI_CORE) and replicas > 1:
             return f"the GPU's compute mode is {compute_mode}, one process only; its owner can set DEFAULT"
         if inner == "mps":
-            per_daemon = -(-replicas // strategy.groups(replicas))
+            per_daemon = -(-replicas // strategy.group_count(replicas))
             if shutil.which(mps.CONTROL) is None:
                 return f"{mps.CONTROL} is not on PATH; it belongs to the NVIDIA driver's compute utilities"
             if per_daemon > MPS_CLIENTS:
@@ -182,7 +182,7 @@ class NvidiaNode(Node):
         if strategy.memory_limit is None:
             return None
         limits, has = strategy.limits(replicas), self.gpu.memory_bytes
-        most = max(limits_of(limits, index).memory_bytes(has) or 0 for index in range(replicas))
+        most = max(tenant_limits(limits, index).memory_bytes(has) or 0 for index in range(replicas))
         if most > has:
             return f"a memory_limit of {most // MEBIBYTE}Mi is more than the GPU has, {has // MEBIBYTE}Mi"
         for workload in workloads:
@@ -194,7 +194,7 @@ class NvidiaNode(Node):
 
     def not_attempted(self, strategy: Strategy, workloads: Sequence[WorkloadSpec]) -> str | None:
         """Streams are measured as threads of one Python process, which suits few workloads."""
-        if strategy.is_unequal and any(map(runs_to_its_end, workloads)):
+        if strategy.is_unequal and any(map(runs_until_exit, workloads)):
             return "the limits of each tenant are proven while it runs, and a program that exits may be over"
         if strategy.mechanisms[-1] != "streams":
             return None
@@ -213,7 +213,7 @@ class NvidiaNode(Node):
             return f"{self.gpu.product} has no MIG"
         if not mode:
             return "MIG mode is off; only the host's owner can change that (nvidia-smi -mig 1)"
-        if (why := strategy.too_many(replicas)) is not None:
+        if (why := strategy.profile_shortage(replicas)) is not None:
             return why
         layout = strategy.layout(replicas)
         wanted, needed = " and ".join(dict.fromkeys(layout)), len(layout)
@@ -242,12 +242,12 @@ class NvidiaNode(Node):
                 # Without MPS a directory where no daemon is: nothing that runs on this host can be met by accident.
                 PIPE_VARIABLE: str(self._daemon_folder(group) / "pipe"),
             }
-            own, memory_bytes = limits_of(limits, index), targets[group].memory_bytes
+            own, memory_bytes = tenant_limits(limits, index), targets[group].memory_bytes
             if strategy.mechanisms == (HAMI_CORE,):
                 region = self._regions / str(index)
                 variables |= hami_core.variables(str(self.options["hami_core"]), region, own, memory_bytes)
             else:
-                variables |= client_variables(own.besides(shared), memory_bytes)
+                variables |= client_variables(own.excluding(shared), memory_bytes)
             variables |= probe(own.memory_bytes(memory_bytes))
             grants.append(Grant(index, group, environment=variables, process=process))
         return grants
@@ -346,7 +346,7 @@ class NvidiaNode(Node):
         if self._layout_file.exists():
             try:
                 layout = read_json(self._layout_file, "layout")["layout"]
-            except Damaged as damage:
+            except DamagedFile as damage:
                 raise NodeError(f"which MIG instances this GPU had is not known: {damage}") from None
             mig.restore(self.gpu, layout)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import sharebench.nodes.host.hami_core as hami_core
-from sharebench.core.spec import TenantLimits, limits_of
+from sharebench.core.spec import TenantLimits, tenant_limits
 from sharebench.core.strategies import HAMI_CORE, Strategy
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import Evidence, Grant, is_external_server, item
@@ -61,7 +61,7 @@ def collect(
         if by_library:
             evidence += hami_core.evidence(grant, family)
         if "measured_by" not in record:
-            own, target, view = limits_of(limits, grant.index), targets[grant.group], record["view"]
+            own, target, view = tenant_limits(limits, grant.index), targets[grant.group], record["view"]
             if by_library:
                 total, limit = view and view["memory_total_bytes"], own.memory_bytes(target.memory_bytes)
                 evidence += hami_core.shown_memory(limit, target.memory_bytes, total, f"tenant {grant.index}")

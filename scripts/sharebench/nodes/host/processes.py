@@ -18,7 +18,7 @@ import psutil
 
 from sharebench.core.programs import is_program
 from sharebench.core.run_record import DEVICE_VARIABLE, RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
-from sharebench.core.spec import Spec, workload_of
+from sharebench.core.spec import Spec, tenant_workload
 from sharebench.core.units import NS
 from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed
 from sharebench.nodes.host.launch import Context, HostEndpoint, Program, TenantProcess
@@ -136,14 +136,14 @@ class ProcessTenants:
                     process.wait(GRACE_SECONDS)
 
     def _process(self, grants: Sequence[Grant], home: Path) -> TenantProcess:
-        return kind_of(workload_of(self.context.spec, grants[0].index))(self.context, grants, home)
+        return kind_of(tenant_workload(self.context.spec, grants[0].index))(self.context, grants, home)
 
     def start(self, grants: Sequence[Grant]) -> None:
         """Launch one tenant per grant, or one process per group of grants with the same process.
 
         A staggered one is launched while `wait_ready` waits. Raises NodeError for a program that is not there.
         """
-        if any(is_program(workload_of(self.context.spec, grant.index)) for grant in grants):
+        if any(is_program(tenant_workload(self.context.spec, grant.index)) for grant in grants):
             self._orphans = Orphans()
         self._later = by_process(grants)
         self._start_next()
@@ -162,7 +162,7 @@ class ProcessTenants:
             process.started()
 
     def _is_staggered(self, group: Sequence[Grant]) -> bool:
-        return workload_of(self.context.spec, group[0].index).get("start") == "staggered"
+        return tenant_workload(self.context.spec, group[0].index).get("start") == "staggered"
 
     def _launch(self, process: TenantProcess, program: Program) -> subprocess.Popen[bytes]:
         index, home = str(process.grants[0].index), str(process.home)

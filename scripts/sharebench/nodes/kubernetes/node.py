@@ -9,7 +9,7 @@ from typing import cast
 
 from sharebench.core.config_nodes import ClusterOptions, NodeOptions, PrometheusOptions
 from sharebench.core.files import read_json, write_json
-from sharebench.core.spec import Spec, TenantLimits, WorkloadSpec, limits_of
+from sharebench.core.spec import Spec, TenantLimits, WorkloadSpec, tenant_limits
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.kubernetes.access.base import Access, GpuDescription, view_of
@@ -194,7 +194,7 @@ class ClusterNode(Node):
         evidence = access.evidence(strategy, grants, records)
         if not self.is_mock:
             views = [view_of(record) for record in records]
-            limits = limits_of(strategy.limits(len(grants)), 0)
+            limits = tenant_limits(strategy.limits(len(grants)), 0)
             if strategy.mechanisms[0] != "mig" and strategy.pod is None:
                 memory_bytes = self._memory_bytes(self.cluster.read())
                 for grant, view, record in zip(grants, views, records, strict=True):

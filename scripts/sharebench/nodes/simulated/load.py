@@ -11,7 +11,7 @@ from sharebench.core.config_catalogues import Model
 from sharebench.core.config_nodes import Noise as Planted
 from sharebench.core.config_nodes import SimulatedOptions
 from sharebench.core.spec import StrategySpec
-from sharebench.core.strategies import slices_of
+from sharebench.core.strategies import slice_count
 from sharebench.nodes.contract import PlannedLoad, bucket, reported
 from tenant.contract import SLOTS, CompletedJob, Environment, TenantReport
 
@@ -31,7 +31,7 @@ def iteration_seconds(
     mechanisms = strategy["mechanisms"]
     if mechanisms[0] == "mig":
         profile = strategy["profiles"][group] if "profiles" in strategy else strategy["profile"]
-        sms = slices_of(str(profile)) * node["mig_slice_sms"]
+        sms = slice_count(str(profile)) * node["mig_slice_sms"]
     inner = mechanisms[-1]
     if inner == "time-slicing":
         overhead = node["time_slicing_overhead"] if active > 1 else 0.0

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from sharebench.core.config_nodes import NodeOptions, SimulatedOptions
 from sharebench.core.spec import Spec, WorkloadSpec
-from sharebench.core.strategies import Strategy, slices_of
+from sharebench.core.strategies import Strategy, slice_count
 from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError, Sampler, Settings, State, Tenants, item
 from sharebench.nodes.node import Node
 from sharebench.nodes.simulated.tenants import SimulatedSampler, SimulatedTenants
@@ -62,15 +62,15 @@ class SimulatedNode(Node):
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
         if strategy.mechanisms[0] != "mig":
             return None
-        sizes = list(map(slices_of, strategy.layout(replicas)))
+        sizes = list(map(slice_count, strategy.layout(replicas)))
         if sum(sizes) > self.options["mig_slices"]:
             each = "/".join(map(str, sorted(set(sizes))))
             return f"{len(sizes)} instances of {each} slice(s) do not fit into {self.options['mig_slices']} slices"
-        return strategy.too_many(replicas)
+        return strategy.profile_shortage(replicas)
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """Tenants spread evenly over the groups: instances under MIG, else the one device."""
-        return [Grant(index, index % strategy.groups(replicas)) for index in range(replicas)]
+        return [Grant(index, index % strategy.group_count(replicas)) for index in range(replicas)]
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         """The state that the node is in, against the strategy of the cell."""

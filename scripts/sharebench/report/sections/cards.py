@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from sharebench.core.strategies import is_again
+from sharebench.core.strategies import is_control
 from sharebench.core.study_config import Sweep
 from sharebench.figures.data import Row, absence
 from sharebench.figures.load_curve import LOADS
@@ -163,7 +163,7 @@ def _against_one_alone(own: Row | None, best: Row, summary: list[Row]) -> str:
 
 def _no_choice(summary: list[Row]) -> str:
     """Why these rows of a workload leave nothing to choose from; empty where they do not say."""
-    rows = [row for row in summary if not is_again(row["strategy"])]
+    rows = [row for row in summary if not is_control(row["strategy"])]
     measured = dict.fromkeys(row["strategy"] for row in rows if row["n"] > 0)
     if rows and not measured:
         reasons = dict.fromkeys(f"{row['strategy']}: {row['reason'] or absence(row)}" for row in rows)

@@ -2,8 +2,8 @@
 
 import math
 
-from sharebench.core.spec import in_words
-from sharebench.core.strategies import is_again
+from sharebench.core.spec import workload_label
+from sharebench.core.strategies import is_control
 from sharebench.figures.data import DrawnStudy, Row, rows_of
 
 TOGETHER = ("antt", "stp", "harmonic_speedup", "jain_index", "worst_slowdown", "isolation_index")
@@ -18,7 +18,7 @@ NAMES = {
 def contrasts(study: DrawnStudy) -> dict[str, list[Row]]:
     """The rows of tables/contrasts.csv by what they compare; none where the study has no comparison."""
     rows = rows_of(study.table("contrasts"))
-    named = [row | {"runs": in_words(row["workload"], row["tenant_workload"])} for row in rows]
+    named = [row | {"runs": workload_label(row["workload"], row["tenant_workload"])} for row in rows]
     found: dict[str, list[Row]] = {}
     for row in named:
         metric = row.get("metric", "latency_mean_seconds")
@@ -31,7 +31,7 @@ def contrasts(study: DrawnStudy) -> dict[str, list[Row]]:
 def controls(rows: dict[str, list[Row]]) -> list[tuple[str, Row]]:
     """Of each workload with an A/A control the row of that: its slowdown is the A/A ratio."""
     every = ((workload, row) for workload, of_workload in rows.items() for row in of_workload)
-    return [(workload, row) for workload, row in every if is_again(row["strategy"]) and row["n"] > 0]
+    return [(workload, row) for workload, row in every if is_control(row["strategy"]) and row["n"] > 0]
 
 
 def devices(study: DrawnStudy) -> list[Row]:

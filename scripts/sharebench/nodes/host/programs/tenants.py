@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sharebench.core.programs import CLIENT, FILES, is_program, texts_of_request
-from sharebench.core.spec import WorkloadSpec, runs_to_its_end, workload_of
+from sharebench.core.spec import WorkloadSpec, runs_until_exit, tenant_workload
 from sharebench.nodes.contract import Grant, NodeError
 from sharebench.nodes.host.launch import (
     Context,
@@ -75,7 +75,7 @@ class ProgramTenant(TenantProcess):
         super().__init__(context, grants, home)
         (self.grant,) = grants
         self.index = self.grant.index
-        self.workload = workload_of(context.spec, self.index)
+        self.workload = tenant_workload(context.spec, self.index)
         self.port: int = free_port() if self.workload["port"] is None else self.workload["port"]
 
     def filled(self, word: str) -> str:
@@ -187,7 +187,7 @@ class HttpTenant(ProgramTenant):
 
 
 def kind_of(workload: WorkloadSpec) -> type[TenantProcess]:
-    if runs_to_its_end(workload):
+    if runs_until_exit(workload):
         return ExitTenant
     kinds: Mapping[str, type[TenantProcess]] = {"command": CommandTenant, "http": HttpTenant}
     return kinds.get(workload.get("kind", "loop"), OwnTenant)

@@ -89,7 +89,7 @@ class Access(ABC):
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """One for each tenant, the parts of the GPU dealt to one after another."""
-        return [Grant(index, index % strategy.groups(replicas)) for index in range(replicas)]
+        return [Grant(index, index % strategy.group_count(replicas)) for index in range(replicas)]
 
     @abstractmethod
     def pod(self, spec: Spec, grant: Grant) -> PodNeeds:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sharebench.core import pod_template
 from sharebench.core.config_catalogues import PodTemplate
-from sharebench.core.spec import Spec, TenantLimits, limits_of
+from sharebench.core.spec import Spec, TenantLimits, tenant_limits
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
@@ -122,7 +122,7 @@ class Static(Access):
     def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The template, filled in for this number of tenants."""
         strategy, replicas = spec["strategy"], spec["replicas"]
-        limits = limits_of(strategy["limits"], grant.index)
+        limits = tenant_limits(strategy["limits"], grant.index)
         made = pod_template.filled(strategy["pod"], replicas, limits, self._memory_mib())
         self._companions = made["companions"]
         environment = dict(made["environment"])
@@ -163,7 +163,7 @@ class Static(Access):
         What is not shown is not claimed: without CUDA in the tenants nothing is known of memory.
         """
         assert strategy.pod is not None
-        limits = limits_of(strategy.limits(len(grants)), 0)
+        limits = tenant_limits(strategy.limits(len(grants)), 0)
         made = pod_template.filled(strategy.pod, len(grants), limits, self._memory_mib())
         evidence = self._from_pods(made, len(grants))
         views = [view_of(record) for record in records]

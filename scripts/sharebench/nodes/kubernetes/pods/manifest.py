@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sharebench.core.config_nodes import ClusterOptions
-from sharebench.core.spec import Spec, workload_of
+from sharebench.core.spec import Spec, tenant_workload
 from sharebench.nodes.contract import PlannedLoad
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster.api import Json
@@ -125,7 +125,7 @@ def command_line(
     """
     arguments = {
         **run,
-        "name": workload_of(spec, index)["name"],
+        "name": tenant_workload(spec, index)["name"],
         "load": json.dumps(load),
         # A program that runs to its end has none.
         "warmup": json.dumps(spec.get("warmup", {})),

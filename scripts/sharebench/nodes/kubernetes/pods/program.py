@@ -10,7 +10,7 @@ import yaml
 from sharebench.core.config_nodes import ClusterOptions
 from sharebench.core.programs import CLIENT as CLIENT_MODULE
 from sharebench.core.programs import FILES
-from sharebench.core.spec import Spec, WorkloadSpec, runs_to_its_end, workload_of
+from sharebench.core.spec import Spec, WorkloadSpec, runs_until_exit, tenant_workload
 from sharebench.nodes.contract import NodeError, PlannedLoad
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster import restricted
@@ -85,7 +85,7 @@ def port_of(workload: WorkloadSpec, container: Json) -> int:
 
 def _program(spec: Spec, index: int, given: Json, of_pod: Json, needs: PodNeeds, options: ClusterOptions) -> Json:
     """The user's container with its share of the GPU."""
-    workload = workload_of(spec, index)
+    workload = tenant_workload(spec, index)
     values = {**placeholders(spec, index), "port": port_of(workload, given)}
     own = {each["name"] for each in given.get("env") or ()}
     marks = {name: value for name, value in manifest.OF_USER.items() if name not in own} | {GRANTED_VARIABLE: "1"}
@@ -130,11 +130,11 @@ def pod(
     deadline_seconds: int,
 ) -> Json:
     """The pod of a tenant that is a user's container, on top of what its manifest has, if there is one."""
-    options, workload = place.options, workload_of(spec, index)
+    options, workload = place.options, tenant_workload(spec, index)
     base, given = _given(workload)
     own = _program(spec, index, given, base["spec"].get("securityContext") or {}, needs, options)
     run = {"workload": CLIENT_MODULE, "device": "cpu", "program": "server"}
-    if runs_to_its_end(workload):
+    if runs_until_exit(workload):
         run["program"] = "exit"
     elif workload["kind"] == "command":
         run["program"] = "scrape"
@@ -150,7 +150,7 @@ def pod(
         "securityContext": own["securityContext"],
         **LAST_WORDS,
     }
-    if runs_to_its_end(workload):
+    if runs_until_exit(workload):
         # A sidecar: the kubelet starts the others when its startup probe says so, and ends it after them.
         begun = {"httpGet": {"path": "/begun", "port": CLIENT_PORT}, "periodSeconds": 1}
         client |= {"restartPolicy": "Always", "startupProbe": begun | {"failureThreshold": deadline_seconds}}

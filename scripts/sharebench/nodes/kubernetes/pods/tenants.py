@@ -10,7 +10,7 @@ from functools import partial
 from secrets import token_hex
 
 from sharebench.core.programs import is_program
-from sharebench.core.spec import Spec, runs_to_its_end, tenant_workloads, workload_of
+from sharebench.core.spec import Spec, runs_until_exit, tenant_workload, tenant_workloads
 from sharebench.core.units import NS
 from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.access.base import Access
@@ -97,7 +97,7 @@ class PodTenants:
     def body(self, owner: Json, grant: Grant) -> Json:
         """A tenant's pod; `owner` is the cell's ConfigMap as the API server made it."""
         index, options, needs = grant.index, self.place.options, self.access.pod(self.spec, grant)
-        workload, load = workload_of(self.spec, index), self.loads[index]
+        workload, load = tenant_workload(self.spec, index), self.loads[index]
         cell_seconds = self.timeouts["start_seconds"] + self.spec["window_seconds"] + self.timeouts["record_seconds"]
         seconds = int(2 * cell_seconds) + SPARE_SECONDS
         if is_program(workload):
@@ -130,7 +130,7 @@ class PodTenants:
         self.names += names
 
     def _is_staggered(self, index: int) -> bool:
-        return workload_of(self.spec, index).get("start") == "staggered"
+        return tenant_workload(self.spec, index).get("start") == "staggered"
 
     def _create(self, collection: str, body: Json) -> Json:
         """Create an object, or take the one that a call made whose answer was lost. Raises NodeError."""
@@ -227,7 +227,7 @@ class PodTenants:
                 self._pause(POLL_SECONDS)
         ended = self._ended()
         for index, (name, end) in enumerate(zip(self.names, ended, strict=False)):
-            if end is not None and end[2] == EXIT_USAGE and not is_program(workload_of(self.spec, index)):
+            if end is not None and end[2] == EXIT_USAGE and not is_program(tenant_workload(self.spec, index)):
                 said = self._log(name).strip() or "a tenant refused its arguments"
                 raise NodeError(said.splitlines()[-1])
         if any(ended) or waiting:
@@ -263,7 +263,7 @@ class PodTenants:
 
     def _endpoint(self, index: int, pod: Json) -> PodEndpoint:
         name, namespace = self.names[index], self.place.namespace
-        workload = workload_of(self.spec, index)
+        workload = tenant_workload(self.spec, index)
         port = CLIENT_PORT if is_program(workload) else PORT
         is_direct = self.reach == "pod-ip"
 
@@ -273,7 +273,7 @@ class PodTenants:
         host = pod["status"]["podIP"] if is_direct else "localhost"
         connection = (host, self.token, None if is_direct else forward, port)
         ending = partial(self._ending, index)
-        if runs_to_its_end(workload):
+        if runs_until_exit(workload):
             return ExitEndpoint(*connection, index=index, workload=workload["name"], ending=ending)
         if workload.get("kind") == "command":
             log = partial(self.api.text, f"{self.collection}/{name}/log", container=CONTAINER, limitBytes=LOG_BYTES)
@@ -295,7 +295,7 @@ class PodTenants:
     def _failed(self, index: int, pod: Json) -> pod_status.Ending | None:
         """How a tenant has ended by itself, but for one that was to end."""
         end = pod_status.ended(pod)
-        return None if end and end[2] == 0 and runs_to_its_end(workload_of(self.spec, index)) else end
+        return None if end and end[2] == 0 and runs_until_exit(tenant_workload(self.spec, index)) else end
 
     def _same_clock(self) -> None:
         """Learn the node's clock. Raises NodeError when the tenants are not under one kernel."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sharebench.core.config_nodes import NodeOptions
-from sharebench.core.console import wrapped
+from sharebench.core.console import wrap_text
 from sharebench.core.files import REPOSITORY, Refusal
 from sharebench.core.strategies import Strategy
 from sharebench.core.study_config import StudyConfig, is_on_several
@@ -32,7 +32,7 @@ class Row(NamedTuple):
     def __str__(self) -> str:
         # A command is to be copied: in a line of its own, however long.
         prose, kubectl, command = self.text.partition("kubectl ")
-        lines = wrapped(prose, f"  {self.name:{WIDTH}}", HANG) if prose else []
+        lines = wrap_text(prose, f"  {self.name:{WIDTH}}", HANG) if prose else []
         return "\n".join(lines + [HANG + kubectl + command] * bool(kubectl))
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sharebench.core.strategies import Strategy, profile_matches, slices_of
+from sharebench.core.strategies import Strategy, profile_matches, slice_count
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts
 from sharebench.nodes.kubernetes.access.device_plugin.keys import MIG_RESOURCE_PREFIX, RESOURCE, PluginConfig
@@ -147,7 +147,7 @@ def gpus(labels: Mapping[str, str]) -> int:
     """How many GPUs the node has; where the plugin offers instances as GPUs, the fewest that can hold these."""
     count = int(labels.get(COUNT_LABEL, 0))
     profile = _single_profile(labels)
-    return count if profile is None else -(-count // (mig_layouts.MOST_SLICES // slices_of(profile)))
+    return count if profile is None else -(-count // (mig_layouts.MOST_SLICES // slice_count(profile)))
 
 
 def memory_mib(labels: Mapping[str, str]) -> int | None:
@@ -235,7 +235,7 @@ class MigInventory:
             return Counter(wanted), tuple(wanted)
         (name,) = wanted
         # The largest serves every number of tenants.
-        count = known.most(name) or mig_layouts.MOST_SLICES // slices_of(name)
+        count = known.most(name) or mig_layouts.MOST_SLICES // slice_count(name)
         return {name: count}, (name,) * count
 
     def _existing(self, strategy: Strategy) -> tuple[Layout, tuple[str, ...]]:
@@ -260,9 +260,9 @@ class MigInventory:
             wanted = self.partitioning(strategy, most)
         except MigInfeasible as reason:
             return str(reason)
-        if (why := strategy.too_many(replicas)) is not None:
+        if (why := strategy.profile_shortage(replicas)) is not None:
             return why
-        needed = strategy.groups(replicas)
+        needed = strategy.group_count(replicas)
         if wanted.layout and needed > len(wanted.profiles):
             profile, available = wanted.profiles[0], len(wanted.profiles)
             return f"{needed} MIG instances of profile {profile} are needed, {available} fit or exist"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import yaml
 
-from sharebench.core.strategies import profile_matches, slices_of
+from sharebench.core.strategies import profile_matches, slice_count
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster.api import Json
 
@@ -130,7 +130,7 @@ def full_name(wanted: str, known: Iterable[str], shown: Iterable[str], memory_mi
     for names in (here, fitting):
         if len(names) == 1:
             return names[0]
-    return _by_memory(slices_of(wanted), fitting, memory_mib / 1024) if memory_mib and fitting else None
+    return _by_memory(slice_count(wanted), fitting, memory_mib / 1024) if memory_mib and fitting else None
 
 
 def _by_memory(slices: int, names: list[str], memory_gib: float) -> str | None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import cast
 
-from sharebench.core.spec import Spec, limits_of
-from sharebench.core.strategies import Strategy, of_spec
+from sharebench.core.spec import Spec, tenant_limits
+from sharebench.core.strategies import Strategy, strategy_from_spec
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
 from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, placeholders
@@ -110,10 +110,10 @@ class DevicePlugin(Access):
         """One unit of the plugin's resource, by its name for the instance's profile."""
         if spec["strategy"]["mechanisms"][0] != "mig":
             memory_mib = mig_instances.memory_mib(self.cluster.labels())
-            limits = limits_of(spec["strategy"]["limits"], grant.index)
+            limits = tenant_limits(spec["strategy"]["limits"], grant.index)
             limit = memory_limit(None if memory_mib is None else memory_mib << 20, limits)
             return PodNeeds(limits={keys.RESOURCE: "1"}, environment=probe(limit))
-        partitioning = self._mig.partitioning(of_spec(spec["strategy"]))
+        partitioning = self._mig.partitioning(strategy_from_spec(spec["strategy"]))
         return PodNeeds(limits={partitioning.resource(grant.group): "1"})
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:

@@ -79,8 +79,8 @@ def _whole(devices: Sequence[Device], size: int, groups: int) -> list[Part] | st
 def parts(devices: Sequence[Device], strategy: Strategy, replicas: int) -> list[Part] | str:
     """What each group of tenants would get, or some like it; the reason where that cannot be."""
     if strategy.mechanisms[0] != "mig":
-        return _whole(devices, strategy.gpus or 1, strategy.groups(replicas))
-    layout = strategy.layout(replicas)[: strategy.groups(replicas)]
+        return _whole(devices, strategy.gpus or 1, strategy.group_count(replicas))
+    layout = strategy.layout(replicas)[: strategy.group_count(replicas)]
     # In the order of the whole GPUs, of which the first is taken.
     parents = dict.fromkeys(filter(None, map(nvidia.parent, devices)))
     why = (

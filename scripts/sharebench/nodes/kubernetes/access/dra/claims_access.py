@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from functools import cached_property
 
-from sharebench.core.spec import Spec, limits_of
-from sharebench.core.strategies import Strategy, of_spec
+from sharebench.core.spec import Spec, tenant_limits
+from sharebench.core.strategies import Strategy, strategy_from_spec
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.nodes.kubernetes.access.base import Access, GpuDescription, PodNeeds
 from sharebench.nodes.kubernetes.access.dra import claims as dra_claims
@@ -90,13 +90,13 @@ class Dra(Access):
     # What a cell asks.
 
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        why = self.missing() or strategy.too_many(replicas) or nvidia.lacks(strategy, self.build)
+        why = self.missing() or strategy.profile_shortage(replicas) or nvidia.lacks(strategy, self.build)
         found = why or dra_claims.parts(self.devices, strategy, replicas)
         return found if isinstance(found, str) else None
 
     def objects(self, spec: Spec) -> list[Json]:
         """The cell's claims, none where its state holds them. Raises NodeError where they cannot be made."""
-        strategy = of_spec(spec["strategy"])
+        strategy = strategy_from_spec(spec["strategy"])
         self._wanted = dra_claims.claims(strategy, self._parts(strategy, spec["replicas"]))
         if strategy.claim_per == "tenant":
             return [claims_api.template(self._wanted[0], {OWNER_LABEL: self.cluster.digest})]
@@ -111,10 +111,10 @@ class Dra(Access):
 
     def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The request of its part of the GPU, and a look at the variables that the driver sets."""
-        strategy = of_spec(spec["strategy"])
+        strategy = strategy_from_spec(spec["strategy"])
         memory_bytes = None if strategy.mechanisms[0] == "mig" else self.describe().get("memory_bytes")
-        limits = limits_of(spec["strategy"]["limits"], grant.index)
-        own = client_variables(limits.besides(strategy.shared_limits(1)), memory_bytes or 0)
+        limits = tenant_limits(spec["strategy"]["limits"], grant.index)
+        own = client_variables(limits.excluding(strategy.shared_limits(1)), memory_bytes or 0)
         probed = probe(memory_limit(memory_bytes, limits))
         is_template = strategy.claim_per == "tenant"
         claim = dra_claims.claim_of(strategy, 0 if is_template else grant.group)

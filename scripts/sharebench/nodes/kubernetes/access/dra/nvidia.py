@@ -128,8 +128,7 @@ def lacks(strategy: Strategy, build: Build | None) -> str | None:
 def parameters(strategy: Strategy, part: Sequence[Device]) -> Json | None:
     """GpuConfig or MigDeviceConfig of a request for these devices, or some like them; None to leave it to the driver.
 
-    The strategy's limits are those of one tenant (`strategies.of_spec`). Those that tenants do not have alike are in
-    their environment.
+    The limits of `strategy` are those of one tenant. Those that tenants do not have alike are in their environment.
     """
     if strategy.interval is not None:
         sharing: Json = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": strategy.interval.capitalize()}}
