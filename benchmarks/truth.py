@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 from scipy import stats
 
 from sharebench.analysis.cells.multiprogram import group_metrics
-from sharebench.analysis.cells.rows import MeasuredCell, reduced
-from sharebench.analysis.cells.slowdown import Baseline, group_slowdown, ratio_of
+from sharebench.analysis.cells.rows import MeasuredCell, reduce_record
+from sharebench.analysis.cells.slowdown import Baseline, group_ratio, group_slowdown
 from sharebench.analysis.tables.devices import paired_by_device
 from sharebench.analysis.tables.summary import summary_table
 from sharebench.core.config_catalogues import Model
@@ -242,7 +242,7 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
             tenants.start([Grant(index, index if strategy == "mig" else 0) for index in range(replicas)])
             tenants.window = (0, window_ns)
             device = f"device {study.condition.device(repeat)}" if study.condition.is_known else "device"
-            cells.append(reduced(_record(spec, device, tenants.measured(), window_ns / NS)))
+            cells.append(reduce_record(_record(spec, device, tenants.measured(), window_ns / NS)))
     return paired_by_device(cells, "exclusive")
 
 
@@ -308,7 +308,7 @@ def intervals(study: Planted, cells: Sequence[MeasuredCell]) -> Iterator[Interva
     over, under = (
         [cell for cell in cells if (cell.strategy, cell.replicas) == (s, 4)] for s in ("time-slicing", "mps")
     )
-    ratio = ratio_of(over, under)
+    ratio = group_ratio(over, under)
     assert ratio is not None and ratio.low is not None and ratio.high is not None
     truth = study.mean_seconds("time-slicing", 4) / study.mean_seconds("mps", 4)
     yield Interval("time-slicing/mps", "× 4", ratio.low, ratio.high, truth)
@@ -320,7 +320,7 @@ def intervals(study: Planted, cells: Sequence[MeasuredCell]) -> Iterator[Interva
 
 def _unpaired(cells: Sequence[MeasuredCell], slowdown: float) -> Iterator[Interval]:
     """Of four tenants under MPS as if another run had measured the baseline: Welch's interval, and that of STP."""
-    runs = [replace(cell, pairs_within=cell.strategy) for cell in cells]
+    runs = [replace(cell, pairing_scope=cell.strategy) for cell in cells]
     baseline = Baseline(runs, "exclusive")
     shared = [cell for cell in runs if (cell.strategy, cell.replicas) == ("mps", 4)]
     truths = {"slowdown": slowdown, "stp": 4 / slowdown}
@@ -343,7 +343,7 @@ def finds(seed: int) -> bool:
     points = (("time-slicing", 2), ("mps", 2))
     cells = simulate(planted_difference(seed, 0.03, 0.015), points, REPEATS)
     over, under = ([cell for cell in cells if cell.strategy == name] for name, _ in points)
-    ratio = ratio_of(over, under)
+    ratio = group_ratio(over, under)
     assert ratio is not None and ratio.probability is not None
     return ratio.probability < 0.05 and ratio.value > 1
 

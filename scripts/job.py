@@ -30,7 +30,7 @@ JOBS = OF_A_RUN | {
     "publish": "sharebench.datasets.publish.publish",
     "report": "sharebench.report.page.write",
     "survey": "survey.survey",
-    "table_failed_run": "sharebench.analysis.aggregate.partial",
+    "table_failed_run": "sharebench.analysis.aggregate.write_partial_tables",
 }
 
 

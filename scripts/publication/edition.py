@@ -16,7 +16,7 @@ from publication import replication
 from publication.findings import Entry, parsed
 from publication.numbers import DataSet, NoNumber, Where, number_of
 from publication.tables import markdown
-from sharebench.analysis.statistics.intervals import Estimate, combined, holm, log_interval
+from sharebench.analysis.statistics.intervals import Estimate, holm, log_interval, welch_estimate
 from sharebench.report.words import digits
 
 DESIGN = Path("published/edition-two")
@@ -76,7 +76,7 @@ def outcomes(root: Path) -> list[OutcomeEntry]:
 def probability(estimate: Estimate, limit: float, *of_limit: Estimate) -> float | None:
     """p of the two-sided test that the value is the limit, which may be an estimate too; None without an interval."""
     parts = [(each.log_variance, each.degrees_of_freedom) for each in (estimate, *of_limit)]
-    return combined(math.log(estimate.value / limit), parts, estimate.n).probability
+    return welch_estimate(math.log(estimate.value / limit), parts, estimate.n).probability
 
 
 def decided(entries: Sequence[OutcomeEntry], own: DataSets) -> list[Outcome]:

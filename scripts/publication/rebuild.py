@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from sharebench.analysis import aggregate
-from sharebench.analysis.checker import Refused
+from sharebench.analysis.checker import RecordsRefused
 from sharebench.analysis.decide import decide
 from sharebench.core.files import Refusal, read_json
 from sharebench.core.run_record import RunRecord
@@ -38,7 +38,7 @@ def _size(folder: Path) -> int:
 def _draw_one(data: Path, out: Path) -> str:
     try:
         draw(data, out)
-    except (dataset.DataSetError, Refused) as refusal:
+    except (dataset.DataSetError, RecordsRefused) as refusal:
         return f"{data}: {refusal}"
     except Exception as error:
         error.add_note(f"in {data}")
@@ -49,7 +49,7 @@ def _draw_one(data: Path, out: Path) -> str:
 def draw(published: Path, out: Path) -> None:
     """Write `out`/tables, manifest.json, figures and report.html from the data set `published`.
 
-    Raises dataset.DataSetError and checker.Refused when its records are not whole.
+    Raises dataset.DataSetError and checker.RecordsRefused when its records are not whole.
     """
     study, data = table(published, out)
     decide.write_answer(decide.read(data, out), dataset.question(study.config, (), (), study))
@@ -68,7 +68,7 @@ def table(published: Path, out: Path) -> tuple[Study, Path]:
 
     Returns its study, and its folder once unpacked.
 
-    Raises dataset.DataSetError and checker.Refused when its records are not whole.
+    Raises dataset.DataSetError and checker.RecordsRefused when its records are not whole.
     """
     study = dataset.study_of(published)
     dataset.check_whole(study)
@@ -81,5 +81,5 @@ def table(published: Path, out: Path) -> tuple[Study, Path]:
         "created_epoch_seconds": made_by["created_epoch_seconds"],
         "argv": ["snakemake", "paper"],
     }
-    aggregate.table(study, data, out, run | lifecycle.git_state())
+    aggregate.write_tables(study, data, out, run | lifecycle.git_state())
     return study, data

@@ -12,11 +12,11 @@ from typing import Any, Literal, cast
 import pandas as pd
 
 from sharebench.analysis import text
-from sharebench.analysis.cells.metrics import kinds_of
-from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.cells.metrics import study_kinds
+from sharebench.analysis.cells.rows import reduce_record, split_by_workload
 from sharebench.analysis.cells.slowdown import Baseline
-from sharebench.analysis.checker import Checker, Refused, refusal
-from sharebench.analysis.slo import limits
+from sharebench.analysis.checker import Checker, RecordsRefused, refusal_message
+from sharebench.analysis.slo import slo_limits
 from sharebench.analysis.tables.cells import cells_table, prometheus_rows, stage_rows
 from sharebench.analysis.tables.contrasts import contrasts_table
 from sharebench.analysis.tables.devices import always_busy, devices_table, jobs_by_device, paired_by_device, remark
@@ -42,12 +42,12 @@ NEUTRAL_CLUSTER: Mapping[Literal["context", "node", "namespace", "priority_class
     "namespace": "sharebench",
     "priority_class": None,
 }
-OF_SOME = {"interference", "jobs", "isolation", "prometheus"}
+OPTIONAL_TABLES = {"interference", "jobs", "isolation", "prometheus"}
 """The tables that not every study has, each with a figure of the same name."""
 CONFOUNDED = "Each strategy was set up once, so differences between strategies are also differences in time."
 
 
-def published(config: StudyConfig) -> dict[str, Any]:
+def publishable_config(config: StudyConfig) -> dict[str, Any]:
     """The config without what is private to this host or cluster: paths, addresses, names, and which GPU it was."""
     nvidia = config["nvidia"]
     which, known = nvidia["gpu"], ("all", *map(str, range(1000)))
@@ -75,7 +75,7 @@ def published(config: StudyConfig) -> dict[str, Any]:
     }
 
 
-def unnamed(argv: list[str], config: StudyConfig) -> list[str]:
+def publishable_command(argv: list[str], config: StudyConfig) -> list[str]:
     """The command without the names of a cluster's own and without the address of a Prometheus."""
     cluster, prometheus = config["kubernetes"], config["prometheus"]
     names = [cluster[key] for key, known in NEUTRAL_CLUSTER.items() if cluster[key] != known]
@@ -91,7 +91,7 @@ def unnamed(argv: list[str], config: StudyConfig) -> list[str]:
 
 def _manifest(study: Study, run: run_record.RunRecord, units: int | None) -> dict[str, Any]:
     return {
-        "config": published(study.config),
+        "config": publishable_config(study.config),
         "node_kind": study.node_kind,
         "device_units": units,
         "order": study.order,
@@ -100,7 +100,7 @@ def _manifest(study: Study, run: run_record.RunRecord, units: int | None) -> dic
         "versions": {"python": sys.version.split()[0], **{name: version(name) for name in PACKAGES}},
         "git_commit": run["git_commit"],
         "git_dirty": run["git_dirty"],
-        "argv": unnamed(run["argv"], study.config),
+        "argv": publishable_command(run["argv"], study.config),
         "run_id": run["run_id"],
         "created_epoch_seconds": run.get("created_epoch_seconds", time.time()),
     }
@@ -109,13 +109,13 @@ def _manifest(study: Study, run: run_record.RunRecord, units: int | None) -> dic
 def aggregate(data: Path, results: Path, tabled: Path) -> None:
     """Write tables and manifest of the running run's study, and make the marker, the only file in its folder.
 
-    Raises Refused when the records do not belong together.
+    Raises RecordsRefused when the records do not belong together.
     """
     run = run_record.read_run(results)
     study = Study(run["config"])
-    made = table(study, data, results, run)
+    made = write_tables(study, data, results, run)
     # Those of another study in this folder.
-    for name in OF_SOME - made:
+    for name in OPTIONAL_TABLES - made:
         for leftover in (results / f"tables/{name}.csv", *results.glob(f"figures/{name}.*")):
             leftover.unlink(missing_ok=True)
     for outdated in (results / "partial", tabled.parent):
@@ -124,40 +124,40 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
     tabled.touch()
 
 
-def table(study: Study, data: Path, results: Path, run: run_record.RunRecord) -> Set[str]:
+def write_tables(study: Study, data: Path, results: Path, run: run_record.RunRecord) -> Set[str]:
     """Write `results`/tables and manifest.json from the records under `data`; `run` is who did it and why.
 
-    Returns the names of the tables. Raises Refused when the records do not belong together.
+    Returns the names of the tables. Raises RecordsRefused when the records do not belong together.
     """
     checker = Checker(study, data)
-    tables = _tables(checker)
-    refused = checker.refused | checker.mixed()
+    tables = _build_tables(checker)
+    refused = checker.refused | checker.mismatched()
     if refused:
-        raise Refused(refusal(refused, results, measured_here=not study.config["from"]))
+        raise RecordsRefused(refusal_message(refused, results, measured_here=not study.config["from"]))
     for line in (remark(tables["cells"]["device"].nunique()), dataset.short_windows_in_words(study)):
         if line not in run["not_shown"]:
             run = run | {"not_shown": f"{run['not_shown']} {line}".strip()}
-    _write(tables, checker, run, results / "tables", "")
+    _write_files(tables, checker, run, results / "tables", "")
     write_json(results / "manifest.json", _manifest(study, run, checker.units))
     return tables.keys()
 
 
-def partial(results: Path) -> str:
+def write_partial_tables(results: Path) -> str:
     """Table the cells that a failed run did measure, under partial/; a line that says so, empty if there are none."""
     shutil.rmtree(results / "partial", ignore_errors=True)
     run = run_record.read_run(results)
     study = Study(run["config"])
     checker = Checker(study, results)
-    tables = _tables(checker)
-    sound = checker.sound
-    if sound == 0 or checker.mixed():
+    tables = _build_tables(checker)
+    sound = checker.sound_count
+    if sound == 0 or checker.mismatched():
         return ""
     note = f"PARTIAL: {sound} of {len(study.cells)} cells. {dataset.short_windows_in_words(study)}".strip()
-    _write(tables, checker, run, results / "partial", note)
+    _write_files(tables, checker, run, results / "partial", note)
     return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
 
 
-def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
+def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
     study = checker.study
     cells, by_tenants = [], []
     stages: list[TableRow] = []
@@ -166,12 +166,12 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     jobs: list[JobCell] = []
     watched: list[TableRow] = []
     switches = _switches(checker)
-    slo = limits(study.config["slo"])
-    studies = kinds_of(study.config)
+    slo = slo_limits(study.config["slo"])
+    studies = study_kinds(study.config)
     for record in checker.records(study.tabled()):
         key = record["cell"]
         cell = Cell(key["strategy"], key["workload"], key["replicas"], key["repeat"])
-        cells.append(reduced(record, limits=slo))
+        cells.append(reduce_record(record, limits=slo))
         started += starts(record)
         switches.add(cell.strategy, record.get("switch"))
         watched += prometheus_rows(record)
@@ -180,10 +180,10 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
         elif job := job_cell(record):
             jobs.append(job)
         if study.is_compared(cell):
-            by_tenants += by_workload(record, cells[-1], slo)
+            by_tenants += split_by_workload(record, cells[-1], slo)
             stages += stage_rows(record)
     cells, by_tenants = (paired_by_device(some, study.baseline) for some in (cells, by_tenants))
-    if any(cell.of_device["sm_active_percent"] is not None for cell in cells):
+    if any(cell.device_columns["sm_active_percent"] is not None for cell in cells):
         studies.add(ACTIVITY)
     baseline = Baseline(cells, study.baseline)
     expected = [(cell, name) for cell in study.tabled() if study.is_compared(cell) for name in study.components(cell)]
@@ -223,7 +223,7 @@ def _switches(checker: Checker) -> Switches:
     return switches
 
 
-def _write(
+def _write_files(
     tables: dict[str, pd.DataFrame], checker: Checker, run: run_record.RunRecord, folder: Path, note: str
 ) -> None:
     study, node = checker.study, read_device(checker.data / "nodes" / "device.json")["node"]

@@ -20,24 +20,24 @@ from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
 # The most files that a refusal names; the list that its command reads has all.
-NAMED = 5
-REFERENCES = ("output_digest", "capacity_hz", "roofs", "idle_power_watts")
+MAX_LISTED = 5
+REFERENCE_KEYS = ("output_digest", "capacity_hz", "roofs", "idle_power_watts")
 Identity = dict[str, str | None]
 """What must be the same in everything that a table comes from: the product, its driver, and the frameworks."""
-Block = tuple[int, str]
+WorkloadBlock = tuple[int, str]
 """A block, and a workload in it."""
 
 
-class Refused(Refusal):
+class RecordsRefused(Refusal):
     """The records must not be in one table; the message lists them with the reasons and the command that helps."""
 
 
-class Provenanced(TypedDict):
+class WithProvenance(TypedDict):
     node: NodeFacts
     provenance: Provenance
 
 
-class Calibration(Provenanced):
+class Calibration(WithProvenance):
     """calibration/{workload}.json."""
 
     output_digest: list[float] | None
@@ -48,7 +48,7 @@ class Calibration(Provenanced):
     switch: NotRequired[Switch | None]
 
 
-def _known(file: Mapping[str, Any]) -> frozenset[str | None]:
+def _device_identities(file: Mapping[str, Any]) -> frozenset[str | None]:
     """By what a record, a calibration or nodes/device.json knows its device; others of the study are in it, too."""
     node: NodeFacts = file["node"]
     return frozenset({node["device"], node["details"].get("machine"), *file.get("others", ())})
@@ -63,17 +63,19 @@ class _Origin:
     device: str
     machine: str | None
     """Of a cluster's node, where a file that was written before any tenant ran may not know the device."""
-    known: frozenset[str | None]
+    device_identities: frozenset[str | None]
     """All by which the file knows its device, or its devices."""
-    blocks: list[Block]
+    blocks: list[WorkloadBlock]
 
     @classmethod
-    def of(cls, record: Provenanced | Record, blocks: list[Block]) -> _Origin:
+    def of(cls, record: WithProvenance | Record, blocks: list[WorkloadBlock]) -> _Origin:
         provenance, node = record["provenance"], record["node"]
         packages = {f"package {name}": text for name, text in provenance["packages"].items()}
         identity = {"product": node["product"], "driver": node["details"].get("driver"), **packages}
         machine = node["details"].get("machine")
-        return cls(provenance["started_epoch_seconds"], identity, node["device"], machine, _known(record), blocks)
+        return cls(
+            provenance["started_epoch_seconds"], identity, node["device"], machine, _device_identities(record), blocks
+        )
 
 
 class Checker:
@@ -82,12 +84,12 @@ class Checker:
     def __init__(self, study: Study, data: Path) -> None:
         self.study = study
         self.data = data
-        self.sound = 0
+        self.sound_count = 0
         self.units: int | None = None
         """Of the device, as far as the sound records know."""
         self.refused: dict[Path, str] = {}
         self._origins: dict[Path, _Origin] = {}
-        self._first: dict[tuple[str, str], Mapping[str, object]] = {}
+        self._first_references: dict[tuple[str, str], Mapping[str, object]] = {}
         """By workload and device the references of its first cell, on devices that calibration/ is not of."""
         self.calibrations = {workload: self._calibration(workload) for workload in study.calibrated()}
 
@@ -98,7 +100,7 @@ class Checker:
             if not self.study.config["from"]:
                 check(calibration, self.study.calibration_spec(workload), self.study.code(workload))
             self._origins[path] = _Origin.of(calibration, [])
-            if missing := [key for key in REFERENCES if key not in calibration]:
+            if missing := [key for key in REFERENCE_KEYS if key not in calibration]:
                 raise KeyError(missing[0])
             return calibration
         except RecordMismatch as mismatch:
@@ -121,7 +123,7 @@ class Checker:
             return False
         now: Mapping[str, object] = on_device(current, identity(record["node"]))
         if cast(Calibration, now)["node"]["device"] != device:
-            now = self._first.setdefault((workload, device), used)
+            now = self._first_references.setdefault((workload, device), used)
         return any(now[key] != value for key, value in used.items() if key in now and value is not None)
 
     def records(self, cells: Iterable[Cell]) -> Iterator[Record]:
@@ -146,11 +148,11 @@ class Checker:
                     "measured with another calibration than calibration/ holds now, or than its device's"
                 )
                 continue
-            self.sound += 1
+            self.sound_count += 1
             self.units = max(self.units or 0, device_units(record) or 0) or None
             yield record
 
-    def mixed(self) -> dict[Path, str]:
+    def mismatched(self) -> dict[Path, str]:
         """Why files cannot be in one table with the newest ones.
 
         Product, driver and frameworks must be those of the newest file that has any. The cells of one workload in one
@@ -158,7 +160,7 @@ class Checker:
         different devices of one product.
         """
         newest: Identity = {}
-        devices: dict[Block, str] = {}
+        devices: dict[WorkloadBlock, str] = {}
         for origin in sorted(self._origins.values(), key=lambda origin: origin.started_epoch_seconds):
             newest |= origin.identity
             devices |= dict.fromkeys(origin.blocks, origin.device)
@@ -168,29 +170,29 @@ class Checker:
         for path, origin in self._origins.items():
             differences = [f"{key} {old} → {newest[key]}" for key, old in origin.identity.items() if old != newest[key]]
             others = [devices[block] for block in origin.blocks if devices[block] != origin.device]
-            if others or origin.known.isdisjoint(of_cells | machines):
+            if others or origin.device_identities.isdisjoint(of_cells | machines):
                 differences.insert(0, f"device {origin.device} → {(others or sorted(of_cells))[0]}")
             if differences:
                 refused[path] = f"not the newest cell's: {', '.join(differences)}"
         device = self.data / "nodes" / "device.json"
-        if newest and _known(read_device(device)).isdisjoint(of_cells | machines):
+        if newest and _device_identities(read_device(device)).isdisjoint(of_cells | machines):
             refused[device] = "not the newest cell's device"
         return refused
 
 
-def refusal(refused: Mapping[Path, str], results: Path, measured_here: bool = True) -> str:
+def refusal_message(refused: Mapping[Path, str], results: Path, measured_here: bool = True) -> str:
     """Which records are refused and why, and the command that re-measures exactly them, if they were measured here."""
     reasons = Counter(refused.values())
     lines = [f"refused: {len(refused)} record(s) cannot be in these tables:"]
-    for reason, count in reasons.most_common(NAMED):
+    for reason, count in reasons.most_common(MAX_LISTED):
         first = next(path for path, why in refused.items() if why == reason)
         lines.append(f"  {first}{f' and {count - 1} more' if count > 1 else ''}: {reason}")
-    if len(reasons) > NAMED:
-        lines.append(f"  and {len(reasons) - NAMED} other reason(s)")
+    if len(reasons) > MAX_LISTED:
+        lines.append(f"  and {len(reasons) - MAX_LISTED} other reason(s)")
     if not measured_here:
         return "\n".join([*lines, "re-measure them where this data set was made"])
     listed = run_record.state_folder(results).resolve() / "refused.txt"
     replace_atomically(listed, "".join(f"{path}\n" for path in refused))
-    targets = " ".join(map(str, refused)) if len(refused) <= NAMED else f"$(cat {listed})"
+    targets = " ".join(map(str, refused)) if len(refused) <= MAX_LISTED else f"$(cat {listed})"
     lines.append(f"re-measure them: snakemake --forcerun {targets} (with the options of this run)")
     return "\n".join(lines)

@@ -9,10 +9,17 @@ from pathlib import Path
 
 import pandas as pd
 
-from sharebench.analysis.cells.metrics import MEAN, kinds_of, of_kinds, value_of
-from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, by_workload, grouped, reduced
+from sharebench.analysis.cells.metrics import MEAN_LATENCY, cell_value, optional_metrics, study_kinds
+from sharebench.analysis.cells.rows import (
+    GROUP_COLUMNS,
+    GroupKey,
+    MeasuredCell,
+    group_by,
+    reduce_record,
+    split_by_workload,
+)
 from sharebench.analysis.cells.slowdown import Baseline, Separability, cell_slowdowns
-from sharebench.analysis.slo import in_words, limits
+from sharebench.analysis.slo import format_limits, slo_limits
 from sharebench.analysis.statistics.intervals import log_interval, welch_ratio, with_holm
 from sharebench.analysis.text import comparison
 from sharebench.core.files import Refusal, replace_atomically
@@ -48,11 +55,11 @@ class MeasuredData:
 
     name: str
     study: Study
-    cells: Mapping[Group, Sequence[MeasuredCell]]
-    reasons: Mapping[Group, str]
+    cells: Mapping[GroupKey, Sequence[MeasuredCell]]
+    reasons: Mapping[GroupKey, str]
     baseline: Baseline
     separability: Separability
-    specs: Mapping[Group, Spec]
+    specs: Mapping[GroupKey, Spec]
     facts: Mapping[str, str]
 
 
@@ -78,23 +85,23 @@ def load(path: Path, name: str | None = None) -> MeasuredData:
     study = dataset.study_of(path, "datasets")
     dataset.check_whole(study, "datasets")
     parts: list[MeasuredCell] = []
-    specs: dict[Group, Spec] = {}
+    specs: dict[GroupKey, Spec] = {}
     facts: dict[str, set[str]] = defaultdict(set)
-    slo = limits(study.config["slo"])
+    slo = slo_limits(study.config["slo"])
     for cell in study.tabled():
         record = read(folder / cell.raw)
-        parts += (own := by_workload(record, reduced(record, limits=slo), slo))
+        parts += (own := split_by_workload(record, reduce_record(record, limits=slo), slo))
         specs |= dict.fromkeys((part.group for part in own), parse_spec(record["spec"]))
         for key, text in _facts(record).items():
             facts[key].add(text)
     valid = [part for part in parts if part.valid]
     baseline = Baseline(valid, study.baseline)
     joined = {key: ", ".join(sorted(texts)) for key, texts in facts.items()} | {"repeats": str(study.config["repeats"])}
-    joined |= {"SLO": in_words(slo)} if slo else {}
+    joined |= {"SLO": format_limits(slo)} if slo else {}
     return MeasuredData(
         name=name or dataset.names([str(path)]),
         study=study,
-        cells=grouped(valid, lambda part: part.group),
+        cells=group_by(valid, lambda part: part.group),
         reasons={part.group: part.reason or part.status for part in parts if not part.valid},
         baseline=baseline,
         separability=Separability(valid, baseline),
@@ -121,7 +128,7 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
                 f"not comparable: {key} of {where} is {one_text} in {before.name} and {other_text} in {after.name}; "
                 "compare data sets that measured the same"
             )
-    rows: dict[Group, list[TableRow]] = {group: [] for group in groups}
+    rows: dict[GroupKey, list[TableRow]] = {group: [] for group in groups}
     for metric in (*METRICS, *_of_both(before, after)):
         those = [
             group
@@ -136,8 +143,8 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
 def _of_both(before: MeasuredData, after: MeasuredData) -> list[str]:
     """The metrics that only studies of their kind have; goodput is one where both have the same SLO."""
     one, other = before.study.config, after.study.config
-    kinds = kinds_of(one) & kinds_of(other)
-    return of_kinds(kinds if one["slo"] == other["slo"] else kinds - {SLO})
+    kinds = study_kinds(one) & study_kinds(other)
+    return optional_metrics(kinds if one["slo"] == other["slo"] else kinds - {SLO})
 
 
 def changes(before: MeasuredData, after: MeasuredData) -> list[tuple[str, str, str]]:
@@ -180,20 +187,20 @@ def _facts(record: Record) -> dict[str, str]:
     }
 
 
-def _values(data: MeasuredData, group: Group, metric: str) -> tuple[list[float], list[str]]:
+def _values(data: MeasuredData, group: GroupKey, metric: str) -> tuple[list[float], list[str]]:
     """A metric of the group's cells that have it, and the device of each."""
     cells = data.cells.get(group, [])
     values = (
-        cell_slowdowns(cells, data.baseline) if metric == "slowdown" else [value_of(cell, metric) for cell in cells]
+        cell_slowdowns(cells, data.baseline) if metric == "slowdown" else [cell_value(cell, metric) for cell in cells]
     )
     found = [(value, cell.device) for value, cell in zip(values, cells, strict=True) if value]
     return [value for value, _ in found], [device for _, device in found]
 
 
-def _row(before: MeasuredData, after: MeasuredData, group: Group, metric: str) -> TableRow:
+def _row(before: MeasuredData, after: MeasuredData, group: GroupKey, metric: str) -> TableRow:
     (old, on_old), (new, on_new) = (_values(data, group, metric) for data in (before, after))
     row: TableRow = {
-        **dict(zip(GROUP, group, strict=True)),
+        **dict(zip(GROUP_COLUMNS, group, strict=True)),
         "metric": metric,
         "before": log_interval(old, on_old).value if old else None,
         "after": log_interval(new, on_new).value if new else None,
@@ -205,7 +212,7 @@ def _row(before: MeasuredData, after: MeasuredData, group: Group, metric: str) -
         reasons = (f"no value in {data.name}: {data.reasons.get(group, 'too few iterations')}" for data in without)
         return row | {"reason": "; ".join(reasons)}
     ratio = welch_ratio(new, old, (on_new, on_old))
-    of = metric if metric in of_kinds(OF_STUDIES) else MEAN
+    of = metric if metric in optional_metrics(OF_STUDIES) else MEAN_LATENCY
     verdicts = {data.separability.verdict(group[2], ratio, of) for data in (before, after)} - {None}
     return row | {
         **ratio.columns("ratio"),

@@ -10,31 +10,31 @@ from sharebench.records.types import TenantRecord
 from tenant.contract import Requests
 
 LATENCY = "latency"
-PARTS = {LATENCY: "latency", "ttft": "TTFT", "itl": "ITL", "tpot": "TPOT"}
+PART_LABELS = {LATENCY: "latency", "ttft": "TTFT", "itl": "ITL", "tpot": "TPOT"}
 """The parts, with their names for people; all but the latency are of streams only."""
 
 
-def limits(slo: Slo) -> dict[str, float]:
+def slo_limits(slo: Slo) -> dict[str, float]:
     """Seconds by part, of the parts that ask something."""
-    asked = dict(zip(PARTS, (slo["latency_ms"], slo["ttft_ms"], slo["itl_ms"], slo["tpot_ms"]), strict=True))
+    asked = dict(zip(PART_LABELS, (slo["latency_ms"], slo["ttft_ms"], slo["itl_ms"], slo["tpot_ms"]), strict=True))
     return {part: ms / 1e3 for part, ms in asked.items() if ms is not None}
 
 
-def in_words(limits: Mapping[str, float]) -> str:
+def format_limits(limits: Mapping[str, float]) -> str:
     """`50 ms`, or with the parts where it is not latency alone: `TTFT 500 ms, TPOT 50 ms`."""
     if limits.keys() == {LATENCY}:
         return f"{1e3 * limits[LATENCY]:g} ms"
-    return ", ".join(f"{PARTS[part]} {1e3 * seconds:g} ms" for part, seconds in limits.items())
+    return ", ".join(f"{PART_LABELS[part]} {1e3 * seconds:g} ms" for part, seconds in limits.items())
 
 
 def dollars_per_million(price_per_hour: float, hz: float) -> float:
     return price_per_hour / (3600 * hz) * 1e6
 
 
-def columns(requests: Requests) -> dict[str, list[float] | list[float | None]]:
+def request_seconds(requests: Requests) -> dict[str, list[float] | list[float | None]]:
     """By part what each request took: of the gaps the longest, None where it has none."""
     times = (requests["latency_seconds"], requests["ttft_seconds"], requests["itl_max_seconds"])
-    return dict(zip(PARTS, (*times, requests["tpot_seconds"]), strict=True))
+    return dict(zip(PART_LABELS, (*times, requests["tpot_seconds"]), strict=True))
 
 
 def good_count(tenant: TenantRecord, limits: Mapping[str, float]) -> float | None:
@@ -46,7 +46,7 @@ def good_count(tenant: TenantRecord, limits: Mapping[str, float]) -> float | Non
     if (requests := tenant.get("requests")) is not None:
         if not limits:
             return None
-        taken, most = columns(requests), tuple(limits.values())
+        taken, most = request_seconds(requests), tuple(limits.values())
         each = zip(*(taken[part] for part in limits), strict=True)
         return float(sum(all(t is None or t <= end for t, end in zip(times, most, strict=True)) for times in each))
     found = list(buckets_of(tenant))

@@ -8,7 +8,7 @@ import pytest
 from unit import factories
 from unit.factories import back_to_back, record
 
-from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.cells.rows import reduce_record
 from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.tables.cells import cells_table
 from sharebench.records.tables import ACTIVITY, columns
@@ -18,7 +18,7 @@ HEADER = ",".join(columns("cells"))
 
 def table(records, baseline="exclusive"):
     """The table of these records, as it is read from a csv file."""
-    cells = [reduced(each) for each in records]
+    cells = [reduce_record(each) for each in records]
     text = cells_table(cells, Baseline(cells, baseline)).to_csv(index=False)
     assert text.splitlines()[0] == HEADER
     return pd.read_csv(io.StringIO(text), dtype={"tenant": "Int64", "count": "Int64"})
@@ -117,7 +117,7 @@ def test_a_failed_gate_shows_as_reason_or_warning():
 
 
 def test_whole_numbers_stay_whole_next_to_blanks():
-    cells = [reduced(record()), reduced(record("mig", status="infeasible", reason="no"))]
+    cells = [reduce_record(record()), reduce_record(record("mig", status="infeasible", reason="no"))]
     lines = cells_table(cells, Baseline(cells, None)).to_csv(index=False).splitlines()
     assert ",0,matmul,ok,ok,True,,,400,0,0,400," in lines[1]
     assert cells_table([], Baseline([], "exclusive")).to_csv(index=False) == HEADER + "\n"
@@ -155,7 +155,7 @@ def test_activity_is_the_devices_and_only_in_studies_that_have_it():
     measured["telemetry"] |= {
         "sm_active_mean_percent": 62.5, "sm_occupancy_mean_percent": 31.25, "dram_active_mean_percent": None
     }  # fmt: skip
-    cells = [reduced(measured), reduced(record("mps", is_gpu=True))]
+    cells = [reduce_record(measured), reduce_record(record("mps", is_gpu=True))]
     made = cells_table(cells, Baseline(cells, None), {ACTIVITY})
     assert made["sm_active_percent"].tolist()[:2] == [62.5, 62.5] and pd.isna(made["sm_active_percent"][2])
     assert made["sm_occupancy_percent"][0] == 31.25 and made["dram_active_percent"].isna().all()
@@ -200,7 +200,7 @@ def fitting(strategy="mps", **telemetry):
     """How many tenants of 700 MiB fit into the 81 920 MiB of the factories' GPU, 500 MiB of which are taken."""
     measured = record(strategy, [[0.005] * 400] * 2, is_gpu=True)
     measured["telemetry"] |= telemetry
-    return reduced(measured).tenants_that_fit
+    return reduce_record(measured).tenants_that_fit
 
 
 def test_how_many_tenants_fit_follows_from_measured_memory():

@@ -9,7 +9,7 @@ from scipy import stats
 from unit.factories import record
 from unit.studies import W, study_of
 
-from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.cells.rows import reduce_record, split_by_workload
 from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.statistics.intervals import holm
 from sharebench.analysis.tables.contrasts import contrasts_table, declared
@@ -28,7 +28,7 @@ def cells(strategy, *means, replicas=2, **more):
 
 def table(records, planned=None):
     """The table of these records."""
-    apart = [part for each in records for part in by_workload(each, reduced(each))]
+    apart = [part for each in records for part in split_by_workload(each, reduce_record(each))]
     return contrasts_table(apart, planned or of(), Baseline(apart, "exclusive"))
 
 

@@ -10,8 +10,8 @@ from unit.analysis.test_jobs import job_record
 from unit.factories import record
 
 from sharebench.analysis.cells.multiprogram import group_metrics
-from sharebench.analysis.cells.rows import MeasuredCell, reduced
-from sharebench.analysis.cells.slowdown import Baseline, group_slowdown, ratio_of
+from sharebench.analysis.cells.rows import MeasuredCell, reduce_record
+from sharebench.analysis.cells.slowdown import Baseline, group_ratio, group_slowdown
 from sharebench.analysis.tables.cells import cells_table
 from sharebench.analysis.tables.devices import (
     ALONE,
@@ -39,7 +39,7 @@ def cells(baseline_of: tuple[int, ...] = (1, 2, 3), strategies: tuple[str, ...] 
         for strategy in strategies:
             tenants = [np.full(100, shared)] * 2
             made.append(record(strategy, tenants, repeat=block, run_id=f"b{block}", device=device))
-    return [reduced(each) for each in made]
+    return [reduce_record(each) for each in made]
 
 
 def of(found: list[MeasuredCell], strategy: str) -> list[MeasuredCell]:
@@ -71,14 +71,14 @@ def test_every_interval_is_over_devices_where_repeats_share_them() -> None:
         # A percentile has the width of its buckets in addition.
         assert ends == pytest.approx((low, high), rel=0.03), metric
     assert row["latency_mean_seconds_n"] == 3
-    ratio = ratio_of(mps, of(found, "time-slicing"))
+    ratio = group_ratio(mps, of(found, "time-slicing"))
     assert ratio is not None and ratio.degrees_of_freedom == 1
 
 
 def test_a_cell_with_a_fault_needs_no_baseline() -> None:
     faulty = record("mps", [np.full(100, 0.008)] * 2, repeat=2, run_id="b2", device="second")
     faulty["tenants"][1]["workload"] = "fault-spin"
-    found = paired_by_device([*cells(baseline_of=(1,)), reduced(faulty)], "exclusive")
+    found = paired_by_device([*cells(baseline_of=(1,)), reduce_record(faulty)], "exclusive")
     assert found[-1].valid and [cell.block for cell in found if not cell.valid] == [2, 3]
 
 
@@ -98,8 +98,8 @@ def test_baselines_of_one_block_on_two_devices_count_each_for_its_own() -> None:
     for device, alone, factor in (("first", 0.004, 2.0), ("second", 0.012, 2.2)):
         for repeat in (1, 2):
             own = {"repeat": repeat, "block": 0, "device": device}
-            made.append(reduced(record("exclusive", [np.full(100, alone)], **own)))
-            made.append(reduced(record("mps", [np.full(100, factor * alone)] * 2, **own)))
+            made.append(reduce_record(record("exclusive", [np.full(100, alone)], **own)))
+            made.append(reduce_record(record("mps", [np.full(100, factor * alone)] * 2, **own)))
     found = paired_by_device(made, "exclusive")
     baseline, mps = Baseline(found, "exclusive"), of(found, "mps")
     slowdown, note = group_slowdown(mps, baseline)
@@ -118,9 +118,9 @@ def test_baselines_of_one_block_on_two_devices_count_each_for_its_own() -> None:
 def test_contrasts_are_of_the_blocks_that_both_have() -> None:
     found = paired_by_device(cells(strategies=("mps", "time-slicing")), "exclusive")
     mps = [cell for cell in of(found, "mps") if cell.block != 2]
-    ratio = ratio_of(mps, of(found, "time-slicing"))
+    ratio = group_ratio(mps, of(found, "time-slicing"))
     assert ratio is not None and (ratio.n, ratio.value) == (2, pytest.approx(1))
-    assert ratio_of(mps[:1], [cell for cell in of(found, "time-slicing") if cell.block == 2]) is None
+    assert group_ratio(mps[:1], [cell for cell in of(found, "time-slicing") if cell.block == 2]) is None
 
 
 def test_one_device_changes_nothing() -> None:
@@ -137,7 +137,7 @@ def test_jobs_are_held_against_the_queue_on_their_device() -> None:
             made.append(job_record("sequential", [each, each], block, run_id=f"a{block}", device=device))
         made.append(job_record("mps", [together, together], block, run_id=f"b{block}", device=device))
     jobs = [job for each in made if (job := job_cell(each))]
-    found = jobs_by_device(jobs, [reduced(each) for each in made], ["sequential"])
+    found = jobs_by_device(jobs, [reduce_record(each) for each in made], ["sequential"])
     sharing, queue = ([job for job in found if job.strategy == name and job.valid] for name in ("mps", "sequential"))
     estimate = speedup(sharing, queue)
     assert estimate is not None and estimate.n == 2
@@ -164,7 +164,9 @@ def test_without_a_second_cell_on_a_device_nothing_is_known_of_its_own_spread() 
 
 def test_the_table_of_devices_pairs_slowdowns_and_takes_the_baseline_again_as_the_baseline() -> None:
     again = [
-        reduced(record("exclusive-again", [np.full(100, 1.1 * alone)], repeat=block, run_id=f"b{block}", device=device))
+        reduce_record(
+            record("exclusive-again", [np.full(100, 1.1 * alone)], repeat=block, run_id=f"b{block}", device=device)
+        )
         for block, (device, alone, _) in BLOCKS.items()
     ]
     found = paired_by_device([*cells(), *again], "exclusive")

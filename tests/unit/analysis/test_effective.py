@@ -5,14 +5,14 @@ import pytest
 from scipy import stats
 from unit.factories import back_to_back, closed_load, record, tenant
 
-from sharebench.analysis.cells.rows import reduced
-from sharebench.analysis.statistics.effective import CHANCE, SLOTS_PER_GROUP, effective_count, of_latency
+from sharebench.analysis.cells.rows import reduce_record
+from sharebench.analysis.statistics.effective import CHANCE, SLOTS_PER_GROUP, effective_count, latency_series
 from sharebench.records.histogram import Histogram
 
 
 def worth(*tenants):
     """The effective sample size of these records."""
-    return effective_count([of_latency(each, Histogram.from_sparse(each["histogram"])) for each in tenants])
+    return effective_count([latency_series(each, Histogram.from_sparse(each["histogram"])) for each in tenants])
 
 
 def autoregressive(rng, correlation, count, cv=0.2):
@@ -90,9 +90,9 @@ def test_without_a_timeline_nothing_is_known_against_the_count():
 
 def test_a_percentile_is_judged_by_what_the_iterations_are_worth():
     latencies = autoregressive(np.random.default_rng(7), 0.8, 1500)
-    cell = reduced(record(latencies=[latencies], window_seconds=float(latencies.sum())))
+    cell = reduce_record(record(latencies=[latencies], window_seconds=float(latencies.sum())))
     assert cell.count == 1500 and cell.effective_count < 299
     assert "p95" in cell.percentiles and "p99" not in cell.percentiles
     (row,) = cell.rows
-    assert row.others["effective_count"] == int(cell.effective_count)
-    assert "latency_p99_seconds" not in row.others and row.others["latency_p95_seconds"]
+    assert row.other_columns["effective_count"] == int(cell.effective_count)
+    assert "latency_p99_seconds" not in row.other_columns and row.other_columns["latency_p95_seconds"]

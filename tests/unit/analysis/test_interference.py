@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from unit.factories import record
 
-from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.cells.rows import reduce_record, split_by_workload
 from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.tables.summary import interference_table, summary_table
 from sharebench.records.tables import columns
@@ -30,7 +30,7 @@ def pair(one, other, repeat=1, strategy="mps", **more):
 
 
 def table_of(records, names):
-    cells = [part for each in records for part in by_workload(each, reduced(each))]
+    cells = [part for each in records for part in split_by_workload(each, reduce_record(each))]
     expected = [
         (Cell(cell.strategy, cell.workload, cell.replicas, cell.repeat), cell.tenant_workload) for cell in cells
     ]

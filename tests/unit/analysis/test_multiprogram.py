@@ -9,7 +9,7 @@ from unit.factories import record
 
 from sharebench.analysis.cells import multiprogram
 from sharebench.analysis.cells.multiprogram import FORMULAS, group_metrics
-from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.cells.rows import reduce_record, split_by_workload
 from sharebench.analysis.cells.slowdown import Baseline
 
 
@@ -33,7 +33,7 @@ def of_mean(strategy, *means, **more):
 
 def metrics(records, strategy="mps", workload=None):
     """The metrics of the group of this strategy, against the baseline `exclusive`."""
-    cells = [part for each in records for part in by_workload(each, reduced(each))]
+    cells = [part for each in records for part in split_by_workload(each, reduce_record(each))]
     group = [cell for cell in cells if cell.strategy == strategy and workload in (None, cell.tenant_workload)]
     return group_metrics(group, Baseline(cells, "exclusive"))
 

@@ -5,15 +5,15 @@ import pytest
 from scipy import stats
 from unit.factories import record
 
-from sharebench.analysis.cells.metrics import group_percentile, note_on_percentile
-from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.cells.metrics import group_percentile, percentile_note
+from sharebench.analysis.cells.rows import reduce_record
 from sharebench.analysis.statistics.intervals import log_interval
 from tenant.contract import upper_seconds
 
 
 def cells(*latencies):
     """One cell of one tenant for each of these samples."""
-    return [reduced(record(latencies=[each], repeat=k + 1)) for k, each in enumerate(latencies)]
+    return [reduce_record(record(latencies=[each], repeat=k + 1)) for k, each in enumerate(latencies)]
 
 
 def test_the_interval_is_students_widened_by_the_bounds_of_the_buckets():
@@ -48,11 +48,11 @@ def test_repeats_that_lack_a_percentile_take_it_from_all():
 def test_notes_say_what_a_percentile_lacks():
     few, many = np.full(200, 0.005), np.full(400, 0.005)
     stalls = np.repeat(np.where(np.arange(40) % 8 == 0, 0.02, 0.002), 10)
-    assert note_on_percentile("p99", cells(many)) is None
-    assert note_on_percentile("p99", cells(few, many)) == "p99 needs 299 iterations, had 200 in 1 of 2 cells"
-    correlated = [reduced(record(latencies=[stalls], window_seconds=float(stalls.sum())))]
-    note = note_on_percentile("p99", correlated)
+    assert percentile_note("p99", cells(many)) is None
+    assert percentile_note("p99", cells(few, many)) == "p99 needs 299 iterations, had 200 in 1 of 2 cells"
+    correlated = [reduce_record(record(latencies=[stalls], window_seconds=float(stalls.sum())))]
+    note = percentile_note("p99", correlated)
     assert note.startswith("p99 needs 299 independent iterations, the effective sample size of 400 is ")
-    assert note_on_percentile("p99", cells(np.full(400, 2000.0))) == "p99 is outside the buckets (1 µs to 1000 s)"
-    assert note_on_percentile("p999", cells(many)) == "p99.9 needs 2995 independent iterations"
-    assert note_on_percentile("p999", cells(np.full(2995, 0.0005))) is None
+    assert percentile_note("p99", cells(np.full(400, 2000.0))) == "p99 is outside the buckets (1 µs to 1000 s)"
+    assert percentile_note("p999", cells(many)) == "p99.9 needs 2995 independent iterations"
+    assert percentile_note("p999", cells(np.full(2995, 0.0005))) is None

@@ -7,7 +7,7 @@ import pytest
 from unit.factories import record
 
 from sharebench.analysis import text as publish
-from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.cells.rows import reduce_record, split_by_workload
 from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.tables.summary import summary_table
 from sharebench.records.references import device_name
@@ -20,7 +20,7 @@ def summary():
     records = [record("exclusive", [np.full(400, mean)], repeat=k) for k, mean in ((1, 0.0040), (2, 0.0041))]
     records += [record("mps_50%", [np.full(100, mean)] * 2, repeat=k) for k, mean in ((1, 0.0122), (2, 0.0124))]
     records += [record("mig", status="infeasible", reason="8 > 7 | slices", replicas=8, repeat=1)]
-    cells = [reduced(each) for each in records]
+    cells = [reduce_record(each) for each in records]
     expected = [Cell(cell.strategy, cell.workload, cell.replicas, cell.repeat) for cell in cells]
     expected = [(cell, "matmul") for cell in [*expected, Cell("mig", "matmul", 8, 2)]]
     return summary_table(cells, expected, Baseline(cells, "exclusive"))
@@ -28,7 +28,7 @@ def summary():
 
 def test_a_mix_is_tabled_by_what_its_tenants_run():
     mix = record("mps", [np.full(400, 0.002), np.full(400, 0.016)], workload="both", tenants_run=["light", "heavy"])
-    parts = by_workload(mix, reduced(mix))
+    parts = split_by_workload(mix, reduce_record(mix))
     expected = [(Cell("mps", "both", 2, 1), name) for name in ("light", "heavy")]
     text = publish.markdown(summary_table(parts, expected, Baseline([], None)), "A caption.")
     assert [row.split("|")[2].strip() for row in text.splitlines() if row.startswith("| mps")] == [

@@ -15,7 +15,7 @@ from unit.factories import Load, back_to_back, record, scraped, streamed, tenant
 from unit.studies import W, study, study_of
 
 from sharebench.analysis import slo
-from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.cells.rows import reduce_record
 from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.compare import METRICS, changes, compare, load
 from sharebench.analysis.statistics.intervals import log_interval
@@ -48,7 +48,7 @@ def of(*tenants: dict[str, Any], repeat: int = 1, strategy: str = "mps") -> dict
 
 
 def summarised(records: Sequence[dict[str, Any]], limits: Mapping[str, float] | None = None) -> pd.Series[Any]:
-    cells = [reduced(each, limits=limits or {}) for each in records]
+    cells = [reduce_record(each, limits=limits or {}) for each in records]
     expected = [(Cell("mps", "matmul", cells[0].replicas, k + 1), "matmul") for k in range(len(records))]
     return summary_table(cells, expected, Baseline(cells, None), OF_STUDIES).iloc[0]
 
@@ -73,7 +73,7 @@ def test_what_was_planted_is_in_the_summary_with_intervals() -> None:
 
 
 def test_each_tenant_has_its_own_in_the_cells() -> None:
-    cells = [reduced(of(stream(0, ttft=0.1, slow=100), stream(1, ttft=0.2)), limits={"ttft": 0.5})]
+    cells = [reduce_record(of(stream(0, ttft=0.1, slow=100), stream(1, ttft=0.2)), limits={"ttft": 0.5})]
     table = cells_table(cells, Baseline(cells, None), {STREAMS, SLO})
     assert table["ttft_p50_seconds"].tolist() == [within_a_bucket(0.1), within_a_bucket(0.2)]
     assert table["itl_p50_seconds"].tolist() == table["tpot_p50_seconds"].tolist() == [within_a_bucket(0.02)] * 2
@@ -151,7 +151,7 @@ def test_too_few_requests_carry_no_p99() -> None:
 
 def test_requests_that_wait_together_are_worth_less() -> None:
     """A stall of a fifth of the window is one event, however many requests wait in it."""
-    cell = reduced(of(stream(slow=80)))
+    cell = reduce_record(of(stream(slow=80)))
     assert cell.stages["ttft"].count == 400 and cell.stages["ttft"].effective_count < 100
     assert "ttft_p99" not in cell.percentiles and "tpot_p99" in cell.percentiles
 
@@ -175,7 +175,7 @@ def test_strategies_are_compared_in_each_metric_and_tested_within_it() -> None:
         for strategy, planted in (("mps", MPS), ("time-slicing", SLICED))
         for k, ttft in enumerate(planted, 1)
     ]
-    cells = [reduced(each, limits={"ttft": 0.2}) for each in made]
+    cells = [reduce_record(each, limits={"ttft": 0.2}) for each in made]
     planned = study_of(
         {"node": "simulated", "strategies": ["mps", "time-slicing"], "replicas": [2], "workloads": ["matmul"]}
     )

@@ -51,7 +51,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = measured.write(root, study, streaming)
     study.config["from"] = str(root)
     folder = root / "results"
-    aggregate.table(study, root, folder, dict(run))  # type: ignore[arg-type]
+    aggregate.write_tables(study, root, folder, dict(run))  # type: ignore[arg-type]
     write_json(root / "manifest.json", read_json(folder / "manifest.json"))
     found = decide.read(root, folder)
     asked = {"slo": SLO, "tenants": 2, "isolation": "none", "price_per_hour": 3.6}

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 from unit.factories import record
 
-from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.cells.rows import reduce_record, split_by_workload
 from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.tables.summary import METRICS, summary_table
 from sharebench.records.tables import ACTIVITY, OF_STUDIES
@@ -21,7 +21,7 @@ FEW = "p99.9 needs 2995 independent iterations"
 
 def summarise(records, expected=None, baseline="exclusive", studies=()):
     """The table over these records; by default exactly they are expected."""
-    cells = [part for each in records for part in by_workload(each, reduced(each))]
+    cells = [part for each in records for part in split_by_workload(each, reduce_record(each))]
     if expected is None:
         expected = [
             (Cell(part.strategy, part.workload, part.replicas, part.repeat), part.tenant_workload) for part in cells

@@ -18,7 +18,7 @@ from unit.studies import W, study_of
 from sharebench.analysis import aggregate, compare
 from sharebench.analysis import text as publish
 from sharebench.analysis.cells.gpu_columns import device_units
-from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.cells.rows import reduce_record
 from sharebench.analysis.decide import decide
 from sharebench.analysis.tables.cells import prometheus_rows, stage_rows
 from sharebench.analysis.tables.isolation import cases
@@ -83,7 +83,7 @@ def made(root: Path, of: Study, change: Callable[[Json], Json], drawn: tuple[str
     folder = root / "results"
     run = measured.write(root, of, change)
     of.config["from"] = str(root)
-    aggregate.table(of, root, folder, dict(run))
+    aggregate.write_tables(of, root, folder, dict(run))
     write_json(root / "manifest.json", read_json(folder / "manifest.json"))
     results = decide.read(root, folder)
     slo: Slo = {"latency_ms": 8.0, "ttft_ms": None, "itl_ms": None, "tpot_ms": None}
@@ -99,7 +99,7 @@ def taken(record: Json) -> None:
     """What is made of a record by itself."""
     record["gates"] = gates.evaluate(record)
     json.dumps(record, allow_nan=False)
-    reduced(record), starts(record), prometheus_rows(record), cases(record), job_cell(record), stage_rows(record)
+    reduce_record(record), starts(record), prometheus_rows(record), cases(record), job_cell(record), stage_rows(record)
     device_units(record), audit.Audit().add(record)
 
 

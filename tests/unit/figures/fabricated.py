@@ -114,7 +114,7 @@ def _made(label: str, strategies: tuple[str, ...]) -> TemporaryDirectory[str]:
     run = measured.write(root, of, lambda record: _as_told(record, label))
     # Of a data set, whose measuring code need not be today's; then of a study of one's own.
     of.config["from"] = str(root)
-    aggregate.table(of, root, root, {**run, **RUN})  # type: ignore[typeddict-item]
+    aggregate.write_tables(of, root, root, {**run, **RUN})  # type: ignore[typeddict-item]
     manifest = read_json(root / "manifest.json")
     write_json(root / "manifest.json", manifest | {"config": manifest["config"] | {"from": None}})
     decide_again(root)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from unit.factories import back_to_back, record, scraped, served, tenant
 
-from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.cells.rows import reduce_record
 from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.tables.histograms import export_histograms
 from sharebench.analysis.tables.summary import summary_table
@@ -74,7 +74,7 @@ def test_a_server_that_finished_nothing_excludes_the_cell_with_the_reason(change
     failed = next(gate for gate in measured["gates"] if gate["name"] == "nothing_finished")
     assert (failed["passed"], failed["severity"], failed["message"]) == (False, "invalid", line)
     expected = [(Cell("exclusive", "matmul", 2, 1), "matmul")]
-    row = summary_table([reduced(measured)], expected, Baseline([], None)).iloc[0]
+    row = summary_table([reduce_record(measured)], expected, Baseline([], None)).iloc[0]
     assert (row["n"], row["n_excluded"]) == (0, 1)
     assert math.isnan(row["latency_mean_seconds"] or math.nan)
     assert line in row["reason"]
@@ -142,7 +142,7 @@ def test_a_summary_has_no_buckets_to_add_up(tmp_path: Path) -> None:
     measured = scraped(of(), [], []) | {"foreign_histogram": None, "count": 400}
     records.write(tmp_path / "raw.json", record(tenants=[measured]))
     assert records.read(tmp_path / "raw.json")["tenants"][0]["count"] == 400
-    assert reduced(record(tenants=[measured])).percentiles == {}
+    assert reduce_record(record(tenants=[measured])).percentiles == {}
 
 
 def test_quantiles_of_a_programs_buckets_are_those_of_prometheus() -> None:
@@ -172,10 +172,10 @@ def test_only_equal_buckets_are_added() -> None:
 
 def test_tables_tell_what_the_scrapes_leave_open() -> None:
     pair = [worse("mean_error_ratio", 0.04), worse("mean_error_ratio", 0.06) | {"index": 1}]
-    cell = reduced(record("mps", tenants=pair))
+    cell = reduce_record(record("mps", tenants=pair))
     assert [row.scrape_error_percent for row in cell.rows] == pytest.approx([4.0, 6.0])
     assert cell.rows[0].throughput_hz == pair[0]["load"]["achieved_rate_hz"]
-    assert cell.rows[0].others["latency_max_seconds"] is None
+    assert cell.rows[0].other_columns["latency_max_seconds"] is None
     table = summary_table([cell], [(Cell("mps", "matmul", 2, 1), "matmul")], Baseline([], None))
     row = table.iloc[0]
     assert row["scrape_error_percent"] == pytest.approx(6.0)

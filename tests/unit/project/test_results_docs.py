@@ -11,7 +11,7 @@ from unit.factories import Load, closed_load, lognormal, poisson_load, record, s
 
 import results_manual
 from sharebench.analysis import checker, compare
-from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.cells.rows import reduce_record
 from sharebench.analysis.tables import summary
 from sharebench.config import load as config
 from sharebench.core import run_record
@@ -106,7 +106,7 @@ def test_state_files_are_documented(tmp_path: Path) -> None:
     folder = run_record.state_folder(tmp_path)
     node = open_node("simulated", study.config["simulated"], folder / "node")
     node.ensure(State(study.strategies["exclusive"], None, 1))
-    checker.refusal({tmp_path / "raw.json": "for a test"}, tmp_path)
+    checker.refusal_message({tmp_path / "raw.json": "for a test"}, tmp_path)
     claim.release()
     written = {file.relative_to(tmp_path).as_posix() for file in folder.rglob("*") if file.is_file()}
     documented = documented_paths()
@@ -137,8 +137,8 @@ def test_columns_are_those_of_the_schema() -> None:
 
 
 def test_cells_csv_has_a_column_for_all_that_is_known_of_a_tenant() -> None:
-    (row,) = reduced(record(is_gpu=True)).rows
-    assert row.others.keys() - {"affinity"} <= set(columns("cells"))
+    (row,) = reduce_record(record(is_gpu=True)).rows
+    assert row.other_columns.keys() - {"affinity"} <= set(columns("cells"))
 
 
 def test_metrics_that_are_compared() -> None:

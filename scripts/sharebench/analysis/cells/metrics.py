@@ -3,42 +3,46 @@
 import math
 from collections.abc import Collection, Sequence
 
-from sharebench.analysis.cells.rows import NEEDED_COUNT, OF_STAGES, MeasuredCell
-from sharebench.analysis.slo import PARTS, limits
+from sharebench.analysis.cells.rows import NEEDED_COUNT, STAGE_PERCENTILES, MeasuredCell
+from sharebench.analysis.slo import PART_LABELS, slo_limits
 from sharebench.analysis.statistics.intervals import Estimate, log_interval
 from sharebench.core.study_config import StudyConfig, has_streams
 from sharebench.records.histogram import Quantile
 from sharebench.records.tables import ACTIVITY, SLO, STREAMS, columns
 
-MEAN, COST = "latency_mean_seconds", "cost_per_million_tokens"
-TOTALS = {"throughput_total_hz": "throughput_hz", "output_tokens_total_hz": "output_tokens_hz"}
-TOTALS |= {"goodput_total_hz": "goodput_hz"}
+MEAN_LATENCY, TOKEN_COST = "latency_mean_seconds", "cost_per_million_tokens"
+TOTAL_COLUMNS = {"throughput_total_hz": "throughput_hz", "output_tokens_total_hz": "output_tokens_hz"}
+TOTAL_COLUMNS |= {"goodput_total_hz": "goodput_hz"}
 """Sums over a cell's tenants, each with the column of one."""
-QUANTILES = {f"latency_{name}_seconds": name for name in NEEDED_COUNT} | {f"{name}_seconds": name for name in OF_STAGES}
-WORDS = {name: name for name in NEEDED_COUNT} | {"p999": "p99.9"}
-WORDS |= {name: f"{PARTS[stage]} {percentile}" for name, (stage, percentile) in OF_STAGES.items()}
+PERCENTILE_METRICS = {f"latency_{name}_seconds": name for name in NEEDED_COUNT} | {
+    f"{name}_seconds": name for name in STAGE_PERCENTILES
+}
+PERCENTILE_LABELS = {name: name for name in NEEDED_COUNT} | {"p999": "p99.9"}
+PERCENTILE_LABELS |= {
+    name: f"{PART_LABELS[stage]} {percentile}" for name, (stage, percentile) in STAGE_PERCENTILES.items()
+}
 
 
-def kinds_of(config: StudyConfig) -> set[str]:
+def study_kinds(config: StudyConfig) -> set[str]:
     """Which of `records.tables.OF_STUDIES` a study is."""
-    return {kind for kind, holds in ((STREAMS, has_streams(config)), (SLO, limits(config["slo"]))) if holds}
+    return {kind for kind, holds in ((STREAMS, has_streams(config)), (SLO, slo_limits(config["slo"]))) if holds}
 
 
-def of_kinds(studies: Collection[str]) -> list[str]:
+def optional_metrics(studies: Collection[str]) -> list[str]:
     """The metrics that only these kinds of study have.
 
     A cost compares no more than its tokens do, and activity is neither good nor bad.
     """
     every = columns("metrics", {*studies} - {ACTIVITY})
-    return [metric for metric in every if metric not in (*columns("metrics"), COST)]
+    return [metric for metric in every if metric not in (*columns("metrics"), TOKEN_COST)]
 
 
-def value_of(cell: MeasuredCell, metric: str) -> float | None:
+def cell_value(cell: MeasuredCell, metric: str) -> float | None:
     """The mean latency, a percentile or a total of the cell; None for one that is 0 or not known."""
-    if metric in TOTALS:
-        return cell.total(TOTALS[metric]) or None
-    if metric in QUANTILES:
-        quantile = cell.percentiles.get(QUANTILES[metric])
+    if metric in TOTAL_COLUMNS:
+        return cell.total(TOTAL_COLUMNS[metric]) or None
+    if metric in PERCENTILE_METRICS:
+        quantile = cell.percentiles.get(PERCENTILE_METRICS[metric])
         return None if quantile is None else quantile.value_seconds
     return cell.latency_mean_seconds or None
 
@@ -64,32 +68,34 @@ def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | Non
     return Estimate(estimate.value, estimate.low * below, estimate.high * above, estimate.n)
 
 
-def note_on_percentile(name: str, cells: Sequence[MeasuredCell]) -> str | None:
+def percentile_note(name: str, cells: Sequence[MeasuredCell]) -> str | None:
     """Why a percentile is blank in some of the valid cells; None if it is not."""
     blank = [cell for cell in cells if name not in cell.percentiles]
-    if not blank or (name in OF_STAGES and not any(OF_STAGES[name][0] in cell.stages for cell in blank)):
+    if not blank or (
+        name in STAGE_PERCENTILES and not any(STAGE_PERCENTILES[name][0] in cell.stages for cell in blank)
+    ):
         return None
     share = "" if len(blank) == len(cells) else f" in {len(blank)} of {len(cells)} cells"
-    if name in OF_STAGES:
-        stage, percentile = OF_STAGES[name]
+    if name in STAGE_PERCENTILES:
+        stage, percentile = STAGE_PERCENTILES[name]
         best = max(
             (cell.stages[stage] for cell in blank if stage in cell.stages), key=lambda each: each.effective_count
         )
         had = f"the effective sample size of {best.count} is {math.floor(best.effective_count)}"
-        return f"{WORDS[name]} needs {NEEDED_COUNT[percentile]} independent requests, {had}{share}"
+        return f"{PERCENTILE_LABELS[name]} needs {NEEDED_COUNT[percentile]} independent requests, {had}{share}"
     needed, most = NEEDED_COUNT[name], max(blank, key=lambda cell: cell.effective_count)
     if name == max(NEEDED_COUNT, key=lambda each: NEEDED_COUNT[each]) and most.effective_count < needed:
         # Few windows are long enough: the same words in all rows are one note for people.
-        return f"{WORDS[name]} needs {needed} independent iterations{share}"
+        return f"{PERCENTILE_LABELS[name]} needs {needed} independent iterations{share}"
     if most.count < needed:
-        return f"{WORDS[name]} needs {needed} iterations, had {most.count}{share}"
+        return f"{PERCENTILE_LABELS[name]} needs {needed} iterations, had {most.count}{share}"
     if most.effective_count < needed:
         size = math.floor(most.effective_count)
         had = f"the effective sample size of {most.count} is {size}"
-        return f"{WORDS[name]} needs {needed} independent iterations, {had}{share}"
+        return f"{PERCENTILE_LABELS[name]} needs {needed} independent iterations, {had}{share}"
     if any(row.scrape_error_percent is not None for cell in blank for row in cell.rows):
-        return f"{WORDS[name]} is not in the program's own metrics{share}"
-    return f"{WORDS[name]} is outside the buckets (1 µs to 1000 s){share}"
+        return f"{PERCENTILE_LABELS[name]} is not in the program's own metrics{share}"
+    return f"{PERCENTILE_LABELS[name]} is outside the buckets (1 µs to 1000 s){share}"
 
 
 def _value(quantile: Quantile) -> float:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sharebench.analysis.cells.rows import MeasuredCell
 from sharebench.analysis.cells.slowdown import Baseline
-from sharebench.analysis.statistics.intervals import Estimate, combined, log_interval, mean_of_logs
+from sharebench.analysis.statistics.intervals import Estimate, log_interval, mean_of_logs, welch_estimate
 
 Floats = NDArray[np.float64]
 
@@ -77,19 +77,20 @@ def group_metrics(cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str
     if baseline.includes(cells[0].strategy, cells[0].replicas):
         ones = np.ones((len(cells), 1))
         return {name: log_interval(formula(ones).tolist()) for name, formula in FORMULAS.items()}
-    baseline = baseline.seen_by(cells[0].strategy)
+    baseline = baseline.for_strategy(cells[0].strategy)
     paired = [_slowdowns(cell, partial(baseline.partner_seconds, cell)) for cell in cells]
     own = [slowdowns for slowdowns in paired if slowdowns is not None]
-    if len(own) == len({(cell.pairs_within, cell.block) for cell in cells}) == len(cells):
+    if len(own) == len({(cell.pairing_scope, cell.block) for cell in cells}) == len(cells):
         return _over_repeats(own, cells)
     at_mean = [_slowdowns(cell, partial(baseline.mean_seconds, cell)) for cell in cells]
     known = [slowdowns for slowdowns in at_mean if slowdowns is not None]
     if len(known) < len(cells):
         return dict.fromkeys(FORMULAS)
-    if any(row.tenant_workload and baseline.is_split(row.tenant_workload) for row in cells[0].all_rows):
+    if any(row.tenant_workload and baseline.spans_devices(row.tenant_workload) for row in cells[0].all_rows):
         return _over_repeats(known, cells)
     return {
-        name: _within(name, _unpaired(formula, known, cells, baseline), cells[0]) for name, formula in FORMULAS.items()
+        name: _clip_jain_index(name, _unpaired(formula, known, cells, baseline), cells[0])
+        for name, formula in FORMULAS.items()
     }
 
 
@@ -97,7 +98,7 @@ def _over_repeats(slowdowns: Sequence[Floats], cells: Sequence[MeasuredCell]) ->
     """Student's interval of each metric's values in these cells; of several devices over the devices."""
     values = {name: [float(formula(each)) for each in slowdowns] for name, formula in FORMULAS.items()}
     devices = [cell.device for cell in cells]
-    return {name: _within(name, log_interval(each, devices), cells[0]) for name, each in values.items()}
+    return {name: _clip_jain_index(name, log_interval(each, devices), cells[0]) for name, each in values.items()}
 
 
 def _unpaired(
@@ -123,10 +124,10 @@ def _unpaired(
         alone = baseline.latencies_seconds(workload)
         of_alone = mean_of_logs(alone)[1]
         parts.append((None if of_alone is None else follows**2 * of_alone, len(alone) - 1))
-    return combined(mean, parts, len(cells))
+    return welch_estimate(mean, parts, len(cells))
 
 
-def _within(name: str, estimate: Estimate, cell: MeasuredCell) -> Estimate:
+def _clip_jain_index(name: str, estimate: Estimate, cell: MeasuredCell) -> Estimate:
     """The estimate, of Jain's index with the ends that an index of its number of tenants can have."""
     if name != "jain_index" or estimate.low is None or estimate.high is None:
         return estimate

@@ -9,8 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from sharebench.analysis.cells.gpu_columns import DeviceColumns, device_columns, tenant_memory_mib, tenants_that_fit
-from sharebench.analysis.slo import LATENCY, columns, good_count
-from sharebench.analysis.statistics.effective import Series, effective_count, of_latency, of_values
+from sharebench.analysis.slo import LATENCY, good_count, request_seconds
+from sharebench.analysis.statistics.effective import Series, effective_count, latency_series, value_series
 from sharebench.analysis.statistics.intervals import required_count
 from sharebench.core.spec import components, parse_spec
 from sharebench.gates.gates import is_valid
@@ -19,17 +19,17 @@ from sharebench.records.histogram import ForeignHistogram, Histogram, Quantile, 
 from sharebench.records.tables import TableRow
 from sharebench.records.types import Record, TenantRecord
 
-WORTH_OF = {"ttft": "ttft", "itl": "tpot", "tpot": "tpot"}
+SAMPLE_SIZE_STAGE = {"ttft": "ttft", "itl": "tpot", "tpot": "tpot"}
 """The stages that are metrics, each with the one whose sample size counts."""
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-OF_STAGES = {f"{stage}_{name}": (stage, name) for stage in WORTH_OF for name in ("p50", "p99")}
+STAGE_PERCENTILES = {f"{stage}_{name}": (stage, name) for stage in SAMPLE_SIZE_STAGE for name in ("p50", "p99")}
 """Percentiles of a stream's stages, by their own names."""
-Group = tuple[str, str, str, int]
+GroupKey = tuple[str, str, str, int]
 """Strategy, workload, workload of the tenants, and number of tenants of the cell."""
-GROUP = ("strategy", "workload", "tenant_workload", "replicas")
-Limits = Mapping[str, float]
-"""An SLO, as `slo.limits` has it."""
-NO_SLO: Limits = {}
+GROUP_COLUMNS = ("strategy", "workload", "tenant_workload", "replicas")
+SloLimits = Mapping[str, float]
+"""An SLO, as `slo_limits` has it."""
+NO_SLO: SloLimits = {}
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 # Of independent iterations.
@@ -39,7 +39,7 @@ ALL_TIMED_RATIO = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class StageSample:
     """Times of one stage: their histogram, the number of requests that have any, and their effective number."""
 
     histogram: Histogram
@@ -47,30 +47,30 @@ class Sample:
     effective_count: float
 
 
-def samples(tenants: Sequence[TenantRecord], window_seconds: float) -> Mapping[str, Sample]:
+def stage_samples(tenants: Sequence[TenantRecord], window_seconds: float) -> Mapping[str, StageSample]:
     """The stages of these tenants together; none where none of them streams.
 
     TTFT and TPOT have one value per request, and the record has them one by one: their effective sample size is found
     as that of latencies. Gaps of a request are alike, and those of requests that a server decodes together are one and
     the same step. So the sample of ITL is taken to be worth no more than the requests are, by their TPOT.
     """
-    worth = {name: _series(tenants, name, window_seconds) for name in set(WORTH_OF.values())}
+    worth = {name: _series(tenants, name, window_seconds) for name in set(SAMPLE_SIZE_STAGE.values())}
     found = {}
-    for stage, by in WORTH_OF.items():
+    for stage, by in SAMPLE_SIZE_STAGE.items():
         stored = [timed["histogram"] for tenant in tenants if (timed := tenant["stages"].get(stage))]
         if stored and worth[by]:
             together = merged(map(Histogram.from_sparse, stored))
-            found[stage] = Sample(together, sum(each.count for each in worth[by]), effective_count(worth[by]))
+            found[stage] = StageSample(together, sum(each.count for each in worth[by]), effective_count(worth[by]))
     return found
 
 
 def _series(tenants: Sequence[TenantRecord], name: str, window_seconds: float) -> list[Series]:
-    known = [(requests, columns(requests)[name]) for tenant in tenants if (requests := tenant.get("requests"))]
+    known = [(requests, request_seconds(requests)[name]) for tenant in tenants if (requests := tenant.get("requests"))]
     found = []
     for requests, times in known:
         pairs = [(start, t) for start, t in zip(requests["start_seconds"], times, strict=True) if t is not None]
         starts, seconds = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
-        found.append(of_values(starts, seconds, window_seconds))
+        found.append(value_series(starts, seconds, window_seconds))
     return found
 
 
@@ -85,7 +85,7 @@ class TenantRow:
     scrape_error_percent: float | None = None
     output_tokens_hz: float | None = None
     goodput_hz: float | None = None
-    others: Mapping[str, object] = field(default_factory=dict)
+    other_columns: Mapping[str, object] = field(default_factory=dict)
     """Its other columns of cells.csv."""
 
 
@@ -101,7 +101,7 @@ class MeasuredCell:
     repeat: int
     block: int
     run_id: str
-    pairs_within: str
+    pairing_scope: str
     """The run, or of a study on several devices the device: a block is paired within it."""
     device: str
     status: str
@@ -117,16 +117,16 @@ class MeasuredCell:
     latency_mean_seconds: float | None
     percentiles: Mapping[str, Quantile]
     """Of all tenants' latencies together, and OF_STAGES; without those that their samples cannot carry."""
-    stages: Mapping[str, Sample]
+    stages: Mapping[str, StageSample]
     """Of all tenants together, those of streams."""
     notes: tuple[str, ...]
     """What is to know of its streams and of the SLO."""
-    of_device: DeviceColumns
+    device_columns: DeviceColumns
     """The same in all its rows."""
     tenants_that_fit: int | None
 
     @property
-    def group(self) -> Group:
+    def group(self) -> GroupKey:
         """Whose repeat it is; a whole mix is in none."""
         return self.strategy, self.workload, str(self.tenant_workload), self.replicas
 
@@ -136,15 +136,15 @@ class MeasuredCell:
         return sum(known) if known else None
 
 
-def by_workload(record: Record, whole: MeasuredCell, limits: Limits = NO_SLO) -> list[MeasuredCell]:
+def split_by_workload(record: Record, whole: MeasuredCell, limits: SloLimits = NO_SLO) -> list[MeasuredCell]:
     """The cell `whole`, or a cell for each workload of a mix, with the tenants that run it."""
     if whole.tenant_workload is not None:
         return [whole]
-    each = (reduced(record, name, limits) for name in components(parse_spec(record["spec"])))
+    each = (reduce_record(record, name, limits) for name in components(parse_spec(record["spec"])))
     return [replace(cell, all_rows=whole.rows) for cell in each]
 
 
-def reduced(record: Record, tenant_workload: str | None = None, limits: Limits = NO_SLO) -> MeasuredCell:
+def reduce_record(record: Record, tenant_workload: str | None = None, limits: SloLimits = NO_SLO) -> MeasuredCell:
     """What the tables need of a record; slowdowns come later, when the baseline's records are known too.
 
     With `tenant_workload` it is only about the tenants that run this. `limits` are the SLO of the goodput.
@@ -162,13 +162,13 @@ def reduced(record: Record, tenant_workload: str | None = None, limits: Limits =
         _tenant_row(tenant, mib, histogram, length_seconds, limits)
         for (tenant, mib), histogram in zip(chosen, histograms, strict=True)
     ) or (TenantRow(),)
-    effective = effective_count([of_latency(*each) for each in zip(tenants, histograms, strict=True)])
-    stages, run_id = samples(tenants, length_seconds or 0.0), record["provenance"]["run_id"]
+    effective = effective_count([latency_series(*each) for each in zip(tenants, histograms, strict=True)])
+    stages, run_id = stage_samples(tenants, length_seconds or 0.0), record["provenance"]["run_id"]
     return MeasuredCell(
         **record["cell"],
         tenant_workload=names[0] if len(names) == 1 else None,
         run_id=run_id,
-        pairs_within=run_id,
+        pairing_scope=run_id,
         device=record["node"]["device"],
         status=record["status"],
         valid=is_valid(record),
@@ -180,10 +180,10 @@ def reduced(record: Record, tenant_workload: str | None = None, limits: Limits =
         count=count,
         effective_count=effective,
         latency_mean_seconds=sum(tenant["sum_seconds"] for tenant in tenants) / count if count else None,
-        percentiles=_percentiles_of(tenants, merged(histograms), effective) | _percentiles_of_stages(stages),
+        percentiles=_latency_percentiles(tenants, merged(histograms), effective) | _stage_percentiles(stages),
         stages=stages,
         notes=_notes(tenants, stages, limits),
-        of_device=device_columns(record, count),
+        device_columns=device_columns(record, count),
         tenants_that_fit=tenants_that_fit(record),
     )
 
@@ -193,19 +193,19 @@ def _tenant_row(
     memory_mib: float | None,
     histogram: Histogram,
     length_seconds: float | None,
-    limits: Limits,
+    limits: SloLimits,
 ) -> TenantRow:
     """Its columns; those of the window only where it delivered a record."""
     known: TableRow = {"tenant": tenant["index"], "tenant_status": tenant["status"]}
     known |= {f"startup_{part}": seconds for part, seconds in (tenant["startup"] or {}).items()}
-    row, load = TenantRow(tenant["workload"], memory_mib=memory_mib, others=known), tenant["load"]
+    row, load = TenantRow(tenant["workload"], memory_mib=memory_mib, other_columns=known), tenant["load"]
     if load is None or length_seconds is None:
         return row
     count, cpu, work, job = tenant["count"], tenant["cpu"], tenant["work"], tenant.get("job")
     mean = tenant["sum_seconds"] / count if count else None
-    effective = effective_count([of_latency(tenant, histogram)])
-    percentiles = _percentiles_of([tenant], histogram, effective)
-    of_stages = _percentiles_of_stages(samples([tenant], length_seconds))
+    effective = effective_count([latency_series(tenant, histogram)])
+    percentiles = _latency_percentiles([tenant], histogram, effective)
+    of_stages = _stage_percentiles(stage_samples([tenant], length_seconds))
     if (timed := tenant["device_histogram"]) and timed["count"]:
         known["device_mean_seconds"] = on_device = timed["sum_seconds"] / timed["count"]
         # A sample may have more of the rare long ones than all have, and then more than all of the host's time.
@@ -237,16 +237,16 @@ def _tenant_row(
     )
 
 
-def _percentiles_of_stages(stages: Mapping[str, Sample]) -> dict[str, Quantile]:
-    found = {stage: bounded(sample.histogram, sample.effective_count) for stage, sample in stages.items()}
+def _stage_percentiles(stages: Mapping[str, StageSample]) -> dict[str, Quantile]:
+    found = {stage: supported_percentiles(sample.histogram, sample.effective_count) for stage, sample in stages.items()}
     return {
         name: found[stage][percentile]
-        for name, (stage, percentile) in OF_STAGES.items()
+        for name, (stage, percentile) in STAGE_PERCENTILES.items()
         if stage in found and percentile in found[stage]
     }
 
 
-def _notes(tenants: Sequence[TenantRecord], stages: Mapping[str, Sample], limits: Limits) -> tuple[str, ...]:
+def _notes(tenants: Sequence[TenantRecord], stages: Mapping[str, StageSample], limits: SloLimits) -> tuple[str, ...]:
     found = []
     if any(tokens["source"] == "chunks" for tenant in tenants if (tokens := tenant.get("output_tokens"))):
         found.append("output tokens are counted as events of the stream: the server gives no number")
@@ -264,7 +264,9 @@ def _scrape_error_percent(tenant: TenantRecord) -> float | None:
     return 100 * max(known) if known else None
 
 
-def _percentiles_of(tenants: Sequence[TenantRecord], histogram: Histogram, effective: float) -> dict[str, Quantile]:
+def _latency_percentiles(
+    tenants: Sequence[TenantRecord], histogram: Histogram, effective: float
+) -> dict[str, Quantile]:
     """Percentiles of these tenants' latencies together; `histogram` is the sum of their histograms in our own buckets.
 
     Programs that measure themselves have buckets of their own, which cannot be added to others.
@@ -274,14 +276,14 @@ def _percentiles_of(tenants: Sequence[TenantRecord], histogram: Histogram, effec
     if not scraped:
         smallest = min((tenant["min_seconds"] or 0.0 for tenant in counted), default=0.0)
         largest = max((tenant["max_seconds"] or 0.0 for tenant in counted), default=0.0)
-        found = bounded(histogram, effective)
+        found = supported_percentiles(histogram, effective)
         return {name: quantile.within(smallest, largest) for name, quantile in found.items()}
     stored = [buckets for tenant in scraped if (buckets := tenant.get("foreign_histogram")) is not None]
     together = merged_foreign(map(ForeignHistogram.from_record, stored))
-    return {} if together is None or len(stored) < len(counted) else bounded(together, together.count)
+    return {} if together is None or len(stored) < len(counted) else supported_percentiles(together, together.count)
 
 
-def bounded(histogram: Histogram | ForeignHistogram, count: float) -> dict[str, Quantile]:
+def supported_percentiles(histogram: Histogram | ForeignHistogram, count: float) -> dict[str, Quantile]:
     """The percentiles that this number of independent iterations can carry and whose bucket has two finite bounds."""
     names = [name for name, needed in NEEDED_COUNT.items() if count >= needed]
     found = histogram.quantiles([PERCENTILES[name] for name in names]) if names else []
@@ -297,7 +299,7 @@ def tenant_key(record: Record, tenant: TenantRecord) -> TableRow:
     }
 
 
-def outcome(
+def outcome_columns(
     statuses: Iterable[str], reasons: Iterable[str | None], n_expected: int, valid: Sequence[object]
 ) -> TableRow:
     different = set(statuses) or {"missing"}
@@ -309,7 +311,7 @@ def outcome(
     }
 
 
-def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> defaultdict[Key, list[Item]]:
+def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> defaultdict[Key, list[Item]]:
     """The items by key, in the order in which they come; none under any other key."""
     groups: defaultdict[Key, list[Item]] = defaultdict(list)
     for item in items:

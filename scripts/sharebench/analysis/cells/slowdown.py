@@ -10,13 +10,13 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from sharebench.analysis.cells.metrics import MEAN, value_of
-from sharebench.analysis.cells.rows import MeasuredCell, grouped
-from sharebench.analysis.statistics.intervals import Estimate, combined, log_interval, welch_ratio
+from sharebench.analysis.cells.metrics import MEAN_LATENCY, cell_value
+from sharebench.analysis.cells.rows import MeasuredCell, group_by
+from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_estimate, welch_ratio
 from sharebench.core.strategies import CONTROL_SUFFIX, control_name, is_control
 
 # Workload, run and block.
-Block = tuple[str, str, int]
+BlockKey = tuple[str, str, int]
 # Logs that differ by less are equal but for rounding.
 ROUNDING = 1e-9
 
@@ -25,32 +25,32 @@ class Baseline:
     """The valid cells of `strategy` at one tenant, by workload; empty when `strategy` is None.
 
     Where a block has one valid cell of the A/A control too, the block's baseline is the geometric mean of the two. The
-    two themselves are compared without it (`seen_by`): a control in its own baseline would differ by half.
+    two themselves are compared without it (`for_strategy`): a control in its own baseline would differ by half.
     """
 
     def __init__(self, cells: Iterable[MeasuredCell], strategy: str | None, has_control: bool = True) -> None:
         self._strategy = strategy
         self._on_device: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        self._in_block: dict[Block, list[float]] = defaultdict(list)
+        self._in_block: dict[BlockKey, list[float]] = defaultdict(list)
         known = [cell for cell in cells if cell.valid and cell.latency_mean_seconds and cell.replicas == 1]
         own = [cell for cell in known if cell.strategy == strategy]
         is_control = has_control and strategy is not None
-        control = grouped(
+        control = group_by(
             (cell for cell in known if is_control and cell.strategy == control_name(strategy or "")), _block
         )
-        for block, of_block in grouped(own, _block).items():
+        for block, of_block in group_by(own, _block).items():
             for cell in of_block:
                 seconds = cell.latency_mean_seconds or 0.0
                 if len(of_block) == len(control[block]) == 1:
                     seconds = math.sqrt(seconds * (control[block][0].latency_mean_seconds or 0.0))
                 self._on_device[cell.workload][cell.device].append(seconds)
                 self._in_block[block].append(seconds)
-        self._alone = Baseline(own, strategy, has_control=False) if has_control else self
+        self._without_control = Baseline(own, strategy, has_control=False) if has_control else self
 
-    def seen_by(self, strategy: str) -> Baseline:
+    def for_strategy(self, strategy: str) -> Baseline:
         """What cells of a strategy are compared with: without the control for the control and the baseline itself."""
         return (
-            self._alone
+            self._without_control
             if self._strategy is not None and strategy.removesuffix(CONTROL_SUFFIX) == self._strategy
             else self
         )
@@ -62,28 +62,28 @@ class Baseline:
         """Mean latency of each valid baseline cell of the workload, with its control."""
         return [seconds for own in self._on_device.get(workload, {}).values() for seconds in own]
 
-    def is_split(self, workload: str) -> bool:
+    def spans_devices(self, workload: str) -> bool:
         """Whether they are on several devices, so that a ratio to all of them would mix devices."""
         return len(self._on_device.get(workload, ())) > 1
 
     def mean_seconds(self, cell: MeasuredCell, workload: str) -> float | None:
         """Their geometric mean, where they are on several devices that of those on the cell's; None without any."""
         known = self._on_device.get(workload, {})
-        found = known.get(cell.device, []) if self.is_split(workload) else self.latencies_seconds(workload)
+        found = known.get(cell.device, []) if self.spans_devices(workload) else self.latencies_seconds(workload)
         return log_interval(found).value if found else None
 
-    def reaches(self, cell: MeasuredCell, workload: str) -> bool:
+    def has_block(self, cell: MeasuredCell, workload: str) -> bool:
         """Whether it has cells of that run and block: one where each repeat is a block, else those of all repeats."""
-        return (workload, cell.pairs_within, cell.block) in self._in_block
+        return (workload, cell.pairing_scope, cell.block) in self._in_block
 
     def partner_seconds(self, cell: MeasuredCell, workload: str) -> float | None:
         """Mean latency of the one baseline cell of that run and block; None if there are none or several."""
-        found = self._in_block.get((workload, cell.pairs_within, cell.block), [])
+        found = self._in_block.get((workload, cell.pairing_scope, cell.block), [])
         return found[0] if len(found) == 1 else None
 
 
-def _block(cell: MeasuredCell) -> Block:
-    return cell.workload, cell.pairs_within, cell.block
+def _block(cell: MeasuredCell) -> BlockKey:
+    return cell.workload, cell.pairing_scope, cell.block
 
 
 def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[Estimate | None, str | None]:
@@ -104,7 +104,7 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
         return None, None
     if baseline.includes(cells[0].strategy, cells[0].replicas):
         return log_interval([1.0] * len(cells)), None
-    baseline = baseline.seen_by(cells[0].strategy)
+    baseline = baseline.for_strategy(cells[0].strategy)
     paired = _paired_slowdowns(cells, baseline)
     if paired:
         return log_interval(paired, [cell.device for cell in cells]), None
@@ -113,10 +113,10 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
     slowdowns = [slowdown for slowdown, _ in known]
     if not slowdowns:
         return None, "no slowdown without a valid baseline"
-    if baseline.is_split(_workload(cells[0])):
+    if baseline.spans_devices(_tenant_workload(cells[0])):
         return log_interval(slowdowns, [device for _, device in known]), None
     # Relative to their geometric mean, as the slowdowns are; Welch's interval does not depend on the unit.
-    latencies = baseline.latencies_seconds(_workload(cells[0]))
+    latencies = baseline.latencies_seconds(_tenant_workload(cells[0]))
     alone = [seconds / log_interval(latencies).value for seconds in latencies]
     note = "no interval of the slowdown against one baseline cell" if len(alone) == 1 else None
     return welch_ratio(slowdowns, alone), note
@@ -129,39 +129,43 @@ def cell_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> Sequenc
     """
     if not cells:
         return []
-    seen = baseline.seen_by(cells[0].strategy)
+    seen = baseline.for_strategy(cells[0].strategy)
     return _paired_slowdowns(cells, seen) or _slowdowns(cells, seen.mean_seconds)
 
 
-def ratio_of(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric: str = MEAN) -> Estimate | None:
+def group_ratio(
+    over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric: str = MEAN_LATENCY
+) -> Estimate | None:
     """A metric of one group of valid repeats over that of another; None where one of them has none.
 
     The pairs (`are_paired`) are tested, else the groups (Welch). Of cells of several devices only the pairs count,
     however many there are.
     """
-    tops, bottoms = _by_block(over, metric), _by_block(under, metric)
+    tops, bottoms = _values_by_block(over, metric), _values_by_block(under, metric)
     is_split = len({cell.device for cell in (*over, *under)}) > 1
     if is_split or are_paired(over, under, metric):
-        of = {(cell.pairs_within, cell.block): cell.device for cell in over}
+        of = {(cell.pairing_scope, cell.block): cell.device for cell in over}
         blocks = tops.keys() & bottoms.keys()
         ratios = [tops[block] / bottoms[block] for block in blocks]
         return log_interval(ratios, [of[block] for block in blocks]) if ratios else None
-    all_tops, all_bottoms = ([value for cell in cells if (value := value_of(cell, metric))] for cells in (over, under))
+    all_tops, all_bottoms = (
+        [value for cell in cells if (value := cell_value(cell, metric))] for cells in (over, under)
+    )
     return welch_ratio(all_tops, all_bottoms) if all_tops and all_bottoms else None
 
 
-def are_paired(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric: str = MEAN) -> bool:
+def are_paired(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric: str = MEAN_LATENCY) -> bool:
     """Whether each cell has exactly one partner of its own run and block in the other group."""
-    tops, bottoms = _by_block(over, metric), _by_block(under, metric)
+    tops, bottoms = _values_by_block(over, metric), _values_by_block(under, metric)
     return bool(tops) and tops.keys() == bottoms.keys() and (len(tops), len(bottoms)) == (len(over), len(under))
 
 
-def _by_block(cells: Sequence[MeasuredCell], metric: str) -> dict[tuple[str, int], float]:
+def _values_by_block(cells: Sequence[MeasuredCell], metric: str) -> dict[tuple[str, int], float]:
     """A metric by run and block, of the cells that have it."""
-    return {(cell.pairs_within, cell.block): value for cell in cells if (value := value_of(cell, metric))}
+    return {(cell.pairing_scope, cell.block): value for cell in cells if (value := cell_value(cell, metric))}
 
 
-def _workload(cell: MeasuredCell) -> str:
+def _tenant_workload(cell: MeasuredCell) -> str:
     assert cell.tenant_workload is not None, "the group's tenants run several workloads"
     return cell.tenant_workload
 
@@ -169,7 +173,7 @@ def _workload(cell: MeasuredCell) -> str:
 def _paired_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> list[float]:
     """Slowdown of each cell against its own partner; empty where one has none, or two share one."""
     found = [slowdown for slowdown in _slowdowns(cells, baseline.partner_seconds) if slowdown is not None]
-    return found if len(found) == len(cells) == len({(cell.pairs_within, cell.block) for cell in cells}) else []
+    return found if len(found) == len(cells) == len({(cell.pairing_scope, cell.block) for cell in cells}) else []
 
 
 def _slowdowns(
@@ -178,7 +182,7 @@ def _slowdowns(
     """Slowdown of each cell; None of one for whose tenants there is no baseline."""
     found: list[float | None] = []
     for cell in cells:
-        alone, means = alone_seconds(cell, _workload(cell)), [row.latency_mean_seconds for row in cell.rows]
+        alone, means = alone_seconds(cell, _tenant_workload(cell)), [row.latency_mean_seconds for row in cell.rows]
         is_known = alone and all(means)
         found.append(sum(mean / alone for mean in means if mean and alone) / len(means) if is_known else None)
     return found
@@ -189,17 +193,17 @@ class Separability:
 
     def __init__(self, cells: Iterable[MeasuredCell], baseline: Baseline) -> None:
         of_one = [cell for cell in cells if cell.valid and cell.tenant_workload]
-        control = grouped((cell for cell in of_one if is_control(cell.strategy)), _workload)
-        alone = grouped((cell for cell in of_one if baseline.includes(cell.strategy, cell.replicas)), _workload)
-        self._ratio = {(name, MEAN): group_slowdown(own, baseline)[0] for name, own in control.items()}
+        control = group_by((cell for cell in of_one if is_control(cell.strategy)), _tenant_workload)
+        alone = group_by((cell for cell in of_one if baseline.includes(cell.strategy, cell.replicas)), _tenant_workload)
+        self._ratio = {(name, MEAN_LATENCY): group_slowdown(own, baseline)[0] for name, own in control.items()}
         self._pairs = {name: (own, alone[name]) for name, own in control.items()}
 
     def _control(self, tenant_workload: str, metric: str) -> Estimate | None:
         if (tenant_workload, metric) not in self._ratio and tenant_workload in self._pairs:
-            self._ratio[tenant_workload, metric] = ratio_of(*self._pairs[tenant_workload], metric)
+            self._ratio[tenant_workload, metric] = group_ratio(*self._pairs[tenant_workload], metric)
         return self._ratio.get((tenant_workload, metric))
 
-    def verdict(self, tenant_workload: str, ratio: Estimate | None, metric: str = MEAN) -> str | None:
+    def verdict(self, tenant_workload: str, ratio: Estimate | None, metric: str = MEAN_LATENCY) -> str | None:
         """`yes` where the ratio differs from 1, and by more than the A/A ratio of the workload does; else `no`.
 
         The first where the ratio's interval leaves 1 out. The second where the interval (Welch) of the ratio over the
@@ -212,7 +216,7 @@ class Separability:
             return None
         beyond = abs(math.log(ratio.value)) - abs(math.log(control.value))
         parts = [(each.log_variance, each.degrees_of_freedom) for each in (ratio, control)]
-        apart = combined(beyond, parts, ratio.n)
+        apart = welch_estimate(beyond, parts, ratio.n)
         if ratio.low <= 1 <= ratio.high or apart.low is None or math.log(apart.low) <= ROUNDING:
             return "no"
         return "yes"

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from sharebench.analysis.cells.rows import grouped
+from sharebench.analysis.cells.rows import group_by
 from sharebench.analysis.decide.documented import Evidence
-from sharebench.analysis.slo import LATENCY, PARTS
+from sharebench.analysis.slo import LATENCY, PART_LABELS
 from sharebench.analysis.statistics.intervals import Estimate
 
 ISOLATIONS = ("none", "performance", "fault")
@@ -57,7 +57,7 @@ class Judged(NamedTuple):
     @property
     def name(self) -> str:
         """Such as `p99`, which is of the latency, or `TTFT p99`."""
-        return self.percentile if self.part == LATENCY else f"{PARTS[self.part]} {self.percentile}"
+        return self.percentile if self.part == LATENCY else f"{PART_LABELS[self.part]} {self.percentile}"
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _problem(option: Option, replicas: int, level: Level | None, question: Quest
     if question.isolation == "performance" and replicas > 1 and not level.performance.holds:
         return f"performance isolation: {level.performance.text}"
     tenants = f"{level.replicas} tenant{'s' * (level.replicas != 1)}"
-    if option.streams and (unknown := [PARTS[part] for part in question.stream_slo if part not in level.stream]):
+    if option.streams and (unknown := [PART_LABELS[part] for part in question.stream_slo if part not in level.stream]):
         return f"{', '.join(unknown)} of {tenants}: no data"
     judged = level.judged(question)
     if judged.limit_seconds is not None and judged.time.value > judged.limit_seconds:
@@ -193,7 +193,7 @@ def advise(options: Iterable[Option], question: Question) -> list[Plan]:
     possible = [each for each in plans if each.devices is not None]
     best = {
         rank: max(rivals, key=lambda each: each.merit.value)
-        for rank, rivals in grouped(possible, lambda each: each.rank).items()
+        for rank, rivals in group_by(possible, lambda each: each.rank).items()
     }
     marked = [replace(each, is_alike=_is_alike(each.merit, best[each.rank].merit)) for each in possible]
     marked.sort(key=lambda each: (*each.rank, not each.is_alike, each.option.effort * each.is_alike, -each.merit.value))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from sharebench.analysis.cells.rows import grouped
+from sharebench.analysis.cells.rows import group_by
 from sharebench.analysis.decide import documented
 from sharebench.analysis.decide.advice import (
     TAILS,
@@ -23,7 +23,7 @@ from sharebench.analysis.decide.advice import (
 )
 from sharebench.analysis.decide.cost import HOURS_PER_MONTH
 from sharebench.analysis.decide.rows import PERCENTILES
-from sharebench.analysis.slo import LATENCY, PARTS, dollars_per_million, in_words
+from sharebench.analysis.slo import LATENCY, PART_LABELS, dollars_per_million, format_limits
 from sharebench.core.console import wrap_text
 from sharebench.core.strategies import Strategy
 from sharebench.records.tables import TableRow
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 def asked(question: Question) -> str:
     parts = [_count(question.tenants, "tenant")]
-    parts.append(f"SLO {in_words(question.limits)}" if question.limits else "no SLO")
+    parts.append(f"SLO {format_limits(question.limits)}" if question.limits else "no SLO")
     parts += [] if question.isolation == "none" else [f"{question.isolation} isolation"]
     parts += [] if question.price_per_hour is None else [f"${question.price_per_hour:g} per device and hour"]
     return ", ".join(parts)
@@ -81,7 +81,7 @@ def _row(plan: Plan, question: Question, strategy: Strategy) -> TableRow:
         "effort": documented.effort(strategy)[1],
         "reason": plan.reason,
         "slo_ms": None if question.slo_seconds is None else 1e3 * question.slo_seconds,
-        "slo": in_words(question.limits),
+        "slo": format_limits(question.limits),
         "tenants": question.tenants,
         "isolation": question.isolation,
         "price_per_hour": price,
@@ -118,13 +118,13 @@ def _verdict(plan: Plan, question: Question) -> str:
 def answer(workload: str, options: Sequence[Option], question: Question) -> Answer:
     """Which strategy; then why it and no other, what would change the answer, and how sure it is."""
     plans = advise(options, question)
-    without = grouped((each for each in plans if each.devices is None), lambda each: each.reason)
+    without = group_by((each for each in plans if each.devices is None), lambda each: each.reason)
     no_plan = [
         f"No plan with {', '.join(each.option.strategy for each in those)}: {reason}."
         for reason, those in without.items()
     ]
     if answer_of(plans) is None:
-        within = f" within {in_words(question.limits)}" if question.limits else ""
+        within = f" within {format_limits(question.limits)}" if question.limits else ""
         isolation = "" if question.isolation == "none" else f" with {question.isolation} isolation"
         serves = f"serves {_count(question.tenants, 'tenant')}{within}{isolation}"
         sentence = f"{workload}: no strategy that was measured {serves}."
@@ -199,7 +199,7 @@ def _change(point: TurningPoint, strategy: str) -> str:
         name, number = point.answer
         what = f"it is {'still ' if name == strategy else ''}{name} on {_count(number, 'device')}"
     limit = quantity(1e3 * other.limits.get(point.part, 0.0))
-    below, above = ("an SLO", "one") if point.part == LATENCY else (PARTS[point.part], PARTS[point.part])
+    below, above = ("an SLO", "one") if point.part == LATENCY else (PART_LABELS[point.part], PART_LABELS[point.part])
     match point.what:
         case "slo below":
             return f"with {below} below {limit} ms {what}"

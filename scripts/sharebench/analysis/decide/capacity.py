@@ -5,9 +5,9 @@ from typing import cast
 
 import pandas as pd
 
-from sharebench.analysis.cells.rows import grouped
+from sharebench.analysis.cells.rows import group_by
 from sharebench.analysis.decide.rows import TOKENS, TOTAL, SummaryRow, least_that_fit, parts_of, percentile_of
-from sharebench.analysis.slo import LATENCY, PARTS, in_words
+from sharebench.analysis.slo import LATENCY, PART_LABELS, format_limits
 from sharebench.records.tables import TableRow, frame
 
 AT_LEAST, NONE = "at least", "none"
@@ -25,14 +25,14 @@ def capacity_table(
 
     `limits` is the SLO; `sweeps` has the sweep of each workload that is a level of one.
     """
-    groups = grouped((row for row in summary if row.workload in workloads), lambda row: (row.strategy, row.workload))
+    groups = group_by((row for row in summary if row.workload in workloads), lambda row: (row.strategy, row.workload))
     applying = {name: parts_of([row for row in summary if row.workload == name]) for name in workloads}
     rows = []
     for strategy, workload in sorted(groups, key=lambda group: workloads.index(group[1])):
         own = {part: seconds for part, seconds in limits.items() if part in applying[workload]}
         rows.append(_row(sorted(groups[strategy, workload], key=lambda row: row.replicas), limits, own))
     of_sweeps = (row for row in rows if row["workload"] in sweeps)
-    for levels in grouped(of_sweeps, lambda row: (row["strategy"], sweeps[str(row["workload"])])).values():
+    for levels in group_by(of_sweeps, lambda row: (row["strategy"], sweeps[str(row["workload"])])).values():
         serving = [row for row in levels if row.get("capacity_hz")]
         # A level that was measured alone is the best of nothing.
         if serving and len(levels) > 1:
@@ -51,13 +51,13 @@ def _row(found: Sequence[SummaryRow], limits: Mapping[str, float], applying: Map
         "strategy": found[0].strategy,
         "workload": found[0].workload,
         "slo_ms": 1e3 * limits[LATENCY] if LATENCY in limits else None,
-        "slo": in_words(applying),
+        "slo": format_limits(applying),
         "max_tenants_by_memory": least_that_fit(valid),
         "best_of_sweep": False,
     }
     names = {part: name for part in applying if (name := percentile_of(valid, part))}
     if not valid or not applying or len(names) < len(applying):
-        unknown = ", ".join(PARTS[part] for part in applying if part not in names)
+        unknown = ", ".join(PART_LABELS[part] for part in applying if part not in names)
         why = f"{unknown}: not known with every number of tenants" if applying else "no part of the SLO applies to it"
         return row | {"reason": "no valid cell" if not valid else why if limits else "no SLO is set (slo)"}
     exceeds = [
@@ -99,4 +99,4 @@ def capacity_in_words(table: pd.DataFrame, workload: str) -> list[str]:
 
 
 def _in_words(part: str, percentile: str) -> str:
-    return percentile if part == LATENCY else f"{PARTS[part]} {percentile}"
+    return percentile if part == LATENCY else f"{PART_LABELS[part]} {percentile}"

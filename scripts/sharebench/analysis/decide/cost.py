@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from sharebench.analysis.decide.rows import TOKENS, TOTAL, SummaryRow, parts_of
-from sharebench.analysis.slo import LATENCY, dollars_per_million, good_count, in_words
+from sharebench.analysis.slo import LATENCY, dollars_per_million, format_limits, good_count
 from sharebench.analysis.statistics.intervals import Estimate, rate_interval
 from sharebench.gates import judged
 from sharebench.gates.gates import is_valid
@@ -51,7 +51,7 @@ def _row(
         TOKENS: tokens and tokens.value,
         "price_per_hour": price_per_hour,
         "slo_ms": 1e3 * limits[LATENCY] if LATENCY in limits else None,
-        "slo": in_words(applying),
+        "slo": format_limits(applying),
     }
     if price_per_hour is None:
         return found

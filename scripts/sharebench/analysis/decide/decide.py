@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from sharebench.analysis.cells.metrics import kinds_of
-from sharebench.analysis.cells.rows import grouped
+from sharebench.analysis.cells.metrics import study_kinds
+from sharebench.analysis.cells.rows import group_by
 from sharebench.analysis.decide import advice_text
 from sharebench.analysis.decide.advice import Question
 from sharebench.analysis.decide.advice_text import Answer
@@ -18,7 +18,7 @@ from sharebench.analysis.decide.device import Device, device_of
 from sharebench.analysis.decide.documented import measured_faults
 from sharebench.analysis.decide.options import options
 from sharebench.analysis.decide.rows import SummaryRow, summary_rows
-from sharebench.analysis.slo import LATENCY, limits
+from sharebench.analysis.slo import LATENCY, slo_limits
 from sharebench.core.capabilities import unsupported_reason
 from sharebench.core.files import Refusal, read_json, replace_atomically
 from sharebench.core.spec import runs_until_exit
@@ -96,7 +96,7 @@ def read(data: Path, root: Path) -> Results:
         device=device,
         raw={
             group: [path for cell in own if (path := data / cell.raw).exists()]
-            for group, own in grouped(valid, lambda cell: (cell.strategy, cell.workload, cell.replicas)).items()
+            for group, own in group_by(valid, lambda cell: (cell.strategy, cell.workload, cell.replicas)).items()
         },
         summary=plain,
     )
@@ -124,8 +124,8 @@ def decide(data: Path, results: Path, question: Asked, decided: Path) -> str:
 
 def write_answer(results: Results, asked: Asked) -> str:
     """Write tables/cost.csv, capacity.csv and advice.csv and .md; returns the advice for people."""
-    folder, slo = results.root / "tables", limits(asked["slo"])
-    studies = kinds_of({**results.config, "slo": asked["slo"]})
+    folder, slo = results.root / "tables", slo_limits(asked["slo"])
+    studies = study_kinds({**results.config, "slo": asked["slo"]})
     question = Question(
         tenants=asked["tenants"] or max((row.replicas for row in results.summary), default=1),
         slo_seconds=slo.get(LATENCY),

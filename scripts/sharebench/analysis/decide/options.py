@@ -17,7 +17,7 @@ from sharebench.analysis.decide.rows import (
     parts_of,
     percentile_of,
 )
-from sharebench.analysis.slo import LATENCY, PARTS
+from sharebench.analysis.slo import LATENCY, PART_LABELS
 from sharebench.core.strategies import Strategy
 
 # Statuses of cells for which no tenant was started.
@@ -86,7 +86,7 @@ def _level(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, is_o
         text = f"{row.replicas} tenants have {growth:.2f} × the latency of one with this strategy"
         isolation = Evidence(growth <= MOST_GROWTH, MEASURED, text)
     mean = row.metrics.get(MEAN) if is_open_load else None
-    names = {part: name for part in PARTS if part != LATENCY and (name := percentile_of([row], part))}
+    names = {part: name for part in PART_LABELS if part != LATENCY and (name := percentile_of([row], part))}
     return Level(
         replicas=row.replicas,
         percentile=percentile,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from sharebench.analysis.slo import LATENCY, PARTS
+from sharebench.analysis.slo import LATENCY, PART_LABELS
 from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.records.tables import ENDS
 
@@ -14,7 +14,7 @@ MEAN, TOTAL, TOKENS = "latency_mean_seconds", "throughput_total_hz", "output_tok
 PERCENTILES = ("p99", "p95", "p50", "mean")
 """What an SLO is compared with: the first of these that is known."""
 METRICS = (
-    *(f"{part}_{name}_seconds" for part in PARTS for name in PERCENTILES),
+    *(f"{part}_{name}_seconds" for part in PART_LABELS for name in PERCENTILES),
     *(TOTAL, TOKENS),
 )
 """Columns of the summary that a decision reads."""
@@ -78,7 +78,7 @@ def percentile_of(rows: Sequence[SummaryRow], part: str = LATENCY) -> str | None
 
 def parts_of(rows: Sequence[SummaryRow]) -> list[str]:
     """The parts of an SLO that apply to a workload, by its rows: those of which any of them knows a percentile."""
-    return [part for part in PARTS if any(row.percentile(name, part) for row in rows for name in PERCENTILES)]
+    return [part for part in PART_LABELS if any(row.percentile(name, part) for row in rows for name in PERCENTILES)]
 
 
 def least_that_fit(rows: Iterable[SummaryRow]) -> int | None:

@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 SLOTS_PER_GROUP = (1, 2, 4)
 CHANCE = 0.01
 # With fewer iterations a group says nothing.
-LEAST_PER_GROUP = 2
+MIN_PER_GROUP = 2
 # What the difference of two sums of doubles may be off by: less spread than a millionth of the mean is none.
 ROUNDING_RATIO = 1e-12
 
@@ -50,7 +50,7 @@ class Series:
     slots: tuple[Floats, Floats] | None
 
 
-def of_latency(tenant: TenantRecord, histogram: Histogram) -> Series:
+def latency_series(tenant: TenantRecord, histogram: Histogram) -> Series:
     count, timeline = tenant["count"], tenant["timeline"]
     if not count or timeline is None:
         return Series(count, tenant["sum_seconds"], 0.0, None)
@@ -58,7 +58,7 @@ def of_latency(tenant: TenantRecord, histogram: Histogram) -> Series:
     return Series(count, tenant["sum_seconds"], _variance(tenant, histogram), slots)
 
 
-def of_values(starts_seconds: Floats, seconds: Floats, window_seconds: float) -> Series:
+def value_series(starts_seconds: Floats, seconds: Floats, window_seconds: float) -> Series:
     """Times that are known one by one, with the moments (from the window's start) to which they belong."""
     if not seconds.size:
         return Series(0, 0.0, 0.0, None)
@@ -67,7 +67,7 @@ def of_values(starts_seconds: Floats, seconds: Floats, window_seconds: float) ->
         np.bincount(slot, minlength=SLOTS).astype(float),
         np.bincount(slot, seconds, minlength=SLOTS).astype(float),
     )
-    return Series(seconds.size, float(seconds.sum()), _beyond_rounding(seconds.var(), seconds.mean()), slots)
+    return Series(seconds.size, float(seconds.sum()), _zero_if_rounding(seconds.var(), seconds.mean()), slots)
 
 
 def effective_count(series: Sequence[Series]) -> float:
@@ -96,22 +96,22 @@ def _variance(tenant: TenantRecord, histogram: Histogram) -> float:
     if squares is None:
         return histogram.variance()
     mean = tenant["sum_seconds"] / tenant["count"]
-    return _beyond_rounding(squares / tenant["count"] - mean**2, mean)
+    return _zero_if_rounding(squares / tenant["count"] - mean**2, mean)
 
 
-def _beyond_rounding(variance: float, mean: float) -> float:
+def _zero_if_rounding(variance: float, mean: float) -> float:
     return float(variance) if variance > ROUNDING_RATIO * mean**2 else 0.0
 
 
 def _factor(deviations: Floats, slots: int, count: int, independent: float) -> float:
     groups = len(deviations) // slots
-    if groups < 2 or count < LEAST_PER_GROUP * groups or independent <= 0:
+    if groups < 2 or count < MIN_PER_GROUP * groups or independent <= 0:
         return 1.0
     in_groups = np.add.reduceat(deviations, np.arange(groups) * slots)
     factor = float(groups / (groups - 1) * (in_groups @ in_groups) / independent)
-    return factor if factor > _by_chance(groups - 1) else 1.0
+    return factor if factor > _chance_factor(groups - 1) else 1.0
 
 
 @lru_cache
-def _by_chance(degrees_of_freedom: int) -> float:
+def _chance_factor(degrees_of_freedom: int) -> float:
     return float(chdtri(degrees_of_freedom, CHANCE)) / degrees_of_freedom

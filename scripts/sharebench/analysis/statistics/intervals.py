@@ -1,7 +1,7 @@
 """Statistics over repeats: geometric means and ratios with 95 % Student-t intervals on the log scale.
 
 The unit of replication is the cell run, not the iteration: the iterations of one run are correlated. Of repeats on
-several devices it is the device: repeats on one are alike as far as devices differ (`independent`).
+several devices it is the device: repeats on one are alike as far as devices differ (`independent_values`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Estimate:
         return Estimate(numerator / self.value, low, high, self.n)
 
 
-def independent(values: Sequence[float], devices: Sequence[str]) -> Sequence[float]:
+def independent_values(values: Sequence[float], devices: Sequence[str]) -> Sequence[float]:
     """Of positive repeats on several devices the geometric mean of each device; of one device the repeats themselves.
 
     So an interval over them holds the variance between devices, whatever it is, with a degree of freedom less than
@@ -65,10 +65,10 @@ def independent(values: Sequence[float], devices: Sequence[str]) -> Sequence[flo
 def log_interval(values: Sequence[float], devices: Sequence[str] = ()) -> Estimate:
     """Geometric mean of positive values and exp(m ± t s / √n), m and s being mean and deviation of the logs.
 
-    Of values of several `devices`, those of the devices' means (`independent`). One value has no interval. Raises
-    ValueError for no value, or one that is not positive.
+    With several `devices` it is that of the devices' means (`independent_values`). One value has no interval. Raises
+    ValueError without values, or for one that is not positive.
     """
-    units = independent(values, devices)
+    units = independent_values(values, devices)
     mean, variance = mean_of_logs(units)
     return _estimate(mean, variance, len(units) - 1, len(values))
 
@@ -91,14 +91,14 @@ def welch_ratio(
     freedom of Welch (Biometrika 34, 1947) and Satterthwaite. No interval when either sample has one value;
     `n` is the number of numerators. `devices` are those of both samples, as in `log_interval`, which raises as this.
     """
-    over, under = (independent(*sample) for sample in zip((numerators, denominators), devices, strict=True))
+    over, under = (independent_values(*sample) for sample in zip((numerators, denominators), devices, strict=True))
     mean_over, variance_over = mean_of_logs(over)
     mean_under, variance_under = mean_of_logs(under)
     parts = [(variance_over, len(over) - 1), (variance_under, len(under) - 1)]
-    return combined(mean_over - mean_under, parts, len(numerators))
+    return welch_estimate(mean_over - mean_under, parts, len(numerators))
 
 
-def combined(mean: float, parts: Sequence[tuple[float | None, float]], n: int) -> Estimate:
+def welch_estimate(mean: float, parts: Sequence[tuple[float | None, float]], n: int) -> Estimate:
     """exp(`mean`), of a mean of logs whose variance is a sum of independent parts, each with its degrees of freedom.
 
     The sum has those of Welch (Biometrika 34, 1947) and Satterthwaite (Biometrics Bulletin 2, 1946). No interval where

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pandas as pd
 
-from sharebench.analysis.cells.rows import PERCENTILES, MeasuredCell, TenantRow, bounded, tenant_key
+from sharebench.analysis.cells.rows import PERCENTILES, MeasuredCell, TenantRow, supported_percentiles, tenant_key
 from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.records.histogram import Histogram
 from sharebench.records.tables import TableRow, frame
@@ -27,20 +27,20 @@ def cells_table(cells: Sequence[MeasuredCell], baseline: Baseline, studies: Coll
 
 def _row(cell: MeasuredCell, row: TenantRow) -> TableRow:
     of_cell = ("strategy", "workload", "replicas", "repeat", "block", "run_id", "device", "status", "valid", "reason")
-    of_tenant = (field.name for field in fields(TenantRow) if field.name != "others")
+    of_tenant = (field.name for field in fields(TenantRow) if field.name != "other_columns")
     return {
         **{name: getattr(cell, name) for name in of_cell},
         "warnings": ";".join(cell.warnings),
-        **(cell.of_device if row.tenant_workload else {}),
+        **(cell.device_columns if row.tenant_workload else {}),
         **{name: getattr(row, name) for name in of_tenant},
-        **row.others,
+        **row.other_columns,
     }
 
 
 def _slowdown(cell: MeasuredCell, row: TenantRow, baseline: Baseline) -> float | None:
     if row.latency_mean_seconds is None or row.tenant_workload is None:
         return None
-    baseline = baseline.seen_by(cell.strategy)
+    baseline = baseline.for_strategy(cell.strategy)
     partner = baseline.partner_seconds(cell, row.tenant_workload)
     alone = partner or baseline.mean_seconds(cell, row.tenant_workload)
     return row.latency_mean_seconds / alone if alone else None
@@ -51,7 +51,7 @@ def stage_rows(record: Record) -> Iterator[TableRow]:
     for tenant in record["tenants"]:
         for stage, timed in sorted(tenant["stages"].items()):
             count = timed["count"]
-            percentiles = bounded(Histogram.from_sparse(timed["histogram"]), count)
+            percentiles = supported_percentiles(Histogram.from_sparse(timed["histogram"]), count)
             yield {
                 **tenant_key(record, tenant),
                 "stage": stage,
@@ -69,7 +69,7 @@ def prometheus_rows(record: Record) -> Iterator[TableRow]:
     everyone: Sequence[PrometheusTenant | None] = prometheus["tenants"] or [None] * len(record["tenants"])
     for tenant, seen in zip(record["tenants"], everyone, strict=True):
         count = tenant["count"]
-        percentiles = bounded(Histogram.from_sparse(tenant["histogram"]), count)
+        percentiles = supported_percentiles(Histogram.from_sparse(tenant["histogram"]), count)
         yield {
             **tenant_key(record, tenant),
             "count": count,

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from sharebench.analysis.cells.metrics import MEAN, of_kinds, value_of
-from sharebench.analysis.cells.rows import GROUP, MeasuredCell, grouped
-from sharebench.analysis.cells.slowdown import Baseline, Separability, are_paired, ratio_of
+from sharebench.analysis.cells.metrics import MEAN_LATENCY, cell_value, optional_metrics
+from sharebench.analysis.cells.rows import GROUP_COLUMNS, MeasuredCell, group_by
+from sharebench.analysis.cells.slowdown import Baseline, Separability, are_paired, group_ratio
 from sharebench.analysis.statistics.intervals import with_holm
 from sharebench.records.tables import TableRow, frame
 from sharebench.study.study import Study
@@ -15,20 +15,20 @@ from sharebench.study.study import Study
 def contrasts_table(
     cells: Iterable[MeasuredCell], study: Study, baseline: Baseline, studies: Collection[str] = ()
 ) -> pd.DataFrame:
-    """One row per comparison and workload, and per metric; `cells` are those of `rows.by_workload`.
+    """One row per comparison and workload, and per metric; `cells` are those of `split_by_workload`.
 
     Metrics that no cell of a workload has give it no row. Holm's adjustment counts, of each metric by itself, the
     comparisons that could be tested: with an interval.
     """
-    found = grouped(cells, lambda cell: cell.group)
+    found = group_by(cells, lambda cell: cell.group)
     separability = Separability((cell for own in found.values() for cell in own), baseline)
-    rows: dict[str, list[TableRow]] = {metric: [] for metric in (MEAN, *of_kinds(studies))}
+    rows: dict[str, list[TableRow]] = {metric: [] for metric in (MEAN_LATENCY, *optional_metrics(studies))}
     for strategy, reference in declared(study):
         for point in _points(study, strategy, reference):
             over, under = (found[name, *point] for name in (strategy, reference))
             for metric, own in rows.items():
-                row: TableRow = dict(zip(GROUP, (strategy, *point), strict=True)) | {"reference": reference}
-                if metric == MEAN or any(value_of(cell, metric) for cell in (*over, *under)):
+                row: TableRow = dict(zip(GROUP_COLUMNS, (strategy, *point), strict=True)) | {"reference": reference}
+                if metric == MEAN_LATENCY or any(cell_value(cell, metric) for cell in (*over, *under)):
                     own.append(row | {"metric": metric} | _compared(over, under, separability, point[1], metric))
     return frame("contrasts", (row for own in rows.values() for row in with_holm(own)), studies=studies)
 
@@ -65,7 +65,7 @@ def _compared(
 ) -> TableRow:
     valid_over, valid_under = ([cell for cell in cells if cell.valid] for cells in (over, under))
     counts: TableRow = {"n": len(valid_over), "n_reference": len(valid_under)}
-    ratio = ratio_of(valid_over, valid_under, metric)
+    ratio = group_ratio(valid_over, valid_under, metric)
     if ratio is None:
         without = [cells for cells, valid in ((over, valid_over), (under, valid_under)) if not valid]
         reasons = [cell.reason or cell.status for cells in without for cell in cells] or ["not measured"]

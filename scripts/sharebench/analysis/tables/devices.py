@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 from scipy.special import fdtrc
 
-from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, grouped
+from sharebench.analysis.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, group_by
 from sharebench.analysis.cells.slowdown import Baseline, cell_slowdowns
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.analysis.tables.jobs import JobCell
@@ -66,12 +66,12 @@ def devices_table(cells: Iterable[MeasuredCell], baseline: Baseline, busy: Colle
     block show how a device repeats itself.
     """
     known = (cell for cell in cells if cell.valid and cell.latency_mean_seconds and cell.tenant_workload in busy)
-    groups = grouped(known, lambda cell: (cell.strategy.removesuffix(CONTROL_SUFFIX), *cell.group[1:]))
-    by_device = ((key, grouped(own, lambda cell: cell.device)) for key, own in groups.items())
+    groups = group_by(known, lambda cell: (cell.strategy.removesuffix(CONTROL_SUFFIX), *cell.group[1:]))
+    by_device = ((key, group_by(own, lambda cell: cell.device)) for key, own in groups.items())
     return frame("devices", (row for key, own in by_device if len(own) > 1 for row in _rows(key, own, baseline)))
 
 
-def _rows(key: Group, found: Mapping[str, Sequence[MeasuredCell]], baseline: Baseline) -> Iterator[TableRow]:
+def _rows(key: GroupKey, found: Mapping[str, Sequence[MeasuredCell]], baseline: Baseline) -> Iterator[TableRow]:
     latencies = {device: [cell.latency_mean_seconds or 0.0 for cell in own] for device, own in found.items()}
     means = {device: log_interval(own).value for device, own in latencies.items()}
     middle, apart = log_interval(list(means.values())).value, spread(latencies)
@@ -79,7 +79,7 @@ def _rows(key: Group, found: Mapping[str, Sequence[MeasuredCell]], baseline: Bas
         own = [cell for cell in found[device] if not is_control(cell.strategy)]
         slowdowns = [slowdown for slowdown in cell_slowdowns(own, baseline) if slowdown is not None]
         yield {
-            **dict(zip(GROUP, key, strict=True)),
+            **dict(zip(GROUP_COLUMNS, key, strict=True)),
             "device": device,
             "n": len(found[device]),
             "latency_mean_seconds": means[device],
@@ -107,12 +107,12 @@ def paired_by_device(cells: Sequence[MeasuredCell], strategy: str | None) -> lis
     """
     if len({cell.device for cell in cells}) < 2:
         return list(cells)
-    own = [replace(cell, pairs_within=cell.device) for cell in cells]
+    own = [replace(cell, pairing_scope=cell.device) for cell in cells]
     baseline = Baseline(own, strategy)
 
     def has_partner(cell: MeasuredCell) -> bool:
         names = {row.tenant_workload for row in cell.all_rows if row.tenant_workload}
-        return any(map(faults.fault_kind, names)) or all(baseline.reaches(cell, name) for name in names)
+        return any(map(faults.fault_kind, names)) or all(baseline.has_block(cell, name) for name in names)
 
     is_kept = (strategy is None or not cell.valid or has_partner(cell) for cell in own)
     return [cell if kept else replace(cell, valid=False, reason=ALONE) for cell, kept in zip(own, is_kept, strict=True)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from sharebench.analysis.cells.rows import grouped
+from sharebench.analysis.cells.rows import group_by
 from sharebench.gates.gates import is_valid
 from sharebench.records.tables import TableRow, frame
 from sharebench.records.types import FaultOutcome, Record, TenantRecord
@@ -70,7 +70,7 @@ def effect(timeline: Timeline, at_seconds: float, ended_seconds: float | None) -
         if (sums[index] / counts[index] > limit_seconds if counts[index] else is_gapless)
     ]
     # Neighbouring slots have one distance from their number in the list.
-    runs = grouped(enumerate(slow), lambda pair: pair[1] - pair[0]).values()
+    runs = group_by(enumerate(slow), lambda pair: pair[1] - pair[0]).values()
     slowed = [index for run in runs if len(run) >= LEAST_SLOTS for _, index in run]
     recovery = max(0.0, (slowed[-1] + 1) * slot - at_seconds) if slowed else 0.0
     return Effect(
@@ -135,7 +135,7 @@ def isolation_table(
     repeats: int,
 ) -> pd.DataFrame:
     """One row per (strategy, name of a fault's cells) of `expected`; `faults` has victim and aggressor by that name."""
-    by_row = grouped(found, lambda case: (case.strategy, case.workload))
+    by_row = group_by(found, lambda case: (case.strategy, case.workload))
     return frame(
         "isolation",
         (

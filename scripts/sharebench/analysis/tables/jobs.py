@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from sharebench.analysis.cells.gpu_columns import device_columns, tenant_memory_mib
-from sharebench.analysis.cells.rows import grouped, outcome
+from sharebench.analysis.cells.rows import group_by, outcome_columns
 from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_ratio
 from sharebench.core.spec import parse_spec, runs_jobs
 from sharebench.gates.gates import is_valid
@@ -105,8 +105,8 @@ def jobs_table(cells: Iterable[JobCell], expected: Iterable[Cell], queues: Itera
 
     `queues` are the strategies that run jobs one after another, to the first of which `speedup` refers.
     """
-    wanted = grouped(expected, _group)
-    found = grouped(cells, _group)
+    wanted = group_by(expected, _group)
+    found = group_by(cells, _group)
     queue = next(iter(queues), "")
     return frame(
         "jobs", (_row(group, cells, found[group], found[(queue, *group[1:])]) for group, cells in wanted.items())
@@ -124,7 +124,7 @@ def _row(group: Group, expected: Sequence[Cell], cells: Sequence[JobCell], queue
     completions = [seconds for cell in valid for seconds in cell.completions_seconds]
     row: TableRow = {
         **dict(zip(("strategy", "workload", "replicas"), group, strict=True)),
-        **outcome((cell.status for cell in cells), (cell.reason for cell in cells), len(expected), valid),
+        **outcome_columns((cell.status for cell in cells), (cell.reason for cell in cells), len(expected), valid),
         "completion_min_seconds": min(completions, default=None),
         "completion_max_seconds": max(completions, default=None),
         **{name: sum(known[name]) / len(known[name]) for name in MEANS if known[name]},

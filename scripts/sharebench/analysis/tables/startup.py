@@ -10,7 +10,7 @@ from typing import Literal, NotRequired, TypedDict, get_args
 
 import pandas as pd
 
-from sharebench.analysis.cells.rows import grouped
+from sharebench.analysis.cells.rows import group_by
 from sharebench.gates.verdict import window_seconds
 from sharebench.records.tables import TableRow, frame
 from sharebench.records.types import Record, Switch
@@ -89,7 +89,7 @@ def starts(record: Record) -> list[Start]:
         return []
     cell = record["cell"]
     found = []
-    for workload, tenants in grouped(record["tenants"], lambda tenant: tenant["workload"]).items():
+    for workload, tenants in group_by(record["tenants"], lambda tenant: tenant["workload"]).items():
         if own := [startup for tenant in tenants if (startup := tenant["startup"])]:
             parts: dict[str, float | None] = {part: _mean([startup.get(part) for startup in own]) for part in PARTS}
             found.append(Start(cell["strategy"], workload, cell["replicas"], parts | _of_cell(record)))
@@ -115,7 +115,7 @@ def _of_cell(record: Record) -> dict[str, float]:
 
 def startup_table(found: Iterable[Start], switches: Switches, order: Sequence[tuple[str, str, int]]) -> pd.DataFrame:
     """One row per strategy, workload of the tenants and number of tenants, in the order of `order`."""
-    groups = grouped(found, lambda start: (start.strategy, start.workload, start.replicas))
+    groups = group_by(found, lambda start: (start.strategy, start.workload, start.replicas))
     return frame("startup", (_row(key, groups[key], switches) for key in dict.fromkeys(order) if groups[key]))
 
 

@@ -12,10 +12,10 @@ from typing import cast
 
 import pandas as pd
 
-from sharebench.analysis.cells.metrics import QUANTILES, group_percentile, note_on_percentile
+from sharebench.analysis.cells.metrics import PERCENTILE_METRICS, group_percentile, percentile_note
 from sharebench.analysis.cells.multiprogram import FORMULAS, group_metrics
-from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, grouped, outcome
-from sharebench.analysis.cells.slowdown import Baseline, Separability, group_slowdown, ratio_of
+from sharebench.analysis.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, group_by, outcome_columns
+from sharebench.analysis.cells.slowdown import Baseline, Separability, group_ratio, group_slowdown
 from sharebench.analysis.slo import dollars_per_million
 from sharebench.analysis.statistics.intervals import Estimate, log_interval, rate_interval
 from sharebench.core.strategies import is_control
@@ -70,12 +70,12 @@ def summary_table(
 ) -> pd.DataFrame:
     """One row per group of `expected`, in its order.
 
-    `cells` are those of `rows.by_workload`; `expected` are cells with the workloads of their tenants. `studies` are the
+    `cells` come from `split_by_workload`; `expected` are cells with the workloads of their tenants. `studies` are the
     kinds of study that this one is (`records.tables.OF_STUDIES`).
     """
     metrics = columns("metrics", studies)
-    wanted = grouped(expected, lambda each: (each[0].strategy, each[0].workload, each[1], each[0].replicas))
-    found = grouped(cells, lambda cell: cell.group)
+    wanted = group_by(expected, lambda each: (each[0].strategy, each[0].workload, each[1], each[0].replicas))
+    found = group_by(cells, lambda cell: cell.group)
     separability = Separability((cell for own in found.values() for cell in own), baseline)
     rows = []
     for group, asked in wanted.items():
@@ -90,7 +90,9 @@ def summary_table(
                 note = "slowdown not separable from the difference of the baseline from itself"
                 row["notes"] = f"{row['notes']}; {note}" if row["notes"] else note
         rows.append(row)
-    ends = {metric: (*COLUMNS_OF_METRIC, *((OF_PERCENTILE,) if metric in QUANTILES else ())) for metric in metrics}
+    ends = {
+        metric: (*COLUMNS_OF_METRIC, *((OF_PERCENTILE,) if metric in PERCENTILE_METRICS else ())) for metric in metrics
+    }
     of_metrics = (f"{metric}{end}" for metric in metrics for end in ends[metric])
     return frame("summary", rows, (*columns("summary"), *of_metrics))
 
@@ -113,7 +115,7 @@ def interference_table(summary: pd.DataFrame, names: Sequence[str]) -> pd.DataFr
 
 
 def _row(
-    group: Group,
+    group: GroupKey,
     n_expected: int,
     cells: Sequence[MeasuredCell],
     quiet: Sequence[MeasuredCell],
@@ -124,8 +126,8 @@ def _row(
     """`quiet` are the valid cells of the same strategy and workload with one tenant."""
     valid = [cell for cell in cells if cell.valid]
     row: TableRow = {
-        **dict(zip(GROUP, group, strict=True)),
-        **outcome((cell.status for cell in cells), (cell.reason for cell in cells), n_expected, valid),
+        **dict(zip(GROUP_COLUMNS, group, strict=True)),
+        **outcome_columns((cell.status for cell in cells), (cell.reason for cell in cells), n_expected, valid),
         "n_excluded": len(cells) - len(valid),
         "warnings": sum(bool(cell.warnings) for cell in valid),
     }
@@ -135,9 +137,9 @@ def _row(
         if metric in metrics:
             estimates[metric] = _estimate(metric, values, [cell.device for cell in valid])
             notes.append(_note_on(metric, values))
-    for metric, name in ((metric, name) for metric, name in QUANTILES.items() if metric in metrics):
+    for metric, name in ((metric, name) for metric, name in PERCENTILE_METRICS.items() if metric in metrics):
         estimates[metric] = group_percentile(name, valid)
-        notes.append(note_on_percentile(name, valid))
+        notes.append(percentile_note(name, valid))
         bounds = [cell.percentiles[name].error_percent for cell in valid if name in cell.percentiles]
         row[f"{metric}{OF_PERCENTILE}"] = max(bounds, default=None)
     estimates["slowdown"], note = group_slowdown(valid, baseline)
@@ -166,9 +168,9 @@ def isolation_index(loud: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell])
     """1 - (T_loud - T_quiet) / T_quiet, with the mean latencies T next to neighbours and, same strategy, without any.
 
     1 if neighbours do not show, 0 if they double the latency, negative beyond. Ends of the interval are those of the
-    ratio of the latencies (`slowdown.ratio_of`). None where either has no valid cell.
+    ratio of the latencies (`group_ratio`). None where either has no valid cell.
     """
-    ratio = ratio_of(loud, quiet)
+    ratio = group_ratio(loud, quiet)
     if ratio is None or ratio.low is None or ratio.high is None:
         return ratio and Estimate(2 - ratio.value, n=ratio.n)
     return Estimate(2 - ratio.value, 2 - ratio.high, 2 - ratio.low, ratio.n)
@@ -176,15 +178,17 @@ def isolation_index(loud: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell])
 
 def _cell_values(cells: Sequence[MeasuredCell], price_per_hour: float | None) -> dict[str, list[float | None]]:
     """Per metric that is a plain mean over the cells one value per cell, None where the cell has none."""
-    values: dict[str, list[float | None]] = {metric: [] for metric in METRICS if metric not in (*DERIVED, *QUANTILES)}
+    values: dict[str, list[float | None]] = {
+        metric: [] for metric in METRICS if metric not in (*DERIVED, *PERCENTILE_METRICS)
+    }
     for cell in cells:
         rates = [row.throughput_hz for row in cell.rows if row.throughput_hz is not None]
         memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
         tokens = cell.total("output_tokens_hz")
-        watts = cell.of_device["power_mean_watts"]
+        watts = cell.device_columns["power_mean_watts"]
         # The power of a mix belongs to no workload.
         is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
-        of_device = cast(Mapping[str, float | None], cell.of_device)
+        of_device = cast(Mapping[str, float | None], cell.device_columns)
         of_cell = {name: of_device[name] for name in OF_DEVICE} | {
             "latency_mean_seconds": cell.latency_mean_seconds,
             "throughput_per_tenant_hz": sum(rates) / len(rates) if rates else None,
