@@ -32,12 +32,14 @@ try:
     ASKED, FROM = STUDY.config, STUDY.config["from"]
     if FROM:
         dataset.refuse_ignored(config_of_command())
-        STUDY = dataset.open_study(Path(FROM))
-        dataset.check_whole(STUDY)
+        STUDY = dataset.open_for_rebuild(Path(FROM))
+        dataset.check_complete(STUDY)
     # What the command line and its config files say, with the defaults too.
-    QUESTION = dataset.question(ASKED, config_given(), config_of_command(), STUDY)
-    STUDY = dataset.with_question(STUDY, QUESTION)
-    NOT_SHOWN = dataset.left_out(STUDY)
+    QUESTION = dataset.resolve_question(
+        ASKED, config_given(), config_of_command(), STUDY
+    )
+    STUDY = dataset.apply_question(STUDY, QUESTION)
+    NOT_SHOWN = dataset.excluded_cells_note(STUDY)
 except (configuration.ConfigError, dataset.DataSetError) as error:
     sys.exit(str(error))
 
@@ -45,7 +47,7 @@ config = STUDY.config
 # Params of every rule. A Path is not tracked as one: another interpreter invalidates nothing by its name.
 JOB = {"python": Path(sys.executable), "script": SCRIPTS / "job.py"}
 RESULTS = dataset.results_root(STUDY.config)
-DATA = dataset.located(Path(FROM)) if FROM else RESULTS
+DATA = dataset.verified_folder(Path(FROM)) if FROM else RESULTS
 FIGURES = names_for(
     STUDY.config, STUDY.node_kind, DATA / "tables" / "summary.csv" if FROM else None
 )

@@ -14,7 +14,7 @@ rule compare:
     output:
         expand(
             "<results>/compare/{names}/compare.{suffix}",
-            names=dataset.names(STUDY.config["datasets"]),
+            names=dataset.combined_name(STUDY.config["datasets"]),
             suffix=["csv", "md", "svg", "pdf", "png"],
         ),
     log:
@@ -23,9 +23,9 @@ rule compare:
         "../envs/sharebench.yaml"
     params:
         **JOB,
-        out=RESULTS / "compare" / dataset.names(STUDY.config["datasets"]),
+        out=RESULTS / "compare" / dataset.combined_name(STUDY.config["datasets"]),
         folders=STUDY.config["datasets"],
-        contents=dataset.contents(STUDY.config["datasets"]),
+        contents=dataset.content_digests(STUDY.config["datasets"]),
         code=lambda _: code.stage_fingerprint("compare"),
     message:
         "Comparing two data sets"

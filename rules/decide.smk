@@ -25,7 +25,8 @@ rule decide:
         "<results>/tables/advice.csv",
         "<results>/tables/advice.md",
         # Named by the question, so that it is missing after `advise` was asked another one.
-        decided=RESULTS / f".sharebench/decided/{dataset.asked(QUESTION, STUDY)}",
+        decided=RESULTS
+        / f".sharebench/decided/{dataset.question_digest(QUESTION, STUDY)}",
     log:
         "<results>/logs/decide.log",
     conda:
@@ -55,7 +56,8 @@ rule advise:
         data=DATA,
         results=RESULTS,
         question=canonical(QUESTION),
-        decided=RESULTS / f".sharebench/decided/{dataset.asked(QUESTION, STUDY)}",
+        decided=RESULTS
+        / f".sharebench/decided/{dataset.question_digest(QUESTION, STUDY)}",
     message:
         "Advising"
     shell:

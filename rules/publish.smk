@@ -10,7 +10,7 @@
 from publication.documents import marked
 
 ROOT = Path(workflow.basedir)
-PUBLISHED_DATA_SETS = dataset.published(PUBLISHED)
+PUBLISHED_DATA_SETS = dataset.list_published(PUBLISHED)
 FINDINGS = ROOT / "docs" / "findings.yaml"
 PAPER_STAGES = ("tables", "decisions", "figures", "report")
 

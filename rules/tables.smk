@@ -61,7 +61,7 @@ rule aggregate:
         ["<results>/tables/prometheus.csv"] if is_on(STUDY.config) else [],
         # Named by what the tables hold, so that it is missing when they hold something else: Snakemake's own memory
         # knows that too, but results that were copied without it would keep their tables.
-        tabled=RESULTS / f".sharebench/tabled/{dataset.digest(STUDY)}",
+        tabled=RESULTS / f".sharebench/tabled/{dataset.tables_digest(STUDY)}",
     log:
         "<results>/logs/tables.log",
     conda:

@@ -213,7 +213,7 @@ def bare_loop(publication: Path) -> BareLoop:
     if not (folder / archive.CHECKSUMS).is_file():
         raise Contradicted(f"{folder}: make {archive.CHECKSUMS} there: sha256sum {PAIRS} > {archive.CHECKSUMS}")
     try:
-        table = pd.read_csv(archive.opened(folder) / PAIRS)
+        table = pd.read_csv(archive.verified_folder(folder) / PAIRS)
     except (archive.ArchiveError, OSError, ValueError) as error:
         raise Contradicted(f"{folder}: {error}") from None
     if missing := [name for name in COLUMNS if name not in table]:

@@ -23,7 +23,7 @@ def files(folder: Path, made: Path) -> dict[str, str]:
     if not checksums.is_file():
         return {}
     tables = {}
-    for name in publish.READY:
+    for name in publish.READY_TABLES:
         there = (folder / name).read_text(encoding="utf-8") if (folder / name).is_file() else ""
         now = (made / name).read_text(encoding="utf-8")
         tables[name] = there if _is_same(there, now) else now

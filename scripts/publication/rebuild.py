@@ -52,7 +52,7 @@ def draw(published: Path, out: Path) -> None:
     Raises dataset.DataSetError and checker.RecordsRefused when its records are not whole.
     """
     study, data = table(published, out)
-    decide.write_answer(decide.read(data, out), dataset.question(study.config, (), (), study))
+    decide.write_answer(decide.read(data, out), dataset.resolve_question(study.config, (), (), study))
     if (data / "tables" / "timeslice.csv").is_file():
         shutil.copy(data / "tables" / "timeslice.csv", out / "tables")
     names = names_for(study.config, study.node_kind, out / "tables" / "summary.csv")
@@ -70,9 +70,9 @@ def table(published: Path, out: Path) -> tuple[Study, Path]:
 
     Raises dataset.DataSetError and checker.RecordsRefused when its records are not whole.
     """
-    study = dataset.study_of(published)
-    dataset.check_whole(study)
-    data = dataset.located(published)
+    study = dataset.read_study(published)
+    dataset.check_complete(study)
+    data = dataset.verified_folder(published)
     made_by = read_json(data / "manifest.json")
     # The time of the original, so that the same data give the same files.
     run: RunRecord = {

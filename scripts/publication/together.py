@@ -56,7 +56,7 @@ def read(root: Path, made: Path) -> Together:
     filler.add(latency=tables.latency_in_words, latencies=tables.range_in_words, rate=tables.rate_in_words)
     filler.add(lit=partial(others.literature, published / "literature.csv"))
     filler.add(bare_loop=lambda publication: others.bare_loop(published / publication))
-    datasets = {name: DataSet(name, published, made) for name in dataset.published(published)}
+    datasets = {name: DataSet(name, published, made) for name in dataset.list_published(published)}
 
     def across_devices(publication: str, workload: str) -> dict[str, float]:
         own = {name: data for name, data in datasets.items() if name.split("/")[0] == publication}
@@ -131,7 +131,7 @@ def _draw(together: Together, out: Path, workers: int) -> None:
             draw_numbers(finding, filler, target)
         else:
             data = filler.of[figure.of]
-            jobs.append((figure.draw, dataset.located(data.folder), data.made, figure.workloads, target))
+            jobs.append((figure.draw, dataset.verified_folder(data.folder), data.made, figure.workloads, target))
     # Forked processes have what is imported here.
     with multiprocessing.get_context("fork").Pool(workers) as pool:
         pool.starmap(draw.as_svg, jobs, chunksize=1)

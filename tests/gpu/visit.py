@@ -186,7 +186,7 @@ class Edition:
     @cached_property
     def visits(self) -> dict[Path, Path]:
         """The archives of visits before, each with what is in it."""
-        return {path: archive.unpacked(path) for path in sorted(self.archives.glob("*.zip"))}
+        return {path: archive.unpack(path) for path in sorted(self.archives.glob("*.zip"))}
 
     def here(self) -> "Edition":
         """The same of the product that this machine has. Raises NodeError."""

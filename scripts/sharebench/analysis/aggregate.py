@@ -55,7 +55,7 @@ def publishable_config(config: StudyConfig) -> dict[str, Any]:
     if isinstance(which, list):
         gpu = [name if name in known else str(index) for index, name in enumerate(which)]
     workloads = {
-        name: entry | {"command": entry["command"] and [dataset.portable(word) for word in entry["command"]]}
+        name: entry | {"command": entry["command"] and [dataset.redact(word) for word in entry["command"]]}
         for name, entry in config["workload_catalogue"].items()
     }
     cluster = cast(KubernetesOptions, {**config["kubernetes"], **NEUTRAL_CLUSTER, "tolerations": []})
@@ -67,10 +67,10 @@ def publishable_config(config: StudyConfig) -> dict[str, Any]:
         # It measures nothing here, and names a cluster's own.
         "survey": config["survey"] | {"url": None, "labels": {}, "namespaces": []},
         "workload_catalogue": workloads,
-        "results": dataset.portable(config["results"]),
-        "from": dataset.portable(config["from"]) if config["from"] else None,
-        **{key: [dataset.portable(folder) for folder in config[key]] for key in ("datasets", "parts")},
-        "nvidia": nvidia | {"python": dataset.portable(nvidia["python"]), "gpu": gpu, "hami_core": None},
+        "results": dataset.redact(config["results"]),
+        "from": dataset.redact(config["from"]) if config["from"] else None,
+        **{key: [dataset.redact(folder) for folder in config[key]] for key in ("datasets", "parts")},
+        "nvidia": nvidia | {"python": dataset.redact(nvidia["python"]), "gpu": gpu, "hami_core": None},
         "kubernetes": cluster,
     }
 
@@ -134,7 +134,7 @@ def write_tables(study: Study, data: Path, results: Path, run: run_record.RunRec
     refused = checker.refused | checker.mismatched()
     if refused:
         raise RecordsRefused(refusal_message(refused, results, measured_here=not study.config["from"]))
-    for line in (remark(tables["cells"]["device"].nunique()), dataset.short_windows_in_words(study)):
+    for line in (remark(tables["cells"]["device"].nunique()), dataset.short_windows_note(study)):
         if line not in run["not_shown"]:
             run = run | {"not_shown": f"{run['not_shown']} {line}".strip()}
     _write_files(tables, checker, run, results / "tables", "")
@@ -152,7 +152,7 @@ def write_partial_tables(results: Path) -> str:
     sound = checker.sound_count
     if sound == 0 or checker.mismatched():
         return ""
-    note = f"PARTIAL: {sound} of {len(study.cells)} cells. {dataset.short_windows_in_words(study)}".strip()
+    note = f"PARTIAL: {sound} of {len(study.cells)} cells. {dataset.short_windows_note(study)}".strip()
     _write_files(tables, checker, run, results / "partial", note)
     return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
 

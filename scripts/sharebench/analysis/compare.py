@@ -65,7 +65,7 @@ class MeasuredData:
 
 def write(before: Path, after: Path, out: Path) -> str:
     """Write `out`/compare.csv, .md and the figure of two data sets; what is said of them. Raises NotComparable."""
-    old, new = map(load, (before, after), dataset.labels([str(before), str(after)]))
+    old, new = map(load, (before, after), dataset.short_names([str(before), str(after)]))
     table = compare(old, new)
     text = comparison(table, old.name, new.name, changes(old, new))
     replace_atomically(out / "compare.csv", table.to_csv(index=False))
@@ -81,9 +81,9 @@ def load(path: Path, name: str | None = None) -> MeasuredData:
 
     Raises DataSetError or RecordError.
     """
-    folder = dataset.located(path, "datasets")
-    study = dataset.study_of(path, "datasets")
-    dataset.check_whole(study, "datasets")
+    folder = dataset.verified_folder(path, "datasets")
+    study = dataset.read_study(path, "datasets")
+    dataset.check_complete(study, "datasets")
     parts: list[MeasuredCell] = []
     specs: dict[GroupKey, Spec] = {}
     facts: dict[str, set[str]] = defaultdict(set)
@@ -99,7 +99,7 @@ def load(path: Path, name: str | None = None) -> MeasuredData:
     joined = {key: ", ".join(sorted(texts)) for key, texts in facts.items()} | {"repeats": str(study.config["repeats"])}
     joined |= {"SLO": format_limits(slo)} if slo else {}
     return MeasuredData(
-        name=name or dataset.names([str(path)]),
+        name=name or dataset.combined_name([str(path)]),
         study=study,
         cells=group_by(valid, lambda part: part.group),
         reasons={part.group: part.reason or part.status for part in parts if not part.valid},

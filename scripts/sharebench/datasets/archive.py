@@ -1,4 +1,4 @@
-"""Archives of data sets: a zip with checksums of all that is in it, which another checkout verifies and opens."""
+"""Archives of data sets: zip files with checksums of their contents, which another checkout verifies and opens."""
 
 import contextlib
 import hashlib
@@ -12,25 +12,25 @@ from pathlib import Path, PurePosixPath
 
 SUFFIX = ".zip"
 CHECKSUMS = "checksums.sha256"
-PACKED = "data.zip"
-"""In a published data set whose records are many: an archive of all of it. What lies next to it is there to be read."""
-MOST_BYTES = 8 * 2**30
-MOST_RATIO = 200
+PACKED_NAME = "data.zip"
+"""The archive in a published data set that has many records: all of it, while the files next to it are for reading."""
+MAX_UNPACKED_BYTES = 8 * 2**30
+MAX_UNPACKED_RATIO = 200
 UNSUSPICIOUS_BYTES = 64 * 2**20
-"""Above this, the contents may take this many times what the archive takes: a study's take some 10 times as much."""
+"""Only larger contents are held to the ratio. A study takes about 10 times the size of its archive."""
 CHUNK_BYTES = 2**20
-MEASURED = ("cells", "nodes", "calibration")
-"""Folders of a data set in which every file counts, and needs a checksum where there are any."""
-UNPACKED = Path(".snakemake/sharebench/archives")
-"""Archives are unpacked here, next to Snakemake's other caches, by the digest of the whole file."""
+MEASURED_FOLDERS = ("cells", "nodes", "calibration")
+"""Folders of measured files: where a data set has checksums, every file in these must have one."""
+UNPACKED_FOLDER = Path(".snakemake/sharebench/archives")
+"""Archives are unpacked here, next to Snakemake's other caches, each under the digest of its file."""
 
 
 class ArchiveError(Exception):
-    """The file is not an archive of a data set, or was changed; one line."""
+    """The file is not an archive of a data set, or has been changed; one line."""
 
 
 def write(target: Path, files: Mapping[str, Path | bytes], epoch_seconds: float) -> None:
-    """Write a zip of `files` (name in it → file or content) with their checksums, whole or not at all.
+    """Write a zip of `files` (name in the zip → file or content) with their checksums, completely or not at all.
 
     The same files and time give the same bytes. Raises OSError.
     """
@@ -53,17 +53,17 @@ def write(target: Path, files: Mapping[str, Path | bytes], epoch_seconds: float)
         raise
 
 
-def unpacked(path: Path) -> Path:
-    """The folder with what is in this archive, after checking every byte of it. Raises ArchiveError."""
+def unpack(path: Path) -> Path:
+    """Unpack an archive, checking every byte; returns the folder with its contents. Raises ArchiveError."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    folder = UNPACKED / digest[:32]
+    folder = UNPACKED_FOLDER / digest[:32]
     if folder.is_dir():
         return folder
-    building = UNPACKED / f"{folder.name}.{os.getpid()}"
+    building = UNPACKED_FOLDER / f"{folder.name}.{os.getpid()}"
     try:
         with zipfile.ZipFile(path) as packed:
-            _refuse_a_bomb(packed, path)
+            _refuse_zip_bomb(packed, path)
             sums = _checksums(packed, path)
             for name, expected in sums.items():
                 if _copy(packed, name, path, building / name) != expected:
@@ -86,26 +86,26 @@ def unpacked(path: Path) -> Path:
     return folder
 
 
-def _refuse_a_bomb(packed: zipfile.ZipFile, path: Path) -> None:
-    """Raise ArchiveError for contents beyond any study's. More than the declared sizes is never read."""
+def _refuse_zip_bomb(packed: zipfile.ZipFile, path: Path) -> None:
+    """Raise ArchiveError for contents larger than any study's. No more than the declared sizes is ever read."""
     total = sum(entry.file_size for entry in packed.infolist())
-    if total > MOST_BYTES or total > max(MOST_RATIO * path.stat().st_size, UNSUSPICIOUS_BYTES):
+    if total > MAX_UNPACKED_BYTES or total > max(MAX_UNPACKED_RATIO * path.stat().st_size, UNSUSPICIOUS_BYTES):
         raise ArchiveError(
             f"{path}: would unpack to {total / 2**20:.0f} MiB from {path.stat().st_size / 2**20:.1f} MiB, "
             "which no archive of a study does; if you trust it, unpack it by hand and give the folder"
         )
 
 
-def opened(path: Path) -> Path:
-    """The folder of the data set at `path`: of an archive, or of a published one that is packed, the unpacked copy.
+def verified_folder(path: Path) -> Path:
+    """The folder of the data set at `path`, unpacked where it is an archive or is published as one.
 
-    A folder with checksums is checked against them first. Raises ArchiveError.
+    A folder with checksums is checked against them. Raises ArchiveError.
     """
     if path.is_file():
-        return unpacked(path)
+        return unpack(path)
     if not (path / CHECKSUMS).is_file():
         return path
-    sums = _parsed((path / CHECKSUMS).read_text(encoding="utf-8", errors="replace"), str(path / CHECKSUMS))
+    sums = _parse_checksums((path / CHECKSUMS).read_text(encoding="utf-8", errors="replace"), str(path / CHECKSUMS))
     for name, expected in sums.items():
         try:
             content = (path / name).read_bytes()
@@ -113,27 +113,27 @@ def opened(path: Path) -> Path:
             raise ArchiveError(f"{path} lacks {name}; get the data set again") from None
         if hashlib.sha256(content).hexdigest() != expected:
             raise ArchiveError(f"{path}: {name} is not what was published; get the data set again")
-    measured = (file for folder in MEASURED for file in (path / folder).rglob("*") if file.is_file())
+    measured = (file for folder in MEASURED_FOLDERS for file in (path / folder).rglob("*") if file.is_file())
     unlisted = sorted({file.relative_to(path).as_posix() for file in measured} - sums.keys())
     if unlisted:
         raise ArchiveError(f"{path}: {unlisted[0]} is not in its {CHECKSUMS}; get the data set again")
-    return unpacked(path / PACKED) if PACKED in sums else path
+    return unpack(path / PACKED_NAME) if PACKED_NAME in sums else path
 
 
-def listed(files: Mapping[str, bytes]) -> str:
-    """The text of checksums of these files, as sha256sum reads it."""
+def checksum_lines(files: Mapping[str, bytes]) -> str:
+    """The checksums of these files, as sha256sum reads them."""
     return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files.items()))
 
 
 def _checksums(packed: zipfile.ZipFile, path: Path) -> dict[str, str]:
-    """Name → digest, of names that stay inside the folder that they are unpacked into."""
+    """Name → digest. Raises ArchiveError for a name that leads out of the folder."""
     if CHECKSUMS not in packed.namelist():
         raise ArchiveError(f"{path} has no {CHECKSUMS}; give an archive that `snakemake archive` made")
-    with _whole(CHECKSUMS, path):
-        return _parsed(packed.read(CHECKSUMS).decode(errors="replace"), f"{path}: {CHECKSUMS}")
+    with _refuse_damage(CHECKSUMS, path):
+        return _parse_checksums(packed.read(CHECKSUMS).decode(errors="replace"), f"{path}: {CHECKSUMS}")
 
 
-def _parsed(text: str, where: str) -> dict[str, str]:
+def _parse_checksums(text: str, where: str) -> dict[str, str]:
     sums = {}
     for line in text.splitlines():
         digest, _, name = line.partition("  ")
@@ -147,7 +147,7 @@ def _parsed(text: str, where: str) -> dict[str, str]:
 def _copy(packed: zipfile.ZipFile, name: str, path: Path, target: Path) -> str:
     """Unpack one file; returns its digest."""
     digest = hashlib.sha256()
-    with _whole(name, path), packed.open(name) as source:
+    with _refuse_damage(name, path), packed.open(name) as source:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
             while chunk := source.read(CHUNK_BYTES):
@@ -157,7 +157,7 @@ def _copy(packed: zipfile.ZipFile, name: str, path: Path, target: Path) -> str:
 
 
 @contextlib.contextmanager
-def _whole(name: str, path: Path) -> Iterator[None]:
+def _refuse_damage(name: str, path: Path) -> Iterator[None]:
     try:
         yield
     except KeyError:

@@ -1,4 +1,4 @@
-"""Data sets: any folder with the layout of results/README.md, this study's own or somebody else's."""
+"""Data sets: folders with the layout of results/README.md, from this study or another one."""
 
 import hashlib
 import os
@@ -32,11 +32,11 @@ MATRIX_KEYS: tuple[MatrixKey, ...] = get_args(MatrixKey)
 QUESTION_KEYS = tuple(QuestionKeys.__annotations__)
 
 DEVICE_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}")
-ABSOLUTE = re.compile(r"(?<![^\s:=,'\"\[{(])/[^\s,}\]'\"]+")
+ABSOLUTE_PATH = re.compile(r"(?<![^\s:=,'\"\[{(])/[^\s,}\]'\"]+")
 
-CATALOGUE = REPOSITORY / "config" / "workloads.yaml"
-# How many of the cells that a config leaves out are named where there is little room.
-NAMED = 3
+WORKLOADS_FILE = REPOSITORY / "config" / "workloads.yaml"
+# At most this many patterns of excluded cells are named in a note.
+MAX_NAMED_PATTERNS = 3
 NOTHING_TO_JOIN = (
     "parts: [] is nothing to join; name folders: --config 'parts=[/data/gpu0/results, /data/gpu1/results]'"
 )
@@ -48,23 +48,23 @@ class DataSetError(Refusal):
 
 
 def results_root(config: StudyConfig) -> Path:
-    """Where tables, figures and report go: `results`, or results/from/NAME when rebuilding from a data set."""
+    """The folder for tables, figures and report: `results`, or results/from/NAME when rebuilding a data set."""
     if not config["from"]:
         return Path(config["results"])
     return Path("results/from") / Path(config["from"]).resolve().name.removesuffix(archive.SUFFIX)
 
 
-def located(path: Path, key: str = "from") -> Path:
-    """The folder of a data set, with its checksums verified: see `archive.opened`. Raises DataSetError."""
+def verified_folder(path: Path, key: str = "from") -> Path:
+    """The same as `archive.verified_folder`, but raises DataSetError, which names the config's key."""
     try:
-        return archive.opened(path)
+        return archive.verified_folder(path)
     except archive.ArchiveError as error:
         raise DataSetError(f"config: {key}: {error}") from None
 
 
-def study_of(path: Path, key: str = "from") -> Study:
-    """The study that made this data set, by its manifest. Raises DataSetError, which names the config's key."""
-    folder = located(path, key)
+def read_study(path: Path, key: str = "from") -> Study:
+    """The study that made this data set, from its manifest. Raises DataSetError, which names the config's key."""
+    folder = verified_folder(path, key)
     try:
         manifest = read_json(folder / "manifest.json")
         made_by = manifest["config"] | {"from": os.path.relpath(path), "datasets": [], "parts": []}
@@ -79,9 +79,9 @@ def study_of(path: Path, key: str = "from") -> Study:
     return Study(configuration.load(made_by))
 
 
-def open_study(path: Path) -> Study:
-    """The study that made this data set, to be rebuilt into results/from/NAME. Raises DataSetError."""
-    study = study_of(path)
+def open_for_rebuild(path: Path) -> Study:
+    """The study that made this data set, for a rebuild into results/from/NAME. Raises DataSetError."""
+    study = read_study(path)
     made_by = study.config
     there = run_record.read_run(results_root(made_by)).get("config", {}).get("from", made_by["from"])
     if there != made_by["from"]:
@@ -91,48 +91,48 @@ def open_study(path: Path) -> Study:
     return study
 
 
-def labels(folders: Iterable[str]) -> list[str]:
-    """A short name for each data set: the last part of its path in which they differ."""
+def short_names(folders: Iterable[str]) -> list[str]:
+    """A short name for each data set: the last part of its path in which the data sets differ."""
     parts = [Path(folder).resolve().parts for folder in folders]
-    # Nodes of a cluster are measured in folders of their own, by the same config.
-    while len(parts) > 1 and len({own[-1] for own in parts}) == 1 and min(map(len, parts)) > 2:
-        parts = [own[:-1] for own in parts]
-    return [own[-1].removesuffix(archive.SUFFIX) for own in parts]
+    # The nodes of a cluster are measured by one config, each in a folder of its own.
+    while len(parts) > 1 and len({path[-1] for path in parts}) == 1 and min(map(len, parts)) > 2:
+        parts = [path[:-1] for path in parts]
+    return [path[-1].removesuffix(archive.SUFFIX) for path in parts]
 
 
-def names(folders: Iterable[str]) -> str:
-    """A name for what is made from these data sets together."""
-    return "-".join(labels(folders)) or "nothing"
+def combined_name(folders: Iterable[str]) -> str:
+    """The name of the folder for a comparison of these data sets."""
+    return "-".join(short_names(folders)) or "nothing"
 
 
-def contents(folders: Iterable[str]) -> list[str]:
-    """A digest of each archive, or of a folder's manifest, which is rewritten whenever its tables are."""
+def content_digests(folders: Iterable[str]) -> list[str]:
+    """A digest for each archive, or for a folder's manifest, which is rewritten whenever its tables are."""
     files = (Path(path) if Path(path).is_file() else Path(path) / "manifest.json" for path in folders)
     return [hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "none" for path in files]
 
 
-def portable(text: str) -> str:
-    """A word of a command or a path as it may be published: of paths that lead out of here only the last part."""
+def redact(text: str) -> str:
+    """A word of a command without what is private: the folders of outside paths, and the UUIDs of devices."""
     text = DEVICE_UUID.sub(r"\1-…", text)
     key, separator, value = text.rpartition("=")
     if "{" in text:
         # A mapping, such as nvidia={python: /opt/bin/python}.
-        return ABSOLUTE.sub(lambda found: f"{OUTSIDE_PREFIX}{Path(found.group()).name}", text)
+        return ABSOLUTE_PATH.sub(lambda found: f"{OUTSIDE_PREFIX}{Path(found.group()).name}", text)
     if not Path(value).is_absolute() and ".." not in Path(value).parts:
         return text
     inside = Path(value).resolve().is_relative_to(Path.cwd())
     return key + separator + (os.path.relpath(value) if inside else f"{OUTSIDE_PREFIX}{Path(value).name}")
 
 
-def published(folder: Path) -> list[str]:
-    """The data sets below the folder `published`: `name` of one by itself, `publication/study` of one of several."""
+def list_published(folder: Path) -> list[str]:
+    """The names of the data sets below the folder: `name`, or `publication/study` for one of several."""
     manifests = [*folder.glob("*/manifest.json"), *folder.glob("*/*/manifest.json")]
     return sorted(manifest.parent.relative_to(folder).as_posix() for manifest in manifests)
 
 
-def check_whole(study: Study, key: str = "from") -> None:
-    """Raise DataSetError when the data set that the study was opened from lacks a file that its manifest promises."""
-    folder = located(Path(str(study.config["from"])))
+def check_complete(study: Study, key: str = "from") -> None:
+    """Raise DataSetError when the study's data set lacks a file that its manifest promises."""
+    folder = verified_folder(Path(str(study.config["from"])))
     paths = ["nodes/device.json", *(cell.raw for cell in study.cells)]
     paths += [f"calibration/{workload}.json" for workload in study.calibrated()]
     paths += [f"cells/{strategy}/{workload}/histograms.csv" for strategy, workload in study.pairs()]
@@ -144,15 +144,15 @@ def check_whole(study: Study, key: str = "from") -> None:
         )
 
 
-def digest(study: Study) -> str:
-    """A name for exactly what the study's tables hold: its cells, their specs and their measuring code."""
+def tables_digest(study: Study) -> str:
+    """A digest of what the study's tables show: its cells, their specs and their measuring code."""
     codes = {workload: study.code(workload) for workload in study.workloads()}
     specs = [study.spec(cell) for cell in study.tabled()]
     return hashlib.sha256(canonical([codes, specs]).encode()).hexdigest()[:16]
 
 
 def refuse_ignored(given: Iterable[str]) -> None:
-    """Raise DataSetError where the command line sets what has no effect on the results of a data set."""
+    """Raise DataSetError for a key on the command line that has no effect on a data set's results."""
     ignored = [key for key in given if key not in ("from", "workloads", *QUESTION_KEYS)]
     if ignored:
         raise DataSetError(
@@ -161,41 +161,41 @@ def refuse_ignored(given: Iterable[str]) -> None:
         )
 
 
-def question(asked: StudyConfig, given: Collection[str], typed: Collection[str], study: Study) -> Question:
-    """What the advice is asked: the given keys of the config at hand, the others of the one that made the data set.
+def resolve_question(config: StudyConfig, given: Collection[str], typed: Collection[str], study: Study) -> Question:
+    """The question for the advice: given keys from `config`, the others from the config that made the data set.
 
-    Of `workloads`, if they were typed on the command line, these alone. Raises DataSetError for one that is not there.
+    Workloads that were typed on the command line limit it. Raises DataSetError for one that the data set lacks.
     """
-    by_key = {key: asked if key in given else study.config for key in QUESTION_KEYS}
-    about = cast(Question, {key: cast(dict[str, object], config)[key] for key, config in by_key.items()})
+    by_key = {key: config if key in given else study.config for key in QUESTION_KEYS}
+    question = cast(Question, {key: cast(dict[str, object], source)[key] for key, source in by_key.items()})
     if "workloads" not in typed:
-        return about
-    there = study.workloads()
-    if missing := [name for name in asked["workloads"] if name not in there]:
+        return question
+    measured = study.workloads()
+    if missing := [name for name in config["workloads"] if name not in measured]:
         raise DataSetError(
-            f"config: workloads: {', '.join(missing)}: not in {study.config['from']}; it has {', '.join(there)}"
+            f"config: workloads: {', '.join(missing)}: not in {study.config['from']}; it has {', '.join(measured)}"
         )
-    return {**about, "workloads": asked["workloads"]}
+    return {**question, "workloads": config["workloads"]}
 
 
-def with_question(study: Study, question: Question) -> Study:
-    """The study with the SLO and the price that are asked for now: its tables have goodput and costs by them."""
+def apply_question(study: Study, question: Question) -> Study:
+    """The study with the question's SLO and price, from which its tables compute goodput and costs."""
     return Study(study.config | {"slo": question["slo"], "price_per_hour": question["price_per_hour"]})
 
 
-def asked(question: Question, study: Study) -> str:
-    """A name for what the advice is asked, and of which tables."""
-    return hashlib.sha256(canonical([question, digest(study)]).encode()).hexdigest()[:16]
+def question_digest(question: Question, study: Study) -> str:
+    """A digest of the question for the advice and of the tables that it is about."""
+    return hashlib.sha256(canonical([question, tables_digest(study)]).encode()).hexdigest()[:16]
 
 
 def short_windows(config: StudyConfig, names: Iterable[str]) -> dict[str, float]:
-    """Those of these workloads whose windows are shorter than the minimum (seconds) in this project's catalogue.
+    """Workloads whose window is shorter than the minimum of this project's catalogue → that minimum in seconds.
 
-    `config` is normalised. A study may set a lower minimum, and that is what its manifest has.
+    `config` is normalised. Its own minimum may be lower, so the shipped catalogue is read.
     """
-    import yaml  # imported late: a parse of the Snakefile does not need it
+    import yaml  # imported late, since parsing the Snakefile does not need it
 
-    shipped = yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))["workload_catalogue"]
+    shipped = yaml.safe_load(WORKLOADS_FILE.read_text(encoding="utf-8"))["workload_catalogue"]
     found = {}
     for name in (name for name in names if name in shipped):
         entry, own = config["workload_catalogue"][name], shipped[name]
@@ -206,8 +206,8 @@ def short_windows(config: StudyConfig, names: Iterable[str]) -> dict[str, float]
     return found
 
 
-def short_windows_in_words(study: Study) -> str:
-    """One line for tables, figures and reports; empty where no window is short."""
+def short_windows_note(study: Study) -> str:
+    """A sentence for tables, figures and reports; empty where no window is short."""
     short = ", ".join(
         f"{name} ({seconds:g} s)" for name, seconds in short_windows(study.config, study.calibrated()).items()
     )
@@ -215,10 +215,10 @@ def short_windows_in_words(study: Study) -> str:
     return f"Windows of {window} are shorter than the catalogue's minimum for {short}." if short else ""
 
 
-def left_out(study: Study) -> str:
-    """One line: what the config excludes; empty where that is nothing."""
-    everything = Study(study.config | {"exclude": []}).cells
-    missing = len(everything) - len(study.cells)
-    named = study.config["exclude"]
-    patterns = ", ".join([*named[:NAMED], *(["…"] if len(named) > NAMED else [])])
-    return f"Left out by the config: {missing} of {len(everything)} cells ({patterns})." if missing else ""
+def excluded_cells_note(study: Study) -> str:
+    """A sentence on the cells that the config excludes; empty where there are none."""
+    all_cells = Study(study.config | {"exclude": []}).cells
+    missing = len(all_cells) - len(study.cells)
+    excluded = study.config["exclude"]
+    patterns = ", ".join([*excluded[:MAX_NAMED_PATTERNS], *(["…"] if len(excluded) > MAX_NAMED_PATTERNS else [])])
+    return f"Left out by the config: {missing} of {len(all_cells)} cells ({patterns})." if missing else ""

@@ -1,4 +1,4 @@
-"""Parts of one study, measured in several folders, put together: on a host with several GPUs, a repeat on each."""
+"""Joins the parts of a study that was measured in several folders, such as one repeat on each GPU of a host."""
 
 import os
 import shutil
@@ -10,20 +10,21 @@ from sharebench.core.study_config import StudyConfig
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
-OF_ALL = ("nodes", "calibration")
+SHARED_FOLDERS = ("nodes", "calibration")
+"""Every part has its own files of these names, which hold for its device; the first part's are kept."""
 
 
-class NotJoined(Refusal):
-    """The parts are not the study; one line with what to do."""
+class JoinError(Refusal):
+    """The parts do not make up the study; one line with what to do."""
 
 
 def join_parts(config: StudyConfig, results: Path) -> str:
-    """`join` the parts that the config names; what is said of it."""
+    """Join the parts that the config names; returns the lines to print."""
     study, parts = Study(config), [Path(part) for part in config["parts"]]
     try:
         join(study, parts, results)
     except OSError as error:
-        raise NotJoined(str(error)) from None
+        raise JoinError(str(error)) from None
     return (
         f"joined: {len(study.cells)} cells of {len(parts)} parts in {results}\n"
         "tables, figures and report: the same command without `join`"
@@ -31,29 +32,28 @@ def join_parts(config: StudyConfig, results: Path) -> str:
 
 
 def join(study: Study, parts: Sequence[Path], results: Path) -> None:
-    """Copy every cell of the study from the part that has it into `results`, and the parts' nodes and calibrations.
+    """Copy every cell of the study into `results` from the part that has it, and the shared folders of the parts.
 
-    Of what all parts have, such as a calibration, the first part's is kept: it holds for that device only. That
-    the records belong together is checked when the tables are written. Raises NotJoined, OSError.
+    Writing the tables checks later that the records belong together. Raises JoinError, OSError.
     """
     if (results / "cells").exists():
-        raise NotJoined(f"{results} has cells already; give another folder: --config results=…")
-    sources = {cell: _source(cell, parts) for cell in study.cells}
+        raise JoinError(f"{results} has cells already; give another folder: --config results=…")
+    sources = {cell: _find_source(cell, parts) for cell in study.cells}
     missing = [cell for cell, source in sources.items() if source is None]
     if missing:
         first = missing[0].folder.removeprefix("cells/")
-        raise NotJoined(
+        raise JoinError(
             f"{len(missing)} of the study's {len(study.cells)} cells are in none of the parts, such as {first}; "
             "measure them there, or leave them out: exclude"
         )
     for part in reversed(parts):
-        for kind in OF_ALL:
-            for file in sorted((part / kind).glob("*.json")):
-                (results / kind).mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, results / kind)
-                # Older than all cells, which Snakemake would re-measure otherwise.
-                os.utime(results / kind / file.name, (0, 0))
-    # All cells appear at once, so that an interrupted join is started over.
+        for name in SHARED_FOLDERS:
+            for file in sorted((part / name).glob("*.json")):
+                (results / name).mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, results / name)
+                # These must be older than all cells, or Snakemake would re-measure the cells.
+                os.utime(results / name / file.name, (0, 0))
+    # All cells appear at once, so that an interrupted join can be started over.
     building = results / ".joining"
     shutil.rmtree(building, ignore_errors=True)
     for cell, source in sources.items():
@@ -63,9 +63,9 @@ def join(study: Study, parts: Sequence[Path], results: Path) -> None:
     building.rmdir()
 
 
-def _source(cell: Cell, parts: Sequence[Path]) -> Path | None:
-    """The one part that has the cell, None where none has."""
+def _find_source(cell: Cell, parts: Sequence[Path]) -> Path | None:
+    """The one part that has the cell, or None. Raises JoinError where two have it."""
     found = [part for part in parts if (part / cell.raw).is_file()]
     if len(found) > 1:
-        raise NotJoined(f"{found[0]} and {found[1]} both have {cell.folder}; remove it from one")
+        raise JoinError(f"{found[0]} and {found[1]} both have {cell.folder}; remove it from one")
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""A finished study laid out to be published: its records with checksums, packed where they are many."""
+"""Lays out a finished study for publication: records with checksums, packed into an archive where they are large."""
 
 import json
 import shutil
@@ -10,52 +10,53 @@ from sharebench.datasets import archive, ro_crate
 from sharebench.records.references import device_name, read_device
 from sharebench.records.types import NodeFacts
 
-PLAIN_BYTES = 5 * 2**20
-"""Records that take more than this are packed."""
-ALSO = ("manifest.json", "tables/timeslice.csv")
-"""Besides what is measured: what the study was, and the histograms that nodes/timeslice.json has no room for."""
-READY = ("tables/cells.csv", "tables/summary.csv")
-"""Tables for readers who do not rebuild them: next to a package, never in it."""
-READABLE = ("manifest.json", "config.yaml", "nodes/", "calibration/")
-"""What of a packed data set lies next to the package, to be read."""
+MAX_PLAIN_BYTES = 5 * 2**20
+"""Larger records are packed."""
+EXTRA_FILES = ("manifest.json", "tables/timeslice.csv")
+"""Files besides the measured ones: the manifest, and histograms that would not fit into nodes/timeslice.json."""
+READY_TABLES = ("tables/cells.csv", "tables/summary.csv")
+"""Tables for readers who do not rebuild them. They lie next to the archive, never in it."""
+READABLE_PREFIXES = ("manifest.json", "config.yaml", "nodes/", "calibration/")
+"""Files of a packed data set that also lie next to the archive, for reading."""
 TIMESTAMP = ".snakemake_timestamp"
-"""Snakemake's own mark in a folder that a rule made."""
-NAMED = 5
-"""How many files a refusal names."""
+"""Snakemake puts this file into a folder that is a rule's output."""
+MAX_NAMED_FILES = 5
+"""A refusal names at most this many files."""
 DRAFTS = SCRIPTS / "sharebench" / "datasets" / "drafts"
 
 
-class Unpublishable(Refusal):
+class PublishError(Refusal):
     """The study cannot be published there; one line."""
 
 
 def publish(data: Path, results: Path, target: Path) -> None:
-    """Lay the data set in the folder `data` out as `target`, a study of the publication `target.parent`.
+    """Lay out the data set in the folder `data` as `target`, a study of the publication `target.parent`.
 
-    Its tables are those of `results`. A publication without README.md and CITATION.cff gets drafts of them. Raises
-    Unpublishable where the publication holds studies of another kind of device, or the target something that was not
-    published; OSError.
+    The tables come from `results`. A publication without README.md and CITATION.cff gets drafts of them. Raises
+    OSError, and PublishError where the publication is about another kind of device or the target has unlisted files.
     """
     _refuse_to_delete(target)
     device = read_device(data / "nodes" / "device.json")["node"]
     _refuse_another_device(device, target)
     manifest = read_json(data / "manifest.json", "config", "created_epoch_seconds")
-    files = {name: path.read_bytes() for name, path in ro_crate.found(data, (*ro_crate.MEASURED, *ALSO))}
-    files["config.yaml"] = ro_crate.config_of(manifest)
+    files = {
+        name: path.read_bytes() for name, path in ro_crate.find_files(data, (*ro_crate.MEASURED_FILES, *EXTRA_FILES))
+    }
+    files["config.yaml"] = ro_crate.published_config(manifest)
     building = target.with_name(f".{target.name}.part")
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
     try:
-        if sum(len(content) for name, content in files.items() if name.endswith("raw.json")) > PLAIN_BYTES:
-            archive.write(building / archive.PACKED, files, manifest["created_epoch_seconds"])
-            files = {name: content for name, content in files.items() if name.startswith(READABLE)}
-        files |= {name: (results / name).read_bytes() for name in READY}
+        if sum(len(content) for name, content in files.items() if name.endswith("raw.json")) > MAX_PLAIN_BYTES:
+            archive.write(building / archive.PACKED_NAME, files, manifest["created_epoch_seconds"])
+            files = {name: content for name, content in files.items() if name.startswith(READABLE_PREFIXES)}
+        files |= {name: (results / name).read_bytes() for name in READY_TABLES}
         for name, content in files.items():
             (building / name).parent.mkdir(parents=True, exist_ok=True)
             (building / name).write_bytes(content)
-        if (building / archive.PACKED).is_file():
-            files[archive.PACKED] = (building / archive.PACKED).read_bytes()
-        (building / archive.CHECKSUMS).write_text(archive.listed(files))
+        if (building / archive.PACKED_NAME).is_file():
+            files[archive.PACKED_NAME] = (building / archive.PACKED_NAME).read_bytes()
+        (building / archive.CHECKSUMS).write_text(archive.checksum_lines(files))
         shutil.rmtree(target, ignore_errors=True)
         building.rename(target)
     finally:
@@ -64,7 +65,7 @@ def publish(data: Path, results: Path, target: Path) -> None:
     for name in ("README.md", "CITATION.cff"):
         draft = (DRAFTS / name).read_text(encoding="utf-8")
         for key, text in {"PUBLICATION": target.parent.name, "PRODUCT": device_name(device), "DAY": day}.items():
-            # In CITATION.cff these are within double quotes, in which YAML has the escapes of JSON.
+            # CITATION.cff has them in double quotes, where YAML has the escapes of JSON.
             text = json.dumps(text, ensure_ascii=False)[1:-1] if name == "CITATION.cff" else " ".join(text.split())
             draft = draft.replace(f"@{key}@", text)
         if not (target.parent / name).exists():
@@ -72,7 +73,7 @@ def publish(data: Path, results: Path, target: Path) -> None:
 
 
 def _refuse_to_delete(target: Path) -> None:
-    """Raise Unpublishable where replacing the target would delete what its checksums do not list."""
+    """Raise PublishError where replacing the target would delete files that its checksums do not list."""
     if not target.is_dir():
         return
     try:
@@ -80,26 +81,26 @@ def _refuse_to_delete(target: Path) -> None:
     except FileNotFoundError:
         lines = []
     listed = {archive.CHECKSUMS, TIMESTAMP, *(line.partition("  ")[2] for line in lines)}
-    there = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_symlink() or path.is_file()}
-    if unlisted := sorted(there - listed):
-        more = f" and {len(unlisted) - NAMED} more" if len(unlisted) > NAMED else ""
-        raise Unpublishable(
-            f"{target} has files that are not in its {archive.CHECKSUMS}: {', '.join(unlisted[:NAMED])}{more}; "
+    present = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_symlink() or path.is_file()}
+    if unlisted := sorted(present - listed):
+        named = ", ".join(unlisted[:MAX_NAMED_FILES])
+        more = f" and {len(unlisted) - MAX_NAMED_FILES} more" if len(unlisted) > MAX_NAMED_FILES else ""
+        raise PublishError(
+            f"{target} has files that are not in its {archive.CHECKSUMS}: {named}{more}; "
             "move them, or publish under another name"
         )
 
 
 def _refuse_another_device(device: NodeFacts, target: Path) -> None:
     for other in sorted(target.parent.glob("*/nodes/device.json")):
-        known = read_device(other)["node"]
-        if other.parents[1] != target and _words(known) != _words(device):
-            raise Unpublishable(
-                f"{target} would be of {_words(device)}, and {other.parents[1]} is of {_words(known)}; "
-                "publish it under another name"
+        ours, theirs = _describe_device(device), _describe_device(read_device(other)["node"])
+        if other.parents[1] != target and theirs != ours:
+            raise PublishError(
+                f"{target} would be of {ours}, and {other.parents[1]} is of {theirs}; publish it under another name"
             )
 
 
-def _words(device: NodeFacts) -> str:
-    # A GPU of a host and the same in pods are one kind of device; the CPU of a stand-in or a mock has a label.
+def _describe_device(device: NodeFacts) -> str:
+    # A GPU in a host and the same GPU in pods are one kind of device; the CPU of a stand-in or a mock has a label.
     kind = "" if device["is_gpu"] else f"node {device['kind']}"
     return ", ".join(filter(None, (device["product"], device["label"], kind)))

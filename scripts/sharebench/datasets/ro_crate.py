@@ -1,4 +1,4 @@
-"""What goes into the archive of a study, described as a Workflow Run RO-Crate (w3id.org/ro/wfrun/workflow)."""
+"""Archives a study, described as a Workflow Run RO-Crate (w3id.org/ro/wfrun/workflow)."""
 
 import json
 import mimetypes
@@ -20,20 +20,20 @@ PROFILES = (
     "https://w3id.org/ro/wfrun/workflow/0.6",
     "https://w3id.org/workflowhub/workflow-ro-crate/1.1",
 )
-MEASURED = (
+MEASURED_FILES = (
     "cells/*/*/n*/r*/raw.json",
     "cells/*/*/n*/r*/telemetry.csv",
     "cells/*/*/histograms.csv",
     "calibration/*.json",
     "nodes/*.json",
 )
-MADE = ("tables/*", "manifest.json", "report.html")
+DERIVED_FILES = ("tables/*", "manifest.json", "report.html")
 ENVIRONMENT = ("envs/sharebench.txt", "envs/tenant-cpu.txt", "envs/tenant-gpu.txt")
 LICENCE = "https://spdx.org/licenses/Apache-2.0"
 
 
-def config_of(manifest: dict[str, Any]) -> bytes:
-    """config.yaml, by which others measure the study again: without the folders that it was put together from."""
+def published_config(manifest: dict[str, Any]) -> bytes:
+    """config.yaml, with which others repeat the study: without the folders that it was joined from."""
     config = manifest["config"] | {"from": None, "parts": []}
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
 
@@ -44,8 +44,11 @@ def write(data: Path, results: Path, target: Path) -> None:
     Raises OSError.
     """
     manifest = read_json(results / "manifest.json", "config", "created_epoch_seconds")
-    files: dict[str, Path | bytes] = {**dict(found(data, MEASURED)), **dict(found(results, MADE))}
-    files["config.yaml"] = config_of(manifest)
+    files: dict[str, Path | bytes] = {
+        **dict(find_files(data, MEASURED_FILES)),
+        **dict(find_files(results, DERIVED_FILES)),
+    }
+    files["config.yaml"] = published_config(manifest)
     files["workflow/Snakefile"] = REPOSITORY / "Snakefile"
     files |= {path: REPOSITORY / path for path in ENVIRONMENT}
     device = read_device(data / "nodes" / "device.json")["node"]
@@ -54,16 +57,16 @@ def write(data: Path, results: Path, target: Path) -> None:
     archive.write(target, files, manifest["created_epoch_seconds"])
 
 
-def found(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
-    """Name and path of each file of the data set `folder` that one of the patterns is for."""
+def find_files(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+    """Name and path of each file of the data set in `folder` that matches a pattern."""
     for pattern in patterns:
         for path in folder.glob(pattern):
             yield path.relative_to(folder).as_posix(), path
 
 
 def metadata(names: list[str], manifest: dict[str, Any], node: NodeFacts) -> dict[str, Any]:
-    """The RO-Crate metadata of an archive with these files; `node` is the device of the records."""
-    # Takes a third of a second to import, and only archives need it.
+    """The RO-Crate metadata for an archive of these files; `node` is the device of the records."""
+    # Importing this takes a third of a second, and only archives need it.
     from rocrate.model import ContextEntity
     from rocrate.rocrate import ROCrate
 

@@ -49,7 +49,7 @@ def git_state() -> run_record.RunRecord:
 def relative_argv(argv: Sequence[str]) -> list[str]:
     """The command as one would type it here: no absolute paths, so no user or host in the results."""
     # `python -m snakemake` calls itself __main__.py.
-    return ["snakemake", *map(dataset.portable, argv[1:])]
+    return ["snakemake", *map(dataset.redact, argv[1:])]
 
 
 def _let_go(node: Node) -> None:

@@ -16,7 +16,7 @@ from sharebench.analysis.statistics.intervals import holm
 from sharebench.analysis.text import comparison
 from sharebench.config.load import load as load_config
 from sharebench.core.strategies import control_name
-from sharebench.datasets.dataset import contents, labels, names
+from sharebench.datasets.dataset import combined_name, content_digests, short_names
 from sharebench.records import record as records
 from sharebench.study.study import Study
 
@@ -142,7 +142,7 @@ def test_two_nodes_of_a_cluster_say_which_gpu_and_which_strategy(tmp_path):
     # Alone it is slower, and shared it is faster.
     slow, fast = [2 * mean for mean in ALONE], [mean / 4 for mean in SHARED]
     other = write(folders[1], device="B", alone=slow, shared=fast, **cluster)
-    one, other = map(load, (one, other), labels(map(str, folders)))
+    one, other = map(load, (one, other), short_names(map(str, folders)))
     table = compare(one, other)
     text = comparison(table, one.name, other.name, changes(one, other))
     found = re.findall(r"- matmul × (\d): (\S+) in (\S+), ([\d.]+) ms", text)
@@ -153,9 +153,9 @@ def test_two_nodes_of_a_cluster_say_which_gpu_and_which_strategy(tmp_path):
 
 def test_a_comparison_is_named_after_both_and_stale_when_either_changes(before, tmp_path):
     after = write(tmp_path / "after")
-    assert names([f"{before}/", str(after)]) == "before-after"
-    assert names(["a/results/kubernetes", "b/results/kubernetes"]) == "a-b"
-    old = contents([str(before), str(after)])
+    assert combined_name([f"{before}/", str(after)]) == "before-after"
+    assert combined_name(["a/results/kubernetes", "b/results/kubernetes"]) == "a-b"
+    old = content_digests([str(before), str(after)])
     (after / "manifest.json").write_text((after / "manifest.json").read_text() + "\n")
-    new = contents([str(before), str(after)])
+    new = content_digests([str(before), str(after)])
     assert old[0] == new[0] and old[1] != new[1]

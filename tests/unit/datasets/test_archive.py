@@ -27,12 +27,12 @@ def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data.zip"
 
 
-def test_what_was_packed_is_unpacked_once(packed: Path) -> None:
-    folder = archive.unpacked(packed)
+def test_an_archive_is_unpacked_once(packed: Path) -> None:
+    folder = archive.unpack(packed)
     assert {name: (folder / name).read_bytes() for name in FILES} == FILES
     (folder / "mark").touch()
-    assert archive.unpacked(packed) == folder and (folder / "mark").exists()
-    assert [path.name for path in archive.UNPACKED.iterdir()] == [folder.name]
+    assert archive.unpack(packed) == folder and (folder / "mark").exists()
+    assert [path.name for path in archive.UNPACKED_FOLDER.iterdir()] == [folder.name]
 
 
 def test_the_same_files_give_the_same_bytes_at_any_time(packed: Path, tmp_path: Path) -> None:
@@ -44,8 +44,8 @@ def test_the_same_files_give_the_same_bytes_at_any_time(packed: Path, tmp_path: 
 
 
 def test_sha256sum_can_check_it(packed: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(packed) as opened:
-        opened.extractall(tmp_path / "out")
+    with zipfile.ZipFile(packed) as zip_file:
+        zip_file.extractall(tmp_path / "out")
     command = ["sha256sum", "--strict", "-c", archive.CHECKSUMS]
     assert subprocess.run(command, cwd=tmp_path / "out", capture_output=True, check=False).returncode == 0
 
@@ -54,27 +54,27 @@ def test_sha256sum_can_check_it(packed: Path, tmp_path: Path) -> None:
 @given(st.data())
 def test_no_changed_content_gets_through(packed: Path, data: Any) -> None:
     content = bytearray(packed.read_bytes())
-    with zipfile.ZipFile(packed) as opened:
-        entry = data.draw(st.sampled_from(opened.infolist()))
+    with zipfile.ZipFile(packed) as zip_file:
+        entry = data.draw(st.sampled_from(zip_file.infolist()))
     begin = entry.header_offset + 30 + len(entry.filename)
     at = data.draw(st.integers(begin, begin + entry.compress_size - 1))
     content[at] ^= data.draw(st.integers(1, 255))
     changed = packed.with_name("changed.zip")
     changed.write_bytes(content)
     try:
-        folder = archive.unpacked(changed)
+        folder = archive.unpack(changed)
     except ArchiveError as refused:
         assert entry.filename in str(refused) and "\n" not in str(refused)
     else:
-        # A few bits of the compression, such as which block is the last, do not touch what is compressed.
+        # A few bits of the compression, such as the mark of the last block, do not affect the contents.
         assert {name: (folder / name).read_bytes() for name in FILES} == FILES
-    assert not list(archive.UNPACKED.glob("*.*"))
+    assert not list(archive.UNPACKED_FOLDER.glob("*.*"))
 
 
 def repacked(path: Path, changes: dict[str, bytes | None]) -> Path:
-    """The archive with some contents replaced, removed (None) or added, and new CRCs, as someone might by hand."""
-    with zipfile.ZipFile(path) as opened:
-        contents: dict[str, bytes | None] = {name: opened.read(name) for name in opened.namelist()}
+    """The archive with some contents replaced, removed (None) or added by hand, and new CRCs."""
+    with zipfile.ZipFile(path) as zip_file:
+        contents: dict[str, bytes | None] = {name: zip_file.read(name) for name in zip_file.namelist()}
     target = path.with_name("repacked.zip")
     with zipfile.ZipFile(target, "w") as new:
         for name, content in (contents | changes).items():
@@ -83,7 +83,7 @@ def repacked(path: Path, changes: dict[str, bytes | None]) -> Path:
     return target
 
 
-def test_what_was_changed_by_hand_is_named(packed: Path) -> None:
+def test_a_file_that_was_changed_by_hand_is_named(packed: Path) -> None:
     for changes, words in (
         ({"manifest.json": b"{}"}, "manifest.json is not what was archived"),
         ({"manifest.json": None}, "lacks manifest.json"),
@@ -92,22 +92,22 @@ def test_what_was_changed_by_hand_is_named(packed: Path) -> None:
         ({archive.CHECKSUMS: b"nothing\n"}, "checksums.sha256 is not what was archived"),
     ):
         with pytest.raises(ArchiveError, match=words):
-            archive.unpacked(repacked(packed, changes))
+            archive.unpack(repacked(packed, changes))
 
 
 @pytest.mark.parametrize("name", ["../outside", "/outside", "a/../../outside"])
 def test_nothing_is_unpacked_outside(packed: Path, tmp_path: Path, name: str) -> None:
     sums = f"{hashlib.sha256(b'x').hexdigest()}  {name}\n".encode()
     with pytest.raises(ArchiveError):
-        archive.unpacked(repacked(packed, {name: b"x", archive.CHECKSUMS: sums}))
+        archive.unpack(repacked(packed, {name: b"x", archive.CHECKSUMS: sums}))
     assert not list(tmp_path.rglob("outside")) and not Path("/outside").exists()
 
 
-def test_a_file_that_is_no_zip_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_a_zip_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.zip").write_text("hello")
     with pytest.raises(ArchiveError, match="damaged"):
-        archive.unpacked(tmp_path / "data.zip")
+        archive.unpack(tmp_path / "data.zip")
 
 
 def test_an_archive_that_unpacks_to_far_more_than_a_study_is_refused(
@@ -117,10 +117,10 @@ def test_an_archive_that_unpacks_to_far_more_than_a_study_is_refused(
     zeros = packed.with_name("zeros.zip")
     archive.write(zeros, {"cells/raw.json": bytes(2**22)}, 1.7e9)
     with pytest.raises(ArchiveError, match=r"would unpack to 4 MiB from 0\.0 MiB"):
-        archive.unpacked(zeros)
-    monkeypatch.setattr(archive, "MOST_BYTES", 100)
+        archive.unpack(zeros)
+    monkeypatch.setattr(archive, "MAX_UNPACKED_BYTES", 100)
     with pytest.raises(ArchiveError, match="if you trust it, unpack it by hand"):
-        archive.unpacked(packed)
+        archive.unpack(packed)
 
 
 def test_another_run_may_unpack_the_same_archive_meanwhile(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,9 +131,9 @@ def test_another_run_may_unpack_the_same_archive_meanwhile(packed: Path, monkeyp
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", late)
-    folder = archive.unpacked(packed)
+    folder = archive.unpack(packed)
     assert {name: (folder / name).read_bytes() for name in FILES} == FILES
-    assert list(archive.UNPACKED.iterdir()) == [folder]
+    assert list(archive.UNPACKED_FOLDER.iterdir()) == [folder]
 
 
 def test_an_archive_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def test_a_study_is_described_as_a_workflow_run(tmp_path: Path) -> None:
         graph = json.loads(packed.read(ro_crate.METADATA))["@graph"]
     assert {"cells/mps/matmul/n2/r1/raw.json", "config.yaml", "report.html", "tables/summary.csv"} <= names
     entities = {entity["@id"]: entity for entity in graph}
-    # Every file is described, but for what describes them, and every description is of a file.
-    of_files = {name for name, entity in entities.items() if "File" in entity["@type"]}
-    assert of_files == names - {ro_crate.METADATA, archive.CHECKSUMS}
+    # Every file is described except the metadata and the checksums, and every description has its file.
+    described = {name for name, entity in entities.items() if "File" in entity["@type"]}
+    assert described == names - {ro_crate.METADATA, archive.CHECKSUMS}
     study = entities["./"]
     assert {profile["@id"] for profile in study["conformsTo"]} == set(ro_crate.PROFILES)
     assert study["mainEntity"] == {"@id": "workflow/Snakefile"}

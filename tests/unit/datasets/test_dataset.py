@@ -1,4 +1,4 @@
-"""Data sets: whose study it is, where it goes, and what of the config file's matrix it does not show."""
+"""Data sets: their study, their results folder, and notes on cells that they do not show."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from unit.studies import W, files, simulated, study, study_of
 from publication import rebuild
 from sharebench.config.load import ConfigError, load
 from sharebench.datasets import dataset
-from sharebench.datasets.dataset import DataSetError, left_out, open_study, results_root
+from sharebench.datasets.dataset import DataSetError, excluded_cells_note, open_for_rebuild, results_root
 from sharebench.run import ownership
 from sharebench.study.study import Study
 
@@ -20,7 +20,7 @@ PUBLISHED = Path(__file__).parents[3] / "published"
 
 
 def requested(**changes: Any) -> Study:
-    """The default study on the simulated node, with what a command line changed."""
+    """The default study on the simulated node, with the changes of a command line."""
     return study_of({"node": "simulated"} | changes)
 
 
@@ -30,33 +30,33 @@ def requested(**changes: Any) -> Study:
         ({}, ""),
         ({"window_seconds": 10}, ""),
         ({"window_seconds": 9.5}, "Windows of 9.5 s are shorter than the catalogue's minimum for yolos (10 s)."),
-        # Another workload, which only has the name.
+        # This is another workload of the same name.
         ({"window_seconds": 6, f"{W}.yolos.params": {"batch": 2}}, ""),
-        # Fixed work, whatever the window.
+        # Fixed work does not depend on the window.
         ({"workloads": ["batch-matmul"], "window_seconds": 0.1}, ""),
     ],
 )
 def test_windows_that_are_shorter_than_the_catalogue_asks_for_are_named(changes: dict[str, Any], words: str) -> None:
     lowered = {f"{W}.yolos.min_window_seconds": 0.1, f"{W}.batch-matmul.min_window_seconds": 0.1, "window_seconds": 20}
-    assert dataset.short_windows_in_words(simulated({"workloads": ["yolos"]} | lowered | changes)) == words
+    assert dataset.short_windows_note(simulated({"workloads": ["yolos"]} | lowered | changes)) == words
 
 
-def test_a_published_study_with_short_windows_says_so_in_all_it_shows(tmp_path: Path) -> None:
+def test_a_published_study_with_short_windows_has_a_note_in_table_and_manifest(tmp_path: Path) -> None:
     rebuild.table(PUBLISHED / "h200/eager", tmp_path)
     line = "Windows of 8 s are shorter than the catalogue's minimum for yolos (10 s)."
     assert line in (tmp_path / "tables/summary.md").read_text().splitlines()[0]
     assert line in json.loads((tmp_path / "manifest.json").read_text())["not_shown"]
 
 
-def test_what_the_config_leaves_out_is_said() -> None:
-    assert left_out(study_of({"node": "simulated"})) == ""
-    line = left_out(study_of({"node": "simulated", "exclude": ["mps/*/n2"]}))
+def test_a_note_counts_the_cells_that_the_config_excludes() -> None:
+    assert excluded_cells_note(study_of({"node": "simulated"})) == ""
+    line = excluded_cells_note(study_of({"node": "simulated", "exclude": ["mps/*/n2"]}))
     assert re.fullmatch(r"Left out by the config: 6 of \d+ cells \(mps/\*/n2\)\.", line)
 
 
 @pytest.fixture
 def data_set(tmp_path: Path) -> Path:
-    """The manifest of somebody's study on the stand-in, in a folder that has moved since."""
+    """The manifest of another user's study on the stand-in, in a folder that was moved."""
     folder = tmp_path / "their-results"
     folder.mkdir()
     config = load(study({"node": "cpu", "strategies": ["mps"], "replicas": [2], "results": "results/theirs"}))
@@ -65,14 +65,14 @@ def data_set(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_data_set_brings_its_own_study(data_set: Path) -> None:
-    theirs = open_study(data_set)
-    assert {(cell.strategy, cell.replicas) for cell in theirs.cells} == {
+def test_a_data_set_is_opened_with_its_own_study(data_set: Path) -> None:
+    opened = open_for_rebuild(data_set)
+    assert {(cell.strategy, cell.replicas) for cell in opened.cells} == {
         ("exclusive", 1),
         ("exclusive-again", 1),
         ("mps", 2),
     }
-    assert theirs.node_kind == "cpu", "what auto meant there, whatever it means here"
+    assert opened.node_kind == "cpu", "`auto` keeps the meaning that it had there"
 
 
 @pytest.mark.parametrize("older", [None, 50])
@@ -81,15 +81,15 @@ def test_an_older_data_set_has_one_number_for_an_slo(data_set: Path, older: int 
     del manifest["config"]["slo"]
     manifest["config"]["slo_ms"] = older
     (data_set / "manifest.json").write_text(json.dumps(manifest))
-    assert dataset.study_of(data_set).config["slo"]["latency_ms"] == older
+    assert dataset.read_study(data_set).config["slo"]["latency_ms"] == older
 
 
-def test_a_data_set_that_used_what_was_withdrawn_is_opened(data_set: Path) -> None:
+def test_a_data_set_with_withdrawn_config_keys_is_opened(data_set: Path) -> None:
     manifest = json.loads((data_set / "manifest.json").read_text())
     manifest["config"]["kubernetes"]["drain"] = True
     manifest["config"]["prometheus"]["buckets"] = [0.1, 1]
     (data_set / "manifest.json").write_text(json.dumps(manifest))
-    assert open_study(data_set).config["kubernetes"].keys().isdisjoint({"drain"})
+    assert open_for_rebuild(data_set).config["kubernetes"].keys().isdisjoint({"drain"})
 
 
 def test_the_config_of_a_published_study_can_be_used() -> None:
@@ -109,79 +109,79 @@ def test_a_data_set_of_a_gpu_is_opened_where_there_is_none(data_set: Path) -> No
     manifest["config"] |= {"workloads": ["yolos", "matmul-16384"], "window_seconds": 10}
     manifest["config"]["nvidia"] = {"python": "/their/python"}
     path.write_text(json.dumps(manifest))
-    theirs = open_study(data_set)
-    assert (theirs.node_kind, theirs.workloads()) == ("nvidia", ["matmul-16384", "yolos"])
+    opened = open_for_rebuild(data_set)
+    assert (opened.node_kind, opened.workloads()) == ("nvidia", ["matmul-16384", "yolos"])
 
 
 @pytest.mark.parametrize("text", [None, "{", "{}", '{"config": {}}', '{"config": [], "node_kind": "cpu"}', "[]"])
-def test_what_is_no_data_set_is_refused_in_a_line(data_set: Path, text: str | None) -> None:
+def test_a_folder_that_is_not_a_data_set_is_refused_in_a_line(data_set: Path, text: str | None) -> None:
     (data_set / "manifest.json").unlink()
     if text is not None:
         (data_set / "manifest.json").write_text(text)
     with pytest.raises(DataSetError) as refused:
-        open_study(data_set)
+        open_for_rebuild(data_set)
     assert "\n" not in str(refused.value)
     assert "manifest.json" in str(refused.value)
 
 
-def test_a_manifest_with_a_config_that_makes_no_sense_is_a_config_error(data_set: Path) -> None:
+def test_a_manifest_with_an_invalid_config_is_a_config_error(data_set: Path) -> None:
     manifest = json.loads((data_set / "manifest.json").read_text())
     manifest["config"]["strategies"] = ["spindle"]
     manifest["config"]["order"] = "sideways"
     (data_set / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ConfigError, match="sideways"):
-        open_study(data_set)
+        open_for_rebuild(data_set)
 
 
-def test_the_digest_names_exactly_what_tables_hold() -> None:
-    before = dataset.digest(requested())
-    assert dataset.digest(requested(**{"results": "elsewhere"})) == before
-    assert dataset.digest(requested(**{"strategy_catalogue.mps.description": "another"})) == before
+def test_the_digest_changes_exactly_with_what_tables_show() -> None:
+    before = dataset.tables_digest(requested())
+    assert dataset.tables_digest(requested(**{"results": "elsewhere"})) == before
+    assert dataset.tables_digest(requested(**{"strategy_catalogue.mps.description": "another"})) == before
     changes: list[dict[str, Any]] = [{"window_seconds": 3}, {"replicas": [1, 2]}, {"repeats": 2}, {"seed": 2}]
-    assert len({before, *(dataset.digest(requested(**change)) for change in changes)}) == 5
+    assert len({before, *(dataset.tables_digest(requested(**change)) for change in changes)}) == 5
 
 
-def test_the_rebuild_of_another_folder_of_that_name_is_not_overwritten(
+def test_the_rebuild_of_another_folder_of_the_same_name_is_not_overwritten(
     data_set: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = {"run_id": "any", "ended": True, "config": {"from": "elsewhere/of-that-name"}}
     ownership.write_run(Path("results/from") / data_set.name, run)
     with pytest.raises(DataSetError, match="elsewhere/of-that-name"):
-        open_study(data_set)
+        open_for_rebuild(data_set)
 
 
-def test_a_question_is_what_is_given_and_else_the_data_sets_own() -> None:
-    of = requested(isolation="fault", slo={"latency_ms": 5}, tenants=3)
+def test_a_question_takes_given_keys_and_else_those_of_the_data_set() -> None:
+    study = requested(isolation="fault", slo={"latency_ms": 5}, tenants=3)
     asked = load(files() | {"isolation": "none", "slo": None, "price_per_hour": 2.0})
     given = ["isolation", "slo", "price_per_hour"]
     nothing = dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms"))
     expected = {"isolation": "none", "slo": nothing, "tenants": 3, "price_per_hour": 2.0}
-    assert dataset.question(asked, given, [], of) == expected, "defaults can be asked for"
-    assert dataset.question(asked, [], [], of) == {key: of.config[key] for key in dataset.QUESTION_KEYS}
+    assert dataset.resolve_question(asked, given, [], study) == expected, "defaults can be asked for"
+    assert dataset.resolve_question(asked, [], [], study) == {key: study.config[key] for key in dataset.QUESTION_KEYS}
 
 
 def test_the_advice_may_be_asked_about_some_workloads() -> None:
-    of = requested(workloads=["matmul", "detector"])
-    assert dataset.question({"workloads": ["detector"]}, [], ["workloads"], of)["workloads"] == ["detector"]
+    study = requested(workloads=["matmul", "detector"])
+    assert dataset.resolve_question({"workloads": ["detector"]}, [], ["workloads"], study)["workloads"] == ["detector"]
     with pytest.raises(DataSetError, match=r"^config: workloads: bert: not in .*; it has detector, matmul$"):
-        dataset.question({"workloads": ["matmul", "bert"]}, [], ["workloads"], of)
+        dataset.resolve_question({"workloads": ["matmul", "bert"]}, [], ["workloads"], study)
 
 
-def test_what_has_no_effect_on_a_data_set_is_refused() -> None:
+def test_a_key_without_effect_on_a_data_set_is_refused() -> None:
     dataset.refuse_ignored(["from", "workloads", *dataset.QUESTION_KEYS])
     with pytest.raises(DataSetError, match=r"^config: replicas, repeats: no effect with from, .* \(workloads, slo, "):
         dataset.refuse_ignored(["replicas", "from", "repeats"])
 
 
-def test_published_words_lead_nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_published_words_name_no_outside_folder_and_no_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert dataset.portable("--cores") == "--cores"
-    assert dataset.portable("strategies=[mps,mig]") == "strategies=[mps,mig]"
-    assert dataset.portable(str(tmp_path / "config/mine.yaml")) == "config/mine.yaml"
-    assert dataset.portable("--configfile=/home/jane/mine.yaml") == "--configfile=…/mine.yaml"
-    assert dataset.portable("from=../../jane/results") == "from=…/results"
-    assert dataset.portable("nvidia={python: /home/jane/bin/python, gpu: GPU-4c57ba52-437c}") == (
+    assert dataset.redact("--cores") == "--cores"
+    assert dataset.redact("strategies=[mps,mig]") == "strategies=[mps,mig]"
+    assert dataset.redact(str(tmp_path / "config/mine.yaml")) == "config/mine.yaml"
+    assert dataset.redact("--configfile=/home/jane/mine.yaml") == "--configfile=…/mine.yaml"
+    assert dataset.redact("from=../../jane/results") == "from=…/results"
+    assert dataset.redact("nvidia={python: /home/jane/bin/python, gpu: GPU-4c57ba52-437c}") == (
         "nvidia={python: …/python, gpu: GPU-…}"
     )
-    assert dataset.portable("nvidia={gpu: 1}") == "nvidia={gpu: 1}"
+    assert dataset.redact("nvidia={gpu: 1}") == "nvidia={gpu: 1}"

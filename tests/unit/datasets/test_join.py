@@ -1,4 +1,4 @@
-"""What `join` leaves behind when it fails; a pipeline test joins whole studies."""
+"""A failed `join` leaves no cells behind; a pipeline test joins whole studies."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from unit.studies import study_of
 
-from sharebench.datasets.join import NotJoined, join
+from sharebench.datasets.join import JoinError, join
 from sharebench.study.study import Study
 
 
@@ -23,17 +23,17 @@ def part(planned: Study, tmp_path: Path) -> Path:
     return tmp_path / "part"
 
 
-def test_an_interrupted_join_leaves_no_cells_and_is_begun_anew(
+def test_an_interrupted_join_leaves_no_cells_and_can_be_repeated(
     planned: Study, part: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results, copytree, copied = tmp_path / "results", shutil.copytree, []
 
-    def full(source: Path, target: Path) -> None:
+    def copy_until_full(source: Path, target: Path) -> None:
         if len(copied) == 2:
             raise OSError("No space left on device")
         copied.append(copytree(source, target))
 
-    monkeypatch.setattr(shutil, "copytree", full)
+    monkeypatch.setattr(shutil, "copytree", copy_until_full)
     with pytest.raises(OSError, match="No space left"):
         join(planned, [part], results)
     assert not (results / "cells").exists()
@@ -46,5 +46,5 @@ def test_an_interrupted_join_leaves_no_cells_and_is_begun_anew(
 
 def test_a_cell_in_two_parts_is_refused(planned: Study, part: Path, tmp_path: Path) -> None:
     other = shutil.copytree(part, tmp_path / "other")
-    with pytest.raises(NotJoined, match="both have cells/"):
+    with pytest.raises(JoinError, match="both have cells/"):
         join(planned, [part, other], tmp_path / "results")

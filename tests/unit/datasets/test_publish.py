@@ -1,4 +1,4 @@
-"""What is published: whole, with checksums, packed where it is large, of one device, and read only if unchanged."""
+"""Published studies are complete, have checksums, are packed if large, share a device, and are read only unchanged."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from sharebench.datasets import archive, dataset, publish
 
 ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = ROOT / "published"
-DATA_SETS = dataset.published(PUBLISHED)
+DATA_SETS = dataset.list_published(PUBLISHED)
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A finished study, in the working directory."""
     monkeypatch.chdir(tmp_path)
     root = fabricated.write(tmp_path / "results")
-    (root / "cells/mps/matmul/n2/r1/run.log").write_text("/home/somebody/warned")
+    (root / "cells/mps/matmul/n2/r1/run.log").write_text("/home/jane/warned")
     return root
 
 
@@ -29,20 +29,20 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_small_study_is_there_to_be_read(study: Path, tmp_path: Path) -> None:
+def test_a_small_study_is_published_as_plain_files(study: Path, tmp_path: Path) -> None:
     target = tmp_path / "published/device/study"
     publish.publish(study, study, target)
     made = files(target)
-    for name in ("manifest.json", "nodes/device.json", "cells/mps/matmul/n2/r1/raw.json", *publish.READY):
+    for name in ("manifest.json", "nodes/device.json", "cells/mps/matmul/n2/r1/raw.json", *publish.READY_TABLES):
         assert made[name] == (study / name).read_bytes()
     assert (
         yaml.safe_load(made["config.yaml"])["strategies"] == json.loads(made["manifest.json"])["config"]["strategies"]
     )
-    assert not [name for name in made if name.endswith(".log")], "what tenants wrote may name paths"
-    assert archive.opened(target) == target
+    assert not [name for name in made if name.endswith(".log")], "logs of tenants may name paths"
+    assert archive.verified_folder(target) == target
     check = subprocess.run(["sha256sum", "--strict", "-c", archive.CHECKSUMS], cwd=target, capture_output=True)
     assert check.returncode == 0
-    assert dataset.published(tmp_path / "published") == ["device/study"]
+    assert dataset.list_published(tmp_path / "published") == ["device/study"]
 
 
 def test_the_config_does_not_name_the_folders_that_a_study_was_joined_from(study: Path, tmp_path: Path) -> None:
@@ -54,21 +54,21 @@ def test_the_config_does_not_name_the_folders_that_a_study_was_joined_from(study
     assert (config["from"], config["parts"]) == (None, [])
 
 
-def test_a_large_study_is_packed_and_opened_as_it_was(
+def test_a_large_study_is_packed_and_unpacks_unchanged(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish.publish(study, study, tmp_path / "published/device/plain")
-    monkeypatch.setattr(publish, "PLAIN_BYTES", 1000)
+    monkeypatch.setattr(publish, "MAX_PLAIN_BYTES", 1000)
     target = tmp_path / "published/device/packed"
     publish.publish(study, study, target)
     plain, packed = files(tmp_path / "published/device/plain"), files(target)
     assert not [name for name in packed if name.startswith("cells/")]
-    for name in ("nodes/device.json", *publish.READY):
+    for name in ("nodes/device.json", *publish.READY_TABLES):
         assert packed[name] == plain[name]
-    for name in (archive.CHECKSUMS, *publish.READY):
+    for name in (archive.CHECKSUMS, *publish.READY_TABLES):
         plain.pop(name)
-    assert files(archive.opened(target)) == plain
-    assert dataset.located(target).is_relative_to(archive.UNPACKED)
+    assert files(archive.verified_folder(target)) == plain
+    assert dataset.verified_folder(target).is_relative_to(archive.UNPACKED_FOLDER)
 
 
 @pytest.mark.parametrize(
@@ -79,15 +79,15 @@ def test_a_large_study_is_packed_and_opened_as_it_was(
         (lambda folder: (folder / "nodes/new.json").write_text("{}"), "nodes/new.json is not in its checksums"),
     ],
 )
-def test_what_was_changed_is_named(study: Path, tmp_path: Path, change: Any, words: str) -> None:
+def test_a_changed_file_is_named(study: Path, tmp_path: Path, change: Any, words: str) -> None:
     target = tmp_path / "published/device/study"
     publish.publish(study, study, target)
     change(target)
     with pytest.raises(dataset.DataSetError, match=words):
-        dataset.located(target)
+        dataset.verified_folder(target)
 
 
-def test_again_replaces_the_study_and_keeps_what_people_wrote(study: Path, tmp_path: Path) -> None:
+def test_publishing_again_replaces_the_study_and_keeps_documents(study: Path, tmp_path: Path) -> None:
     target = tmp_path / "published/device/study"
     publish.publish(study, study, target)
     about = yaml.safe_load((target.parent / "CITATION.cff").read_text())
@@ -101,18 +101,18 @@ def test_again_replaces_the_study_and_keeps_what_people_wrote(study: Path, tmp_p
     assert [path.name for path in sorted(target.parent.iterdir())] == ["CITATION.cff", "README.md", "study"]
 
 
-def test_again_deletes_nothing_that_was_not_published(study: Path, tmp_path: Path) -> None:
+def test_publishing_again_deletes_no_unlisted_file(study: Path, tmp_path: Path) -> None:
     target = tmp_path / "published/device/study"
     publish.publish(study, study, target)
     (target / "NOTES.md").write_text("by hand")
     (target / "cells/link").symlink_to(tmp_path)
     before = files(target)
-    with pytest.raises(publish.Unpublishable, match=r"not in its checksums.sha256: NOTES.md, cells/link; move them"):
+    with pytest.raises(publish.PublishError, match=r"not in its checksums.sha256: NOTES.md, cells/link; move them"):
         publish.publish(study, study, target)
     assert files(target) == before
     for name in ("NOTES.md", "cells/link", archive.CHECKSUMS):
         (target / name).unlink()
-    with pytest.raises(publish.Unpublishable, match=r"histograms.csv, .* and \d+ more; move them"):
+    with pytest.raises(publish.PublishError, match=r"histograms.csv, .* and \d+ more; move them"):
         publish.publish(study, study, target)
 
 
@@ -131,7 +131,7 @@ def test_one_publication_is_of_one_kind_of_device(study: Path, tmp_path: Path) -
     device = json.loads((study / "nodes/device.json").read_text())
     device["node"] |= {"label": "", "product": "NVIDIA H200"}
     (study / "nodes/device.json").write_text(json.dumps(device))
-    with pytest.raises(publish.Unpublishable, match=r"would be of NVIDIA H200.*is of .*publish it under another name"):
+    with pytest.raises(publish.PublishError, match=r"would be of NVIDIA H200.*is of .*publish it under another name"):
         publish.publish(study, study, tmp_path / "published/device/other")
     assert not (tmp_path / "published/device/other").exists()
 
@@ -146,19 +146,19 @@ def test_a_gpu_of_a_host_and_the_same_in_pods_share_a_publication(study: Path, t
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
-def test_what_is_published_here_is_unchanged(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_of_this_repository_is_unchanged(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = PUBLISHED / name
     assert (folder / archive.CHECKSUMS).is_file()
-    opened = archive.opened(folder)
-    beside = files(folder) if opened != folder else {}
-    inside = files(opened)
-    assert {path: content for path, content in beside.items() if inside.get(path, content) != content} == {}
+    opened = archive.verified_folder(folder)
+    plain = files(folder) if opened != folder else {}
+    packed = files(opened)
+    assert {path: content for path, content in plain.items() if packed.get(path, content) != content} == {}
 
 
 @pytest.mark.parametrize(
     "citation", [ROOT / "CITATION.cff", *sorted(PUBLISHED.glob("*/CITATION.cff"))], ids=lambda path: path.parent.name
 )
-def test_citations_have_what_a_repository_of_data_asks_for(citation: Path) -> None:
+def test_citations_have_the_keys_that_a_data_repository_asks_for(citation: Path) -> None:
     about = yaml.safe_load(citation.read_text())
     assert {"cff-version", "message", "title", "type", "authors", "version", "license", "abstract"} <= about.keys()

@@ -26,7 +26,7 @@ CONFIGS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("publis
 
 
 def repeated(path: str, **changes: Any) -> dict[str, Any]:
-    """What Snakemake makes of `--configfile PATH --config results=results/mine`, with the defaults below."""
+    """The config of `--configfile PATH --config results=results/mine`, over the defaults."""
     config = copy.deepcopy(files())
     update_config(config, yaml.safe_load((ROOT / path).read_text(encoding="utf-8")))
     return load(config | {"results": "results/mine"} | changes)
@@ -39,25 +39,25 @@ def test_a_published_config_plans_the_cells_of_its_study(
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
     monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path(sys.executable))
     monkeypatch.chdir(tmp_path)
-    # The programs that the study started, which who repeats it must have.
+    # Whoever repeats the study must have the programs that it started.
     for name in set(re.findall(r"\{here\}/([^\s'\"]+)", (ROOT / path).read_text(encoding="utf-8"))):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).touch()
     config = repeated(path)
-    published = dataset.study_of(ROOT / Path(path).parent)
+    published = dataset.read_study(ROOT / Path(path).parent)
     assert {cell.raw for cell in Study(config).cells} == {cell.raw for cell in published.cells}
     python = capabilities.gpu_python(config["nvidia"]["python"])
-    assert python == Path(sys.executable), "that of the original's host is not here"
+    assert python == Path(sys.executable), "the interpreter of the original's host is not here"
 
 
 def test_every_study_has_its_config() -> None:
-    folders = {ROOT / "published" / name for name in dataset.published(ROOT / "published")}
+    folders = {ROOT / "published" / name for name in dataset.list_published(ROOT / "published")}
     assert folders and all((folder / "config.yaml").is_file() for folder in folders)
 
 
-def test_an_interpreter_of_this_host_is_taken_as_it_is_named() -> None:
+def test_an_interpreter_of_this_host_is_used_as_named() -> None:
     assert capabilities.gpu_python("/opt/bin/python") == Path("/opt/bin/python")
-    assert not capabilities.has_own_python(dataset.portable("/opt/bin/python"))
+    assert not capabilities.has_own_python(dataset.redact("/opt/bin/python"))
 
 
 def test_a_report_of_a_data_set_names_the_command_of_that_data_set(

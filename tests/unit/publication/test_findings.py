@@ -266,7 +266,7 @@ def test_a_text_says_on_what_and_how_often_it_was_measured(tmp_path: Path) -> No
 @pytest.mark.thorough
 def test_this_checkouts_documents_say_what_its_data_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in dataset.published(ROOT / "published"):
+    for name in dataset.list_published(ROOT / "published"):
         rebuild.table(ROOT / "published" / name, tmp_path / name)
     wanted = together.read(ROOT, tmp_path).documents
     assert {Path("README.md"), findings.PAGE} <= wanted.keys()
