@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import numpy as np
 
 from tenant.client.connection import Selector
-from tenant.contract import Rule, TenantReport
+from tenant.contract import SteadinessRule, TenantReport
 from tenant.load import Load
 from tenant.measure import Measurement
 from tenant.record import Identity
@@ -181,7 +181,7 @@ def measured(load: Load, planted: Planted | None, seconds: float = WINDOW_SECOND
     with serving(planted or PLANTED) as (url, ended):
         params = {"url": url, "ready_path": "/", "stream": planted is not None}
         client = create(params | ({"method": "POST", "body": "{}"} if planted else {}), "cpu")
-        measurement = Measurement(client, Identity(0, "client", 0, 0, 0), load, Rule(max_seconds=1))
+        measurement = Measurement(client, Identity(0, "client", 0, 0, 0), load, SteadinessRule(max_seconds=1))
         measurement.warm_up()
         start_ns = time.monotonic_ns() + 200_000_000
         measurement.set_window(start_ns, start_ns + int(seconds * 1e9))

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import numpy as np
 from prometheus_client import CollectorRegistry, Histogram
 
-from tenant.contract import QUANTILE_ERROR_RATIO, Rule
+from tenant.contract import QUANTILE_ERROR_RATIO, SteadinessRule
 from tenant.load import Load
 from tenant.loop import CAPACITY, ClosedLoop
 from tenant.measure import Measurement
@@ -179,7 +179,7 @@ def rates() -> Rates:
     """Windows with the recorder between stretches without it."""
     workload = Digest()
     identity = Identity(0, "digest", 0.0, 0.0, 0.0)
-    measurement = Measurement(workload, identity, Load(), Rule(max_seconds=0.5))
+    measurement = Measurement(workload, identity, Load(), SteadinessRule(max_seconds=0.5))
     measurement.warm_up()
     # The last array is not full when the window ends.
     iterations = int((FOLDINGS + 0.5) * CAPACITY)

@@ -74,11 +74,11 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
                 signal.pause()
     tenants = startup.load(arguments)
     # With numpy, whose import is the workload's part of start-up.
-    from tenant.contract import Rule
+    from tenant.contract import SteadinessRule
     from tenant.load import Load
     from tenant.measure import Measurement
 
-    load, rule = Load(**arguments.load), Rule(**arguments.warmup)
+    load, rule = Load(**arguments.load), SteadinessRule(**arguments.warmup)
 
     def loop(state: State, workload: Workload, identity: Identity) -> NoReturn:
         workload.attach()

@@ -15,7 +15,7 @@ BATCH = 1024
 # Of an open load, how many requests may wait.
 QUEUE_LIMIT = 10_000
 # Stretches of a load, each with arrivals and requests of its own.
-BEFORE, WINDOW = 0, 1
+BEFORE_WINDOW, IN_WINDOW = 0, 1
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class Load:
         return self.concurrency or (1 if self.rate_hz is None else None)
 
 
-def arrival_times_ns(load: Load, tenant: int, start_ns: int, stretch: int = 0) -> Iterator[int]:
+def arrival_times_ns(load: Load, tenant: int, start_ns: int, phase: int = 0) -> Iterator[int]:
     """Intended starts of an open load, ascending without end, from `start_ns` on.
 
     Constant: one every 1 / rate, the first at a random moment of the first gap, so that tenants are not in step;
-    counted from there, so that rounding does not add up. Poisson: exponential gaps. Each `stretch` of each tenant has a
+    counted from there, so that rounding does not add up. Poisson: exponential gaps. Each `phase` of each tenant has a
     generator of its own. Raises ValueError for closed load.
     """
     if load.rate_hz is None:
         raise ValueError("closed load has no arrival times")
     gap_ns = 1e9 / load.rate_hz
-    generator = np.random.default_rng([load.seed, tenant - load.before, stretch])
+    generator = np.random.default_rng([load.seed, tenant - load.before, phase])
     if load.arrival == "constant":
         first = generator.random()
         for number in count():

@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Lock, get_native_id
 
-from tenant.contract import Digest, Rule, Steadiness, TenantReport
+from tenant.contract import OutputDigest, Steadiness, SteadinessRule, TenantReport
 from tenant.exposition import CONTENT_TYPE, exposition
 from tenant.failures import RefusedError
-from tenant.load import BEFORE, WINDOW, ArrivalQueue, Load, arrival_times_ns
+from tenant.load import BEFORE_WINDOW, IN_WINDOW, ArrivalQueue, Load, arrival_times_ns
 from tenant.loop import ClosedLoop, Loop, Overlapping
 from tenant.record import Identity, Outcome, finite, tenant_record
-from tenant.recorder import Job, Judge, Recorder, Window
+from tenant.recorder import Job, Recorder, SteadinessJudge, Window
 from tenant.usage import CpuMeter
 from tenant.workload import Sample, Workload
 
@@ -37,7 +37,7 @@ class Measurement:
         workload: Workload,
         identity: Identity,
         load: Load,
-        rule: Rule,
+        rule: SteadinessRule,
         clock: Callable[[], int] = time.monotonic_ns,
         sleep: Callable[[float], None] = time.sleep,
         watched_cell: str = "",
@@ -61,7 +61,7 @@ class Measurement:
             # A batch has at least one request of each lane.
             in_flight = 2 * (load.most_in_flight or 1)
             self._rule = rule = replace(rule, min_iterations=max(rule.min_iterations, in_flight))
-        self._judge = Judge(rule, self._begun_ns)
+        self._judge = SteadinessJudge(rule, self._begun_ns)
         # Of an open load, once it has begun.
         self._queue: ArrivalQueue | None = None
         self._first_verdict: Steadiness | None = None
@@ -76,7 +76,7 @@ class Measurement:
         self._job: Job | None = None
         # Of the last window: whether its digest was asked for, and the digest.
         self._is_digest_wanted = False
-        self._digest: Digest | None = None
+        self._digest: OutputDigest | None = None
         self._metrics = b""
 
     # The loop thread.
@@ -97,7 +97,9 @@ class Measurement:
         with self._lock:
             self._first_verdict = self._last_verdict = self._judge.verdict(self._clock())
             if self._load.rate_hz is not None:
-                self._queue = ArrivalQueue(arrival_times_ns(self._load, self._identity.index, self._clock(), BEFORE))
+                self._queue = ArrivalQueue(
+                    arrival_times_ns(self._load, self._identity.index, self._clock(), BEFORE_WINDOW)
+                )
                 self._loop = self._loop.opened(self._queue, self._lock, self._sleep)
 
     def turn(self) -> None:
@@ -219,7 +221,7 @@ class Measurement:
             if since_ns is None or self._first_verdict is None:
                 return self._first_verdict
             if self._judge.since_ns != since_ns:
-                self._judge = Judge(self._rule, since_ns)
+                self._judge = SteadinessJudge(self._rule, since_ns)
             verdict = self._judge.verdict(self._clock())
             if verdict is not None:
                 self._last_verdict = verdict
@@ -253,7 +255,7 @@ class Measurement:
             self._workload.window_set(start_ns, end_ns)
             if self._queue is not None:
                 # However long warm-up took, the window has the same arrivals under every strategy.
-                arrivals_ns = arrival_times_ns(self._load, self._identity.index, start_ns, WINDOW)
+                arrivals_ns = arrival_times_ns(self._load, self._identity.index, start_ns, IN_WINDOW)
                 self._queue.restart(start_ns, arrivals_ns)
             self._job = None if iterations is None else Job(iterations)
             self._changed.notify_all()
@@ -277,7 +279,7 @@ class Measurement:
                 raise RefusedError("another window was set")
             return self._record
 
-    def wait_digest(self, deadline_seconds: float) -> Digest | None:
+    def wait_digest(self, deadline_seconds: float) -> OutputDigest | None:
         """The digest of the last output, made now; None when it is not there within the deadline.
 
         To sum the output up is work that the window did not have, so it is done when no neighbour measures any more.

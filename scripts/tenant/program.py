@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tenant import contract
-from tenant.contract.requests import LATE_SECONDS, Page, Scraped, fetched
+from tenant.contract.requests import EDGE_TIMEOUT_SECONDS, Page, ScrapeReport, fetch_page
 from tenant.failures import RefusedError
 from tenant.startup import granted_view
 from tenant.usage import peak_bytes
@@ -53,7 +53,7 @@ class Program:
 
     _pid: int | None = None
     _edges: list[float]
-    view: contract.View | None = None
+    view: contract.DeviceView | None = None
 
     def readiness(self, since_ns: int | None) -> contract.Steadiness | None:
         """None: the driver knows."""
@@ -77,7 +77,7 @@ class Program:
         return self._pid
 
     @staticmethod
-    def _view(pid: int, variables: dict[str, str] | None) -> contract.View | None:
+    def _view(pid: int, variables: dict[str, str] | None) -> contract.DeviceView | None:
         if variables is None:
             return None
         seen = granted_view(variables, PROC / str(pid) / "root" / "dev")
@@ -170,7 +170,7 @@ class Exiting(Program):
     def __init__(self) -> None:
         self._window: tuple[int, int] | None = None
         self._over = threading.Event()
-        self._seen: contract.SeenToItsEnd = {
+        self._seen: contract.ExitReport = {
             "started_ns": None,
             "ended_ns": None,
             "cpu": None,
@@ -219,7 +219,7 @@ class Exiting(Program):
             self._seen["memory_bytes"] = self.peak_resident_bytes() or self._seen["memory_bytes"]
             self._seen["outside"] = outside
 
-    def wait_record(self, deadline_seconds: float) -> contract.SeenToItsEnd:
+    def wait_record(self, deadline_seconds: float) -> contract.ExitReport:
         if self._window is None:
             raise RefusedError("no window was set")
         self._over.wait()
@@ -235,7 +235,7 @@ class Scraping(Program):
         self._pages: list[Page] | None = None
 
     def page(self, path: str) -> Page:
-        return fetched(self._port, path)
+        return fetch_page(self._port, path)
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> None:
         """Raises RefusedError for a window that has begun."""
@@ -245,10 +245,10 @@ class Scraping(Program):
 
     def look(self) -> float:
         if self._pages is not None:
-            self._pages.append(fetched(self._port, self._path, LATE_SECONDS))
+            self._pages.append(fetch_page(self._port, self._path, EDGE_TIMEOUT_SECONDS))
         return super().look()
 
-    def wait_record(self, deadline_seconds: float) -> Scraped:
+    def wait_record(self, deadline_seconds: float) -> ScrapeReport:
         """The pages of the window's ends. Raises RefusedError before there is a window."""
         if self._pages is None:
             raise RefusedError("no window was set")

@@ -28,7 +28,7 @@ class Identity:
     import_seconds: float
     load_seconds: float
     context_seconds: float = 0.0
-    view: contract.View | None = None
+    view: contract.DeviceView | None = None
     process_tenants: int = 1
 
 
@@ -64,7 +64,7 @@ def _cpu(outcome: Outcome) -> contract.CpuUse | None:
     }
 
 
-def finite(digest: Sequence[float]) -> contract.Digest:
+def finite(digest: Sequence[float]) -> contract.OutputDigest:
     """The digest with None for what JSON has no number for: NaN and infinity, the marks of a broken output."""
     return [value if math.isfinite(value) else None for value in digest]
 
@@ -75,7 +75,7 @@ def _p99_seconds(times: Tally) -> float | None:
     return min(quantile_seconds(times.counts, 0.99), times.max_ns / 1e9)
 
 
-def _timed(tally: Tally) -> contract.Timed:
+def _timed(tally: Tally) -> contract.TimedHistogram:
     return {"count": tally.count, "sum_seconds": tally.sum_ns / 1e9, "histogram": to_sparse(tally.counts)}
 
 
@@ -116,7 +116,7 @@ def stages(streams: Sequence[Stream]) -> dict[str, Tally]:
     return found
 
 
-def columns(streams: Sequence[Stream], start_ns: int) -> contract.Requests:
+def columns(streams: Sequence[Stream], start_ns: int) -> contract.RequestColumns:
     gaps = [np.diff(np.array(each.times_ns)) for each in streams]
     return {
         "start_seconds": [(each.intended_ns - start_ns) / 1e9 for each in streams],
@@ -185,7 +185,7 @@ def tenant_record(
         "device_histogram": timed.pop(DEVICE_TIME, None),
         "stages": timed,
         "timeline": {
-            "slot_seconds": window_ns / contract.SLOTS / 1e9,
+            "slot_seconds": window_ns / contract.TIMELINE_SLOTS / 1e9,
             "count": window.slot_count.tolist(),
             "sum_seconds": (window.slot_sum_ns / 1e9).tolist(),
             "max_seconds": (window.slot_max_ns / 1e9).tolist(),

@@ -123,7 +123,8 @@ class Window:
     def __init__(self, start_ns: int, end_ns: int) -> None:
         self.start_ns = start_ns
         self.end_ns = end_ns
-        self._edges = [start_ns + slot * (end_ns - start_ns) // contract.SLOTS for slot in range(contract.SLOTS + 1)]
+        slots = contract.TIMELINE_SLOTS
+        self._edges = [start_ns + slot * (end_ns - start_ns) // slots for slot in range(slots + 1)]
         self.latencies = Tally()
         self.delays = Tally()
         # How late requests were sent that were free to go, and the tokens of their answers.
@@ -136,7 +137,7 @@ class Window:
         # How long the loop was active, and the time integral of the requests that waited or ran.
         self.active_ns = 0
         self.in_flight_ns = 0
-        self.slot_count, self.slot_sum_ns, self.slot_max_ns = np.zeros((3, contract.SLOTS), dtype=np.int64)
+        self.slot_count, self.slot_sum_ns, self.slot_max_ns = np.zeros((3, slots), dtype=np.int64)
 
     def holds(self, time_ns: int) -> bool:
         return self.start_ns <= time_ns < self.end_ns
@@ -263,7 +264,7 @@ class Job:
         }
 
 
-class Judge(contract.Batches):
+class SteadinessJudge(contract.BatchComparison):
     """When a tenant is warm: the rule of steadiness, for iterations that begin at or after `since_ns`.
 
     They are put into batches in the order in which they ended. A batch is complete with the first iteration that brings
@@ -273,7 +274,7 @@ class Judge(contract.Batches):
     the time that an iteration took, not the time that a request waited before it.
     """
 
-    def __init__(self, rule: contract.Rule, since_ns: int) -> None:
+    def __init__(self, rule: contract.SteadinessRule, since_ns: int) -> None:
         super().__init__(rule, since_ns)
         self._pieces: list[IntArray] = []
         self._held = 0

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 DEVICE_FOLDER = Path("/dev")
 
 
-def granted_view(environment: Mapping[str, str] = os.environ, devices: Path = DEVICE_FOLDER) -> contract.View | None:
+def granted_view(
+    environment: Mapping[str, str] = os.environ, devices: Path = DEVICE_FOLDER
+) -> contract.DeviceView | None:
     """The record's `view` of a tenant in a pod, as its environment and its device files have it; None elsewhere.
 
     A device is known by the digest of its id, as in `tenant.gpu.cuda`; None where the variable names no single one.
@@ -28,18 +30,18 @@ def granted_view(environment: Mapping[str, str] = os.environ, devices: Path = DE
     """
     if contract.GRANTED_VARIABLE not in environment:
         return None
-    device = environment.get(contract.DEVICES_VARIABLE, "")
+    device = environment.get(contract.VISIBLE_DEVICES_VARIABLE, "")
     is_named = device not in contract.NO_DEVICE and "," not in device
     # Those of MIG instances are in `nvidia-caps/`.
     files = [*devices.glob("nvidia[0-9]*"), *devices.glob("nvidia-caps/nvidia-cap[0-9]*")]
-    found: contract.View = {
+    found: contract.DeviceView = {
         "pid": os.getpid(),
         "device": contract.device_digest(device) if is_named else None,
         "sm_count": None,
         "memory_free_bytes": None,
         "memory_total_bytes": None,
         "over_limit_refused": None,
-        "mps_pipe": environment.get(contract.PIPE_VARIABLE),
+        "mps_pipe": environment.get(contract.MPS_PIPE_VARIABLE),
         "is_mig": None if device in contract.NO_DEVICE else device.startswith("MIG-"),
         "nodes": sorted(str(path.relative_to(devices)) for path in files),
     }
@@ -48,7 +50,7 @@ def granted_view(environment: Mapping[str, str] = os.environ, devices: Path = DE
     return found
 
 
-def _open_device(device: str) -> contract.View | None:
+def _open_device(device: str) -> contract.DeviceView | None:
     """What the process sees of its device, None on a CPU outside of a pod; opens the CUDA context."""
     given = granted_view()
     if device == "cuda":

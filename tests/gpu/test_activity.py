@@ -12,7 +12,7 @@ import pytest
 
 from sharebench.core.capabilities import gpu_python, has_nvidia_gpu
 from sharebench.nodes.host.nvml import Gpu
-from tenant.gpu.nvml import Activity
+from tenant.gpu.nvml import ActivityCounters
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_nvidia_gpu(), reason="no NVIDIA GPU on this host")]
 
@@ -48,7 +48,7 @@ def running(work: str) -> Iterator[None]:
 
 def mean_percent(gpu: Any) -> dict[str, float]:
     """Mean activity from now on."""
-    activity, began = Activity(gpu), time.monotonic()
+    activity, began = ActivityCounters(gpu), time.monotonic()
     activity.read(began)
     time.sleep(SECONDS)
     ended = time.monotonic()
@@ -59,7 +59,7 @@ def mean_percent(gpu: Any) -> dict[str, float]:
 
 def reading_ms(gpu: Any) -> float:
     """Median time that one reading takes, in ms."""
-    activity, taken = Activity(gpu), []
+    activity, taken = ActivityCounters(gpu), []
     for _ in range(11):
         began = time.monotonic()
         activity.read(began)
@@ -70,7 +70,7 @@ def reading_ms(gpu: Any) -> float:
 
 def test_activity_is_that_of_the_work() -> None:
     gpu = Gpu("0").handle
-    if (reason := Activity(gpu).reason) is not None:
+    if (reason := ActivityCounters(gpu).reason) is not None:
         pytest.skip(reason)
     assert mean_percent(gpu) == pytest.approx({"sm_active": 0, "sm_occupancy": 0, "dram_active": 0}, abs=1)
     with running(MATMUL):

@@ -7,7 +7,7 @@ import numpy as np
 from sharebench.core.study_config import Slo
 from sharebench.records.histogram import buckets_of
 from sharebench.records.types import TenantRecord
-from tenant.contract import Requests
+from tenant.contract import RequestColumns
 
 LATENCY = "latency"
 PART_LABELS = {LATENCY: "latency", "ttft": "TTFT", "itl": "ITL", "tpot": "TPOT"}
@@ -31,7 +31,7 @@ def dollars_per_million(price_per_hour: float, hz: float) -> float:
     return price_per_hour / (3600 * hz) * 1e6
 
 
-def request_seconds(requests: Requests) -> dict[str, list[float] | list[float | None]]:
+def request_seconds(requests: RequestColumns) -> dict[str, list[float] | list[float | None]]:
     """By part what each request took: of the gaps the longest, None where it has none."""
     times = (requests["latency_seconds"], requests["ttft_seconds"], requests["itl_max_seconds"])
     return dict(zip(PART_LABELS, (*times, requests["tpot_seconds"]), strict=True))

@@ -12,7 +12,7 @@ from sharebench.config.schema import CONFIG
 from sharebench.config.words import shown, unknown
 from sharebench.core.config_catalogues import Length, Request, WorkloadEntry
 from sharebench.core.programs import FILES, HERE, OF_KIND, is_program, texts_of_request
-from tenant.contract.requests import VARIABLE
+from tenant.contract.requests import ENV_PLACEHOLDER
 
 EMPTY = CONFIG.validate_python({"workload_catalogue": {"empty": {}}})["workload_catalogue"]["empty"]
 """An entry with nothing but defaults."""
@@ -117,15 +117,15 @@ def _server_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
     # A secret as a literal.
     kept = "it would be in every record and archive"
     for name, value in request["headers"].items():
-        if name.lower() in SECRET_HEADERS and value and not VARIABLE.search(value):
+        if name.lower() in SECRET_HEADERS and value and not ENV_PLACEHOLDER.search(value):
             scheme = next((f"{each} " for each in SCHEMES if value.lower().startswith(each.lower())), "")
             yield f"{key}.request.headers.{name}: {kept}; export it as NAME, and write '{scheme}{{env:NAME}}' here"
     for option, path in (("request.path", request["path"]), ("ready.path", entry["ready"]["path"] or "")):
         for name, value in parse_qsl(urlsplit(path).query):
-            if name.lower() in SECRET_PARAMETERS and not VARIABLE.search(value):
+            if name.lower() in SECRET_PARAMETERS and not ENV_PLACEHOLDER.search(value):
                 yield f"{key}.{option}: the value of {name!r}: {kept}; export it as NAME, and write {name}={{env:NAME}}"
     for text in texts_of_request(entry):
-        if "{env:" in VARIABLE.sub("", text):
+        if "{env:" in ENV_PLACEHOLDER.sub("", text):
             yield f"{key}.request: '{{env:' begins no variable's name; write {{env:NAME}}, of letters, digits and _"
 
 

@@ -20,8 +20,8 @@ from tenant.contract import (
     SMALLEST_SECONDS,
     Arrival,
     Environment,
-    Measured,
     Steadiness,
+    TenantMeasurement,
     TenantReport,
 )
 
@@ -57,7 +57,7 @@ def bucket(seconds: float) -> int:
     return min(OVERFLOW_INDEX, math.ceil(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS)))
 
 
-def unmeasured(index: int, workload: str) -> Measured:
+def unmeasured(index: int, workload: str) -> TenantMeasurement:
     """What a tenant has measured before it measures anything."""
     return {
         "index": index,

@@ -3,7 +3,7 @@
 from sharebench.core.spec import TenantLimits
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import Evidence, item
-from tenant.contract import PROBE_VARIABLE, View
+from tenant.contract import PROBE_BYTES_VARIABLE, DeviceView
 
 THREADS_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MEMORY_VARIABLE = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
@@ -33,11 +33,11 @@ def memory_limit(memory_bytes: int | None, limits: TenantLimits) -> int | None:
 
 def probe(limit_bytes: int | None) -> dict[str, str]:
     """The variable by which a tenant with this limit of its memory tries to allocate more; none without a limit."""
-    return {} if limit_bytes is None else {PROBE_VARIABLE: str(limit_bytes + PROBE_BEYOND_BYTES)}
+    return {} if limit_bytes is None else {PROBE_BYTES_VARIABLE: str(limit_bytes + PROBE_BEYOND_BYTES)}
 
 
 def within_limits(
-    limits: TenantLimits, sm_count: int | None, memory_bytes: int | None, view: View | None, source: str
+    limits: TenantLimits, sm_count: int | None, memory_bytes: int | None, view: DeviceView | None, source: str
 ) -> Evidence:
     """Evidence from what a tenant saw of a device with that number of SMs and that memory; None is not compared."""
     threads, evidence = limits.thread_percent, Evidence()

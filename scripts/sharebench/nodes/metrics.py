@@ -17,7 +17,7 @@ from sharebench.core.config_catalogues import Metrics
 from sharebench.core.programs import UNIT_SECONDS
 from sharebench.core.units import NS
 from sharebench.nodes.contract import NodeError, TenantUnreachable
-from tenant.contract.requests import PAGE_BYTES, Page
+from tenant.contract.requests import MAX_PAGE_BYTES, Page
 
 SHOWN_NAMES = 8
 # One iteration at each end of a window may be counted or not.
@@ -112,7 +112,7 @@ def scraped(page: Page, metrics: Metrics) -> Scrape:
     if page["failure"] is not None:
         raise TenantUnreachable(f"GET {metrics['path']}: {page['failure']}")
     if not page["is_whole"]:
-        raise MissingSeries(f"its page of metrics is larger than {PAGE_BYTES >> 20} MiB; let it show fewer series")
+        raise MissingSeries(f"its page of metrics is larger than {MAX_PAGE_BYTES >> 20} MiB; let it show fewer series")
     try:
         return parse(page["text"], metrics, page["begun_ns"], page["ended_ns"])
     except (ValueError, KeyError) as error:

@@ -9,11 +9,11 @@ from sharebench.core.spec import WorkloadSpec
 from sharebench.core.units import NS
 from sharebench.nodes.contract import NodeError, TenantUnreachable, reported
 from sharebench.nodes.metrics import MissingSeries, Scrape, between, scraped
-from tenant.contract import BATCH_SECONDS, Batches, Environment, Rule, Steadiness, TenantReport
+from tenant.contract import BATCH_SECONDS, BatchComparison, Environment, Steadiness, SteadinessRule, TenantReport
 from tenant.contract.requests import Page
 
 
-class MeansJudge(Batches):
+class MeansJudge(BatchComparison):
     """Judges by the means of batches between scrapes, in place of medians."""
 
     _first: Scrape | None = None
@@ -37,7 +37,7 @@ class ScrapedProgram(ABC):
     offset_ns = 0
     """How far the clock of the pages is ahead of this process's."""
 
-    def __init__(self, index: int, workload: WorkloadSpec, rule: Rule) -> None:
+    def __init__(self, index: int, workload: WorkloadSpec, rule: SteadinessRule) -> None:
         self.index = index
         self.workload = workload
         self.complaint: str | None = None

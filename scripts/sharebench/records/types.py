@@ -6,7 +6,7 @@ from sharebench.core.prometheus_options import Discovery
 from sharebench.core.spec import Limits
 from sharebench.core.study_config import Kind
 from sharebench.records.telemetry import Telemetry
-from tenant.contract import AchievedLoad, Measured, Steadiness
+from tenant.contract import AchievedLoad, Steadiness, TenantMeasurement
 
 TenantStatus = Literal["ok", "oom", "crashed", "killed", "hung", "not-measured"]
 Status = Literal["ok", "infeasible", "not-measured", "oom", "crashed", "killed", "hung"]
@@ -127,7 +127,7 @@ class Exit(TypedDict):
     log_tail: str
 
 
-class TenantRecord(Measured):
+class TenantRecord(TenantMeasurement):
     """The entry of one tenant in a record: what it measured, and what the driver knows of it."""
 
     status: TenantStatus

@@ -18,7 +18,7 @@ from typing import Any, cast
 from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
 
 from tenant.client.events import Pieces, answer_of
-from tenant.contract.requests import described
+from tenant.contract.requests import error_text
 from tenant.recorder import Stream
 from tenant.workload import RequestError
 
@@ -218,7 +218,7 @@ class Client:
         except OSError as error:
             # Of a name with several addresses, such as localhost, asyncio joins what it says of each.
             is_refused = f"[Errno {errno.ECONNREFUSED}]" in str(error)
-            raise RequestError(described(ConnectionRefusedError() if is_refused else error)) from error
+            raise RequestError(error_text(ConnectionRefusedError() if is_refused else error)) from error
 
     def finish(self, exchange: Exchange, why: str | None) -> None:
         """It has ended, well where there is no reason why not."""

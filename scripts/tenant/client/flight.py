@@ -12,14 +12,14 @@ from threading import Lock
 import numpy as np
 
 from tenant.client.connection import Client, Exchange
-from tenant.load import BEFORE, WINDOW, ArrivalQueue
+from tenant.load import BEFORE_WINDOW, IN_WINDOW, ArrivalQueue
 from tenant.loop import CAPACITY, Loop
 from tenant.recorder import Rows
 
 # Before a lane of a closed load tries again to reach a server that could not be reached, or hung up at once.
 PAUSE_SECONDS = 0.05
 Make = Callable[[int, int], Exchange]
-"""The request of a stretch and a number, which counts from the stretch's start."""
+"""The request of a phase and a number, which counts from the phase's start."""
 
 
 class Flight:
@@ -37,7 +37,7 @@ class Flight:
         self._out: set[Exchange] = set()
         self._done: list[Exchange] = []
         self._paused = 0
-        self._stretch, self._number = BEFORE, 0
+        self._phase, self._number = BEFORE_WINDOW, 0
         self._restart_ns: int | None = None
         self._due: asyncio.TimerHandle | None = None
         self.last_error: str | None = None
@@ -93,9 +93,9 @@ class Flight:
     def _taken_up(self, intended_ns: int, free_ns: int) -> Exchange:
         if self._restart_ns is not None and intended_ns >= self._restart_ns:
             # A window that a neighbour refused has begun all the same, and a server's cache would know its requests.
-            self._number = 0 if self._stretch == BEFORE else self._number
-            self._stretch, self._restart_ns = WINDOW, None
-        exchange = self._make(self._stretch, self._number)
+            self._number = 0 if self._phase == BEFORE_WINDOW else self._number
+            self._phase, self._restart_ns = IN_WINDOW, None
+        exchange = self._make(self._phase, self._number)
         self._number += 1
         exchange.done = self._ended
         exchange.intended_ns, exchange.free_ns, exchange.begun_ns = intended_ns, free_ns, self._clock()

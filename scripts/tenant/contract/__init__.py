@@ -24,7 +24,7 @@ BUCKET_COUNT = 1916
 # A quantile that is taken from anywhere in its bucket is off by at most this share of its value.
 QUANTILE_ERROR_RATIO = 2 ** (1 / BUCKETS_PER_DOUBLING) - 1
 # Equal parts of a window, in its timeline.
-SLOTS = 40
+TIMELINE_SLOTS = 40
 
 
 def upper_seconds(index: int) -> float:
@@ -39,7 +39,7 @@ def lower_seconds(index: int) -> float:
     return upper_seconds(index - 1) if index else 0.0
 
 
-def nearest_index(seconds: float) -> int:
+def nearest_bucket(seconds: float) -> int:
     """The bucket whose upper bound is nearest to a time above 0, on the log scale and within the finite ones."""
     index = round(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS))
     return min(max(index, 0), LAST_FINITE_INDEX)
@@ -54,15 +54,15 @@ EXIT_OUT_OF_MEMORY = 12
 # Environment variables.
 TOKEN_VARIABLE = "SHAREBENCH_TOKEN"
 # The bytes that `view` tries to allocate.
-PROBE_VARIABLE = "SHAREBENCH_PROBE_BYTES"
+PROBE_BYTES_VARIABLE = "SHAREBENCH_PROBE_BYTES"
 # A file that is locked while a tenant makes its context: of all tenants that are given the same one, only one does.
 CONTEXT_LOCK_VARIABLE = "SHAREBENCH_CONTEXT_LOCK"
 # Set in pods by the driver: elsewhere the variables of a device plugin mean something else, or nothing.
 GRANTED_VARIABLE = "SHAREBENCH_GRANTED"
 # Names of variables that the record is to show, with commas between them.
 SHOWN_VARIABLE = "SHAREBENCH_SHOWN"
-PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
-DEVICES_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+MPS_PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
+VISIBLE_DEVICES_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 # Its values where devices come by another way.
 NO_DEVICE = ("", "all", "none", "void")
 
@@ -79,7 +79,7 @@ BATCH_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Rule:
+class SteadinessRule:
     """The numbers of the rule of steadiness (tenant/recorder.py), as the config's `warmup` has them."""
 
     min_iterations: int = 20
@@ -95,10 +95,10 @@ class Steadiness(TypedDict):
     change_percent: float | None
 
 
-class Batches:
+class BatchComparison:
     """Applies the rule to batches of iterations, each by its typical latency: the median, or else the mean."""
 
-    def __init__(self, rule: Rule, since_ns: int) -> None:
+    def __init__(self, rule: SteadinessRule, since_ns: int) -> None:
         """`since_ns` is when the judgement began, by the monotonic clock."""
         self.rule = rule
         self.since_ns = since_ns
@@ -131,7 +131,7 @@ Histogram = dict[str, int]
 """Non-empty buckets only: index as text, to count."""
 
 
-class View(TypedDict):
+class DeviceView(TypedDict):
     """What a tenant's process saw of the GPU before it loaded its model; the last four in pods only."""
 
     pid: int
@@ -173,7 +173,7 @@ class Scrape(TypedDict):
     mean_error_ratio: float | None
 
 
-class Generator(TypedDict):
+class LoadGenerator(TypedDict):
     """What the client that made a server's load used, and how much later than due it sent its requests."""
 
     cpu_seconds: float | None
@@ -188,7 +188,7 @@ class OutputTokens(TypedDict):
     source: Literal["usage", "chunks"]
 
 
-class Requests(TypedDict):
+class RequestColumns(TypedDict):
     """Columns: the good requests whose intended send lies in the window, in its order; starts count from its start.
 
     A request of one token has neither a gap nor a time per further token.
@@ -202,7 +202,7 @@ class Requests(TypedDict):
     output_tokens: list[int]
 
 
-class Timed(TypedDict):
+class TimedHistogram(TypedDict):
     """Times that a workload took itself; the histogram is sparse, bucket index to count."""
 
     count: int
@@ -252,12 +252,12 @@ class DeclaredWork(TypedDict):
     precision: Precision | None
 
 
-class Measured(TypedDict):
+class TenantMeasurement(TypedDict):
     """What a tenant itself measured in a window. Times are seconds, histograms sparse: bucket index to count."""
 
     index: int
     workload: str
-    view: View | None
+    view: DeviceView | None
     startup: Startup | None
     count: int
     sum_seconds: float
@@ -270,10 +270,10 @@ class Measured(TypedDict):
     measured_by: NotRequired[Literal["scrape", "client", "exit"]]
     foreign_histogram: NotRequired[ForeignBuckets | None]
     scrape: NotRequired[Scrape]
-    generator: NotRequired[Generator]
-    device_histogram: Timed | None
-    stages: dict[str, Timed]
-    requests: NotRequired[Requests]
+    generator: NotRequired[LoadGenerator]
+    device_histogram: TimedHistogram | None
+    stages: dict[str, TimedHistogram]
+    requests: NotRequired[RequestColumns]
     output_tokens: NotRequired[OutputTokens]
     timeline: Timeline | None
     job: NotRequired[CompletedJob | None]
@@ -304,7 +304,7 @@ class ProcessView(TypedDict):
     visible_devices: str | None
 
 
-class SeenToItsEnd(TypedDict):
+class ExitReport(TypedDict):
     """What the container next to a program that runs to its end saw of it, times by the node's monotonic clock."""
 
     started_ns: int | None
@@ -312,11 +312,11 @@ class SeenToItsEnd(TypedDict):
     cpu: CpuUse | None
     memory_bytes: int | None
     outside: ProcessView | None
-    view: View | None
+    view: DeviceView | None
     environment: Environment
 
 
-class TenantReport(Measured):
+class TenantReport(TenantMeasurement):
     """What a tenant delivers at the end of a window: GET /record, and for a user program what the driver saw.
 
     `steady` is the verdict of its warm-up. `outside` is None for a server that runs elsewhere. The driver asks for
@@ -330,7 +330,7 @@ class TenantReport(Measured):
     output_digest: NotRequired[list[float | None] | None]
 
 
-Digest = list[float | None]
+OutputDigest = list[float | None]
 """What sums up an output: None for what JSON has no number for."""
 
 

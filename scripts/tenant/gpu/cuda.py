@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from tenant.contract import CONTEXT_LOCK_VARIABLE, PROBE_VARIABLE, View, device_digest
+from tenant.contract import CONTEXT_LOCK_VARIABLE, PROBE_BYTES_VARIABLE, DeviceView, device_digest
 from tenant.workload import Workload
 
 LIBRARY = "libcuda.so.1"
@@ -158,13 +158,13 @@ def _is_refused(size_bytes: int) -> bool:
     return False
 
 
-def view() -> View:
+def view() -> DeviceView:
     """What this process sees of its device, for the record; after `open_context`. Raises CudaError.
 
-    `over_limit_refused` is whether an allocation of PROBE_VARIABLE's bytes failed (None when that is not set).
+    `over_limit_refused` is whether an allocation of PROBE_BYTES_VARIABLE's bytes failed (None when that is not set).
     """
     free_bytes, total_bytes = memory_bytes()
-    probe, uuid = os.environ.get(PROBE_VARIABLE), _uuid()
+    probe, uuid = os.environ.get(PROBE_BYTES_VARIABLE), _uuid()
     return {
         "pid": os.getpid(),
         "device": device_digest(uuid),

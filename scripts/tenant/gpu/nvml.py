@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from tenant.contract import DEVICES_VARIABLE, NO_DEVICE, View, device_digest
+from tenant.contract import NO_DEVICE, VISIBLE_DEVICES_VARIABLE, DeviceView, device_digest
 from tenant.contract.gpu import GpuSample
 from tenant.gpu.cuda import MIG_PREFIX
 
 T = TypeVar("T")
-PERIOD_SECONDS = 0.1
+SAMPLE_PERIOD_SECONDS = 0.1
 # NVML renews the counters of GPM every 100 ms (nvml.h, nvmlGpmSampleGet) and makes nothing of two closer samples.
-ACTIVITY_SECONDS = 0.2
+ACTIVITY_PERIOD_SECONDS = 0.2
 # Fields of a sample that GPM counts.
-ACTIVITY = {
+ACTIVITY_METRICS = {
     "sm_active_seconds": pynvml.NVML_GPM_METRIC_SM_UTIL,
     "sm_occupancy_seconds": pynvml.NVML_GPM_METRIC_SM_OCCUPANCY,
     "dram_active_seconds": pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
@@ -31,7 +31,7 @@ class NvmlError(Exception):
     """The library is missing, does not work, or does not show exactly one GPU; one line."""
 
 
-def known(read: Callable[..., T], *arguments: object) -> T | None:
+def try_read(read: Callable[..., T], *arguments: object) -> T | None:
     """What NVML answers; None where this GPU, driver or virtual machine has no answer."""
     with contextlib.suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
         return read(*arguments)
@@ -46,33 +46,33 @@ def granted_gpu(environment: Mapping[str, str] = os.environ) -> Any:
         raise NvmlError("libnvidia-ml.so.1 is not in the tenant's container") from None
     except pynvml.NVMLError as error:
         raise NvmlError(f"NVML does not start in the tenant's container: {error}") from None
-    name = environment.get(DEVICES_VARIABLE, "").split(",")[0]
-    handle = None if name in NO_DEVICE else known(pynvml.nvmlDeviceGetHandleByUUID, name)
+    name = environment.get(VISIBLE_DEVICES_VARIABLE, "").split(",")[0]
+    handle = None if name in NO_DEVICE else try_read(pynvml.nvmlDeviceGetHandleByUUID, name)
     if handle is None:
-        count = known(pynvml.nvmlDeviceGetCount) or 0
+        count = try_read(pynvml.nvmlDeviceGetCount) or 0
         if count != 1:
             raise NvmlError(f"NVML in the tenant's container shows {count} GPUs, and nothing names the one of this pod")
-        handle = known(pynvml.nvmlDeviceGetHandleByIndex, 0)
+        handle = try_read(pynvml.nvmlDeviceGetHandleByIndex, 0)
         if handle is None:
             raise NvmlError("NVML in the tenant's container does not open the GPU")
     # NVML refuses this for a GPU that is not a MIG instance.
-    return known(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle) or handle
+    return try_read(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle) or handle
 
 
 def _uuid(gpu: Any) -> str | None:
     """Of the one MIG instance that this process sees, or of the whole GPU; None where there are several."""
-    mode = known(pynvml.nvmlDeviceGetMigMode, gpu)
+    mode = try_read(pynvml.nvmlDeviceGetMigMode, gpu)
     if mode is not None and mode[0]:
-        count = known(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
-        found = (known(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, index) for index in range(count))
+        count = try_read(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
+        found = (try_read(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, index) for index in range(count))
         instances = [instance for instance in found if instance is not None]
         if len(instances) != 1:
             return None
         (gpu,) = instances
-    return known(pynvml.nvmlDeviceGetUUID, gpu)
+    return try_read(pynvml.nvmlDeviceGetUUID, gpu)
 
 
-def completed(given: View) -> View:
+def completed(given: DeviceView) -> DeviceView:
     """A pod's view with `device` and `is_mig` as NVML has them; as it is where NVML does not know the device."""
     uuid = None
     with contextlib.suppress(NvmlError):
@@ -84,15 +84,15 @@ def completed(given: View) -> View:
 
 def power_watts(gpu: Any) -> float | None:
     """Power at this moment, or NVML's own mean (since Ampere of the last second) where there is no such reading."""
-    readings = known(pynvml.nvmlDeviceGetFieldValues, gpu, [pynvml.NVML_FI_DEV_POWER_INSTANT])
+    readings = try_read(pynvml.nvmlDeviceGetFieldValues, gpu, [pynvml.NVML_FI_DEV_POWER_INSTANT])
     # A GPU that has no such field answers the call, and puts the refusal into the field.
     if readings is not None and readings[0].nvmlReturn == pynvml.NVML_SUCCESS:
         return int(readings[0].value.uiVal) / 1e3
-    mean_mw = known(pynvml.nvmlDeviceGetPowerUsage, gpu)
+    mean_mw = try_read(pynvml.nvmlDeviceGetPowerUsage, gpu)
     return None if mean_mw is None else mean_mw / 1e3
 
 
-class Activity:
+class ActivityCounters:
     """Counts for how long a GPU's SMs and memory are active, by GPM: the hardware's own counters, since Hopper."""
 
     def __init__(self, gpu: Any) -> None:
@@ -102,13 +102,13 @@ class Activity:
         self._at_seconds = -math.inf
         self._totals: tuple[float, ...] = ()
         version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        self._asked = pynvml.c_nvmlGpmMetricsGet_t(version=version, numMetrics=len(ACTIVITY))
-        for index, metric in enumerate(ACTIVITY.values()):
+        self._asked = pynvml.c_nvmlGpmMetricsGet_t(version=version, numMetrics=len(ACTIVITY_METRICS))
+        for index, metric in enumerate(ACTIVITY_METRICS.values()):
             self._asked.metrics[index].metricId = metric
         try:
             if not pynvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
                 self.reason = "the GPU has no GPM counters, which came with Hopper"
-            elif (mode := known(pynvml.nvmlDeviceGetMigMode, gpu)) is not None and mode[0]:
+            elif (mode := try_read(pynvml.nvmlDeviceGetMigMode, gpu)) is not None and mode[0]:
                 # Whether the sum of instances is what NVML would give for the GPU has not been seen on one.
                 self.reason = "MIG mode is on: GPM counts by instance, and is not read"
             self._last, self._next = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
@@ -116,8 +116,8 @@ class Activity:
             self.reason = f"the driver has no GPM counters: {error}"
 
     def read(self, at_seconds: float) -> dict[str, float]:
-        """Totals from the first reading to now, by field of a sample; none within ACTIVITY_SECONDS of another."""
-        if self.reason is not None or at_seconds < self._at_seconds + ACTIVITY_SECONDS:
+        """Totals since the first reading, by field of GpuSample; empty within ACTIVITY_PERIOD_SECONDS of the last."""
+        if self.reason is not None or at_seconds < self._at_seconds + ACTIVITY_PERIOD_SECONDS:
             return {}
         try:
             pynvml.nvmlGpmSampleGet(self._gpu, self._next)
@@ -127,12 +127,12 @@ class Activity:
             return {}
         self._at_seconds = at_seconds
         self._last, self._next = self._next, self._last
-        return dict(zip(ACTIVITY, self._totals, strict=True))
+        return dict(zip(ACTIVITY_METRICS, self._totals, strict=True))
 
     def _added(self, lasted_seconds: float) -> tuple[float, ...]:
         """The totals with what came since the last reading. Raises NVMLError."""
         if not self._totals:
-            return (0.0,) * len(ACTIVITY)
+            return (0.0,) * len(ACTIVITY_METRICS)
         self._asked.sample1, self._asked.sample2 = self._last, self._next
         pynvml.nvmlGpmMetricsGet(self._asked)
         for metric in (metrics := self._asked.metrics[: self._asked.numMetrics]):
@@ -143,41 +143,41 @@ class Activity:
 
     def settle(self) -> None:
         if self.reason is None:
-            time.sleep(max(0.0, self._at_seconds + ACTIVITY_SECONDS - time.monotonic()))
+            time.sleep(max(0.0, self._at_seconds + ACTIVITY_PERIOD_SECONDS - time.monotonic()))
 
 
-def sample(gpu: Any, activity: Activity) -> GpuSample:
+def gpu_sample(gpu: Any, activity: ActivityCounters) -> GpuSample:
     """One reading; the energy is read next to the time."""
     t_seconds = time.monotonic()
-    active = {**dict.fromkeys(ACTIVITY), **activity.read(t_seconds)}
-    energy_mj = known(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu)
-    utilisation = known(pynvml.nvmlDeviceGetUtilizationRates, gpu)
-    memory = known(pynvml.nvmlDeviceGetMemoryInfo, gpu)
+    active = {**dict.fromkeys(ACTIVITY_METRICS), **activity.read(t_seconds)}
+    energy_mj = try_read(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu)
+    utilisation = try_read(pynvml.nvmlDeviceGetUtilizationRates, gpu)
+    memory = try_read(pynvml.nvmlDeviceGetMemoryInfo, gpu)
     return GpuSample(
         t_seconds=t_seconds,
         cpu_seconds=time.process_time(),
         energy_joules=None if energy_mj is None else energy_mj / 1e3,
         power_watts=power_watts(gpu),
-        sm_clock_mhz=known(pynvml.nvmlDeviceGetClockInfo, gpu, pynvml.NVML_CLOCK_SM),
-        memory_clock_mhz=known(pynvml.nvmlDeviceGetClockInfo, gpu, pynvml.NVML_CLOCK_MEM),
-        temperature_celsius=known(pynvml.nvmlDeviceGetTemperature, gpu, pynvml.NVML_TEMPERATURE_GPU),
+        sm_clock_mhz=try_read(pynvml.nvmlDeviceGetClockInfo, gpu, pynvml.NVML_CLOCK_SM),
+        memory_clock_mhz=try_read(pynvml.nvmlDeviceGetClockInfo, gpu, pynvml.NVML_CLOCK_MEM),
+        temperature_celsius=try_read(pynvml.nvmlDeviceGetTemperature, gpu, pynvml.NVML_TEMPERATURE_GPU),
         gpu_util_percent=None if utilisation is None else int(utilisation.gpu),
         memory_used_bytes=None if memory is None else int(memory.used),
-        reasons=known(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu),
+        reasons=try_read(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu),
         **active,
     )
 
 
-def sampled(gpu: Any, activity: Activity) -> Iterator[GpuSample]:
-    """Readings every PERIOD_SECONDS until standard input closes, and one more.
+def gpu_samples(gpu: Any, activity: ActivityCounters) -> Iterator[GpuSample]:
+    """Readings every SAMPLE_PERIOD_SECONDS until standard input closes, and one more.
 
     That is beyond the window, so that its end lies between two readings of the energy and of the activity.
     """
     due = time.monotonic()
     is_over = False
     while not is_over:
-        yield sample(gpu, activity)
-        due = max(due + PERIOD_SECONDS, time.monotonic())
+        yield gpu_sample(gpu, activity)
+        due = max(due + SAMPLE_PERIOD_SECONDS, time.monotonic())
         is_over = bool(select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0])
     activity.settle()
-    yield sample(gpu, activity)
+    yield gpu_sample(gpu, activity)

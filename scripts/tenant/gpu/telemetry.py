@@ -60,15 +60,15 @@ def _answer(document: GpuSamples | dict[str, str | None]) -> None:
 def main() -> None:
     """Sample until standard input closes, or answer with the reason why not."""
     # Not above: the tenant, which imports this module too, would hold NVML's package in its memory.
-    from tenant.gpu.nvml import Activity, NvmlError, granted_gpu, sampled
+    from tenant.gpu.nvml import ActivityCounters, NvmlError, gpu_samples, granted_gpu
 
     try:
         gpu = granted_gpu()
     except NvmlError as error:
         _answer({"reason": str(error)})
         return
-    activity = Activity(gpu)
-    readings = sampled(gpu, activity)
+    activity = ActivityCounters(gpu)
+    readings = gpu_samples(gpu, activity)
     first = next(readings)
     _answer({"reason": None})
     _answer({"samples": [first, *readings], "activity_reason": activity.reason})

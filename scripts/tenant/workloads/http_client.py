@@ -1,6 +1,6 @@
 """Requests to an HTTP server, whose answers are read to their end: the measuring side of `kind: http`.
 
-Params: `url` (its root), `method`, `path`, `headers`, what `tenant.requests` makes bodies from, `expect_status`,
+Params: `url` (its root), `method`, `path`, `headers`, what `tenant.request_bodies` makes bodies from, `expect_status`,
 `ready_path` (asked until it answers 200; without it the request itself is made until it succeeds), `stream` (the tokens
 of an answer are timed as they come: `tenant.record`), `note` (a file with the server's last answer, until it is
 ready). In `path`, `ready_path` and the values of `headers`, `{env:NAME}` is filled in here.
@@ -19,11 +19,11 @@ from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
-from tenant import requests
+from tenant import request_bodies
 from tenant.client.connection import Client, Exchange, Selector
 from tenant.client.flight import Flight
-from tenant.contract.requests import filled, named, unusable
-from tenant.load import BEFORE, WINDOW, Load
+from tenant.contract.requests import filled, named, variable_problem
+from tenant.load import BEFORE_WINDOW, IN_WINDOW, Load
 from tenant.parameters import ParameterError, Params, with_defaults
 from tenant.workload import RequestError, Work, Workload
 
@@ -33,7 +33,7 @@ DEFAULTS: Params = {
     "method": "GET",
     "path": "/",
     "headers": {},
-    **requests.DEFAULTS,
+    **request_bodies.DEFAULTS,
     "expect_status": 200,
     "ready_path": None,
     "stream": False,
@@ -52,7 +52,7 @@ class HttpClient(Workload):
         self._params = params
         self.is_stream = params["stream"]
         texts = [params["path"], params["ready_path"] or "", *params["headers"].values()]
-        if why := unusable(texts, os.environ):
+        if why := variable_problem(texts, os.environ):
             raise ParameterError(f"http_client: {why}")
         self._method = params["method"]
         self._path, self._ready_path, *values = (filled(text, os.environ) for text in texts)
@@ -74,16 +74,18 @@ class HttpClient(Workload):
             lambda: selector.woken_ns,
             secrets=[os.environ[name] for name in named(texts)],
         )
-        self._bodies = [requests.bodies(params, seed=0, tenant=0)]
+        self._bodies = [request_bodies.body_factory(params, seed=0, tenant=0)]
         self._flight: Flight | None = None
 
     def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> Flight:
-        self._bodies = [requests.bodies(self._params, load.seed, tenant, stretch) for stretch in (BEFORE, WINDOW)]
+        self._bodies = [
+            request_bodies.body_factory(self._params, load.seed, tenant, phase) for phase in (BEFORE_WINDOW, IN_WINDOW)
+        ]
         self._flight = Flight(self._client, self._exchange, load.most_in_flight, lock, clock)
         return self._flight
 
-    def _exchange(self, stretch: int, number: int) -> Exchange:
-        content = self._content(self._method, self._path, self._bodies[stretch](number))
+    def _exchange(self, phase: int, number: int) -> Exchange:
+        content = self._content(self._method, self._path, self._bodies[phase](number))
         return Exchange(content, self._params["expect_status"], self.is_stream)
 
     def _content(self, method: str, path: str, body: bytes) -> bytes:
@@ -97,7 +99,7 @@ class HttpClient(Workload):
             self._flight.restart(start_ns)
 
     def step(self) -> None:
-        self._client.ask(self._exchange(BEFORE, 0))
+        self._client.ask(self._exchange(BEFORE_WINDOW, 0))
 
     def wait(self, note: Note) -> None:
         """Ask until the server is ready: whoever waits has a deadline."""

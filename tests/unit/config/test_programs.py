@@ -17,7 +17,7 @@ from sharebench.core import capabilities
 from sharebench.core.capabilities import resolve_node_kind
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
-from tenant.requests import bodies
+from tenant.request_bodies import body_factory
 
 COMMAND = {"kind": "command", "command": ["run", "{port}"], "metrics": {"histogram": "h"}}
 HTTP = {"kind": "http", "command": ["serve", "{port}"]}
@@ -209,7 +209,7 @@ def test_yaml_of_the_pages_works(block: str, tmp_path: Path, monkeypatch: pytest
     entry = loaded[W][loaded["workloads"][0]]
     request = entry["request"]
     if request["body"] is not None:
-        json.loads(bodies(request, 0, 0)(0))
+        json.loads(body_factory(request, 0, 0)(0))
 
 
 def test_the_examples_run_on_the_cpu_of_a_gpu_host_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from sharebench.gates import gates
 from sharebench.records import record as records
 from sharebench.records.histogram import ForeignHistogram, merged_foreign
 from sharebench.study.cells import Cell
-from tenant.contract import nearest_index
+from tenant.contract import nearest_bucket
 
 UPPERS = [0.01, 0.1, 0.25, None]
 
@@ -101,7 +101,7 @@ def test_a_client_that_sends_late_is_measured_itself(late_seconds: float, passed
     assert (found["passed"], found["severity"]) == (passed, "invalid")
     assert found["value"] == pytest.approx(late_seconds / 0.006, rel=0.02)
     # Of a stream, against the first token.
-    late["stages"] = {"ttft": {"count": 1, "sum_seconds": 0.003, "histogram": {str(nearest_index(0.003)): 1}}}
+    late["stages"] = {"ttft": {"count": 1, "sum_seconds": 0.003, "histogram": {str(nearest_bucket(0.003)): 1}}}
     found = verdicts(late)["generator_late"]
     assert found["passed"] == (late_seconds < 0.00075)
     assert found["passed"] or "the client of tenant 0 was late by" in found["message"]

@@ -11,7 +11,7 @@ from unit.studies import study_of
 
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
 from sharebench.nodes.kubernetes.node import ClusterNode
-from tenant.contract import PROBE_VARIABLE
+from tenant.contract import PROBE_BYTES_VARIABLE
 
 __all__ = ["cluster"]
 GIB = 1 << 30
@@ -66,4 +66,4 @@ def test_a_limited_tenant_tries_to_allocate_more(node: ClusterNode) -> None:
         cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == (name, 3))
         spec: Any = STUDY.spec_of(cell)
         needs = node.access("device-plugin").pod(spec, node.grants(STUDY.strategies[name], 3)[0])
-        assert needs.environment.get(PROBE_VARIABLE) == limit
+        assert needs.environment.get(PROBE_BYTES_VARIABLE) == limit

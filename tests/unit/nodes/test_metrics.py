@@ -20,7 +20,7 @@ from sharebench.nodes.host.programs.process_tree import ProcessTree
 from sharebench.nodes.kubernetes.pods.endpoint import ScrapedPod
 from sharebench.nodes.metrics import MissingSeries, Scrape, between, parse, scraped
 from sharebench.nodes.scraped import MeansJudge
-from tenant.contract import Rule, Steadiness, TenantReport
+from tenant.contract import Steadiness, SteadinessRule, TenantReport
 from tenant.contract import requests as pages
 from tenant.program import Scraping
 from tenant.server import Server, State
@@ -52,7 +52,7 @@ def page(latencies: dict[str, list[float]], buckets: tuple[float, ...] = BUCKETS
 
 def scrape(port: int) -> Scrape:
     """The histogram of a program on this port, now."""
-    return scraped(pages.fetched(port, "/metrics", 10.0), metrics(histogram="work"))
+    return scraped(pages.fetch_page(port, "/metrics", 10.0), metrics(histogram="work"))
 
 
 def state(latencies: list[float], at_ms: int = 0, took_ms: int = 0, buckets: tuple[float, ...] = BUCKETS) -> Scrape:
@@ -212,7 +212,7 @@ def endpoint(request: pytest.FixtureRequest) -> Made:
     def made(port: int, its_log: Path, seconds: float = 0.2, **more: Any) -> ScrapedEndpoint | ScrapedPod:
         rules = {"path": None, "count": None, "log": None} | more
         workload: Any = {"name": "mine", "metrics": metrics(histogram="work"), "ready": rules}
-        rule = Rule(4, seconds, 5.0)
+        rule = SteadinessRule(4, seconds, 5.0)
         if request.param == "host":
             return ScrapedEndpoint(3, workload, port, its_log, ProcessTree(os.getpid()), rule)
         client = Scraping(port, "/metrics")
@@ -293,7 +293,7 @@ def test_a_sum_that_is_no_number_is_named(what: str, value: str) -> None:
 
 
 def test_a_page_without_end_is_not_read(served: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "PAGE_BYTES", 1 << 20)
+    monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 1 << 20)
     text = page({"a": [0.05]}).encode()
     assert scrape(served(text)).count == 1
     with pytest.raises(MissingSeries, match=r"^its page of metrics is larger than 8 MiB; let it show fewer series$"):
@@ -328,7 +328,10 @@ def test_no_page_is_no_scrape(served: Callable[..., int], status: int, body: byt
         scrape(port)
 
 
-def judged(pieces: list[list[float]], every_ms: int = 100, rule: Rule = Rule(4, 10.0, 5.0)) -> Steadiness | None:  # noqa: B008
+DEFAULT_RULE = SteadinessRule(4, 10.0, 5.0)
+
+
+def judged(pieces: list[list[float]], every_ms: int = 100, rule: SteadinessRule = DEFAULT_RULE) -> Steadiness | None:
     """The verdict after scrapes between which these iterations were made."""
     judge, so_far = MeansJudge(rule, 0), []
     for number, piece in enumerate([[], *pieces]):
@@ -345,7 +348,7 @@ def test_two_alike_batches_are_steady() -> None:
 def test_batches_that_differ_are_not_steady_until_time_is_up() -> None:
     growing = [[0.02 * 1.2**number] * 5 for number in range(8)]
     assert judged(growing) is None
-    late = judged(growing, rule=Rule(4, 0.5, 5.0))
+    late = judged(growing, rule=SteadinessRule(4, 0.5, 5.0))
     assert late is not None and not late["is_steady"]
     assert late["change_percent"] == pytest.approx(20.0)
 

@@ -12,7 +12,7 @@ from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host import mps
 from sharebench.nodes.host.mps import MpsDaemon
 from sharebench.nodes.limits import CLIENT_VARIABLES
-from tenant.contract import PIPE_VARIABLE
+from tenant.contract import MPS_PIPE_VARIABLE
 
 pytestmark = pytest.mark.usefixtures("mps_control")
 
@@ -78,7 +78,7 @@ def test_a_question_to_a_daemon_elsewhere_is_no_daemon(mps_control: Path, tmp_pa
     mps_control.write_text(
         mps_control.read_text().replace("def main() -> None:", "def main() -> None:\n    time.sleep(60)")
     )
-    elsewhere = os.environ | {PIPE_VARIABLE: str(tmp_path / "elsewhere")}
+    elsewhere = os.environ | {MPS_PIPE_VARIABLE: str(tmp_path / "elsewhere")}
     with subprocess.Popen([mps_control], env=elsewhere) as asking:
         name = psutil.Process(asking.pid).name
         deadline = time.monotonic() + 60

@@ -14,7 +14,7 @@ from sharebench.core.strategies import Strategy, all_strategies
 from sharebench.nodes.contract import NodeError, State
 from sharebench.nodes.host import mps, nvidia
 from sharebench.nodes.host.nvidia import NvidiaNode
-from tenant.contract import PIPE_VARIABLE
+from tenant.contract import MPS_PIPE_VARIABLE
 
 pytestmark = pytest.mark.usefixtures("mock_nvml", "mps_control")
 
@@ -158,7 +158,7 @@ def test_tenants_see_one_gpu_and_no_daemon_but_ours(node: NvidiaNode) -> None:
     grants = node.grants(STRATEGIES["time-slicing"], 3)
     for grant in grants:
         assert grant.environment["CUDA_VISIBLE_DEVICES"] == node.gpu.uuid
-        assert not Path(grant.environment[PIPE_VARIABLE]).exists()
+        assert not Path(grant.environment[MPS_PIPE_VARIABLE]).exists()
         assert "SHAREBENCH_PROBE_BYTES" not in grant.environment
     assert [grant.process for grant in grants] == [None] * 3
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_t
 
 from sharebench.records.record import SCHEMA_PATH
 from sharebench.records.types import Record, TenantRecord
-from tenant.contract import Measured, TenantReport
+from tenant.contract import TenantMeasurement, TenantReport
 
 SCHEMA: dict[str, Any] = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
 SCALARS: dict[str, type] = {"string": str, "number": float, "integer": int, "boolean": bool, "null": type(None)}
@@ -74,4 +74,4 @@ def test_a_record_is_all_of_a_tenants_report_but_what_the_driver_takes_out() -> 
     reported = get_type_hints(TenantReport).keys()
     assert reported - get_type_hints(TenantRecord).keys() == {"environment", "outside"}
     assert get_type_hints(TenantRecord).keys() - reported == {"status", "exit"}
-    assert get_type_hints(Measured).keys() < reported
+    assert get_type_hints(TenantMeasurement).keys() < reported

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from tenant.client.connection import Client, Connection, Exchange
 from tenant.client.flight import Flight
-from tenant.contract import Rule, TenantReport
+from tenant.contract import SteadinessRule, TenantReport
 from tenant.load import Load
 from tenant.measure import Measurement
 from tenant.record import Identity
@@ -138,8 +138,8 @@ class Served(Workload):
         self.flight = Flight(self.client, self._exchange, load.most_in_flight, lock, clock)
         return self.flight
 
-    def _exchange(self, stretch: int, number: int) -> Exchange:
-        return Exchange(b"%d %d" % (stretch, number), 200, self.is_stream)
+    def _exchange(self, phase: int, number: int) -> Exchange:
+        return Exchange(b"%d %d" % (phase, number), 200, self.is_stream)
 
     def window_set(self, start_ns: int, end_ns: int) -> None:
         assert self.flight is not None
@@ -153,7 +153,7 @@ class Served(Workload):
         return []
 
 
-def warmed(workload: Served, load: Load, clock: FakeClock, rule: Rule) -> Measurement:
+def warmed(workload: Served, load: Load, clock: FakeClock, rule: SteadinessRule) -> Measurement:
     """Ready to measure."""
     measurement = Measurement(workload, Identity(0, "served", 0, 0, 0), load, rule, clock, clock.sleep)
     measurement.warm_up()
@@ -162,7 +162,7 @@ def warmed(workload: Served, load: Load, clock: FakeClock, rule: Rule) -> Measur
 
 def measured(workload: Served, load: Load, clock: FakeClock, seconds: float, waits_seconds: float = 60) -> TenantReport:
     """The record of a window that begins 100 ms after warm-up; what lasts longer than it may is cut off."""
-    measurement = warmed(workload, load, clock, Rule(min_iterations=4, max_seconds=2, tolerance_percent=5))
+    measurement = warmed(workload, load, clock, SteadinessRule(min_iterations=4, max_seconds=2, tolerance_percent=5))
     start_ns = clock.now_ns + 100 * MS
     end_ns = start_ns + round(seconds * 1e9)
     measurement.set_window(start_ns, end_ns)

@@ -31,7 +31,7 @@ def stub(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ctypes.CDLL]
 
 
 def test_the_view_of_a_gpu(stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(contract.PROBE_VARIABLE, raising=False)
+    monkeypatch.delenv(contract.PROBE_BYTES_VARIABLE, raising=False)
     assert cuda.view() == {
         "pid": os.getpid(),
         "device": hashlib.sha256(f"gpu-{UUID}".encode()).hexdigest()[:16],
@@ -47,7 +47,7 @@ def test_the_view_of_a_gpu(stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -
 def test_a_memory_limit_is_tried_and_nothing_is_kept(
     stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, probe_bytes: int, is_refused: bool
 ) -> None:
-    monkeypatch.setenv(contract.PROBE_VARIABLE, str(probe_bytes))
+    monkeypatch.setenv(contract.PROBE_BYTES_VARIABLE, str(probe_bytes))
     for _ in range(2):
         seen = cuda.view()
         assert (seen["over_limit_refused"], seen["memory_free_bytes"]) == (is_refused, 1 << 20)

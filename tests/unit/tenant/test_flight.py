@@ -8,7 +8,7 @@ import pytest
 
 from sharebench.gates.load import _littles_law_of
 from sharebench.records.types import TenantRecord
-from tenant.contract import BUCKETS_PER_DOUBLING, SMALLEST_SECONDS, Rule, TenantReport, Timed
+from tenant.contract import BUCKETS_PER_DOUBLING, SMALLEST_SECONDS, SteadinessRule, TenantReport, TimedHistogram
 from tenant.load import Load
 
 from .conftest import MS, FakeClock
@@ -44,11 +44,11 @@ class Planted:
         return [(first, STREAM + word()), *((gap, word()) for gap in gaps), (MS, DONE)]
 
 
-def mean_seconds(timed: Timed) -> float:
+def mean_seconds(timed: TimedHistogram) -> float:
     return timed["sum_seconds"] / timed["count"]
 
 
-def median_seconds(timed: Timed) -> float:
+def median_seconds(timed: TimedHistogram) -> float:
     """The geometric middle of its bucket."""
     counts = {int(index): count for index, count in timed["histogram"].items()}
     indices = [index for index, count in sorted(counts.items()) for _ in range(count)]
@@ -131,7 +131,7 @@ def test_a_window_that_comes_after_a_refused_one_has_other_requests(
     clock: FakeClock, serve: Callable[..., Served], load: Load
 ) -> None:
     served = serve(lambda _: [(20 * MS, OK)], is_stream=False)
-    measurement = warmed(served, load, clock, Rule(min_iterations=4, max_seconds=2, tolerance_percent=5))
+    measurement = warmed(served, load, clock, SteadinessRule(min_iterations=4, max_seconds=2, tolerance_percent=5))
     for _ in range(2):
         measurement.set_window(clock.now_ns + 100 * MS, clock.now_ns + 600 * MS)
         while measurement._recorder.window is not None:

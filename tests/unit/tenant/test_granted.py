@@ -34,7 +34,7 @@ def test_whether_it_is_an_instance(device: str, is_mig: bool | None) -> None:
 
 def opened(monkeypatch: pytest.MonkeyPatch, device: str, visible: str = "void") -> dict[str, Any]:
     """The view of a tenant in a pod whose devices came by CDI, so that the variable names none."""
-    for name, value in (POD | {contract.DEVICES_VARIABLE: visible}).items():
+    for name, value in (POD | {contract.VISIBLE_DEVICES_VARIABLE: visible}).items():
         monkeypatch.setenv(name, value)
     found = startup._open_device(device)
     assert found is not None

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tenant.contract import SLOTS
+from tenant.contract import TIMELINE_SLOTS
 
 from .conftest import MS, SCRIPTS, Tenant
 
@@ -92,7 +92,7 @@ def test_a_window_from_announcement_to_record(launch: Launch) -> None:
     assert set(environment) == {"python", "platform", "packages"}
     assert (record["index"], record["workload"]) == (1, "small-matmul")
     assert record["count"] == sum(record["histogram"].values()) == sum(record["timeline"]["count"]) > 0
-    assert len(record["timeline"]["count"]) == SLOTS
+    assert len(record["timeline"]["count"]) == TIMELINE_SLOTS
     assert sum(record["timeline"]["sum_seconds"]) == pytest.approx(record["sum_seconds"])
     assert record["cpu"]["cpu_seconds"] > 0
     assert record["startup"]["process_seconds"] > 0

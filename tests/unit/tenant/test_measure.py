@@ -3,7 +3,7 @@ import gc
 import numpy as np
 import pytest
 
-from tenant.contract import Rule
+from tenant.contract import SteadinessRule
 from tenant.failures import RefusedError
 from tenant.load import Load
 from tenant.measure import CHUNK_NS, Measurement
@@ -12,7 +12,7 @@ from tenant.usage import CpuTime
 
 from .conftest import MS, FakeClock, FakeWorkload
 
-RULE = Rule(min_iterations=4, max_seconds=2, tolerance_percent=5)
+RULE = SteadinessRule(min_iterations=4, max_seconds=2, tolerance_percent=5)
 CLOSED = Load()
 SECOND = 10**9
 # When the first request of `warm`'s tenant is due in a window of 100 requests a second.

@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tenant.contract import BUCKET_COUNT, SLOTS
+from tenant.contract import BUCKET_COUNT, TIMELINE_SLOTS
 from tenant.recorder import Recorder, Rows, Tally, Window, bucket_index
 from tenant.workload import DEVICE_TIME, Sample
 
@@ -38,7 +38,7 @@ def test_fold_agrees_with_counting_one_by_one_however_it_is_cut(seed: int) -> No
     assert window.latencies.sum_ns == sum(end - start for start, end in inside)
     squares = sum((end - start) ** 2 for start, end in inside)
     assert window.latencies.sum_squares_ns2 == pytest.approx(squares, rel=1e-15)
-    for slot in range(SLOTS):
+    for slot in range(TIMELINE_SLOTS):
         latencies = [end - start for start, end in inside if (start - START) // 1000 == slot]
         assert window.slot_count[slot] == len(latencies)
         assert window.slot_sum_ns[slot] == sum(latencies)

@@ -23,7 +23,7 @@ def test_a_reading_is_blank_where_nvml_has_none(
     if has_readings:
         monkeypatch.setenv("MOCK_READINGS", "1")
     gpu = nvml.granted_gpu({})
-    sample = nvml.sample(gpu, nvml.Activity(gpu))
+    sample = nvml.gpu_sample(gpu, nvml.ActivityCounters(gpu))
     known = {name for name, value in sample._asdict().items() if value is not None}
     assert known == (set(GpuSample._fields) if has_readings else {"t_seconds", "cpu_seconds", "memory_used_bytes"})
 
@@ -32,7 +32,7 @@ def test_activity_grows_by_its_share_of_the_time_between_two_readings(
     mock_nvml: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOCK_READINGS", "1")
-    activity = nvml.Activity(nvml.granted_gpu({}))
+    activity = nvml.ActivityCounters(nvml.granted_gpu({}))
     read = [tuple(activity.read(at_seconds).values()) for at_seconds in (100.0, 100.1, 100.3, 108.3)]
     # Two samples that are close together are not compared.
     assert read[:2] == [(0.0, 0.0, 0.0), ()]
@@ -42,16 +42,16 @@ def test_activity_grows_by_its_share_of_the_time_between_two_readings(
 
 def test_activity_that_cannot_be_read_any_more_has_the_reason(mock_nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCK_READINGS", "1")
-    activity = nvml.Activity(nvml.granted_gpu({}))
+    activity = nvml.ActivityCounters(nvml.granted_gpu({}))
     assert activity.read(time.monotonic())
     monkeypatch.delenv("MOCK_READINGS")
     activity.settle()
     assert activity.read(time.monotonic()) == {}
     assert activity.reason == "NVML did not read the GPM counters: Not Supported"
-    assert nvml.Activity(nvml.granted_gpu({})).reason == "the GPU has no GPM counters, which came with Hopper"
+    assert nvml.ActivityCounters(nvml.granted_gpu({})).reason == "the GPU has no GPM counters, which came with Hopper"
     monkeypatch.setenv("MOCK_READINGS", "1")
     mock_nvml.write_text("gpu 0: 1g.18gb\n")
-    activity = nvml.Activity(nvml.granted_gpu({}))
+    activity = nvml.ActivityCounters(nvml.granted_gpu({}))
     assert activity.reason == "MIG mode is on: GPM counts by instance, and is not read"
     assert activity.read(time.monotonic()) == {}
 

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from tenant.contract import Rule, Steadiness
-from tenant.recorder import IntArray, Judge
+from tenant.contract import Steadiness, SteadinessRule
+from tenant.recorder import IntArray, SteadinessJudge
 
 MS = 1_000_000
-RULE = Rule(min_iterations=20, max_seconds=10, tolerance_percent=5)
+RULE = SteadinessRule(min_iterations=20, max_seconds=10, tolerance_percent=5)
 
 
-def feed(judge: Judge, durations: list[int], begin: int = 0, chunk: int = 7) -> int:
+def feed(judge: SteadinessJudge, durations: list[int], begin: int = 0, chunk: int = 7) -> int:
     """Iterations back to back, a few at a time; returns the end of the last."""
     times: IntArray = begin + np.cumsum([0, *durations])
     for low in range(0, len(durations), chunk):
@@ -35,7 +35,7 @@ STEADY = Steadiness(is_steady=True, batches=2, change_percent=0.0)
 )
 @pytest.mark.parametrize("chunk", [7, 50])
 def test_two_like_batches_are_steady(durations: list[int], last: int, verdict: Steadiness, chunk: int) -> None:
-    judge = Judge(RULE, since_ns=0)
+    judge = SteadinessJudge(RULE, since_ns=0)
     end = feed(judge, durations, chunk=chunk)
     assert judge.verdict(0) is None
     feed(judge, [last], begin=end)
@@ -44,13 +44,13 @@ def test_two_like_batches_are_steady(durations: list[int], last: int, verdict: S
 
 @pytest.mark.parametrize(("second", "is_steady"), [(10_490_000, True), (10_510_000, False), (9_490_000, False)])
 def test_the_tolerance_is_of_the_earlier_median(second: int, is_steady: bool) -> None:
-    judge = Judge(RULE, since_ns=0)
+    judge = SteadinessJudge(RULE, since_ns=0)
     verdict = judge.verdict(feed(judge, [10 * MS] * 10 + [second] * 11))
     assert (verdict is not None) is is_steady
 
 
 def test_drift_beyond_the_tolerance_runs_into_the_time_limit() -> None:
-    judge = Judge(RULE, since_ns=0)
+    judge = SteadinessJudge(RULE, since_ns=0)
     now = 0
     duration = 20.0 * MS
     while (verdict := judge.verdict(now)) is None:
@@ -62,13 +62,13 @@ def test_drift_beyond_the_tolerance_runs_into_the_time_limit() -> None:
 
 
 def test_without_iterations_the_time_limit_still_gives_a_verdict() -> None:
-    judge = Judge(RULE, since_ns=5)
+    judge = SteadinessJudge(RULE, since_ns=5)
     assert judge.verdict(5 + 10**10 - 1) is None
     assert judge.verdict(5 + 10**10) == Steadiness(is_steady=False, batches=0, change_percent=None)
 
 
 def test_a_verdict_does_not_change() -> None:
-    judge = Judge(RULE, since_ns=0)
+    judge = SteadinessJudge(RULE, since_ns=0)
     end = feed(judge, [20 * MS] * 20)
     feed(judge, [90 * MS] * 50, begin=end)
     assert judge.verdict(10**12) == STEADY

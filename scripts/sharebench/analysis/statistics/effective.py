@@ -28,7 +28,7 @@ from scipy.special import chdtri
 
 from sharebench.records.histogram import Histogram
 from sharebench.records.types import TenantRecord
-from tenant.contract import SLOTS
+from tenant.contract import TIMELINE_SLOTS
 
 Floats = NDArray[np.float64]
 
@@ -62,10 +62,10 @@ def value_series(starts_seconds: Floats, seconds: Floats, window_seconds: float)
     """Times that are known one by one, with the moments (from the window's start) to which they belong."""
     if not seconds.size:
         return Series(0, 0.0, 0.0, None)
-    slot = np.clip(starts_seconds * SLOTS / window_seconds, 0, SLOTS - 1).astype(int)
+    slot = np.clip(starts_seconds * TIMELINE_SLOTS / window_seconds, 0, TIMELINE_SLOTS - 1).astype(int)
     slots = (
-        np.bincount(slot, minlength=SLOTS).astype(float),
-        np.bincount(slot, seconds, minlength=SLOTS).astype(float),
+        np.bincount(slot, minlength=TIMELINE_SLOTS).astype(float),
+        np.bincount(slot, seconds, minlength=TIMELINE_SLOTS).astype(float),
     )
     return Series(seconds.size, float(seconds.sum()), _zero_if_rounding(seconds.var(), seconds.mean()), slots)
 

@@ -15,7 +15,7 @@ from sharebench.nodes.host.host_cpu import HostCounters
 from sharebench.nodes.host.nvml import Gpu
 from sharebench.records.telemetry import Row, Telemetry
 from tenant.contract.gpu import GpuProcess, GpuSample, GpuSamples
-from tenant.gpu.nvml import PERIOD_SECONDS, power_watts
+from tenant.gpu.nvml import SAMPLE_PERIOD_SECONDS, power_watts
 
 # Starting Python and NVML takes a quarter of a second; on a busy host it may take seconds.
 READY_SECONDS = 30.0
@@ -109,5 +109,5 @@ def _idle_mean(gpu: Gpu, seconds: float) -> float | None:
         if gpu.occupants():
             return None
         readings.append(power_watts(gpu.handle))
-        time.sleep(PERIOD_SECONDS)
+        time.sleep(SAMPLE_PERIOD_SECONDS)
     return mean(readings)

@@ -13,7 +13,7 @@ import pynvml
 from sharebench.core.strategies import profile_matches
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host.nvml import Gpu
-from tenant.gpu.nvml import known
+from tenant.gpu.nvml import try_read
 
 
 class Placement(TypedDict):
@@ -28,7 +28,7 @@ class Placement(TypedDict):
 def _profiles(gpu: Gpu) -> list[tuple[str, Any]]:
     """Name and NVML's info of each GPU instance profile that this GPU has, the smallest memory of each size first."""
     infos = (
-        known(partial(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, gpu.handle, index))
+        try_read(partial(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, gpu.handle, index))
         for index in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
     )
     found = [(_text(info.name).removeprefix("MIG "), info) for info in infos if info is not None]
@@ -42,7 +42,7 @@ def _text(name: bytes | str) -> str:
 def _compute_profiles(gpu_instance: Any) -> Iterator[Any]:
     """NVML's info of each profile that a compute instance of this GPU instance may have."""
     for index in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
-        info = known(partial(pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, gpu_instance, index, 0))
+        info = try_read(partial(pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, gpu_instance, index, 0))
         if info is not None:
             yield info
 

@@ -19,7 +19,7 @@ import psutil
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import NodeError
-from tenant.contract import PIPE_VARIABLE
+from tenant.contract import MPS_PIPE_VARIABLE
 
 CONTROL = "nvidia-cuda-mps-control"
 PROCESS_PREFIX = "nvidia-cuda-mps"
@@ -69,7 +69,7 @@ def _daemons() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
 
 
 def _pipe(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get(PIPE_VARIABLE) or DEFAULT_PIPE)
+    return Path(environment.get(MPS_PIPE_VARIABLE) or DEFAULT_PIPE)
 
 
 def foreign_daemon(ours: Path, devices: Collection[str]) -> str | None:
@@ -91,7 +91,7 @@ def _foreign_daemon(ours: Path, devices: Collection[str]) -> str | None:
         if not is_elsewhere and not _pipe(environment).is_relative_to(ours):
             return (
                 f"an MPS daemon that is not ours is running (process {process.pid}); "
-                f"stop it first: echo quit | {PIPE_VARIABLE}=<its pipe directory> {CONTROL}"
+                f"stop it first: echo quit | {MPS_PIPE_VARIABLE}=<its pipe directory> {CONTROL}"
             )
     return None
 
@@ -123,7 +123,7 @@ def _wait(condition: Callable[[], bool], seconds: float) -> bool:
 def _environment(pipe: Path, device: str | None = None) -> dict[str, str]:
     """What a daemon or its command line sees: nothing of the caller's CUDA settings, and no run to be swept with."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_") and k != RUN_ID_VARIABLE}
-    own = {PIPE_VARIABLE: str(pipe), LOG_VARIABLE: str(pipe.with_name("log"))}
+    own = {MPS_PIPE_VARIABLE: str(pipe), LOG_VARIABLE: str(pipe.with_name("log"))}
     return kept | own | ({"CUDA_VISIBLE_DEVICES": device} if device else {})
 
 

@@ -37,7 +37,7 @@ from sharebench.nodes.host.programs.tenants import infeasible
 from sharebench.nodes.limits import client_variables, probe
 from sharebench.nodes.node import UNKNOWN, Characteristics, Node
 from sharebench.records.types import NodeFacts
-from tenant.contract import PIPE_VARIABLE, TenantReport
+from tenant.contract import MPS_PIPE_VARIABLE, TenantReport
 
 # Short, because sockets lie below it, and the same for every run, whatever its TMPDIR.
 HOST_FOLDER = Path("/tmp")
@@ -240,7 +240,7 @@ class NvidiaNode(Node):
                 "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
                 "CUDA_VISIBLE_DEVICES": targets[group].uuid,
                 # Without MPS a directory where no daemon is: nothing that runs on this host can be met by accident.
-                PIPE_VARIABLE: str(self._daemon_folder(group) / "pipe"),
+                MPS_PIPE_VARIABLE: str(self._daemon_folder(group) / "pipe"),
             }
             own, memory_bytes = tenant_limits(limits, index), targets[group].memory_bytes
             if strategy.mechanisms == (HAMI_CORE,):

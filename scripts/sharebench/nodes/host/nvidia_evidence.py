@@ -12,7 +12,7 @@ from sharebench.nodes.contract import Evidence, Grant, is_external_server, item
 from sharebench.nodes.host.mps import MpsDaemon, variables_of
 from sharebench.nodes.host.nvml import Occupant
 from sharebench.nodes.limits import CLIENT_VARIABLES, within_limits
-from tenant.contract import ProcessView, TenantReport, View, device_digest
+from tenant.contract import DeviceView, ProcessView, TenantReport, device_digest
 from tenant.contract.gpu import GpuProcess
 
 # MPS writes a share with one decimal.
@@ -124,7 +124,7 @@ def _from_outside(
     ]
 
 
-def _from_inside(target: Target, limits: TenantLimits, grant: Grant, view: View | None) -> Evidence:
+def _from_inside(target: Target, limits: TenantLimits, grant: Grant, view: DeviceView | None) -> Evidence:
     source = f"tenant {grant.index}"
     evidence = [item("device", device_digest(target.uuid), view and view["device"], source)]
     return evidence + within_limits(limits, target.sm_count, target.memory_bytes, view, source)

@@ -14,7 +14,7 @@ import pynvml
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import NodeError
 from tenant.contract import device_digest
-from tenant.gpu.nvml import known
+from tenant.gpu.nvml import try_read
 
 COMPUTE_MODES = {0: "DEFAULT", 1: "EXCLUSIVE_THREAD", 2: "PROHIBITED", 3: "EXCLUSIVE_PROCESS"}
 # CUDA cores of one SM by compute capability (CUDA C++ Programming Guide, "Compute Capabilities"), 128 where not listed.
@@ -45,7 +45,7 @@ class Occupant:
 def _instance(mig: Any) -> Instance:
     attributes = pynvml.nvmlDeviceGetAttributes_v2(mig)
     # The profile, such as 1g.18gb, is the end of the device's name.
-    named = re.search(r"\bMIG (\S+)$", known(lambda: str(pynvml.nvmlDeviceGetName(mig))) or "")
+    named = re.search(r"\bMIG (\S+)$", try_read(lambda: str(pynvml.nvmlDeviceGetName(mig))) or "")
     by_size = f"{attributes.gpuInstanceSliceCount}g.{round(attributes.memorySizeMB / 1024)}gb"
     return Instance(
         uuid=str(pynvml.nvmlDeviceGetUUID(mig)),
@@ -67,7 +67,7 @@ def every_gpu() -> list["Gpu"]:
     """The GPUs of this host that answer, by index. Raises NodeError for none."""
     _begin()
     found = []
-    for index in range(known(pynvml.nvmlDeviceGetCount) or 0):
+    for index in range(try_read(pynvml.nvmlDeviceGetCount) or 0):
         # One that has fallen off the bus keeps its index until the driver is loaded again.
         with contextlib.suppress(NodeError):
             found.append(Gpu(str(index)))
@@ -119,7 +119,7 @@ class Gpu:
 
     def near_cores(self) -> list[int] | None:
         """The CPUs of the host that are on the GPU's side of it; None where that is not known."""
-        words = known(pynvml.nvmlDeviceGetCpuAffinity, self.handle, -(-(os.cpu_count() or 1) // WORD_BITS))
+        words = try_read(pynvml.nvmlDeviceGetCpuAffinity, self.handle, -(-(os.cpu_count() or 1) // WORD_BITS))
         if words is None:
             return None
         bits = [word >> bit & 1 for word in words for bit in range(WORD_BITS)]
@@ -128,8 +128,8 @@ class Gpu:
     @cached_property
     def sm_count(self) -> int:
         """Streaming multiprocessors of the whole GPU: its CUDA cores over those of one SM. Raises NodeError."""
-        cores = known(lambda: int(pynvml.nvmlDeviceGetNumGpuCores(self.handle)))
-        capability = known(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self.handle))
+        cores = try_read(lambda: int(pynvml.nvmlDeviceGetNumGpuCores(self.handle)))
+        capability = try_read(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self.handle))
         if cores is None or capability is None:
             raise NodeError("NVML does not report how many cores the GPU has; a newer driver does")
         return cores // CORES_PER_SM.get(tuple(capability), 128)
@@ -137,25 +137,25 @@ class Gpu:
     @cached_property
     def memory_bytes(self) -> int:
         """Memory of the whole GPU. Raises NodeError where this user may not know it."""
-        total = known(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).total))
+        total = try_read(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).total))
         if total is None:
             raise NodeError("NVML does not report the GPU's memory to this user (in MIG mode only root may know it)")
         return total
 
     def compute_mode(self) -> str:
         """DEFAULT, EXCLUSIVE_PROCESS or PROHIBITED; DEFAULT where NVML reports none."""
-        mode = known(lambda: int(pynvml.nvmlDeviceGetComputeMode(self.handle)))
+        mode = try_read(lambda: int(pynvml.nvmlDeviceGetComputeMode(self.handle)))
         return "DEFAULT" if mode is None else COMPUTE_MODES[mode]
 
     def mig_is_on(self) -> bool | None:
         """Whether MIG mode is on; None on a GPU that has no MIG."""
-        mode = known(lambda: pynvml.nvmlDeviceGetMigMode(self.handle))
+        mode = try_read(lambda: pynvml.nvmlDeviceGetMigMode(self.handle))
         return None if mode is None else mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
 
     def _mig_handles(self) -> list[Any]:
-        count = known(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(self.handle))) or 0
+        count = try_read(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(self.handle))) or 0
         found = [
-            known(partial(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, self.handle, index)) for index in range(count)
+            try_read(partial(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, self.handle, index)) for index in range(count)
         ]
         return [handle for handle in found if handle is not None]
 
@@ -173,7 +173,7 @@ class Gpu:
         handles = [self.handle, *(self._mig_handles() if self.mig_is_on() else [])]
 
         def answers(ask: Callable[[Any], Any]) -> dict[int, int | None]:
-            return {each.pid: each.usedGpuMemory for handle in handles for each in known(partial(ask, handle)) or []}
+            return {each.pid: each.usedGpuMemory for handle in handles for each in try_read(partial(ask, handle)) or []}
 
         clients = answers(pynvml.nvmlDeviceGetMPSComputeRunningProcesses)
         computing = answers(pynvml.nvmlDeviceGetComputeRunningProcesses)
@@ -186,22 +186,22 @@ class Gpu:
     def facts(self) -> dict[str, Any]:
         """Driver, clocks, limits, modes and time-slice, for the `details` of the node's facts; null where unknown."""
         handle = self.handle
-        cuda = known(pynvml.nvmlSystemGetCudaDriverVersion)
-        capability = known(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
-        ecc = known(lambda: pynvml.nvmlDeviceGetEccMode(handle))
-        power_limit_mw = known(lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+        cuda = try_read(pynvml.nvmlSystemGetCudaDriverVersion)
+        capability = try_read(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+        ecc = try_read(lambda: pynvml.nvmlDeviceGetEccMode(handle))
+        power_limit_mw = try_read(lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle))
         mig = self.mig_is_on()
         return {
-            "index": known(lambda: self.index),
-            "driver": known(lambda: str(pynvml.nvmlSystemGetDriverVersion())),
+            "index": try_read(lambda: self.index),
+            "driver": try_read(lambda: str(pynvml.nvmlSystemGetDriverVersion())),
             "cuda": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
             "compute_mode": self.compute_mode(),
             "mig_mode": {None: "none", True: "on", False: "off"}[mig],
             "time_slice": time_slice_policy(self.uuid),
             "mig_instances": [instance.profile for instance in self.instances()] if mig else [],
-            "sm_clock_max_mhz": known(lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)),
-            "memory_clock_max_mhz": known(lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
+            "sm_clock_max_mhz": try_read(lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)),
+            "memory_clock_max_mhz": try_read(lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
             "power_limit_watts": None if power_limit_mw is None else power_limit_mw / 1000,
             "ecc": None if ecc is None else bool(ecc[0]),
         }

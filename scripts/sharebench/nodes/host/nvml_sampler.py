@@ -16,7 +16,7 @@ import psutil
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host.nvml import Gpu
 from tenant.contract.gpu import GpuProcess, GpuSamples
-from tenant.gpu.nvml import Activity, sampled
+from tenant.gpu.nvml import ActivityCounters, gpu_samples
 
 # The process lists are the dearest to read, and change least.
 ROUNDS_PER_PROCESS_LIST = 5
@@ -51,9 +51,9 @@ def main(uuid: str) -> str | None:
     except NodeError as error:
         return str(error)
     by_pid: dict[str, GpuProcess] = {}
-    activity = Activity(gpu.handle)
+    activity = ActivityCounters(gpu.handle)
     samples = []
-    for number, reading in enumerate(sampled(gpu.handle, activity)):
+    for number, reading in enumerate(gpu_samples(gpu.handle, activity)):
         samples.append(reading)
         if number % ROUNDS_PER_PROCESS_LIST == 0:
             note(gpu, by_pid)

@@ -13,7 +13,7 @@ from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.host.nvml import Gpu, Occupant
 from sharebench.records.usage import DRAM, MEMORY, POWER, QUANTITIES, SM, UTIL, Place, Seen, Usage
 from tenant.contract.gpu import GpuSample
-from tenant.gpu.nvml import Activity, known, sample
+from tenant.gpu.nvml import ActivityCounters, gpu_sample, try_read
 
 PERIOD_SECONDS = 1.0
 HOURS = 1.0
@@ -45,7 +45,7 @@ class Watch:
     def __init__(self, index: int) -> None:
         self.gpu = Gpu(str(index))
         self.index = index
-        self.activity = Activity(self.gpu.handle)
+        self.activity = ActivityCounters(self.gpu.handle)
         self.names: dict[int, str] = {}
         self.rows: dict[str | None, dict[float, Row]] = {}
         """By program, then by moment; None is the GPU while it has no process."""
@@ -54,7 +54,7 @@ class Watch:
 
     def look(self, at: float) -> None:
         """Add what there is at a moment (epoch seconds)."""
-        now, last = sample(self.gpu.handle, self.activity), self._last
+        now, last = gpu_sample(self.gpu.handle, self.activity), self._last
         self._last = now
         device = _device(now, last)
         programs: dict[str, list[Occupant]] = {}
@@ -75,7 +75,7 @@ class Watch:
     def usages(self, node: str, elsewhere: Set[int]) -> list[Usage]:
         """What was seen; `elsewhere` are the processes that other GPUs had."""
         spread = {name for pid, name in self.names.items() if pid in elsewhere}
-        total = known(lambda: self.gpu.memory_bytes / MEBIBYTE)
+        total = try_read(lambda: self.gpu.memory_bytes / MEBIBYTE)
         place = Place(node, str(self.index), self.gpu.product, total)
         return [
             Usage(

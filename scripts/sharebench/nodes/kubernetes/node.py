@@ -28,7 +28,7 @@ from sharebench.nodes.limits import within_limits
 from sharebench.nodes.node import Node
 from sharebench.records.references import identity
 from sharebench.records.types import NodeFacts
-from tenant.contract import TenantReport, View, device_digest
+from tenant.contract import DeviceView, TenantReport, device_digest
 
 ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePlugin, "static": Static, "dra": Dra}
 """How tenants reach the GPU, by the `access` of their strategy."""
@@ -55,7 +55,7 @@ class SeenGpu:
         self.sm_count: int | None = known.get("sm_count")
         """Of the whole GPU; None until a tenant without limits had it."""
 
-    def look(self, views: Sequence[View], limits: TenantLimits) -> None:
+    def look(self, views: Sequence[DeviceView], limits: TenantLimits) -> None:
         """Learn from what the tenants of a cell saw of their device."""
         devices = {view.get("device") for view in views if view.get("is_mig") is False}
         if len(devices) != 1 or None in devices:

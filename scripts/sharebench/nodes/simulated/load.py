@@ -13,7 +13,7 @@ from sharebench.core.config_nodes import SimulatedOptions
 from sharebench.core.spec import StrategySpec
 from sharebench.core.strategies import slice_count
 from sharebench.nodes.contract import PlannedLoad, bucket, reported
-from tenant.contract import SLOTS, CompletedJob, Environment, TenantReport
+from tenant.contract import TIMELINE_SLOTS, CompletedJob, Environment, TenantReport
 
 # Enough for a queue at 85 % of its capacity; after 50, it is still 7 % short of its stationary latency.
 LEAD_ITERATIONS = 200
@@ -96,9 +96,9 @@ class SimulatedTenant:
         """What a real tenant would report of the window; with `iterations` it ran a job."""
         seconds, completed = self.window_seconds, len(self.requests)
         latencies = [end - start for start, end in self.requests]
-        slots: list[list[float]] = [[] for _ in range(SLOTS)]
+        slots: list[list[float]] = [[] for _ in range(TIMELINE_SLOTS)]
         for (start, _), latency in zip(self.requests, latencies, strict=True):
-            slots[min(SLOTS - 1, int(start * SLOTS / seconds))].append(latency)
+            slots[min(TIMELINE_SLOTS - 1, int(start * TIMELINE_SLOTS / seconds))].append(latency)
         no_packages: Environment = {"python": "none", "platform": "simulated", "packages": {}}
         report = reported(index, workload, completed / seconds if seconds else 0.0, no_packages)
         assert report["load"] is not None
@@ -127,7 +127,7 @@ class SimulatedTenant:
             "max_seconds": max(latencies, default=None),
             "histogram": {str(key): count for key, count in sorted(Counter(map(bucket, latencies)).items())},
             "timeline": {
-                "slot_seconds": seconds / SLOTS,
+                "slot_seconds": seconds / TIMELINE_SLOTS,
                 "count": list(map(len, slots)),
                 "sum_seconds": list(map(sum, slots)),
                 "max_seconds": [max(slot, default=0.0) for slot in slots],

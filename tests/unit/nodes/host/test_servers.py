@@ -23,8 +23,8 @@ from sharebench.nodes.host.processes import ProcessTenants
 from sharebench.nodes.host.programs.process_tree import ProcessTree
 from sharebench.nodes.programs import memory_fraction
 from sharebench.study.cells import Cell
-from tenant import requests
-from tenant.load import BEFORE, WINDOW
+from tenant import request_bodies
+from tenant.load import BEFORE_WINDOW, IN_WINDOW
 
 SERVER = {"kind": "http", "command": ["serve", "{port}"], "start": "staggered"}
 # Notes its first moment and the one before it can be asked.
@@ -191,12 +191,12 @@ def test_every_strategy_gets_the_same_requests(tmp_path: Path, strategy: str) ->
     }
     measured = run(tmp_path, entry, replicas=2, strategy=strategy)
     assert measured["status"] == "ok"
-    measured_request = requests.DEFAULTS | json.loads(measured["spec"])["workload"]["request"]
+    measured_request = request_bodies.DEFAULTS | json.loads(measured["spec"])["workload"]["request"]
     # The seed is of the workload and the repeat.
     seed = zlib.crc32(b"mine/1")
     for index in (0, 1):
         seen = (tmp_path / str(index)).read_bytes().splitlines()
-        for stretch in (BEFORE, WINDOW):
-            planned = requests.bodies(measured_request, seed, index, stretch)
+        for phase in (BEFORE_WINDOW, IN_WINDOW):
+            planned = request_bodies.body_factory(measured_request, seed, index, phase)
             first = seen.index(planned(0))
             assert seen[first : first + 4] == [planned(number) for number in range(4)]

@@ -10,8 +10,8 @@ from sharebench.nodes.host.logs import Search
 from sharebench.nodes.host.programs.process_tree import AtEdges, ProcessTree
 from sharebench.nodes.scraped import ScrapedProgram
 from sharebench.nodes.tenant_http import HttpEndpoint
-from tenant.contract import Rule, TenantReport, environment
-from tenant.contract.requests import LATE_SECONDS, Page, fetched
+from tenant.contract import SteadinessRule, TenantReport, environment
+from tenant.contract.requests import EDGE_TIMEOUT_SECONDS, Page, fetch_page
 
 
 class ScrapedEndpoint(ScrapedProgram):
@@ -21,7 +21,7 @@ class ScrapedEndpoint(ScrapedProgram):
     """
 
     def __init__(
-        self, index: int, workload: WorkloadSpec, port: int, log: Path, outside: ProcessTree, rule: Rule
+        self, index: int, workload: WorkloadSpec, port: int, log: Path, outside: ProcessTree, rule: SteadinessRule
     ) -> None:
         super().__init__(index, workload, rule)
         self.port = port
@@ -32,7 +32,7 @@ class ScrapedEndpoint(ScrapedProgram):
         self._window = (0, 0)
 
     def page(self, path: str) -> Page:
-        return fetched(self.port, path)
+        return fetch_page(self.port, path)
 
     def has_printed(self, text: str) -> bool:
         return self._in_log is None or self._in_log.found()
@@ -49,13 +49,13 @@ class ScrapedEndpoint(ScrapedProgram):
         return True
 
     def _look(self) -> tuple[Page, float]:
-        return fetched(self.port, self.workload["metrics"]["path"], LATE_SECONDS), self.outside.cpu_seconds()
+        return fetch_page(self.port, self.workload["metrics"]["path"], EDGE_TIMEOUT_SECONDS), self.outside.cpu_seconds()
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
         """Raises TenantUnreachable when a scrape was not answered, and as `report` does."""
         assert self._edges is not None
         left_seconds = max(ahead_seconds, (self._window[1] - time.monotonic_ns()) / NS)
-        seen = self._edges.seen(left_seconds + deadline_seconds + LATE_SECONDS)
+        seen = self._edges.seen(left_seconds + deadline_seconds + EDGE_TIMEOUT_SECONDS)
         if seen is None:
             raise TenantUnreachable("its metrics were not answered at the window's ends")
         (first, cpu_before), (last, cpu_after) = seen
@@ -94,7 +94,7 @@ class ServedEndpoint(HttpEndpoint):
         report["measured_by"] = "client"
         report["cpu"] = report["memory_bytes"] = report["work"] = report["outside"] = None
         if self.outside is not None:
-            seen = self._edges.seen(LATE_SECONDS) if self._edges is not None else None
+            seen = self._edges.seen(EDGE_TIMEOUT_SECONDS) if self._edges is not None else None
             if seen is None:
                 raise TenantUnreachable("its server could not be looked at")
             report["cpu"] = self.outside.cpu_use(seen[1] - seen[0])

@@ -32,8 +32,8 @@ from sharebench.nodes.host.programs.endpoints import ScrapedEndpoint, ServedEndp
 from sharebench.nodes.host.programs.process_tree import ProcessTree
 from sharebench.nodes.host.programs.to_its_end import LAUNCHER, Ending, ExitEndpoint
 from sharebench.nodes.programs import filled, placeholders
-from tenant.contract import TOKEN_VARIABLE, Rule
-from tenant.contract.requests import unusable
+from tenant.contract import TOKEN_VARIABLE, SteadinessRule
+from tenant.contract.requests import variable_problem
 
 PORT_VARIABLE = "SHAREBENCH_PORT"
 INDEX_VARIABLE = "SHAREBENCH_INDEX"
@@ -102,7 +102,7 @@ class CommandTenant(ProgramTenant):
         return [self.program()]
 
     def started(self) -> None:
-        rule = Rule(**self.context.spec["warmup"])
+        rule = SteadinessRule(**self.context.spec["warmup"])
         self._endpoint = ScrapedEndpoint(self.index, self.workload, self.port, self.log, ProcessTree(self.pid), rule)
 
     def complaint(self) -> str | None:
@@ -153,7 +153,7 @@ class HttpTenant(ProgramTenant):
 
     def programs(self) -> list[Program]:
         """The server, if it is ours to start, and the client. Raises NodeError where the client lacks a variable."""
-        if why := unusable(texts_of_request(self.workload), os.environ):
+        if why := variable_problem(texts_of_request(self.workload), os.environ):
             raise NodeError(f"{self.workload['name']}: {why}")
         own = [] if self.workload["url"] is not None else [self.program()]
         url = self.workload["url"] or f"http://127.0.0.1:{self.port}"

@@ -11,7 +11,7 @@ from sharebench.nodes.contract import Evidence, Grant, State
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
-from tenant.contract import TenantReport, View
+from tenant.contract import DeviceView, TenantReport
 
 
 class GpuDescription(TypedDict, total=False):
@@ -28,9 +28,9 @@ class GpuDescription(TypedDict, total=False):
     """Those that are on."""
 
 
-def view_of(record: TenantReport) -> View:
+def view_of(record: TenantReport) -> DeviceView:
     """What the tenant saw of its device; empty where it reported nothing."""
-    return record.get("view") or cast(View, {})
+    return record.get("view") or cast(DeviceView, {})
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from sharebench.nodes.kubernetes.cluster.api import conditions_of
 from sharebench.nodes.kubernetes.cluster.foreign_pods import ENDED_PHASES, OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import MEMORY_LABEL, labels_of
 from sharebench.nodes.limits import PROBE_BEYOND_BYTES, memory_limit, probe
-from tenant.contract import SHOWN_VARIABLE, TenantReport, View
+from tenant.contract import SHOWN_VARIABLE, DeviceView, TenantReport
 
 GONE_SECONDS = 60.0
 POLL_SECONDS = 1.0
@@ -191,7 +191,7 @@ class Static(Access):
             evidence.append(item(f"pods with the annotation {made['allocated']}", replicas, given, "pods"))
         return evidence
 
-    def _of_memory(self, limits: TenantLimits, view: View, source: str) -> Evidence:
+    def _of_memory(self, limits: TenantLimits, view: DeviceView, source: str) -> Evidence:
         limit_bytes, total = memory_limit(self._memory_bytes(), limits), view.get("memory_total_bytes")
         if limit_bytes is None or total is None:
             return []

@@ -21,7 +21,7 @@ from sharebench.nodes.programs import job_of, of_exited
 from sharebench.nodes.scraped import ScrapedProgram
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
 from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
-from tenant.contract import Rule, SeenToItsEnd, Steadiness, TenantReport
+from tenant.contract import ExitReport, Steadiness, SteadinessRule, TenantReport
 from tenant.contract.gpu import GpuSample
 from tenant.contract.requests import Page
 
@@ -216,7 +216,7 @@ class ScrapedPod(ScrapedProgram, ClientEndpoint):
         *connection: Any,
         index: int,
         workload: WorkloadSpec,
-        rule: Rule,
+        rule: SteadinessRule,
         log: Callable[[], str],
         ending: Callable[[], Ending | None],
     ) -> None:
@@ -277,7 +277,7 @@ class ExitEndpoint(ClientEndpoint):
         How long the kubelet took to start it is `start_delay_seconds`. Raises TenantsFailed when it did not end well,
         unless it had no memory: how many others have is a result.
         """
-        seen: SeenToItsEnd = self._waited_for("/record", deadline_seconds, ahead_seconds)
+        seen: ExitReport = self._waited_for("/record", deadline_seconds, ahead_seconds)
         started_ns, ended_ns, seconds = seen["started_ns"], seen["ended_ns"], None
         if ended_ns is not None and (failed := self._ending()) is None:
             seconds = (ended_ns - (started_ns or ended_ns)) / NS

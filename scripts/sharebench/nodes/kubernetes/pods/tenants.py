@@ -25,7 +25,7 @@ from sharebench.nodes.kubernetes.pods.overlay import overlaid
 from sharebench.nodes.kubernetes.pods.program import CLIENT_PORT
 from sharebench.nodes.kubernetes.pods.watch import Watcher, of_each, sweep
 from sharebench.records.types import Outcome, TenantStatus
-from tenant.contract import EXIT_USAGE, Rule
+from tenant.contract import EXIT_USAGE, SteadinessRule
 
 POLL_SECONDS = 0.2
 # Beyond what a cell may take at most, so that pods end by themselves when no driver is left to delete them.
@@ -277,7 +277,7 @@ class PodTenants:
             return ExitEndpoint(*connection, index=index, workload=workload["name"], ending=ending)
         if workload.get("kind") == "command":
             log = partial(self.api.text, f"{self.collection}/{name}/log", container=CONTAINER, limitBytes=LOG_BYTES)
-            rule = Rule(**self.spec["warmup"])
+            rule = SteadinessRule(**self.spec["warmup"])
             return ScrapedPod(*connection, index=index, workload=workload, rule=rule, log=log, ending=ending)
         return (ClientEndpoint if is_program(workload) else PodEndpoint)(*connection)
 

@@ -15,7 +15,7 @@ from sharebench.nodes.kubernetes.cluster import restricted
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
-from tenant.contract import DEVICES_VARIABLE, View, device_digest
+from tenant.contract import VISIBLE_DEVICES_VARIABLE, DeviceView, device_digest
 
 KIND = "placeholder"
 POLL_SECONDS = 0.5
@@ -23,7 +23,7 @@ POLL_SECONDS = 0.5
 OTHER_PODS = 30
 # What a tenant sees of its device, too: the id in the variable, and the files where devices come by CDI.
 SHOW = (
-    f"import glob, os; print(os.environ.get({DEVICES_VARIABLE!r}, 'void'), "
+    f"import glob, os; print(os.environ.get({VISIBLE_DEVICES_VARIABLE!r}, 'void'), "
     "*sorted(map(os.path.basename, glob.glob('/dev/nvidia[0-9]*'))), flush=True); "
 )
 
@@ -37,11 +37,11 @@ def gpu_of(said: str) -> str:
         return files[0]
     raise NodeError(
         "the device plugin does not show a pod which GPU it has, neither by "
-        f"{DEVICES_VARIABLE} nor by a device file: {' '.join(said.split())}"
+        f"{VISIBLE_DEVICES_VARIABLE} nor by a device file: {' '.join(said.split())}"
     )
 
 
-def seen_by(view: View, gpu: str) -> str | None:
+def seen_by(view: DeviceView, gpu: str) -> str | None:
     """What a tenant saw of the GPU that it was given, in the words of `gpu_of`."""
     if gpu.startswith("nvidia"):
         return ", ".join(node for node in view.get("nodes", ()) if "/" not in node) or None

@@ -1,4 +1,4 @@
-"""Bodies of the requests of `kind: http`: one text, a template with lengths by chance, or the lines of a file.
+"""BodyFactory of the requests of `kind: http`: one text, a template with lengths by chance, or the lines of a file.
 
 A template holds `{prompt}` (words: one token each for a WordLevel tokenizer that knows WORDS, for others about one),
 `{prompt_ids}` (a JSON list of random ids, each a token) and `{output_tokens}` (a number). Seed and tenant decide what
@@ -36,7 +36,7 @@ TEXT = (
 WORDS = TEXT.split()
 
 
-Bodies = Callable[[int], bytes]
+BodyFactory = Callable[[int], bytes]
 """The body of request N, from 0; empty where requests have none."""
 
 
@@ -91,13 +91,13 @@ class Template:
         return b"".join(found)
 
 
-def bodies(params: Mapping[str, Any], seed: int, tenant: int, stretch: int = 0) -> Bodies:
+def body_factory(params: Mapping[str, Any], seed: int, tenant: int, phase: int = 0) -> BodyFactory:
     """From what a workload's `request` says of its body: `body`, `body_file`, `body_lines`, `tokens`.
 
-    `seed` and `tenant` are those of the arrivals (tenant/load.py), the stretch as there: requests of the warm-up are
+    `seed` and `tenant` are those of the arrivals (tenant/load.py), the phase as there: requests of the warm-up are
     not those of the window, which a server's cache would know. Raises ParameterError.
     """
-    generator = np.random.default_rng([seed, tenant, stretch])
+    generator = np.random.default_rng([seed, tenant, phase])
     if (lines := params["body_lines"]) is not None:
         given = [line for line in Path(lines).read_bytes().splitlines() if line.strip()]
         if not given:

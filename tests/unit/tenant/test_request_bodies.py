@@ -1,4 +1,4 @@
-"""Bodies of requests: the same for every strategy, of the lengths that were asked for, and cheap."""
+"""BodyFactory of requests: the same for every strategy, of the lengths that were asked for, and cheap."""
 
 import json
 from pathlib import Path
@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 from tenant.parameters import ParameterError
-from tenant.requests import DEFAULTS, Bodies, bodies
+from tenant.request_bodies import DEFAULTS, BodyFactory, body_factory
 
 IDS = '{"prompt": {prompt_ids}, "max_tokens": {output_tokens}}'
 
 
-def of(params: dict[str, Any], tenant: int = 0) -> Bodies:
-    return bodies({**DEFAULTS, **params}, 7, tenant)
+def of(params: dict[str, Any], tenant: int = 0) -> BodyFactory:
+    return body_factory({**DEFAULTS, **params}, 7, tenant)
 
 
-def template(tokens: dict[str, Any], body: str = IDS, seed: int = 7, tenant: int = 0, stretch: int = 0) -> Bodies:
+def template(tokens: dict[str, Any], body: str = IDS, seed: int = 7, tenant: int = 0, phase: int = 0) -> BodyFactory:
     lengths = {"prompt": {"mean": 5}, "output": {"mean": 5}, "shared_prefix": 0, "vocabulary": 32_000} | tokens
-    return bodies({**DEFAULTS, "body": body, "tokens": lengths}, seed, tenant, stretch)
+    return body_factory({**DEFAULTS, "body": body, "tokens": lengths}, seed, tenant, phase)
 
 
-def asked(body: Bodies, count: int) -> list[Any]:
+def asked(body: BodyFactory, count: int) -> list[Any]:
     return [json.loads(body(number)) for number in range(count)]
 
 
@@ -32,7 +32,7 @@ def test_the_same_seed_gives_the_same_bodies_whoever_asks_and_in_whatever_order(
     bodies = [one(number) for number in range(50)]
     assert [other(number) for number in reversed(range(50))] == bodies[::-1]
     assert len(set(bodies)) == 50
-    for different in (template(lengths, seed=8), template(lengths, tenant=1), template(lengths, stretch=1)):
+    for different in (template(lengths, seed=8), template(lengths, tenant=1), template(lengths, phase=1)):
         assert set(bodies).isdisjoint(different(number) for number in range(50))
 
 
