@@ -37,7 +37,7 @@ from sharebench.nodes.contract import Settings
 from sharebench.records import record
 from sharebench.records.types import Record
 from sharebench.run import lifecycle
-from sharebench.run.placement import nodes_of
+from sharebench.run.placement import open_nodes
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -150,7 +150,7 @@ def large_data_set(folder: Path, cells: int) -> Path:
     with ProcessPoolExecutor(workers) as pool:
         parts = [[c for c in study.cells if c.strategy == s][k::10] for s in study.strategies for k in range(10)]
         list(pool.map(fabricate, [(study.config, str(results), part) for part in parts if part]))
-    write_json(results / "nodes/device.json", {"node": nodes_of(study, results)[0].facts()})
+    write_json(results / "nodes/device.json", {"node": open_nodes(study, results)[0].facts()})
     for workload in study.workloads():
         calibration = {
             "spec": study.calibration_spec(workload),
@@ -159,7 +159,7 @@ def large_data_set(folder: Path, cells: int) -> Path:
             "roofs": None,
             "idle_power_watts": None,
             "output_digest": [1.0],
-            "node": nodes_of(study, results)[0].facts(),
+            "node": open_nodes(study, results)[0].facts(),
             "provenance": PROVENANCE,
         }
         write_json(results / f"calibration/{workload}.json", calibration)

@@ -5,7 +5,7 @@ PLACES = None
 if not FROM and is_on_several(STUDY.config, STUDY.node_kind):
     from sharebench.run import placement
 
-    PLACES = placement.of_study(STUDY, RESULTS)
+    PLACES = placement.study_placement(STUDY, RESULTS)
 
 
 def measure_at_once(places):
@@ -13,7 +13,7 @@ def measure_at_once(places):
     count = len(places.devices)
     about = {
         "run_cell": lambda wildcards: places.number(the_cell(wildcards)),
-        "configure_node": lambda wildcards: placement.gate_number(
+        "configure_node": lambda wildcards: placement.setup_device_number(
             STUDY, wildcards.strategy, places.devices
         ),
     }

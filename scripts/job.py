@@ -25,7 +25,7 @@ JOBS = OF_A_RUN | {
     "join": "sharebench.datasets.join.join_parts",
     "paper": "publication.rebuild.draw_all",
     "paper_together": "publication.together.write",
-    "plan": "sharebench.run.plan.planned",
+    "plan": "sharebench.run.plan.show_plan",
     "preflight": "sharebench.nodes.kubernetes.preflight.preflight.show",
     "publish": "sharebench.datasets.publish.publish",
     "report": "sharebench.report.page.write",
@@ -39,7 +39,7 @@ def main(name: str = "", *arguments: str) -> int:
         print(f"there is no job {name!r}; name one of {', '.join(JOBS)}", file=sys.stderr)
         return 2
     module, _, function = JOBS[name].rpartition(".")
-    opening = import_module("sharebench.run.jobs").of_run if name in OF_A_RUN else None
+    opening = import_module("sharebench.run.jobs").measuring_job if name in OF_A_RUN else None
     return console.run_job(getattr(import_module(module), function), arguments, opening)
 
 

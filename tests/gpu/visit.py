@@ -75,7 +75,7 @@ class Part:
     @cached_property
     def units(self) -> list[list[Cell]]:
         """What stays on one device, in the order of repeats."""
-        of = placement.groups(self.study)
+        of = placement.workload_groups(self.study)
         key = lambda cell: (self.study.block(cell), of[cell.workload])  # noqa: E731
         return [list(own) for _, own in groupby(sorted(self.study.cells, key=key), key)]
 
@@ -84,7 +84,7 @@ class Part:
         """Identities of those here that measure, all at once. Raises NodeError."""
         study = self.study
         if is_on_several(study.config, study.node_kind):
-            return [entry["device"] for entry in placement.devices(study, {})]
+            return [entry["device"] for entry in placement.study_devices(study, {})]
         options, _ = devices_of(study.node_kind, study.node_options())[0]
         return [open_node(study.node_kind, options, Path()).identity]
 

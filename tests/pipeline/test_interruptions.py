@@ -119,7 +119,7 @@ def test_a_killed_driver_costs_its_cell_only(checkout: Checkout) -> None:
     assert stopped.code == 1
     assert stopped.jobs["run_cell"] == BOTH
     [killed] = stopped.failed["run_cell"]
-    assert "ended without a word: killed" in stopped.out
+    assert "ended without a message: killed" in stopped.out
     assert "--spec" not in stopped.out, "its command line is not a message"
     nothing_is_left(checkout)
     assert checkout.cells() & BOTH == BOTH - {killed}

@@ -1,7 +1,7 @@
-"""The measuring jobs of the DAG: facts of the node, calibration, the strategy's gate, and the cell.
+"""The measuring jobs of the DAG: facts of the node, calibration, setting up a strategy, and the cell.
 
-Each runs inside a run that owns the node (`sharebench.run.ownership`), writes its outputs atomically, and turns what
-went wrong into one line.
+Each runs inside a run that owns the node (`sharebench.run.ownership`), writes its outputs atomically, and reports a
+failure in one line.
 """
 
 import contextlib
@@ -34,33 +34,36 @@ from sharebench.records.references import identity, on_device, read_calibration,
 from sharebench.records.telemetry import to_csv
 from sharebench.records.types import Record
 from sharebench.run import ownership, placement
-from sharebench.run.plan import progress
+from sharebench.run.plan import progress_line
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 from tenant.contract import Environment
 
-# Failures with a line that says it all.
+# Foreseen failures, whose message is enough: any other exception gets a traceback in the log.
 HARNESS_FAILURES = (NodeError, TenantUnreachable, OSError, record.RecordError, DamagedFile)
 
 
 class JobFailed(Exception):
-    """The job cannot be done; one line."""
+    """The job cannot be done; the message is one line."""
 
 
 class Run:
-    """The run that a job belongs to, as the run record says: its study, its node and where its results go."""
+    """The run that a job belongs to, from the run record: its study, its node and its results folder."""
 
     def __init__(self, results: Path, record: run_record.RunRecord) -> None:
         self.results, self.record = results, record
         self.started_epoch_seconds = time.time()
         self.devices = record.get("devices", [])
-        """Where the study is measured on several at the same time."""
+        """The devices of a study on several; empty on one device."""
         number = os.environ.get(run_record.DEVICE_VARIABLE)
         self.number = None if number is None else int(number)
-        """The one of them that the job is about."""
+        """Index in `devices` of the job's device; None on one device, and for a job that concerns all devices."""
 
-    def take(self, number: int) -> None:
-        """Be about one of several devices, on its cores, with all that is started. Raises OwnershipError."""
+    def use_device(self, number: int) -> None:
+        """Use this one of several devices, and pin the job and all that it starts to its cores.
+
+        Raises OwnershipError when the device is down.
+        """
         entry = self.devices[number]
         if entry["down"]:
             raise ownership.OwnershipError(f"not tried, device {entry['number']} is down: {entry['down']}")
@@ -70,33 +73,33 @@ class Run:
             os.sched_setaffinity(0, entry["cores"])
 
     @property
-    def is_about_all(self) -> bool:
-        """Whether the job is about several devices and has to be done on each."""
+    def is_for_all_devices(self) -> bool:
+        """Whether the job has to run on each of several devices."""
         return bool(self.devices) and self.number is None
 
-    def on_each(self, out: Path) -> None:
-        """Do this job on each of the devices, by a process for each; what the others made is in the file of the first.
+    def run_on_each_device(self, out: Path) -> None:
+        """Run this job on each device, in a process for each; the first output gets the other devices' outputs too.
 
-        One on which it fails is left out. Raises JobFailed when it fails on all.
+        A device on which the job fails is left out. Raises JobFailed when it fails on all.
         """
         parts = [out.with_name(f".{out.stem}-{number}.json") for number in range(len(self.devices))]
         processes = []
         try:
             for number, part in enumerate(parts):
-                words = [str(part) if Path(word) == out else word for word in sys.argv]
-                about = {run_record.DEVICE_VARIABLE: str(number)}
-                processes.append(subprocess.Popen([sys.executable, *words], env=os.environ | about))
+                argv = [str(part) if Path(word) == out else word for word in sys.argv]
+                device = {run_record.DEVICE_VARIABLE: str(number)}
+                processes.append(subprocess.Popen([sys.executable, *argv], env=os.environ | device))
             codes = [process.wait() for process in processes]
-            made = [read_json(part) for code, part in zip(codes, parts, strict=True) if not code]
+            outputs = [read_json(part) for code, part in zip(codes, parts, strict=True) if not code]
         finally:
             for process in processes:
                 process.terminate()
                 process.wait()
             for part in parts:
                 part.unlink(missing_ok=True)
-        if not made:
+        if not outputs:
             raise JobFailed("it failed on every device; see the log")
-        write_json(out, made[0] | {"others": {identity(each["node"]): each for each in made[1:]}})
+        write_json(out, outputs[0] | {"others": {identity(each["node"]): each for each in outputs[1:]}})
 
     @cached_property
     def study(self) -> Study:
@@ -104,11 +107,11 @@ class Run:
 
     @cached_property
     def node(self) -> Node:
-        """The study's node, or that of the device that the job is about."""
-        return placement.nodes_of(self.study, self.results, self.devices)[self.number or 0]
+        """The study's node, or the node of the job's device."""
+        return placement.open_nodes(self.study, self.results, self.devices)[self.number or 0]
 
-    def origin(self) -> dict[str, Any]:
-        """What every file of a job says of the run and the commit that made it."""
+    def provenance(self) -> dict[str, Any]:
+        """The run and the commit that wrote a file, for its `provenance`."""
         return {
             "run_id": self.record["run_id"],
             "started_epoch_seconds": self.started_epoch_seconds,
@@ -117,15 +120,15 @@ class Run:
         }
 
 
-def in_words(failure: BaseException) -> str:
-    """What failed; where cleaning up failed too, what had failed before it comes first."""
+def failure_text(failure: BaseException) -> str:
+    """The failure's message; when cleaning up failed too, the original failure comes first."""
     text, before = str(failure) or type(failure).__name__, failure.__context__
     is_after = isinstance(before, NodeError | TenantUnreachable) and not failure.__suppress_context__
-    return f"{in_words(before)}; then {text}" if before is not None and is_after else text
+    return f"{failure_text(before)}; then {text}" if before is not None and is_after else text
 
 
 @contextlib.contextmanager
-def of_run(results: Path) -> Iterator[Run]:
+def measuring_job(results: Path) -> Iterator[Run]:
     """A measuring job of the run that owns `results`; a failure ends the process with one line.
 
     Harness failures count for the circuit breaker; an interrupt leaves no output. Raises SystemExit.
@@ -136,19 +139,18 @@ def of_run(results: Path) -> Iterator[Run]:
             run = Run(results, ownership.verify(results))
             try:
                 if run.number is not None:
-                    run.take(run.number)
+                    run.use_device(run.number)
                 yield run
-            # Whoever lost the results to another run has nothing to note in its record.
+            # A job that lost the results to another run must not write into that run's record.
             except (JobFailed, ownership.OwnershipError):
                 raise
             except Exception as failure:
                 if not isinstance(failure, HARNESS_FAILURES):
-                    # Unforeseen: the log gets all there is to know.
                     traceback.print_exc()
-                line = f"{type(failure).__name__}: {in_words(failure)}"
-                ownership.report(results, line, isinstance(failure, Unrecoverable), run.number)
-                raise JobFailed(in_words(failure)) from failure
-            ownership.report(results, None, number=run.number)
+                line = f"{type(failure).__name__}: {failure_text(failure)}"
+                ownership.record_outcome(results, line, isinstance(failure, Unrecoverable), run.number)
+                raise JobFailed(failure_text(failure)) from failure
+            ownership.record_outcome(results, None, number=run.number)
     except (JobFailed, ownership.OwnershipError, OSError) as failure:
         # On a full disk not even the run record can be written: that OSError ends here, too.
         sys.exit(console.report_failure(f"failed: {failure}"))
@@ -159,7 +161,7 @@ def of_run(results: Path) -> Iterator[Run]:
 
 def _provenance(run: Run, environment: Environment | None) -> dict[str, Any]:
     here = f"{platform.system()} {platform.machine()}"
-    return run.origin() | (environment or Environment(python=platform.python_version(), platform=here, packages={}))
+    return run.provenance() | (environment or Environment(python=platform.python_version(), platform=here, packages={}))
 
 
 def _settings(study: Study, cell_folder: str) -> Settings:
@@ -168,8 +170,8 @@ def _settings(study: Study, cell_folder: str) -> Settings:
 
 def characterise_node(run: Run, out: Path) -> None:
     """Write the node's facts, its idle power and its peaks to `out` (nodes/device.json)."""
-    if run.is_about_all:
-        run.on_each(out)
+    if run.is_for_all_devices:
+        run.run_on_each_device(out)
         return
     write_json(out, {"node": run.node.facts()} | run.node.characterise())
 
@@ -178,32 +180,31 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     """Run the workload alone for a short closed loop: its capacity, output digest and work per iteration.
 
     `device` is nodes/device.json; its idle power and peaks are copied to `out`, so that a cell has one reference file.
-    On several devices the others' are in it too. Raises JobFailed when the workload does not even run alone.
+    On several devices `out` holds the results of all. Raises JobFailed when the workload does not run alone.
     """
-    if run.is_about_all:
-        run.on_each(out)
+    if run.is_for_all_devices:
+        run.run_on_each_device(out)
         return
     study, node = run.study, run.node
     cell = study.calibration_cell(workload)
     block = min(study.block(other) for other in study.cells)
-    here = node.identity
     load = study.config["workload_catalogue"][workload]["load"]
     strategy = alone(study.strategies, study.config["strategies"], node, tenant_workload(parse_spec(spec), 0))
     where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
-    # `spec` names what the calibration depends on, this one what is done.
-    done = parse_spec(study.under(spec, strategy.name))
-    seconds = max(done["window_seconds"], study.config["window_seconds"])
+    # `spec` decides when a calibration is stale, `cell_spec` is what runs.
+    cell_spec = parse_spec(study.under(spec, strategy.name))
+    long_seconds = max(cell_spec["window_seconds"], study.config["window_seconds"])
 
     def measure(is_long: bool) -> MeasuredCell:
-        text = json.dumps(done | {"window_seconds": seconds} if is_long else done)
+        text = json.dumps(cell_spec | {"window_seconds": long_seconds} if is_long else cell_spec)
         return run_cell(node, strategy, text, block, _settings(study, cell.folder), {})[0]
 
     try:
-        print(f"calibrating {workload} on {where}{of_device(run)}", flush=True)
+        print(f"calibrating {workload} on {where}{device_suffix(run)}", flush=True)
         measured, taken = calibrated(workload, measure, load.get("rate_of_capacity") is not None)
     except CalibrationError as failure:
         raise JobFailed(str(failure)) from None
-    facts = on_device(read_device(device), here)
+    facts = on_device(read_device(device), node.identity)
     write_json(
         out,
         {
@@ -225,14 +226,14 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
 def configure_node(run: Run, strategy: str, out: Path) -> None:
     """Set the state of the strategy's first feasible cell, so that a strategy that cannot be set up fails once.
 
-    Where the device for that is down, no state is set: the others measure, and each cell sets the state that it needs.
+    When the device for that is down, no state is set: each cell sets the state that it needs on its own device.
     """
     is_down = False
     if run.devices:
-        number = placement.gate_number(run.study, strategy, run.devices)
+        number = placement.setup_device_number(run.study, strategy, run.devices)
         is_down = run.devices[number]["down"] is not None
         alive = (other for other, entry in enumerate(run.devices) if entry["down"] is None)
-        run.take(next(alive, number) if is_down else number)
+        run.use_device(next(alive, number) if is_down else number)
     study, node = run.study, run.node
     entry = study.strategies[strategy]
     cells = [cell for cell in study.cells if cell.strategy == strategy]
@@ -257,22 +258,22 @@ def configure_node(run: Run, strategy: str, out: Path) -> None:
 
 def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: Path, telemetry: Path) -> None:
     """Measure one cell into raw.json and telemetry.csv; `calibrations` are the files of its tenants' workloads."""
-    study, wanted = run.study, parse_spec(spec)
-    strategy = study.strategies[wanted["strategy"]["name"]]
-    cell = Cell(strategy.name, wanted["workload"]["name"], wanted["replicas"], wanted["repeat"])
+    study, cell_spec = run.study, parse_spec(spec)
+    strategy = study.strategies[cell_spec["strategy"]["name"]]
+    cell = Cell(strategy.name, cell_spec["workload"]["name"], cell_spec["replicas"], cell_spec["repeat"])
     if run.devices:
-        run.take(run.record["placement"][placement.key(study, cell)])
+        run.use_device(run.record["placement"][placement.placement_key(study, cell)])
     node, block = run.node, study.block(cell)
     folder = str(raw.parent.relative_to(run.results))
-    here = [on_device(read_calibration(path), node.identity) for path in calibrations]
-    references = {found["workload"]: found for found in here}
+    on_this_device = (on_device(read_calibration(path), node.identity) for path in calibrations)
+    references = {calibration["workload"]: calibration for calibration in on_this_device}
     settings = _settings(study, folder)
-    print(progress(ownership.count_cell(run.results), wanted, study, of_device(run)), flush=True)
+    print(progress_line(ownership.count_cell(run.results), cell_spec, study, device_suffix(run)), flush=True)
     if strategy.is_queue:
         measured, rows = run_queue(node, strategy, spec, block, settings, references)
     else:
-        course: type[Course] = FaultCourse if "fault" in wanted else Course
-        if "prometheus" in wanted:
+        course: type[Course] = FaultCourse if "fault" in cell_spec else Course
+        if "prometheus" in cell_spec:
             course = PrometheusCourse
             settings = {**settings, **settings_of(study.config, folder)}
         measured, rows = run_cell(node, strategy, spec, block, settings, references, course)
@@ -287,11 +288,11 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
 
 
 def restore(run: Run) -> None:
-    """Bring the node back to its saved state, and print what was done."""
-    restored = any([node.restore() for node in placement.nodes_of(run.study, run.results, run.devices)])
+    """Restore every node of the run to its saved state, and print whether anything changed."""
+    restored = any([node.restore() for node in placement.open_nodes(run.study, run.results, run.devices)])
     print("the node is back in its original state" if restored else "nothing to restore", flush=True)
 
 
-def of_device(run: Run) -> str:
-    """What the terminal says of where a job is, if it may be on one of several devices."""
+def device_suffix(run: Run) -> str:
+    """The device of a job for its line on the terminal; empty on one device."""
     return "" if run.number is None else f", on device {run.devices[run.number]['number']}"

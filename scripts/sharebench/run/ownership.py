@@ -1,7 +1,7 @@
-"""Who owns the results and the node: locks, the run record, takeover of the dead, the circuit breaker.
+"""Ownership of the results and the node: locks, the run record, takeover from a dead run, the circuit breaker.
 
-The *run* owns, not the job: `claim` is called once, when a run starts, and its locks die with that process, however
-it dies. Jobs learn the run's id from the environment and verify that the run is still the owner.
+The *run* is the owner, not the job: `claim` is called once, when a run starts, and the kernel frees its locks when that
+process ends. Jobs get the run's id from the environment and verify that the run is still the owner.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ GRACE_SECONDS = 3.0
 
 
 class OwnershipError(Exception):
-    """The results or the node are not ours; the message is one line."""
+    """This run does not own the results or the node; the message is one line."""
 
 
 @dataclass
@@ -43,13 +43,13 @@ class Claim:
     run_id: str
     results: Path
     locks: list[file_lock.FileLock]
-    endings: list[Callable[[], None]] = field(default_factory=list)
-    """What else is done when the run lets go."""
+    cleanups: list[Callable[[], None]] = field(default_factory=list)
+    """Called when the run releases its claim."""
 
     def release(self) -> None:
         """Mark the run as ended and release its locks."""
-        for ending in self.endings:
-            ending()
+        for clean_up in self.cleanups:
+            clean_up()
         record = read_run(self.results)
         if record.get("run_id") == self.run_id:
             # On a full disk the run must still be able to print its failure.
@@ -65,7 +65,7 @@ def write_run(results: Path, record: RunRecord) -> None:
     write_json(state_folder(results) / "run.json", record)
 
 
-def take(path: Path) -> file_lock.FileLock | None:
+def acquire(path: Path) -> file_lock.FileLock | None:
     """The lock of this process, or None when another process holds it. Raises OwnershipError."""
     try:
         return file_lock.acquire(path)
@@ -73,24 +73,24 @@ def take(path: Path) -> file_lock.FileLock | None:
         raise OwnershipError(str(error)) from None
 
 
-def holder(path: Path) -> str:
-    """Which run holds the lock and since when, as far as the file says; one that died left its name there."""
-    said = file_lock.read_holder(path)
+def holder_text(path: Path) -> str:
+    """The run that holds the lock, and since when; "another run" when the file names no living process."""
+    owner = file_lock.read_holder(path)
     with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError, OSError):
-        started = time.strftime("%H:%M:%S", time.localtime(said["started_epoch_seconds"]))
-        line = f"run {said['run_id']} (process {said['pid']:d}, started {started}, results in {said['results']})"
-        if Path(f"/proc/{said['pid']}").exists() and line.isprintable():
+        started = time.strftime("%H:%M:%S", time.localtime(owner["started_epoch_seconds"]))
+        line = f"run {owner['run_id']} (process {owner['pid']:d}, started {started}, results in {owner['results']})"
+        if Path(f"/proc/{owner['pid']}").exists() and line.isprintable():
             return line
     return "another run"
 
 
 def claim(results: Path, record: RunRecord, *node_locks: Path) -> Claim:
-    """Take the results folder and the node, or all its devices, sweeping what a dead owner left behind.
+    """Claim the results folder and the node, or all its devices, and remove what a dead owner left behind.
 
     `record` becomes the run record (`.sharebench/run.json`). Raises OwnershipError naming a live owner, or when the
     results cannot be written to.
     """
-    # It sorts by time and says nothing about the machine.
+    # The id sorts by time and does not identify the machine.
     run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(4).hex()}"
     owner: RunRecord = {
         "run_id": run_id,
@@ -102,18 +102,18 @@ def claim(results: Path, record: RunRecord, *node_locks: Path) -> Claim:
     locks += (("node", path) for path in dict.fromkeys(node_locks))
     held: list[file_lock.FileLock] = []
     with contextlib.ExitStack() as undo:
-        for what, path in locks:
-            lock = take(path)
+        for name, path in locks:
+            lock = acquire(path)
             if lock is None:
-                raise OwnershipError(f"the {what} is in use by {holder(path)}; wait for it to end, or stop it")
+                raise OwnershipError(f"the {name} is in use by {holder_text(path)}; wait for it to end, or stop it")
             undo.callback(lock.close)
             held.append(lock)
         try:
             for lock in held:
-                # An owner that ended well has left no name. What another user wrote there is not acted on, nor what
-                # came with a copy of the folder: its run may be alive, and owns the original.
-                said = file_lock.read_holder(lock.path)
-                dead, is_original = said.get("run_id"), said.get("lock") == lock.identity
+                # An owner that ended well has left no name. Another user's file is ignored, and so is one that came
+                # with a copy of the folder: its run may be alive, and owns the original.
+                previous = file_lock.read_holder(lock.path)
+                dead, is_original = previous.get("run_id"), previous.get("lock") == lock.identity
                 if lock.is_own and is_original and isinstance(dead, str) and RUN_ID.fullmatch(dead):
                     sweep(dead)
                 lock.write(json.dumps({**owner, "lock": lock.identity}))
@@ -138,23 +138,23 @@ def verify(results: Path) -> RunRecord:
     Raises OwnershipError otherwise, and when the circuit breaker has tripped.
     """
     record = read_run(results)
-    mine = os.environ.get(RUN_ID_VARIABLE)
-    if mine is None:
+    run_id = os.environ.get(RUN_ID_VARIABLE)
+    if run_id is None:
         raise OwnershipError("started outside a run: measure with `snakemake`, not by calling the script")
-    if record.get("run_id") != mine or record["ended"]:
-        raise OwnershipError(f"run {mine} no longer owns these results")
-    probe = take(state_folder(results) / "lock")
-    if probe is not None:
-        probe.close()
-        raise OwnershipError(f"run {mine} has died; start it again")
+    if record.get("run_id") != run_id or record["ended"]:
+        raise OwnershipError(f"run {run_id} no longer owns these results")
+    lock = acquire(state_folder(results) / "lock")
+    if lock is not None:
+        lock.close()
+        raise OwnershipError(f"run {run_id} has died; start it again")
     if record["down"]:
         raise OwnershipError(f"not tried, the node is down: {record['down']}")
     return record
 
 
 @contextlib.contextmanager
-def _changing(results: Path) -> Iterator[RunRecord]:
-    """The run record, written if the block has changed it; jobs on other devices wait for their turn meanwhile."""
+def _editing_run_record(results: Path) -> Iterator[RunRecord]:
+    """The run record, written back if the block has changed it; jobs on other devices wait meanwhile."""
     folder = os.open(state_folder(results), os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -167,67 +167,67 @@ def _changing(results: Path) -> Iterator[RunRecord]:
         os.close(folder)
 
 
-def report(results: Path, failure: str | None, is_final: bool = False, number: int | None = None) -> None:
-    """Count a finished cell, or trip the circuit breaker: after two harness failures in a row with one cause, or now.
+def record_outcome(results: Path, failure: str | None, is_final: bool = False, number: int | None = None) -> None:
+    """Record a job's success (`failure` None) or harness failure; two in a row with one cause trip the circuit breaker.
 
-    `is_final` says that nothing else needs to be tried, `number` on which of several devices it was. Nothing is noted
-    in the record of a run that took over.
+    With `is_final` one failure trips it. `number` is the index of the device, of several. The record of a run that has
+    taken over is left alone.
     """
-    with _changing(results) as record:
+    with _editing_run_record(results) as record:
         if record.get("run_id") != os.environ.get(RUN_ID_VARIABLE):
             return
-        part = record if number is None else record["devices"][number]
+        entry = record if number is None else record["devices"][number]
         if failure is None:
-            part["failure"] = None
+            entry["failure"] = None
             return
-        previous = part["failure"] or {"cause": None, "count": 0}
+        previous = entry["failure"] or {"cause": None, "count": 0}
         count = previous["count"] + 1 if previous["cause"] == failure else 1
-        part["failure"] = {"cause": failure, "count": count}
-        part["down"] = failure if is_final or count >= FAILURES_BEFORE_DOWN else None
+        entry["failure"] = {"cause": failure, "count": count}
+        entry["down"] = failure if is_final or count >= FAILURES_BEFORE_DOWN else None
 
 
 def count_cell(results: Path) -> RunRecord:
     """Note in the run record that one more cell has begun, and return the record."""
-    with _changing(results) as record:
+    with _editing_run_record(results) as record:
         record["done"] += 1
         record["first_cell_epoch_seconds"] = record["first_cell_epoch_seconds"] or time.time()
     return record
 
 
 def add_overhead(results: Path, seconds: float) -> None:
-    """Note what a cell took beyond its window; the mean over all runs here estimates what is left."""
-    with _changing(results) as record:
-        known = record["overhead"] or {"cells": 0, "seconds": 0.0}
-        record["overhead"] = {"cells": known["cells"] + 1, "seconds": known["seconds"] + seconds}
+    """Note what a cell took beyond its window; the mean over all runs here estimates the time left."""
+    with _editing_run_record(results) as record:
+        overhead = record["overhead"] or {"cells": 0, "seconds": 0.0}
+        record["overhead"] = {"cells": overhead["cells"] + 1, "seconds": overhead["seconds"] + seconds}
 
 
 def sweep(run_id: str) -> int:
-    """End every process of that run but this one and its ancestors, and remove its scratch; returns their number."""
-    # Imported here because most jobs have nothing to sweep and start faster without it.
+    """End every process of that run except this one and its ancestors, and remove its scratch; returns their number."""
+    # Imported here because most jobs have nothing to sweep and start faster without psutil.
     import psutil
 
-    me = psutil.Process()
-    spared = {me.pid, *(parent.pid for parent in me.parents())}
-    found = []
+    this_process = psutil.Process()
+    spared = {this_process.pid, *(parent.pid for parent in this_process.parents())}
+    ended = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if process.pid not in spared and process.environ().get(RUN_ID_VARIABLE) == run_id:
                 process.terminate()
-                # A stopped process sees the signal only once it goes on.
+                # A stopped process gets the signal only when it continues.
                 process.send_signal(signal.SIGCONT)
-                found.append(process)
-    _, alive = psutil.wait_procs(found, timeout=GRACE_SECONDS)
+                ended.append(process)
+    _, alive = psutil.wait_procs(ended, timeout=GRACE_SECONDS)
     for process in alive:
         with contextlib.suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(alive, timeout=GRACE_SECONDS)
     for folder in scratch_folders(run_id):
         shutil.rmtree(folder, ignore_errors=True)
-    return len(found)
+    return len(ended)
 
 
 class Interrupted(BaseException):
-    """The job was asked to end; a BaseException like KeyboardInterrupt, so that only cleanup sees it."""
+    """The job got a stop signal; a BaseException like KeyboardInterrupt, so that only cleanup catches it."""
 
 
 @contextlib.contextmanager
@@ -236,14 +236,14 @@ def interruptible() -> Iterator[None]:
 
     A signal that this process was started to ignore (nohup) stays ignored.
     """
-    heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    handled_signals = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
 
     def stop(number: int, frame: object) -> None:
-        for other in heeded:
+        for other in handled_signals:
             signal.signal(other, signal.SIG_IGN)
         raise Interrupted(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, stop) for number in heeded}
+    before = {number: signal.signal(number, stop) for number in handled_signals}
     try:
         yield
     finally:

@@ -67,10 +67,10 @@ def test_a_list_and_labels_are_several(given: Any, is_pool: bool) -> None:
     "given, names", [(["node-c", "gpu-node"], ["node-c", "gpu-node"]), (POOL, ["node-b", "node-c"])]
 )
 def test_each_node_is_a_device_of_its_own(pool: Pool, given: Any, names: list[str]) -> None:
-    found = placement.devices(studied(given), {})
+    found = placement.study_devices(studied(given), {})
     assert [entry["options"]["node"] for entry in found] == names  # type: ignore[typeddict-item]
     assert len({entry["device"] for entry in found}) == 2
-    made = placement.nodes_of(studied(given), Path("results"), found)[1]
+    made = placement.open_nodes(studied(given), Path("results"), found)[1]
     assert (made.host, made.facts()["details"]["node"]) == (names[1], "node-1")
     assert made.folder.name == found[1]["device"]
 
@@ -81,8 +81,8 @@ def test_each_node_is_a_device_of_its_own(pool: Pool, given: Any, names: list[st
 )
 def test_nodes_that_are_not_there_are_named(pool: Pool, given: Any, words: str) -> None:
     with pytest.raises(NodeError, match=words):
-        placement.devices(studied(given), {})
-    assert placement.of_study(studied(given), Path("results")) is None
+        placement.study_devices(studied(given), {})
+    assert placement.study_placement(studied(given), Path("results")) is None
 
 
 def test_preflight_looks_at_each(
@@ -99,30 +99,28 @@ def test_preflight_looks_at_each(
 def test_nodes_of_different_gpus_are_refused_before_they_are_measured(pool: Pool) -> None:
     pool.others[0]["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-H200-SHARED"
     with pytest.raises(NodeError, match="different GPUs: NVIDIA-H200, NVIDIA-Mock-A100-SXM4-40GB; name those of one"):
-        placement.devices(studied(POOL), {})
+        placement.study_devices(studied(POOL), {})
 
 
 def test_nodes_of_one_machine_id_are_refused(pool: Pool) -> None:
     pool.store["/api/v1/nodes/node-c"]["status"]["nodeInfo"]["systemUUID"] = "machine-1"
     with pytest.raises(NodeError, match="devices 0 and 1 of the study have one identity"):
-        placement.devices(studied(POOL), {})
+        placement.study_devices(studied(POOL), {})
 
 
 def test_a_node_is_known_before_and_after_its_gpu_was_seen(pool: Pool, tmp_path: Path) -> None:
     study = studied(POOL, **{"kubernetes.device": "cuda"})
-    (first, _) = placement.devices(study, {})
-    made = placement.nodes_of(study, tmp_path, [first])[0]
+    (first, _) = placement.study_devices(study, {})
+    made = placement.open_nodes(study, tmp_path, [first])[0]
     (made.folder).mkdir(parents=True)
     (made.folder / "gpu.json").write_text(json.dumps({"device": "5" * 16, "sm_count": 132}))
-    seen = placement.nodes_of(study, tmp_path, [first])[0]
+    seen = placement.open_nodes(study, tmp_path, [first])[0]
     assert (seen.device, seen.identity) == ("5" * 16, first["device"])
     raw = tmp_path / study.cells[0].raw
     raw.parent.mkdir(parents=True)
     raw.write_text(json.dumps({"node": seen.facts()}))
-    assert (
-        placement.placed(study, [first | {"device": "another"}, first], tmp_path)[placement.key(study, study.cells[0])]
-        == 1
-    )
+    assigned = placement.assign_devices(study, [first | {"device": "another"}, first], tmp_path)
+    assert assigned[placement.placement_key(study, study.cells[0])] == 1
 
 
 def test_a_key_that_another_node_has_just_brought_is_waited_for(

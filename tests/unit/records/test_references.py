@@ -62,7 +62,7 @@ def test_a_cell_with_a_damaged_calibration_fails_in_one_line(
     cell = of.cells[0]
     (tmp_path / "calibration.json").write_text('{"workload":')
     raw = tmp_path / cell.raw
-    with pytest.raises(SystemExit, match=r"^1$"), jobs.of_run(tmp_path) as job:
+    with pytest.raises(SystemExit, match=r"^1$"), jobs.measuring_job(tmp_path) as job:
         jobs.measure_cell(job, of.spec(cell), "code", [tmp_path / "calibration.json"], raw, raw)
     said = capsys.readouterr()
     assert "calibration.json: damaged" in said.out and "Traceback" not in said.out + said.err

@@ -1,4 +1,4 @@
-"""The start and the end of a run: its claim, and its last lines."""
+"""The start and the end of a run: claiming the node, and the closing lines."""
 
 import csv
 import os
@@ -19,12 +19,12 @@ from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
 
-def of(**changes: Any) -> Study:
+def simulated_study(**changes: Any) -> Study:
     """The default study on the simulated node with one workload and some keys changed."""
     return study_of({"node": "simulated", "workloads": ["matmul"], "null_cells": False} | changes)
 
 
-def test_the_command_is_noted_without_where_it_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recorded_command_has_no_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     argv = [str(tmp_path / ".venv/bin/snakemake"), "--cores", "1", "--configfile", str(tmp_path / "config/quick.yaml")]
     assert relative_argv(argv) == ["snakemake", "--cores", "1", "--configfile", "config/quick.yaml"]
@@ -34,36 +34,36 @@ def test_the_command_is_noted_without_where_it_was_typed(tmp_path: Path, monkeyp
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A results root; the run id that `begin` puts into the environment goes with the test."""
+    """A results root; the run id that `begin` puts into the environment is removed after the test."""
     monkeypatch.setenv(run_record.RUN_ID_VARIABLE, "")
     yield tmp_path / "results"
 
 
-def needed(cells: list[Cell], results: Path, **others: list[str]) -> dict[str, list[str]]:
-    """What the DAG needs to run: the first outputs by rule."""
+def needed_outputs(cells: list[Cell], results: Path, **others: list[str]) -> dict[str, list[str]]:
+    """The DAG's jobs: the first output of each, by rule."""
     return {"run_cell": [str(results / cell.raw) for cell in cells], "all": [""]} | others
 
 
-def test_beginning_claims_and_says_so(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    planned = of()
+def test_begin_claims_the_results_and_prints_the_plan(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned = simulated_study()
     cells = planned.cells[:2]
-    claim = lifecycle.begin(planned, results, needed(cells, results), ["snakemake", "--cores", "1"], "Not shown: x.")
+    claim = lifecycle.begin(
+        planned, results, needed_outputs(cells, results), ["snakemake", "--cores", "1"], "Not shown: x."
+    )
     assert os.environ[run_record.RUN_ID_VARIABLE] == claim.run_id
     run = ownership.verify(results)
     assert (run["planned"], run["argv"], run["not_shown"]) == (2, ["snakemake", "--cores", "1"], "Not shown: x.")
     assert (run["node_kind"], run["order"], run["config"]) == ("simulated", "blocks", planned.config)
     assert capsys.readouterr().err.startswith(f"2 of {len(planned.cells)} cells to measure")
     with pytest.raises(OwnershipError, match=claim.run_id):
-        lifecycle.begin(planned, results, needed(cells, results), ["snakemake"], "")
+        lifecycle.begin(planned, results, needed_outputs(cells, results), ["snakemake"], "")
     claim.release()
 
 
 @pytest.mark.parametrize("when", ["claim", "sweep"])
-def test_who_interrupts_a_start_is_told_so_and_leaves_nothing(
+def test_an_interrupted_start_is_reported_and_releases_the_claim(
     results: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """A node may keep one waiting."""
-
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -71,16 +71,16 @@ def test_who_interrupts_a_start_is_told_so_and_leaves_nothing(
     monkeypatch.setattr(f"sharebench.nodes.simulated.node.SimulatedNode.{when}", interrupt)
     monkeypatch.setattr("sharebench.nodes.simulated.node.SimulatedNode.release", lambda self: released.append(when))
     with pytest.raises(OwnershipError, match=r"^interrupted$"):
-        lifecycle.begin(of(), results, {"run_cell": []}, ["snakemake"], "")
+        lifecycle.begin(simulated_study(), results, {"run_cell": []}, ["snakemake"], "")
     assert run_record.read_run(results)["ended"]
     assert released == (["sweep"] if when == "sweep" else [])
 
 
-def test_only_who_measures_claims_the_node(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_measuring_run_claims_the_node(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "node.lock"
     monkeypatch.setattr("sharebench.nodes.host.cpu.CpuNode.lock_path", lock)
     planned = study_of({"node": "cpu"})
-    measuring = lifecycle.begin(planned, results, needed(planned.cells[:1], results), ["snakemake"], "")
+    measuring = lifecycle.begin(planned, results, needed_outputs(planned.cells[:1], results), ["snakemake"], "")
     drawing = lifecycle.begin(planned, tmp_path / "other", {"figures": ["x.svg"], "all": [""]}, ["snakemake"], "")
     drawing.release()
     for rule in ("run_cell", "calibrate", "configure_node", "characterise_node", "restore"):
@@ -91,23 +91,21 @@ def test_only_who_measures_claims_the_node(results: Path, tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("rule, numbers", [("calibrate", [0]), ("restore", [0, 1])])
-def test_the_way_back_is_for_a_device_too_that_the_last_run_gave_up(
-    results: Path, rule: str, numbers: list[int]
-) -> None:
-    two = of(**{"simulated.devices": 2})
+def test_restore_includes_devices_that_were_down(results: Path, rule: str, numbers: list[int]) -> None:
+    two = simulated_study(**{"simulated.devices": 2})
     broken = lifecycle.begin(two, results, {"run_cell": []}, ["snakemake"], "")
     for _ in range(ownership.FAILURES_BEFORE_DOWN):
-        ownership.report(results, "NodeError: no answer", number=1)
+        ownership.record_outcome(results, "NodeError: no answer", number=1)
     broken.release()
-    places = placement.of_study(two, results)
+    places = placement.study_placement(two, results)
     lifecycle.begin(two, results, {rule: [""]}, ["snakemake"], "", places).release()
     assert [entry["number"] for entry in run_record.read_run(results)["devices"]] == numbers
 
 
 def summary(results: Path, rows: list[dict[str, Any]]) -> None:
-    """A summary.csv with these rows; what they leave out is blank."""
-    of_group = ("strategy", "workload", "tenant_workload", "replicas", "status")
-    names = [*of_group, "reason", "latency_mean_seconds", "slowdown", "throughput_total_hz", "label"]
+    """Write a summary.csv with these rows; other columns are blank."""
+    group_columns = ("strategy", "workload", "tenant_workload", "replicas", "status")
+    names = [*group_columns, "reason", "latency_mean_seconds", "slowdown", "throughput_total_hz", "label"]
     names += dict.fromkeys(name for row in rows for name in row if name not in (*names, "workload"))
     path = results / "tables" / "summary.csv"
     path.parent.mkdir(parents=True)
@@ -119,7 +117,7 @@ def summary(results: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def cells(results: Path, rows: list[dict[str, Any]]) -> None:
-    """A cells.csv with these rows: of valid cells of one tenant, where they do not say otherwise."""
+    """Write a cells.csv with these rows: valid cells of one tenant, unless a row overrides that."""
     names = ("strategy", "workload", "replicas", "repeat", "tenant", "status", "valid", "reason", "warnings")
     with (results / "tables" / "cells.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, names, restval="")
@@ -128,7 +126,7 @@ def cells(results: Path, rows: list[dict[str, Any]]) -> None:
         writer.writerows(usual | row for row in rows)
 
 
-def test_the_end_says_the_largest_number_of_tenants_of_each_strategy(results: Path) -> None:
+def test_closing_lines_show_the_largest_number_of_tenants_of_each_strategy(results: Path) -> None:
     values = {"latency_mean_seconds": 0.0123456, "slowdown": 3.456, "throughput_total_hz": 324.04}
     rows = [
         {"strategy": "exclusive", "replicas": 1, "latency_mean_seconds": 0.0035},
@@ -146,7 +144,7 @@ def test_the_end_says_the_largest_number_of_tenants_of_each_strategy(results: Pa
     ]
 
 
-def test_the_end_says_of_streams_what_they_are_measured_by(results: Path) -> None:
+def test_closing_lines_show_ttft_and_tpot_of_streamed_answers(results: Path) -> None:
     values = {"latency_mean_seconds": 1.2, "slowdown": 1.5, "throughput_total_hz": 8.0, "ttft_p50_seconds": 0.0612}
     whole = {"tpot_p50_seconds": 0.0211, "output_tokens_total_hz": 812, "goodput_total_hz": 7.5}
     rows = [{"replicas": 2} | values | own for own in ({"strategy": "mps"} | whole, {"strategy": "mig"})]
@@ -157,7 +155,7 @@ def test_the_end_says_of_streams_what_they_are_measured_by(results: Path) -> Non
     ], "answers of one token have no time per token"
 
 
-def test_the_end_takes_a_mix_apart(results: Path) -> None:
+def test_closing_lines_list_each_workload_of_a_mix(results: Path) -> None:
     mixed = {"workload": "matmul+memcopy", "replicas": 2}
     summary(
         results,
@@ -174,20 +172,20 @@ def test_the_end_takes_a_mix_apart(results: Path) -> None:
     ]
 
 
-def test_the_end_says_that_it_is_no_gpu_and_why_a_mean_is_missing(results: Path) -> None:
+def test_closing_lines_show_the_label_and_why_a_mean_is_missing(results: Path) -> None:
     row = {"strategy": "mps", "replicas": 2, "label": "CPU stand-in, not a GPU", "reason": "cpu_stolen: 9 %"}
     summary(results, [row])
     lines = closing_lines(results)
     assert lines[:2] == ["CPU stand-in, not a GPU:", "matmul, mps × 2: no mean (cpu_stolen: 9 %)"]
 
 
-def test_the_end_does_not_keep_silent_about_a_strategy_without_a_result(results: Path) -> None:
+def test_closing_lines_mention_a_strategy_without_a_result(results: Path) -> None:
     rows = [{"strategy": "mps", "replicas": n, "status": "killed", "reason": "ended by SIGKILL"} for n in (2, 4)]
     summary(results, [{"strategy": "mig", "replicas": 1}, *rows])
     assert closing_lines(results)[:2] == ["matmul, mig × 1: no mean", "matmul, mps × 4: killed (ended by SIGKILL)"]
 
 
-def test_the_end_says_what_did_not_go_well(results: Path) -> None:
+def test_closing_lines_count_failed_excluded_and_warned_cells(results: Path) -> None:
     summary(results, [{"strategy": "mps", "replicas": 2}])
     hung = {"status": "hung", "valid": False, "reason": "1 of 2 tenants hung: not ready after 12 s", "replicas": 2}
     silent = {"valid": False, "reason": "nothing_finished: tenant 0: all of 7 requests failed; cpu_stolen: 9 %"}
@@ -214,7 +212,7 @@ def test_the_end_says_what_did_not_go_well(results: Path) -> None:
     assert closing_lines(results)[1] == named
 
 
-def test_the_logs_of_this_run_are_shown_and_no_others(tmp_path: Path) -> None:
+def test_only_logs_of_this_run_are_shown(tmp_path: Path) -> None:
     new, empty, old = (tmp_path / name for name in ("new.log", "empty.log", "old.log"))
     new.write_text("".join(f"line {number}\n" for number in range(50)))
     empty.write_text("\n")
@@ -223,33 +221,33 @@ def test_the_logs_of_this_run_are_shown_and_no_others(tmp_path: Path) -> None:
     lines = lifecycle.failed_logs([new, empty, old, tmp_path / "missing.log"], time.time() - 60)
     assert lines[0] == f"--- {new}"
     assert lines[1:21] == [f"line {number}" for number in range(30, 50)]
-    killed = "ended without a word: killed, by the kernel if memory was short (see dmesg)"
+    killed = "ended without a message: killed, by the kernel if memory was short (see dmesg)"
     assert lines[21:] == [f"--- {empty}", killed]
 
 
-def begun(planned: Study, results: Path, **others: list[str]) -> ownership.Claim:
-    """A run that is to measure everything."""
-    return lifecycle.begin(planned, results, needed(planned.cells, results, **others), ["snakemake"], "")
+def begin_run(planned: Study, results: Path, **others: list[str]) -> ownership.Claim:
+    """Begin a run that measures every cell."""
+    return lifecycle.begin(planned, results, needed_outputs(planned.cells, results, **others), ["snakemake"], "")
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
-def test_a_run_that_fails_shows_why_and_what_to_do(
+def test_a_failed_run_shows_the_cause_and_the_remedy(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_interrupted: bool
 ) -> None:
-    planned = of()
-    claim = begun(planned, results)
+    planned = simulated_study()
+    claim = begin_run(planned, results)
     log = results / "failed.log"
     log.write_text("failed: no answer\n")
     for _ in range(2):
-        ownership.report(results, "NodeError: no answer")
+        ownership.record_outcome(results, "NodeError: no answer")
     if is_interrupted:
-        # A second time, while what was measured gets tables.
+        # A second interrupt, while the measured cells get tables.
         monkeypatch.setattr(lifecycle.subprocess, "run", Mock(side_effect=KeyboardInterrupt))
     lifecycle.finish(claim, planned, [log, results / "never.log"])
-    said = capsys.readouterr().err
-    assert ("interrupted again" in said) == is_interrupted
-    assert f"--- {log}\nfailed: no answer\n" in said
-    assert "the node is down: NodeError: no answer" in said
-    assert said.splitlines()[-1].startswith("not complete")
-    assert "Traceback" not in said
+    printed = capsys.readouterr().err
+    assert ("interrupted again" in printed) == is_interrupted
+    assert f"--- {log}\nfailed: no answer\n" in printed
+    assert "the node is down: NodeError: no answer" in printed
+    assert printed.splitlines()[-1].startswith("not complete")
+    assert "Traceback" not in printed
     assert run_record.read_run(results)["ended"]

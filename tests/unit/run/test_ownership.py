@@ -1,4 +1,4 @@
-"""Locks, the run record, the takeover of the dead, the circuit breaker, and interrupts."""
+"""Locks, the run record, the takeover from a dead run, the circuit breaker, and interrupts."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from sharebench.core import run_record
 from sharebench.core.run_record import RUN_ID_VARIABLE, read_run
 from sharebench.nodes.contract import NodeError, Unrecoverable
 from sharebench.run import jobs, ownership
-from sharebench.run.ownership import OwnershipError, claim, interruptible, report, verify
+from sharebench.run.ownership import OwnershipError, claim, interruptible, record_outcome, verify
 
 SCRIPTS = Path(ownership.__file__).resolve().parents[2]
 OWNER = """
@@ -36,7 +36,7 @@ time.sleep(60)
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A results root whose scratch is its own; no run is in the environment."""
+    """A results root with a scratch folder of its own; no run is in the environment."""
     monkeypatch.delenv(RUN_ID_VARIABLE, raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path / "results"
@@ -44,7 +44,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def other(results: Path, tmp_path: Path) -> Iterator[Any]:
-    """Another process that owns the results and the node, with a process of its own that outlives it."""
+    """Another process that owns the results and the node, and has started a process that outlives it."""
     command = [sys.executable, "-c", OWNER, str(results), str(tmp_path / "node.lock")]
     environment = os.environ | {"PYTHONPATH": str(SCRIPTS)}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -91,7 +91,7 @@ def test_a_busy_node_refuses_another_study_and_leaves_its_results_free(
 
 
 @pytest.mark.parametrize(("study", "node_locks"), [("results", []), ("another", ["node.lock"])])
-def test_what_a_dead_owner_left_is_swept_before_taking_over(
+def test_leftovers_of_a_dead_owner_are_swept_before_taking_over(
     study: str, node_locks: list[str], tmp_path: Path, other: Any
 ) -> None:
     scratch = tmp_path / f"{run_record.scratch_prefix(other.run_id)}x"
@@ -131,7 +131,7 @@ def test_a_run_that_ended_frees_its_locks_and_keeps_its_record(results: Path, tm
 
 @pytest.fixture
 def run(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ownership.Claim]:
-    """A run of this process, in whose job we are."""
+    """A run of this process; its id is in the environment, as for its jobs."""
     mine = claim(results, {"planned": 4})
     monkeypatch.setenv(RUN_ID_VARIABLE, mine.run_id)
     yield mine
@@ -165,8 +165,8 @@ def test_a_job_whose_run_was_taken_over_is_refused(results: Path, run: ownership
     thief = claim(results, {})
     with pytest.raises(OwnershipError, match="no longer owns"):
         verify(results)
-    report(results, A, is_final=True)
-    assert read_run(results)["down"] is None, "that is noted of its own run only"
+    record_outcome(results, A, is_final=True)
+    assert read_run(results)["down"] is None, "a failure is recorded only in the job's own run"
     thief.release()
 
 
@@ -179,7 +179,7 @@ def test_a_job_whose_run_has_died_is_refused(results: Path, run: ownership.Claim
     claim(results, {}).release()
 
 
-def test_a_damaged_run_record_is_none(results: Path, run: ownership.Claim) -> None:
+def test_a_damaged_run_record_reads_as_empty(results: Path, run: ownership.Claim) -> None:
     (run_record.state_folder(results) / "run.json").write_text("{")
     assert read_run(results) == {}
     run.release()
@@ -202,7 +202,7 @@ def test_two_failures_in_a_row_with_one_cause_take_the_node_down(
 ) -> None:
     for failure in reports:
         verify(results)
-        report(results, failure)
+        record_outcome(results, failure)
     assert read_run(results)["down"] == down
     if down is None:
         verify(results)
@@ -214,24 +214,24 @@ def test_two_failures_in_a_row_with_one_cause_take_the_node_down(
 def test_a_wedged_device_is_a_final_failure(
     results: Path, run: ownership.Claim, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit, match=r"^1$"), jobs.of_run(results):
+    with pytest.raises(SystemExit, match=r"^1$"), jobs.measuring_job(results):
         raise Unrecoverable("the device takes no new tenant")
     assert "failed: the device takes no new tenant" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"^1$"), jobs.of_run(results):
+    with pytest.raises(SystemExit, match=r"^1$"), jobs.measuring_job(results):
         pass
     assert "not tried, the node is down" in capsys.readouterr().out
 
 
-def test_a_failure_of_the_way_out_does_not_hide_the_first(
+def test_a_cleanup_failure_does_not_hide_the_original_failure(
     results: Path, run: ownership.Claim, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit, match=r"^1$"), jobs.of_run(results):
+    with pytest.raises(SystemExit, match=r"^1$"), jobs.measuring_job(results):
         try:
             raise NodeError("the driver does not prepare the claim")
         finally:
             raise NodeError("its daemon did not go")
     assert "failed: the driver does not prepare the claim; then its daemon did not go" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"^1$"), jobs.of_run(results):
+    with pytest.raises(SystemExit, match=r"^1$"), jobs.measuring_job(results):
         try:
             raise NodeError("a cause")
         except NodeError as cause:
@@ -239,9 +239,9 @@ def test_a_failure_of_the_way_out_does_not_hide_the_first(
     assert "failed: what it means\n" in capsys.readouterr().out
 
 
-def test_the_next_run_starts_clean(results: Path, run: ownership.Claim) -> None:
-    report(results, A)
-    report(results, A)
+def test_the_next_run_resets_failures_and_counts(results: Path, run: ownership.Claim) -> None:
+    record_outcome(results, A)
+    record_outcome(results, A)
     ownership.count_cell(results)
     run.release()
     again = claim(results, {})
@@ -294,7 +294,7 @@ def test_sweeping_spares_this_process_its_ancestors_and_other_runs(
         assert ownership.sweep(mine) == 3
         assert not any(is_alive(process.pid) for process in ours)
         assert is_alive(spared.pid)
-        # the process that sweeps has that run's id itself, as a job that takes over in the same shell would
+        # The sweeping process has the run's id itself, like a job that takes over in the same shell.
         script = f"from sharebench.run.ownership import sweep; print(sweep({mine!r}))"
         environment = os.environ | {RUN_ID_VARIABLE: mine, "PYTHONPATH": str(SCRIPTS)}
         shell = [
@@ -304,8 +304,8 @@ def test_sweeping_spares_this_process_its_ancestors_and_other_runs(
             sys.executable,
             script,
         ]
-        answer = subprocess.run(shell, env=environment, capture_output=True, text=True, check=True)
-        assert answer.stdout.split() == ["0", "alive"]
+        sweeping = subprocess.run(shell, env=environment, capture_output=True, text=True, check=True)
+        assert sweeping.stdout.split() == ["0", "alive"]
     finally:
         for process in (*ours, spared):
             process.kill()
@@ -315,7 +315,7 @@ def test_sweeping_spares_this_process_its_ancestors_and_other_runs(
 
 
 def handlers() -> list[Any]:
-    """What SIGINT and SIGTERM do now."""
+    """The current handlers of SIGINT and SIGTERM."""
     return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
 

@@ -8,43 +8,43 @@ import pytest
 from unit.studies import study_of
 
 from sharebench.nodes.simulated.node import SimulatedNode
-from sharebench.run.plan import headline, pending, plan, switches
+from sharebench.run.plan import count_switches, headline, pending_files, plan
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
 
-def of(**changes: Any) -> Study:
+def simulated_study(**changes: Any) -> Study:
     """The default study on the simulated node with one workload and some keys changed."""
     return study_of({"node": "simulated", "workloads": ["matmul"], "null_cells": False} | changes)
 
 
 @pytest.mark.parametrize("order, expected", [("blocks", 12), ("strategy", 4)])
 def test_a_whole_study_switches_once_for_each_state_and_block(order: str, expected: int) -> None:
-    planned = of(order=order)
-    assert switches(planned, planned.cells) == expected
+    planned = simulated_study(order=order)
+    assert count_switches(planned, planned.cells) == expected
 
 
 def test_a_part_of_a_study_switches_only_for_what_is_left() -> None:
-    planned = of()
-    assert switches(planned, set()) == 0
-    assert switches(planned, {Cell("mps", "matmul", 1, 1)}) == 1
-    assert switches(planned, {Cell("mps", "matmul", n, 1) for n in (1, 2, 4)}) == 1
-    assert switches(planned, {Cell("mps", "matmul", 1, repeat) for repeat in (1, 2, 3)}) == 3
-    assert switches(planned, {Cell("mps", "matmul", 1, 1), Cell("mig", "matmul", 1, 1)}) == 2
+    planned = simulated_study()
+    assert count_switches(planned, set()) == 0
+    assert count_switches(planned, {Cell("mps", "matmul", 1, 1)}) == 1
+    assert count_switches(planned, {Cell("mps", "matmul", n, 1) for n in (1, 2, 4)}) == 1
+    assert count_switches(planned, {Cell("mps", "matmul", 1, repeat) for repeat in (1, 2, 3)}) == 3
+    assert count_switches(planned, {Cell("mps", "matmul", 1, 1), Cell("mig", "matmul", 1, 1)}) == 2
 
 
 def test_the_headline_counts_cells_switches_and_time() -> None:
-    planned = of(window_seconds=2)
+    planned = simulated_study(window_seconds=2)
     cells = {cell for cell in planned.cells if cell.repeat == 1 and cell.strategy in ("mps", "exclusive")}
     line = headline(planned, {"overhead": {"cells": 4, "seconds": 2.0}}, cells, {"calibrate": 1})
     assert line == (
         f"4 of {len(planned.cells)} cells to measure on node simulated: exclusive 1, mps 3; 2 node switches; about 2 s"
     ), "virtual windows take no time"
-    real = of(node="cpu", window_seconds=2)
+    real = simulated_study(node="cpu", window_seconds=2)
     assert headline(real, {"overhead": {"cells": 4, "seconds": 2.0}}, cells, {}).endswith("about 10 s")
 
 
-def test_what_is_pending_is_read_from_snakemakes_summary() -> None:
+def test_pending_files_are_read_from_snakemakes_summary() -> None:
     head = "output_file\tdate\trule\tlog-file(s)\tstatus\tplan"
     rows = [
         "r/cells/mps/matmul/n1/r1/raw.json\t-\trun_cell\t-\tmissing\tupdate pending",
@@ -52,15 +52,15 @@ def test_what_is_pending_is_read_from_snakemakes_summary() -> None:
         "r/cells/mps/matmul/n1/r2/raw.json\tSun Nov 22\trun_cell\t-\tok\tno update",
         "r/report.html\tSun Nov 22\treport\t-\tupdated input files\tupdate pending",
     ]
-    assert pending("\n".join(["Building DAG of jobs...", head, *rows])) == {
+    assert pending_files("\n".join(["Building DAG of jobs...", head, *rows])) == {
         "run_cell": [row.split("\t")[0] for row in rows[:2]],
         "report": ["r/report.html"],
     }
-    assert pending(head) == {}
+    assert pending_files(head) == {}
 
 
-def test_the_plan_says_what_each_strategy_needs(tmp_path: Path) -> None:
-    planned = of(strategies=["mps", "mig"], replicas=[1, 9], repeats=2)
+def test_the_plan_lists_the_cells_and_changes_of_each_strategy(tmp_path: Path) -> None:
+    planned = simulated_study(strategies=["mps", "mig"], replicas=[1, 9], repeats=2)
     raw = [cell.raw for cell in planned.cells if cell != Cell("mps", "matmul", 1, 1)]
     first, *rest = plan(planned, tmp_path, {"run_cell": raw}).splitlines()
     assert first.startswith("9 of 10 cells to measure on node simulated: exclusive 2, mps 3, mig 4; 6 node switches")
@@ -76,14 +76,15 @@ def test_the_plan_says_what_each_strategy_needs(tmp_path: Path) -> None:
     assert plan(planned, tmp_path, {}).startswith("no cell to measure; files to make: none\n")
 
 
-def test_the_plan_asks_the_node_about_the_workloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_lists_workloads_that_the_node_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         SimulatedNode,
         "infeasible",
         lambda _, s, n, w=(): "no" if len(w) == n == 2 and w[0]["name"] == "matmul" else None,
     )
     monkeypatch.setattr(SimulatedNode, "not_attempted", lambda _, s, w: "never" if s.name == "streams" else None)
-    planned = of(strategies=["mps", "streams"], workloads=["matmul", "detector"], replicas=[1, 2], repeats=1)
+    study = {"strategies": ["mps", "streams"], "workloads": ["matmul", "detector"], "replicas": [1, 2], "repeats": 1}
+    planned = simulated_study(**study)
     lines = re.sub(r"\n {10,}", " ", plan(planned, tmp_path, {})).splitlines()
     said = {line.split()[0]: line.partition("replicas 1, 2")[2].strip() for line in lines if "replicas 1, 2" in line}
     assert said == {

@@ -1,4 +1,4 @@
-"""Who was on the device when: the analysis against timelines that were planted, and the processes that watch."""
+"""The time-slice probe: the analysis of planted timelines, and the probing processes."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from sharebench.nodes.host.nvidia import NvidiaNode
 from sharebench.run import placement
 from sharebench.run.jobs import Run
 from sharebench.run.timeslice import probe
-from sharebench.run.timeslice.slices import NotTellable, analysed, histogram, runs, switches
+from sharebench.run.timeslice.slices import UnusableTimelines, analyse_timelines, histogram, runs, switches
 from sharebench.study.study import Study
 from tenant import spin
 
@@ -26,8 +26,8 @@ US = 1_000
 MS = 1_000_000
 
 
-def watch(first_ns: int, end_ns: int, gaps: list[list[int]], resolution_ns: int = 32) -> dict[str, Any]:
-    """What a tenant's kernel reports."""
+def kernel_report(first_ns: int, end_ns: int, gaps: list[list[int]], resolution_ns: int = 32) -> dict[str, Any]:
+    """The timeline that a tenant's kernel reports."""
     return {
         "first_ns": first_ns,
         "last_ns": max([end_ns + 20, *(after for _, after in gaps)]),
@@ -37,21 +37,21 @@ def watch(first_ns: int, end_ns: int, gaps: list[list[int]], resolution_ns: int 
     }
 
 
-def taking_turns(tenants: int, slice_ns: int, switch_ns: int, end_ns: int) -> list[dict[str, Any]]:
+def alternating_timelines(tenants: int, slice_ns: int, switch_ns: int, end_ns: int) -> list[dict[str, Any]]:
     """Tenants that alternate on the device, for `slice_ns` each, with `switch_ns` of idleness between."""
     turn_ns = slice_ns + switch_ns
     timelines = []
     for lane in range(tenants):
         begins = range(lane * turn_ns, end_ns, tenants * turn_ns)
         gaps = [[begin + slice_ns, begin + tenants * turn_ns] for begin in begins]
-        timelines.append(watch(lane * turn_ns, end_ns, [gap for gap in gaps if gap[0] < end_ns]))
+        timelines.append(kernel_report(lane * turn_ns, end_ns, [gap for gap in gaps if gap[0] < end_ns]))
     return timelines
 
 
 @pytest.mark.parametrize("tenants, slice_us, switch_us", [(2, 2000, 150), (2, 150, 12), (4, 1000, 80)])
 def test_planted_slices_and_switches_are_found(tenants: int, slice_us: int, switch_us: int) -> None:
     end_ns = 500 * MS
-    found, rows = analysed(taking_turns(tenants, slice_us * US, switch_us * US, end_ns), end_ns)
+    found, rows = analyse_timelines(alternating_timelines(tenants, slice_us * US, switch_us * US, end_ns), end_ns)
     for kind, expected in (
         ("run", slice_us),
         ("switch", switch_us),
@@ -60,21 +60,21 @@ def test_planted_slices_and_switches_are_found(tenants: int, slice_us: int, swit
         assert found[kind]["min_us"] == found[kind]["p50_us"] == found[kind]["max_us"] == pytest.approx(expected), kind
         (bounds,) = {row[2:4] for row in rows if row[1] == kind}
         assert bounds[0] < expected <= bounds[1], kind
-    whole_turn = slice_us + switch_us
-    # the edges of the watch may hold a part of a turn that its middle does not
-    assert found["idle_ratio"] == pytest.approx(switch_us / whole_turn, abs=2 * whole_turn * US / end_ns)
+    turn_us = slice_us + switch_us
+    # The edges of a timeline may hold a part of a turn.
+    assert found["idle_ratio"] == pytest.approx(switch_us / turn_us, abs=2 * turn_us * US / end_ns)
     assert found["tenants_on_device_mean"] == pytest.approx(1 - found["idle_ratio"])
     assert found["overlap_ratio"] == 0.0
     assert sum(row[-1] for row in rows if row[1] == "run") == found["run"]["count"]
     assert len(found["tenants"]) == tenants
     assert [each["on_device_ratio"] for each in found["tenants"]] == pytest.approx(
-        [slice_us / whole_turn / tenants] * tenants, abs=2 * whole_turn * US / end_ns
+        [slice_us / turn_us / tenants] * tenants, abs=2 * turn_us * US / end_ns
     )
 
 
 def test_tenants_that_run_at_the_same_time_have_no_switch_and_no_slice() -> None:
     end_ns = 100 * MS
-    found, rows = analysed([watch(0, end_ns, []), watch(3 * MS, end_ns, [])], end_ns)
+    found, rows = analyse_timelines([kernel_report(0, end_ns, []), kernel_report(3 * MS, end_ns, [])], end_ns)
     assert rows == []
     assert (found["run"], found["gap"], found["switch"]) == (None, None, None)
     assert found["tenants_on_device_mean"] == pytest.approx(2.0)
@@ -83,35 +83,35 @@ def test_tenants_that_run_at_the_same_time_have_no_switch_and_no_slice() -> None
     assert found["seconds"] == pytest.approx(0.097)
 
 
-def test_a_tenant_that_comes_on_beside_another_is_no_switch_of_it() -> None:
+def test_a_run_that_overlaps_another_is_not_a_switch() -> None:
     lanes = [np.array([[0, 100], [200, 300]]), np.array([[50, 80], [110, 190]])]
-    # 0 → 1 after 10 with no other between; 1 → 0 after 10; the first of lane 1 lies inside the first of lane 0
+    # 0 → 1 after 10 idle; 1 → 0 after 10; the first run of lane 1 lies inside the first of lane 0.
     assert switches(lanes) == [(1, 10), (0, 10)]
 
 
 def test_runs_that_the_edges_cut_are_drawn_and_not_counted() -> None:
-    timeline = watch(0, 100 * MS, [[30 * MS, 31 * MS], [60 * MS, 61 * MS]])
+    timeline = kernel_report(0, 100 * MS, [[30 * MS, 31 * MS], [60 * MS, 61 * MS]])
     assert runs(timeline, 0, 100 * MS).tolist() == [[0, 30 * MS], [31 * MS, 60 * MS], [61 * MS, 100 * MS]]
-    found, _ = analysed([timeline], 100 * MS)
+    found, _ = analyse_timelines([timeline], 100 * MS)
     assert found["run"]["count"] == 1
     assert found["run"]["p50_us"] == 29_000
 
 
-def test_nothing_is_said_of_the_time_after_room_for_gaps_ran_out() -> None:
+def test_a_timeline_ends_where_its_room_for_gaps_ran_out() -> None:
     end_ns = 100 * MS
-    cut = watch(0, end_ns, [[10 * MS, 11 * MS], [20 * MS, 21 * MS]]) | {"gap_count": 9}
-    found, _ = analysed([cut, watch(0, end_ns, [])], end_ns)
+    cut = kernel_report(0, end_ns, [[10 * MS, 11 * MS], [20 * MS, 21 * MS]]) | {"gap_count": 9}
+    found, _ = analyse_timelines([cut, kernel_report(0, end_ns, [])], end_ns)
     assert found["seconds"] == pytest.approx(0.021)
 
 
 def test_a_clock_that_runs_backwards_is_refused() -> None:
-    with pytest.raises(NotTellable, match="backwards"):
-        analysed([watch(0, 100, [[50, 40]])], 100)
+    with pytest.raises(UnusableTimelines, match="backwards"):
+        analyse_timelines([kernel_report(0, 100, [[50, 40]])], 100)
 
 
 def test_kernels_that_never_ran_together_are_refused() -> None:
-    with pytest.raises(NotTellable, match="never ran at the same time"):
-        analysed([watch(0, 100, []), watch(200, 300, [])], 100)
+    with pytest.raises(UnusableTimelines, match="never ran at the same time"):
+        analyse_timelines([kernel_report(0, 100, []), kernel_report(200, 300, [])], 100)
 
 
 def test_buckets_hold_every_value_once() -> None:
@@ -124,7 +124,7 @@ def test_buckets_hold_every_value_once() -> None:
     assert histogram(np.array([0.3])) == [(0.0, 1.0, 1)]
 
 
-def test_what_the_kernel_writes_is_read_as_it_is_written() -> None:
+def test_the_buffer_of_the_kernel_is_parsed() -> None:
     words = [100, 900, 2, 32, 200, 300, 400, 500, 0, 0]
     content = b"".join(word.to_bytes(8, sys.byteorder) for word in words)
     assert spin.timeline(content) == {
@@ -138,7 +138,7 @@ def test_what_the_kernel_writes_is_read_as_it_is_written() -> None:
     assert spin.timeline(full)["gaps"] == [[200, 300]]
 
 
-# Speaks the watcher's part: its clock is the host's monotonic one, shifted.
+# Answers like a probing process; its clock is the host's monotonic one, shifted.
 STANDIN = """#!{python}
 import json, os, sys, time
 assert sys.argv[1:3] == ["-m", "tenant.spin"], sys.argv
@@ -173,24 +173,24 @@ def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def grants(*ways: str, process: int | None = None) -> list[Grant]:
+def grants(*behaviours: str, process: int | None = None) -> list[Grant]:
     return [
-        Grant(i, 0, environment={"HOW": how, "CUDA_VISIBLE_DEVICES": "GPU-0"}, process=process)
-        for i, how in enumerate(ways)
+        Grant(i, 0, environment={"HOW": behaviour, "CUDA_VISIBLE_DEVICES": "GPU-0"}, process=process)
+        for i, behaviour in enumerate(behaviours)
     ]
 
 
-def test_processes_watch_together(standin: Path) -> None:
-    timelines, end_ns = probe.watched(standin, grants("works", "works", "works"), 0.1)
+def test_processes_probe_at_the_same_time(standin: Path) -> None:
+    timelines, end_ns = probe.watch_tenants(standin, grants("works", "works", "works"), 0.1)
     assert len(timelines) == 3
     assert all(each["first_ns"] < end_ns < each["last_ns"] for each in timelines)
-    found, _ = analysed(timelines, end_ns)
+    found, _ = analyse_timelines(timelines, end_ns)
     assert found["tenants_on_device_mean"] == pytest.approx(3.0)
     assert found["seconds"] <= 0.1 + probe.LEAD_SECONDS
 
 
 @pytest.mark.parametrize(
-    "how, message",
+    "behaviour, message",
     [
         ("fails", "ended with exit code 1"),
         ("dies", "ended with exit code 3"),
@@ -198,9 +198,9 @@ def test_processes_watch_together(standin: Path) -> None:
         ("other device", "not on one device"),
     ],
 )
-def test_what_goes_wrong_is_said_and_leaves_no_process(standin: Path, how: str, message: str) -> None:
+def test_a_failed_probing_process_is_reported_and_none_is_left(standin: Path, behaviour: str, message: str) -> None:
     with pytest.raises(NodeError, match=message):
-        probe.watched(standin, grants("works", how), 2.0)
+        probe.watch_tenants(standin, grants("works", behaviour), 2.0)
     left = subprocess.run(["pgrep", "-f", str(standin)], capture_output=True, check=False)
     assert left.stdout == b""
 
@@ -227,17 +227,17 @@ def study(strategies: list[str], node: str = "simulated") -> Study:
     )
 
 
-def test_strategies_of_the_study_that_share_a_whole_device_are_watched() -> None:
+def test_strategies_that_share_a_whole_device_are_probed() -> None:
     everything = ["exclusive", "streams", "mps", "mps-limited", "mig-mps", "time-slicing"]
-    assert [each.name for each in probe.probed(study(everything))] == ["time-slicing", "mps", "streams"]
-    assert [each.name for each in probe.probed(study(["mps-limited", "mps"]))] == ["mps"]
+    assert [each.name for each in probe.probed_strategies(study(everything))] == ["time-slicing", "mps", "streams"]
+    assert [each.name for each in probe.probed_strategies(study(["mps-limited", "mps"]))] == ["mps"]
 
 
 class Gpu(NvidiaNode):
-    """A GPU whose tenants are the stand-in; keeps what was asked of it."""
+    """A GPU whose tenants are the stand-in; `calls` lists the states that were set."""
 
-    def __init__(self, python: Path, how: dict[str, str]) -> None:
-        self.python, self.how, self.calls = python, how, list[str]()
+    def __init__(self, python: Path, behaviour: dict[str, str]) -> None:
+        self.python, self.how, self.calls = python, behaviour, list[str]()
 
     @property
     def tenant_python(self) -> Path:
@@ -258,14 +258,14 @@ class Gpu(NvidiaNode):
 
 
 def probe_job(folder: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch, tenants: int = 2) -> Callable[[], None]:
-    of = study(["time-slicing", "mps", "streams"])
-    monkeypatch.setattr(placement, "nodes_of", lambda *_: [gpu])
+    probed_study = study(["time-slicing", "mps", "streams"])
+    monkeypatch.setattr(placement, "open_nodes", lambda *_: [gpu])
     write_json(folder / "device.json", {"node": fabricated.node(""), "roofs": None, "idle_power_watts": None})
-    run = Run(folder, {"config": of.config, "run_id": "r", "git_commit": None, "git_dirty": None})
+    run = Run(folder, {"config": probed_study.config, "run_id": "r", "git_commit": None, "git_dirty": None})
     return lambda: probe.measure(run, folder / "device.json", tenants, 0.05, folder / "out.json", folder / "table.csv")
 
 
-def test_the_job_watches_each_strategy_and_restores_the_node(
+def test_the_job_probes_each_strategy_and_restores_the_node(
     standin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = Gpu(standin, {})

@@ -1,7 +1,7 @@
-"""Who runs on a GPU when: processes that only watch the device's clock, and what the gaps in their watch say.
+"""The time-slice probe: processes that only read the device's clock, to see who runs on the GPU when.
 
 Each of K tenants runs a kernel of one thread that reads the device's timer until a common end and notes every gap
-(`tenant.spin`). A gap means that the tenant was off the device; `slices` derives what follows from all together.
+(`tenant.spin`). A gap means that the tenant was off the device; `slices` derives runs and switches from all timelines.
 """
 
 import contextlib
@@ -23,29 +23,29 @@ from sharebench.nodes.host.processes import by_process
 from sharebench.nodes.node import Node
 from sharebench.records.references import read_device
 from sharebench.run.jobs import JobFailed, Run
-from sharebench.run.timeslice.slices import NotTellable, analysed
+from sharebench.run.timeslice.slices import UnusableTimelines, analyse_timelines
 from sharebench.study.study import Study
 
 MECHANISMS = ("time-slicing", "mps", "streams")
 COLUMNS = ("strategy", "tenant", "kind", "lower_us", "upper_us", "count")
-# Well above what a reading thread loses to the memory system, well below the shortest turn seen anywhere.
+# Well above the delays of the memory system, well below the shortest time slice seen anywhere.
 THRESHOLD_NS = 5_000
 # Contexts and compilation take one or two seconds, the first client of an MPS daemon one more.
 START_SECONDS = 60.0
-# From the order to start until the last kernel has started.
+# From the command to start until the last kernel has started.
 LEAD_SECONDS = 0.2
 LEAVE_SECONDS = 20.0
-# Processes on one device clock agree to well under this; those on two devices, by pure chance only.
+# Clock readings on one device agree to well under this; on two devices only by chance.
 CLOCK_NS = 1_000_000
 
 
-def probed(study: Study) -> list[Strategy]:
+def probed_strategies(study: Study) -> list[Strategy]:
     """The study's strategies that share one whole device without limits, in the catalogue's order."""
-    asked = {cell.strategy for cell in study.cells}
+    names = {cell.strategy for cell in study.cells}
     return [
         entry
         for name, entry in study.strategies.items()
-        if name in asked
+        if name in names
         and entry.mechanisms[0] in MECHANISMS
         and len(entry.mechanisms) == 1
         and all(getattr(entry, limit) is None for limit in LIMITS)
@@ -53,8 +53,8 @@ def probed(study: Study) -> list[Strategy]:
 
 
 @contextlib.contextmanager
-def started(python: Path, grants: Sequence[Grant]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The probing processes; ended in any case."""
+def probing_processes(python: Path, grants: Sequence[Grant]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The probing processes, which are ended in any case."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for group in by_process(grants):
@@ -70,7 +70,7 @@ def started(python: Path, grants: Sequence[Grant]) -> Iterator[list[subprocess.P
             process.communicate()
 
 
-def answer(process: subprocess.Popen[bytes], deadline: float) -> dict[str, Any]:
+def read_answer(process: subprocess.Popen[bytes], deadline: float) -> dict[str, Any]:
     """The process's next line, by a deadline of `time.monotonic`. Raises NodeError when none comes."""
     assert process.stdout is not None
     ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
@@ -78,19 +78,19 @@ def answer(process: subprocess.Popen[bytes], deadline: float) -> dict[str, Any]:
     if not line:
         code = process.poll() if not ready else process.wait()
         how = "did not answer in time" if code is None else f"ended with exit code {code}"
-        raise NodeError(f"a probing process {how}; what it said is above")
-    found: dict[str, Any] = json.loads(line)
-    return found
+        raise NodeError(f"a probing process {how}; its output is above")
+    parsed: dict[str, Any] = json.loads(line)
+    return parsed
 
 
-def watched(python: Path, grants: Sequence[Grant], seconds: float) -> tuple[list[dict[str, Any]], int]:
-    """Let the tenants of these grants spin at the same time; returns their timelines in order and the common end in ns.
+def watch_tenants(python: Path, grants: Sequence[Grant], seconds: float) -> tuple[list[dict[str, Any]], int]:
+    """Run probing tenants with these grants at the same time; returns their timelines in order and the end in ns.
 
     Raises NodeError when a process fails or when they are not on one device.
     """
-    with started(python, grants) as processes:
+    with probing_processes(python, grants) as processes:
         deadline = time.monotonic() + START_SECONDS
-        ready = [answer(process, deadline) for process in processes]
+        ready = [read_answer(process, deadline) for process in processes]
         offsets = [each["timer_ns"] - each["monotonic_ns"] for each in ready]
         if len({each["device"] for each in ready}) > 1 or max(offsets) - min(offsets) > CLOCK_NS:
             raise NodeError("the probing processes are not on one device, so that their clocks cannot be compared")
@@ -100,9 +100,9 @@ def watched(python: Path, grants: Sequence[Grant], seconds: float) -> tuple[list
             process.stdin.write(json.dumps({"end_ns": end_ns}).encode() + b"\n")
             process.stdin.flush()
         deadline = time.monotonic() + LEAD_SECONDS + seconds + START_SECONDS
-        answers = [answer(process, deadline) for process in processes]
+        answers = [read_answer(process, deadline) for process in processes]
         for process in processes:
-            # A client of an MPS daemon leaves by itself, or its server counts it as broken.
+            # An MPS client must exit by itself: the server takes a killed one for crashed.
             process.wait(LEAVE_SECONDS)
     return [timeline for each in answers for timeline in each["timelines"]], end_ns
 
@@ -115,30 +115,30 @@ def probe(
     if why is not None:
         return {"infeasible": why}, []
     node.ensure(State(strategy, None, 0))
-    timelines, end_ns = watched(python, node.grants(strategy, tenants), seconds)
+    timelines, end_ns = watch_tenants(python, node.grants(strategy, tenants), seconds)
     try:
-        found, rows = analysed(timelines, end_ns)
-    except NotTellable as error:
+        found, rows = analyse_timelines(timelines, end_ns)
+    except UnusableTimelines as error:
         raise NodeError(f"{strategy.name}: {error}") from None
     return {"infeasible": None, **found}, [(strategy.name, *row) for row in rows]
 
 
 def measure(run: Run, device: Path, tenants: int, seconds: float, out: Path, table: Path) -> None:
-    """Watch the study's strategies of MECHANISMS one after another, into nodes/timeslice.json and the table."""
+    """Probe the study's strategies of MECHANISMS one after another, into nodes/timeslice.json and the table."""
     study, node = run.study, run.node
     if not isinstance(node, NvidiaNode):
         raise JobFailed(needs_gpu(study))
-    strategies = probed(study)
+    strategies = probed_strategies(study)
     if not strategies:
         names = ", ".join(MECHANISMS)
         raise JobFailed(f"the study has none of {names} without limits; name one: --config 'strategies=[mps]'")
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     rows: list[Any] = []
     try:
         for strategy in strategies:
             print(f"watching {tenants} tenants under {strategy.name} for {seconds:g} s", flush=True)
-            found[strategy.name], more = probe(node, node.tenant_python, strategy, tenants, seconds)
-            rows += more
+            parts[strategy.name], strategy_rows = probe(node, node.tenant_python, strategy, tenants, seconds)
+            rows += strategy_rows
     finally:
         node.restore()
     write_table(table, rows)
@@ -149,14 +149,14 @@ def measure(run: Run, device: Path, tenants: int, seconds: float, out: Path, tab
             "tenants": tenants,
             "seconds": seconds,
             "threshold_us": THRESHOLD_NS / 1e3,
-            "strategies": found,
-            "provenance": run.origin(),
+            "strategies": parts,
+            "provenance": run.provenance(),
         },
     )
 
 
 def needs_gpu(study: Study) -> str:
-    """Why a study's node cannot be watched, and what would work; one line."""
+    """The reason why a study's node cannot be probed, and the remedy; one line."""
     return (
         f"probe_timeslice needs an NVIDIA GPU on this host: the node is {study.node_kind}, which has no clock that "
         "tenants could watch; where there is a GPU, use --config node=nvidia"
