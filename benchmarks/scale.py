@@ -124,7 +124,7 @@ def fabricate(job: tuple[StudyConfig, str, list[Cell]]) -> None:
             "roofs": None,
             "idle_power_watts": None,
         }
-        for workload in study.calibrated()
+        for workload in study.calibrated_workloads()
     }
     for cell in cells:
         strategy = study.strategies[cell.strategy]
@@ -163,7 +163,7 @@ def large_data_set(folder: Path, cells: int) -> Path:
             "provenance": PROVENANCE,
         }
         write_json(results / f"calibration/{workload}.json", calibration)
-    for strategy, workload in study.pairs():
+    for strategy, workload in study.strategy_workload_pairs():
         raw = [results / c.raw for c in study.cells if (c.strategy, c.workload) == (strategy, workload)]
         export_histograms(raw, results / f"cells/{strategy}/{workload}/histograms.csv")
     claim.release()

@@ -12,7 +12,7 @@ rule preflight:
     params:
         **JOB,
         # A function's text is taken as it is, braces too.
-        config=lambda _: canonical(STUDY.config),
+        config=lambda _: canonical_json(STUDY.config),
     message:
         "Looking at the cluster"
     shell:

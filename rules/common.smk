@@ -8,11 +8,11 @@ from sharebench.core import fingerprint as code
 from sharebench.datasets import dataset
 from sharebench.figures.catalogue import names_for
 from sharebench.core.files import SCRIPTS
-from sharebench.study.opened import open_study
-from sharebench.study.cells import canonical, cell_of
+from sharebench.study.open_study import open_study
+from sharebench.study.cells import canonical_json, cell_from_path
 from sharebench.core.spec import SPEC_KEYS, describe_part
-from sharebench.core.study_config import has_jobs, has_streams, is_on_several
-from sharebench.core.prometheus_options import is_on
+from sharebench.core.study_config import has_jobs, has_streams, uses_several_devices
+from sharebench.core.prometheus_options import has_prometheus
 
 if not {"{", "}"}.isdisjoint(workflow.basedir):
     sys.exit(
@@ -68,7 +68,7 @@ wildcard_constraints:
 
 def the_cell(wildcards):
     """The cell that a job's wildcards name."""
-    return cell_of(
+    return cell_from_path(
         f"cells/{wildcards.strategy}/{wildcards.workload}/n{wildcards.replicas}/r{wildcards.repeat}/"
     )
 
@@ -100,7 +100,7 @@ def cell_calibrations(wildcards):
     """What a cell refers to: the calibration of each workload that its tenants run, if it has one."""
     return [
         f"<results>/calibration/{name}.json"
-        for name in STUDY.calibrated(the_cell(wildcards))
+        for name in STUDY.calibrated_workloads(the_cell(wildcards))
     ]
 
 
@@ -109,7 +109,7 @@ def cell_rank(wildcards):
 
 
 def strategy_rank(wildcards):
-    if is_on_several(STUDY.config, STUDY.node_kind) and STUDY.order == "blocks":
+    if uses_several_devices(STUDY.config, STUDY.node_kind) and STUDY.order == "blocks":
         # Before all cells, so that no device waits for another to set a strategy up.
         return len(STUDY.cells) + 2
     return STUDY.strategy_rank(wildcards.strategy)
@@ -117,7 +117,7 @@ def strategy_rank(wildcards):
 
 def raw_files(strategy=None, workload=None):
     """The records of all cells, or of one strategy and workload."""
-    wanted = {(strategy, workload)} if strategy else set(STUDY.pairs())
+    wanted = {(strategy, workload)} if strategy else set(STUDY.strategy_workload_pairs())
     return [
         DATA / cell.raw
         for cell in STUDY.cells
@@ -129,7 +129,7 @@ def exports():
     """The histograms of all valid cells."""
     return [
         DATA / f"cells/{strategy}/{workload}/histograms.csv"
-        for strategy, workload in STUDY.pairs()
+        for strategy, workload in STUDY.strategy_workload_pairs()
     ]
 
 
@@ -142,7 +142,7 @@ def deliverables():
 
 def presentation():
     """What tables, figures and report show, besides the records: text for their params."""
-    return canonical(
+    return canonical_json(
         {
             "cells": len(STUDY.cells),
             "not_shown": NOT_SHOWN,

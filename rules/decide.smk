@@ -35,7 +35,7 @@ rule decide:
         **JOB,
         data=DATA,
         results=RESULTS,
-        question=canonical(QUESTION),
+        question=canonical_json(QUESTION),
         code=lambda _: code.stage_fingerprint("decisions"),
     message:
         "Deciding"
@@ -55,7 +55,7 @@ rule advise:
         **JOB,
         data=DATA,
         results=RESULTS,
-        question=canonical(QUESTION),
+        question=canonical_json(QUESTION),
         decided=RESULTS
         / f".sharebench/decided/{dataset.question_digest(QUESTION, STUDY)}",
     message:

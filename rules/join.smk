@@ -17,7 +17,7 @@ rule join:
     params:
         **JOB,
         # A function's text is taken as it is, braces too.
-        config=lambda _: canonical(STUDY.config),
+        config=lambda _: canonical_json(STUDY.config),
         results=RESULTS,
     message:
         "Putting the parts together"

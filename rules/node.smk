@@ -74,8 +74,8 @@ rule plan:
         **JOB,
         results=RESULTS,
         # A function's text is taken as it is, braces too.
-        config=lambda _: canonical(STUDY.config),
-        argv=lambda _: canonical(sys.argv[1:]),
+        config=lambda _: canonical_json(STUDY.config),
+        argv=lambda _: canonical_json(sys.argv[1:]),
     message:
         "Planning"
     shell:

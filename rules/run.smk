@@ -2,7 +2,7 @@
 # rules here.
 CLAIM = None
 PLACES = None
-if not FROM and is_on_several(STUDY.config, STUDY.node_kind):
+if not FROM and uses_several_devices(STUDY.config, STUDY.node_kind):
     from sharebench.run import placement
 
     PLACES = placement.study_placement(STUDY, RESULTS)

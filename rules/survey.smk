@@ -15,7 +15,7 @@ rule survey:
         **JOB,
         out=RESULTS / "survey",
         # A function's text is taken as it is, braces too.
-        options=lambda _: canonical(STUDY.config["survey"]),
+        options=lambda _: canonical_json(STUDY.config["survey"]),
     message:
         "Looking at what uses the GPUs"
     shell:

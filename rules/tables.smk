@@ -33,7 +33,7 @@ rule aggregate:
     input:
         raw=raw_files(),
         calibrations=[
-            DATA / f"calibration/{workload}.json" for workload in STUDY.calibrated()
+            DATA / f"calibration/{workload}.json" for workload in STUDY.calibrated_workloads()
         ],
         device="<data>/nodes/device.json",
     output:
@@ -58,7 +58,7 @@ rule aggregate:
         ["<results>/tables/interference.csv"] if STUDY.config["interference"] else [],
         ["<results>/tables/isolation.csv"] if STUDY.config["faults"] else [],
         ["<results>/tables/jobs.csv"] if has_jobs(STUDY.config) else [],
-        ["<results>/tables/prometheus.csv"] if is_on(STUDY.config) else [],
+        ["<results>/tables/prometheus.csv"] if has_prometheus(STUDY.config) else [],
         # Named by what the tables hold, so that it is missing when they hold something else: Snakemake's own memory
         # knows that too, but results that were copied without it would keep their tables.
         tabled=RESULTS / f".sharebench/tabled/{dataset.tables_digest(STUDY)}",
@@ -72,7 +72,7 @@ rule aggregate:
         results=RESULTS,
         shows=presentation(),
         # What goodput and the price of a token are by.
-        asks=canonical(
+        asks=canonical_json(
             [
                 STUDY.config["slo"],
                 STUDY.config["price_per_hour"] if has_streams(STUDY.config) else None,

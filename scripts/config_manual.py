@@ -12,7 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from sharebench.config import schema as types
 from sharebench.config.refusals import LINK
-from sharebench.config.words import shown
+from sharebench.config.words import quoted
 
 FOLDER = Path(__file__).resolve().parent.parent / "config"
 SCHEMA, MANUAL = FOLDER / "schemas" / "config.schema.json", FOLDER / "README.md"
@@ -71,7 +71,7 @@ def _default(rules: dict[str, Any]) -> str:
     value = rules["default"]
     if isinstance(value, str):
         return f"`{value}`" if value and yaml.safe_load(value) == value else f'`"{value}"`'
-    return f"`{shown(value)}`"
+    return f"`{quoted(value)}`"
 
 
 def made() -> dict[Path, str]:

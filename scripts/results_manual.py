@@ -4,7 +4,7 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from sharebench.records.tables import ACTIVITY, ENDS, SLO, STREAMS, Column, described
+from sharebench.records.tables import ACTIVITY, INTERVAL_SUFFIXES, SLO, STREAMS, Column, table_columns
 
 MANUAL = Path(__file__).resolve().parent.parent / "results" / "README.md"
 WHERE = {STREAMS: "where a tenant streams", SLO: "with an `slo`", ACTIVITY: "on a GPU that counts it"}
@@ -14,8 +14,8 @@ TABLE = re.compile(r"(<!-- columns of (\w+), by `make docs` -->\n).*?(<!-- end o
 def table(name: str) -> str:
     """The columns of a table as a list in Markdown; neighbours with the same text, or without one, share a line."""
     lines = []
-    for (meaning, blank), own in groupby(described(name), lambda column: (_meaning(column), column.blank)):
-        names = ", ".join(f"`{column.name}`" + "±" * (len(column.names) > len(ENDS)) for column in own)
+    for (meaning, blank), own in groupby(table_columns(name), lambda column: (_meaning(column), column.blank)):
+        names = ", ".join(f"`{column.name}`" + "±" * (len(column.names) > len(INTERVAL_SUFFIXES)) for column in own)
         text = f"{meaning} {f'*Blank: {blank}.*' if blank else ''}".strip()
         lines.append(f"- {names}{f': {text}' if text else ''}\n")
     return "".join(lines)

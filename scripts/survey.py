@@ -16,10 +16,10 @@ from sharebench.figures.page import save
 from sharebench.figures.style import theme
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host import usage as of_host
-from sharebench.records.usage import Seen
+from sharebench.records.usage import ObservedUsage
 
 
-def seen(options: SurveyOptions) -> Seen:
+def seen(options: SurveyOptions) -> ObservedUsage:
     """What Prometheus knows, or what NVML shows until time is up or someone ends it by Ctrl-C."""
     if options["url"] is not None:
         hours = options["hours"] or of_prometheus.HOURS

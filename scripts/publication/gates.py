@@ -52,7 +52,7 @@ def _changes(folder: Path) -> tuple[Counter[Group], Counter[Group], Counter[str]
 
 def _records(folder: Path) -> Iterator[Record]:
     for path in sorted(dataset.verified_folder(folder).glob("cells/**/raw.json")):
-        own = record.in_todays_words(read_json(path))
+        own = record.with_current_status(read_json(path))
         if own["status"] == "ok":
             yield own
 

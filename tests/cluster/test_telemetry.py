@@ -8,7 +8,7 @@ from cluster.test_switching import node
 
 from sharebench.cell.window import measure
 from sharebench.nodes.kubernetes.node import ClusterNode
-from sharebench.records.telemetry import NOTHING_KNOWN
+from sharebench.records.telemetry import UNKNOWN_TELEMETRY
 from sharebench.study.study import Study
 
 # Python, and the mock where a container runtime would put the driver's library.
@@ -41,4 +41,4 @@ def test_the_first_tenant_samples_where_it_has_the_library(node: ClusterNode, st
         assert telemetry["power_mean_watts"] is None
     else:
         reason = "libnvidia-ml.so.1 is not in the tenant's container"
-        assert (rows, telemetry) == ([], {**NOTHING_KNOWN, "reason": reason})
+        assert (rows, telemetry) == ([], {**UNKNOWN_TELEMETRY, "reason": reason})

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from sharebench.core.files import read_json
-from sharebench.records.references import identity
+from sharebench.records.references import device_identity
 
 TENANTS = (2, 3, 7)
 SECONDS = 120
@@ -49,7 +49,7 @@ def table(visits: Iterable[Path]) -> pd.DataFrame:
         for path in sorted(visit.glob(f"probe-*/{FILES[0]}")):
             probe = read_json(path)
             found += [
-                {"device": identity(probe["node"]), "tenants": probe["tenants"], "strategy": name} | _row(seen)
+                {"device": device_identity(probe["node"]), "tenants": probe["tenants"], "strategy": name} | _row(seen)
                 for name, seen in probe["strategies"].items()
                 if not seen["infeasible"]
             ]

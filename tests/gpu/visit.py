@@ -32,16 +32,16 @@ from sharebench.config.load import ConfigError  # noqa: E402
 from sharebench.core.capabilities import gpu_python  # noqa: E402
 from sharebench.core.files import Refusal, read_json  # noqa: E402
 from sharebench.core.run_record import read_run  # noqa: E402
-from sharebench.core.study_config import is_on_several  # noqa: E402
+from sharebench.core.study_config import uses_several_devices  # noqa: E402
 from sharebench.datasets import archive  # noqa: E402
 from sharebench.nodes import devices_of, open_node  # noqa: E402
 from sharebench.nodes.contract import NodeError  # noqa: E402
-from sharebench.records.record import RecordMismatch, check  # noqa: E402
-from sharebench.records.references import identity  # noqa: E402
+from sharebench.records.record import RecordMismatch, check_current  # noqa: E402
+from sharebench.records.references import device_identity  # noqa: E402
 from sharebench.run import placement  # noqa: E402
 from sharebench.run.plan import seconds_per_cell  # noqa: E402
 from sharebench.study.cells import Cell  # noqa: E402
-from sharebench.study.opened import open_study  # noqa: E402
+from sharebench.study.open_study import open_study  # noqa: E402
 from sharebench.study.study import Study  # noqa: E402
 
 DEFAULTS = [REPOSITORY / "config" / f"{name}.yaml" for name in ("strategies", "workloads", "config")]
@@ -83,7 +83,7 @@ class Part:
     def devices(self) -> list[str]:
         """Identities of those here that measure, all at once. Raises NodeError."""
         study = self.study
-        if is_on_several(study.config, study.node_kind):
+        if uses_several_devices(study.config, study.node_kind):
             return [entry["device"] for entry in placement.study_devices(study, {})]
         options, _ = devices_of(study.node_kind, study.node_options())[0]
         return [open_node(study.node_kind, options, Path()).identity]
@@ -92,7 +92,7 @@ class Part:
         """The group of each unit of which a folder has records of a device here, with the device."""
         for unit in self.units:
             found = (folder / cell.raw for cell in unit if (folder / cell.raw).is_file())
-            for device in {identity(read_json(path, "node")["node"]) for path in found} & set(self.devices):
+            for device in {device_identity(read_json(path, "node")["node"]) for path in found} & set(self.devices):
                 yield self.group(unit), device
 
     def group(self, unit: Sequence[Cell]) -> str:
@@ -108,7 +108,7 @@ class Part:
         for cell in sorted(found):
             record = read_json(folder / cell.raw, "spec", "code", "provenance")
             try:
-                check(record, self.study.spec(cell), self.study.code(cell.workload))
+                check_current(record, self.study.spec(cell), self.study.code(cell.workload))
             except RecordMismatch as mismatch:
                 commit = record["provenance"]["git_commit"] or "not known"
                 raise Refusal(f"{where}: {self.name}, {cell}: {mismatch}; measure with its commit: {commit}") from None
@@ -346,7 +346,8 @@ class Edition:
 def _is_whole(unit: Iterable[Cell], folder: Path) -> bool:
     """Whether all cells of a unit have records, of one device."""
     paths = [folder / cell.raw for cell in unit]
-    return all(path.is_file() for path in paths) and len({identity(read_json(p, "node")["node"]) for p in paths}) == 1
+    devices = {device_identity(read_json(path, "node")["node"]) for path in paths if path.is_file()}
+    return all(path.is_file() for path in paths) and len(devices) == 1
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sharebench.gates import gates
 from sharebench.records import record as records
-from sharebench.records.telemetry import NOTHING_KNOWN
+from sharebench.records.telemetry import UNKNOWN_TELEMETRY
 from sharebench.records.types import CellRecord, GateVerdict, Record
 from tenant.contract import BUCKET_COUNT
 from tenant.recorder import bucket_index, to_sparse
@@ -211,7 +211,7 @@ def telemetry(tenants: int, is_gpu: bool, window_seconds: float) -> dict[str, An
     """The telemetry of a clean window: of a host, or of a GPU at a steady 300 W whose tenants have 700 MiB each."""
     host = {"host_steal_percent": 0.0, "host_throttled_percent": 0.0, "foreign_cpu_percent": 1.0}
     if not is_gpu:
-        return {**NOTHING_KNOWN, "source": "host", "samples": 20, **host}
+        return {**UNKNOWN_TELEMETRY, "source": "host", "samples": 20, **host}
     return {
         "source": "nvml",
         "reason": None,

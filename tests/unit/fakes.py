@@ -7,7 +7,7 @@ from typing import Any, cast
 from unit import factories
 
 from sharebench.nodes.contract import Endpoint, Grant, TenantsFailed, TenantUnreachable
-from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
+from sharebench.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
 from sharebench.records.types import Outcome, TenantStatus
 from tenant.contract import CompletedJob, Steadiness, TenantReport
 
@@ -177,7 +177,7 @@ class FakeSampler:
     def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
         self.ran.append(self.tenants.clock_ns)
         rows: list[Row] = [{"t_seconds": window_end_seconds - window_start_seconds}]
-        return rows, {**NOTHING_KNOWN, "samples": 1}
+        return rows, {**UNKNOWN_TELEMETRY, "samples": 1}
 
 
 def ended(status: TenantStatus, code: int | None, reason: str = "the reason") -> Outcome:

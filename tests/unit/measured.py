@@ -80,7 +80,7 @@ def _tenant(study: Study, cell: Cell, index: int, name: str, is_gpu: bool) -> Js
 
 def record(study: Study, cell: Cell, change: Callable[[Json], Json] = lambda made: made) -> Json:
     """The record of a cell that went well, after `change`, with the gates that it deserves then."""
-    node, names = facts(study), study.tenants_of(cell)
+    node, names = facts(study), study.workloads_of(cell)
     tenants = [_tenant(study, cell, index, name, node["is_gpu"]) for index, name in enumerate(names)]
     is_mix = len(study.components(cell)) > 1
     made = factories.record(
@@ -115,7 +115,7 @@ def record(study: Study, cell: Cell, change: Callable[[Json], Json] = lambda mad
 def _calibrations(study: Study, node: Json, change: Callable[[Json], Json]) -> Iterator[tuple[str, Json]]:
     used = change(factories.record(is_gpu=node["is_gpu"]))
     known = used["calibration"] or dict.fromkeys(("output_digest", "capacity_hz", "roofs", "idle_power_watts"))
-    for workload in study.calibrated():
+    for workload in study.calibrated_workloads():
         yield (
             workload,
             {
@@ -137,7 +137,7 @@ def write(root: Path, study: Study, change: Callable[[Json], Json] = lambda made
     node = change(factories.record() | {"node": facts(study)})["node"]
     for cell in study.cells:
         write_json(root / cell.raw, record(study, cell, change))
-    for strategy, workload in study.pairs():
+    for strategy, workload in study.strategy_workload_pairs():
         folder = root / "cells" / strategy / workload
         export_histograms(sorted(folder.glob("*/*/raw.json")), folder / "histograms.csv")
     for workload, calibration in _calibrations(study, node, change):

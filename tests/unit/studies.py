@@ -13,8 +13,8 @@ from snakemake.utils import update_config
 
 from sharebench.config import workloads
 from sharebench.config.load import ConfigError, load
-from sharebench.study.cells import Plot
-from sharebench.study.opened import open_study
+from sharebench.study.cells import WholePlot
+from sharebench.study.open_study import open_study
 from sharebench.study.study import Study
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -59,7 +59,7 @@ def simulated(dotted: dict[str, Any] | None = None, **keys: Any) -> Study:
     return study_of(SIMULATED | {"null_cells": False} | (dotted or {}) | keys)
 
 
-def plots_in_order(of_study: Study) -> list[Plot]:
+def plots_in_order(of_study: Study) -> list[WholePlot]:
     """The node's states in the order in which they are set, one for each run of cells that share it."""
     return [plot for plot, _ in groupby(of_study.cells, key=of_study.plot)]
 

@@ -30,7 +30,7 @@ from sharebench.core.files import read_json, replace_atomically, write_json
 from sharebench.core.study_config import StudyConfig, has_jobs
 from sharebench.datasets import dataset
 from sharebench.records.references import device_name, read_device
-from sharebench.records.tables import ACTIVITY, TableRow, frame
+from sharebench.records.tables import ACTIVITY, TableRow, table_frame
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -60,7 +60,7 @@ def publishable_config(config: StudyConfig) -> dict[str, Any]:
     }
     cluster = cast(KubernetesOptions, {**config["kubernetes"], **NEUTRAL_CLUSTER, "tolerations": []})
     prometheus = config["prometheus"]
-    if prometheus_options.is_on(config):
+    if prometheus_options.has_prometheus(config):
         prometheus = prometheus | {"url": "http://prometheus", "folder": None, "labels": {}}
     return config | {
         "prometheus": prometheus,
@@ -168,7 +168,7 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
     switches = _switches(checker)
     slo = slo_limits(study.config["slo"])
     studies = study_kinds(study.config)
-    for record in checker.records(study.tabled()):
+    for record in checker.records(study.table_cells()):
         key = record["cell"]
         cell = Cell(key["strategy"], key["workload"], key["replicas"], key["repeat"])
         cells.append(reduce_record(record, limits=slo))
@@ -186,14 +186,16 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
     if any(cell.device_columns["sm_active_percent"] is not None for cell in cells):
         studies.add(ACTIVITY)
     baseline = Baseline(cells, study.baseline)
-    expected = [(cell, name) for cell in study.tabled() if study.is_compared(cell) for name in study.components(cell)]
+    expected = [
+        (cell, name) for cell in study.table_cells() if study.is_compared(cell) for name in study.components(cell)
+    ]
     summary = summary_table(by_tenants, expected, baseline, studies, study.config["price_per_hour"])
     tables = {
         "cells": cells_table(cells, baseline, studies),
         "summary": summary,
         "contrasts": contrasts_table(by_tenants, study, baseline, studies),
         "devices": devices_table(by_tenants, baseline, always_busy(study.config)),
-        "stages": frame("stages", stages),
+        "stages": table_frame("stages", stages),
         "startup": startup_table(started, switches, [(cell.strategy, name, cell.replicas) for cell, name in expected]),
     }
     if names := study.config["interference"]:
@@ -201,11 +203,11 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
     if has_jobs(study.config):
         queues = [strategy.name for strategy in study.strategies.values() if strategy.is_queue]
         jobs = jobs_by_device(jobs, cells, queues)
-        tables["jobs"] = jobs_table(jobs, (cell for cell in study.tabled() if study.is_job(cell.workload)), queues)
-    if prometheus_options.is_on(study.config):
-        tables["prometheus"] = frame("prometheus", watched)
+        tables["jobs"] = jobs_table(jobs, (cell for cell in study.table_cells() if study.is_job(cell.workload)), queues)
+    if prometheus_options.has_prometheus(study.config):
+        tables["prometheus"] = table_frame("prometheus", watched)
     if study.faults:
-        faulty = [(cell.strategy, cell.workload) for cell in study.tabled() if cell.workload in study.faults]
+        faulty = [(cell.strategy, cell.workload) for cell in study.table_cells() if cell.workload in study.faults]
         repeats = study.config["fault_repeats"]
         tables["isolation"] = isolation_table(victims, faulty, study.faults, repeats)
     return tables

@@ -12,9 +12,9 @@ from sharebench.analysis.cells.gpu_columns import device_units
 from sharebench.core import run_record
 from sharebench.core.files import DamagedFile, Refusal, read_json, replace_atomically
 from sharebench.core.spec import workload_reference
-from sharebench.gates.judged import read
-from sharebench.records.record import RecordError, RecordMismatch, check
-from sharebench.records.references import identity, on_device, read_device
+from sharebench.gates.judged import read_judged
+from sharebench.records.record import RecordError, RecordMismatch, check_current
+from sharebench.records.references import device_identity, part_for_device, read_device
 from sharebench.records.types import NodeFacts, Provenance, Record, Switch
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -91,14 +91,14 @@ class Checker:
         self._origins: dict[Path, _Origin] = {}
         self._first_references: dict[tuple[str, str], Mapping[str, object]] = {}
         """By workload and device the references of its first cell, on devices that calibration/ is not of."""
-        self.calibrations = {workload: self._calibration(workload) for workload in study.calibrated()}
+        self.calibrations = {workload: self._calibration(workload) for workload in study.calibrated_workloads()}
 
     def _calibration(self, workload: str) -> Calibration | None:
         path = self.data / "calibration" / f"{workload}.json"
         try:
             calibration: Calibration = read_json(path)
             if not self.study.config["from"]:
-                check(calibration, self.study.calibration_spec(workload), self.study.code(workload))
+                check_current(calibration, self.study.calibration_spec(workload), self.study.code(workload))
             self._origins[path] = _Origin.of(calibration, [])
             if missing := [key for key in REFERENCE_KEYS if key not in calibration]:
                 raise KeyError(missing[0])
@@ -121,7 +121,7 @@ class Checker:
         current = self.calibrations.get(workload)
         if current is None:
             return False
-        now: Mapping[str, object] = on_device(current, identity(record["node"]))
+        now: Mapping[str, object] = part_for_device(current, device_identity(record["node"]))
         if cast(Calibration, now)["node"]["device"] != device:
             now = self._first_references.setdefault((workload, device), used)
         return any(now[key] != value for key, value in used.items() if key in now and value is not None)
@@ -132,9 +132,9 @@ class Checker:
             path = self.data / cell.raw
             components = self.study.components(cell)
             try:
-                record = read(path)
+                record = read_judged(path)
                 if not self.study.config["from"]:
-                    check(record, self.study.spec(cell), self.study.code(cell.workload))
+                    check_current(record, self.study.spec(cell), self.study.code(cell.workload))
             except (RecordError, RecordMismatch) as error:
                 self.refused[path] = str(error).removeprefix(f"{path}: ")
                 continue

@@ -28,9 +28,9 @@ from sharebench.datasets import dataset
 from sharebench.figures.compare import draw
 from sharebench.figures.page import save
 from sharebench.figures.style import theme
-from sharebench.gates.judged import read
+from sharebench.gates.judged import read_judged
 from sharebench.records.references import device_name
-from sharebench.records.tables import OF_STUDIES, SLO, TableRow, frame
+from sharebench.records.tables import SLO, STUDY_KINDS, TableRow, table_frame
 from sharebench.records.types import Record
 from sharebench.study.study import Study
 
@@ -88,8 +88,8 @@ def load(path: Path, name: str | None = None) -> MeasuredData:
     specs: dict[GroupKey, Spec] = {}
     facts: dict[str, set[str]] = defaultdict(set)
     slo = slo_limits(study.config["slo"])
-    for cell in study.tabled():
-        record = read(folder / cell.raw)
+    for cell in study.table_cells():
+        record = read_judged(folder / cell.raw)
         parts += (own := split_by_workload(record, reduce_record(record, limits=slo), slo))
         specs |= dict.fromkeys((part.group for part in own), parse_spec(record["spec"]))
         for key, text in _facts(record).items():
@@ -137,7 +137,7 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
         ]
         for group, row in zip(those, with_holm([_row(before, after, group, metric) for group in those]), strict=True):
             rows[group].append(row)
-    return frame("compare", (row for of_group in rows.values() for row in of_group))
+    return table_frame("compare", (row for of_group in rows.values() for row in of_group))
 
 
 def _of_both(before: MeasuredData, after: MeasuredData) -> list[str]:
@@ -212,7 +212,7 @@ def _row(before: MeasuredData, after: MeasuredData, group: GroupKey, metric: str
         reasons = (f"no value in {data.name}: {data.reasons.get(group, 'too few iterations')}" for data in without)
         return row | {"reason": "; ".join(reasons)}
     ratio = welch_ratio(new, old, (on_new, on_old))
-    of = metric if metric in optional_metrics(OF_STUDIES) else MEAN_LATENCY
+    of = metric if metric in optional_metrics(STUDY_KINDS) else MEAN_LATENCY
     verdicts = {data.separability.verdict(group[2], ratio, of) for data in (before, after)} - {None}
     return row | {
         **ratio.columns("ratio"),

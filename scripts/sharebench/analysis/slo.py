@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sharebench.core.study_config import Slo
-from sharebench.records.histogram import buckets_of
+from sharebench.records.histogram import tenant_buckets
 from sharebench.records.types import TenantRecord
 from tenant.contract import RequestColumns
 
@@ -49,7 +49,7 @@ def good_count(tenant: TenantRecord, limits: Mapping[str, float]) -> float | Non
         taken, most = request_seconds(requests), tuple(limits.values())
         each = zip(*(taken[part] for part in limits), strict=True)
         return float(sum(all(t is None or t <= end for t, end in zip(times, most, strict=True)) for times in each))
-    found = list(buckets_of(tenant))
+    found = list(tenant_buckets(tenant))
     if LATENCY not in limits or (tenant["count"] and not found):
         return None
     lower, upper, count = np.array(found, dtype=float).reshape(-1, 3).T

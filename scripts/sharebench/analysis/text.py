@@ -10,7 +10,7 @@ import pandas as pd
 from sharebench.analysis.statistics.intervals import CONFIDENCE
 from sharebench.core.spec import workload_label
 from sharebench.core.strategies import is_control
-from sharebench.records.tables import OF_STUDIES, columns
+from sharebench.records.tables import STUDY_KINDS, columns
 
 BLANK = "-"
 SIGNIFICANT_FIGURES = 3
@@ -131,7 +131,7 @@ def comparison(table: pd.DataFrame, before: str, after: str, differences: Sequen
         for row in means.to_dict("records")
     ]
     body = pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True)
-    special = [metric for metric in columns("metrics", OF_STUDIES) if metric not in columns("metrics")]
+    special = [metric for metric in columns("metrics", STUDY_KINDS) if metric not in columns("metrics")]
     for metric, own in table[table["metric"].isin(special)].groupby("metric", sort=False):
         more, less = _beyond_chance(own)
         body += f"\n\n`{metric}`: beyond the same {more} of {len(own)} above 1, and {less} below."

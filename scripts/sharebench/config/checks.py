@@ -11,11 +11,11 @@ from string import Template
 from zipfile import is_zipfile
 
 from sharebench.config import nodes, programs, prometheus, sweeps, workloads
-from sharebench.config.words import shown, unknown
+from sharebench.config.words import quoted, unknown_value
 from sharebench.core import faults
 from sharebench.core.capabilities import KNOWN_LAYERS, resolve_node_kind, supporting_kinds, unsupported_reason
-from sharebench.core.config_catalogues import LIMITS, PodTemplate, StrategyEntry, WorkloadEntry, own_limits
-from sharebench.core.pod_template import PLACEHOLDERS, names_in, texts
+from sharebench.core.config_catalogues import LIMIT_KEYS, PodTemplate, StrategyEntry, WorkloadEntry, per_tenant_limits
+from sharebench.core.pod_template import PLACEHOLDERS, placeholder_names, template_texts
 from sharebench.core.programs import is_program
 from sharebench.core.strategies import CONTROL_SUFFIX, HAMI_CORE, all_strategies
 from sharebench.core.study_config import StudyConfig, has_jobs
@@ -25,9 +25,9 @@ RESERVED_STRATEGIES = {
     "device": "nodes/device.json exists already",
     "timeslice": "nodes/timeslice.json is the probe's own file",
 }
-NOT_THERE = "is not in the catalogue"
-A_MIX = "is a mix itself; name workloads that are none"
-ONCE = "runs once, until it exits"
+NOT_IN_CATALOGUE = "is not in the catalogue"
+IS_A_MIX = "is a mix itself; name workloads that are none"
+RUNS_ONCE = "runs once, until it exits"
 # Snakemake would take them for wildcards of its own.
 BRACES = re.compile(r"\{\w+\}")
 
@@ -42,8 +42,8 @@ def cross_key_problems(config: StudyConfig) -> Iterator[str]:
     for name, strategy in config["strategy_catalogue"].items():
         yield from _strategy_entry(f"strategy_catalogue.{name}", name, strategy)
     for name, workload in config["workload_catalogue"].items():
-        yield from _workload_entry(sweeps.key(name, workload), workload)
-        yield from _mix_entry(sweeps.key(name, workload), workload, config["workload_catalogue"])
+        yield from _workload_entry(sweeps.entry_key(name, workload), workload)
+        yield from _mix_entry(sweeps.entry_key(name, workload), workload, config["workload_catalogue"])
     warm_up, start = config["warmup"]["max_seconds"], config["timeouts"]["start_seconds"]
     if warm_up >= start:
         yield f"timeouts.start_seconds: {start} leaves no time for warmup.max_seconds, {warm_up}; set more than that"
@@ -89,18 +89,18 @@ def _strategy_entry(key: str, name: str, entry: StrategyEntry) -> Iterator[str]:
     if name in RESERVED_STRATEGIES:
         yield f"{key}: the name {name!r} is reserved ({RESERVED_STRATEGIES[name]}); choose another"
     if len(mechanisms) == 2 and tuple(mechanisms) not in KNOWN_LAYERS:
-        known = " or ".join(shown(list(layers)) for layers in sorted(KNOWN_LAYERS, reverse=True))
-        yield f"{key}.mechanism: {shown(list(mechanisms))} are not layers, outer first; use {known}"
+        known = " or ".join(quoted(list(layers)) for layers in sorted(KNOWN_LAYERS, reverse=True))
+        yield f"{key}.mechanism: {quoted(list(mechanisms))} are not layers, outer first; use {known}"
     if "exclusive" in mechanisms and entry["replicas"] != [1] and entry["claim_per"] != "tenant":
-        yield f"{key}.replicas: {shown(entry['replicas'])} is not possible, exclusive means one tenant; set [1]"
+        yield f"{key}.replicas: {quoted(entry['replicas'])} is not possible, exclusive means one tenant; set [1]"
     needs = dict.fromkeys(("profile", "profiles", "instances"), "mig")
     needs["claim_per"] = "exclusive" if entry["claim_per"] == "tenant" else "mig"
-    needs |= dict.fromkeys(LIMITS, "mps") | {"interval": "time-slicing"}
+    needs |= dict.fromkeys(LIMIT_KEYS, "mps") | {"interval": "time-slicing"}
     for option, mechanism in needs.items():
         is_limited = entry["pod"] is not None or (HAMI_CORE in mechanisms and option != "priority")
         has_effect = mechanism in mechanisms or (mechanism == "mps" and is_limited)
         if entry.get(option) is not None and not has_effect:
-            yield f"{key}.{option}: {shown(entry.get(option))} has no effect without {mechanism}; remove it"
+            yield f"{key}.{option}: {quoted(entry.get(option))} has no effect without {mechanism}; remove it"
     yield from _limits(key, entry)
     if entry["pod"] is not None:
         yield from _pod_template(key, entry, entry["pod"])
@@ -120,33 +120,33 @@ def _strategy_entry(key: str, name: str, entry: StrategyEntry) -> Iterator[str]:
 
 def _limits(key: str, entry: StrategyEntry) -> Iterator[str]:
     """Limits of each tenant that are for different numbers of tenants, and two limits of the memory."""
-    for name, number in own_limits(entry).items():
+    for name, number in per_tenant_limits(entry).items():
         if entry["replicas"] != [number]:
             yield (
-                f"{key}.{name}: {shown(entry.get(name))} is for {number} tenants, replicas are "
-                f"{shown(entry['replicas'])}; give each tenant one, as in all lists of the entry"
+                f"{key}.{name}: {quoted(entry.get(name))} is for {number} tenants, replicas are "
+                f"{quoted(entry['replicas'])}; give each tenant one, as in all lists of the entry"
             )
     if entry["memory_limit"] is not None and entry["memory_percent"] is not None:
-        yield f"{key}.memory_limit: {shown(entry['memory_limit'])} has no effect next to memory_percent; remove one"
+        yield f"{key}.memory_limit: {quoted(entry['memory_limit'])} has no effect next to memory_percent; remove one"
 
 
 def _pod_template(key: str, entry: StrategyEntry, pod: PodTemplate) -> Iterator[str]:
     """Placeholders that cannot be filled in, limits that no pod gets, and pods that get no GPU."""
-    for where, text in texts(pod):
-        for name in names_in(text):
+    for where, text in template_texts(pod):
+        for name in placeholder_names(text):
             if name not in PLACEHOLDERS:
-                yield f"{key}.pod.{where}: {unknown(name, PLACEHOLDERS, 'is not a placeholder')}"
+                yield f"{key}.pod.{where}: {unknown_value(name, PLACEHOLDERS, 'is not a placeholder')}"
             elif (limit := PLACEHOLDERS[name]) is not None and entry.get(limit) is None:
                 yield f"{key}.pod.{where}: ${name} has nothing to stand for; give {limit}, such as 100/N"
         if BRACES.search(text) or not Template(text).is_valid():
             what = "holds a brace or a $ without a placeholder; write one as $thread_percent"
             yield f"{key}.pod.{where}: {text!r} {what}"
-    used = {PLACEHOLDERS.get(name) for _, text in texts(pod) for name in names_in(text)}
+    used = {PLACEHOLDERS.get(name) for _, text in template_texts(pod) for name in placeholder_names(text)}
     for limit in ("thread_percent", "memory_percent"):
         if (share := entry.get(limit)) is not None and limit not in used:
             yield f"{key}.{limit}: {share!r} reaches no pod; use ${limit} in pod.resources, or remove it"
     if not pod["resources"] and not pod["annotations"]:
-        yield f"{key}.pod.resources: {shown({})} brings no GPU; name a resource, such as nvidia.com/gpu: 1"
+        yield f"{key}.pod.resources: {quoted({})} brings no GPU; name a resource, such as nvidia.com/gpu: 1"
 
 
 def _workload_entry(key: str, entry: WorkloadEntry) -> Iterator[str]:
@@ -165,7 +165,7 @@ def _workload_entry(key: str, entry: WorkloadEntry) -> Iterator[str]:
     if entry["kind"] == "job" and entry["job"] is None:
         yield f"{key}.job: null is not enough for a job; set its work, such as {{iterations: 1000}}"
     if entry["kind"] != "job" and entry["job"] is not None and not (entry["kind"] == "command" and entry["until"]):
-        yield f"{key}.job: {shown(entry['job'])} has no effect on a {entry['kind']}; remove it or set kind: job"
+        yield f"{key}.job: {quoted(entry['job'])} has no effect on a {entry['kind']}; remove it or set kind: job"
     if entry["kind"] == "job" and arrival != "closed":
         yield f"{key}.load.arrival: {arrival!r} is not possible, a job's iterations follow each other; remove it"
     if entry["simulated"] is not None and not any(entry["simulated"].values()):
@@ -181,17 +181,17 @@ def _mix_entry(key: str, entry: WorkloadEntry, catalogue: dict[str, WorkloadEntr
     for option in own:
         yield f"{key}.{option}: has no effect on a mix; remove it, its tenants have their own"
     for tenant in entry["tenants"]:
-        if line := sweeps.named(catalogue, tenant):
+        if line := sweeps.sweep_hint(catalogue, tenant):
             yield f"{key}.tenants: {line}"
         elif tenant not in catalogue:
             plain = [name for name, other in catalogue.items() if other["tenants"] is None]
-            yield f"{key}.tenants: {unknown(tenant, plain, NOT_THERE)}"
+            yield f"{key}.tenants: {unknown_value(tenant, plain, NOT_IN_CATALOGUE)}"
         elif catalogue[tenant]["tenants"] is not None:
-            yield f"{key}.tenants: {tenant!r} {A_MIX}"
+            yield f"{key}.tenants: {tenant!r} {IS_A_MIX}"
         elif catalogue[tenant]["until"] is not None:
             lasting = [name for name in entry["tenants"] if name in catalogue and catalogue[name]["job"] is None]
             if lasting:
-                yield f"{key}.tenants: {tenant!r} {ONCE}, and {lasting[0]!r} goes on; mix it with jobs only"
+                yield f"{key}.tenants: {tenant!r} {RUNS_ONCE}, and {lasting[0]!r} goes on; mix it with jobs only"
 
 
 def _names(config: StudyConfig) -> Iterator[str]:
@@ -205,16 +205,17 @@ def _names(config: StudyConfig) -> Iterator[str]:
     ):
         for name in names:
             if name not in known:
-                yield f"{key}: {sweeps.named(workloads, name) or unknown(name, known, NOT_THERE)}"
+                yield f"{key}: {sweeps.sweep_hint(workloads, name) or unknown_value(name, known, NOT_IN_CATALOGUE)}"
     if not (config["workloads"] or config["interference"] or (config["faults"] and config["fault_victims"])):
         yield "workloads: [] is empty; name at least one, or workloads to pair in interference"
     for name in config["interference"]:
         if workloads[name]["tenants"] is not None:
-            yield f"interference: {name!r} {A_MIX}"
+            yield f"interference: {name!r} {IS_A_MIX}"
         if workloads[name]["until"] is not None:
-            yield f"interference: {name!r} {ONCE}, and pairs have a window; leave it out, or mix it with jobs (tenants)"
+            remedy = "leave it out, or mix it with jobs (tenants)"
+            yield f"interference: {name!r} {RUNS_ONCE}, and pairs have a window; {remedy}"
     if len(config["interference"]) == 1:
-        yield f"interference: {shown(config['interference'])} is one workload; name at least two, or leave it empty"
+        yield f"interference: {quoted(config['interference'])} is one workload; name at least two, or leave it empty"
     alone = strategies.get("exclusive")
     if alone is None or (alone["mechanism"], alone["replicas"]) != (["exclusive"], [1]):
         yield "strategy_catalogue.exclusive: is not there or not exclusive; restore it, calibration needs it"
@@ -235,7 +236,7 @@ def _needs_two(key: str, names: list[str], config: StudyConfig) -> Iterator[str]
     strategies = config["strategies"]
     entries = [config["strategy_catalogue"][name] for name in strategies]
     if names and not any(2 in (entry["replicas"] or [2]) for entry in entries):
-        yield f"{key}: {shown(names)} needs a strategy with two tenants, {shown(strategies)} has none; add one"
+        yield f"{key}: {quoted(names)} needs a strategy with two tenants, {quoted(strategies)} has none; add one"
 
 
 def _neighbours(config: StudyConfig) -> Iterator[str]:
@@ -266,10 +267,10 @@ def _contrasts(config: StudyConfig) -> Iterator[str]:
     """
     known = config["strategy_catalogue"]
     for contrast in config["contrasts"]:
-        key, pair = f"contrasts: {shown(contrast)}", contrast.split("/")
+        key, pair = f"contrasts: {quoted(contrast)}", contrast.split("/")
         for name in pair:
             if name not in known:
-                yield f"{key}: {unknown(name, known, NOT_THERE)}"
+                yield f"{key}: {unknown_value(name, known, NOT_IN_CATALOGUE)}"
                 return
             if known[name]["mechanism"] == ["sequential"]:
                 yield f"{key}: {name!r} is a queue, which tables/jobs.csv compares; leave it out"
@@ -290,12 +291,12 @@ def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
             yield f"workload_catalogue.{name}.module: {faults.MODULE!r} is not a workload; list the fault in faults"
     for name in config["fault_victims"]:
         if known[name]["tenants"] is not None:
-            yield f"fault_victims: {name!r} {A_MIX}"
+            yield f"fault_victims: {name!r} {IS_A_MIX}"
         elif known[name]["kind"] != "loop":
             yield f"fault_victims: {name!r} is of the kind {known[name]['kind']}; name workloads of the kind loop"
     if not config["faults"]:
         return
-    named = shown(list(config["faults"]))
+    named = quoted(list(config["faults"]))
     if not faults.victim_workloads(config):
         yield f"fault_victims: [] is empty, and there is no other plain workload for {named}; name at least one"
     yield from _needs_two("faults", list(config["faults"]), config)
@@ -316,7 +317,7 @@ def _datasets(folders: list[str]) -> Iterator[str]:
         if not Path(folder).is_dir() and not is_zipfile(folder):
             yield f"datasets: {folder!r} is not an existing folder or zip; give the results of a finished study"
     if len({Path(folder).resolve() for folder in folders}) != 2:
-        yield f"datasets: {shown(folders)} is one data set; give two, the one before and the one after"
+        yield f"datasets: {quoted(folders)} is one data set; give two, the one before and the one after"
 
 
 def _used_strategies(config: StudyConfig, kind: str) -> Iterator[str]:
@@ -335,11 +336,11 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
     """Workloads of the study that this kind of node cannot run, or not in this window."""
     for asked, name in _tenants_workloads(config):
         entry = config["workload_catalogue"][name]
-        key = sweeps.key(name, entry)
+        key = sweeps.entry_key(name, entry)
         if kind in ("cpu", "nvidia", "kubernetes") and is_program(entry):
-            yield from programs.misplaced(asked, name, entry, in_pods=kind == "kubernetes")
+            yield from programs.placement_problems(asked, name, entry, in_pods=kind == "kubernetes")
         if kind == "simulated" and entry["until"] is not None:
-            yield f"{asked}: {name!r} {ONCE}, which 'simulated' cannot model; leave it out, or use a kind: job"
+            yield f"{asked}: {name!r} {RUNS_ONCE}, which 'simulated' cannot model; leave it out, or use a kind: job"
         if kind == "simulated" and entry["simulated"] is None:
             yield f"{asked}: {name!r} has no model for the node 'simulated'; add {key}.simulated"
         if kind == "simulated" and (entry["load"]["concurrency"] or 1) > 1:
@@ -349,7 +350,7 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
         if kind != "simulated" and not is_program(entry):
             yield from _module(config, kind, asked, name)
         if kind != "simulated":
-            yield from programs.missing_files(key, entry)
+            yield from programs.missing_file_problems(key, entry)
         if config["window_seconds"] < entry["min_window_seconds"]:
             yield (
                 f"window_seconds: {config['window_seconds']} is too short for the workload {name!r}; "
@@ -359,16 +360,17 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
 
 def _module(config: StudyConfig, kind: str, asked: str, name: str) -> Iterator[str]:
     """A workload without a module, or whose module cannot run here."""
-    known, entry, key = workloads.names(), config["workload_catalogue"][name], f"workload_catalogue.{name}.module"
+    known, entry = workloads.module_names(), config["workload_catalogue"][name]
+    key = f"workload_catalogue.{name}.module"
     if entry["module"] is None:
         yield f"{asked}: {name!r} has no code for the node {kind!r}; add {key}"
     elif entry["module"] not in known:
-        yield f"{key}: {unknown(entry['module'], known, 'has no file in scripts/tenant/workloads')}"
-    elif kind == "cpu" and (reason := workloads.impossible_on_cpu(entry)):
+        yield f"{key}: {unknown_value(entry['module'], known, 'has no file in scripts/tenant/workloads')}"
+    elif kind == "cpu" and (reason := workloads.cpu_obstacle(entry)):
         able = (
             other
             for other, each in config["workload_catalogue"].items()
-            if each["module"] in known and not workloads.impossible_on_cpu(each)
+            if each["module"] in known and not workloads.cpu_obstacle(each)
         )
         yield (
             f"{asked}: {name!r} is impossible on the node 'cpu': {reason}; "

@@ -17,7 +17,7 @@ from sharebench.config.schema import CONFIG
 from sharebench.core.study_config import StudyConfig
 
 # Keys that were withdrawn, by section, with the value by which older data sets say that they are not used.
-UNUSED: dict[str, dict[str, object]] = {
+WITHDRAWN_KEYS: dict[str, dict[str, object]] = {
     "kubernetes": {"drain": False},
     "prometheus": {"buckets": None, "dcgm": None},
 }
@@ -39,23 +39,23 @@ def load(config: Mapping[str, object]) -> StudyConfig:
     if not isinstance(config, Mapping):
         raise ConfigError(f"the file: {config!r:.60} is not a mapping; write it as lines of key: value")
     try:
-        checked = CONFIG.validate_python(_of_today(config))
+        checked = CONFIG.validate_python(_without_withdrawn_keys(config))
     except ValidationError as error:
-        raise ConfigError(refusals.line(error)) from None
+        raise ConfigError(refusals.error_line(error)) from None
     problem = next(sweeps.problems(checked), None)
     if problem is None:
-        checked = sweeps.expanded(checked)
+        checked = sweeps.expand(checked)
         problem = next(cross_key_problems(checked), None)
     if problem is not None:
         raise ConfigError(problem)
     return checked
 
 
-def _of_today(config: Mapping[str, object]) -> dict[str, object]:
+def _without_withdrawn_keys(config: Mapping[str, object]) -> dict[str, object]:
     """Without keys that were withdrawn, where they were not used, or the study is an older data set's (`from`)."""
     is_measured = config.get("from") is not None
     kept = {key: given for key, given in config.items() if (key, given) != ("slo_ms", None)}
-    for name, unused in UNUSED.items():
+    for name, unused in WITHDRAWN_KEYS.items():
         if isinstance(section := kept.get(name), Mapping):
             kept[name] = {
                 key: given
@@ -65,7 +65,7 @@ def _of_today(config: Mapping[str, object]) -> dict[str, object]:
     return kept
 
 
-class _KeysOnce(yaml.SafeLoader):
+class _UniqueKeyLoader(yaml.SafeLoader):
     """Raises ConfigError for a key that is in a mapping already, where others silently keep the last."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
@@ -85,4 +85,4 @@ def check_files(paths: Iterable[Path | str]) -> None:
     for path in paths:
         # JSON with tabs is not YAML.
         with Path(path).open(encoding="utf-8") as file, contextlib.suppress(yaml.YAMLError):
-            yaml.compose(file, Loader=_KeysOnce)
+            yaml.compose(file, Loader=_UniqueKeyLoader)

@@ -9,16 +9,16 @@ from typing import cast
 from urllib.parse import parse_qsl, urlsplit
 
 from sharebench.config.schema import CONFIG
-from sharebench.config.words import shown, unknown
+from sharebench.config.words import quoted, unknown_value
 from sharebench.core.config_catalogues import Length, Request, WorkloadEntry
-from sharebench.core.programs import FILES, HERE, OF_KIND, is_program, texts_of_request
+from sharebench.core.programs import BODY_FILES, HERE_PREFIX, KIND_KEYS, is_program, request_texts
 from tenant.contract.requests import ENV_PLACEHOLDER
 
-EMPTY = CONFIG.validate_python({"workload_catalogue": {"empty": {}}})["workload_catalogue"]["empty"]
+DEFAULT_ENTRY = CONFIG.validate_python({"workload_catalogue": {"empty": {}}})["workload_catalogue"]["empty"]
 """An entry with nothing but defaults."""
 PLACEHOLDERS = ("port", "index", "replicas", "fraction", "here", "python")
 """What a word of `command` may hold."""
-IN_BODY = re.compile(r"\{(prompt|prompt_ids|output_tokens)\}")
+BODY_PLACEHOLDER = re.compile(r"\{(prompt|prompt_ids|output_tokens)\}")
 """What tenant/requests.py fills in."""
 SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key")
 SCHEMES = ("Bearer", "Basic", "Token")
@@ -27,8 +27,8 @@ SECRET_PARAMETERS = ("key", "api_key", "api-key", "apikey", "token", "access_tok
 
 def problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
     """What is wrong with a catalogue entry, whatever its kind; each a line for a person."""
-    own = OF_KIND.get(entry["kind"], ())
-    for other, options in {**OF_KIND, "command": (*OF_KIND["command"], "until")}.items():
+    own = KIND_KEYS.get(entry["kind"], ())
+    for other, options in {**KIND_KEYS, "command": (*KIND_KEYS["command"], "until")}.items():
         for option in options:
             if option not in own and other != entry["kind"] and _is_given(entry, option):
                 yield f"{key}.{option}: has no effect on kind: {entry['kind']}; remove it, or set kind: {other}"
@@ -36,7 +36,7 @@ def problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
         return
     for option in ("module", "params"):
         if value := entry.get(option):
-            yield f"{key}.{option}: {shown(value)} has no effect on kind: {entry['kind']}; remove it"
+            yield f"{key}.{option}: {quoted(value)} has no effect on kind: {entry['kind']}; remove it"
     yield from _command_problems(key, entry)
     if entry["kind"] == "http":
         yield from _server_problems(key, entry)
@@ -44,20 +44,20 @@ def problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
         yield from _metrics_problems(key, entry)
     else:
         for option in ("port", "ready", "metrics", "start", "load"):
-            if entry.get(option) != EMPTY.get(option):
+            if entry.get(option) != DEFAULT_ENTRY.get(option):
                 yield f"{key}.{option}: has no effect with until: exit, a program as it is; remove it"
 
 
 def _is_given(entry: WorkloadEntry, option: str) -> bool:
     """Whether the entry sets more of this option than what has no effect alone."""
-    value, default = entry.get(option), EMPTY.get(option)
+    value, default = entry.get(option), DEFAULT_ENTRY.get(option)
     if isinstance(value, dict) and isinstance(default, dict):
         alone = {"request": ("expect_status", "body_file"), "metrics": ("path", "labels", "unit")}.get(option, ())
         return any(key not in alone for key in value if value[key] != default[key])
     return value != default
 
 
-def misplaced(asked: str, name: str, entry: WorkloadEntry, in_pods: bool) -> Iterator[str]:
+def placement_problems(asked: str, name: str, entry: WorkloadEntry, in_pods: bool) -> Iterator[str]:
     """Why a program cannot run on a host, or in pods, for lack of a command or an image."""
     what = f"{asked}: {name!r} is impossible"
     if not in_pods and entry["command"] is None and entry["url"] is None:
@@ -89,7 +89,7 @@ def _command_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
     for name in re.findall(r"\{[a-z_]+\}", " ".join(command)):
         if name[1:-1] not in PLACEHOLDERS:
             known = [f"{{{each}}}" for each in PLACEHOLDERS]
-            yield f"{key}.command: {unknown(name, known, 'is not a placeholder')}"
+            yield f"{key}.command: {unknown_value(name, known, 'is not a placeholder')}"
     if entry["port"] is not None and any("{port}" in word for word in command):
         yield f"{key}.port: {entry['port']} is fixed, but the command has '{{port}}'; remove one of the two"
 
@@ -110,7 +110,7 @@ def _server_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
             yield f"{key}.ready.{option}: has no effect on kind: http; give ready.path, or nothing: then one request"
     if url is not None and not re.fullmatch(r"http://[^/\s:]+(:\d{1,5})?/?", url):
         yield f"{key}.url: {url!r} is not the root of an HTTP server; write http://host:port, the rest in request.path"
-    given = [name for name in ("body", *FILES) if request.get(name) is not None]
+    given = [name for name in ("body", *BODY_FILES) if request.get(name) is not None]
     if len(given) > 1:
         yield f"{key}.request: {' and '.join(given)} are both given; keep one"
     yield from _template_problems(f"{key}.request", request)
@@ -124,14 +124,14 @@ def _server_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
         for name, value in parse_qsl(urlsplit(path).query):
             if name.lower() in SECRET_PARAMETERS and not ENV_PLACEHOLDER.search(value):
                 yield f"{key}.{option}: the value of {name!r}: {kept}; export it as NAME, and write {name}={{env:NAME}}"
-    for text in texts_of_request(entry):
+    for text in request_texts(entry):
         if "{env:" in ENV_PLACEHOLDER.sub("", text):
             yield f"{key}.request: '{{env:' begins no variable's name; write {{env:NAME}}, of letters, digits and _"
 
 
 def _template_problems(key: str, request: Request) -> Iterator[str]:
     """Placeholders of a body without lengths, and lengths without a placeholder."""
-    found, tokens = set(IN_BODY.findall(request["body"] or "")), request["tokens"]
+    found, tokens = set(BODY_PLACEHOLDER.findall(request["body"] or "")), request["tokens"]
     if tokens is None:
         if found:
             yield f"{key}.tokens: null fills in no '{{{min(found)}}}'; set lengths, such as {{prompt: 256}}"
@@ -161,15 +161,15 @@ def _length_problems(key: str, length: Length) -> Iterator[str]:
         yield f"{key}: min {least} is above max {most}; exchange them"
 
 
-def missing_files(key: str, entry: WorkloadEntry) -> Iterator[str]:
+def missing_file_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
     """Files of the study that a catalogue entry names and that are not there."""
     if entry["manifest"] is not None and not Path(entry["manifest"]).is_file():
         yield f"{key}.manifest: {entry['manifest']!r} is not a file; its path begins where snakemake runs"
     for word in entry["command"] or ():
-        path = word.removeprefix(HERE)
-        if word.startswith(HERE) and "{" not in path and not Path(path).exists():
+        path = word.removeprefix(HERE_PREFIX)
+        if word.startswith(HERE_PREFIX) and "{" not in path and not Path(path).exists():
             yield f"{key}.command: {word!r} is not there; {{here}} is the folder that snakemake runs in"
-    for option in FILES:
+    for option in BODY_FILES:
         body = cast(str | None, entry["request"].get(option))
         if body is not None and not Path(body).is_file():
             yield f"{key}.request.{option}: {body!r} is not a file; its path begins where snakemake runs"

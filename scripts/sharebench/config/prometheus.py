@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from sharebench.config.words import shown
+from sharebench.config.words import quoted
 from sharebench.core.config_nodes import SurveyOptions
-from sharebench.core.prometheus_options import SCRAPES_PER_WINDOW, discovery
+from sharebench.core.prometheus_options import SCRAPES_PER_WINDOW, discovery_method
 from sharebench.core.study_config import StudyConfig
 
 
@@ -19,7 +19,7 @@ def problems(config: StudyConfig, node_kind: str) -> Iterator[str]:
         return
     if config["from"] is not None:
         return
-    how = discovery(section)
+    how = discovery_method(section)
     if how != "file" and node_kind != "kubernetes":
         yield (
             f"prometheus.discovery: {how!r} is of a cluster, and this is the node {node_kind!r}; set prometheus.folder "
@@ -40,7 +40,7 @@ def problems(config: StudyConfig, node_kind: str) -> Iterator[str]:
 def _survey(section: SurveyOptions) -> Iterator[str]:
     for key in ("labels", "namespaces"):
         if section["url"] is None and (given := section.get(key)):
-            yield f"survey.{key}: {shown(given)} has no effect on this host's GPUs; set survey.url, or remove it"
+            yield f"survey.{key}: {quoted(given)} has no effect on this host's GPUs; set survey.url, or remove it"
     empty, filled = section["empty_percent"], section["filled_percent"]
     if empty > filled:
         yield (

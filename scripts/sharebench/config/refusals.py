@@ -9,20 +9,20 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from sharebench.config.schema import may_be_null, meaning, parts, schema, section_in
-from sharebench.config.words import shown, unknown
+from sharebench.config.words import quoted, unknown_value
 from sharebench.core import config_values as values
 from sharebench.core.config_values import as_list, as_number
 
 WRONG_KEY = "[key]"
 """The last part of pydantic's path to a key, instead of its value, of a mapping with free keys."""
-OF_OLD = {
+WITHDRAWN_KEYS = {
     "slo_ms": "is now slo.latency_ms; write slo: {{latency_ms: {}}}",
     **dict.fromkeys(("drain", "buckets", "dcgm"), "was withdrawn; remove it"),
 }
 """Keys of older versions, with what to do about their value."""
 LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 """A link in the meaning of a key, which only the manual shows."""
-WANTED = {
+TYPE_NAMES = {
     "int": "a whole number",
     "float": "a number",
     "string": "text",
@@ -48,7 +48,7 @@ class _Place:
         return _about(self.rules) if self.rules else str(self.section["description"])
 
 
-def line(error: ValidationError) -> str:
+def error_line(error: ValidationError) -> str:
     """The first of the errors; an unknown key goes before the others, as their usual cause."""
     details = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
     path = list(details["loc"])
@@ -79,20 +79,20 @@ def _place(path: list[int | str]) -> _Place:
 def _about(rules: dict[str, Any]) -> str:
     text = LINK.sub(r"\1", re.split(r"\.(?:\s|$)", meaning(rules), maxsplit=1)[0]).replace("`", "")
     default = rules.get("default")
-    return text if default in (None, {}, "") else f"{text}; default {shown(default)}"
+    return text if default in (None, {}, "") else f"{text}; default {quoted(default)}"
 
 
 def _problem_of_key(details: ErrorDetails, place: _Place, name: str) -> str:
     known = place.section["properties"]
     if details["type"] == "missing":
         return f"{name} is missing; add it: {_about(known[name])}"
-    if details["type"] == "extra_forbidden" and name in OF_OLD:
-        return f"{name}: {shown(details['input'])} {OF_OLD[name].format(details['input'])}"
+    if details["type"] == "extra_forbidden" and name in WITHDRAWN_KEYS:
+        return f"{name}: {quoted(details['input'])} {WITHDRAWN_KEYS[name].format(details['input'])}"
     if details["type"] == "extra_forbidden":
         hint = " (a mapping needs a space after the colon)" if ":" in name else ""
-        return unknown(name, known, "is an unknown key") + hint
+        return unknown_value(name, known, "is an unknown key") + hint
     if details["type"] == values.REFUSED:
-        return f"the name {shown(details['input'])} {details['msg']}"
+        return f"the name {quoted(details['input'])} {details['msg']}"
     return f"the key {details['input'] if name == WRONG_KEY else name!r} is not text; put it in quotes"
 
 
@@ -111,9 +111,9 @@ def _problem(details: ErrorDetails, place: _Place) -> str:
         return "is nested too deeply; look for a YAML anchor that contains itself"
     match kind:
         case "literal_error" if isinstance(value, str):
-            return unknown(value, re.findall("'([^']*)'", given["expected"]), "is not known")
-        case values.TWICE:
-            return f"{shown(given['item'])} is listed twice; remove one"
+            return unknown_value(value, re.findall("'([^']*)'", given["expected"]), "is not known")
+        case values.LISTED_TWICE:
+            return f"{quoted(given['item'])} is listed twice; remove one"
         case "too_short" if value:
             problem = f"has too few entries; name at least {given['min_length']}"
         case "too_short":
@@ -130,13 +130,13 @@ def _problem(details: ErrorDetails, place: _Place) -> str:
             problem = f"is above {limit['le']}; use {limit['le']} or less"
         case values.REFUSED:
             problem = details["msg"]
-        case _ if kind.removesuffix("_type").removesuffix("_error") in WANTED:
-            problem = f"is not {WANTED[kind.rpartition('_')[0]]}"
+        case _ if kind.removesuffix("_type").removesuffix("_error") in TYPE_NAMES:
+            problem = f"is not {TYPE_NAMES[kind.rpartition('_')[0]]}"
             if place.rules and not place.is_item and may_be_null(place.rules) and value is not None:
                 problem += " or null"
             if kind == "dict_type":
                 problem += "; write it as {key: value} with a space after the colon"
         case _:
             problem = f"is not allowed: {details['msg']}"
-    text = repr(value) if isinstance(value, float) else shown(value)
+    text = repr(value) if isinstance(value, float) else quoted(value)
     return f"{text} {problem} ({place.about})"

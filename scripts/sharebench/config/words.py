@@ -9,22 +9,22 @@ from typing import Any
 SYNONYMS = {"gpu": ("nvidia", "cuda"), "k8s": ("kubernetes",)}
 
 
-def unknown(value: Any, known: Iterable[str], problem: str) -> str:
+def unknown_value(value: Any, known: Iterable[str], problem: str) -> str:
     """`VALUE PROBLEM; did you mean …? Known: …`"""
     known = list(known)
     if not known:
-        return f"{shown(value)} {problem}; nothing is known here, remove it"
+        return f"{quoted(value)} {problem}; nothing is known here, remove it"
     asked = str(value).lower()
     close = [word for word in SYNONYMS.get(asked, ()) if word in known]
     close = close or difflib.get_close_matches(asked, known, n=1, cutoff=0.5)
     meant = f"; did you mean {close[0]!r}?" if close else "; use a known one."
-    return f"{shown(value)} {problem}{meant} Known: {', '.join(known)}"
+    return f"{quoted(value)} {problem}{meant} Known: {', '.join(known)}"
 
 
-def shown(value: Any) -> str:
+def quoted(value: Any) -> str:
     """The value as YAML would have it, text in quotes, at most 80 characters."""
     if isinstance(value, list):
-        text = f"[{', '.join(item if isinstance(item, str) else shown(item) for item in value)}]"
+        text = f"[{', '.join(item if isinstance(item, str) else quoted(item) for item in value)}]"
     elif isinstance(value, str):
         text = repr(value)
     else:

@@ -16,11 +16,11 @@ from sharebench.core.spec import WorkloadSpec
 WORKLOAD_MODULES = SCRIPTS / "tenant" / "workloads"
 
 
-def names() -> list[str]:
+def module_names() -> list[str]:
     return sorted(path.stem for path in WORKLOAD_MODULES.glob("[a-z]*.py"))
 
 
-def constant(module: str, name: str) -> Any:
+def module_constant(module: str, name: str) -> Any:
     """The literal that the module binds to `name` at its top, or imports; None without a readable one."""
     return _literal(WORKLOAD_MODULES / f"{module}.py", name)
 
@@ -43,19 +43,19 @@ def is_one_launch(workload: WorkloadSpec) -> bool:
 
     A module may declare it (`ONE_LAUNCH`); else it is one where it replays a captured graph.
     """
-    stated = constant(str(workload.get("module")), "ONE_LAUNCH")
+    stated = module_constant(str(workload.get("module")), "ONE_LAUNCH")
     return bool(workload["params"].get("graph") if stated is None else stated)
 
 
-def impossible_on_cpu(entry: WorkloadEntry) -> str | None:
+def cpu_obstacle(entry: WorkloadEntry) -> str | None:
     """Why this interpreter cannot run a catalogue entry with a module without a GPU; None if nothing is known."""
     module, params = str(entry["module"]), entry["params"]
     if params.get("graph") is True:
         return "a CUDA graph needs a GPU"
-    dtype, dtypes = params.get("dtype"), constant(module, "CPU_DTYPES")
+    dtype, dtypes = params.get("dtype"), module_constant(module, "CPU_DTYPES")
     if dtype is not None and dtypes is not None and dtype not in dtypes:
         return f"without a GPU its dtype is {' or '.join(dtypes)}, not {dtype}"
-    frameworks = (constant(module, "FRAMEWORKS") or {}).get("cpu", ())
+    frameworks = (module_constant(module, "FRAMEWORKS") or {}).get("cpu", ())
     missing = [framework for framework in frameworks if find_spec(framework) is None]
     if missing:
         return f"it needs {' and '.join(missing)}, which {sys.executable} lacks"

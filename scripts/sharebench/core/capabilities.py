@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from sharebench.core.config_catalogues import LIMITS
+from sharebench.core.config_catalogues import LIMIT_KEYS
 from sharebench.core.files import REPOSITORY
 from sharebench.core.strategies import MECHANISMS, Strategy
 from sharebench.core.study_config import Kind, StudyConfig
@@ -97,7 +97,7 @@ def unsupported_reason(kind: str, strategy: Strategy, access: str | None) -> str
         return "nothing sets the length of a time slice there but access: dra"
     if not capability.makes_claims and (strategy.claim_per, strategy.gpus) != (None, None):
         return "nothing there makes claims as it wants them but access: dra"
-    limits = {key: limit for key in LIMITS if (limit := getattr(strategy, key)) is not None}
+    limits = {key: limit for key in LIMIT_KEYS if (limit := getattr(strategy, key)) is not None}
     if limits and not capability.enforces_limits:
         return f"it cannot enforce {' and '.join(limits)}"
     if capability.only_even_limits and any(limit != "100/N" for limit in limits.values()):

@@ -9,9 +9,9 @@ from typing_extensions import TypedDict
 
 from sharebench.core.config_nodes import Access
 from sharebench.core.config_values import (
+    AlsoAccepts,
     Count,
     Flag,
-    Free,
     Image,
     List,
     Matching,
@@ -19,18 +19,18 @@ from sharebench.core.config_values import (
     Name,
     NotNegative,
     Numeric,
-    Or,
-    Part,
+    OpenMapping,
     Path,
     Positive,
     Scalar,
+    Section,
     Swept,
     Tenants,
     Text,
     Unique,
     as_number,
+    empty_if_none,
     is_list,
-    mapping,
 )
 
 Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential", "hami-core"]
@@ -72,20 +72,20 @@ Argument = Annotated[
 ]
 Module = Annotated[str, Matching("[a-z][a-z0-9_]*", "is not the name of a Python module")]
 Percent = Numeric[Annotated[float, Field(gt=0, le=100)]]
-Each = Field(min_length=1)
+NON_EMPTY = Field(min_length=1)
 Share = Annotated[
     Annotated[Percent, Tag("number")]
     | Annotated[
         str, Matching("[1-9][0-9]{0,3}/N", "is neither a number of percent nor a share such as 100/N"), Tag("text")
     ]
-    | Annotated[list[Percent], Each, Tag("each")],
+    | Annotated[list[Percent], NON_EMPTY, Tag("each")],
     Discriminator(
         lambda value: "each" if is_list(value) else "text" if isinstance(as_number(value), str) else "number"
     ),
 ]
 Amount = Annotated[str, Matching("[1-9][0-9]{0,6}(Mi|Gi)", "is not an amount of memory such as 5Gi or 512Mi")]
 Memory = Annotated[
-    Annotated[Amount, Tag("amount")] | Annotated[list[Amount], Each, Tag("each")],
+    Annotated[Amount, Tag("amount")] | Annotated[list[Amount], NON_EMPTY, Tag("each")],
     Discriminator(lambda value: "each" if is_list(value) else "amount"),
 ]
 
@@ -105,15 +105,15 @@ class PodTemplate(TypedDict):
     share."""
     companions: Maybe[Name]
     """Namespace of pods by which the scheduler itself holds a GPU, which are waited for after a cell."""
-    resources: Annotated[Free[Resource, Text], Field(default={})]
+    resources: Annotated[OpenMapping[Resource, Text], Field(default={})]
     """Resources of the GPU that a pod asks for, by name, such as `nvidia.com/gpu`, each with an amount."""
-    annotations: Annotated[Free[MetaName, Text], Field(default={})]
+    annotations: Annotated[OpenMapping[MetaName, Text], Field(default={})]
     """Annotations of the pod."""
-    labels: Annotated[Free[MetaName, Text], Field(default={})]
+    labels: Annotated[OpenMapping[MetaName, Text], Field(default={})]
     """Labels of the pod."""
-    environment: Annotated[Free[Variable, Text], Field(default={})]
+    environment: Annotated[OpenMapping[Variable, Text], Field(default={})]
     """Variables of the tenant's container."""
-    shows: Annotated[Free[Variable, Text], Field(default={})]
+    shows: Annotated[OpenMapping[Variable, Text], Field(default={})]
     """Evidence: variables that the scheduler's stack sets in the container, with their values. Name none that is
     secret."""
 
@@ -155,25 +155,25 @@ class StrategyEntry(TypedDict):
     memory_limit: Maybe[Memory]
     """Memory that a tenant may use under `mps` or `hami-core`, such as `5Gi`, in place of `memory_percent`; or a
     list."""
-    priority: Maybe[Annotated[List[Numeric[Annotated[int, Field(ge=0, le=1)]]], Each]]
+    priority: Maybe[Annotated[List[Numeric[Annotated[int, Field(ge=0, le=1)]]], NON_EMPTY]]
     """Priority of each tenant under `mps`: 0 is normal, 1 below normal."""
     pod: Maybe[PodTemplate]
 
 
-LIMITS = ("thread_percent", "memory_percent", "memory_limit", "priority")
+LIMIT_KEYS = ("thread_percent", "memory_percent", "memory_limit", "priority")
 
 
-def own_limits(entry: StrategyEntry) -> dict[str, int]:
+def per_tenant_limits(entry: StrategyEntry) -> dict[str, int]:
     """The limits of which each tenant has its own, and for how many tenants they are."""
-    return {name: len(own) for name in LIMITS if isinstance(own := entry.get(name), list)}
+    return {name: len(own) for name in LIMIT_KEYS if isinstance(own := entry.get(name), list)}
 
 
 def _with_tenants_for_lists(entry: StrategyEntry) -> StrategyEntry:
-    lengths = own_limits(entry)
+    lengths = per_tenant_limits(entry)
     return {**entry, "replicas": [next(iter(lengths.values()))]} if lengths and entry["replicas"] is None else entry
 
 
-CheckedStrategy = Annotated[StrategyEntry, BeforeValidator(mapping), AfterValidator(_with_tenants_for_lists)]
+CheckedStrategy = Annotated[StrategyEntry, BeforeValidator(empty_if_none), AfterValidator(_with_tenants_for_lists)]
 
 
 class Job(TypedDict):
@@ -205,7 +205,7 @@ class Metrics(TypedDict):
     """Name of the histogram that has a latency per iteration, without `_bucket`. Its buckets are classic ones."""
     summary: Maybe[Name]
     """Name of a summary in its place; it gives mean and rate, but no percentiles of a window."""
-    labels: Annotated[Free[Label, Text], Field(default={})]
+    labels: Annotated[OpenMapping[Label, Text], Field(default={})]
     """Labels that pick one series, where there are several."""
     unit: Annotated[Literal["seconds", "milliseconds", "microseconds", "nanoseconds"], Field(default="seconds")]
     """Unit of its values: `seconds`, `milliseconds`, `microseconds` or `nanoseconds`."""
@@ -227,7 +227,7 @@ class Length(TypedDict):
     """Largest number."""
 
 
-AnyLength = Annotated[Length, BeforeValidator(_as_length), Or({"type": "integer", "minimum": 1})]
+AnyLength = Annotated[Length, BeforeValidator(_as_length), AlsoAccepts({"type": "integer", "minimum": 1})]
 
 
 class Template(TypedDict):
@@ -255,7 +255,7 @@ class Request(TypedDict):
     """Method of the request, of kind `http`: `GET`, `POST` or `PUT`."""
     path: Annotated[Path, Field(default="/")]
     """Its path, with its query; `{env:NAME}` is filled in by the client from its environment."""
-    headers: Annotated[Free[Header, Text], Field(default={})]
+    headers: Annotated[OpenMapping[Header, Text], Field(default={})]
     """Its headers, by name; `{env:NAME}` as there, so that no secret is in a record."""
     body: Maybe[Text]
     """Its body, as text."""
@@ -336,17 +336,17 @@ class WorkloadEntry(TypedDict):
     port: Maybe[Numeric[Annotated[int, Field(ge=1, le=65535)]]]
     """Port that the program always listens on; `null` gives each tenant one of its own, as `{port}` and in the variable
     `SHAREBENCH_PORT`."""
-    ready: Part[Ready]
-    metrics: Part[Metrics]
-    request: Part[Request]
+    ready: Section[Ready]
+    metrics: Section[Metrics]
+    request: Section[Request]
     start: Annotated[Literal["together", "staggered"], Field(default="together")]
     """Of kind `command` and `http`: `staggered` starts a tenant when those before it are ready, as servers need that
     look how much memory is free; each then has `timeouts.start_seconds`."""
     stream: Annotated[Flag, Field(default=False)]
     """Of kind `http`: times the first chunk of an answer and the gaps between its chunks, too."""
-    params: Annotated[Free[Argument, Scalar], Field(default={})]
+    params: Annotated[OpenMapping[Argument, Scalar], Field(default={})]
     """Arguments of the module, by name: numbers, booleans or text."""
-    load: Part[Load]
+    load: Section[Load]
     sweep: Maybe[SweepEntry]
     """Which entry of a [sweep](#sweeps) it is; the pipeline writes it."""
     min_window_seconds: Annotated[NotNegative, Field(default=1)]
@@ -358,10 +358,10 @@ class WorkloadEntry(TypedDict):
 
 def _as_workload(given: Any) -> Any:
     """Without a key of published configs, whose table was withdrawn; what runs to its end is one iteration."""
-    if not isinstance(entry := mapping(given), dict):
+    if not isinstance(entry := empty_if_none(given), dict):
         return given
     if entry.get("kind") == "command" and entry.get("until") == "exit":
-        job = mapping(entry.get("job"))
+        job = empty_if_none(entry.get("job"))
         entry = {**entry, "job": {"iterations": 1, **job} if isinstance(job, dict) else job}
     return {key: value for key, value in entry.items() if key != "class"}
 

@@ -9,7 +9,6 @@ from typing_extensions import TypedDict
 
 from sharebench.core.config_values import (
     Count,
-    Free,
     Image,
     List,
     Matching,
@@ -17,9 +16,10 @@ from sharebench.core.config_values import (
     Name,
     NotNegative,
     Numeric,
-    Part,
+    OpenMapping,
     Positive,
     Ratio,
+    Section,
     Text,
     Unique,
     is_list,
@@ -119,7 +119,7 @@ class SimulatedOptions(TypedDict):
     """Streaming multiprocessors of one MIG slice."""
     time_slicing_overhead: Annotated[NotNegative, Field(default=0.1097)]
     """Time lost to context switches under time-slicing with two tenants or more, as a fraction of the work."""
-    noise: Part[Noise]
+    noise: Section[Noise]
 
 
 class NvidiaOptions(TypedDict):
@@ -184,7 +184,7 @@ class KubernetesOptions(TypedDict):
     """Interpreter in the image."""
     client_image: Maybe[Image]
     """[Image](../docs/your-own-workload.md#in-pods) of what runs next to a user's container; `null` takes `image`."""
-    pod: Annotated[Free[PodPart, JsonValue], Field(default={})]
+    pod: Annotated[OpenMapping[PodPart, JsonValue], Field(default={})]
     """`metadata` and `spec` that every tenant's pod gets on top, merged as `kubectl patch` does
     ([examples](../docs/your-own-workload.md#what-else-a-pod-needs)). The container with the GPU is `tenant`."""
     device: Annotated[Literal["cuda", "cpu"], Field(default="cuda")]
@@ -192,7 +192,7 @@ class KubernetesOptions(TypedDict):
     reach: Annotated[Literal["auto", "pod-ip", "port-forward"], Field(default="auto")]
     """How the driver reaches the tenants: `auto` takes their pods' addresses (`pod-ip`) within the cluster and
     `port-forward` from outside."""
-    resources: Part[Resources]
+    resources: Section[Resources]
     tolerations: Annotated[List[Toleration], Field(default=[])]
     """Taints that the tenants tolerate, besides `nvidia.com/gpu`, as in a pod: `{key, operator, value, effect}`."""
     priority_class: Maybe[PriorityClass]
@@ -220,7 +220,7 @@ class PrometheusOptions(TypedDict):
     the pods; `auto` takes the first where `folder` is set, else the second."""
     folder: Maybe[Name]
     """Folder whose `*.json` files Prometheus reads (`file_sd_configs`)."""
-    labels: Annotated[Free[KubernetesLabel, Text], Field(default={})]
+    labels: Annotated[OpenMapping[KubernetesLabel, Text], Field(default={})]
     """Labels of the PodMonitor, such as `{release: kps}`."""
     scrape_seconds: Annotated[Positive, Field(default=1)]
     """Time between two scrapes of a tenant. The window holds three at least."""
@@ -232,7 +232,7 @@ class SurveyOptions(TypedDict):
     url: Maybe[Url]
     """Address of the Prometheus that scrapes dcgm-exporter, such as `http://localhost:9090`; `null` watches the GPUs of
     this host by NVML."""
-    labels: Annotated[Free[PrometheusLabel, Text], Field(default={})]
+    labels: Annotated[OpenMapping[PrometheusLabel, Text], Field(default={})]
     """Labels of the series that count, such as `{cluster: eu-1}`."""
     namespaces: Annotated[Unique[Name], Field(default=[])]
     """Namespaces whose workloads are judged; empty takes all."""

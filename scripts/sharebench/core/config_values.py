@@ -25,13 +25,13 @@ Key = TypeVar("Key")
 
 # No quantity here comes near it, and up to it whole numbers are exact in every representation.
 MAX_NUMBER = 2**53
-REFUSED, TWICE = "refused", "listed_twice"
+REFUSED, LISTED_TWICE = "refused", "listed_twice"
 
-CLOSED = ConfigDict(extra="forbid", coerce_numbers_to_str=True, use_attribute_docstrings=True)
+CLOSED_MAPPING = ConfigDict(extra="forbid", coerce_numbers_to_str=True, use_attribute_docstrings=True)
 """No mapping takes keys but its own."""
 
 
-def mapping(value: Any) -> Any:
+def empty_if_none(value: Any) -> Any:
     """A section without a value has its defaults."""
     return {} if value is None else value
 
@@ -52,12 +52,12 @@ def as_number(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _boolean(value: Any) -> Any:
+def _as_boolean(value: Any) -> Any:
     words = {"true": True, "false": False}
     return words.get(value.lower(), value) if isinstance(value, str) else value
 
 
-def _text(value: str) -> str:
+def _checked_text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:  # undecodable bytes of a command line
@@ -66,9 +66,9 @@ def _text(value: str) -> str:
 
 
 def _scalar(value: Any) -> Any:
-    value = as_number(_boolean(value))
+    value = as_number(_as_boolean(value))
     if isinstance(value, bool | int | float | str):
-        return _text(value) if isinstance(value, str) else value
+        return _checked_text(value) if isinstance(value, str) else value
     raise PydanticCustomError(REFUSED, "is not true or false or a number or text")
 
 
@@ -85,14 +85,14 @@ def as_list(value: Any) -> Any:
     return list(value) if is_list(value) else value if isinstance(value, dict) else [value]
 
 
-def _none(value: Any) -> Any:
+def _as_none(value: Any) -> Any:
     return None if isinstance(value, str) and value.strip() in ("", "null") else value
 
 
 def _unique(value: list[T]) -> list[T]:
     for item in value:
         if value.count(item) > 1:
-            raise PydanticCustomError(TWICE, "is listed twice; remove one", {"item": item})
+            raise PydanticCustomError(LISTED_TWICE, "is listed twice; remove one", {"item": item})
     return value
 
 
@@ -118,7 +118,7 @@ class Matching:
 
 
 @dataclass(frozen=True, eq=False)
-class Or:
+class AlsoAccepts:
     """Also a value of another kind, for editors; a validator before it makes one of it."""
 
     also: JsonSchemaValue
@@ -129,7 +129,7 @@ class Or:
         return {"anyOf": [self.also, handler(schema)]}
 
 
-class EachOf:
+class OneOrList:
     """One value, or a list of them, of which each makes a workload: where a config is normalised, it is one."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
@@ -150,15 +150,15 @@ class EachOf:
         return _unique([validate(each) for each in value])
 
 
-Maybe = Annotated[T | None, BeforeValidator(_none), Field(default=None)]
-Swept = Annotated[Annotated[T, EachOf()] | None, BeforeValidator(_none), Field(default=None)]
-Part = Annotated[T, BeforeValidator(mapping), Field(default_factory=dict, validate_default=True)]
+Maybe = Annotated[T | None, BeforeValidator(_as_none), Field(default=None)]
+Swept = Annotated[Annotated[T, OneOrList()] | None, BeforeValidator(_as_none), Field(default=None)]
+Section = Annotated[T, BeforeValidator(empty_if_none), Field(default_factory=dict, validate_default=True)]
 List = Annotated[list[T], BeforeValidator(as_list)]
 Unique = Annotated[
     list[T], BeforeValidator(as_list), AfterValidator(_unique), Field(json_schema_extra={"uniqueItems": True})
 ]
-Free = Annotated[dict[Annotated[Key, Strict()], T], BeforeValidator(mapping)]
-Flag = Annotated[bool, Strict(), BeforeValidator(_boolean)]
+OpenMapping = Annotated[dict[Annotated[Key, Strict()], T], BeforeValidator(empty_if_none)]
+Flag = Annotated[bool, Strict(), BeforeValidator(_as_boolean)]
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
 
 Numeric = Annotated[T, Strict(), AfterValidator(as_number), BeforeValidator(as_number)]
@@ -167,7 +167,7 @@ Tenants = Numeric[Annotated[int, Field(ge=1, le=1000)]]
 Positive = Numeric[Annotated[float, Field(gt=0)]]
 NotNegative = Numeric[Annotated[float, Field(ge=0)]]
 Ratio = Numeric[Annotated[float, Field(ge=0, le=1)]]
-Text = Annotated[str, AfterValidator(_text)]
+Text = Annotated[str, AfterValidator(_checked_text)]
 Name = Annotated[str, Field(min_length=1)]
 Image = Annotated[str, Field(min_length=1), Matching(r"\S*", "cannot be an image: it holds a space")]
 Path = Annotated[str, Matching("/.*", "does not begin with /")]

@@ -20,27 +20,27 @@ PLACEHOLDERS: Mapping[str, str | None] = {
     "memory_mib": "memory_percent",
 }
 # The parts of a template whose values may hold placeholders.
-Filled = Literal["resources", "annotations", "labels", "environment", "shows"]
-FILLED: tuple[Filled, ...] = get_args(Filled)
+TemplatedSection = Literal["resources", "annotations", "labels", "environment", "shows"]
+TEMPLATED_SECTIONS: tuple[TemplatedSection, ...] = get_args(TemplatedSection)
 
 
-def names_in(text: str) -> list[str]:
+def placeholder_names(text: str) -> list[str]:
     return Template(text).get_identifiers()
 
 
-def texts(template: PodTemplate) -> Iterator[tuple[str, str]]:
+def template_texts(template: PodTemplate) -> Iterator[tuple[str, str]]:
     """The texts that may hold placeholders, each with its key in the template."""
-    for part in FILLED:
+    for part in TEMPLATED_SECTIONS:
         for name, text in template[part].items():
             yield f"{part}.{name}", text
 
 
 def needs_memory(template: PodTemplate) -> bool:
     """Whether filling it in takes the size of the GPU's memory."""
-    return any("memory_mib" in names_in(text) for _, text in texts(template))
+    return any("memory_mib" in placeholder_names(text) for _, text in template_texts(template))
 
 
-def filled(template: PodTemplate, replicas: int, limits: TenantLimits, memory_mib: int | None) -> PodTemplate:
+def fill_template(template: PodTemplate, replicas: int, limits: TenantLimits, memory_mib: int | None) -> PodTemplate:
     """A strategy's template for `replicas` tenants with these limits (`Strategy.limits`, in percent).
 
     `memory_mib` is the GPU's memory; None, where it is not known, is enough for a template without `memory_mib`.
@@ -54,4 +54,4 @@ def filled(template: PodTemplate, replicas: int, limits: TenantLimits, memory_mi
     def fill(texts: dict[str, str]) -> dict[str, str]:
         return {name: Template(text).substitute(values) for name, text in texts.items()}
 
-    return cast(PodTemplate, {**template, **{part: fill(template[part]) for part in FILLED}})
+    return cast(PodTemplate, {**template, **{part: fill(template[part]) for part in TEMPLATED_SECTIONS}})

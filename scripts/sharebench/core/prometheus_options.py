@@ -12,11 +12,11 @@ Discovery = Literal["file", "pod-monitor", "annotations"]
 SCRAPES_PER_WINDOW = 3
 
 
-def is_on(config: StudyConfig) -> bool:
+def has_prometheus(config: StudyConfig) -> bool:
     return config["prometheus"]["url"] is not None
 
 
-def discovery(section: PrometheusOptions) -> Discovery:
+def discovery_method(section: PrometheusOptions) -> Discovery:
     """How Prometheus finds the tenants: `file`, `pod-monitor` or `annotations`."""
     if (chosen := section["discovery"]) != "auto":
         return chosen
@@ -25,10 +25,10 @@ def discovery(section: PrometheusOptions) -> Discovery:
 
 def has_pod_monitor(config: StudyConfig) -> bool:
     """Whether the run makes a PodMonitor, which it has to remove in the end."""
-    return is_on(config) and discovery(config["prometheus"]) == "pod-monitor"
+    return has_prometheus(config) and discovery_method(config["prometheus"]) == "pod-monitor"
 
 
-def in_spec(config: StudyConfig, spec: Spec) -> WatchSpec | None:
+def watch_spec(config: StudyConfig, spec: Spec) -> WatchSpec | None:
     """What being watched adds to the cell's spec, since every scrape costs a tenant time; None without a Prometheus.
 
     Not watched are cells in which iterations are not counted one by one from start to end: jobs, queues, programs that
@@ -36,6 +36,6 @@ def in_spec(config: StudyConfig, spec: Spec) -> WatchSpec | None:
     """
     workloads = tenant_workloads(spec)
     is_counted = all(each.get("kind", "loop") in ("loop", "http") for each in workloads)
-    if not is_on(config) or "fault" in spec or not is_counted or spec["repeat"] == 0:
+    if not has_prometheus(config) or "fault" in spec or not is_counted or spec["repeat"] == 0:
         return None
     return {"scrape_seconds": config["prometheus"]["scrape_seconds"]}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast, get_args
 
-from sharebench.core.config_catalogues import LIMITS, Mechanism, PodTemplate
+from sharebench.core.config_catalogues import LIMIT_KEYS, Mechanism, PodTemplate
 from sharebench.core.spec import Limit, Limits, StrategySpec, TenantLimits
 from sharebench.core.study_config import StudyConfig
 
@@ -136,7 +136,7 @@ class Strategy:
     @property
     def is_unequal(self) -> bool:
         """Whether each tenant has limits or a priority of its own."""
-        return any(isinstance(getattr(self, name), tuple) for name in LIMITS)
+        return any(isinstance(getattr(self, name), tuple) for name in LIMIT_KEYS)
 
     def group_count(self, replicas: int) -> int:
         """Into how many parts the device is cut for `replicas` tenants: one, or as many as there are MIG instances.

@@ -21,15 +21,15 @@ from sharebench.core.config_nodes import (
     SurveyOptions,
 )
 from sharebench.core.config_values import (
-    CLOSED,
+    CLOSED_MAPPING,
     Count,
     Flag,
-    Free,
     Matching,
     Maybe,
     Numeric,
-    Part,
+    OpenMapping,
     Positive,
+    Section,
     Tenants,
     Text,
     Unique,
@@ -58,10 +58,12 @@ Contrast = Annotated[
     str,
     Matching("[a-z][a-z0-9-]*/[a-z][a-z0-9-]*", "is not a comparison of two strategies such as mps/time-slicing"),
 ]
-PART_OF_A_PATH = "cannot be part of a path: use lower-case letters, digits and -, a letter first, at most 63 in all"
-StrategyName = Annotated[str, Matching("[a-z][a-z0-9-]{0,62}", PART_OF_A_PATH)]
-SWEPT = rf"-({'|'.join(get_args(SweptKey))})-[0-9.e+-]+"
-WorkloadName = Annotated[str, Matching(rf"[a-z][a-z0-9-]{{0,62}}({SWEPT})?", f"{PART_OF_A_PATH} (+ is kept for mixes)")]
+NOT_IN_PATHS = "cannot be part of a path: use lower-case letters, digits and -, a letter first, at most 63 in all"
+StrategyName = Annotated[str, Matching("[a-z][a-z0-9-]{0,62}", NOT_IN_PATHS)]
+SWEEP_SUFFIX = rf"-({'|'.join(get_args(SweptKey))})-[0-9.e+-]+"
+WorkloadName = Annotated[
+    str, Matching(rf"[a-z][a-z0-9-]{{0,62}}({SWEEP_SUFFIX})?", f"{NOT_IN_PATHS} (+ is kept for mixes)")
+]
 
 
 class Warmup(TypedDict):
@@ -98,12 +100,12 @@ class Slo(TypedDict):
     """Time per output token after the first; only of streams."""
 
 
-FROM = "Folder or archive (zip) of a finished data set, whose tables, figures and report are rebuilt."
-_From = TypedDict("_From", {"from": Annotated[Maybe[Folder], Field(description=FROM)]})
+FROM_MEANING = "Folder or archive (zip) of a finished data set, whose tables, figures and report are rebuilt."
+_From = TypedDict("_From", {"from": Annotated[Maybe[Folder], Field(description=FROM_MEANING)]})
 """A key that is a keyword."""
 
 
-@with_config(CLOSED)
+@with_config(CLOSED_MAPPING)
 class StudyConfig(_From):
     """What config.yaml, strategies.yaml, workloads.yaml and any study file may say, taken together.
 
@@ -162,7 +164,7 @@ class StudyConfig(_From):
     """How many tenants [`snakemake probe_timeslice`](../docs/timeslice.md) watches at once; no cell depends on it."""
     datasets: Annotated[Unique[Folder], Field(max_length=2, default=[])]
     """Two finished data sets for [`snakemake compare`](#compare-two-data-sets): before, then after."""
-    slo: Part[Slo]
+    slo: Section[Slo]
     tenants: Maybe[Count]
     """How many tenants the advice is for; `null` is the largest number of the study."""
     isolation: Annotated[Literal["none", "performance", "fault"], Field(default="none")]
@@ -170,17 +172,17 @@ class StudyConfig(_From):
     (`fault`)."""
     price_per_hour: Maybe[Positive]
     """Price of one device per hour, in dollars; without it no costs are given."""
-    warmup: Part[Warmup]
-    timeouts: Part[Timeouts]
-    cpu: Part[StandInOptions]
-    simulated: Part[SimulatedOptions]
-    nvidia: Part[NvidiaOptions]
-    kubernetes: Part[KubernetesOptions]
-    prometheus: Part[PrometheusOptions]
-    survey: Part[SurveyOptions]
-    strategy_catalogue: Annotated[Free[StrategyName, CheckedStrategy], Field(default={})]
+    warmup: Section[Warmup]
+    timeouts: Section[Timeouts]
+    cpu: Section[StandInOptions]
+    simulated: Section[SimulatedOptions]
+    nvidia: Section[NvidiaOptions]
+    kubernetes: Section[KubernetesOptions]
+    prometheus: Section[PrometheusOptions]
+    survey: Section[SurveyOptions]
+    strategy_catalogue: Annotated[OpenMapping[StrategyName, CheckedStrategy], Field(default={})]
     """[Strategies](#strategies) by name, added to those of `strategies.yaml`, or changed."""
-    workload_catalogue: Annotated[Free[WorkloadName, CheckedWorkload], Field(default={})]
+    workload_catalogue: Annotated[OpenMapping[WorkloadName, CheckedWorkload], Field(default={})]
     """[Workloads](#workloads) by name, added to those of `workloads.yaml`, or changed."""
 
 
@@ -199,7 +201,7 @@ class Question(QuestionKeys, total=False):
     workloads: list[str]
 
 
-def is_on_several(config: StudyConfig, kind: Kind) -> bool:
+def uses_several_devices(config: StudyConfig, kind: Kind) -> bool:
     """Whether the config names devices that measure at the same time, in place of one."""
     if kind == "nvidia":
         return config["nvidia"]["gpu"] == "all" or isinstance(config["nvidia"]["gpu"], list)
@@ -237,7 +239,7 @@ class Sweep(NamedTuple):
     values: dict[str, float]
 
 
-def sweeps(config: StudyConfig) -> dict[str, Sweep]:
+def sweeps_by_entry(config: StudyConfig) -> dict[str, Sweep]:
     found: dict[str, Sweep] = {}
     for name in config["workloads"]:
         if sweep := config["workload_catalogue"][name].get("sweep"):

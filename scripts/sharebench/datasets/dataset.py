@@ -13,7 +13,7 @@ from sharebench.core.capabilities import OUTSIDE_PREFIX
 from sharebench.core.files import REPOSITORY, DamagedFile, Refusal, read_json
 from sharebench.core.study_config import Question, QuestionKeys, StudyConfig
 from sharebench.datasets import archive
-from sharebench.study.cells import canonical
+from sharebench.study.cells import canonical_json
 from sharebench.study.study import Study
 
 MatrixKey = Literal[
@@ -134,8 +134,8 @@ def check_complete(study: Study, key: str = "from") -> None:
     """Raise DataSetError when the study's data set lacks a file that its manifest promises."""
     folder = verified_folder(Path(str(study.config["from"])))
     paths = ["nodes/device.json", *(cell.raw for cell in study.cells)]
-    paths += [f"calibration/{workload}.json" for workload in study.calibrated()]
-    paths += [f"cells/{strategy}/{workload}/histograms.csv" for strategy, workload in study.pairs()]
+    paths += [f"calibration/{workload}.json" for workload in study.calibrated_workloads()]
+    paths += [f"cells/{strategy}/{workload}/histograms.csv" for strategy, workload in study.strategy_workload_pairs()]
     missing = [path for path in paths if not (folder / path).exists()]
     if missing:
         raise DataSetError(
@@ -147,8 +147,8 @@ def check_complete(study: Study, key: str = "from") -> None:
 def tables_digest(study: Study) -> str:
     """A digest of what the study's tables show: its cells, their specs and their measuring code."""
     codes = {workload: study.code(workload) for workload in study.workloads()}
-    specs = [study.spec(cell) for cell in study.tabled()]
-    return hashlib.sha256(canonical([codes, specs]).encode()).hexdigest()[:16]
+    specs = [study.spec(cell) for cell in study.table_cells()]
+    return hashlib.sha256(canonical_json([codes, specs]).encode()).hexdigest()[:16]
 
 
 def refuse_ignored(given: Iterable[str]) -> None:
@@ -185,7 +185,7 @@ def apply_question(study: Study, question: Question) -> Study:
 
 def question_digest(question: Question, study: Study) -> str:
     """A digest of the question for the advice and of the tables that it is about."""
-    return hashlib.sha256(canonical([question, tables_digest(study)]).encode()).hexdigest()[:16]
+    return hashlib.sha256(canonical_json([question, tables_digest(study)]).encode()).hexdigest()[:16]
 
 
 def short_windows(config: StudyConfig, names: Iterable[str]) -> dict[str, float]:
@@ -209,7 +209,7 @@ def short_windows(config: StudyConfig, names: Iterable[str]) -> dict[str, float]
 def short_windows_note(study: Study) -> str:
     """A sentence for tables, figures and reports; empty where no window is short."""
     short = ", ".join(
-        f"{name} ({seconds:g} s)" for name, seconds in short_windows(study.config, study.calibrated()).items()
+        f"{name} ({seconds:g} s)" for name, seconds in short_windows(study.config, study.calibrated_workloads()).items()
     )
     window = f"{study.config['window_seconds']:g} s"
     return f"Windows of {window} are shorter than the catalogue's minimum for {short}." if short else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sharebench.core.capabilities import NODE_KINDS
-from sharebench.core.study_config import StudyConfig, has_jobs, has_streams, sweeps
+from sharebench.core.study_config import StudyConfig, has_jobs, has_streams, sweeps_by_entry
 
 NEEDS: Mapping[str, Callable[[StudyConfig, str], object]] = {
     "": lambda config, node_kind: True,
@@ -14,7 +14,7 @@ NEEDS: Mapping[str, Callable[[StudyConfig, str], object]] = {
     "jobs": lambda config, node_kind: has_jobs(config),
     "faults": lambda config, node_kind: config["faults"],
     "streams": lambda config, node_kind: has_streams(config),
-    "sweeps": lambda config, node_kind: sweeps(config),
+    "sweeps": lambda config, node_kind: sweeps_by_entry(config),
     "gpu": lambda config, node_kind: NODE_KINDS[node_kind].has_gpus,
 }
 """What figures need, and whether a study with this config has it on this kind of node."""

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
-from sharebench.core.study_config import sweeps
+from sharebench.core.study_config import sweeps_by_entry
 from sharebench.figures.data import OF_ROW, DrawnStudy, absences
 from sharebench.figures.page import Sheet, say, study_sheet
 from sharebench.figures.panels import (
@@ -44,7 +44,7 @@ class Panel(NamedTuple):
 
 def load_curve(study: DrawnStudy) -> Sheet:
     """A row of panels for each sweep and part of a request, a line for each strategy, the values at its points."""
-    found = sweeps(study.config)
+    found = sweeps_by_entry(study.config)
     in_sweeps = {name: value for sweep in found.values() for name, value in sweep.values.items()}
     streams = all(map(study.is_stream, in_sweeps))
     total, parts = ("output_tokens_total_hz", STREAMED) if streams else ("throughput_total_hz", WHOLE)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from sharebench.gates.verdict import Verdict, load_of, worst_of
+from sharebench.gates.verdict import Verdict, load_of, worst_verdict
 from sharebench.records.types import CellRecord, TenantRecord
 
 # Less drift than this changes no answer.
@@ -28,7 +28,7 @@ LEVEL_DEVIATIONS = 5.0
 def drift(record: CellRecord) -> Verdict | None:
     # A job is faster once its neighbours have finished theirs.
     tenants = [tenant for tenant in record["tenants"] if not tenant.get("job")]
-    return worst_of(
+    return worst_verdict(
         ((*found, tenant["index"]) for tenant in tenants if (found := _drift_of(tenant))),
         "mean latency of tenant {tenant} changed by {value:.1%} between the halves of the window",
         Verdict(None, DRIFT_RATIO, True, "too few iterations to tell drift from noise"),
@@ -42,7 +42,7 @@ def level_shift(record: CellRecord) -> Verdict | None:
     """
     closed = [each for each in record["tenants"] if load_of(each)["arrival"] == "closed" and not each.get("job")]
     without = Verdict(None, LEVEL_RATIO, True, "too few iterations to tell levels from noise") if closed else None
-    return worst_of(
+    return worst_verdict(
         ((share, LEVEL_RATIO, tenant["index"]) for tenant in closed if (share := _off_level(tenant)) is not None),
         "in {value:.0%} of the window the mean latency of tenant {tenant} is off its usual one by more than a tenth",
         without,

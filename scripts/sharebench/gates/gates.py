@@ -13,12 +13,12 @@ from sharebench.gates import drift, gpu, load, programs, prometheus
 from sharebench.gates.verdict import (
     Verdict,
     at_most,
-    known_at_most,
+    at_most_if_known,
     load_of,
     telemetry_of,
     window_of,
     window_seconds,
-    worst_of,
+    worst_verdict,
 )
 from sharebench.records.types import CellRecord, GateVerdict, TenantRecord
 from tenant.contract import upper_seconds
@@ -50,9 +50,9 @@ STALL_MEDIANS = 10.0
 # More than that and the measurement is also one of other programs.
 FOREIGN_PERCENT = 10.0
 # Not of programs that run to their end: they have no iterations, and no window but their own.
-OF_ITERATIONS = ("window_coverage", "censored", "errors", "steady", "drift")
+ITERATION_GATES = ("window_coverage", "censored", "errors", "steady", "drift")
 # A fault in mid-window changes the window, and no process has the CPU time of one that has died.
-NOT_WITH_A_FAULT = ("window_length", "drift", "level_shift", "stall", "foreign_cpu", "queue_growth", "failed_share")
+FAULT_EXEMPT_GATES = ("window_length", "drift", "level_shift", "stall", "foreign_cpu", "queue_growth", "failed_share")
 
 Check = Callable[[CellRecord], Verdict | None]
 
@@ -74,7 +74,7 @@ def evaluate(record: CellRecord) -> list[GateVerdict]:
         return []
     skipped: tuple[str, ...] = ()
     if (fault := record.get("fault")) is not None:
-        skipped = NOT_WITH_A_FAULT
+        skipped = FAULT_EXEMPT_GATES
         victims = [each for each in record["tenants"] if each["index"] != fault["aggressor"]]
         record = {**record, "tenants": victims}
     return [*_verdicts(record, "invalid", INVALID, skipped), *_verdicts(record, "warning", WARNING, skipped)]
@@ -85,7 +85,7 @@ def _verdicts(
 ) -> Iterator[GateVerdict]:
     iterating = [tenant for tenant in record["tenants"] if tenant.get("measured_by") != "exit"]
     for name, check in checks.items():
-        is_of_all = name not in OF_ITERATIONS
+        is_of_all = name not in ITERATION_GATES
         judged = record if is_of_all else cast(CellRecord, {**record, "tenants": iterating})
         verdict = None if name in skipped or not (is_of_all or iterating) else check(judged)
         if verdict is not None:
@@ -126,7 +126,7 @@ def _window_length(record: CellRecord) -> Verdict | None:
         if load_of(tenant)["arrival"] == "closed" and tenant["count"] and not tenant.get("job")
     ]
     message = "an iteration of tenant {tenant} takes {value:.0%} of the window; set a longer one (window_seconds)"
-    return worst_of(judged, message)
+    return worst_verdict(judged, message)
 
 
 def _nothing_finished(record: CellRecord) -> Verdict:
@@ -156,7 +156,7 @@ def _failed_share(record: CellRecord) -> Verdict | None:
         if tenant["errors"]
     ]
     none = Verdict(0, FAILED_RATIO, True, "")
-    return worst_of(shares, "{value:.1%} of what tenant {tenant} began failed, and has no latency", none)
+    return worst_verdict(shares, "{value:.1%} of what tenant {tenant} began failed, and has no latency", none)
 
 
 def _output_digest(record: CellRecord) -> Verdict | None:
@@ -224,17 +224,17 @@ def _median_seconds(tenant: TenantRecord) -> float | None:
 def _cpu_stolen(record: CellRecord) -> Verdict:
     limit_percent = float(os.environ.get(STEAL_VARIABLE, STEAL_PERCENT))
     message = "{:.1f} % of all CPU time went to a hypervisor"
-    return known_at_most(telemetry_of(record)["host_steal_percent"], limit_percent, message)
+    return at_most_if_known(telemetry_of(record)["host_steal_percent"], limit_percent, message)
 
 
 def _cpu_throttled(record: CellRecord) -> Verdict:
     message = "{:.1f} % of the window a CPU quota held the tenants back"
-    return known_at_most(telemetry_of(record)["host_throttled_percent"], THROTTLED_PERCENT, message)
+    return at_most_if_known(telemetry_of(record)["host_throttled_percent"], THROTTLED_PERCENT, message)
 
 
 def _foreign_cpu(record: CellRecord) -> Verdict:
     message = "{:.1f} % of all CPU time went to others"
-    return known_at_most(telemetry_of(record)["foreign_cpu_percent"], FOREIGN_PERCENT, message)
+    return at_most_if_known(telemetry_of(record)["foreign_cpu_percent"], FOREIGN_PERCENT, message)
 
 
 def _clock_error(record: CellRecord) -> Verdict:
@@ -268,7 +268,7 @@ def _stall(record: CellRecord) -> Verdict | None:
             seconds = timeline["slot_seconds"] * len(timeline["count"])
             value = longest / seconds if longest > STALL_MEDIANS * median else 0.0
             judged.append((value, STALL_RATIO, tenant["index"]))
-    return worst_of(judged, "one iteration of tenant {tenant} took {value:.0%} of the window")
+    return worst_verdict(judged, "one iteration of tenant {tenant} took {value:.0%} of the window")
 
 
 def _by_name(*checks: Check) -> dict[str, Check]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from functools import wraps
 
-from sharebench.gates.verdict import UNKNOWN, Verdict, at_most, known_at_most, load_of, telemetry_of, window_seconds
+from sharebench.gates.verdict import UNKNOWN, Verdict, at_most, at_most_if_known, load_of, telemetry_of, window_seconds
 from sharebench.records.types import CellRecord, TenantRecord
 
 # On a GPU node the CPU must not be what the tenants share.
@@ -35,7 +35,7 @@ def cpu_contention(record: CellRecord) -> Verdict:
     """The longest that a tenant was runnable without a CPU, over the window."""
     waits = [tenant["cpu"]["run_queue_seconds"] for tenant in record["tenants"] if tenant["cpu"]]
     longest = max((wait / window_seconds(record) for wait in waits if wait is not None), default=None)
-    return known_at_most(longest, RUN_QUEUE_RATIO, "a tenant waited for a CPU for {:.1%} of the window")
+    return at_most_if_known(longest, RUN_QUEUE_RATIO, "a tenant waited for a CPU for {:.1%} of the window")
 
 
 @_on_gpus
@@ -70,7 +70,7 @@ def foreign_process(record: CellRecord) -> Verdict:
 def clock_variation(record: CellRecord) -> Verdict:
     """Coefficient of variation of the SMs' clock."""
     message = "the SMs' clock varied by {:.1%} (standard deviation)"
-    return known_at_most(telemetry_of(record)["sm_clock_cv"], CLOCK_CV, message)
+    return at_most_if_known(telemetry_of(record)["sm_clock_cv"], CLOCK_CV, message)
 
 
 @_on_gpus
@@ -78,7 +78,7 @@ def temperature_rising(record: CellRecord) -> Verdict:
     telemetry = telemetry_of(record)
     start, end = telemetry["temperature_start_celsius"], telemetry["temperature_end_celsius"]
     rise = None if start is None or end is None else end - start
-    return known_at_most(rise, TEMPERATURE_RISE_CELSIUS, "the GPU became {:.0f} °C warmer in the window")
+    return at_most_if_known(rise, TEMPERATURE_RISE_CELSIUS, "the GPU became {:.0f} °C warmer in the window")
 
 
 @_on_gpus

@@ -3,7 +3,7 @@
 import math
 
 from sharebench.gates.drift import grouped
-from sharebench.gates.verdict import Verdict, at_most, load_of, window_seconds, worst_of
+from sharebench.gates.verdict import Verdict, at_most, load_of, window_seconds, worst_verdict
 from sharebench.records.types import CellRecord, TenantRecord
 from tenant.contract import LAST_FINITE_INDEX, Histogram, Timeline, upper_seconds
 
@@ -49,7 +49,7 @@ def generator_late(record: CellRecord) -> Verdict | None:
     message = (
         "the client of tenant {tenant} was late by {value:.0%} of what it measured (p99): give it cores of its own"
     )
-    return worst_of(judged, message)
+    return worst_verdict(judged, message)
 
 
 def _p99_seconds(histogram: Histogram) -> float:
@@ -74,7 +74,7 @@ def queue_growth(record: CellRecord) -> Verdict | None:
     if not open_loads:
         return None
     seconds = window_seconds(record)
-    return worst_of(
+    return worst_verdict(
         ((*found, tenant["index"]) for tenant in open_loads if (found := _growth_of(tenant, seconds))),
         "tenant {tenant}: requests came {value:.0%} faster than they were served, so that the queue grew",
         Verdict(None, 0.0, True, "too few requests to tell growth from noise"),
@@ -124,7 +124,7 @@ def littles_law(record: CellRecord) -> Verdict | None:
                 message = f"tenant {tenant['index']} finished requests but never had one in flight"
                 return Verdict(None, LITTLES_LAW_RATIO, False, message)
             judged.append((*_littles_law_of(tenant, in_flight, window_seconds(record)), tenant["index"]))
-    return worst_of(
+    return worst_verdict(
         judged,
         "tenant {tenant}: requests in flight differ from rate times latency by {value:.1%}",
         Verdict(None, LITTLES_LAW_RATIO, True, "no request finished, or those in flight are not known"),
@@ -158,4 +158,4 @@ def load_achieved(record: CellRecord) -> Verdict | None:
         noise = POISSON_DEVIATIONS * math.sqrt(planned) if load["arrival"] == "poisson" else 0.0
         value = abs(load["achieved_rate_hz"] / rate_hz - 1)
         judged.append((value, (noise + EDGE_REQUESTS) / planned, tenant["index"]))
-    return worst_of(judged, "tenant {tenant}: the achieved rate is {value:.1%} off the planned one")
+    return worst_verdict(judged, "tenant {tenant}: the achieved rate is {value:.1%} off the planned one")

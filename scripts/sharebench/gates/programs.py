@@ -2,7 +2,7 @@
 
 import math
 
-from sharebench.gates.verdict import UNKNOWN, Verdict, at_most, known_at_most, window_seconds
+from sharebench.gates.verdict import UNKNOWN, Verdict, at_most, at_most_if_known, window_seconds
 from sharebench.records.types import CellRecord, TenantRecord
 from tenant.contract import Scrape
 
@@ -61,7 +61,7 @@ def _generator(record: CellRecord, limit: float, most_seconds: float, message: s
     if not clients:
         return None
     shares = [share for tenant in clients if (share := _client_share(tenant, most_seconds)) is not None]
-    return known_at_most(max(shares, default=None), limit, message)
+    return at_most_if_known(max(shares, default=None), limit, message)
 
 
 def _client_share(tenant: TenantRecord, most_seconds: float) -> float | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sharebench.records.telemetry import NOTHING_KNOWN, Telemetry
+from sharebench.records.telemetry import UNKNOWN_TELEMETRY, Telemetry
 from sharebench.records.types import CellRecord, TenantRecord, Window
 from tenant.contract import AchievedLoad
 
@@ -23,12 +23,12 @@ def at_most(value: float, limit: float, message: str) -> Verdict:
     return Verdict(value, limit, value <= limit, message)
 
 
-def known_at_most(value: float | None, limit: float, message: str) -> Verdict:
+def at_most_if_known(value: float | None, limit: float, message: str) -> Verdict:
     """As `at_most`; `message` shows the value as `{}`, and a value that the node does not know passes."""
     return Verdict(None, limit, True, UNKNOWN) if value is None else at_most(value, limit, message.format(value))
 
 
-def worst_of(
+def worst_verdict(
     judged: Iterable[tuple[float, float, int]], message: str, without: Verdict | None = None
 ) -> Verdict | None:
     """Of (value, limit, tenant) the verdict on the value that exceeds its limit most; `without` any.
@@ -56,7 +56,7 @@ def window_of(record: CellRecord) -> Window:
 
 def telemetry_of(record: CellRecord) -> Telemetry:
     """The record's telemetry; where nothing was sampled, that of a node that knows nothing."""
-    return record["telemetry"] or NOTHING_KNOWN
+    return record["telemetry"] or UNKNOWN_TELEMETRY
 
 
 def window_seconds(record: CellRecord) -> float:

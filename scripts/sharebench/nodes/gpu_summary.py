@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from sharebench.core.counters import value_at
 from sharebench.core.units import MEBIBYTE
-from sharebench.records.telemetry import NOTHING_KNOWN, ForeignProcesses, Row, Telemetry
+from sharebench.records.telemetry import UNKNOWN_TELEMETRY, ForeignProcesses, Row, Telemetry
 from tenant.contract.gpu import GpuProcess, GpuSample
 
 # Bits of NVML's clocks event reasons (nvml.h, nvmlClocksEventReasons).
@@ -58,7 +58,7 @@ def summarise(
     cpu_seconds = _difference(samples, lambda sample: sample.cpu_seconds, start_seconds, end_seconds)
     tenant_memory_mib, server_memory_mib, foreign = _occupancy(processes, families, server_pids, end_seconds)
     return [_row(sample, start_seconds) for sample in inside], {
-        **NOTHING_KNOWN,
+        **UNKNOWN_TELEMETRY,
         "source": "nvml",
         "samples": len(inside),
         "utilisation_mean_percent": mean(sample.gpu_util_percent for sample in inside),

@@ -67,7 +67,7 @@ class Node(ABC):
 
     @property
     def identity(self) -> str:
-        """What the device is known by in all of a study (`references.identity`)."""
+        """What the device is known by in all of a study (`references.device_identity`)."""
         return self.device
 
     @property

@@ -53,7 +53,7 @@ class Quantile:
         return Quantile(min(max(self.value_seconds, low), high), low, high)
 
 
-def buckets_of(tenant: TenantRecord) -> Iterator[Bucket]:
+def tenant_buckets(tenant: TenantRecord) -> Iterator[Bucket]:
     """The non-empty buckets of a tenant's latencies, by whoever measured them."""
     for text, count in tenant["histogram"].items():
         yield lower_seconds(int(text)), upper_seconds(int(text)), count
@@ -103,7 +103,7 @@ class Histogram:
         The bucket is the first whose cumulative count reaches q times count: the one that holds the sorted sample
         number ceil(q times count). Raises ValueError when there is nothing to rank.
         """
-        return [_interpolate(*place) for place in _places(self.counts, qs)]
+        return [_interpolate(*place) for place in _quantile_places(self.counts, qs)]
 
 
 class ForeignHistogram:
@@ -128,13 +128,13 @@ class ForeignHistogram:
     def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
         """As those of `Histogram`; one in a bucket without an upper bound is infinite. Raises ValueError if empty."""
         found = []
-        for index, inside in _places(self.counts, qs):
+        for index, inside in _quantile_places(self.counts, qs):
             low, high = (self.upper_seconds[index - 1] if index else 0.0), self.upper_seconds[index]
             found.append(Quantile(low + (high - low) * inside if math.isfinite(high) else math.inf, low, high))
         return found
 
 
-def merged_foreign(histograms: Iterable[ForeignHistogram]) -> ForeignHistogram | None:
+def merge_foreign(histograms: Iterable[ForeignHistogram]) -> ForeignHistogram | None:
     """The sum of histograms with the same buckets; None where they differ, or there is none."""
     known = list(histograms)
     if not known or any(each.upper_seconds != known[0].upper_seconds for each in known):
@@ -142,12 +142,12 @@ def merged_foreign(histograms: Iterable[ForeignHistogram]) -> ForeignHistogram |
     return ForeignHistogram(known[0].upper_seconds, np.sum([each.counts for each in known], axis=0))
 
 
-def merged(histograms: Iterable[Histogram]) -> Histogram:
+def merge(histograms: Iterable[Histogram]) -> Histogram:
     """The sum of any number of histograms, none included."""
     return Histogram(sum((each.counts for each in histograms), np.zeros(BUCKET_COUNT, dtype=np.int64)))
 
 
-def _places(counts: npt.NDArray[np.int64], qs: Iterable[float]) -> Iterator[tuple[int, float]]:
+def _quantile_places(counts: npt.NDArray[np.int64], qs: Iterable[float]) -> Iterator[tuple[int, float]]:
     """The bucket of each quantile, and how far into its counts it lies, within (0, 1]."""
     cumulative = np.cumsum(counts)
     total = int(cumulative[-1])

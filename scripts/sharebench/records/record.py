@@ -24,7 +24,7 @@ MESSAGE_LENGTH = 160
 TICK_SECONDS = 1e-9
 ROUNDING_RATIO = 1e-9
 # Reasons of cells that were called infeasible although the device could have done them: nothing attempted them.
-NEVER_ATTEMPTED = (
+UNATTEMPTED_REASONS = (
     "streams need a workload with a captured CUDA graph",
     "streams are tenants of one process, which runs one workload",
 )
@@ -71,7 +71,7 @@ def write(path: Path, record: Record) -> None:
 def read(path: Path) -> Record:
     """The record in the file, checked against the schema and against its own sums.
 
-    Its `gates` are the verdicts of the code that measured it; `gates.judged.read` has those of today.
+    Its `gates` are the verdicts of the code that measured it; `gates.judged.read_judged` has those of today.
 
     Raises RecordError when it is missing, unreadable, cut off, of another schema version, in breach of the
     schema, when a tenant's histogram or timeline does not fit its count, its sums, or its extremes, when columns of its
@@ -95,12 +95,12 @@ def read(path: Path) -> Record:
         raise RecordError(f"{path}: its status is ok, but tenant {ended[0]['index']} is {ended[0]['status']}")
     for tenant in record["tenants"]:
         _check_sums(path, tenant)
-    return in_todays_words(record)
+    return with_current_status(record)
 
 
-def in_todays_words(record: Record) -> Record:
+def with_current_status(record: Record) -> Record:
     """A record with the status that it would be given today."""
-    if record["status"] == "infeasible" and (record["reason"] or "").startswith(NEVER_ATTEMPTED):
+    if record["status"] == "infeasible" and (record["reason"] or "").startswith(UNATTEMPTED_REASONS):
         return {**record, "status": "not-measured"}
     return record
 
@@ -167,7 +167,7 @@ def _bounds(values: Mapping[str, Any]) -> Iterator[tuple[str, float, float, floa
         yield "max_seconds", slowest, slowest, TICK_SECONDS
 
 
-def check(record: Mapping[str, Any], spec: str, code: str) -> None:
+def check_current(record: Mapping[str, Any], spec: str, code: str) -> None:
     """Hold a record against the spec text and the code fingerprint that are wanted now.
 
     Raises RecordMismatch with every difference, such as `window_seconds 2 → 5` (the record's value first).

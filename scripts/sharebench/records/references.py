@@ -14,8 +14,8 @@ from sharebench.records.record import MESSAGE_LENGTH, SCHEMA_PATH
 from sharebench.records.types import NodeFacts
 
 # What a record has of them, too.
-OF_DEVICE = ("node", "roofs", "idle_power_watts")
-OF_CALIBRATION = (*OF_DEVICE, "workload", "output_digest", "capacity_hz")
+DEVICE_KEYS = ("node", "roofs", "idle_power_watts")
+CALIBRATION_KEYS = (*DEVICE_KEYS, "workload", "output_digest", "capacity_hz")
 
 Reference = TypeVar("Reference", bound=Mapping[str, Any])
 
@@ -30,15 +30,15 @@ class DeviceReference(TypedDict):
 
 def read_device(path: Path) -> DeviceReference:
     """nodes/device.json. Raises Damaged, OSError."""
-    return cast(DeviceReference, _read(path, OF_DEVICE))
+    return cast(DeviceReference, _read(path, DEVICE_KEYS))
 
 
 def read_calibration(path: Path) -> Calibration:
     """calibration/{workload}.json. Raises Damaged, OSError."""
-    return cast(Calibration, _read(path, OF_CALIBRATION))
+    return cast(Calibration, _read(path, CALIBRATION_KEYS))
 
 
-def identity(node: NodeFacts) -> str:
+def device_identity(node: NodeFacts) -> str:
     """What the device is known by in all of a study: a cluster's GPU shows its own id once a tenant has had it."""
     return str(node["details"].get("machine") or node["device"])
 
@@ -49,7 +49,7 @@ def device_name(node: NodeFacts) -> str:
     return product if label in product else f"{product} ({label})"
 
 
-def on_device(found: Reference, device: str) -> Reference:
+def part_for_device(found: Reference, device: str) -> Reference:
     """Of such a file the part of the device of that identity, where it has several; else what it has of the first."""
     others = cast(Mapping[str, Reference], found.get("others", {}))
     return others.get(device, found)

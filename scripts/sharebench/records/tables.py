@@ -11,11 +11,11 @@ import pandas as pd
 TableRow = dict[str, object]
 """A row that will be written: values by column; None is a blank."""
 SCHEMA = Path(__file__).with_name("columns.csv")
-SHARED = "all"
+SHARED_TABLE = "all"
 """The name in SCHEMA of what several tables have: there is the meaning of a column that has none of its own."""
-ENDS = ("_low", "_high")
+INTERVAL_SUFFIXES = ("_low", "_high")
 STREAMS, SLO, ACTIVITY = "streams", "slo", "activity"
-OF_STUDIES = {STREAMS, SLO, ACTIVITY}
+STUDY_KINDS = {STREAMS, SLO, ACTIVITY}
 """Studies in which a tenant streams, whose config has an SLO, or with a cell on a GPU that counts its activity."""
 
 
@@ -34,12 +34,12 @@ class Column(NamedTuple):
     @property
     def studies(self) -> set[str]:
         """Which studies have it; empty where all do."""
-        return OF_STUDIES & set(self.kind.split())
+        return STUDY_KINDS & set(self.kind.split())
 
     @property
     def names(self) -> tuple[str, ...]:
         """Itself, and its ends."""
-        return (self.name, *(f"{self.name}{end}" for end in ENDS if "interval" in self.kind))
+        return (self.name, *(f"{self.name}{end}" for end in INTERVAL_SUFFIXES if "interval" in self.kind))
 
 
 @cache
@@ -49,23 +49,23 @@ def schema() -> list[Column]:
         return [Column(*line) for line in csv.reader(file)][1:]
 
 
-def described(table: str) -> Iterator[Column]:
+def table_columns(table: str) -> Iterator[Column]:
     """The columns of a table without the ends of intervals."""
     return (column for column in schema() if column.table == table)
 
 
 def columns(table: str, studies: Collection[str] = ()) -> tuple[str, ...]:
     """The names of a table's columns, in their order, with those of these kinds of study."""
-    every = (column for column in described(table) if not column.studies or column.studies.intersection(studies))
+    every = (column for column in table_columns(table) if not column.studies or column.studies.intersection(studies))
     return tuple(name for column in every for name in column.names)
 
 
-def frame(
+def table_frame(
     table: str, rows: Iterable[TableRow], names: Iterable[str] = (), studies: Collection[str] = ()
 ) -> pd.DataFrame:
     """The rows as that table, with these columns in place of its own; whole numbers stay so next to blanks."""
     made = pd.DataFrame(list(rows), columns=list(names) or list(columns(table, studies)))
-    return made.astype({column.name: "Int64" for column in described(table) if column.kind == "whole"})
+    return made.astype({column.name: "Int64" for column in table_columns(table) if column.kind == "whole"})
 
 
 def read_table(

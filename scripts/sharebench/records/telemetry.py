@@ -58,7 +58,7 @@ class Telemetry(TypedDict):
 
 
 # Of a node that knows nothing of itself; each sampler fills in what it reads.
-NOTHING_KNOWN = cast(Telemetry, dict.fromkeys(Telemetry.__annotations__.keys() - {"neighbours"}) | {"samples": 0})
+UNKNOWN_TELEMETRY = cast(Telemetry, dict.fromkeys(Telemetry.__annotations__.keys() - {"neighbours"}) | {"samples": 0})
 
 
 def to_csv(rows: Sequence[Row]) -> str:

@@ -9,11 +9,11 @@ ACTIVITIES = (SM, ENGINE, UTIL)
 """How busy a GPU is, the best measure first: SM is how much of it is used, the others are for how long."""
 DRAM, MEMORY, POWER = "dram_active_percent", "memory_used_mib", "power_watts"
 QUANTITIES = (*ACTIVITIES, DRAM, MEMORY, POWER)
-"""Columns of a course."""
+"""Columns of a `Usage.series`."""
 
 
 @dataclass(frozen=True)
-class Place:
+class GpuPlace:
     """A GPU, or a MIG instance of it (`instance` and its profile)."""
 
     node: str
@@ -33,13 +33,13 @@ class Place:
 class Usage:
     """What one workload used of one GPU; `workload` is None for the time in which the GPU had none.
 
-    `course` has a row per step (index: epoch seconds, multiples of the step) and QUANTITIES as columns, NaN where not
+    `series` has a row per step (index: epoch seconds, multiples of the step) and QUANTITIES as columns, NaN where not
     known. Memory is the workload's own where the source knows it, all else the GPU's: with `is_shared`, of several.
     """
 
-    place: Place
+    place: GpuPlace
     workload: str | None
-    course: pd.DataFrame
+    series: pd.DataFrame
     is_shared: bool = False
     is_spread: bool = False
     """Whether one pod or process of it has other GPUs too."""
@@ -47,8 +47,8 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """All that a source saw in `hours`, a row of each course every `step_seconds`."""
+class ObservedUsage:
+    """All that a source saw in `hours`, a row of each series every `step_seconds`."""
 
     source: str
     hours: float

@@ -75,4 +75,4 @@ def records(study: DrawnStudy) -> Iterator[Record]:
     columns = ["strategy", "workload", "replicas", "repeat"]
     cells = read_table(study.results / "tables" / "cells.csv", columns=columns).drop_duplicates()
     for strategy, workload, replicas, repeat in cells[columns].itertuples(index=False):
-        yield judged.read(study.cell_folder(strategy, workload, replicas, repeat) / "raw.json")
+        yield judged.read_judged(study.cell_folder(strategy, workload, replicas, repeat) / "raw.json")

@@ -19,7 +19,7 @@ from sharebench.core.config_catalogues import StrategyEntry
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.core.spec import runs_until_exit
 from sharebench.core.strategies import control_name
-from sharebench.core.study_config import has_streams, is_job, sweeps
+from sharebench.core.study_config import has_streams, is_job, sweeps_by_entry
 from sharebench.figures import catalogue
 from sharebench.figures.data import DrawnStudy, Row, load, rows_of
 from sharebench.figures.style import COLORS, looks
@@ -131,7 +131,7 @@ def context(data: Path, results: Path) -> dict[str, Any]:
             advised,
             rows,
             [name for name in shared if not (study.is_mix(name) or is_job(study.config, name))],
-            sweeps(study.config),
+            sweeps_by_entry(study.config),
         ),
         "swept": [name for name in SWEPT if name in names],
         "css": (TEMPLATES / "report.css").read_text(encoding="utf-8"),

@@ -30,7 +30,7 @@ from sharebench.gates.verdict import window_seconds
 from sharebench.nodes.contract import NodeError, Settings, State, TenantUnreachable, Unrecoverable
 from sharebench.nodes.node import Node
 from sharebench.records import record
-from sharebench.records.references import identity, on_device, read_calibration, read_device
+from sharebench.records.references import device_identity, part_for_device, read_calibration, read_device
 from sharebench.records.telemetry import to_csv
 from sharebench.records.types import Record
 from sharebench.run import ownership, placement
@@ -99,7 +99,7 @@ class Run:
                 part.unlink(missing_ok=True)
         if not outputs:
             raise JobFailed("it failed on every device; see the log")
-        write_json(out, outputs[0] | {"others": {identity(each["node"]): each for each in outputs[1:]}})
+        write_json(out, outputs[0] | {"others": {device_identity(each["node"]): each for each in outputs[1:]}})
 
     @cached_property
     def study(self) -> Study:
@@ -192,7 +192,7 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     strategy = alone(study.strategies, study.config["strategies"], node, tenant_workload(parse_spec(spec), 0))
     where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
     # `spec` decides when a calibration is stale, `cell_spec` is what runs.
-    cell_spec = parse_spec(study.under(spec, strategy.name))
+    cell_spec = parse_spec(study.spec_under(spec, strategy.name))
     long_seconds = max(cell_spec["window_seconds"], study.config["window_seconds"])
 
     def measure(is_long: bool) -> MeasuredCell:
@@ -204,7 +204,7 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
         measured, taken = calibrated(workload, measure, load.get("rate_of_capacity") is not None)
     except CalibrationError as failure:
         raise JobFailed(str(failure)) from None
-    facts = on_device(read_device(device), node.identity)
+    facts = part_for_device(read_device(device), node.identity)
     write_json(
         out,
         {
@@ -265,7 +265,7 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
         run.use_device(run.record["placement"][placement.placement_key(study, cell)])
     node, block = run.node, study.block(cell)
     folder = str(raw.parent.relative_to(run.results))
-    on_this_device = (on_device(read_calibration(path), node.identity) for path in calibrations)
+    on_this_device = (part_for_device(read_calibration(path), node.identity) for path in calibrations)
     references = {calibration["workload"]: calibration for calibration in on_this_device}
     settings = _settings(study, folder)
     print(progress_line(ownership.count_cell(run.results), cell_spec, study, device_suffix(run)), flush=True)

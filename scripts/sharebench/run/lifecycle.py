@@ -22,7 +22,7 @@ from sharebench.nodes.node import Node
 from sharebench.run import ownership, placement
 from sharebench.run.placement import Placement, open_nodes
 from sharebench.run.plan import headline
-from sharebench.study.cells import cell_of
+from sharebench.study.cells import cell_from_path
 from sharebench.study.study import Study
 
 LOG_LINES = 20
@@ -71,7 +71,7 @@ def begin(
     `needed` maps the rules that will run to the first output of each of their jobs. `places` is the placement of a
     study on several devices. Raises OwnershipError.
     """
-    cells = {cell_of(path) for path in needed.get("run_cell", ())}
+    cells = {cell_from_path(path) for path in needed.get("run_cell", ())}
     jobs = {name: len(outputs) for name, outputs in needed.items()}
     needs_node = not NODE_RULES.isdisjoint(needed)
     try:

@@ -12,11 +12,11 @@ from pathlib import Path
 from sharebench.core import run_record
 from sharebench.core.files import DamagedFile, read_json
 from sharebench.core.run_record import DeviceEntry, RunRecord
-from sharebench.core.study_config import is_on_several
+from sharebench.core.study_config import uses_several_devices
 from sharebench.nodes import devices_of, open_node
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.node import Node
-from sharebench.records.references import identity
+from sharebench.records.references import device_identity
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -96,7 +96,7 @@ def study_devices(study: Study, last: RunRecord) -> list[DeviceEntry]:
 
 def study_placement(study: Study, results: Path) -> Placement | None:
     """The placement of a study on several devices; None on one device, and where no device is found."""
-    if not is_on_several(study.config, study.node_kind):
+    if not uses_several_devices(study.config, study.node_kind):
         return None
     try:
         devices = study_devices(study, run_record.read_run(results))
@@ -111,7 +111,7 @@ def run_placement(study: Study, results: Path, places: Placement | None, is_rest
 
     A restore includes devices that were down: the last run may have left them changed. Raises NodeError.
     """
-    if not is_on_several(study.config, study.node_kind) or (places is not None and not is_restore):
+    if not uses_several_devices(study.config, study.node_kind) or (places is not None and not is_restore):
         return places
     devices = study_devices(study, {})
     return Placement(study, devices, assign_devices(study, devices, results))
@@ -152,7 +152,7 @@ def _device_of_newest_record(cells: Sequence[Cell], results: Path) -> str:
     records = [path for cell in cells if (path := results / cell.raw).is_file()]
     try:
         newest = max(records, key=lambda path: path.stat().st_mtime)
-        device = identity(read_json(newest, "node")["node"])
+        device = device_identity(read_json(newest, "node")["node"])
     except (ValueError, OSError, DamagedFile, KeyError, TypeError):
         return ""
     return device

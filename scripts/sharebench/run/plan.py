@@ -20,7 +20,7 @@ from sharebench.nodes.contract import NodeError
 from sharebench.nodes.node import Node
 from sharebench.run import placement
 from sharebench.run.placement import Placement, cells_by_device
-from sharebench.study.cells import Cell, cell_of
+from sharebench.study.cells import Cell, cell_from_path
 from sharebench.study.study import Study
 
 
@@ -104,7 +104,7 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
     """
     places = placement.run_placement(study, results, placement.study_placement(study, results))
     node = placement.open_nodes(study, results, places.devices if places else ())[0]
-    cells = {cell_of(path) for path in files.get("run_cell", ())}
+    cells = {cell_from_path(path) for path in files.get("run_cell", ())}
     if cells:
         jobs = {"calibrate": len(files.get("calibrate", ()))}
         lines = console.wrap_text(headline(study, run_record.read_run(results), cells, jobs, places))
@@ -125,7 +125,7 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
         changes.setdefault(node.plan(study.strategies[name]), []).append(name)
     swept: dict[str, list[float]] = {}
     for name, entry in study.config["workload_catalogue"].items():
-        if (sweep := entry["sweep"]) is not None and name in study.calibrated():
+        if (sweep := entry["sweep"]) is not None and name in study.calibrated_workloads():
             swept.setdefault(f"  {sweep['of']} by {sweep['by']}: ", []).append(sweep["value"])
     for label, values in swept.items():
         lines += console.wrap_text(", ".join(map(str, sorted(values))), label, "    ")

@@ -32,7 +32,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Plot:
+class WholePlot:
     """A whole plot of the split-plot: one node state, set up afresh, in one block."""
 
     strategy: str
@@ -40,7 +40,7 @@ class Plot:
     block: int
 
 
-def cell_of(path: str) -> Cell:
+def cell_from_path(path: str) -> Cell:
     """The cell whose file this is; `path` contains `cells/S/W/nN/rR/`. Raises ValueError otherwise."""
     found = re.search(r"cells/([^/]+)/([^/]+)/n(\d+)/r(\d+)/", path)
     if not found:
@@ -65,6 +65,6 @@ def pair_name(one: str, other: str) -> str:
     return "+".join(sorted((one, other)))
 
 
-def canonical(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     """JSON text that is the same for equal values, whatever the order of their keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -9,7 +9,7 @@ from sharebench.core import faults
 from sharebench.core.capabilities import NODE_KINDS, resolve_node_kind
 from sharebench.core.strategies import Strategy, control_name, node_strategies
 from sharebench.core.study_config import StudyConfig, is_job
-from sharebench.study.cells import Cell, Plot, pair_name, without_excluded
+from sharebench.study.cells import Cell, WholePlot, pair_name, without_excluded
 
 
 class Matrix:
@@ -38,18 +38,18 @@ class Matrix:
         return {faults.workload_name(kind, victim): (victim, faults.PREFIX + kind) for kind, victim in asked}
 
     @cached_property
-    def _pairs(self) -> dict[str, tuple[str, str]]:
+    def _named_mixes(self) -> dict[str, tuple[str, str]]:
         return self.interference | self.faults
 
     def is_mix(self, workload: str) -> bool:
         """Whether it names what each tenant runs, instead of one workload for all."""
-        return workload in self._pairs or self.config["workload_catalogue"][workload]["tenants"] is not None
+        return workload in self._named_mixes or self.config["workload_catalogue"][workload]["tenants"] is not None
 
     def _cycle(self, workload: str) -> Sequence[str]:
         """What the tenants run, from the first on, repeated to their number."""
-        return self._pairs.get(workload) or self.config["workload_catalogue"][workload]["tenants"] or [workload]
+        return self._named_mixes.get(workload) or self.config["workload_catalogue"][workload]["tenants"] or [workload]
 
-    def tenants_of(self, cell: Cell) -> list[str]:
+    def workloads_of(self, cell: Cell) -> list[str]:
         """The workload of each tenant of the cell, in order."""
         cycle = self._cycle(cell.workload)
         return [cycle[index % len(cycle)] for index in range(cell.replicas)]
@@ -61,7 +61,7 @@ class Matrix:
 
     def is_job(self, workload: str) -> bool:
         """Whether all its tenants run jobs, so that its cells end with the last of them."""
-        return workload not in self._pairs and is_job(self.config, workload)
+        return workload not in self._named_mixes and is_job(self.config, workload)
 
     def is_compared(self, cell: Cell) -> bool:
         """Whether it is in the summary: a window with a fault in it is in no mean, and a queue shares nothing.
@@ -75,7 +75,7 @@ class Matrix:
         own = self.strategies[strategy].replicas
         if self.strategies[strategy].is_queue and not self.is_job(workload):
             return []
-        if workload in self._pairs:
+        if workload in self._named_mixes:
             return [2] if own is None or 2 in own else []
         return [n for n in own or replicas if n > 1 or not self.is_mix(workload)]
 
@@ -96,7 +96,7 @@ class Matrix:
         named = self._expand(self.config["strategies"], workloads, self.config["replicas"])
         return without_excluded(named, self.config["exclude"])
 
-    def _alone(self) -> list[Cell]:
+    def _baseline_cells(self) -> list[Cell]:
         """The baseline of each workload, and the same again where the config asks for it and the catalogue has it.
 
         What is there for a fault or a queue only is in no comparison, and needs nothing again.
@@ -116,8 +116,8 @@ class Matrix:
     @cached_property
     def cells(self) -> list[Cell]:
         """All cells, the baseline's among them, in the order in which they run."""
-        cells = {*self.requested, *without_excluded(self._alone(), self.config["exclude"])}
-        plots: dict[Plot, list[Cell]] = {}
+        cells = {*self.requested, *without_excluded(self._baseline_cells(), self.config["exclude"])}
+        plots: dict[WholePlot, list[Cell]] = {}
         for cell in sorted(cells):
             plots.setdefault(self.plot(cell), []).append(cell)
         ordered = []
@@ -139,11 +139,11 @@ class Matrix:
                 ordered += inside
         return ordered
 
-    def tabled(self) -> list[Cell]:
+    def table_cells(self) -> list[Cell]:
         """All cells in the order in which people read them: by workload, strategy and replicas."""
         config, strategies = self.config, list(self.strategies)
         named = [*config["workloads"], *config["interference"]]
-        workloads = [*named, *self.run_by_tenants(), *self.interference, *self.faults]
+        workloads = [*named, *self.tenant_workloads(), *self.interference, *self.faults]
         return sorted(
             self.cells,
             key=lambda c: (workloads.index(c.workload), strategies.index(c.strategy), c.replicas, c.repeat),
@@ -165,12 +165,12 @@ class Matrix:
         """Block of the cell: its repeat under `order: blocks`, 0 under `order: strategy`."""
         return cell.repeat if self.order == "blocks" else 0
 
-    def plot(self, cell: Cell) -> Plot:
+    def plot(self, cell: Cell) -> WholePlot:
         """The node state that the cell needs and the block in which it is set up."""
         depends = self.strategies[cell.strategy].depends_on_replicas
-        return Plot(cell.strategy, cell.replicas if depends else None, self.block(cell))
+        return WholePlot(cell.strategy, cell.replicas if depends else None, self.block(cell))
 
-    def pairs(self) -> list[tuple[str, str]]:
+    def strategy_workload_pairs(self) -> list[tuple[str, str]]:
         """The (strategy, workload) pairs that have cells, sorted."""
         return sorted({(cell.strategy, cell.workload) for cell in self.cells})
 
@@ -178,6 +178,6 @@ class Matrix:
         """The workloads and mixes that have cells, sorted."""
         return sorted({cell.workload for cell in self.cells})
 
-    def run_by_tenants(self) -> list[str]:
+    def tenant_workloads(self) -> list[str]:
         """The workloads that tenants run, sorted."""
         return sorted({name for cell in self.cells for name in self.components(cell)})

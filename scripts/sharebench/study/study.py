@@ -21,7 +21,7 @@ from sharebench.core.spec import (
     runs_until_exit,
     tenant_workloads,
 )
-from sharebench.study.cells import Cell, canonical
+from sharebench.study.cells import Cell, canonical_json
 from sharebench.study.matrix import Matrix
 
 # Capacity and output need no longer a run than this.
@@ -53,12 +53,12 @@ def _as_loop(workload: WorkloadSpec) -> WorkloadSpec:
 class Study(Matrix):
     """The matrix of one normalised config with the spec and the code of each cell, as text."""
 
-    def calibrated(self, cell: Cell | None = None) -> list[str]:
+    def calibrated_workloads(self, cell: Cell | None = None) -> list[str]:
         """The workloads of all tenants, or of a cell's, that have a calibration.
 
         Of a program that runs to its end neither the output nor a capacity is known.
         """
-        names = self.run_by_tenants() if cell is None else self.components(cell)
+        names = self.tenant_workloads() if cell is None else self.components(cell)
         return [name for name in names if not runs_until_exit(self._entry(name))]
 
     def node_options(self) -> NodeOptions:
@@ -123,7 +123,7 @@ class Study(Matrix):
             "output_tolerance": entry["output_tolerance"],
         }
         if self.node_kind != "simulated" and programs.is_program(entry):
-            return cast(WorkloadSpec, {**spec, **programs.spec_of(entry)})
+            return cast(WorkloadSpec, {**spec, **programs.program_spec(entry)})
         if entry["job"]:
             spec["job"] = entry["job"]
         if self.node_kind == "simulated":
@@ -137,7 +137,7 @@ class Study(Matrix):
     def _workload_of(self, cell: Cell) -> WorkloadSpec | MixSpec:
         if not self.is_mix(cell.workload):
             return self._workload(cell.workload)
-        tenants = [self._workload(name) for name in self.tenants_of(cell)]
+        tenants = [self._workload(name) for name in self.workloads_of(cell)]
         if cell.workload in self.interference:
             # Pairs are measured over one window: a job that ends would leave its neighbour alone.
             tenants = [_as_loop(tenant) for tenant in tenants]
@@ -176,21 +176,22 @@ class Study(Matrix):
             spec["environment"] = self._environment()
             if any(tenant["kind"] == "http" for tenant in tenants):
                 spec["environment"] += f" client {client_environment()}"
-        if (watch := prometheus_options.in_spec(self.config, spec)) is not None:
+        if (watch := prometheus_options.watch_spec(self.config, spec)) is not None:
             spec["prometheus"] = watch
         return spec
 
     def spec(self, cell: Cell) -> str:
         """Canonical text of `spec_of(cell)`: a cell is stale when it changes."""
-        return canonical(self.spec_of(cell))
+        return canonical_json(self.spec_of(cell))
 
     def code(self, workload: str) -> str:
         """Labelled fingerprint of the code that measures this workload, or all of a mix, on this kind of node."""
         entries = [self._entry(name) for name in self._cycle(workload)]
         if self.node_kind == "simulated":
             return f"measuring code {fingerprint.cell_fingerprint(self.node_kind)}"
-        modules = [module for entry in entries if (module := programs.module(entry)) is not None]
-        has_programs, is_watched = any(map(programs.is_program, entries)), prometheus_options.is_on(self.config)
+        modules = [module for entry in entries if (module := programs.module_name(entry)) is not None]
+        has_programs = any(map(programs.is_program, entries))
+        is_watched = prometheus_options.has_prometheus(self.config)
         code = fingerprint.cell_fingerprint(self.node_kind, *modules, has_programs=has_programs, is_watched=is_watched)
         return f"measuring code {code}"
 
@@ -202,9 +203,9 @@ class Study(Matrix):
         """The exclusive cell that calibration runs in place of a repeat (its number is 0)."""
         return Cell("exclusive", workload, 1, 0)
 
-    def under(self, spec: str, strategy: str) -> str:
+    def spec_under(self, spec: str, strategy: str) -> str:
         """A spec of one tenant, under another strategy of the study."""
-        return canonical({**parse_spec(spec), "strategy": self._strategy(strategy, 1)})
+        return canonical_json({**parse_spec(spec), "strategy": self._strategy(strategy, 1)})
 
     def calibration_spec(self, workload: str) -> str:
         """Canonical text of what the workload's calibration depends on: closed load, exclusive device."""
@@ -218,14 +219,14 @@ class Study(Matrix):
         entry = self.config["workload_catalogue"][workload]
         seconds = max(entry["min_window_seconds"], 1) if entry["kind"] == "job" else self.config["window_seconds"]
         spec["window_seconds"] = min(seconds, CALIBRATION_SECONDS)
-        return canonical(spec)
+        return canonical_json(spec)
 
     def node_spec(self) -> str:
         """Canonical text of what the node's facts depend on."""
-        return canonical(self._node())
+        return canonical_json(self._node())
 
     def strategy_spec(self, strategy: str) -> str:
         """Canonical text of what setting up the strategy depends on, for any number of replicas."""
         entry = self.config["strategy_catalogue"][strategy]
         kept = {key: value for key, value in entry.items() if key not in ("description", "replicas")}
-        return canonical({"strategy": kept, "node": self._node()})
+        return canonical_json({"strategy": kept, "node": self._node()})

@@ -35,7 +35,7 @@ def write(folder, alone=ALONE, shared=SHARED, null=(), device="A", run_id="run-1
         path = folder / cell.raw
         path.parent.mkdir(parents=True, exist_ok=True)
         records.write(path, one | {"spec": made.spec(cell)})
-    for strategy, workload in made.pairs():
+    for strategy, workload in made.strategy_workload_pairs():
         (folder / f"cells/{strategy}/{workload}/histograms.csv").touch()
     for file in ("nodes/device.json", "calibration/matmul.json"):
         (folder / file).parent.mkdir(exist_ok=True)

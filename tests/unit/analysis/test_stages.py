@@ -5,7 +5,7 @@ import pytest
 from unit.factories import back_to_back, record, tenant
 
 from sharebench.analysis.tables.cells import stage_rows
-from sharebench.records.tables import frame
+from sharebench.records.tables import table_frame
 from tenant.contract import BUCKET_COUNT
 from tenant.recorder import bucket_index, to_sparse
 
@@ -20,7 +20,7 @@ def test_each_stage_of_each_tenant_has_a_row() -> None:
     gaps = np.random.default_rng(1).uniform(0.01, 0.02, 5000)
     stages = {"first_chunk": timed(np.full(100, 0.05)), "chunk_gap": timed(gaps)}
     tenants = [tenant(index, back_to_back([0.2] * 9)) | {"stages": stages} for index in range(2)]
-    table = frame("stages", stage_rows(record("mps", tenants=tenants)))
+    table = table_frame("stages", stage_rows(record("mps", tenants=tenants)))
     assert table[["tenant", "stage", "count"]].to_numpy().tolist() == [
         [index, stage, count] for index in range(2) for stage, count in (("chunk_gap", 5000), ("first_chunk", 100))
     ]

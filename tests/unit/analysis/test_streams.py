@@ -25,7 +25,7 @@ from sharebench.analysis.tables.summary import summary_table
 from sharebench.analysis.text import comparison
 from sharebench.config.load import load as load_config
 from sharebench.records import record as records
-from sharebench.records.tables import OF_STUDIES, SLO, STREAMS
+from sharebench.records.tables import SLO, STREAMS, STUDY_KINDS
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -50,7 +50,7 @@ def of(*tenants: dict[str, Any], repeat: int = 1, strategy: str = "mps") -> dict
 def summarised(records: Sequence[dict[str, Any]], limits: Mapping[str, float] | None = None) -> pd.Series[Any]:
     cells = [reduce_record(each, limits=limits or {}) for each in records]
     expected = [(Cell("mps", "matmul", cells[0].replicas, k + 1), "matmul") for k in range(len(records))]
-    return summary_table(cells, expected, Baseline(cells, None), OF_STUDIES).iloc[0]
+    return summary_table(cells, expected, Baseline(cells, None), STUDY_KINDS).iloc[0]
 
 
 def within_a_bucket(seconds: float) -> Any:
@@ -179,7 +179,7 @@ def test_strategies_are_compared_in_each_metric_and_tested_within_it() -> None:
     planned = study_of(
         {"node": "simulated", "strategies": ["mps", "time-slicing"], "replicas": [2], "workloads": ["matmul"]}
     )
-    table = contrasts_table(cells, planned, Baseline(cells, None), OF_STUDIES).set_index("metric")
+    table = contrasts_table(cells, planned, Baseline(cells, None), STUDY_KINDS).set_index("metric")
     of_cells = [cell.percentiles["ttft_p50"].value_seconds for cell in cells]
     ratios = np.divide(of_cells[3:], of_cells[:3])
     assert table.loc["ttft_p50_seconds", "ratio"] == pytest.approx(stats.gmean(ratios))

@@ -11,7 +11,7 @@ from unit.factories import record
 from sharebench.analysis.cells.rows import reduce_record, split_by_workload
 from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.tables.summary import METRICS, summary_table
-from sharebench.records.tables import ACTIVITY, OF_STUDIES
+from sharebench.records.tables import ACTIVITY, STUDY_KINDS
 from sharebench.study.cells import Cell
 
 OF_SOME_STUDIES = ("ttft_", "itl_", "tpot_", "output_tokens_", "goodput_", "cost_per_million_tokens", "sm_", "dram_")
@@ -50,7 +50,7 @@ def of_mean(strategy, *means, **more):
 
 
 def test_each_metric_has_its_columns():
-    plain, every = (summary_table([], [], Baseline([], None), studies) for studies in ((), OF_STUDIES))
+    plain, every = (summary_table([], [], Baseline([], None), studies) for studies in ((), STUDY_KINDS))
     for metric in METRICS:
         assert {metric, f"{metric}_low", f"{metric}_high", f"{metric}_n", f"{metric}_n_excluded"} < set(every)
     of_latency, of_all = (

@@ -15,8 +15,8 @@ from sharebench.analysis.survey.study import study as study_of_survey
 from sharebench.cell.prometheus.usage import usages
 from sharebench.config.load import load
 from sharebench.core.config_nodes import SurveyOptions
-from sharebench.records.usage import Seen
-from sharebench.study.opened import open_study
+from sharebench.records.usage import ObservedUsage
+from sharebench.study.open_study import open_study
 
 
 def limits(**changes: Any) -> SurveyOptions:
@@ -24,7 +24,9 @@ def limits(**changes: Any) -> SurveyOptions:
 
 
 def surveyed(planted: list[Planted], without: tuple[str, ...] = (), minutes: int = 240, **changes: Any) -> Survey:
-    found = Seen("Prometheus", 4.0, 60.0, usages(series(planted, minutes, without), {("team", "api-0"): "api:1"}))
+    found = ObservedUsage(
+        "Prometheus", 4.0, 60.0, usages(series(planted, minutes, without), {("team", "api-0"): "api:1"})
+    )
     return judge(found, limits(**changes))
 
 

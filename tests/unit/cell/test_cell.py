@@ -14,7 +14,7 @@ from unit.fakes import OK, STEADY, FakeTenants, ended
 from sharebench.cell.cell import planned_load, run_cell
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
-from sharebench.study.cells import canonical
+from sharebench.study.cells import canonical_json
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def spec(replicas: int = 2, **load: Any) -> str:
     """The canonical spec of a cell."""
     workload = {"name": "matmul", "params": {}, "load": {"arrival": "closed"} | load, "output_tolerance": 1e-6}
     strategy = {"mechanisms": ["mps"]}
-    return canonical(
+    return canonical_json(
         {"strategy": strategy, "replicas": replicas, "repeat": 3, "window_seconds": 2, "workload": workload}
     )
 
@@ -251,7 +251,7 @@ def mix_spec(**heavy: Any) -> str:
     other = light | {"name": "heavy", "load": {"arrival": "closed"} | heavy, "output_tolerance": 0.5}
     of_all = {"name": "light+heavy", "tenants": [light, other]}
     strategy = {"mechanisms": ["mps"]}
-    return canonical({"strategy": strategy, "replicas": 2, "repeat": 3, "window_seconds": 2, "workload": of_all})
+    return canonical_json({"strategy": strategy, "replicas": 2, "repeat": 3, "window_seconds": 2, "workload": of_all})
 
 
 HEAVY = {"capacity_hz": 10.0, "output_digest": [1.2, -2.0], "roofs": None, "idle_power_watts": None}

@@ -16,7 +16,7 @@ from sharebench.cell import fault as fault_cell
 from sharebench.cell.cell import run_cell
 from sharebench.cell.fault import REHEARSAL_SECONDS, FaultCourse
 from sharebench.nodes.contract import State, Tenants, TenantsFailed, TenantUnreachable, Unrecoverable
-from sharebench.study.cells import canonical
+from sharebench.study.cells import canonical_json
 
 NS = 1_000_000_000
 
@@ -57,7 +57,7 @@ def spec(kind: str = "killed") -> str:
     victim = {"name": "matmul", "params": {}, "load": {"arrival": "closed"}, "output_tolerance": 1e-6}
     workload = {"name": f"fault-{kind}+matmul", "tenants": [victim, victim | {"name": f"fault-{kind}"}]}
     fault = {"kind": kind, "at_fraction": 0.4, "aggressor": 1}
-    return canonical(
+    return canonical_json(
         {"strategy": {"mechanisms": ["mps"]}, "replicas": 2, "repeat": 1, "window_seconds": 2}
         | {"workload": workload, "fault": fault}
     )

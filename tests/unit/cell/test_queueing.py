@@ -14,7 +14,7 @@ from sharebench.cell.queue import joined, run_queue
 from sharebench.config.load import load
 from sharebench.gates.gates import is_valid
 from sharebench.nodes.simulated.node import SimulatedNode
-from sharebench.records.telemetry import NOTHING_KNOWN
+from sharebench.records.telemetry import UNKNOWN_TELEMETRY
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -97,7 +97,7 @@ def test_telemetry_of_a_queue_weighs_each_turn_by_its_length(simulated: Study, t
         }
         turns.append(one | {"window": window, "telemetry": one["telemetry"] | summary})
     telemetry = joined(simulated.spec(cell), turns, {})["telemetry"]
-    assert telemetry.keys() == NOTHING_KNOWN.keys()
+    assert telemetry.keys() == UNKNOWN_TELEMETRY.keys()
     assert telemetry["power_mean_watts"] == pytest.approx(175)
     assert telemetry["energy_joules"] == pytest.approx(700)
     assert telemetry["samples"] == 10

@@ -47,8 +47,8 @@ def test_a_course_for_each_workload_on_each_gpu() -> None:
     train = found["team/train-0"]
     assert (train.place.node, train.place.gpu, train.place.product) == ("node-a", "3", "NVIDIA H200")
     assert train.place.memory_mib == 143_771
-    assert train.course[SM].mean() == pytest.approx(93) and train.course[DRAM].mean() == pytest.approx(40)
-    assert train.course[UTIL].mean() == 100 and train.course[MEMORY].max() == 120_000
+    assert train.series[SM].mean() == pytest.approx(93) and train.series[DRAM].mean() == pytest.approx(40)
+    assert train.series[UTIL].mean() == 100 and train.series[MEMORY].max() == 120_000
     assert {name for name, each in found.items() if each.is_shared} == {"team/left-0", "team/right-0"}
 
 
@@ -86,7 +86,7 @@ def test_pods_of_one_deployment_that_follow_one_another_are_one_workload() -> No
         for metric in first
     }
     (found,) = by_workload(both).values()
-    assert found.workload == "team/api" and not found.is_shared and len(found.course) == 240
+    assert found.workload == "team/api" and not found.is_shared and len(found.series) == 240
 
 
 def test_instances_are_places_of_their_own_and_blank_values_none() -> None:
@@ -95,7 +95,7 @@ def test_instances_are_places_of_their_own_and_blank_values_none() -> None:
     found = by_workload({metric: one[metric] + other[metric] for metric in one})
     assert (found["team/a-0"].place.instance, found["team/a-0"].place.profile) == ("1", "3g.71gb")
     assert not found["team/a-0"].is_shared and not found["team/b-0"].is_shared
-    assert found["team/b-0"].course[SM].isna().all()
+    assert found["team/b-0"].series[SM].isna().all()
 
 
 @dataclass

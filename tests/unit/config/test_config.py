@@ -119,7 +119,7 @@ def test_a_built_in_workload_runs_on_the_stand_in_or_the_config_says_why_not(nam
     def create() -> workload.Workload:
         return workloads.create(workloads.load_module(entry["module"], "cpu"), entry["params"], "cpu")
 
-    if workload_modules.impossible_on_cpu(entry):
+    if workload_modules.cpu_obstacle(entry):
         with pytest.raises(ParameterError):
             create()
     else:
@@ -200,17 +200,17 @@ def test_a_constant_is_read_without_running_its_module(
 ) -> None:
     monkeypatch.setattr(workload_modules, "WORKLOAD_MODULES", tmp_path)
     (tmp_path / "mine.py").write_text(f"raise SystemExit\n{text}\n")
-    assert workload_modules.constant("mine", "FRAMEWORKS") == value
-    assert workload_modules.constant("none", "FRAMEWORKS") is None
+    assert workload_modules.module_constant("mine", "FRAMEWORKS") == value
+    assert workload_modules.module_constant("none", "FRAMEWORKS") is None
 
 
-@pytest.mark.parametrize("module", workload_modules.names())
+@pytest.mark.parametrize("module", workload_modules.module_names())
 def test_a_module_declares_the_frameworks_that_it_imports(module: str) -> None:
     text = (workload_modules.WORKLOAD_MODULES / f"{module}.py").read_text()
     imported = {name for name in FRAMEWORKS if re.search(rf"^\s*(import|from) {name}\b|import_{name}\(", text, re.M)}
     if "tenant.gpu.models" in text or "tenant.gpu.torch_device" in text:
         imported.add("torch")
-    declared = workload_modules.constant(module, "FRAMEWORKS") or {}
+    declared = workload_modules.module_constant(module, "FRAMEWORKS") or {}
     assert set(declared.get("cuda", ())) == imported
 
 

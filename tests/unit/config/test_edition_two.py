@@ -54,7 +54,7 @@ def test_the_design_has_the_studies_in_their_order() -> None:
 def test_a_repeat_takes_what_the_design_says(name: str, cells: str, minutes: str) -> None:
     once = opened(name, repeats=1, fault_repeats=1)
     assert len(once.cells) == int(cells)
-    line = plan.headline(once, {}, once.cells, {"calibrate": len(once.calibrated())})
+    line = plan.headline(once, {}, once.cells, {"calibrate": len(once.calibrated_workloads())})
     planned = re.search(r"about (\d+) min (\d+) s$", line)
     assert planned and round(int(planned[1]) + int(planned[2]) / 60) == int(minutes)
 

@@ -219,7 +219,7 @@ def test_the_examples_run_on_the_cpu_of_a_gpu_host_too(tmp_path: Path, monkeypat
     update_config(config, yaml.safe_load(Path("config/programs.yaml").read_text()))
     planned = Study(load(config))
     assert resolve_node_kind(planned.config) == planned.node_kind == "cpu"
-    names = {each for cell in planned.cells for each in planned.tenants_of(cell)}
+    names = {each for cell in planned.cells for each in planned.workloads_of(cell)}
     assert names == set(planned.config["workloads"])
 
 

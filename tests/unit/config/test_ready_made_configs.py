@@ -56,7 +56,7 @@ def test_the_time_that_a_config_names_is_that_of_the_plan(
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path / "nvidia0")
     monkeypatch.setattr(nodes, "gpu_python", lambda _: tmp_path / "nvidia0")
     # Environments that their users make.
-    monkeypatch.setattr(programs, "missing_files", lambda *_: ())
+    monkeypatch.setattr(programs, "missing_file_problems", lambda *_: ())
     for where, named in said.items():
         node = kind if kind != "auto" else {"one GPU": "nvidia", "two idle cores": "cpu"}[where]
         assert named == pytest.approx(planned(given | {"node": node}), rel=TOLERANCE), where

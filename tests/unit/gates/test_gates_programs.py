@@ -14,7 +14,7 @@ from sharebench.analysis.tables.histograms import export_histograms
 from sharebench.analysis.tables.summary import summary_table
 from sharebench.gates import gates
 from sharebench.records import record as records
-from sharebench.records.histogram import ForeignHistogram, merged_foreign
+from sharebench.records.histogram import ForeignHistogram, merge_foreign
 from sharebench.study.cells import Cell
 from tenant.contract import nearest_bucket
 
@@ -163,11 +163,11 @@ def test_a_quantile_without_an_upper_bound_is_none() -> None:
 
 def test_only_equal_buckets_are_added() -> None:
     one = ForeignHistogram((0.1, math.inf), (1, 2))
-    together = merged_foreign([one, ForeignHistogram((0.1, math.inf), (3, 4))])
+    together = merge_foreign([one, ForeignHistogram((0.1, math.inf), (3, 4))])
     assert together is not None
     assert together.counts.tolist() == [4, 6]
-    assert merged_foreign([one, ForeignHistogram((0.2, math.inf), (3, 4))]) is None
-    assert merged_foreign([]) is None
+    assert merge_foreign([one, ForeignHistogram((0.2, math.inf), (3, 4))]) is None
+    assert merge_foreign([]) is None
 
 
 def test_tables_tell_what_the_scrapes_leave_open() -> None:

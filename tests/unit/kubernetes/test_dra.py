@@ -346,7 +346,7 @@ def test_a_hidden_api_is_no_missing_driver(
 
 def test_a_calibration_under_another_strategy_claims_for_that_one() -> None:
     """On a GPU that is cut there is no exclusive device to calibrate on."""
-    text = STUDY.under(STUDY.calibration_spec("matmul"), "mps")
+    text = STUDY.spec_under(STUDY.calibration_spec("matmul"), "mps")
     assert json.loads(text)["strategy"] == STUDY.spec_of(next(iter(STUDY.cells)))["strategy"] | {
         "name": "mps",
         "mechanisms": ["mps"],

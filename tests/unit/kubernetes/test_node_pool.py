@@ -9,7 +9,7 @@ from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased
 from unit.kubernetes.objects import node as node_object
 from unit.studies import study_of
 
-from sharebench.core.study_config import is_on_several
+from sharebench.core.study_config import uses_several_devices
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes import node as cluster_node
 from sharebench.nodes.kubernetes.access.device_plugin import plugin
@@ -60,7 +60,7 @@ def studied(node: Any, **changes: Any) -> Study:
 
 @pytest.mark.parametrize("given, is_pool", [("auto", False), ("node-b", False), (["node-b"], True), (POOL, True)])
 def test_a_list_and_labels_are_several(given: Any, is_pool: bool) -> None:
-    assert is_on_several(studied(given).config, "kubernetes") is is_pool
+    assert uses_several_devices(studied(given).config, "kubernetes") is is_pool
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def strategy(thread_percent: Any = "100/N", memory_percent: Any = "100/N", **pod
 
 
 def filled(made: Strategy, replicas: int, memory_mib: int | None = None) -> PodTemplate:
-    return pod_template.filled(made.pod or {}, replicas, made.shared_limits(replicas), memory_mib)
+    return pod_template.fill_template(made.pod or {}, replicas, made.shared_limits(replicas), memory_mib)
 
 
 @pytest.mark.parametrize(

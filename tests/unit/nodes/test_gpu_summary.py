@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sharebench.nodes.gpu_summary import summarise
-from sharebench.records.telemetry import NOTHING_KNOWN, to_csv
+from sharebench.records.telemetry import UNKNOWN_TELEMETRY, to_csv
 from tenant.contract.gpu import GpuSample
 
 MIB = 1 << 20
@@ -77,7 +77,7 @@ def test_means_and_extremes_are_of_the_window_alone() -> None:
             "reasons": lambda at: inside(at, 0x4 if at < 100.2 else 0x1, 0x8),
         }
     )
-    assert set(summary) == set(NOTHING_KNOWN)
+    assert set(summary) == set(UNKNOWN_TELEMETRY)
     assert summary["power_mean_watts"] == 300
     assert (summary["sm_clock_mean_mhz"], summary["sm_clock_cv"]) == (2000, pytest.approx(0.05))
     assert summary["memory_clock_mean_mhz"] == 3201

@@ -43,10 +43,10 @@ def test_each_gpu_is_watched_and_an_idle_one_is_nobodys(tmp_path: Path, monkeypa
     seen = usage.watch(1.0 / 3600, threading.Event())
     busy, idle = seen.usages
     assert (busy.workload, idle.workload) == ("process 641", None)
-    assert busy.place.product == "NVIDIA H200" and len(busy.course) == 4
+    assert busy.place.product == "NVIDIA H200" and len(busy.series) == 4
     # GPM by the mock's fixed number, from the second reading on; memory is the process's own.
-    assert busy.course[SM].iloc[1:].tolist() == pytest.approx([62.5] * 3)
-    assert busy.course[MEMORY].max() == 710 and busy.course[POWER].max() == 62.25
+    assert busy.series[SM].iloc[1:].tolist() == pytest.approx([62.5] * 3)
+    assert busy.series[MEMORY].max() == 710 and busy.series[POWER].max() == 62.25
 
 
 @pytest.mark.usefixtures("steps")
@@ -55,7 +55,7 @@ def test_two_programs_on_a_gpu_have_their_own_memory(tmp_path: Path, monkeypatch
     monkeypatch.setenv("MOCK_PROCESSES", str(file))
     first, second = usage.watch(0.5 / 3600, threading.Event()).usages
     assert first.is_shared and second.is_shared
-    assert (first.course[MEMORY].max(), second.course[MEMORY].max()) == (710, 100)
+    assert (first.series[MEMORY].max(), second.series[MEMORY].max()) == (710, 100)
 
 
 @pytest.mark.usefixtures("steps")
@@ -69,4 +69,4 @@ def test_a_process_on_two_gpus_is_spread(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_event_ends_it() -> None:
     (is_over := threading.Event()).set()
     seen = usage.watch(10, is_over)
-    assert seen.hours == 0 and all(len(each.course) == 1 for each in seen.usages)
+    assert seen.hours == 0 and all(len(each.series) == 1 for each in seen.usages)

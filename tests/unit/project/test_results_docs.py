@@ -22,7 +22,7 @@ from sharebench.nodes import open_node
 from sharebench.nodes.contract import State
 from sharebench.records import telemetry
 from sharebench.records.record import SCHEMA_PATH
-from sharebench.records.tables import SHARED, columns, schema
+from sharebench.records.tables import SHARED_TABLE, columns, schema
 from sharebench.run import ownership
 from sharebench.study.study import Study
 
@@ -132,8 +132,8 @@ def test_figures_are_named() -> None:
 def test_columns_are_those_of_the_schema() -> None:
     """`make docs` writes them into the manual."""
     assert results_manual.manual() == TEXT
-    tables = {column.table for column in schema()} - {SHARED}
-    assert tables == set(re.findall(r"<!-- columns of (\w+),", TEXT)) - {SHARED}
+    tables = {column.table for column in schema()} - {SHARED_TABLE}
+    assert tables == set(re.findall(r"<!-- columns of (\w+),", TEXT)) - {SHARED_TABLE}
 
 
 def test_cells_csv_has_a_column_for_all_that_is_known_of_a_tenant() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharebench.records.histogram import Histogram, Quantile, merged
+from sharebench.records.histogram import Histogram, Quantile, merge
 from tenant.contract import BUCKET_COUNT, OVERFLOW_INDEX, upper_seconds
 from tenant.recorder import bucket_index, to_sparse
 
@@ -24,7 +24,7 @@ sparse_counts = st.dictionaries(st.integers(0, BUCKET_COUNT - 1).map(str), st.in
 @given(sparse_counts, sparse_counts)
 def test_merging_adds_the_counts_of_sparse_forms(one, other):
     expected = {key: one.get(key, 0) + other.get(key, 0) for key in one | other}
-    both = merged(map(Histogram.from_sparse, (one, other)))
+    both = merge(map(Histogram.from_sparse, (one, other)))
     assert to_sparse(both.counts) == expected
     assert both.count == sum(expected.values())
 
@@ -76,7 +76,7 @@ def test_extremes_tighten_a_quantile():
 
 def test_nothing_has_no_quantile():
     with pytest.raises(ValueError, match="empty"):
-        merged([]).quantiles([0.5])[0]
+        merge([]).quantiles([0.5])[0]
 
 
 @pytest.mark.parametrize("q", [0.0, -0.1, 1.5])

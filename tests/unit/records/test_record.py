@@ -32,7 +32,7 @@ def test_a_record_is_judged_by_the_gates_of_today(path, sound):
     old = [{**gate, "passed": False} for gate in sound["gates"] if gate["name"] != "level_shift"]
     record.write(path, {**sound, "gates": old})
     assert record.read(path)["gates"] == old
-    assert judged.read(path)["gates"] == sound["gates"]
+    assert judged.read_judged(path)["gates"] == sound["gates"]
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,11 @@ def test_a_file_that_is_no_record_is_refused(path, sound, made, said):
 
 
 def test_check_names_each_difference(sound):
-    record.check(sound, sound["spec"], sound["code"])
+    record.check_current(sound, sound["spec"], sound["code"])
     sound["spec"] = json.dumps({"window_seconds": 2, "workload": {"params": {"size": 512}, "old": 1}})
     wanted = json.dumps({"window_seconds": 5, "workload": {"params": {"size": 1024}, "new": [1]}})
     with pytest.raises(RecordMismatch) as mismatch:
-        record.check(sound, wanted, "code-2")
+        record.check_current(sound, wanted, "code-2")
     assert str(mismatch.value).split("; ") == [
         "window_seconds 2 → 5",
         "workload.new is new: [1]",
@@ -191,4 +191,4 @@ def test_check_names_each_difference(sound):
 def test_any_difference_in_the_text_is_a_mismatch(sound, old, new, message):
     sound["spec"] = old
     with pytest.raises(RecordMismatch, match=message.replace("{", r"\{")):
-        record.check(sound, new, sound["code"])
+        record.check_current(sound, new, sound["code"])

@@ -10,7 +10,7 @@ from unit.edited import edited_json
 from unit.figures import fabricated
 
 from sharebench.figures.style import COLORS
-from sharebench.records.tables import frame
+from sharebench.records.tables import table_frame
 from sharebench.report import page
 from sharebench.report.sections.comparisons import together
 
@@ -62,7 +62,7 @@ def test_devices_are_compared_where_there_are_several(root: Path) -> None:
     rows = [alone | spread | {"device": device} for device in ("aa", "bb")]
     rows += [row | {"workload": "hashing", "within_device_percent": None} for row in rows]
     rows += [row | {"strategy": "mps", "between_devices_percent": 7.0} for row in rows[:2]]
-    frame("devices", rows).to_csv(root / "tables" / "devices.csv", index=False)
+    table_frame("devices", rows).to_csv(root / "tables" / "devices.csv", index=False)
     found = text_of(root, "comparisons")
     assert "1.23 % with matmul (2 devices; 0.50 % on one device), 1.23 % with hashing (2 devices)." in found
     assert "7.00" not in found

@@ -6,7 +6,7 @@ from itertools import groupby
 import pytest
 from unit.studies import MIXED, plots_in_order, simulated
 
-from sharebench.study.cells import Cell, cell_of
+from sharebench.study.cells import Cell, cell_from_path
 
 
 def test_the_matrix_is_the_product_of_its_axes() -> None:
@@ -52,16 +52,16 @@ def test_a_cell_knows_its_files_and_is_known_by_them() -> None:
     cell = Cell("mig-mps", "matmul", 12, 3)
     assert cell.raw == "cells/mig-mps/matmul/n12/r3/raw.json"
     pair = Cell("mps", "detector+matmul", 2, 1)
-    assert pair.raw == "cells/mps/detector+matmul/n2/r1/raw.json" and cell_of(pair.raw) == pair
-    assert cell_of(f"/elsewhere/{cell.raw}") == cell_of(f"{cell.folder}/telemetry.csv") == cell
+    assert pair.raw == "cells/mps/detector+matmul/n2/r1/raw.json" and cell_from_path(pair.raw) == pair
+    assert cell_from_path(f"/elsewhere/{cell.raw}") == cell_from_path(f"{cell.folder}/telemetry.csv") == cell
     for path in ("cells/mps/matmul/n1/raw.json", "cells/mps/matmul/nx/r1/raw.json", "tables/cells.csv"):
         with pytest.raises(ValueError, match="not a cell's file"):
-            cell_of(path)
+            cell_from_path(path)
 
 
 def test_tables_list_cells_by_workload_strategy_and_size() -> None:
     planned = simulated(strategies=["mig", "mps"], workloads=["matmul-light", "matmul"], replicas=[4, 1], repeats=2)
-    seen = [(cell.workload, cell.strategy, cell.replicas, cell.repeat) for cell in planned.tabled()]
+    seen = [(cell.workload, cell.strategy, cell.replicas, cell.repeat) for cell in planned.table_cells()]
     assert sorted(seen) == sorted((c.workload, c.strategy, c.replicas, c.repeat) for c in planned.cells)
     assert [workload for workload, _ in groupby(seen, key=lambda row: row[0])] == ["matmul-light", "matmul"]
     strategies = [row[1] for row in seen if row[0] == "matmul"]
@@ -71,9 +71,9 @@ def test_tables_list_cells_by_workload_strategy_and_size() -> None:
 
 def test_tenants_of_a_mix_are_repeated_to_their_number() -> None:
     planned = simulated(MIXED, workloads=["both"], replicas=[2, 5])
-    assert planned.tenants_of(Cell("mps", "both", 2, 1)) == ["matmul", "detector"]
-    assert planned.tenants_of(Cell("mps", "both", 5, 1)) == ["matmul", "detector", "detector", "matmul", "detector"]
-    assert planned.tenants_of(Cell("exclusive", "matmul", 1, 1)) == ["matmul"]
+    assert planned.workloads_of(Cell("mps", "both", 2, 1)) == ["matmul", "detector"]
+    assert planned.workloads_of(Cell("mps", "both", 5, 1)) == ["matmul", "detector", "detector", "matmul", "detector"]
+    assert planned.workloads_of(Cell("exclusive", "matmul", 1, 1)) == ["matmul"]
 
 
 def test_a_mix_brings_the_baselines_and_calibrations_of_what_it_runs_and_has_none_itself() -> None:
@@ -81,7 +81,7 @@ def test_a_mix_brings_the_baselines_and_calibrations_of_what_it_runs_and_has_non
     baselines = {Cell("exclusive", name, 1, repeat) for name in ("matmul", "detector") for repeat in (1, 2)}
     mixes = {Cell(strategy, "both", 3, repeat) for strategy in ("mps", "mig") for repeat in (1, 2)}
     assert set(planned.cells) == baselines | mixes, "one tenant is not a mix"
-    assert planned.calibrated() == ["detector", "matmul"]
+    assert planned.calibrated_workloads() == ["detector", "matmul"]
     assert planned.workloads() == ["both", "detector", "matmul"]
 
 

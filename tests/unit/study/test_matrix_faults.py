@@ -38,7 +38,7 @@ def test_every_fault_has_a_cell_beside_every_victim_under_every_strategy_for_two
     assert {cell for cell in planned.cells if cell.replicas == 1} == {
         Cell("exclusive", victim, 1, repeat) for victim in ("matmul", "memcopy") for repeat in (1, 2, 3)
     }, "the baselines of the victims, and none of the aggressor"
-    assert planned.calibrated() == ["matmul", "memcopy"]
+    assert planned.calibrated_workloads() == ["matmul", "memcopy"]
 
 
 def test_faults_have_repeats_of_their_own() -> None:
@@ -68,7 +68,7 @@ def test_the_spec_of_a_fault_names_victim_aggressor_and_moment() -> None:
     assert found["workload"]["tenants"][1]["params"] == {"kind": "spin", "at_fraction": 0.4}
     assert found["fault"] == {"kind": "spin", "at_fraction": 0.4, "aggressor": 1}
     assert planned.components(cell) == ["matmul"]
-    assert planned.tenants_of(cell) == ["matmul", "fault-spin"]
+    assert planned.workloads_of(cell) == ["matmul", "fault-spin"]
     plain = Cell("exclusive", "matmul", 1, 1)
     assert planned.spec(plain) == of(node="cpu", workloads=["matmul"]).spec(plain), "a fault invalidates no other cell"
 

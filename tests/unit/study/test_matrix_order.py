@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.studies import plots_in_order, simulated
 
-from sharebench.study.cells import Plot
+from sharebench.study.cells import WholePlot
 
 
 def test_a_strategy_ranks_with_its_first_cell() -> None:
@@ -26,7 +26,7 @@ def test_order_strategy_sets_a_state_once_also_where_the_first_cells_are_infeasi
         strategies=["mps", "mps-limited", "time-slicing"], replicas=[1, 2, 4], order="strategy", seed=seed
     )
     infeasible = {"mps-limited": {1, 4}, "mps": {2}}
-    asked: list[Plot] = []
+    asked: list[WholePlot] = []
     for cell in planned.cells:
         mine = [each for each in planned.cells if each.strategy == cell.strategy]
         feasible = [each for each in mine if each.replicas not in infeasible.get(each.strategy, set())]

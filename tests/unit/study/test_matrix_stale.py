@@ -11,7 +11,7 @@ from unit.studies import MIXED, SIMULATED, simulated, study, study_of
 
 from sharebench.config.load import load
 from sharebench.core import capabilities
-from sharebench.study.cells import Cell, canonical
+from sharebench.study.cells import Cell, canonical_json
 from sharebench.study.study import Study, client_environment, tenant_environment
 
 # What is edited, and which cells of the default study it invalidates: their axes, or all, or none.
@@ -107,7 +107,7 @@ def test_canonical_text_does_not_depend_on_the_order_of_keys() -> None:
     one, other = Study(load(config)), Study(load(shuffled(copy.deepcopy(config))))
     assert [one.spec(cell) for cell in one.cells] == [other.spec(cell) for cell in other.cells]
     assert one.strategy_spec("mig-mps") == other.strategy_spec("mig-mps")
-    assert canonical({"b": 1, "a": {"d": [2], "c": "×"}}) == '{"a":{"c":"×","d":[2]},"b":1}'
+    assert canonical_json({"b": 1, "a": {"d": [2], "c": "×"}}) == '{"a":{"c":"×","d":[2]},"b":1}'
 
 
 def test_calibration_depends_on_the_workload_alone_and_unloaded() -> None:

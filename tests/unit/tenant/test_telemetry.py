@@ -8,7 +8,7 @@ import pytest
 
 from sharebench.nodes.contract import TenantUnreachable
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint, PodSampler
-from sharebench.records.telemetry import NOTHING_KNOWN
+from sharebench.records.telemetry import UNKNOWN_TELEMETRY
 from tenant.contract.gpu import GpuSample
 from tenant.gpu import nvml
 from tenant.server import Server, State
@@ -104,7 +104,7 @@ def test_samples_of_the_window_reach_the_driver(nvml_library: Path, monkeypatch:
     rows, summary = sampler.stop(begin, time.monotonic())
     assert (summary["source"], summary["reason"]) == ("nvml-in-tenant-0", None)
     assert summary["samples"] == len(rows) > 0
-    assert set(summary) == set(NOTHING_KNOWN)
+    assert set(summary) == set(UNKNOWN_TELEMETRY)
     assert summary["power_mean_watts"] == pytest.approx(62.25)
     active = [summary[f"{what}_mean_percent"] for what in ("sm_active", "sm_occupancy", "dram_active")]
     assert (active, summary["activity_reason"]) == ([pytest.approx(each) for each in (62.5, 31.25, 12.5)], None)
@@ -117,7 +117,7 @@ def test_without_the_library_all_is_blank_with_the_reason() -> None:
     sampler = PodSampler(endpoint)
     rows, summary = sampler.stop(0.0, 1.0)
     reason = "libnvidia-ml.so.1 is not in the tenant's container"
-    assert rows == [] and summary == {**NOTHING_KNOWN, "reason": reason}
+    assert rows == [] and summary == {**UNKNOWN_TELEMETRY, "reason": reason}
     with pytest.raises(TenantUnreachable, match="409 the GPU is not being sampled"):
         endpoint.end_telemetry()
 

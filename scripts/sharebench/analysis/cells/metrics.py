@@ -24,7 +24,7 @@ PERCENTILE_LABELS |= {
 
 
 def study_kinds(config: StudyConfig) -> set[str]:
-    """Which of `records.tables.OF_STUDIES` a study is."""
+    """Which of `records.tables.STUDY_KINDS` a study is."""
     return {kind for kind, holds in ((STREAMS, has_streams(config)), (SLO, slo_limits(config["slo"]))) if holds}
 
 

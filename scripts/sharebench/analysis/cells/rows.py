@@ -15,7 +15,7 @@ from sharebench.analysis.statistics.intervals import required_count
 from sharebench.core.spec import components, parse_spec
 from sharebench.gates.gates import is_valid
 from sharebench.gates.verdict import window_seconds
-from sharebench.records.histogram import ForeignHistogram, Histogram, Quantile, merged, merged_foreign
+from sharebench.records.histogram import ForeignHistogram, Histogram, Quantile, merge, merge_foreign
 from sharebench.records.tables import TableRow
 from sharebench.records.types import Record, TenantRecord
 
@@ -59,7 +59,7 @@ def stage_samples(tenants: Sequence[TenantRecord], window_seconds: float) -> Map
     for stage, by in SAMPLE_SIZE_STAGE.items():
         stored = [timed["histogram"] for tenant in tenants if (timed := tenant["stages"].get(stage))]
         if stored and worth[by]:
-            together = merged(map(Histogram.from_sparse, stored))
+            together = merge(map(Histogram.from_sparse, stored))
             found[stage] = StageSample(together, sum(each.count for each in worth[by]), effective_count(worth[by]))
     return found
 
@@ -180,7 +180,7 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Sl
         count=count,
         effective_count=effective,
         latency_mean_seconds=sum(tenant["sum_seconds"] for tenant in tenants) / count if count else None,
-        percentiles=_latency_percentiles(tenants, merged(histograms), effective) | _stage_percentiles(stages),
+        percentiles=_latency_percentiles(tenants, merge(histograms), effective) | _stage_percentiles(stages),
         stages=stages,
         notes=_notes(tenants, stages, limits),
         device_columns=device_columns(record, count),
@@ -279,7 +279,7 @@ def _latency_percentiles(
         found = supported_percentiles(histogram, effective)
         return {name: quantile.within(smallest, largest) for name, quantile in found.items()}
     stored = [buckets for tenant in scraped if (buckets := tenant.get("foreign_histogram")) is not None]
-    together = merged_foreign(map(ForeignHistogram.from_record, stored))
+    together = merge_foreign(map(ForeignHistogram.from_record, stored))
     return {} if together is None or len(stored) < len(counted) else supported_percentiles(together, together.count)
 
 

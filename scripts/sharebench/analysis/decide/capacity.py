@@ -8,7 +8,7 @@ import pandas as pd
 from sharebench.analysis.cells.rows import group_by
 from sharebench.analysis.decide.rows import TOKENS, TOTAL, SummaryRow, least_that_fit, parts_of, percentile_of
 from sharebench.analysis.slo import LATENCY, PART_LABELS, format_limits
-from sharebench.records.tables import TableRow, frame
+from sharebench.records.tables import TableRow, table_frame
 
 AT_LEAST, NONE = "at least", "none"
 NO_SWEEPS: Mapping[str, str] = {}
@@ -38,7 +38,7 @@ def capacity_table(
         if serving and len(levels) > 1:
             best = max(serving, key=lambda row: cast(float, row.get("capacity_tokens_hz") or row["capacity_hz"]))
             best["best_of_sweep"] = True
-    return frame("capacity", rows, studies=studies)
+    return table_frame("capacity", rows, studies=studies)
 
 
 def _row(found: Sequence[SummaryRow], limits: Mapping[str, float], applying: Mapping[str, float]) -> TableRow:

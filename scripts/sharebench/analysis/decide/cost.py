@@ -11,7 +11,7 @@ from sharebench.analysis.statistics.intervals import Estimate, rate_interval
 from sharebench.gates import judged
 from sharebench.gates.gates import is_valid
 from sharebench.gates.verdict import window_seconds
-from sharebench.records.tables import TableRow, frame
+from sharebench.records.tables import TableRow, table_frame
 
 HOURS_PER_MONTH = 720
 """30 days."""
@@ -36,7 +36,7 @@ def cost_table(
         own = {part: seconds for part, seconds in limits.items() if part in applying[row.workload]}
         records = raw.get((row.strategy, row.workload, row.replicas), ()) if own else ()
         rows.append(_row(row, price_per_hour, limits, own) | _goodput(records, own, price_per_hour))
-    return frame("cost", rows, studies=studies)
+    return table_frame("cost", rows, studies=studies)
 
 
 def _row(
@@ -68,7 +68,7 @@ def _per_million(name: str, rate: Estimate, price: float) -> TableRow:
 def _goodput(raw: Sequence[Path], limits: Mapping[str, float], price_per_hour: float | None) -> TableRow:
     """Iterations within the SLO per second, and their share; nothing without a valid record."""
     rates, shares, devices = [], [], []
-    for record in map(judged.read, raw):
+    for record in map(judged.read_judged, raw):
         count = sum(tenant["count"] for tenant in record["tenants"])
         if is_valid(record) and count:
             good = sum(good_count(tenant, limits) or 0.0 for tenant in record["tenants"])

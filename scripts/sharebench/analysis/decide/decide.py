@@ -24,9 +24,9 @@ from sharebench.core.files import Refusal, read_json, replace_atomically
 from sharebench.core.spec import runs_until_exit
 from sharebench.core.strategies import Strategy, all_strategies, is_control, node_strategies
 from sharebench.core.study_config import Question as Asked
-from sharebench.core.study_config import StudyConfig, sweeps
+from sharebench.core.study_config import StudyConfig, sweeps_by_entry
 from sharebench.records.references import device_name, read_device
-from sharebench.records.tables import TableRow, frame, read_table
+from sharebench.records.tables import TableRow, read_table, table_frame
 from sharebench.study.cells import Cell
 
 TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
@@ -136,7 +136,7 @@ def write_answer(results: Results, asked: Asked) -> str:
 
     cost = cost_table(results.summary, question.price_per_hour, slo, results.raw, studies)
     replace_atomically(folder / "cost.csv", cost.to_csv(index=False))
-    levels = {workload: name for name, sweep in sweeps(results.config).items() for workload in sweep.values}
+    levels = {workload: name for name, sweep in sweeps_by_entry(results.config).items() for workload in sweep.values}
     capacity = capacity_table(results.summary, slo, results.workloads, levels, studies)
     replace_atomically(folder / "capacity.csv", capacity.to_csv(index=False))
     made = advice(results, question, capacity, asked.get("workloads"), studies)
@@ -178,4 +178,4 @@ def advice(
             answer = answer._replace(reasons=[*answer.reasons, disturbed])
         answers.append(answer)
     caption = f"Advice for {advice_text.asked(question)}, from {results.name}"
-    return frame("advice", rows, studies=studies), answers, caption
+    return table_frame("advice", rows, studies=studies), answers, caption

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sharebench.core.config_catalogues import LIMITS
+from sharebench.core.config_catalogues import LIMIT_KEYS
 from sharebench.core.strategies import HAMI_CORE, Strategy
 
 MEASURED, DOCUMENTED, UNKNOWN = "measured", "documented", "unknown"
@@ -106,4 +106,4 @@ def effort(strategy: Strategy) -> tuple[int, str]:
 
 def limited(strategy: Strategy) -> bool:
     """Whether it caps what each tenant gets of the SMs or of the memory."""
-    return any(getattr(strategy, limit) is not None for limit in LIMITS)
+    return any(getattr(strategy, limit) is not None for limit in LIMIT_KEYS)

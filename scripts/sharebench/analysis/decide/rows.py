@@ -8,7 +8,7 @@ import pandas as pd
 
 from sharebench.analysis.slo import LATENCY, PART_LABELS
 from sharebench.analysis.statistics.intervals import Estimate
-from sharebench.records.tables import ENDS
+from sharebench.records.tables import INTERVAL_SUFFIXES
 
 MEAN, TOTAL, TOKENS = "latency_mean_seconds", "throughput_total_hz", "output_tokens_total_hz"
 PERCENTILES = ("p99", "p95", "p50", "mean")
@@ -67,7 +67,7 @@ def _number(row: Mapping[Hashable, Any], name: str) -> float | None:
 
 
 def _estimate(row: Mapping[Hashable, Any], name: str) -> Estimate | None:
-    value, low, high = (_number(row, f"{name}{end}") for end in ("", *ENDS))
+    value, low, high = (_number(row, f"{name}{end}") for end in ("", *INTERVAL_SUFFIXES))
     return None if value is None else Estimate(value, low, high, int(row.get(f"{name}_n", row.get("n", 0))))
 
 

@@ -8,8 +8,8 @@ from itertools import groupby
 import pandas as pd
 
 from sharebench.core.config_nodes import SurveyOptions
-from sharebench.records.tables import TableRow, frame
-from sharebench.records.usage import ACTIVITIES, DRAM, MEMORY, POWER, QUANTITIES, Place, Seen, Usage
+from sharebench.records.tables import TableRow, table_frame
+from sharebench.records.usage import ACTIVITIES, DRAM, MEMORY, POWER, QUANTITIES, GpuPlace, ObservedUsage, Usage
 
 # Below it a GPU does nothing: what tests/gpu/test_activity.py allows for one at rest.
 IDLE_PERCENT = 1.0
@@ -41,7 +41,7 @@ class Judged:
 
     @property
     def activity(self) -> "pd.Series[float]":
-        return self.usage.course[self.measure]
+        return self.usage.series[self.measure]
 
     @property
     def name(self) -> str:
@@ -49,15 +49,15 @@ class Judged:
         return self.usage.workload or str(self.usage.place)
 
     def mean(self, quantity: str) -> float | None:
-        return _known(float(self.usage.course[quantity].mean()))
+        return _known(float(self.usage.series[quantity].mean()))
 
     def p95(self, quantity: str) -> float | None:
-        return _known(float(self.usage.course[quantity].quantile(0.95)))
+        return _known(float(self.usage.series[quantity].quantile(0.95)))
 
     @property
     def memory_mib(self) -> float | None:
         """The most that it had."""
-        return _known(self.usage.course[MEMORY].max())
+        return _known(self.usage.series[MEMORY].max())
 
     @property
     def busy_ratio(self) -> float:
@@ -100,7 +100,7 @@ class Group:
         return _sum([each.memory_mib for each in self.members])
 
     @property
-    def place(self) -> Place:
+    def place(self) -> GpuPlace:
         """The GPU of the first."""
         return self.members[0].usage.place
 
@@ -121,7 +121,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Survey:
-    seen: Seen
+    seen: ObservedUsage
     judged: list[Judged]
     """In the order in which people read them: candidates by their groups, then the others."""
     groups: list[Group]
@@ -131,7 +131,7 @@ class Survey:
         return [each for each in self.judged if each.verdict in verdicts]
 
 
-def judge(seen: Seen, limits: SurveyOptions) -> Survey:
+def judge(seen: ObservedUsage, limits: SurveyOptions) -> Survey:
     wanted = set(limits["namespaces"])
     judged = [
         _judged(usage, limits)
@@ -155,7 +155,7 @@ def judge(seen: Seen, limits: SurveyOptions) -> Survey:
 
 
 def _judged(usage: Usage, limits: SurveyOptions) -> Judged:
-    course = usage.course
+    course = usage.series
     measure = next((name for name in ACTIVITIES if course[name].notna().sum() >= LEAST_STEPS), ACTIVITIES[-1])
     if usage.workload is None:
         verdict = Verdict.NOBODY
@@ -193,11 +193,11 @@ def _grouped(candidates: Iterable[Judged], limits: SurveyOptions) -> Iterable[Gr
 
 
 def workload_table(survey: Survey) -> pd.DataFrame:
-    return frame("survey_workloads", (_row(each, survey.seen.step_seconds) for each in survey.judged))
+    return table_frame("survey_workloads", (_row(each, survey.seen.step_seconds) for each in survey.judged))
 
 
 def _row(each: Judged, step_seconds: float) -> TableRow:
-    place, course = each.usage.place, each.usage.course
+    place, course = each.usage.place, each.usage.series
     row: TableRow = {
         "workload": each.usage.workload,
         "node": place.node,
@@ -237,7 +237,7 @@ def group_table(survey: Survey) -> pd.DataFrame:
         }
         for number, group in enumerate(survey.groups, 1)
     ]
-    return frame("survey_groups", rows)
+    return table_frame("survey_groups", rows)
 
 
 def _rounded(value: float | None) -> float | None:

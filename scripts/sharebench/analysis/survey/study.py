@@ -55,7 +55,7 @@ WORDS = {
 
 def standin(judged: Judged) -> str:
     """Which of STANDINS is nearest to the workload while it is at work."""
-    at_work = judged.usage.course[judged.activity >= 1]
+    at_work = judged.usage.series[judged.activity >= 1]
     if at_work[DRAM].mean() >= BOUND_PERCENT:
         return "memory"
     # How much of the GPU a kernel fills is not known without SM activity: the careful guess is all of it.

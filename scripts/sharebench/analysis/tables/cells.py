@@ -9,7 +9,7 @@ import pandas as pd
 from sharebench.analysis.cells.rows import PERCENTILES, MeasuredCell, TenantRow, supported_percentiles, tenant_key
 from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.records.histogram import Histogram
-from sharebench.records.tables import TableRow, frame
+from sharebench.records.tables import TableRow, table_frame
 from sharebench.records.types import PrometheusTenant, Record
 
 COMPARED = ("p50", "p95", "p99")
@@ -22,7 +22,7 @@ def cells_table(cells: Sequence[MeasuredCell], baseline: Baseline, studies: Coll
     baseline cell of the same run and block where there is one, else over the geometric mean of all.
     """
     rows = (_row(cell, row) | {"slowdown": _slowdown(cell, row, baseline)} for cell in cells for row in cell.rows)
-    return frame("cells", rows, studies=studies).astype({"slowdown": float})
+    return table_frame("cells", rows, studies=studies).astype({"slowdown": float})
 
 
 def _row(cell: MeasuredCell, row: TenantRow) -> TableRow:

@@ -8,7 +8,7 @@ from sharebench.analysis.cells.metrics import MEAN_LATENCY, cell_value, optional
 from sharebench.analysis.cells.rows import GROUP_COLUMNS, MeasuredCell, group_by
 from sharebench.analysis.cells.slowdown import Baseline, Separability, are_paired, group_ratio
 from sharebench.analysis.statistics.intervals import with_holm
-from sharebench.records.tables import TableRow, frame
+from sharebench.records.tables import TableRow, table_frame
 from sharebench.study.study import Study
 
 
@@ -30,7 +30,7 @@ def contrasts_table(
                 row: TableRow = dict(zip(GROUP_COLUMNS, (strategy, *point), strict=True)) | {"reference": reference}
                 if metric == MEAN_LATENCY or any(cell_value(cell, metric) for cell in (*over, *under)):
                     own.append(row | {"metric": metric} | _compared(over, under, separability, point[1], metric))
-    return frame("contrasts", (row for own in rows.values() for row in with_holm(own)), studies=studies)
+    return table_frame("contrasts", (row for own in rows.values() for row in with_holm(own)), studies=studies)
 
 
 def declared(study: Study) -> list[tuple[str, str]]:
@@ -46,7 +46,7 @@ def declared(study: Study) -> list[tuple[str, str]]:
 def _points(study: Study, strategy: str, reference: str) -> Iterator[tuple[str, str, int]]:
     """Workload, workload of the tenants and the largest number of tenants that the study has of both strategies."""
     over, under = (
-        {(c.workload, c.replicas): c for c in study.tabled() if c.strategy == name and study.is_compared(c)}
+        {(c.workload, c.replicas): c for c in study.table_cells() if c.strategy == name and study.is_compared(c)}
         for name in (strategy, reference)
     )
     both = [point for point in over if point in under and point[0] not in study.interference]

@@ -17,7 +17,7 @@ from sharebench.analysis.tables.jobs import JobCell
 from sharebench.core import faults
 from sharebench.core.strategies import CONTROL_SUFFIX, is_control
 from sharebench.core.study_config import StudyConfig
-from sharebench.records.tables import TableRow, frame
+from sharebench.records.tables import TableRow, table_frame
 
 ALONE = "no valid baseline in its block, and those of other blocks are of another device"
 
@@ -68,7 +68,7 @@ def devices_table(cells: Iterable[MeasuredCell], baseline: Baseline, busy: Colle
     known = (cell for cell in cells if cell.valid and cell.latency_mean_seconds and cell.tenant_workload in busy)
     groups = group_by(known, lambda cell: (cell.strategy.removesuffix(CONTROL_SUFFIX), *cell.group[1:]))
     by_device = ((key, group_by(own, lambda cell: cell.device)) for key, own in groups.items())
-    return frame("devices", (row for key, own in by_device if len(own) > 1 for row in _rows(key, own, baseline)))
+    return table_frame("devices", (row for key, own in by_device if len(own) > 1 for row in _rows(key, own, baseline)))
 
 
 def _rows(key: GroupKey, found: Mapping[str, Sequence[MeasuredCell]], baseline: Baseline) -> Iterator[TableRow]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from sharebench.core.files import replace_atomically
 from sharebench.gates import judged
 from sharebench.gates.gates import is_valid
-from sharebench.records.histogram import buckets_of
+from sharebench.records.histogram import tenant_buckets
 from sharebench.records.record import RecordError
 from sharebench.records.tables import columns
 
@@ -22,7 +22,7 @@ def export_histograms(raw: list[Path], out: Path) -> None:
     first: tuple[str, str] | None = None
     for path in raw:
         try:
-            measured = judged.read(path)
+            measured = judged.read_judged(path)
             cell = measured["cell"]
             pair = (cell["strategy"], cell["workload"])
             first = first or pair
@@ -33,7 +33,9 @@ def export_histograms(raw: list[Path], out: Path) -> None:
             raise RecordError(f"{error}; {remedy}") from None
         if is_valid(measured):
             key = cell["replicas"], cell["repeat"]
-            rows += ((*key, tenant["index"], *each) for tenant in measured["tenants"] for each in buckets_of(tenant))
+            rows += (
+                (*key, tenant["index"], *each) for tenant in measured["tenants"] for each in tenant_buckets(tenant)
+            )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns("histograms"))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from sharebench.analysis.cells.rows import group_by
 from sharebench.gates.gates import is_valid
-from sharebench.records.tables import TableRow, frame
+from sharebench.records.tables import TableRow, table_frame
 from sharebench.records.types import FaultOutcome, Record, TenantRecord
 from tenant.contract import Timeline
 
@@ -136,7 +136,7 @@ def isolation_table(
 ) -> pd.DataFrame:
     """One row per (strategy, name of a fault's cells) of `expected`; `faults` has victim and aggressor by that name."""
     by_row = group_by(found, lambda case: (case.strategy, case.workload))
-    return frame(
+    return table_frame(
         "isolation",
         (
             {

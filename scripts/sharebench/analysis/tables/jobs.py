@@ -15,7 +15,7 @@ from sharebench.analysis.cells.rows import group_by, outcome_columns
 from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_ratio
 from sharebench.core.spec import parse_spec, runs_jobs
 from sharebench.gates.gates import is_valid
-from sharebench.records.tables import TableRow, frame
+from sharebench.records.tables import TableRow, table_frame
 from sharebench.records.types import Record, TenantRecord
 from sharebench.study.cells import Cell
 
@@ -108,7 +108,7 @@ def jobs_table(cells: Iterable[JobCell], expected: Iterable[Cell], queues: Itera
     wanted = group_by(expected, _group)
     found = group_by(cells, _group)
     queue = next(iter(queues), "")
-    return frame(
+    return table_frame(
         "jobs", (_row(group, cells, found[group], found[(queue, *group[1:])]) for group, cells in wanted.items())
     )
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from sharebench.analysis.cells.rows import group_by
 from sharebench.gates.verdict import window_seconds
-from sharebench.records.tables import TableRow, frame
+from sharebench.records.tables import TableRow, table_frame
 from sharebench.records.types import Record, Switch
 
 Part = Literal[
@@ -116,7 +116,7 @@ def _of_cell(record: Record) -> dict[str, float]:
 def startup_table(found: Iterable[Start], switches: Switches, order: Sequence[tuple[str, str, int]]) -> pd.DataFrame:
     """One row per strategy, workload of the tenants and number of tenants, in the order of `order`."""
     groups = group_by(found, lambda start: (start.strategy, start.workload, start.replicas))
-    return frame("startup", (_row(key, groups[key], switches) for key in dict.fromkeys(order) if groups[key]))
+    return table_frame("startup", (_row(key, groups[key], switches) for key in dict.fromkeys(order) if groups[key]))
 
 
 def _row(key: tuple[str, str, int], starts: Sequence[Start], switches: Switches) -> TableRow:

@@ -19,10 +19,10 @@ from sharebench.analysis.cells.slowdown import Baseline, Separability, group_rat
 from sharebench.analysis.slo import dollars_per_million
 from sharebench.analysis.statistics.intervals import Estimate, log_interval, rate_interval
 from sharebench.core.strategies import is_control
-from sharebench.records.tables import OF_STUDIES, TableRow, columns, frame
+from sharebench.records.tables import STUDY_KINDS, TableRow, columns, table_frame
 from sharebench.study.cells import Cell, pair_name
 
-METRICS = columns("metrics", OF_STUDIES)
+METRICS = columns("metrics", STUDY_KINDS)
 """Each has COLUMNS_OF_METRIC, percentiles one more; some are of some studies only."""
 COLUMNS_OF_METRIC = ("", "_low", "_high", "_n", "_n_excluded")
 OF_PERCENTILE = "_bucket_error_percent"
@@ -71,7 +71,7 @@ def summary_table(
     """One row per group of `expected`, in its order.
 
     `cells` come from `split_by_workload`; `expected` are cells with the workloads of their tenants. `studies` are the
-    kinds of study that this one is (`records.tables.OF_STUDIES`).
+    kinds of study that this one is (`records.tables.STUDY_KINDS`).
     """
     metrics = columns("metrics", studies)
     wanted = group_by(expected, lambda each: (each[0].strategy, each[0].workload, each[1], each[0].replicas))
@@ -94,7 +94,7 @@ def summary_table(
         metric: (*COLUMNS_OF_METRIC, *((OF_PERCENTILE,) if metric in PERCENTILE_METRICS else ())) for metric in metrics
     }
     of_metrics = (f"{metric}{end}" for metric in metrics for end in ends[metric])
-    return frame("summary", rows, (*columns("summary"), *of_metrics))
+    return table_frame("summary", rows, (*columns("summary"), *of_metrics))
 
 
 def interference_table(summary: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

@@ -62,7 +62,7 @@ def settings_of(config: StudyConfig, cell_folder: str) -> WatchSettings:
     section = config["prometheus"]
     name = f"{os.environ.get(RUN_ID_VARIABLE, '')}/{cell_folder}"
     cell = hashlib.sha256(name.encode()).hexdigest()[:12]
-    is_annotated = prometheus_options.discovery(section) == "annotations"
+    is_annotated = prometheus_options.discovery_method(section) == "annotations"
     return {
         "prometheus": section,
         "watched_cell": cell,
@@ -112,7 +112,7 @@ class PrometheusCourse(Course):
 
     def _show(self, addresses: Sequence[str], shown: contextlib.ExitStack) -> float:
         """Show Prometheus the tenants as long as `shown` is open; returns for how many seconds it may not see them."""
-        how = prometheus_options.discovery(self.section)
+        how = prometheus_options.discovery_method(self.section)
         if how == "file":
             folder = Path(str(self.section["folder"]))
             shown.enter_context(targets(folder, self.node.folder, self.scrape_seconds, addresses))
@@ -136,7 +136,7 @@ class PrometheusCourse(Course):
             if time.monotonic() > deadline:
                 raise NodeError(
                     f"Prometheus at {self.section['url']} saw {known} of {self.replicas} tenants within {waited:g} s "
-                    f"(discovery: {prometheus_options.discovery(self.section)}); see its page of targets, "
+                    f"(discovery: {prometheus_options.discovery_method(self.section)}); see its page of targets, "
                     "and docs/prometheus.md"
                 )
             # Raises when a tenant ends.
@@ -145,7 +145,7 @@ class PrometheusCourse(Course):
     def _answer(self, start: float, end: float) -> PrometheusRecord:
         """The record's `prometheus`: what the server reports of the window, as soon as it has seen its end."""
         answer: PrometheusRecord = {
-            "discovery": prometheus_options.discovery(self.section),
+            "discovery": prometheus_options.discovery_method(self.section),
             "scrape_seconds": self.scrape_seconds,
             "error": None,
             "tenants": [],

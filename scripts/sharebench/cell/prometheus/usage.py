@@ -9,7 +9,19 @@ import pandas as pd
 
 from sharebench.cell.prometheus.server import Labels, PrometheusSilent, Server, duration, selector
 from sharebench.core.counters import Samples
-from sharebench.records.usage import ACTIVITIES, DRAM, ENGINE, MEMORY, POWER, QUANTITIES, SM, UTIL, Place, Seen, Usage
+from sharebench.records.usage import (
+    ACTIVITIES,
+    DRAM,
+    ENGINE,
+    MEMORY,
+    POWER,
+    QUANTITIES,
+    SM,
+    UTIL,
+    GpuPlace,
+    ObservedUsage,
+    Usage,
+)
 
 # The exporter's names (etc/dcp-metrics-included.csv) and ours. Those with PROF are ratios, not percentages; SM_ACTIVE
 # is off unless it was asked for in the exporter's own list.
@@ -69,7 +81,7 @@ def step_of(hours: float) -> float:
     return max(LEAST_STEP_SECONDS, round(3600 * hours / MOST_STEPS))
 
 
-def seen(server: Server, labels: Labels, hours: float, now: float) -> Seen:
+def seen(server: Server, labels: Labels, hours: float, now: float) -> ObservedUsage:
     """What the server knows of the hours before a moment (epoch seconds). Raises PrometheusSilent."""
     step_seconds = step_of(hours)
     step = duration(step_seconds)
@@ -83,7 +95,7 @@ def seen(server: Server, labels: Labels, hours: float, now: float) -> Seen:
             f"Prometheus has no metric of dcgm-exporter in the last {hours:g} h{chosen}; is this the Prometheus that "
             "scrapes it? See docs/survey.md"
         )
-    return Seen("Prometheus", hours, step_seconds, usages(found, images(server, hours, now)))
+    return ObservedUsage("Prometheus", hours, step_seconds, usages(found, images(server, hours, now)))
 
 
 def images(server: Server, hours: float, now: float) -> dict[tuple[str, str], str]:
@@ -135,7 +147,7 @@ def _of_place(
 ) -> Iterable[Usage]:
     (node, _), instance = key
     memory = pd.concat([_total(course) for course in pods.values()]).max()
-    place = Place(
+    place = GpuPlace(
         node,
         labels.get("gpu") or labels.get("UUID", ""),
         labels.get("modelName", ""),

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 import psutil
 
-from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
+from sharebench.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
 
 ROOT = Path("/")
 
@@ -159,4 +159,4 @@ class HostSampler:
         self.counters.start()
 
     def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
-        return [], {**NOTHING_KNOWN, "source": "host", **self.counters.stop()}
+        return [], {**UNKNOWN_TELEMETRY, "source": "host", **self.counters.stop()}

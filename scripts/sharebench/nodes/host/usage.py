@@ -11,7 +11,7 @@ import pynvml
 
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.host.nvml import Gpu, Occupant
-from sharebench.records.usage import DRAM, MEMORY, POWER, QUANTITIES, SM, UTIL, Place, Seen, Usage
+from sharebench.records.usage import DRAM, MEMORY, POWER, QUANTITIES, SM, UTIL, GpuPlace, ObservedUsage, Usage
 from tenant.contract.gpu import GpuSample
 from tenant.gpu.nvml import ActivityCounters, gpu_sample, try_read
 
@@ -76,7 +76,7 @@ class Watch:
         """What was seen; `elsewhere` are the processes that other GPUs had."""
         spread = {name for pid, name in self.names.items() if pid in elsewhere}
         total = try_read(lambda: self.gpu.memory_bytes / MEBIBYTE)
-        place = Place(node, str(self.index), self.gpu.product, total)
+        place = GpuPlace(node, str(self.index), self.gpu.product, total)
         return [
             Usage(
                 place,
@@ -107,7 +107,7 @@ def _device(now: GpuSample, last: GpuSample | None) -> Row:
     }
 
 
-def watch(hours: float, is_over: threading.Event) -> Seen:
+def watch(hours: float, is_over: threading.Event) -> ObservedUsage:
     """Watch all GPUs of this host for so long, or until the event. Raises NodeError."""
     Gpu("0")
     watched = [Watch(index) for index in range(pynvml.nvmlDeviceGetCount())]
@@ -128,4 +128,4 @@ def watch(hours: float, is_over: threading.Event) -> Seen:
             socket.gethostname(), {pid for other in watched if other is not each for pid in other.names}
         )
     ]
-    return Seen("NVML", round(lasted_hours, 3), PERIOD_SECONDS, usages)
+    return ObservedUsage("NVML", round(lasted_hours, 3), PERIOD_SECONDS, usages)

@@ -26,7 +26,7 @@ from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.nodes.kubernetes.pods.watch import sweep
 from sharebench.nodes.limits import within_limits
 from sharebench.nodes.node import Node
-from sharebench.records.references import identity
+from sharebench.records.references import device_identity
 from sharebench.records.types import NodeFacts
 from tenant.contract import DeviceView, TenantReport, device_digest
 
@@ -94,7 +94,7 @@ class ClusterNode(Node):
 
     @property
     def identity(self) -> str:
-        return identity(self.facts())
+        return device_identity(self.facts())
 
     @cached_property
     def cluster(self) -> Cluster:

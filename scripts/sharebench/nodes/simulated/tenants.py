@@ -16,7 +16,7 @@ from sharebench.nodes.simulated.load import (
     run_jobs,
     run_open,
 )
-from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
+from sharebench.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
 from sharebench.records.types import Outcome, TenantStatus
 from tenant.contract import Steadiness, TenantReport
 
@@ -148,4 +148,4 @@ class SimulatedSampler:
 
     def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
         """No rows: the model has no utilisation, memory or power."""
-        return [], {**NOTHING_KNOWN, "reason": "a simulated GPU has no telemetry"}
+        return [], {**UNKNOWN_TELEMETRY, "reason": "a simulated GPU has no telemetry"}

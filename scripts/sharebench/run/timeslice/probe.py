@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sharebench.core.config_catalogues import LIMITS
+from sharebench.core.config_catalogues import LIMIT_KEYS
 from sharebench.core.files import replace_atomically, write_json
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Grant, NodeError, State
@@ -48,7 +48,7 @@ def probed_strategies(study: Study) -> list[Strategy]:
         if name in names
         and entry.mechanisms[0] in MECHANISMS
         and len(entry.mechanisms) == 1
-        and all(getattr(entry, limit) is None for limit in LIMITS)
+        and all(getattr(entry, limit) is None for limit in LIMIT_KEYS)
     ]
 
 

@@ -40,7 +40,7 @@ def cell_of(
     settings: Any = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}, "cell_folder": cell.folder}
     known: Any = {
         name: {"output_digest": None, "capacity_hz": capacity_hz, "roofs": None, "idle_power_watts": None}
-        for name in planned.calibrated(cell)
+        for name in planned.calibrated_workloads(cell)
     }
     measured, _ = run_cell(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, known)
     return cast(dict[str, Any], factories.written(tmp_path / "raw.json", measured))

@@ -131,7 +131,7 @@ def test_its_spec_has_what_it_depends_on_and_no_more() -> None:
     assert not spec["workload"].keys() & {"metrics", "ready"}
     assert (spec["workload"]["job"], spec["window_seconds"]) == ({"iterations": 1, "max_seconds": 7}, 7)
     assert "warmup" not in spec
-    assert planned.calibrated() == []
+    assert planned.calibrated_workloads() == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sharebench.core.programs import CLIENT, FILES, is_program, texts_of_request
+from sharebench.core.programs import BODY_FILES, CLIENT, is_program, request_texts
 from sharebench.core.spec import WorkloadSpec, runs_until_exit, tenant_workload
 from sharebench.nodes.contract import Grant, NodeError
 from sharebench.nodes.host.launch import (
@@ -153,7 +153,7 @@ class HttpTenant(ProgramTenant):
 
     def programs(self) -> list[Program]:
         """The server, if it is ours to start, and the client. Raises NodeError where the client lacks a variable."""
-        if why := variable_problem(texts_of_request(self.workload), os.environ):
+        if why := variable_problem(request_texts(self.workload), os.environ):
             raise NodeError(f"{self.workload['name']}: {why}")
         own = [] if self.workload["url"] is not None else [self.program()]
         url = self.workload["url"] or f"http://127.0.0.1:{self.port}"
@@ -165,7 +165,7 @@ class HttpTenant(ProgramTenant):
             "stream": self.workload["stream"],
             "note": str(self._note),
         }
-        params |= {key: str(Path.cwd() / params[key]) for key in FILES if params.get(key)}
+        params |= {key: str(Path.cwd() / params[key]) for key in BODY_FILES if params.get(key)}
         # With the driver's own packages: what the tenants have is theirs.
         argv = tenant_command(self.context, self.index, CLIENT, params, device="cpu", python=sys.executable)
         # The client computes nothing on the device: it sees none, and runs wherever there is room.

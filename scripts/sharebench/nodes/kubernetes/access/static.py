@@ -123,7 +123,7 @@ class Static(Access):
         """The template, filled in for this number of tenants."""
         strategy, replicas = spec["strategy"], spec["replicas"]
         limits = tenant_limits(strategy["limits"], grant.index)
-        made = pod_template.filled(strategy["pod"], replicas, limits, self._memory_mib())
+        made = pod_template.fill_template(strategy["pod"], replicas, limits, self._memory_mib())
         self._companions = made["companions"]
         environment = dict(made["environment"])
         if made["shows"]:
@@ -164,7 +164,7 @@ class Static(Access):
         """
         assert strategy.pod is not None
         limits = tenant_limits(strategy.limits(len(grants)), 0)
-        made = pod_template.filled(strategy.pod, len(grants), limits, self._memory_mib())
+        made = pod_template.fill_template(strategy.pod, len(grants), limits, self._memory_mib())
         evidence = self._from_pods(made, len(grants))
         views = [view_of(record) for record in records]
         devices = {str(view.get("device")) for view in views}

@@ -20,7 +20,7 @@ from sharebench.nodes.kubernetes.pods.status import Ending
 from sharebench.nodes.programs import job_of, of_exited
 from sharebench.nodes.scraped import ScrapedProgram
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
-from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
+from sharebench.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
 from tenant.contract import ExitReport, Steadiness, SteadinessRule, TenantReport
 from tenant.contract.gpu import GpuSample
 from tenant.contract.requests import Page
@@ -332,7 +332,7 @@ class PodSampler:
             except TenantUnreachable as silence:
                 self._reason = f"tenant 0 did not deliver its samples: {silence}"
         if self._reason is not None:
-            return [], {**NOTHING_KNOWN, "reason": self._reason}
+            return [], {**UNKNOWN_TELEMETRY, "reason": self._reason}
         # Imported here: it brings NVML's package along, which takes its time to start.
         from sharebench.nodes.gpu_summary import summarise
 

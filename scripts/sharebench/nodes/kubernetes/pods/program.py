@@ -8,8 +8,8 @@ from typing import cast
 import yaml
 
 from sharebench.core.config_nodes import ClusterOptions
+from sharebench.core.programs import BODY_FILES
 from sharebench.core.programs import CLIENT as CLIENT_MODULE
-from sharebench.core.programs import FILES
 from sharebench.core.spec import Spec, WorkloadSpec, runs_until_exit, tenant_workload
 from sharebench.nodes.contract import NodeError, PlannedLoad
 from sharebench.nodes.kubernetes.access.base import PodNeeds
@@ -102,7 +102,9 @@ def _program(spec: Spec, index: int, given: Json, of_pod: Json, needs: PodNeeds,
 def _client_params(workload: WorkloadSpec, port: int) -> Json:
     request = workload["request"]
     params = {"url": f"http://127.0.0.1:{port}", **request, "ready_path": workload["ready"]["path"]}
-    params |= {key: f"{manifest.CODE_FOLDER}/{body_key(str(request.get(key)))}" for key in FILES if request.get(key)}
+    params |= {
+        key: f"{manifest.CODE_FOLDER}/{body_key(str(request.get(key)))}" for key in BODY_FILES if request.get(key)
+    }
     return {**params, "stream": workload["stream"]}
 
 
@@ -114,7 +116,7 @@ def body_key(path: str) -> str:
 def bodies(workload: WorkloadSpec) -> Mapping[str, bytes]:
     """The files with bodies that the client needs, by their name in the cell's ConfigMap."""
     request: Mapping[str, object] = workload.get("request") or {}
-    named = [str(path) for key in FILES if (path := request.get(key))]
+    named = [str(path) for key in BODY_FILES if (path := request.get(key))]
     return {body_key(path): Path(path).read_bytes() for path in named}
 
 

@@ -9,7 +9,7 @@ from sharebench.core.config_nodes import NodeOptions
 from sharebench.core.console import wrap_text
 from sharebench.core.files import REPOSITORY, Refusal
 from sharebench.core.strategies import Strategy
-from sharebench.core.study_config import StudyConfig, is_on_several
+from sharebench.core.study_config import StudyConfig, uses_several_devices
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import map_file
 from sharebench.nodes.kubernetes.cluster import foreign_pods
@@ -128,7 +128,7 @@ def show(config: StudyConfig) -> int:
         )
     options: list[NodeOptions] = [study.node_options()]
     try:
-        if is_on_several(config, study.node_kind):
+        if uses_several_devices(config, study.node_kind):
             options = [each.options for each in ClusterNode.devices(options[0])]
         found = [inspect(study, each) for each in options]
     except NodeError as error:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from sharebench.config.load import ConfigError, load
-from sharebench.config.words import shown
+from sharebench.config.words import quoted
 from sharebench.core.study_config import StudyConfig
 from sharebench.study.cells import is_excluded
 from sharebench.study.study import Study
@@ -35,6 +35,6 @@ def _check_exclusions(study: Study) -> None:
         if not _is_left_out_anyway(pattern, config) and not any(is_excluded(cell, pattern) for cell in everything):
             example = everything[-1].folder.removeprefix("cells/")
             problem = f"is not a cell of this study; one is {example}; change it, or remove it"
-            raise ConfigError(f"exclude: {shown(pattern)} {problem}")
+            raise ConfigError(f"exclude: {quoted(pattern)} {problem}")
     if not study.requested:
-        raise ConfigError(f"exclude: {shown(config['exclude'])} leaves no cell; remove an entry")
+        raise ConfigError(f"exclude: {quoted(config['exclude'])} leaves no cell; remove an entry")
