@@ -1,4 +1,4 @@
-"""Ask the process of `prefork.py` for a run. Jobs do, so this imports little."""
+"""The client of the server in `prefork.py`. Jobs import it, so it imports little."""
 
 import json
 import os
@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 SERVER = "SHAREBENCH_TEST_SERVER"
-"""Names the variable with the server's name; a run without it has processes of its own."""
+"""The environment variable with the server's name; jobs of a run without it are processes of their own."""
 
 
 def ask(server: str, command: Sequence[str], cwd: str, env: Mapping[str, str], files: Sequence[int]) -> socket.socket:
-    """A connection to the server, which has begun the run; `files` are its standard streams.
+    """Have the server start a run; `files` are its standard streams.
 
-    It answers with the exit code. Closing it before ends the run.
+    Returns the connection, on which the exit code comes. Closing it earlier kills the run.
     """
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(f"\0{server}")
@@ -22,12 +22,12 @@ def ask(server: str, command: Sequence[str], cwd: str, env: Mapping[str, str], f
     return connection
 
 
-def code_of(connection: socket.socket) -> int:
-    """The exit code that the server answers with; 1 if it ends without an answer."""
+def receive_exit_code(connection: socket.socket) -> int:
+    """The exit code that the server sends; 1 if the server ends before."""
     return int(connection.recv(16) or b"1")
 
 
-def become(command: Sequence[str]) -> int:
-    """Have the server run the script in place of this process; the exit code."""
+def run_in_server(command: Sequence[str]) -> int:
+    """Have the server run the script in place of this process; returns the exit code."""
     with ask(os.environ[SERVER], command, str(Path.cwd()), os.environ, (0, 1, 2)) as connection:
-        return code_of(connection)
+        return receive_exit_code(connection)

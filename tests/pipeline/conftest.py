@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pipeline.harness import Checkout, end, make_checkout
+from pipeline.harness import Checkout, kill_processes, make_checkout
 
 ENDING_SECONDS = 5.0
 
@@ -44,8 +44,8 @@ def finished_study(shared: Path, untouched: Path, study: str) -> Path:
     def build(folder: Path) -> None:
         shutil.copytree(untouched, folder)
         checkout = Checkout(folder, study)
-        checkout.keep_first(checkout.run(cores=4).ok())
-        end(checkout.processes())
+        checkout.save_first_run(checkout.run(cores=4).ok())
+        kill_processes(checkout.processes())
         shutil.rmtree(folder / "tmp")
         (folder / "tmp").mkdir()
 
@@ -58,7 +58,7 @@ def copied(template: Path, target: Path, study: str) -> Iterator[Checkout]:
     yield checkout
     # On a busy machine a job's last process may take a moment to end.
     _, left = psutil.wait_procs(checkout.processes(), timeout=ENDING_SECONDS)
-    end(left)
+    kill_processes(left)
     # Tests that leave processes behind on purpose end them by a next run: that is what they are about.
     assert not left, f"left running: {left}"
 
@@ -88,4 +88,4 @@ def with_a_finished_run_of(study: str) -> Callable[..., Iterator[Checkout]]:
 finished = with_a_finished_run_of("simulated.yaml")
 finished_on_cpu = with_a_finished_run_of("cpu.yaml")
 finished_mixes = with_a_finished_run_of("mixes.yaml")
-finished_on_two = with_a_finished_run_of("two_simulated.yaml")
+finished_on_two_devices = with_a_finished_run_of("two_simulated.yaml")

@@ -1,8 +1,8 @@
-"""Scripts without their imports, which are most of a short run's work: a process that has them forks for each run.
+"""Run Python scripts in forks of a server that has their imports loaded: imports are most of a short run's work.
 
-Run as a module it is that process. A connection is one run, of snakemake or of a job that snakemake starts: it brings
-the standard streams and a line of JSON, and gets the exit code. Where it is closed before, the run is killed. A child
-reports what else it had to load, which the server then loads for the next ones.
+As a module this file is the server. One connection is one run, of snakemake or of a job that snakemake starts. The
+client sends the standard streams and a line of JSON, and receives the exit code; closing the connection kills the run.
+Each fork reports the modules that it had to import, and the server imports them for the next forks.
 """
 
 import contextlib
@@ -24,78 +24,88 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.asking import SERVER, ask, code_of
+from pipeline.asking import SERVER, ask, receive_exit_code
 
 TESTS = Path(__file__).resolve().parents[1]
 
 
+# The signals that tests send. Children inherit what the tests' own parent ignores, such as SIGHUP under nohup.
+SENT_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
+
+
+def restore_default_signals() -> None:
+    """In a child process, before it executes its program: have signals act as in a terminal."""
+    for number in SENT_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Forked:
-    """A run of a script of Python."""
+    """A Python script that runs in a fork of the server."""
 
     def __init__(self, command: Sequence[str], cwd: Path, env: dict[str, str], output: Path) -> None:
         self.command = command
         name, _ = _server()
-        with Path(os.devnull).open() as nothing, output.open("wb") as file:
-            files = (nothing.fileno(), file.fileno(), file.fileno())
+        with Path(os.devnull).open() as empty, output.open("wb") as file:
+            files = (empty.fileno(), file.fileno(), file.fileno())
             self.connection = ask(name, command, str(cwd), env | {SERVER: name}, files)
 
     def wait(self, seconds: float) -> int:
-        """Its exit code. Raises TimeoutExpired after these seconds, when it is killed with all its jobs."""
+        """Wait for its exit code. After `seconds`, kill it with all its jobs and raise TimeoutExpired."""
         self.connection.settimeout(seconds)
         with self.connection:
             try:
-                return code_of(self.connection)
+                return receive_exit_code(self.connection)
             except TimeoutError:
                 raise subprocess.TimeoutExpired(self.command, seconds) from None
 
 
 @cache
 def _server() -> tuple[str, subprocess.Popen[bytes]]:
-    """The process that forks, and its name; it ends with this one."""
+    """The server's name and process; it ends when this process ends."""
     name = f"sharebench-tests-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{name}")
         listener.listen()
         descriptor = listener.fileno()
-        started = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "pipeline.prefork", str(descriptor)],
             cwd=TESTS,
             stdin=subprocess.PIPE,
             pass_fds=[descriptor],
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=restore_default_signals,
         )
-    return name, started
+    return name, process
 
 
-def _installed() -> list[str]:
-    """The modules that are loaded here and that no checkout has a copy of."""
+def _installed_modules() -> list[str]:
+    """The loaded modules that are the same for every checkout: the standard library and installed packages."""
     folders = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
     return [name for name, file in files.items() if name != "__main__" and file.startswith(folders)]
 
 
-def _load(names: list[str]) -> None:
+def _import(names: list[str]) -> None:
     for name in names:
         if name not in sys.modules:
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
 
 
-def _run(order: dict[str, Any], files: list[int]) -> None:
-    """Be the script, in this child."""
+def _run(request: dict[str, Any], files: list[int]) -> None:
+    """Run the script in this child process."""
     os.setsid()
-    os.chdir(order["cwd"])
+    os.chdir(request["cwd"])
     os.environ.clear()
-    os.environ.update(order["env"])
+    os.environ.update(request["env"])
     for descriptor, file in enumerate(files):
         os.dup2(file, descriptor)
         os.close(file)
-    # Those that are there know whether the server's can be sought.
+    # The inherited stream objects were made for the server's own files.
     sys.stdin, sys.stdout = (os.fdopen(descriptor, mode, closefd=False) for descriptor, mode in enumerate("rw"))
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     random.seed()
-    sys.argv = order["command"]
-    sys.path[:1] = [str(Path(sys.argv[0]).parent), *filter(None, order["env"].get("PYTHONPATH", "").split(":"))]
+    sys.argv = request["command"]
+    sys.path[:1] = [str(Path(sys.argv[0]).parent), *filter(None, request["env"].get("PYTHONPATH", "").split(":"))]
     importlib.invalidate_caches()
     runpy.run_path(sys.argv[0], run_name="__main__")
 
@@ -109,25 +119,25 @@ class _Child:
     reported: int
 
     def kill(self) -> None:
-        """End it: the process that asked for it has gone, or has stopped waiting."""
+        """Kill a run whose client has gone or has stopped waiting."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
-    def end(self) -> None:
-        """Answer with its exit code, and load what it had to load."""
-        with os.fdopen(self.reported) as reported:
-            names = reported.read()
+    def finish(self) -> None:
+        """Send the exit code to the client, and import the modules that the run had to import."""
+        with os.fdopen(self.reported) as report:
+            names = report.read()
         code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         with self.connection, contextlib.suppress(OSError):
             self.connection.sendall(str(code).encode())
-        _load(json.loads(names or "[]"))
+        _import(json.loads(names or "[]"))
 
 
 def _fork(connection: socket.socket) -> _Child:
-    """The run that is asked for, in the parent; the child does not return."""
+    """Fork for the run that the client asks for; only the parent returns."""
     _, files, _, _ = socket.recv_fds(connection, 1, 3)
-    with connection.makefile() as said:
-        order = json.loads(said.readline())
+    with connection.makefile() as lines:
+        request = json.loads(lines.readline())
     reported, reporting = os.pipe()
     gc.freeze()
     if child := os.fork():
@@ -137,15 +147,15 @@ def _fork(connection: socket.socket) -> _Child:
     os.close(reported)
     connection.close()
     try:
-        _run(order, files)
+        _run(request, files)
     finally:
-        os.write(reporting, json.dumps(_installed()).encode())
+        os.write(reporting, json.dumps(_installed_modules()).encode())
         os.close(reporting)
     sys.exit()
 
 
 def _serve(listener: socket.socket) -> None:
-    """Until the process that started this one ends."""
+    """Serve until the process that started this one ends."""
     importlib.import_module("snakemake.cli")
     selector = selectors.DefaultSelector()
     for file in (sys.stdin, listener):
@@ -165,7 +175,7 @@ def _serve(listener: socket.socket) -> None:
                 selector.unregister(key.data.reported)
                 with contextlib.suppress(KeyError):
                     selector.unregister(key.data.connection)
-                key.data.end()
+                key.data.finish()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import time
 
 import psutil
-from pipeline.harness import Checkout, in_mid_cell
+from pipeline.harness import Checkout, start_held_in_first_cell
 
 # Longer than the period of Snakemake's timers.
 SECONDS = 1.5
@@ -11,8 +11,8 @@ SECONDS = 1.5
 
 def test_snakemake_sleeps_while_a_cell_is_measured(finished_on_cpu: Checkout) -> None:
     # One to be measured, and one that waits: its scheduler has something to look at.
-    finished_on_cpu.delete("time-slicing/held/2/1", "mps/held/2/1")
-    running, hold = in_mid_cell(finished_on_cpu)
+    finished_on_cpu.delete_records("time-slicing/held/2/1", "mps/held/2/1")
+    running, hold = start_held_in_first_cell(finished_on_cpu)
     scheduler = psutil.Process(running.process.pid)
     wakings = [-1]
     while len(wakings) < 10 and wakings[-1] not in wakings[:-1]:

@@ -2,33 +2,33 @@
 
 import shutil
 
-from pipeline.harness import DERIVED, Checkout, decide_really, tabled
+from pipeline.harness import JOBS_AFTER_TABLES, Checkout, table_jobs, unstub_jobs
 from tables import rows
 
 
 def test_another_question_only_decides_again(finished: Checkout) -> None:
     for key in ("tenants=2", "isolation=fault"):
-        assert finished.run(config=[key], options=["--dry-run"]).ok().jobs == DERIVED
-    assert finished.run(config=["price_per_hour=4.0"]).ok().jobs == DERIVED
+        assert finished.run(config=[key], options=["--dry-run"]).ok().jobs == JOBS_AFTER_TABLES
+    assert finished.run(config=["price_per_hour=4.0"]).ok().jobs == JOBS_AFTER_TABLES
     assert finished.run(config=["price_per_hour=4.0"]).ok().jobs == {}
-    assert finished.run(options=["--dry-run"]).ok().jobs == DERIVED
+    assert finished.run(options=["--dry-run"]).ok().jobs == JOBS_AFTER_TABLES
 
 
 def test_another_slo_is_another_goodput(finished: Checkout) -> None:
-    assert finished.run(config=["slo={latency_ms: 50}"]).ok().jobs == tabled(())
+    assert finished.run(config=["slo={latency_ms: 50}"]).ok().jobs == table_jobs(())
     assert {"goodput_hz"} <= set(rows(finished.results / "tables/cells.csv")[0])
-    assert finished.run().ok().jobs == tabled(())
+    assert finished.run().ok().jobs == table_jobs(())
     assert "goodput_hz" not in rows(finished.results / "tables/cells.csv")[0]
 
 
 def test_advise_answers_from_what_is_there_and_measures_nothing(finished: Checkout) -> None:
-    decide_really(finished)
+    unstub_jobs(finished, "decide")
     # As a run without stubs would have left it.
     finished.run("decide", options=["--forcerun", "decide"]).ok()
     before = (finished.results / "tables/summary.csv").read_bytes()
     question = ["slo={latency_ms: 8}", "tenants=2", "isolation=none", "price_per_hour=4.0"]
     asked = finished.run("advise", config=question).ok()
-    assert asked.jobs == {"advise": {""}} and asked.moves == []
+    assert asked.jobs == {"advise": {""}} and asked.switches == []
     assert "Advice for 2 tenants, SLO 8 ms, $4 per device and hour, from A100 80GB PCIe (simulated)" in asked.out
     # 2 + 500 / 108 ms alone; two under MPS 11.3 ms, under time-slicing more, with MIG 37.7 ms.
     assert "alpha: take exclusive on 2 devices, one tenant on each: p" in asked.out
@@ -38,15 +38,15 @@ def test_advise_answers_from_what_is_there_and_measures_nothing(finished: Checko
     assert (finished.results / "tables/summary.csv").read_bytes() == before
 
     # The config at hand has another question: the next plain run answers that again.
-    assert finished.run().ok().jobs == DERIVED
+    assert finished.run().ok().jobs == JOBS_AFTER_TABLES
 
-    finished.delete("mig/alpha/2/1")
+    finished.delete_records("mig/alpha/2/1")
     assert finished.run("advise", config=question).ok().jobs == {"advise": {""}}
-    assert not finished.raw("mig/alpha/2/1").exists()
+    assert not finished.record_path("mig/alpha/2/1").exists()
 
 
 def test_advise_without_results_is_one_line(untouched: Checkout) -> None:
-    decide_really(untouched)
+    unstub_jobs(untouched, "decide")
     result = untouched.run("advise")
     assert result.code == 1 and result.cells == set()
     assert "no finished results in results (results/manifest.json is missing); measure first" in result.out
@@ -54,13 +54,13 @@ def test_advise_without_results_is_one_line(untouched: Checkout) -> None:
 
 
 def test_advise_on_a_data_set_tables_it_first(finished: Checkout) -> None:
-    decide_really(finished)
+    unstub_jobs(finished, "decide")
     data = finished.root / "tmp/theirs"
     shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures"))
     asked = finished.run("advise", config=[f"from={data}", "slo={latency_ms: 12}", "tenants=2"]).ok()
     assert asked.jobs == {"aggregate": {""}, "advise": {""}}
     assert "alpha: take mps on 1 device: " in asked.out and "beta: " in asked.out
-    assert tabled(set()).keys() - asked.jobs.keys() == {"decide", "figures", "report"}
+    assert table_jobs(set()).keys() - asked.jobs.keys() == {"decide", "figures", "report"}
     assert (finished.root / "results/from/theirs/tables/advice.md").exists()
     assert "goodput_hz" in rows(finished.root / "results/from/theirs/tables/cells.csv")[0], "by the SLO that is asked"
     asked = finished.run("advise", config=[f"from={data}", "slo={latency_ms: 12}", "tenants=2", "workloads=alpha"]).ok()

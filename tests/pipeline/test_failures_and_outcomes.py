@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pipeline.harness import Checkout, measured, pairs, tabled
+from pipeline.harness import Checkout, export_names, measuring_jobs, table_jobs
 from tables import rows
 
 
@@ -20,8 +20,8 @@ def last_rows(checkout: Checkout) -> dict[str, Mapping[str, str]]:
 
 def test_a_failed_cell_is_shown_and_the_rest_is_tabled_as_partial(finished: Checkout) -> None:
     bad = "mig/alpha/2/1"
-    finished.delete(bad)
-    finished.plant({"cells": [folder(bad)]})
+    finished.delete_records(bad)
+    finished.plant_outage({"cells": [folder(bad)]})
     result = finished.run()
     assert result.code == 1
     assert result.failed == {"run_cell": {bad}}
@@ -34,39 +34,39 @@ def test_a_failed_cell_is_shown_and_the_rest_is_tabled_as_partial(finished: Chec
         "summary.md",
     }
 
-    finished.plant(None)
-    assert finished.run().ok().jobs == measured({bad})
+    finished.plant_outage(None)
+    assert finished.run().ok().jobs == measuring_jobs({bad})
     assert not (finished.results / "partial").exists(), "partial tables of a study that is complete"
 
 
 def test_a_node_that_goes_down_is_not_asked_again(finished: Checkout) -> None:
     cells = {f"mig/{workload}/{n}/{repeat}" for workload in ("alpha", "beta") for n in (1, 2) for repeat in (1, 2)}
-    finished.delete(*cells)
-    finished.plant({"cells_left": 3})
+    finished.delete_records(*cells)
+    finished.plant_outage({"cells_left": 3})
     result = finished.run()
     assert result.code == 1
     assert result.cells == cells
     failed = result.failed["run_cell"]
     assert len(cells - failed) == 3
-    logs = [finished.raw(cell).with_name("run.log").read_text().strip() for cell in failed]
+    logs = [finished.record_path(cell).with_name("run.log").read_text().strip() for cell in failed]
     cause = "the simulated device does not answer"
     assert logs.count(f"failed: {cause}") == 2
     assert logs.count(f"failed: not tried, the node is down: NodeError: {cause}") == 3
     assert f"the node is down: NodeError: {cause}" in result.out.splitlines()
     # The fourth cell is the last of block 1: the node was set up for block 2 in vain, and left alone after that.
-    assert result.moves == ["mig block 1", "mig block 2"]
+    assert result.switches == ["mig block 1", "mig block 2"]
 
-    finished.plant(None)
+    finished.plant_outage(None)
     again = finished.run().ok()
-    assert again.jobs == {"run_cell": failed, **tabled(pairs(cells))}
-    assert again.moves == ["mig block 1", "mig block 2"]
+    assert again.jobs == {"run_cell": failed, **table_jobs(export_names(cells))}
+    assert again.switches == ["mig block 1", "mig block 2"]
 
 
 def test_measured_outcomes_are_rows_and_are_never_measured_again(finished: Checkout) -> None:
     planted = {"mps/alpha/2/1": "oom", "mps/beta/2/1": "crashed", "mig/alpha/2/2": "killed", "mig/beta/1/1": "hung"}
-    finished.delete(*planted)
-    finished.plant({"tenants": {folder(cell): status for cell, status in planted.items()}})
-    assert finished.run().ok().jobs == measured(planted)
+    finished.delete_records(*planted)
+    finished.plant_outage({"tenants": {folder(cell): status for cell, status in planted.items()}})
+    assert finished.run().ok().jobs == measuring_jobs(planted)
     table = last_rows(finished)
     assert {cell: table[cell]["status"] for cell in planted} == planted
     assert table["mps/alpha/2/1"]["reason"] == "1 of 2 tenants fit into memory"
@@ -78,8 +78,8 @@ def test_measured_outcomes_are_rows_and_are_never_measured_again(finished: Check
 def test_what_the_device_cannot_do_is_a_row(finished: Checkout) -> None:
     config = ["strategies=[mig]", "replicas=[2,8]", "workloads=alpha"]
     result = finished.run(config=config).ok()
-    assert result.jobs == measured({"mig/alpha/8/1", "mig/alpha/8/2"})
-    assert result.moves == [], "there is no state to set for it"
+    assert result.jobs == measuring_jobs({"mig/alpha/8/1", "mig/alpha/8/2"})
+    assert result.switches == [], "there is no state to set for it"
     row = last_rows(finished)["mig/alpha/8/1"]
     assert row["status"] == "infeasible"
     assert row["reason"] == "8 instances of 1 slice(s) do not fit into 7 slices"

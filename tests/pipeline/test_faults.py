@@ -1,6 +1,6 @@
 """A tenant fails next to another: that one is measured on, the next cell is clean, a wedged device ends the run."""
 
-from pipeline.harness import Checkout, draw
+from pipeline.harness import Checkout, draw_figures
 from tables import rows
 
 ENDS = {
@@ -18,7 +18,7 @@ def test_every_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched:
     untouched.study = "faults.yaml"
     result = untouched.run().ok()
     assert untouched.processes() == []
-    assert untouched.scratch() == []
+    assert untouched.scratch_folders() == []
     records = {cell.split("/")[1]: untouched.record(cell) for cell in result.cells}
     assert records.keys() == {"calm", *(f"fault-{kind}+calm" for kind in ENDS)}
 
@@ -57,7 +57,7 @@ def test_every_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched:
     assert float(start["first_result_seconds"]) > 0
 
     assert untouched.run().ok().jobs == {}, "an outcome is not re-measured"
-    draw(untouched.results, "isolation", "startup")
+    draw_figures(untouched.results, "isolation", "startup")
     without = untouched.run(config=["faults=[]"]).ok()
     assert without.cells == set()
     assert not (tables / "isolation.csv").exists()
@@ -75,6 +75,6 @@ def test_a_device_that_takes_no_new_tenant_ends_the_run(untouched: Checkout) -> 
     assert "not tried, the node is down" in result.out
     assert result.failed.keys() >= {"run_cell"}
     assert len(result.failed["run_cell"]) == 2
-    assert untouched.cells() == set()
+    assert untouched.measured_cells() == set()
     assert untouched.processes() == []
-    assert untouched.scratch() == []
+    assert untouched.scratch_folders() == []

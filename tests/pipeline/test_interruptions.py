@@ -6,7 +6,7 @@ import time
 
 import psutil
 import pytest
-from pipeline.harness import Checkout, in_mid_cell, pairs, tabled
+from pipeline.harness import Checkout, export_names, start_held_in_first_cell, table_jobs
 
 FIRST, SECOND = "time-slicing/held/2/1", "mps/held/2/1"
 BOTH = {FIRST, SECOND}
@@ -17,7 +17,7 @@ RECORDS = ["results/cells/time-slicing/held/n2/r1/raw.json", "results/cells/mps/
 @pytest.fixture
 def checkout(finished_on_cpu: Checkout) -> Checkout:
     """A finished study of which two cells are missing."""
-    finished_on_cpu.delete(*BOTH)
+    finished_on_cpu.delete_records(*BOTH)
     return finished_on_cpu
 
 
@@ -42,11 +42,11 @@ def driver(checkout: Checkout) -> psutil.Process:
 
 def nothing_is_left(checkout: Checkout) -> None:
     assert command_lines(checkout) == []
-    assert checkout.scratch() == []
+    assert checkout.scratch_folders() == []
 
 
 def test_sigterm_lets_the_cell_end_and_starts_no_other(checkout: Checkout) -> None:
-    running, hold = in_mid_cell(checkout)
+    running, hold = start_held_in_first_cell(checkout)
     running.signal(signal.SIGTERM)
     running.wait_for(lambda: "Will exit after finishing" in running.text(), "the signal's effect")
     hold.release()
@@ -55,22 +55,22 @@ def test_sigterm_lets_the_cell_end_and_starts_no_other(checkout: Checkout) -> No
     assert len(stopped.cells) == 1
     nothing_is_left(checkout)
     planned = checkout.run(options=["--dry-run"]).ok()
-    assert planned.jobs == {"run_cell": BOTH - stopped.cells, **tabled(pairs(BOTH))}
+    assert planned.jobs == {"run_cell": BOTH - stopped.cells, **table_jobs(export_names(BOTH))}
 
 
 def test_ctrl_c_removes_the_tenants_and_measures_nothing(checkout: Checkout) -> None:
-    running, _ = in_mid_cell(checkout)
+    running, _ = start_held_in_first_cell(checkout)
     running.signal(signal.SIGINT, group=True)
     stopped = running.wait()
     assert stopped.code != 0
     nothing_is_left(checkout)
-    assert not checkout.cells() & BOTH
+    assert not checkout.measured_cells() & BOTH
     assert "not complete: the same command again does only what is missing" in stopped.out
     assert checkout.run(*RECORDS).ok().jobs == {"run_cell": BOTH}
 
 
 def test_a_closed_terminal_removes_the_tenants(checkout: Checkout) -> None:
-    running, _ = in_mid_cell(checkout)
+    running, _ = start_held_in_first_cell(checkout)
     running.signal(signal.SIGHUP, group=True)
     assert running.wait().code == -signal.SIGHUP
     wait_until_all_have_ended(checkout)
@@ -86,7 +86,7 @@ def wait_until_all_have_ended(checkout: Checkout) -> None:
 
 
 def test_a_second_ctrl_c_does_not_keep_the_tenants_from_being_removed(checkout: Checkout) -> None:
-    running, _ = in_mid_cell(checkout)
+    running, _ = start_held_in_first_cell(checkout)
     running.signal(signal.SIGINT, group=True)
     time.sleep(0.3)
     with contextlib.suppress(ProcessLookupError):
@@ -99,7 +99,7 @@ def test_a_second_ctrl_c_does_not_keep_the_tenants_from_being_removed(checkout: 
 
 
 def test_a_killed_snakemake_leaves_orphans_that_the_next_start_sweeps(checkout: Checkout) -> None:
-    running, _ = in_mid_cell(checkout)
+    running, _ = start_held_in_first_cell(checkout)
     running.signal(signal.SIGKILL)
     assert running.wait().code == -signal.SIGKILL
     orphans = command_lines(checkout)
@@ -111,7 +111,7 @@ def test_a_killed_snakemake_leaves_orphans_that_the_next_start_sweeps(checkout: 
 
 
 def test_a_killed_driver_costs_its_cell_only(checkout: Checkout) -> None:
-    running, hold = in_mid_cell(checkout)
+    running, hold = start_held_in_first_cell(checkout)
     driver(checkout).kill()
     running.wait_for(lambda: "cell 2 of 2" in running.text(), "the second cell")
     hold.release()
@@ -122,5 +122,5 @@ def test_a_killed_driver_costs_its_cell_only(checkout: Checkout) -> None:
     assert "ended without a message: killed" in stopped.out
     assert "--spec" not in stopped.out, "its command line is not a message"
     nothing_is_left(checkout)
-    assert checkout.cells() & BOTH == BOTH - {killed}
+    assert checkout.measured_cells() & BOTH == BOTH - {killed}
     assert checkout.run(*RECORDS).ok().jobs == {"run_cell": {killed}}

@@ -1,7 +1,7 @@
 """Jobs: what such a study measures, what is recorded and tabulated of them, and what a change redoes."""
 
 import pytest
-from pipeline.harness import Checkout, Jobs, measured
+from pipeline.harness import Checkout, Jobs, measuring_jobs
 from tables import rows
 
 STUDY = "jobs.yaml"
@@ -17,7 +17,7 @@ def test_jobs_side_by_side_one_after_another_and_beside_a_loop(untouched: Checko
         "characterise_node": {""},
         "calibrate": {"product", "endless", "loop"},
         "configure_node": {"exclusive", "sequential", "mps"},
-        **measured(CELLS),
+        **measuring_jobs(CELLS),
     }
 
     shared, queue = (untouched.record(f"{strategy}/product/2/1") for strategy in ("mps", "sequential"))
@@ -62,8 +62,8 @@ def test_jobs_side_by_side_one_after_another_and_beside_a_loop(untouched: Checko
     assert planned() == {}
     # Another number of iterations is other work of the same workload, alone and in the mix.
     untouched.edit(STUDY, "iterations: 60", "iterations: 40")
-    assert planned() == measured(OF_PRODUCT | {"mps/both/2/1"})
+    assert planned() == measuring_jobs(OF_PRODUCT | {"mps/both/2/1"})
     untouched.edit(STUDY, "iterations: 40", "iterations: 60")
     # The window is the loop's: jobs have none.
     untouched.edit(STUDY, "window_seconds: 0.2", "window_seconds: 0.3")
-    assert planned() == {"calibrate": {"loop"}, **measured({"exclusive/loop/1/1", "mps/both/2/1"})}
+    assert planned() == {"calibrate": {"loop"}, **measuring_jobs({"exclusive/loop/1/1", "mps/both/2/1"})}

@@ -11,7 +11,7 @@ def test_every_ending_is_a_row_of_the_table(untouched: Checkout) -> None:
     untouched.study = "misbehaving.yaml"
     result = untouched.run().ok()
     assert untouched.processes() == []
-    assert untouched.scratch() == []
+    assert untouched.scratch_folders() == []
     records = {cell.split("/")[1]: untouched.record(cell) for cell in result.cells}
     assert {name: record["status"] for name, record in records.items()} == {
         "dies": "crashed",

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from pipeline.harness import Checkout, draw, measured, tabled
+from pipeline.harness import Checkout, draw_figures, measuring_jobs, table_jobs
 from tables import rows
 
 BASELINE = {f"exclusive/{name}/1/1" for name in ("alpha", "beta", "gamma")}
@@ -16,12 +16,12 @@ CELLS = BASELINE | OF_PAIRS | OF_THE_MIX
 
 
 def test_mixes_and_pairs_bring_their_calibrations_and_baselines(finished_mixes: Checkout) -> None:
-    jobs, _ = finished_mixes.first()
+    jobs, _ = finished_mixes.first_run()
     assert jobs == {
         "characterise_node": {""},
         "calibrate": {"alpha", "beta", "gamma"},
         "configure_node": {"exclusive", "time-slicing", "mps"},
-        **measured(CELLS),
+        **measuring_jobs(CELLS),
     }
     assert finished_mixes.run().ok().jobs == {}
 
@@ -64,15 +64,15 @@ def test_the_table_of_pairs_holds_the_planted_slowdowns(finished_mixes: Checkout
 def test_a_change_of_one_workload_redoes_its_cells_and_those_that_it_is_part_of(finished_mixes: Checkout) -> None:
     finished_mixes.edit("mixes.yaml", "serial_seconds: 0.004", "serial_seconds: 0.005")
     stale = {"exclusive/beta/1/1"} | {cell for cell in OF_PAIRS if "beta" in cell}
-    assert finished_mixes.run().ok().jobs == {"calibrate": {"beta"}, **measured(stale)}
+    assert finished_mixes.run().ok().jobs == {"calibrate": {"beta"}, **measuring_jobs(stale)}
     finished_mixes.edit("mixes.yaml", "serial_seconds: 0.008", "serial_seconds: 0.009")
     stale = {"exclusive/gamma/1/1"} | OF_THE_MIX
-    assert finished_mixes.run().ok().jobs == {"calibrate": {"gamma"}, **measured(stale)}
+    assert finished_mixes.run().ok().jobs == {"calibrate": {"gamma"}, **measuring_jobs(stale)}
 
 
 def test_another_order_of_the_list_measures_nothing(finished_mixes: Checkout) -> None:
     result = finished_mixes.run(config=["interference=[alpha,beta]"]).ok()
-    assert result.jobs == tabled(set())
+    assert result.jobs == table_jobs(set())
     assert [row["victim"] for row in rows(finished_mixes.results / "tables/interference.csv")][:2] == ["alpha", "alpha"]
 
 
@@ -80,9 +80,9 @@ def test_a_study_without_pairs_has_neither_table_nor_figure_of_them(finished_mix
     files = [finished_mixes.results / path for path in ("tables/interference.csv", "figures/interference.svg")]
     assert all(file.exists() for file in files)
     result = finished_mixes.run(config=["interference=[]"]).ok()
-    assert result.jobs == tabled(set())
+    assert result.jobs == table_jobs(set())
     assert not any(file.exists() for file in files)
-    assert finished_mixes.run().ok().jobs == tabled(set())
+    assert finished_mixes.run().ok().jobs == table_jobs(set())
     assert all(file.exists() for file in files)
 
 
@@ -102,4 +102,4 @@ def test_the_figure_of_pairs_of_a_finished_data_set_is_rebuilt(finished_mixes: C
     finished_mixes.run(config=["from=results"], results=rebuilt).ok()
     table = "tables/interference.csv"
     assert (rebuilt / table).read_text() == (finished_mixes.results / table).read_text()
-    draw(rebuilt, "interference", data=finished_mixes.results)
+    draw_figures(rebuilt, "interference", data=finished_mixes.results)

@@ -12,8 +12,8 @@ def test_by_strategy_every_state_is_set_once(untouched: Checkout) -> None:
         config=["order=strategy", "strategies=[mig,mps-limited]", "workloads=alpha"],
     ).ok()
     assert len(result.cells) == 10
-    assert sorted(map(str, result.moves)) == [f"{state} block 0" for state in STATES]
+    assert sorted(map(str, result.switches)) == [f"{state} block 0" for state in STATES]
     assert "10 of 10 cells to measure" in result.out
-    assert f"; {len(result.moves)} node switches; " in " ".join(result.out.split())
+    assert f"; {len(result.switches)} node switches; " in " ".join(result.out.split())
     confounded = "Each strategy was set up once, so differences between strategies are also differences in time."
     assert confounded in (untouched.results / "tables/summary.md").read_text()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pipeline.harness import Checkout, tabled
+from pipeline.harness import Checkout, table_jobs
 from tables import rows
 
 from sharebench.core.study_config import StudyConfig
@@ -20,7 +20,7 @@ def test_another_checkout_verifies_an_archive_and_rebuilds_from_it(finished: Che
     theirs = another.root / "tmp/theirs.zip"
     shutil.copy(finished.results / "archive.zip", theirs)
     how: dict[str, Any] = {"study": "cpu.yaml", "config": [f"from={theirs}"]}
-    assert another.run(**how).ok().jobs == tabled(set())
+    assert another.run(**how).ok().jobs == table_jobs(set())
     made = another.root / "results/from/theirs"
     assert (made / "tables/summary.csv").read_bytes() == (finished.results / "tables/summary.csv").read_bytes()
     assert another.run(**how).ok().jobs == {}, "it is not unpacked twice"
@@ -88,7 +88,7 @@ def test_a_study_is_published_and_another_checkout_reads_it(finished: Checkout, 
 
     shutil.copytree(finished.root / "published", another.root / "published")
     how: dict[str, Any] = {"study": "cpu.yaml", "config": ["from=published/device/study"]}
-    assert another.run(**how).ok().jobs == tabled(set())
+    assert another.run(**how).ok().jobs == table_jobs(set())
     made = another.root / "results/from/study"
     for name in ("tables/cells.csv", "tables/summary.csv"):
         assert (made / name).read_bytes() == there[name]

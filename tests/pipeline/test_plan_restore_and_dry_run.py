@@ -2,7 +2,7 @@
 
 import re
 
-from pipeline.harness import Checkout, measured
+from pipeline.harness import Checkout, measuring_jobs
 
 
 def test_the_plan_of_a_fresh_study(untouched: Checkout) -> None:
@@ -25,7 +25,7 @@ def test_the_plan_of_a_fresh_study(untouched: Checkout) -> None:
 
 
 def test_the_plan_of_what_is_missing(finished: Checkout) -> None:
-    finished.delete("mig/alpha/2/1", "mig/beta/2/1", "mps/alpha/1/2")
+    finished.delete_records("mig/alpha/2/1", "mig/beta/2/1", "mps/alpha/1/2")
     planned = finished.run("plan", config=["replicas=[1,2,8]"]).ok()
     assert "15 of 40 cells to measure on node simulated: time-slicing 4, mps 5, mig 6;" in planned.out
     assert "replicas 1, 2, 8  (infeasible here: 8)" in planned.out
@@ -44,19 +44,19 @@ def test_the_plan_is_what_a_dry_run_says(finished: Checkout) -> None:
 def test_restore_brings_the_node_back_once(finished: Checkout) -> None:
     restored = finished.run("restore").ok()
     assert restored.jobs == {"restore": {""}}
-    assert restored.moves == [None]
+    assert restored.switches == [None]
     assert "the node is back in its original state" in restored.out
     again = finished.run("restore").ok()
-    assert again.moves == []
+    assert again.switches == []
     assert "nothing to restore" in again.out
 
 
 def test_a_dry_run_says_what_would_run_and_why(finished: Checkout) -> None:
-    finished.delete("mig/alpha/2/1")
+    finished.delete_records("mig/alpha/2/1")
     before = finished.files()
     planned = finished.run(options=["-n"]).ok()
-    assert planned.jobs == measured({"mig/alpha/2/1"})
-    assert planned.moves == []
+    assert planned.jobs == measuring_jobs({"mig/alpha/2/1"})
+    assert planned.switches == []
     assert "Reason: Missing output files: results/cells/mig/alpha/n2/r1/raw.json" in planned.out
     assert re.search(r"^figures +1$", planned.out, re.MULTILINE)
     longer = finished.run(options=["-n"], config=["window_seconds=7"]).ok()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.harness import REPOSITORY, Checkout, draw_really
+from pipeline.harness import REPOSITORY, Checkout, unstub_jobs
 from tables import rows
 
 MEASURED = REPOSITORY / "published/h200/even"
@@ -73,7 +73,7 @@ def test_a_study_of_pods_on_a_real_gpu_becomes_tables_figures_report_and_advice(
     for path in measured[:-1]:
         edited(path, in_pods)
     edited(measured[-1], before_any_tenant)
-    draw_really(untouched)
+    unstub_jobs(untouched)
 
     untouched.run(config=[f"from={data}"], cores=2).ok()
     made = untouched.root / "results/from/pods"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipeline.harness import Checkout, dry_counts, is_spoilt
+from pipeline.harness import Checkout, dry_run_counts, is_disturbed
 from tables import rows
 
 # As published: a histogram in seconds, and a port as its argument. Only the notes are the test's.
@@ -77,7 +77,7 @@ def test_a_script_that_measures_itself_runs_unmodified_for_two_tenants(untouched
     # A spoilt cell has no numbers.
     assert (
         row["scrape_error_percent"] == ""
-        if is_spoilt(record)
+        if is_disturbed(record)
         else float(row["scrape_error_percent"]) == pytest.approx(worst)
     )
     if row["latency_p99_seconds"]:
@@ -87,7 +87,7 @@ def test_a_script_that_measures_itself_runs_unmodified_for_two_tenants(untouched
     assert untouched.run(**again).ok().jobs == {}
     path = Path(untouched.root / "foreign.py")
     path.write_text(path.read_text().replace("200, 200", "100, 100"))
-    stale = dry_counts(untouched.run(options=["-n"], **again).ok().out)
+    stale = dry_run_counts(untouched.run(options=["-n"], **again).ok().out)
     assert (stale["calibrate"], stale["run_cell"]) == (1, 1), "another program is another measurement"
 
 
@@ -95,7 +95,7 @@ def test_servers_are_measured_by_clients_and_may_die(untouched: Checkout) -> Non
     (untouched.root / "dies.py").write_text(DIES)
     result = untouched.run(study="programs.yaml").ok()
     assert untouched.processes() == []
-    assert untouched.scratch() == []
+    assert untouched.scratch_folders() == []
     records = {cell.split("/")[1]: untouched.record(cell) for cell in result.cells}
     assert {name: record["status"] for name, record in records.items()} == {
         "served": "ok",

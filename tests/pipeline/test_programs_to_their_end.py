@@ -1,7 +1,7 @@
 """Programs that run to their end, through the whole pipeline: what is measured and what not, and how they end."""
 
 import pytest
-from pipeline.harness import Checkout, measured
+from pipeline.harness import Checkout, measuring_jobs
 from tables import rows
 
 # It naps in a process of its own; with 1 as second argument it fails at once.
@@ -25,10 +25,10 @@ def test_programs_to_their_end(untouched: Checkout) -> None:
     assert result.jobs == {
         "characterise_node": {""},
         "configure_node": {"exclusive", "sequential", "mps"},
-        **measured(CELLS),
+        **measuring_jobs(CELLS),
     }, "there is nothing to calibrate"
     assert untouched.processes() == []
-    assert untouched.scratch() == []
+    assert untouched.scratch_folders() == []
 
     shared, queue = (untouched.record(f"{strategy}/brief/2/1") for strategy in ("mps", "sequential"))
     for record in (shared, queue):

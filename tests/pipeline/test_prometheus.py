@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from grafana import expressions
-from pipeline.harness import Checkout, is_spoilt
+from pipeline.harness import Checkout, is_disturbed
 from tables import rows
 from watching import MISSING, PROGRAM, Prometheus, assert_quantiles_agree, prometheus
 
@@ -73,5 +73,5 @@ def test_a_prometheus_that_is_killed_in_mid_window_costs_its_own_numbers_only(
         assert gates(record)["prometheus_scrapes"]["severity"] == "warning"
         for row in rows(untouched.results / "tables/cells.csv"):
             assert "prometheus_scrapes" in row["warnings"].split(";")
-            assert row["valid"] == str(not is_spoilt(record)) and float(row["latency_p50_seconds"]) > 0
+            assert row["valid"] == str(not is_disturbed(record)) and float(row["latency_p50_seconds"]) > 0
         assert all(tenant["count"] > 100 for tenant in record["tenants"])

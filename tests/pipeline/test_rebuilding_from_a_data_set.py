@@ -4,7 +4,7 @@ import json
 import shutil
 from typing import Any, cast
 
-from pipeline.harness import REPOSITORY, Checkout, draw_really, tabled
+from pipeline.harness import REPOSITORY, Checkout, table_jobs, unstub_jobs
 from tables import rows
 
 from sharebench.core.study_config import StudyConfig
@@ -16,11 +16,11 @@ def test_a_data_set_is_tabled_again_and_drawn_again_to_the_byte(finished: Checko
     shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures"))
     shutil.rmtree(finished.root / ".snakemake")
     before = finished.files()
-    draw_really(finished)
+    unstub_jobs(finished)
     # The config at hand is another study; what counts is what the data set says of itself.
     how: dict[str, Any] = {"study": "cpu.yaml", "config": [f"from={data}"], "cores": 2}
     result = finished.run(**how).ok()
-    assert result.jobs == tabled(set())
+    assert result.jobs == table_jobs(set())
     made = finished.root / "results/from/paper-2026"
     assert (made / "tables/summary.csv").read_bytes() == (finished.results / "tables/summary.csv").read_bytes()
     assert "A100" in (made / "report.html").read_text()
@@ -43,7 +43,7 @@ def test_a_data_set_is_tabled_again_and_drawn_again_to_the_byte(finished: Checko
 def test_a_published_data_set_of_a_gpu_is_tabled_without_one(untouched: Checkout) -> None:
     data = untouched.root / "published" / "h200" / "eager"
     shutil.copytree(REPOSITORY / "published" / "h200" / "eager", data)
-    assert untouched.run(config=["from=published/h200/eager"]).ok().jobs == tabled(set())
+    assert untouched.run(config=["from=published/h200/eager"]).ok().jobs == table_jobs(set())
     made = untouched.root / "results/from/eager"
     summary = rows(made / "tables/summary.csv")
     assert len(summary) == 7
@@ -67,7 +67,7 @@ def test_a_folder_that_is_no_data_set_is_one_line(untouched: Checkout) -> None:
 
 
 def test_an_incomplete_data_set_is_one_line(finished: Checkout) -> None:
-    finished.delete("mig/alpha/2/1", "mps/alpha/2/1")
+    finished.delete_records("mig/alpha/2/1", "mps/alpha/2/1")
     result = finished.run(config=["from=results"])
     assert result.code == 1
     [_, line] = result.out.splitlines()
@@ -76,7 +76,7 @@ def test_an_incomplete_data_set_is_one_line(finished: Checkout) -> None:
 
 
 def test_a_damaged_data_set_is_refused_without_a_command_that_cannot_help(finished: Checkout) -> None:
-    finished.raw("mig/alpha/2/1").write_text("damaged")
+    finished.record_path("mig/alpha/2/1").write_text("damaged")
     result = finished.run(config=["from=results"])
     assert result.failed == {"aggregate": {""}}
     assert "results/cells/mig/alpha/n2/r1/raw.json: not valid JSON, damaged or cut off" in result.out

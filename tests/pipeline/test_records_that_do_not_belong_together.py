@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.harness import Checkout, Result, measured, pairs
+from pipeline.harness import Checkout, Result, export_names, measuring_jobs
 
 CELL = "mps/alpha/2/1"
 FILE = "results/cells/mps/alpha/n2/r1/raw.json"
@@ -48,7 +48,7 @@ def test_results_copied_without_snakemakes_memory_are_not_tabled_under_another_w
 
     mended = follow(finished, refused, **how)
     cells = {f"{strategy}/alpha/1/{repeat}" for strategy in ("exclusive", "mig") for repeat in (1, 2)}
-    assert mended.jobs == {"calibrate": {"alpha"}, **measured(cells)}
+    assert mended.jobs == {"calibrate": {"alpha"}, **measuring_jobs(cells)}
     assert {json.loads(finished.record(cell)["spec"])["window_seconds"] for cell in cells} == {0.4}
     assert finished.run(**how).ok().jobs == {}
 
@@ -59,7 +59,7 @@ def test_cells_of_another_device_or_framework_are_refused(finished: Checkout) ->
 
     other = "mig/beta/1/2"
     # The newest cell defines what the others should be; a simulated one names no framework by itself.
-    last = max(finished.cells(), key=lambda cell: finished.record(cell)["provenance"]["started_epoch_seconds"])
+    last = max(finished.measured_cells(), key=lambda cell: finished.record(cell)["provenance"]["started_epoch_seconds"])
     finished.edit_record(last, frameworks("2.0.0"))
     finished.edit_record(CELL, lambda record: record["node"].update(device="0123456789abcdef"))
     finished.edit_record(other, frameworks("1.0.0"))
@@ -76,7 +76,7 @@ def test_a_workload_may_be_of_another_device_in_a_block_but_not_a_cell(finished:
         # Each device was calibrated by itself.
         record["calibration"].update(output_digest=[output])
 
-    second = sorted(cell for cell in finished.cells() if "/alpha/" in cell and cell.endswith("/2"))
+    second = sorted(cell for cell in finished.measured_cells() if "/alpha/" in cell and cell.endswith("/2"))
     for cell in second:
         finished.edit_record(cell, moved)
     finished.run(*TABLES).ok()
@@ -125,7 +125,7 @@ def test_a_changed_calibration_that_snakemake_notices_stales_its_cells(finished:
     path = finished.results / "calibration/alpha.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"output_digest": [2.0]}))
     planned = finished.run(*TABLES, options=["--dry-run"]).ok()
-    assert planned.cells == {cell for cell in finished.cells() if "/alpha/" in cell}
+    assert planned.cells == {cell for cell in finished.measured_cells() if "/alpha/" in cell}
 
 
 def truncated(text: str) -> str:
@@ -150,15 +150,15 @@ def test_damaged_records_are_refused(finished: Checkout) -> None:
     }
     files = {}
     for cell, (damage, reason) in damages.items():
-        path = finished.raw(cell)
+        path = finished.record_path(cell)
         path.write_text(damage(path.read_text()))
         files[cell] = (str(path.relative_to(finished.root)), reason)
     refused = finished.run()
     assert refused.code == 1
-    assert refused.failed == {"export_histograms": pairs(damages), "aggregate": {""}}
+    assert refused.failed == {"export_histograms": export_names(damages), "aggregate": {""}}
     for file, reason in files.values():
         # The export and the table say so, for either may be all that is asked for.
         assert refused.out.count(f"{file}: {reason}") == 2
         assert f"re-measure it: snakemake --forcerun {file} " in refused.out
     assert set(printed_command(finished, refused)) == {file for file, _ in files.values()}
-    assert follow(finished, refused).jobs == measured(damages)
+    assert follow(finished, refused).jobs == measuring_jobs(damages)

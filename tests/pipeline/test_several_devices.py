@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from pipeline.harness import Checkout, Jobs, measured, tabled
+from pipeline.harness import Checkout, Jobs, measuring_jobs, table_jobs
 from tables import rows
 
 TWO = "two_simulated.yaml"
@@ -32,7 +32,7 @@ def device_of(checkout: Checkout, cell: str) -> str:
 def on_devices(checkout: Checkout) -> dict[tuple[str, str], set[str]]:
     """The devices of each workload and repeat."""
     found: dict[tuple[str, str], set[str]] = {}
-    for cell in checkout.cells():
+    for cell in checkout.measured_cells():
         _, workload, _, repeat = cell.split("/")
         found.setdefault((workload, repeat), set()).add(device_of(checkout, cell))
     return found
@@ -49,15 +49,15 @@ def overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
     return max(one[0], other[0]) < min(one[1], other[1])
 
 
-def test_blocks_are_dealt_and_each_stays_on_one_device(finished_on_two: Checkout) -> None:
-    jobs, _ = finished_on_two.first()
+def test_blocks_are_dealt_and_each_stays_on_one_device(finished_on_two_devices: Checkout) -> None:
+    jobs, _ = finished_on_two_devices.first_run()
     node: Jobs = {"characterise_node": {""}, "calibrate": {"alpha", "beta"}}
-    assert jobs == {**node, "configure_node": {"exclusive", *STRATEGIES}, **measured(CELLS)}
-    places = on_devices(finished_on_two)
+    assert jobs == {**node, "configure_node": {"exclusive", *STRATEGIES}, **measuring_jobs(CELLS)}
+    places = on_devices(finished_on_two_devices)
     assert all(len(devices) == 1 for devices in places.values())
     # Neither a workload nor a repeat is on one device only.
     assert places["alpha", "1"] == places["beta", "2"] != places["alpha", "2"] == places["beta", "1"]
-    table = (finished_on_two.results / "tables/summary.md").read_text()
+    table = (finished_on_two_devices.results / "tables/summary.md").read_text()
     assert "measured on 2 devices of this product; every ratio is of one device" in table
 
 
@@ -72,21 +72,21 @@ def test_where_states_stay_a_workload_is_one_block(untouched: Checkout) -> None:
     }
 
 
-def test_a_part_is_remeasured_where_it_was(finished_on_two: Checkout) -> None:
-    assert finished_on_two.run().ok().jobs == {}
+def test_a_part_is_remeasured_where_it_was(finished_on_two_devices: Checkout) -> None:
+    assert finished_on_two_devices.run().ok().jobs == {}
     cells = ["mps/alpha/2/2", "mig/beta/2/1"]
-    before = [device_of(finished_on_two, cell) for cell in cells]
-    finished_on_two.delete(*cells)
-    assert finished_on_two.run().ok().jobs == measured(cells)
-    assert [device_of(finished_on_two, cell) for cell in cells] == before
+    before = [device_of(finished_on_two_devices, cell) for cell in cells]
+    finished_on_two_devices.delete_records(*cells)
+    assert finished_on_two_devices.run().ok().jobs == measuring_jobs(cells)
+    assert [device_of(finished_on_two_devices, cell) for cell in cells] == before
 
 
-def test_a_device_more_keeps_every_cell_where_it_is(finished_on_two: Checkout) -> None:
-    before = {cell: device_of(finished_on_two, cell) for cell in CELLS}
-    result = finished_on_two.run(config=["simulated={devices: 3}", "repeats=3"]).ok()
+def test_a_device_more_keeps_every_cell_where_it_is(finished_on_two_devices: Checkout) -> None:
+    before = {cell: device_of(finished_on_two_devices, cell) for cell in CELLS}
+    result = finished_on_two_devices.run(config=["simulated={devices: 3}", "repeats=3"]).ok()
     assert result.cells == {f"{cell[:-1]}3" for cell in CELLS}
-    assert {cell: device_of(finished_on_two, cell) for cell in CELLS} == before
-    new = {device_of(finished_on_two, cell) for cell in result.cells}
+    assert {cell: device_of(finished_on_two_devices, cell) for cell in CELLS} == before
+    new = {device_of(finished_on_two_devices, cell) for cell in result.cells}
     assert len(new - set(before.values())) == 1
 
 
@@ -104,17 +104,20 @@ def test_a_device_that_fails_leaves_its_blocks_to_the_other(untouched: Checkout,
     assert broken.code == 1
     why = "NodeError: the simulated device does not answer"
     assert f"device {gone} is down, the next run leaves it out: {why}" in broken.out
-    done = untouched.cells()
+    done = untouched.measured_cells()
     assert {device_of(untouched, cell) for cell in done} == {known[1 - gone]} and len(done) == len(CELLS) / 2
     again = untouched.run(study=TWO, config=config).ok()
-    assert again.jobs == {**measured(CELLS - done), **tabled({"/".join(cell.split("/")[:2]) for cell in CELLS - done})}
+    assert again.jobs == {
+        **measuring_jobs(CELLS - done),
+        **table_jobs({"/".join(cell.split("/")[:2]) for cell in CELLS - done}),
+    }
     assert {device_of(untouched, cell) for cell in CELLS} == {known[1 - gone]}
 
 
 @needs_two_cores
 def test_devices_measure_at_the_same_time_and_nothing_else_does(untouched: Checkout) -> None:
     untouched.run(study="two_devices.yaml").ok()
-    records = [untouched.record(cell) for cell in sorted(untouched.cells())]
+    records = [untouched.record(cell) for cell in sorted(untouched.measured_cells())]
     assert len(records) == 6
     windows: dict[str, list[tuple[float, float]]] = {}
     for record in records:
@@ -162,6 +165,6 @@ def test_interrupted_on_two_devices_nothing_is_left(untouched: Checkout) -> None
     running.wait_for(lambda: devices() == {"0", "1"}, "tenants on both devices")
     running.signal(2, group=True)
     assert running.wait().code != 0
-    assert untouched.processes() == [] and untouched.scratch() == []
+    assert untouched.processes() == [] and untouched.scratch_folders() == []
     hold.unlink()
     assert len(untouched.run(study="two_devices.yaml", options=["--dry-run"]).ok().cells) == 6

@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from pipeline.harness import Checkout, measured, tabled
+from pipeline.harness import Checkout, measuring_jobs, table_jobs
 
 MIG_AND_MPS = {
     f"{strategy}/{workload}/{replicas}/{repeat}"
@@ -18,12 +18,12 @@ def test_a_subset_and_back_costs_no_measurement(finished: Checkout) -> None:
     whole = summary.read_text()
 
     subset = finished.run(config=["strategies=[mps,mig]"]).ok()
-    assert subset.jobs == tabled(set())
+    assert subset.jobs == table_jobs(set())
     assert "time-slicing |" not in summary.read_text()
     assert "| exclusive" in summary.read_text(), "the baseline stays"
 
     back = finished.run().ok()
-    assert back.jobs == tabled(set())
+    assert back.jobs == table_jobs(set())
     assert summary.read_text() == whole
 
 
@@ -31,14 +31,14 @@ def test_a_subset_measures_its_baseline_once(untouched: Checkout) -> None:
     config = ["strategies=[mig]", "replicas=[2]", "workloads=alpha", "repeats=1"]
     first = untouched.run(config=config).ok()
     assert first.cells == {"mig/alpha/2/1", "exclusive/alpha/1/1"}
-    assert sorted(map(str, first.moves)) == ["exclusive block 1", "mig block 1"]
+    assert sorted(map(str, first.switches)) == ["exclusive block 1", "mig block 1"]
 
     # Another subset finds it, and re-measures it only when it is gone.
     def planned(*more: str) -> set[str]:
         return untouched.run(config=["strategies=[mps]", *config[1:], *more], options=["--dry-run"]).ok().cells
 
     assert planned() == {"mps/alpha/2/1"}
-    untouched.delete("exclusive/alpha/1/1")
+    untouched.delete_records("exclusive/alpha/1/1")
     assert planned() == {"mps/alpha/2/1", "exclusive/alpha/1/1"}
     assert planned("baseline=none") == {"mps/alpha/2/1"}
 
@@ -56,7 +56,7 @@ def test_another_config_file_never_touches_these_results(finished: Checkout) -> 
     config = ["strategies=[mig]", "replicas=[1]", "workloads=alpha", "repeats=1"]
     result = finished.run(study="other.yaml", config=config, results=finished.results / "other").ok()
     assert result.cells == {"mig/alpha/1/1"}
-    assert result.moves == ["exclusive block 1", "mig block 1"]
+    assert result.switches == ["exclusive block 1", "mig block 1"]
     assert state() == before
     assert finished.run().ok().jobs == {}
 
@@ -74,7 +74,7 @@ def test_lists_and_numbers_of_the_command_line(untouched: Checkout) -> None:
         "characterise_node": {""},
         "calibrate": {"alpha"},
         "configure_node": {"mig"},
-        **measured({"mig/alpha/1/1", "mig/alpha/4/1"}),
+        **measuring_jobs({"mig/alpha/1/1", "mig/alpha/4/1"}),
     }
     assert planned.out.count('"window_seconds":5,') == 3
     assert planned.out.count('"replicas":4,') == 1

@@ -5,7 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
-from pipeline.harness import Checkout, Result, in_mid_cell, measured
+from pipeline.harness import Checkout, Result, measuring_jobs, start_held_in_first_cell
 
 MISSING = {"time-slicing/held/2/1", "mps/held/2/1"}
 
@@ -24,8 +24,8 @@ def refused(result: Result, what: str, owner: dict[str, str]) -> None:
 
 def test_the_second_run_is_refused_and_a_plan_is_not(finished_on_cpu: Checkout) -> None:
     checkout = finished_on_cpu
-    checkout.delete(*MISSING)
-    running, hold = in_mid_cell(checkout)
+    checkout.delete_records(*MISSING)
+    running, hold = start_held_in_first_cell(checkout)
     owner = json.loads((checkout.results / ".sharebench/run.json").read_text())
     assert owner["pid"] == running.process.pid
     before = times(checkout.results)
@@ -45,7 +45,7 @@ def test_the_second_run_is_refused_and_a_plan_is_not(finished_on_cpu: Checkout) 
 
     hold.release()
     finished = running.wait().ok()
-    assert finished.jobs == measured(MISSING)
+    assert finished.jobs == measuring_jobs(MISSING)
     assert {checkout.record(cell)["provenance"]["run_id"] for cell in MISSING} == {owner["run_id"]}
 
 
@@ -69,8 +69,8 @@ def test_two_folders_run_side_by_side_from_one_checkout(finished: Checkout) -> N
     ]
     results = [running.wait().ok() for running in runs]
     for folder, result in zip(folders, results, strict=True):
-        assert result.jobs == measured({"mig/alpha/2/1"})
-        assert result.moves == ["mig block 1"]
+        assert result.jobs == measuring_jobs({"mig/alpha/2/1"})
+        assert result.switches == ["mig block 1"]
         assert re.search(r"^report: results/report.html", result.out, re.M)
         assert json.loads((folder / "results/.sharebench/run.json").read_text())["ended"]
     assert times(finished.results) == before, "the checkout's own results are not touched"

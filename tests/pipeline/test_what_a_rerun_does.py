@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from pipeline.harness import Checkout, measured, plots, tabled
+from pipeline.harness import Checkout, measuring_jobs, node_states, table_jobs
 
 BASELINE = {f"exclusive/{w}/1/{r}" for w in ("alpha", "beta") for r in (1, 2)}
 REQUESTED = {
@@ -16,7 +16,7 @@ EVERYTHING = {
     "characterise_node": {""},
     "calibrate": {"alpha", "beta"},
     "configure_node": {"exclusive", "time-slicing", "mps", "mig"},
-    **measured(CELLS),
+    **measuring_jobs(CELLS),
 }
 
 
@@ -31,11 +31,11 @@ def of_alpha(cells: set[str]) -> set[str]:
 
 
 def test_a_fresh_run_does_everything_once(finished: Checkout) -> None:
-    jobs, moves = finished.first()
+    jobs, switches = finished.first_run()
     assert jobs == EVERYTHING
-    # Whole plots: each of the 4 states once in each of the 2 blocks.
-    assert sorted(map(str, moves)) == sorted(plots(CELLS))
-    assert len(moves) == 8
+    # Whole node_states: each of the 4 states once in each of the 2 blocks.
+    assert sorted(map(str, switches)) == sorted(node_states(CELLS))
+    assert len(switches) == 8
     nothing_ran_beside_a_measurement(finished)
 
 
@@ -62,10 +62,10 @@ def test_a_second_run_does_nothing(finished: Checkout, cores: int) -> None:
 
 
 def test_a_deleted_cell_is_measured_again(finished: Checkout, cores: int) -> None:
-    finished.delete("mig/alpha/2/1")
+    finished.delete_records("mig/alpha/2/1")
     result = finished.run(cores=cores).ok()
-    assert result.jobs == measured({"mig/alpha/2/1"})
-    assert result.moves == ["mig block 1"]
+    assert result.jobs == measuring_jobs({"mig/alpha/2/1"})
+    assert result.switches == ["mig block 1"]
 
 
 def test_a_node_that_is_already_there_is_not_switched(finished: Checkout, cores: int) -> None:
@@ -73,37 +73,37 @@ def test_a_node_that_is_already_there_is_not_switched(finished: Checkout, cores:
     assert last is not None
     strategy, _, repeat = last.split(" ")
     cell = f"{strategy}/alpha/1/{repeat}"
-    finished.delete(cell)
+    finished.delete_records(cell)
     result = finished.run(cores=cores).ok()
-    assert result.jobs == measured({cell})
-    assert result.moves == []
+    assert result.jobs == measuring_jobs({cell})
+    assert result.switches == []
 
 
 def test_two_deleted_cells_cost_one_switch_each(finished: Checkout, cores: int) -> None:
     cells = {"mps/beta/1/2", "time-slicing/alpha/2/2"}
-    finished.delete(*cells)
+    finished.delete_records(*cells)
     result = finished.run(cores=cores).ok()
-    assert result.jobs == measured(cells)
-    assert sorted(map(str, result.moves)) == ["mps block 2", "time-slicing block 2"]
+    assert result.jobs == measuring_jobs(cells)
+    assert sorted(map(str, result.switches)) == ["mps block 2", "time-slicing block 2"]
 
 
 def test_another_cost_of_one_workload_stales_only_its_cells(finished: Checkout, cores: int) -> None:
     finished.edit("simulated.yaml", "serial_seconds: 0.002", "serial_seconds: 0.003")
     result = finished.run(cores=cores).ok()
-    assert result.jobs == {"calibrate": {"alpha"}, **measured(of_alpha(CELLS))}
+    assert result.jobs == {"calibrate": {"alpha"}, **measuring_jobs(of_alpha(CELLS))}
     # Calibration brings the node to the baseline of the first block, where the cells begin: one switch per plot.
-    assert sorted(map(str, result.moves)) == sorted(plots(CELLS))
+    assert sorted(map(str, result.switches)) == sorted(node_states(CELLS))
 
 
 def test_more_replicas_of_one_strategy_measure_only_what_is_new(finished: Checkout, cores: int) -> None:
     new = {f"mig/{w}/4/{r}" for w in ("alpha", "beta") for r in (1, 2)}
     result = finished.run(cores=cores, config=["strategies=[mig]", "replicas=[1,2,4]"]).ok()
-    assert result.jobs == measured(new)
-    assert sorted(map(str, result.moves)) == ["mig block 1", "mig block 2"]
+    assert result.jobs == measuring_jobs(new)
+    assert sorted(map(str, result.switches)) == ["mig block 1", "mig block 2"]
 
     back = finished.run(cores=cores).ok()
-    assert back.jobs == tabled({"mig/alpha", "mig/beta"}), "tables and figures show the requested matrix again"
-    assert back.moves == []
+    assert back.jobs == table_jobs({"mig/alpha", "mig/beta"}), "tables and figures show the requested matrix again"
+    assert back.switches == []
 
 
 def test_new_times_of_every_source_and_a_comment_run_nothing(finished: Checkout, cores: int) -> None:
@@ -125,33 +125,33 @@ def test_a_change_of_the_measuring_code_stales_every_cell(finished: Checkout, co
 @pytest.mark.parametrize("cores", [1, 4])
 def test_a_failed_cell_stops_no_other_and_is_all_that_the_next_run_does(finished: Checkout, cores: int) -> None:
     bad, good = "mig/alpha/2/1", {"mps/beta/1/2", "mig/alpha/1/2"}
-    finished.delete(bad, *good)
-    finished.plant({"cells": ["cells/mig/alpha/n2/r1"]})
+    finished.delete_records(bad, *good)
+    finished.plant_outage({"cells": ["cells/mig/alpha/n2/r1"]})
     result = finished.run(cores=cores)
     assert result.code == 1
     # The export of mig/alpha waits for the bad cell, and the tables wait for all.
     assert result.jobs == {"run_cell": {bad, *good}, "export_histograms": {"mps/beta"}}
     assert result.failed == {"run_cell": {bad}}
-    assert sorted(map(str, result.moves)) == ["mig block 1", "mig block 2", "mps block 2"]
+    assert sorted(map(str, result.switches)) == ["mig block 1", "mig block 2", "mps block 2"]
 
-    finished.plant(None)
+    finished.plant_outage(None)
     again = finished.run(cores=cores).ok()
-    assert again.jobs == {"run_cell": {bad}, **tabled({"mig/alpha"})}
-    assert again.moves == ["mig block 1"]
+    assert again.jobs == {"run_cell": {bad}, **table_jobs({"mig/alpha"})}
+    assert again.switches == ["mig block 1"]
 
 
 def test_a_strategy_that_cannot_be_set_up_is_tried_once(finished: Checkout, cores: int) -> None:
     mps, mig = {cell for cell in CELLS if cell.startswith("mps/")}, "mig/beta/1/1"
-    finished.delete(*mps, mig)
+    finished.delete_records(*mps, mig)
     (finished.results / "nodes/mps.json").unlink()
-    finished.plant({"strategies": ["mps"]})
+    finished.plant_outage({"strategies": ["mps"]})
     result = finished.run(cores=cores)
     assert result.code == 1
     assert result.jobs == {"configure_node": {"mps"}, "run_cell": {mig}, "export_histograms": {"mig/beta"}}
     assert result.failed == {"configure_node": {"mps"}}
     assert "cannot be set to mps" in result.out
 
-    finished.plant(None)
+    finished.plant_outage(None)
     again = finished.run(cores=cores).ok()
-    assert again.jobs == {"configure_node": {"mps"}, "run_cell": mps, **tabled({"mps/alpha", "mps/beta"})}
-    assert sorted(map(str, again.moves)) == ["mps block 1", "mps block 2"]
+    assert again.jobs == {"configure_node": {"mps"}, "run_cell": mps, **table_jobs({"mps/alpha", "mps/beta"})}
+    assert sorted(map(str, again.switches)) == ["mps block 1", "mps block 2"]

@@ -39,7 +39,7 @@ def test_an_unknown_target_is_answered_with_those_that_there_are(untouched: Chec
 
 
 def test_a_rerun_of_two_cells(finished: Checkout) -> None:
-    finished.delete("mig/alpha/2/1", "mps/alpha/2/1")
+    finished.delete_records("mig/alpha/2/1", "mps/alpha/2/1")
     lines = finished.run().ok().out.splitlines()
     assert len(lines) == len(LINES), "\n".join(lines)
     for line, pattern in zip(lines, LINES, strict=True):
