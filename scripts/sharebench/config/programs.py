@@ -19,7 +19,7 @@ DEFAULT_ENTRY = CONFIG.validate_python({"workload_catalogue": {"empty": {}}})["w
 PLACEHOLDERS = ("port", "index", "replicas", "fraction", "here", "python")
 """What a word of `command` may hold."""
 BODY_PLACEHOLDER = re.compile(r"\{(prompt|prompt_ids|output_tokens)\}")
-"""What tenant/requests.py fills in."""
+"""What tenant/request_bodies.py fills in."""
 SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key")
 SCHEMES = ("Bearer", "Basic", "Token")
 SECRET_PARAMETERS = ("key", "api_key", "api-key", "apikey", "token", "access_token", "auth", "secret", "password")

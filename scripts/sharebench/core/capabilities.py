@@ -1,6 +1,6 @@
-"""What each kind of node can do at all, known without looking at a device.
+"""Capabilities of each kind of node, as far as they are known without looking at a device.
 
-What a particular device cannot do (too few cores, MIG switched off) is a measured outcome and not found here.
+The limits of one particular device (too few cores, MIG switched off) are a measured outcome and not found here.
 """
 
 from collections.abc import Mapping, Set
@@ -12,44 +12,44 @@ from sharebench.core.files import REPOSITORY
 from sharebench.core.strategies import MECHANISMS, Strategy
 from sharebench.core.study_config import Kind, StudyConfig
 
-# Layers that make sense, outer first: only MIG partitions a device into parts that can be shared again.
+# The possible layers, outer first: only MIG partitions a device into parts that can be shared again.
 KNOWN_LAYERS = {("mig", "time-slicing"), ("mig", "mps")}
 
 
 @dataclass(frozen=True)
 class Capability:
-    """What one kind of node can do, or one way to the GPU of a cluster."""
+    """Capability of a kind of node, or of one kind of access to the GPU of a cluster."""
 
     mechanisms: Set[str] = frozenset(MECHANISMS)
     enforces_limits: bool = True
     only_even_limits: bool = False
-    """A share other than the even one of 100/N is out of reach."""
+    """Whether the only share that it can enforce is 100/N."""
     has_own_limits: bool = False
-    """Each tenant may have its own, the memory's may be an amount, and MPS clients have a priority."""
+    """Whether each tenant may have its own limits, a memory limit may be an amount, and MPS clients have a priority."""
     makes_claims: bool = False
-    """What only a resource claim can ask for: the length of a time slice, which instances belong together, how many
-    GPUs."""
+    """Whether it makes resource claims, which can ask for the length of a time slice, for instances that belong
+    together, and for several GPUs."""
 
 
 @dataclass(frozen=True)
 class NodeKind:
-    """A kind of node, as far as it is known without its code."""
+    """Facts of a kind of node that are known without importing its code."""
 
     driver: str
-    """Its class, below `sharebench.nodes`."""
+    """Path of its class below `sharebench.nodes`."""
     first_overhead_seconds: float
-    """Overhead of a cell, before any has been measured."""
+    """Expected overhead of a cell before any has been measured."""
     capability: Capability | None = Capability()
     """None where it depends on the access."""
     has_gpus: bool = False
     """Whether its device may be a real GPU, with power and clocks."""
     is_slow_to_switch: bool = False
     is_virtual: bool = False
-    """Whether its windows take no time, and its tenants run no code."""
+    """Whether its windows take no time and its tenants run no code."""
 
 
 PORTABLE_MECHANISMS = frozenset(MECHANISMS) - {"hami-core"}
-"""What not only an NVIDIA GPU of this host can do."""
+"""Mechanisms that do not need an NVIDIA GPU of this host."""
 NODE_KINDS: Mapping[str, NodeKind] = {
     # A stand-in shares cores by affinity: nothing caps a share of threads or memory, there are no streams.
     "cpu": NodeKind("host.cpu.CpuNode", 1.5, Capability(PORTABLE_MECHANISMS - {"streams"}, enforces_limits=False)),
@@ -58,27 +58,27 @@ NODE_KINDS: Mapping[str, NodeKind] = {
     "kubernetes": NodeKind("kubernetes.node.ClusterNode", 15.0, None, has_gpus=True, is_slow_to_switch=True),
 }
 POD_MECHANISMS = PORTABLE_MECHANISMS - {"streams", "sequential"}
-# What a cluster can do depends on how tenants reach the GPU.
+# In a cluster the capability depends on how tenants reach the GPU.
 ACCESS_CAPABILITIES: Mapping[str, Capability] = {
-    # Its MPS always caps a tenant at its even share, and is refused on MIG instances, with that as the cell's reason.
+    # Its MPS always caps a tenant at an even share. On MIG instances it refuses MPS, which is the cell's reason then.
     "device-plugin": Capability(mechanisms=POD_MECHANISMS, only_even_limits=True),
-    # Whatever another scheduler does with a GPU, as the strategy's entry has it.
+    # Another scheduler shares the GPU, as the strategy's entry describes.
     "static": Capability(mechanisms=POD_MECHANISMS),
-    # What of it the driver has, and which gates are off, is found on the cluster.
+    # The cluster shows which of these its DRA driver has, and which feature gates are off.
     "dra": Capability(mechanisms=POD_MECHANISMS, has_own_limits=True, makes_claims=True),
 }
 GPU_DEVICE_FILE = Path("/dev/nvidia0")
 GPU_PROC_FOLDER = Path("/proc/driver/nvidia/gpus")
 OUTSIDE_PREFIX = "…/"
-"""What paths that lead out of a checkout begin with once they are published."""
-# Made by `make gpu-env`.
+"""Prefix that replaces the head of published paths outside a checkout."""
+# `make gpu-env` makes it.
 GPU_ENVIRONMENT = REPOSITORY / ".venv-gpu" / "bin" / "python"
 
 
 def unsupported_reason(kind: str, strategy: Strategy, access: str | None) -> str | None:
-    """Why a kind of node can never do a strategy of the catalogue; None if it can.
+    """The reason why a kind of node can never do a strategy of the catalogue; None if it can.
 
-    `access` is how tenants reach the GPU in a cluster where the strategy does not have its own.
+    `access` is the cluster's way to the GPU for a strategy that does not name its own.
     """
     capability = NODE_KINDS[kind].capability
     if capability is None:
@@ -118,19 +118,19 @@ def has_nvidia_gpu() -> bool:
 
 
 def resolve_node_kind(config: StudyConfig) -> Kind:
-    """Kind of node of a normalised config: `auto` is an NVIDIA GPU if there is one, else the CPU stand-in."""
+    """The kind of node of a normalised config; `auto` is an NVIDIA GPU if there is one, else the CPU stand-in."""
     if (kind := config["node"]) != "auto":
         return kind
     return "nvidia" if has_nvidia_gpu() else "cpu"
 
 
 def has_own_python(python: str) -> bool:
-    """Whether the config's `nvidia.python` names an interpreter; one of a published config is on another host."""
+    """Whether the config's `nvidia.python` names an interpreter of this host; that of a published config does not."""
     return python != "auto" and not python.startswith(OUTSIDE_PREFIX)
 
 
 def gpu_python(python: str) -> Path | None:
-    """Interpreter of the tenants on a GPU by the config's `nvidia.python`; None where `auto` finds none."""
+    """The interpreter of GPU tenants by the config's `nvidia.python`; None where `auto` finds none."""
     if has_own_python(python):
         return Path(python)
     return GPU_ENVIRONMENT if GPU_ENVIRONMENT.exists() else None

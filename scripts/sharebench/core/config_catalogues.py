@@ -1,6 +1,6 @@
-"""Entries of the two catalogues of a config: one way to share a device, and what one tenant runs."""
+"""Entries of a config's two catalogues: the strategies and the workloads."""
 
-# The annotations are what pydantic reads: no `from __future__ import annotations`, which would hand it text.
+# pydantic reads the annotations, so this file must not have `from __future__ import annotations`.
 
 from typing import Annotated, Any, Literal
 
@@ -45,7 +45,7 @@ def _as_length(value: object) -> object:
     return {"mean": number} if isinstance(number, int | float) and not isinstance(number, bool) else value
 
 
-# A prompt is a part of the tokens that a tenant has by chance (tenant/requests.py).
+# The pool of random tokens that prompts are cut from is not much larger (tenant/request_bodies.py).
 Tokens = Numeric[Annotated[int, Field(ge=1, le=200_000)]]
 Mean = Numeric[Annotated[float, Field(ge=1, le=200_000)]]
 Profile = Annotated[str, Matching(r"[1-9]g(\.[0-9]+gb)?(\+me)?", "is not a MIG profile such as 1g, 3g or 1g.10gb")]
@@ -164,8 +164,8 @@ LIMIT_KEYS = ("thread_percent", "memory_percent", "memory_limit", "priority")
 
 
 def per_tenant_limits(entry: StrategyEntry) -> dict[str, int]:
-    """The limits of which each tenant has its own, and for how many tenants they are."""
-    return {name: len(own) for name in LIMIT_KEYS if isinstance(own := entry.get(name), list)}
+    """The limits that are given as a list, with the number of tenants in it."""
+    return {name: len(limits) for name in LIMIT_KEYS if isinstance(limits := entry.get(name), list)}
 
 
 def _with_tenants_for_lists(entry: StrategyEntry) -> StrategyEntry:
@@ -357,7 +357,7 @@ class WorkloadEntry(TypedDict):
 
 
 def _as_workload(given: Any) -> Any:
-    """Without a key of published configs, whose table was withdrawn; what runs to its end is one iteration."""
+    """The entry without a withdrawn key of published configs; a command with `until: exit` is one iteration."""
     if not isinstance(entry := empty_if_none(given), dict):
         return given
     if entry.get("kind") == "command" and entry.get("until") == "exit":

@@ -1,6 +1,6 @@
 """Sections of a config about the nodes that are shared, the Prometheus that watches, and the survey."""
 
-# The annotations are what pydantic reads: no `from __future__ import annotations`, which would hand it text.
+# pydantic reads the annotations, so this file must not have `from __future__ import annotations`.
 
 from typing import Annotated, Literal
 
@@ -252,7 +252,7 @@ class SurveyOptions(TypedDict):
 
 
 class ClusterOptions(KubernetesOptions):
-    """The section with what a node needs to know of the study."""
+    """The section `kubernetes`, with the facts of the study that a node needs."""
 
     accesses: list[str]
     """Every access that a strategy of the study uses."""

@@ -1,6 +1,6 @@
-"""The types of a config's values: what each may be, and what text from a command line or one value for a list becomes.
+"""Types of the values in a config, which also convert text from a command line and single values of lists.
 
-Our validators refuse a value with the text that follows key and value in the line for a person.
+The validators here refuse a value with the text that follows key and value in the error line.
 """
 
 import re
@@ -23,21 +23,21 @@ from pydantic_core import PydanticCustomError, core_schema
 T = TypeVar("T")
 Key = TypeVar("Key")
 
-# No quantity here comes near it, and up to it whole numbers are exact in every representation.
+# No quantity comes near this limit, and whole numbers up to it are exact in every representation.
 MAX_NUMBER = 2**53
 REFUSED, LISTED_TWICE = "refused", "listed_twice"
 
 CLOSED_MAPPING = ConfigDict(extra="forbid", coerce_numbers_to_str=True, use_attribute_docstrings=True)
-"""No mapping takes keys but its own."""
+"""Every section refuses unknown keys."""
 
 
 def empty_if_none(value: Any) -> Any:
-    """A section without a value has its defaults."""
+    """An empty mapping for a section without a value, which then takes its defaults."""
     return {} if value is None else value
 
 
 def as_number(value: Any) -> Any:
-    """The number that a text stands for; one text for one number: 2 and 2.0 must not make two specs of a cell."""
+    """The number in a text, and whole numbers as int: 2 and 2.0 must not make two specs of a cell."""
     if isinstance(value, str):
         for parse in (int, float):
             try:
@@ -77,7 +77,7 @@ def is_list(value: Any) -> bool:
 
 
 def as_list(value: Any) -> Any:
-    """`a,b` and one bare value are lists, too."""
+    """The value as a list, which may be given as `a,b` or as one bare value."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")] if value.strip() else []
     if value is None:
@@ -98,7 +98,7 @@ def _unique(value: list[T]) -> list[T]:
 
 @dataclass(frozen=True)
 class Matching:
-    """The constraint that a whole text matches; `problem` is the message where it does not, with the remedy."""
+    """Constraint that the whole text matches `pattern`; `problem` is the error message otherwise."""
 
     pattern: str
     problem: str
@@ -119,7 +119,7 @@ class Matching:
 
 @dataclass(frozen=True, eq=False)
 class AlsoAccepts:
-    """Also a value of another kind, for editors; a validator before it makes one of it."""
+    """Schema of another form that a value may have, for editors; an earlier validator converts that form."""
 
     also: JsonSchemaValue
 
@@ -130,7 +130,7 @@ class AlsoAccepts:
 
 
 class OneOrList:
-    """One value, or a list of them, of which each makes a workload: where a config is normalised, it is one."""
+    """Constraint of one value or a list; when a config is normalised, each value of a list makes a workload."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_wrap_validator_function(self._each, handler(source))

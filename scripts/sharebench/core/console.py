@@ -1,4 +1,4 @@
-"""The command line of the jobs, the line of a job that fails, and output of programs as it is shown."""
+"""Command line of the jobs, the line of a failed job, and text for a terminal."""
 
 import argparse
 import inspect
@@ -24,17 +24,17 @@ ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P^_X][^\x07\x1b]*(?:\x07|\x
 
 
 def plain_text(text: str) -> str:
-    """The text without what a terminal would act on, in lines of bounded length."""
+    """The text without control characters and escape sequences, in lines of bounded length."""
     lines = []
     for line in ESCAPES.sub("", text).splitlines():
-        clean = "".join(each for each in line.expandtabs() if each.isprintable())
+        clean = "".join(character for character in line.expandtabs() if character.isprintable())
         cut = f"… ({len(clean)} characters)" if len(clean) > LINE_CHARACTERS else ""
         lines.append(clean[:LINE_CHARACTERS] + cut)
     return "\n".join(lines) + ("\n" if text.endswith("\n") else "")
 
 
 def wrap_text(text: str, mark: str = "", hang: str = "  ") -> list[str]:
-    """The text in lines for a terminal; `mark` begins the first one, `hang` the others."""
+    """Lines of the text for a terminal; `mark` begins the first line, `hang` the others."""
     return textwrap.wrap(
         text,
         TERMINAL_COLUMNS,
@@ -61,7 +61,7 @@ def format_count(number: int, one: str, many: str) -> str:
 
 
 def report_failure(line: object) -> int:
-    """Print the reason to the job's log and, where that does not get both, to the terminal; the job's exit status."""
+    """Print the reason to the job's log, and to the terminal unless both are one; returns the exit status."""
     print(line, file=sys.stderr)
     if not os.path.sameopenfile(1, 2):
         print(f"  {line}", flush=True)
@@ -69,7 +69,7 @@ def report_failure(line: object) -> int:
 
 
 def accept_any_text() -> None:
-    """Print what a terminal cannot show as `?`: its encoding must not fail a measurement."""
+    """Print unencodable characters as `?`, since a terminal's encoding must not fail a measurement."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -80,11 +80,11 @@ def run_job(
     arguments: Sequence[str],
     opening: Callable[[Path], AbstractContextManager[object]] | None = None,
 ) -> int:
-    """Call a job with these options; prints the text that it returns. The exit status, which it may return too.
+    """Run a job with these options, print the text that it returns, and return its exit status.
 
-    What is refused is one line. Each parameter of the job is an option of the same name, required where it has no
-    default. Its annotation is what the option's text becomes: a type of TEXTS, a list of such (any number), one of
-    these `| None`, or else what its JSON is. With `opening` the first parameter is what that makes of `--results`.
+    A Refusal becomes one line. Each parameter of the job is an option of the same name, required where it has no
+    default. Its annotation gives the type: one of TEXT_TYPES, a list of one of them, either of these `| None`, or else
+    the option is parsed as JSON. With `opening` the first parameter is what `opening` yields for `--results`.
     """
     parser = argparse.ArgumentParser(description=job.__doc__)
     annotations = get_type_hints(job)
@@ -97,15 +97,15 @@ def run_job(
             values, (annotation,) = "*", get_args(annotation)
         elif get_origin(annotation) is UnionType:
             annotation, _ = get_args(annotation)
-        of_text = annotation if annotation in TEXT_TYPES else json.loads
+        parse = annotation if annotation in TEXT_TYPES else json.loads
         is_required = parameter.default is parameter.empty
         default = None if is_required else parameter.default
-        parser.add_argument(f"--{name}", type=of_text, nargs=values, required=is_required, default=default)
+        parser.add_argument(f"--{name}", type=parse, nargs=values, required=is_required, default=default)
     accept_any_text()
-    given = vars(parser.parse_args(arguments))
+    options = vars(parser.parse_args(arguments))
     try:
-        with opening(given.pop("results")) if opening else nullcontext() as opened:
-            returned = job(opened, **given) if opening else job(**given)
+        with opening(options.pop("results")) if opening else nullcontext() as opened:
+            returned = job(opened, **options) if opening else job(**options)
     except Refusal as refusal:
         return report_failure(refusal)
     if isinstance(returned, str):

@@ -1,8 +1,8 @@
-"""Counters that were sampled at moments of their own, which are not a window's ends.
+"""Counters whose samples do not coincide with the ends of a window.
 
-What a counter was at a moment between two samples is interpolated linearly: exact for a steady load but for one
-iteration, and never more wrong than by what came between the two. Prometheus's own `increase` reaches from the first
-sample inside the window to the last and stretches that to the whole window, which is a guess of another kind.
+Values between two samples are interpolated linearly. For a steady load that is exact to one iteration, and the error
+is never larger than the increase between the two. Prometheus's own `increase` extrapolates instead, from the first and
+the last sample inside the window.
 """
 
 import bisect
@@ -18,18 +18,18 @@ def count_resets(samples: Samples) -> int:
 
 
 def undo_resets(samples: Samples) -> list[tuple[float, float]]:
-    """The same counter as if it had never begun again: after a reset it goes on from where it was, as in Prometheus."""
-    lost, last, whole = 0.0, 0.0, []
+    """The counter without its resets: after a reset it continues from its last value, as in Prometheus."""
+    offset, last, continued = 0.0, 0.0, []
     for at, value in samples:
         if value < last:
-            lost += last
+            offset += last
         last = value
-        whole.append((at, value + lost))
-    return whole
+        continued.append((at, value + offset))
+    return continued
 
 
 def value_at(samples: Samples, moment: float) -> float | None:
-    """The counter at a moment, interpolated; None where no sample lies before it, or none after."""
+    """The interpolated value at a moment; None where no sample lies before it, or none after."""
     after = bisect.bisect_left(samples, moment, key=lambda sample: sample[0])
     if after < len(samples) and samples[after][0] == moment:
         return samples[after][1]
@@ -40,16 +40,16 @@ def value_at(samples: Samples, moment: float) -> float | None:
 
 
 def increase(samples: Samples, start: float, end: float) -> float | None:
-    """By how much the counter grew between two moments; None where samples on both sides of both are not there."""
-    whole = undo_resets(samples)
-    first, last = value_at(whole, start), value_at(whole, end)
+    """Increase of the counter between two moments; None unless each moment lies between two samples."""
+    continued = undo_resets(samples)
+    first, last = value_at(continued, start), value_at(continued, end)
     return None if first is None or last is None else last - first
 
 
 def longest_gap(samples: Samples, start: float, end: float) -> float | None:
-    """The longest time without a sample that touches the window, from a sample to the next.
+    """The longest time between two samples that touches the window; None without a sample.
 
-    What comes before the first sample and after the last counts up to the window's ends. None without a sample.
+    The time before the first sample and after the last counts up to the window's ends.
     """
     times = [at for at, _ in samples]
     if not times:

@@ -1,4 +1,4 @@
-"""The faults of a study: their names as workloads, their cells, and the victims next to them."""
+"""Faults of a study: their workload names, their cells, and the victims next to them."""
 
 from sharebench.core.config_catalogues import WorkloadEntry
 from sharebench.core.study_config import StudyConfig
@@ -6,35 +6,35 @@ from tenant.contract import FAULTS
 
 MODULE = "fault"
 PREFIX = f"{MODULE}-"
-# Of the window: there is enough before the fault to compare with, and enough after it to see it pass.
+# Fraction of the window that leaves enough time before the fault to compare with, and after it to see it pass.
 AT_FRACTION = 0.4
 
 
 def workload_name(kind: str, victim: str) -> str:
-    """Name of the cells in which a tenant has this fault next to one that runs `victim`."""
+    """Workload name of the cells in which a tenant has this fault next to one that runs `victim`."""
     return f"{PREFIX}{kind}+{victim}"
 
 
 def fault_kind(workload: str) -> str | None:
-    """The kind of fault of the cells with this name, or of a tenant that has it; None for any other."""
+    """The kind of fault that a workload name stands for, of a cell or of its aggressor; None for other names."""
     kind = workload.partition("+")[0].removeprefix(PREFIX)
     return kind if workload.startswith(PREFIX) and kind in FAULTS else None
 
 
 def victim_workloads(config: StudyConfig) -> list[str]:
-    """The workloads next to which faults happen: those named, else those of `interference`, else the plain ones."""
+    """Workloads next to which faults happen: `fault_victims`, else those of `interference`, else of `workloads`."""
     if not config["faults"]:
         return []
     named = config["fault_victims"] or config["interference"] or config["workloads"]
     entries = config["workload_catalogue"]
-    # One tenant alone runs a victim, and keeps the timeline that a fault is judged by.
+    # A victim runs in a single tenant, and only a loop has the timeline that a fault is judged by.
     return sorted(name for name in named if entries[name]["tenants"] is None and entries[name]["kind"] == "loop")
 
 
-def aggressor_entry(kind: str, like: WorkloadEntry) -> WorkloadEntry:
-    """The entry of the tenant that goes wrong; what a loop has no use for is as in `like`."""
+def aggressor_entry(kind: str, template: WorkloadEntry) -> WorkloadEntry:
+    """Catalogue entry of the aggressor; keys that a loop does not use are copied from `template`."""
     return {
-        **like,
+        **template,
         "kind": "loop",
         "tenants": None,
         "job": None,

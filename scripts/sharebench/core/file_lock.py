@@ -1,7 +1,7 @@
-"""Exclusive locks on files that several users may share, such as those of a host's devices in /tmp.
+"""Exclusive locks on files that several users may share, such as the device locks in /tmp.
 
-The lock is the kernel's (flock): it ends with the process that holds it, however that process ends. Reading the file
-is enough to lock it. Only the owner of the file writes into it, and only while holding the lock.
+The kernel holds the lock (flock), so it ends with its process, however that ends. Read permission is enough to lock a
+file. Only the owner of the file writes into it, and only while holding the lock.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ class FileLock:
         return f"{found.st_dev}:{found.st_ino}"
 
     def write(self, text: str) -> None:
-        """Replace what the file says, if it is this user's. Raises OSError."""
+        """Replace the content of the file if this user owns it. Raises OSError."""
         if self.is_own:
             os.ftruncate(self.descriptor, 0)
             os.pwrite(self.descriptor, text.encode(), 0)
@@ -47,7 +47,7 @@ class FileLock:
 
 
 def acquire(path: Path) -> FileLock | None:
-    """Lock the file, which is made where it is missing; None while another process holds the lock.
+    """Lock the file, created if missing; None while another process holds the lock.
 
     Raises LockError when it cannot be opened, or is not a regular file.
     """
@@ -60,7 +60,7 @@ def acquire(path: Path) -> FileLock | None:
         found = os.fstat(descriptor)
         _check_regular(path, found)
         if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) != MODE:
-            # Whatever the umask: other users must be able to lock it. Some file systems have no modes.
+            # Other users must be able to lock it, whatever the umask. Some file systems have no modes.
             with contextlib.suppress(OSError):
                 os.fchmod(descriptor, MODE)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -100,8 +100,8 @@ def _check_regular(path: Path, found: os.stat_result) -> None:
 
 
 def read_holder(path: Path) -> dict[str, Any]:
-    """What the holder wrote into the file; empty where that is not a mapping."""
+    """The mapping that the holder wrote into the file; empty if it is not one."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        said = json.loads(path.read_bytes())
-        return said if isinstance(said, dict) else {}
+        content = json.loads(path.read_bytes())
+        return content if isinstance(content, dict) else {}
     return {}

@@ -12,24 +12,24 @@ REPOSITORY = SCRIPTS.parent
 
 
 class Refusal(Exception):
-    """What was asked for cannot be done; the message is for people, and names the remedy."""
+    """A request that cannot be carried out; the message is for people and names the remedy."""
 
 
 class DamagedFile(Refusal):
-    """A file that the pipeline made is not what it should be; one line, with the command to repair it."""
+    """A damaged file of the pipeline; the message is one line with the command that repairs it."""
 
-    def __init__(self, path: Path, what: object) -> None:
-        line, quoted = " ".join(str(what).split()), shlex.quote(str(path))
+    def __init__(self, path: Path, problem: object) -> None:
+        line, quoted = " ".join(str(problem).split()), shlex.quote(str(path))
         super().__init__(f"{path}: damaged ({line}); remove it, and the next run writes a new one: rm {quoted}")
 
 
 def replace_atomically(path: Path, content: str | bytes) -> None:
-    """Write the file so that a reader sees the old or the new content, never a part, even after a power cut.
+    """Write the file so that readers see either the old or the new content, even after a power cut.
 
-    Raises OSError (a full disk, for one); then the old file is untouched and nothing else is left behind.
+    Raises OSError, such as for a full disk; then the old file is untouched and no temporary file is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # One fixed name: what a killed process leaves behind is overwritten by the next attempt.
+    # The name is fixed, so that the next attempt overwrites the leftover of a killed process.
     temporary = path.with_name(f".{path.name}.part")
     try:
         with temporary.open("wb") as file:
@@ -49,7 +49,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, *keys: str) -> Any:
-    """The value in a JSON file; with keys, a mapping that has them. Raises Damaged, OSError."""
+    """The value in a JSON file, with `keys` a mapping that has them. Raises DamagedFile, OSError."""
     try:
         value = json.loads(path.read_bytes())
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""What code makes what: a digest of all that a root imports, directly or not.
+"""Fingerprints of code: a digest of all files that a root imports, directly or not.
 
-An edit that changes a file's syntax tree makes stale what is made by the roots that reach it. Comments, docstrings and
-layout are not in the tree. Every Python from 3.11 to 3.13 has the same digests.
+An edit that changes a file's syntax tree invalidates what the roots that import it produce. Comments, docstrings and
+layout are not in the tree. Every Python from 3.11 to 3.13 computes the same digests.
 """
 
 import ast
@@ -15,14 +15,14 @@ from sharebench.core.capabilities import NODE_KINDS
 from sharebench.core.files import SCRIPTS
 
 DIGEST_CHARACTERS = 16
-# In the text of a tree: a string that names one of our modules, to be run by it.
+# A string in a tree's text that names one of our modules, which the code runs by that name.
 MODULE_IN_STRING = re.compile(r"Constant\(value='((?:sharebench|publication|tenant)\.[^']*)'")
-# What measures a cell on any node; the kind of node, the tenant and its workload come on top.
+# Code that measures a cell on any node; the kind of node, the tenant and its workload come on top.
 CELL_ROOTS = ("sharebench/cell/cell.py", "sharebench/cell/queue.py", "sharebench/cell/calibration.py")
 FAULT_ROOTS = ("sharebench/cell/fault.py",)
 PROMETHEUS_ROOTS = ("sharebench/cell/prometheus/course.py",)
 TENANT_ROOTS = ("tenant/__main__.py",)
-# Which columns tables have.
+# The columns of the tables.
 COLUMNS = "sharebench/records/columns.csv"
 STAGE_ROOTS = {
     "export": ("sharebench/analysis/tables/histograms.py",),
@@ -35,7 +35,7 @@ STAGE_ROOTS = {
     "archive": ("sharebench/datasets/archive.py", "sharebench/datasets/ro_crate.py"),
     "together": ("publication/together.py",),
 }
-# What the config means is in the spec of a cell. How a run is driven and files are written changes no result.
+# A cell's spec has the meaning of the config. How a run is driven and how files are written changes no result.
 IGNORED_IMPORTS = (
     "sharebench/config/",
     "sharebench/study/",
@@ -52,7 +52,7 @@ IGNORED_IMPORTS = (
     "sharebench/core/run_record.py",
     "sharebench/core/study_config.py",
 )
-# What only some cells need: a GPU, a user's program, and workloads other than their own.
+# Only some cells need these: the code for a GPU, for user programs, and of other workloads.
 GPU_FOLDER, PROGRAMS_FOLDER, WORKLOADS_FOLDER = "tenant/gpu/", "sharebench/nodes/host/programs/", "tenant/workloads/"
 
 
@@ -61,12 +61,15 @@ def node_fingerprint(kind: str) -> str:
 
 
 def cell_fingerprint(kind: str, *modules: str, has_programs: bool = False, is_watched: bool = False) -> str:
-    """Fingerprint of the code that measures workloads (their files `modules`; none if simulated) on a kind of node."""
+    """Fingerprint of the code that measures workloads on a kind of node.
+
+    `modules` are the workloads' files in tenant/workloads/, none on the simulator.
+    """
     return _fingerprint(cell_files(kind, *modules, has_programs=has_programs, is_watched=is_watched))
 
 
 def stage_fingerprint(stage: str) -> str:
-    """Labelled fingerprint of the code that makes exports, tables, figures or the report."""
+    """Labelled fingerprint of the code of a stage, such as `tables`, `figures` or `report`."""
     return f"{stage} code {_fingerprint(stage_files(stage))}"
 
 
@@ -78,8 +81,8 @@ def node_files(kind: str) -> list[str]:
 @cache
 def cell_files(kind: str, *modules: str, has_programs: bool = False, is_watched: bool = False) -> list[str]:
     workloads = [f"{WORKLOADS_FOLDER}{module}.py" for module in ("__init__", *modules)] if modules else []
-    more = *(FAULT_ROOTS if "fault" in modules else ()), *(PROMETHEUS_ROOTS if is_watched else ())
-    return closure((*CELL_ROOTS, *_node_roots(kind), *workloads, *more), _skipped_folders(kind, has_programs))
+    optional = *(FAULT_ROOTS if "fault" in modules else ()), *(PROMETHEUS_ROOTS if is_watched else ())
+    return closure((*CELL_ROOTS, *_node_roots(kind), *workloads, *optional), _skipped_folders(kind, has_programs))
 
 
 @cache
@@ -101,20 +104,20 @@ def _skipped_folders(kind: str, has_programs: bool) -> tuple[str, ...]:
 
 
 def closure(roots: Iterable[str], skipped: tuple[str, ...] = ()) -> list[str]:
-    """The roots, which may be patterns, and the files below scripts/ that they import, directly or not; sorted."""
-    found: set[str] = set()
+    """Sorted files below scripts/: the roots, which may be patterns, and all that they import, directly or not."""
+    reached: set[str] = set()
     todo = {str(path.relative_to(SCRIPTS)) for root in roots for path in SCRIPTS.glob(root) if path.is_file()}
     while todo:
         file = todo.pop()
-        found.add(file)
-        # Imported wherever in its text, or named in a string, as what is run by its name is.
-        others = {other for name in _source(file).names for other in _files_of(name)}
-        todo |= {other for other in others if not other.startswith((*IGNORED_IMPORTS, *skipped))} - found
-    return sorted(found)
+        reached.add(file)
+        # An import may be anywhere in the text. Code that is run by its name is named in a string.
+        imported = {other for name in _source(file).names for other in _module_files(name)}
+        todo |= {other for other in imported if not other.startswith((*IGNORED_IMPORTS, *skipped))} - reached
+    return sorted(reached)
 
 
 class _Source(NamedTuple):
-    """A file: the digest of its syntax tree without docstrings, and the modules that it imports or names."""
+    """The digest of a file's syntax tree without docstrings, and the modules that it imports or names."""
 
     digest: str
     names: frozenset[str]
@@ -134,15 +137,15 @@ def _source(file: str) -> _Source:
             case ast.ImportFrom(module=str(module)):
                 names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
             case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
-                node.body = [each for each in node.body if not _is_docstring(each)]
-    text_of_tree = _text(tree)
+                node.body = [statement for statement in node.body if not _is_docstring(statement)]
+    tree_text = _text(tree)
     return _Source(
-        hashlib.sha256(text_of_tree.encode()).hexdigest(), frozenset({*names, *MODULE_IN_STRING.findall(text_of_tree)})
+        hashlib.sha256(tree_text.encode()).hexdigest(), frozenset({*names, *MODULE_IN_STRING.findall(tree_text)})
     )
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """The tree and every statement in it, at any depth; a walk through the expressions would take much longer."""
+    """The tree and every statement in it, at any depth; walking the expressions too would take much longer."""
     todo = [tree]
     while todo:
         node = todo.pop()
@@ -152,7 +155,7 @@ def _statements(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _text(node: object) -> str:
-    """`ast.dump` without what differs between versions of Python: empty fields, and empty ends of f-strings."""
+    """`ast.dump` without the differences between Python versions: empty fields, and empty ends of f-strings."""
     match node:
         case ast.JoinedStr(values=parts):
             return f"JoinedStr({_text([part for part in parts if getattr(part, 'value', None) != ''])})"
@@ -172,15 +175,15 @@ def _is_docstring(statement: ast.stmt) -> bool:
 
 
 @cache
-def _files_of(name: str) -> tuple[str, ...]:
-    """The file of a module, with those of the packages around it that have any code; none for other names."""
+def _module_files(name: str) -> tuple[str, ...]:
+    """The non-empty file of a module or package below scripts/; none for other names."""
     if not all(part.isidentifier() for part in name.split(".")):
         return ()
     path = SCRIPTS.joinpath(*name.split("."))
-    there = [file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()]
-    return tuple(str(file.relative_to(SCRIPTS)) for file in there if file.stat().st_size and file.parent != SCRIPTS)
+    existing = [file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()]
+    return tuple(str(file.relative_to(SCRIPTS)) for file in existing if file.stat().st_size and file.parent != SCRIPTS)
 
 
 def _fingerprint(files: Iterable[str]) -> str:
-    whole = "\n".join(f"{file} {_source(file).digest}" for file in files)
-    return hashlib.sha256(whole.encode()).hexdigest()[:DIGEST_CHARACTERS]
+    digests = "\n".join(f"{file} {_source(file).digest}" for file in files)
+    return hashlib.sha256(digests.encode()).hexdigest()[:DIGEST_CHARACTERS]

@@ -1,4 +1,4 @@
-"""What the config's `prometheus` section means: which cells Prometheus watches, and what is wrong with it."""
+"""Meaning of the config's `prometheus` section: which cells Prometheus watches, and how it finds the tenants."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ def has_prometheus(config: StudyConfig) -> bool:
 
 
 def discovery_method(section: PrometheusOptions) -> Discovery:
-    """How Prometheus finds the tenants: `file`, `pod-monitor` or `annotations`."""
+    """How Prometheus finds the tenants, with `auto` resolved."""
     if (chosen := section["discovery"]) != "auto":
         return chosen
     return "file" if section["folder"] is not None else "pod-monitor"
@@ -29,13 +29,13 @@ def has_pod_monitor(config: StudyConfig) -> bool:
 
 
 def watch_spec(config: StudyConfig, spec: Spec) -> WatchSpec | None:
-    """What being watched adds to the cell's spec, since every scrape costs a tenant time; None without a Prometheus.
+    """The spec of a watched cell's scrapes, each of which costs a tenant time; None for a cell that is not watched.
 
-    Not watched are cells in which iterations are not counted one by one from start to end: jobs, queues, programs that
-    count themselves, and cells with a fault. Calibrations are not either: they are repeat 0.
+    Prometheus watches only cells whose iterations are counted one by one for the whole window. That excludes jobs,
+    queues, programs that count themselves, and cells with a fault. Calibrations, repeat 0, are not watched either.
     """
     workloads = tenant_workloads(spec)
-    is_counted = all(each.get("kind", "loop") in ("loop", "http") for each in workloads)
+    is_counted = all(workload.get("kind", "loop") in ("loop", "http") for workload in workloads)
     if not has_prometheus(config) or "fault" in spec or not is_counted or spec["repeat"] == 0:
         return None
     return {"scrape_seconds": config["prometheus"]["scrape_seconds"]}

@@ -1,4 +1,4 @@
-"""The run record (`.sharebench/run.json`), and how the processes and scratch folders of a run are known."""
+"""The run record (`.sharebench/run.json`), and the names by which a run's processes and scratch folders are found."""
 
 import os
 import re
@@ -14,30 +14,30 @@ from sharebench.core.study_config import StudyConfig
 
 RUN_ID_VARIABLE = "SHAREBENCH_RUN_ID"
 DEVICE_VARIABLE = "SHAREBENCH_DEVICE"
-"""Number of the device that a job and what it starts are about, where a run measures on several."""
+"""Number of the device that a job and its processes use, where a run measures on several."""
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,16}")
 STATE_FOLDER = ".sharebench"
-# Ctrl-C, a polite kill, and a terminal that is closed.
+# Ctrl-C, a plain kill, and a closed terminal.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Overhead(TypedDict):
-    """What cells took beyond their windows, over all runs in these results."""
+    """Time that cells took beyond their windows, over all runs in these results."""
 
     cells: int
     seconds: float
 
 
 class Failure(TypedDict):
-    """The last harness failures in a row with one cause."""
+    """The most recent consecutive harness failures with the same cause."""
 
     cause: str | None
     count: int
 
 
 class DeviceEntry(TypedDict):
-    """One of several devices of a run: its number in the config, the section that would name it alone, its hashed
-    identity, the cores that go with it, and its failures as those of a whole run."""
+    """One of several devices of a run: its number in the config, the config section that names it alone, its hashed
+    identity, its cores, and its failures as in RunRecord."""
 
     number: int
     options: NodeOptions
@@ -48,7 +48,7 @@ class DeviceEntry(TypedDict):
 
 
 class RunRecord(TypedDict, total=False):
-    """`.sharebench/run.json`; without keys where there was never a run."""
+    """`.sharebench/run.json`; empty where there was never a run."""
 
     run_id: str
     pid: int
@@ -62,9 +62,9 @@ class RunRecord(TypedDict, total=False):
     failure: Failure | None
     down: str | None
     devices: list[DeviceEntry]
-    """Where the study is measured on several at the same time."""
+    """Devices that the study is measured on at the same time; absent for a single one."""
     placement: dict[str, int]
-    """Number of the device by block and workload, as in 2/matmul."""
+    """Number of the device by block and workload, such as 2/matmul."""
     config: StudyConfig
     node_kind: str
     order: str
@@ -74,16 +74,16 @@ class RunRecord(TypedDict, total=False):
     git_commit: str | None
     git_dirty: bool | None
     created_epoch_seconds: float
-    """When the manifest of a data set was made that is rebuilt."""
+    """When the manifest of the data set that is rebuilt was made."""
 
 
 def state_folder(results: Path) -> Path:
-    """Folder under the results root for locks, the run record and the node's state."""
+    """The folder below the results root for locks, the run record and the node's state."""
     return results / STATE_FOLDER
 
 
 def read_run(results: Path) -> RunRecord:
-    """The run record of these results; empty when there was never a run, or when the record is damaged."""
+    """The run record of these results; empty if there was never a run or the record is damaged."""
     try:
         record: RunRecord = read_json(state_folder(results) / "run.json", "run_id", "ended")
     except (FileNotFoundError, DamagedFile):
@@ -92,11 +92,11 @@ def read_run(results: Path) -> RunRecord:
 
 
 def scratch_folders(run_id: str | None) -> Iterator[Path]:
-    """The scratch folders of that run's tenants that are still there; in a job about a device, of the tenants there."""
+    """Existing scratch folders of that run's tenants; in a job for one device, only of the tenants on it."""
     return Path(tempfile.gettempdir()).glob(f"{scratch_prefix(run_id)}*")
 
 
 def scratch_prefix(run_id: str | None) -> str:
-    """How the names of scratch folders begin, so that a later run knows those of a dead one."""
+    """Prefix of the names of scratch folders, by which a later run finds those of a dead one."""
     number = os.environ.get(DEVICE_VARIABLE)
     return f"sharebench-{run_id}-" + (f"device{number}-" if number else "")

@@ -1,4 +1,4 @@
-"""The spec: exactly what the measurement of a cell depends on, and what it says of the tenants.
+"""The spec, which holds exactly what the measurement of a cell depends on.
 
 A record holds its canonical text, which `parse_spec` reads. The tenants of a *mix* run different workloads. Every
 measuring job starts this module, so it imports nothing heavy.
@@ -21,9 +21,9 @@ Scalar = bool | int | float | str
 
 
 class Limits(TypedDict):
-    """Limits of a cell's tenants: one for all, or a list with each tenant's own; None where there are none.
+    """Limits of a cell's tenants: one value for all, a list with one for each tenant, or None for no limit.
 
-    Percent is of the device; `memory_limit` is an amount such as 5Gi, `priority` is that of MPS clients.
+    Percentages are of the device; `memory_limit` is an amount such as 5Gi, `priority` is that of MPS clients.
     """
 
     thread_percent: float | list[float] | None
@@ -34,7 +34,7 @@ class Limits(TypedDict):
 
 @dataclass(frozen=True)
 class TenantLimits:
-    """Limits of one tenant; None where there are none."""
+    """Limits of one tenant; None for no limit."""
 
     thread_percent: float | None = None
     memory_percent: float | None = None
@@ -42,15 +42,14 @@ class TenantLimits:
     priority: int | None = None
 
     def memory_bytes(self, whole_bytes: int) -> int | None:
-        """The memory that it may use, of a device with that much."""
+        """Memory that the tenant may use, on a device with `whole_bytes`."""
         if self.memory_limit is not None:
-            # Such as 5Gi or 512Mi.
             return int(self.memory_limit[:-2]) << {"Mi": 20, "Gi": 30}[self.memory_limit[-2:]]
         return None if self.memory_percent is None else int(whole_bytes * self.memory_percent / 100)
 
     def excluding(self, others: TenantLimits) -> TenantLimits:
-        """Those that the others are not."""
-        return TenantLimits(**{key: own for key, own in vars(self).items() if own != getattr(others, key)})
+        """The limits without those that `others` has with the same value."""
+        return TenantLimits(**{key: limit for key, limit in vars(self).items() if limit != getattr(others, key)})
 
 
 def tenant_limits(limits: Limits, index: int) -> TenantLimits:
@@ -59,7 +58,7 @@ def tenant_limits(limits: Limits, index: int) -> TenantLimits:
 
 
 class StrategySpec(TypedDict):
-    """A strategy with a number of tenants; the last five keys in a cluster only."""
+    """A strategy with a number of tenants; the last five keys exist only in a cluster."""
 
     name: str
     mechanisms: list[str]
@@ -85,7 +84,7 @@ class LoadSpec(TypedDict):
 
 @final
 class WorkloadSpec(TypedDict):
-    """What one tenant runs: one of our modules, a model of the simulator, or a user program (`command`, `url`)."""
+    """Workload of one tenant: one of our modules, a model of the simulator, or a user program (`command`, `url`)."""
 
     name: str
     kind: Literal["loop", "job", "command", "http"]
@@ -116,14 +115,14 @@ class MixSpec(TypedDict):
 
 
 class NodeSpec(TypedDict):
-    """The kind of node, and those of its options that results depend on."""
+    """The kind of node, and the options that results depend on."""
 
     kind: str
     options: Mapping[str, object]
 
 
 class FaultSpec(TypedDict):
-    """The fault that the tenant `aggressor` has, at a fraction of the window."""
+    """The fault of the tenant `aggressor`, at a fraction of the window."""
 
     kind: str
     at_fraction: float
@@ -141,7 +140,7 @@ class WatchSpec(TypedDict):
 
 
 class Spec(TypedDict):
-    """What a cell depends on. On the simulator there is neither a warm-up nor an environment."""
+    """All that a cell depends on. On the simulator there is neither a warm-up nor an environment."""
 
     strategy: StrategySpec
     workload: WorkloadSpec | MixSpec
@@ -156,7 +155,7 @@ class Spec(TypedDict):
 
 
 class Calibration(TypedDict):
-    """calibration/{workload}.json, as far as cells take from it."""
+    """The part of calibration/{workload}.json that cells use."""
 
     workload: str
     output_digest: list[float] | None
@@ -167,7 +166,7 @@ class Calibration(TypedDict):
 
 
 def parse_spec(text: str) -> Spec:
-    """The spec in a record's `spec`, or in a job's arguments. Raises ValueError."""
+    """The spec in the text of a record's `spec` or of a job's argument. Raises ValueError."""
     spec: Spec = json.loads(text)
     return spec
 
@@ -177,7 +176,7 @@ _parsed = cache(json.loads)
 
 
 def describe_part(text: str, name: str) -> str:
-    """`warmup max_seconds 30, min_iterations 10`: a part of a spec's text for people; empty without such a part."""
+    """One key of a spec, such as `warmup max_seconds 30, min_iterations 10`; empty where the spec lacks it."""
     spec = _parsed(text)
     return f"{name} {_describe(spec[name])}" if name in spec else ""
 
@@ -201,49 +200,49 @@ def tenant_workloads(spec: Spec) -> list[WorkloadSpec]:
 
 
 def aggressor_index(spec: Spec) -> int | None:
-    """The tenant in which a fault is injected; None without a fault."""
+    """Index of the tenant that a fault is injected into; None without a fault."""
     return spec["fault"]["aggressor"] if "fault" in spec else None
 
 
 def components(spec: Spec) -> list[str]:
-    """The names of the workloads in the cell, each once, in the order of their first tenants; without an aggressor."""
-    tenants = [each["name"] for each in _distinct_workloads(spec)]
+    """Names of the cell's workloads without the aggressor's, each once, in the order of their first tenants."""
+    names = [workload["name"] for workload in _listed_workloads(spec)]
     if (aggressor := aggressor_index(spec)) is not None:
-        del tenants[aggressor]
-    return list(dict.fromkeys(tenants))
+        del names[aggressor]
+    return list(dict.fromkeys(names))
 
 
 def runs_until_exit(workload: Mapping[str, object]) -> bool:
-    """Whether it is a program that is done when it exits, by its spec or its entry in the config."""
+    """Whether a workload, by its spec or its catalogue entry, is a program that is done when it exits."""
     return workload.get("until") == "exit"
 
 
 def runs_jobs(spec: Spec) -> bool:
-    """Whether all tenants of the cell run jobs, so that it ends with the last of them.
+    """Whether all tenants of the cell run jobs, so that the cell ends with the last job.
 
-    Next to a loop a job has no end of its own: its iterations follow each other for the whole window.
+    Next to a loop, a job repeats its iterations for the whole window.
     """
-    return all(tenant.get("job") for tenant in _distinct_workloads(spec))
+    return all(workload.get("job") for workload in _listed_workloads(spec))
 
 
 def job_iterations(spec: Spec) -> list[int] | None:
-    """Fixed work of each tenant of a cell of jobs; None for a cell with a window of fixed length."""
+    """Iterations of each tenant's job; None for a cell with a window of fixed length."""
     return [workload["job"]["iterations"] for workload in tenant_workloads(spec)] if runs_jobs(spec) else None
 
 
-def _distinct_workloads(spec: Spec) -> list[WorkloadSpec]:
+def _listed_workloads(spec: Spec) -> list[WorkloadSpec]:
     workload = spec["workload"]
     return workload["tenants"] if "tenants" in workload else [workload]  # noqa: SIM401 (mypy takes .get for object)
 
 
 def workload_reference(calibration: Mapping[str, Any] | None, workload: str) -> Mapping[str, Any]:
-    """Of a record's `calibration`, what is known of that workload alone; empty where there is none."""
+    """The part of a record's `calibration` about one workload; empty where there is none."""
     if calibration is None:
         return {}
-    of_workload: Mapping[str, Any] = calibration["workloads"][workload] if "workloads" in calibration else calibration
-    return of_workload
+    part: Mapping[str, Any] = calibration["workloads"][workload] if "workloads" in calibration else calibration
+    return part
 
 
 def workload_label(workload: str, tenant_workload: str) -> str:
-    """The workload of a row of tables; of a mix what the row's tenants run in it."""
+    """Label of a table row's workload, which in a mix names the workload of the row's tenants too."""
     return workload if workload == tenant_workload else f"{tenant_workload} in {workload}"

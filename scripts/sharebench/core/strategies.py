@@ -10,9 +10,9 @@ from sharebench.core.config_catalogues import LIMIT_KEYS, Mechanism, PodTemplate
 from sharebench.core.spec import Limit, Limits, StrategySpec, TenantLimits
 from sharebench.core.study_config import StudyConfig
 
-# What NVIDIA's device plugin sets as each MPS client's share of the SMs, whatever else is asked for.
+# The share of the SMs that NVIDIA's device plugin sets for each MPS client, whatever else is asked for.
 EVEN_WHOLE_PERCENT = "100//N"
-# What a pod gets under `access: static` that asks for a GPU as everybody does.
+# Pod template that requests a GPU in the usual way, under `access: static`.
 WHOLE_GPU: PodTemplate = {
     "scheduler": None,
     "deployment": None,
@@ -27,17 +27,17 @@ WHOLE_GPU: PodTemplate = {
 MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
 HAMI_CORE = "hami-core"
 CONTROL_SUFFIX = "-again"
-# Clients of one MPS server up to CUDA 13.0 (60 from 13.1 on).
+# Most clients of one MPS server up to CUDA 13.0 (60 from 13.1 on).
 MPS_CLIENTS = 48
 
 
 def control_name(strategy: str) -> str:
-    """Name of the strategy that is the same, set up and measured a second time: an A/A comparison."""
+    """Name of a strategy's A/A control: the same strategy, set up and measured a second time."""
     return f"{strategy}{CONTROL_SUFFIX}"
 
 
 def is_control(strategy: str) -> bool:
-    """Whether the strategy is there for an A/A comparison only; the config refuses any other with such a name."""
+    """Whether the strategy is an A/A control; the config refuses any other strategy with such a name."""
     return strategy.endswith(CONTROL_SUFFIX)
 
 
@@ -48,9 +48,10 @@ def _effective(limit: Limit | tuple[float, ...] | None, replicas: int) -> float 
 
 
 def parse_limit(limit: Limit, replicas: int) -> float:
-    """A tenant's share in percent, at most 100; `limit` is a number of percent, or 100/N with N = `replicas`.
+    """A tenant's share in percent; `limit` is a number of percent, or a share such as 100/N with N = `replicas`.
 
-    MPS refuses more than 100, so that 200/N at one tenant is the whole device. `100//N` is in whole percent.
+    The share is at most 100, since MPS refuses more: 200/N with one tenant is the whole device. `100//N` is rounded
+    down to whole percent.
     """
     if isinstance(limit, str):
         total, _, _ = limit.partition("/")
@@ -60,7 +61,7 @@ def parse_limit(limit: Limit, replicas: int) -> float:
 
 
 def round_down_limit(limit: Limit | tuple[float, ...] | None) -> Limit | tuple[float, ...] | None:
-    """The limit rounded down to whole percent: 100//N for 100/N."""
+    """The limit rounded down to whole percent, such as 100//N for 100/N."""
     if isinstance(limit, tuple):
         return tuple(float(int(own)) for own in limit)
     if isinstance(limit, str):
@@ -69,24 +70,24 @@ def round_down_limit(limit: Limit | tuple[float, ...] | None) -> Limit | tuple[f
 
 
 def _reading_order(strategy: Strategy) -> tuple[bool, int, list[int], str]:
-    """Sort key: plain mechanisms before layers, limits after the mechanism without them, clusters' own entries last."""
-    ranks = [MECHANISMS.index(each) if each in MECHANISMS else len(MECHANISMS) for each in strategy.mechanisms]
+    """Sort key: plain mechanisms before layers, mechanisms before their limited variants, cluster entries last."""
+    ranks = [MECHANISMS.index(name) if name in MECHANISMS else len(MECHANISMS) for name in strategy.mechanisms]
     return strategy.access is not None, len(ranks), ranks, strategy.name
 
 
 def slice_count(profile: str) -> int:
-    """How many slices a MIG instance has: 3 for the profiles `3g` and `3g.40gb`."""
+    """Number of slices of a MIG instance: 3 for the profiles `3g` and `3g.40gb`."""
     return int(profile.split("g")[0])
 
 
 def profile_matches(name: str, wanted: str) -> bool:
-    """Whether `wanted` names this profile: in full (`1g.18gb`, `1g.18gb+me`), or by its slices alone (`1g`)."""
+    """Whether `wanted` is this profile, in full (`1g.18gb`, `1g.18gb+me`) or by its slices alone (`1g`)."""
     return name == wanted or ("." not in wanted and "+" not in name and name.split(".")[0] == wanted)
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """One way to share a device; a key of the strategy catalogue."""
+    """One way to share a device, an entry of the strategy catalogue."""
 
     name: str
     mechanisms: tuple[str, ...]
@@ -94,28 +95,28 @@ class Strategy:
     profile: str | None = None
     instances: int | None = None
     thread_percent: Limit | tuple[float, ...] | None = None
-    """Of a tuple, here and below, each tenant has its own."""
+    """A tuple, here and below, has one value for each tenant."""
     memory_percent: Limit | tuple[float, ...] | None = None
     memory_limit: str | tuple[str, ...] | None = None
     priority: tuple[int, ...] | None = None
     replicas: tuple[int, ...] | None = None
-    """Numbers of tenants for this strategy, in place of the study's; None takes the study's."""
+    """Numbers of tenants for this strategy; None takes the study's."""
     profiles: tuple[str, ...] | None = None
-    """MIG profile of each instance, where they differ; in place of `profile`."""
+    """MIG profiles of an unequal layout, in place of `profile`."""
     access: str | None = None
     """How its tenants reach the GPU of a cluster; None on every other kind of node."""
     pod: PodTemplate | None = None
-    """What a tenant's pod gets where another scheduler shares the GPU (core/pod_template.py)."""
+    """Pod template where another scheduler shares the GPU (core/pod_template.py)."""
     interval: str | None = None
-    """Length of a time slice as a DRA driver is asked for it, None does not ask."""
+    """Length of a time slice that a DRA driver is asked for; None does not ask."""
     claim_per: str | None = None
-    """`instance` for a resource claim for each MIG instance, `tenant` for one that each pod's template makes; None for
-    one claim, which all tenants of a cell name."""
+    """`instance` makes a resource claim for each MIG instance, `tenant` one for each pod by a template; None makes one
+    claim, which all tenants of a cell name."""
     gpus: int | None = None
-    """Whole GPUs of a claim, which its tenants all have; None for one."""
+    """Number of whole GPUs of a claim, all of which its tenants use; None for one."""
 
     def limits(self, replicas: int) -> Limits:
-        """Effective limits of `replicas` tenants; a key that specs did not always have only where it is given."""
+        """Effective limits of `replicas` tenants; keys that old specs lack are present only where they are set."""
         limits: Limits = {
             "thread_percent": _effective(self.thread_percent, replicas),
             "memory_percent": _effective(self.memory_percent, replicas),
@@ -129,9 +130,9 @@ class Strategy:
         return limits
 
     def shared_limits(self, replicas: int) -> TenantLimits:
-        """The limits that all tenants have alike."""
-        alike = {key: limit for key, limit in self.limits(replicas).items() if not isinstance(limit, list)}
-        return TenantLimits(**cast(dict[str, Any], alike))
+        """The limits that are the same for all tenants."""
+        shared = {key: limit for key, limit in self.limits(replicas).items() if not isinstance(limit, list)}
+        return TenantLimits(**cast(dict[str, Any], shared))
 
     @property
     def is_unequal(self) -> bool:
@@ -139,9 +140,9 @@ class Strategy:
         return any(isinstance(getattr(self, name), tuple) for name in LIMIT_KEYS)
 
     def group_count(self, replicas: int) -> int:
-        """Into how many parts the device is cut for `replicas` tenants: one, or as many as there are MIG instances.
+        """Number of parts of the device for `replicas` tenants: one, or the number of MIG instances.
 
-        With claims for each tenant a part is a device.
+        With a claim for each tenant a part is a whole device.
         """
         if self.mechanisms[0] != "mig":
             return replicas if self.claim_per == "tenant" else 1
@@ -150,38 +151,38 @@ class Strategy:
         return replicas
 
     def layout(self, replicas: int) -> tuple[str, ...]:
-        """MIG profile of the instance of each group, `replicas` being possible; empty without MIG."""
+        """MIG profile of each group's instance, for a possible number of tenants; empty without MIG."""
         if self.mechanisms[0] != "mig":
             return ()
         return self.profiles or (str(self.profile),) * self.group_count(replicas)
 
     def tenant_slices(self) -> int:
-        """How many slices the MIG instance of the first tenant has; 0 without MIG."""
+        """Number of slices of the first tenant's MIG instance; 0 without MIG."""
         layout = self.layout(1)
         return slice_count(layout[0]) if layout else 0
 
     def profile_shortage(self, replicas: int) -> str | None:
-        """Why a list of profiles is too short for this number of tenants; None if it is not."""
+        """The reason why a list of profiles is too short for this number of tenants; None if it is not."""
         if self.profiles is None or self.group_count(replicas) <= len(self.profiles):
             return None
         return f"{replicas} tenants need {replicas} MIG instances, the strategy has {len(self.profiles)}"
 
     @property
     def is_queue(self) -> bool:
-        """Whether its tenants run one after another, each on the exclusive device, instead of sharing it."""
+        """Whether its tenants run one after another on the exclusive device, instead of sharing it."""
         return self.mechanisms == ("sequential",)
 
     @property
     def depends_on_replicas(self) -> bool:
-        """Whether another number of tenants takes another node state; other schedulers look at the pods only."""
+        """Whether the node state depends on the number of tenants; other schedulers look at the pods only."""
         return self.pod is None and (isinstance(self.thread_percent, str) or isinstance(self.memory_percent, str))
 
 
 def effective_strategy(strategy: Strategy) -> Strategy:
-    """The strategy as it is done by what gives the tenants their shares, most of which know whole percent only.
+    """The strategy as its access enforces it: most kinds of access know whole percent only.
 
-    Under MPS NVIDIA's device plugin caps every client at an even share. Under another scheduler exclusive is one GPU
-    unless its entry says more.
+    NVIDIA's device plugin caps every MPS client at an even share. Under another scheduler `exclusive` is one GPU unless
+    its entry has a pod template.
     """
     threads, memory = round_down_limit(strategy.thread_percent), round_down_limit(strategy.memory_percent)
     match strategy.access, strategy.mechanisms:
@@ -196,30 +197,30 @@ def effective_strategy(strategy: Strategy) -> Strategy:
 
 
 def strategy_from_entry(name: str, entry: Mapping[str, Any]) -> Strategy:
-    """The strategy of a normalised catalogue entry; one of an old data set may lack keys."""
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
-    options: dict[str, Any] = {field.name: given.get(field.name) for field in fields(Strategy)}
-    return Strategy(**options | {"name": name, "mechanisms": given["mechanism"]})
+    """The strategy of a normalised catalogue entry, which in an old data set may lack keys."""
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    options: dict[str, Any] = {field.name: values.get(field.name) for field in fields(Strategy)}
+    return Strategy(**options | {"name": name, "mechanisms": values["mechanism"]})
 
 
 def strategy_from_spec(spec: StrategySpec) -> Strategy:
-    """The strategy of a cell's spec, its limits being those of the cell."""
+    """The strategy of a cell's spec, with the limits of the cell."""
     return strategy_from_entry(spec["name"], {**spec, **spec["limits"], "mechanism": spec["mechanisms"], "pod": None})
 
 
 def all_strategies(config: StudyConfig) -> dict[str, Strategy]:
-    """All strategies of a normalised config (`sharebench.config.load.load`), by name.
+    """All strategies of a normalised config (`sharebench.config.load.load`) by name, in the order of tables.
 
-    Tables and colours follow its order, because that of a mapping's keys does not survive Snakemake's merging.
+    The strategies are sorted because the order of a mapping's keys does not survive Snakemake's merging.
     """
-    known = (strategy_from_entry(name, entry) for name, entry in config["strategy_catalogue"].items())
-    return {strategy.name: strategy for strategy in sorted(known, key=_reading_order)}
+    strategies = (strategy_from_entry(name, entry) for name, entry in config["strategy_catalogue"].items())
+    return {strategy.name: strategy for strategy in sorted(strategies, key=_reading_order)}
 
 
 def node_strategies(config: StudyConfig, kind: str) -> dict[str, Strategy]:
-    """The strategies of `all_strategies` as this kind of node does them."""
-    known = all_strategies(config)
+    """All strategies of a normalised config, as this kind of node enforces them."""
+    strategies = all_strategies(config)
     if kind == "kubernetes":
         default = config["kubernetes"]["access"]
-        known = {name: replace(strategy, access=strategy.access or default) for name, strategy in known.items()}
-    return {name: effective_strategy(strategy) for name, strategy in known.items()}
+        strategies = {name: replace(each, access=each.access or default) for name, each in strategies.items()}
+    return {name: effective_strategy(strategy) for name, strategy in strategies.items()}

@@ -1,10 +1,10 @@
 """The config of a study: every key with its type, default and meaning.
 
-This is the one source of them. Of a meaning, lines for a person show the first sentence. config/schemas and the tables
-of config/README.md are made from it (`make docs`). `sharebench.config.load` fills the defaults in and checks the rest.
+config/schemas and the tables of config/README.md are generated from this module (`make docs`). Error lines show the
+first sentence of a meaning. `sharebench.config.load` fills the defaults in and checks the rest.
 """
 
-# The annotations are what pydantic reads: no `from __future__ import annotations`, which would hand it text.
+# pydantic reads the annotations, so this file must not have `from __future__ import annotations`.
 
 from typing import Annotated, Literal, NamedTuple, get_args
 
@@ -187,7 +187,7 @@ class StudyConfig(_From):
 
 
 class QuestionKeys(TypedDict):
-    """What the advice is asked; nothing that is measured depends on it."""
+    """The question to the advice, on which no measurement depends."""
 
     slo: Slo
     tenants: int | None
@@ -196,13 +196,13 @@ class QuestionKeys(TypedDict):
 
 
 class Question(QuestionKeys, total=False):
-    """What it is asked, and about which workloads where not all are meant."""
+    """The question to the advice, with the workloads that it is about where not all are meant."""
 
     workloads: list[str]
 
 
 def uses_several_devices(config: StudyConfig, kind: Kind) -> bool:
-    """Whether the config names devices that measure at the same time, in place of one."""
+    """Whether the config names several devices, which measure at the same time."""
     if kind == "nvidia":
         return config["nvidia"]["gpu"] == "all" or isinstance(config["nvidia"]["gpu"], list)
     if kind == "kubernetes":
@@ -212,7 +212,7 @@ def uses_several_devices(config: StudyConfig, kind: Kind) -> bool:
 
 
 def is_job(config: StudyConfig, workload: str) -> bool:
-    """Whether all tenants of an entry of the config's workload catalogue run jobs."""
+    """Whether all tenants of a workload of the catalogue run jobs."""
     catalogue = config["workload_catalogue"]
     entries = (catalogue[name] for name in catalogue[workload].get("tenants") or [workload])
     return all(entry["kind"] == "job" or runs_until_exit(entry) for entry in entries)
@@ -223,7 +223,7 @@ def has_jobs(config: StudyConfig) -> bool:
 
 
 def is_stream(config: StudyConfig, workload: str) -> bool:
-    """Whether a tenant of an entry of the config's workload catalogue answers in pieces."""
+    """Whether any tenant of a workload of the catalogue streams its answers."""
     catalogue = config["workload_catalogue"]
     return any(catalogue[name].get("stream") for name in catalogue[workload].get("tenants") or [workload])
 
@@ -233,15 +233,15 @@ def has_streams(config: StudyConfig) -> bool:
 
 
 class Sweep(NamedTuple):
-    """A sweep of the load: the key that it varies, and the value that each of its workloads has."""
+    """A sweep of the load: the key that varies, and its value by workload."""
 
     by: str
     values: dict[str, float]
 
 
 def sweeps_by_entry(config: StudyConfig) -> dict[str, Sweep]:
-    found: dict[str, Sweep] = {}
+    sweeps: dict[str, Sweep] = {}
     for name in config["workloads"]:
         if sweep := config["workload_catalogue"][name].get("sweep"):
-            found.setdefault(sweep["of"], Sweep(sweep["by"], {})).values[name] = sweep["value"]
-    return found
+            sweeps.setdefault(sweep["of"], Sweep(sweep["by"], {})).values[name] = sweep["value"]
+    return sweeps

@@ -41,7 +41,7 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def forget() -> None:
-    for name in ("_source", "_files_of", "node_files", "cell_files", "stage_files"):
+    for name in ("_source", "_module_files", "node_files", "cell_files", "stage_files"):
         getattr(fingerprint, name).cache_clear()
 
 
