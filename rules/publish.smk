@@ -7,7 +7,7 @@
 #          study's records, tables and report with checksums and a description. publish lays out what others read.
 
 
-from publication.documents import marked
+from publication.documents import documents_with_blocks
 
 ROOT = Path(workflow.basedir)
 PUBLISHED_DATA_SETS = dataset.list_published(PUBLISHED)
@@ -45,7 +45,7 @@ rule paper_together:
         rules.paper_data_sets.output,
         FINDINGS,
         PUBLISHED / "literature.csv",
-        lambda _: [ROOT / path for path in marked(ROOT)],
+        lambda _: [ROOT / path for path in documents_with_blocks(ROOT)],
         sorted(PUBLISHED.glob("*/bare-loop/*")),
         [sorted((PUBLISHED / name).glob("tables/*")) for name in PUBLISHED_DATA_SETS],
     output:

@@ -1,6 +1,6 @@
-"""What the design of an edition asks of its data (published/edition-two/DESIGN.md), as blocks of its README.
+"""Fills the blocks of an edition's README with the results that published/edition-two/DESIGN.md asks for.
 
-Primary outcomes with Holm's correction, this edition against the other, predictions by a straight line, exclusions.
+These are primary outcomes with Holm's correction, a comparison of editions, predictions by a straight line, exclusions.
 """
 
 import math
@@ -13,22 +13,21 @@ from typing import Any, Literal
 import yaml
 
 from publication import replication
-from publication.findings import Entry, parsed
-from publication.numbers import DataSet, NoNumber, Where, number_of
+from publication.findings import Entry, parse_entry
+from publication.numbers import BlockKey, DataSet, MissingNumber, number_from
 from publication.tables import markdown
 from sharebench.analysis.statistics.intervals import Estimate, holm, log_interval, welch_estimate
 from sharebench.report.words import digits
 
-DESIGN = Path("published/edition-two")
-OUTCOMES = DESIGN / "outcomes.yaml"
-LEVEL = 0.05
-PREDICTED = {2: (1, 3), 4: (3, 5), 6: (5, 7), 8: (5, 7)}
-"""Numbers of tenants that the straight line predicts, each from the latencies of two others."""
+DESIGN_FOLDER = Path("published/edition-two")
+OUTCOMES_FILE = DESIGN_FOLDER / "outcomes.yaml"
+PREDICTED_FROM = {2: (1, 3), 4: (3, 5), 6: (5, 7), 8: (5, 7)}
+"""Number of tenants → the two numbers of tenants whose latencies predict its latency by a straight line."""
 DataSets = Mapping[str, DataSet]
 
 
 class OutcomeEntry(Entry):
-    """A primary outcome: a ratio of a study, and what it must be."""
+    """A primary outcome: a ratio in a study, and the claim about it."""
 
     outcome: int
     study: str
@@ -40,17 +39,17 @@ class OutcomeEntry(Entry):
     claim: Literal["above", "not above", "below"]
     limit: float | None = None
     limit_of: int | None = None
-    """The outcome whose value is the limit, in place of a number."""
+    """Number of the outcome whose value is the limit, in place of `limit`."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     entry: OutcomeEntry
     estimate: Estimate | None
-    """None where it is not measured yet."""
+    """None where the outcome is not measured yet."""
     limit: float | None
     p: float | None
-    """Of the two-sided test that it is the limit."""
+    """p of the two-sided test that the estimate equals the limit."""
     p_holm: float
 
     @property
@@ -61,54 +60,55 @@ class Outcome:
             return "no interval"
         is_on_side = (self.estimate.value < self.limit) == (self.entry.claim == "below")
         is_claim = self.entry.claim != "not above"
-        found, otherwise = ("holds", "refuted") if is_claim else ("refuted", "holds")
-        if is_on_side and self.p_holm < LEVEL:
-            return found
-        return f"{otherwise}, {found} without the correction" if is_on_side and self.p < LEVEL else otherwise
+        expected, otherwise = ("holds", "refuted") if is_claim else ("refuted", "holds")
+        if is_on_side and self.p_holm < replication.SIGNIFICANCE_LEVEL:
+            return expected
+        is_lost = is_on_side and self.p < replication.SIGNIFICANCE_LEVEL
+        return f"{otherwise}, {expected} without the correction" if is_lost else otherwise
 
 
-def outcomes(root: Path) -> list[OutcomeEntry]:
-    """The primary outcomes of the design in a checkout. Raises Contradicted where one is not written as one."""
-    entries = yaml.safe_load((root / OUTCOMES).read_text(encoding="utf-8"))
-    return [parsed(OutcomeEntry, f"{OUTCOMES}: outcome {entry.get('outcome')}", entry) for entry in entries]
+def read_outcomes(root: Path) -> list[OutcomeEntry]:
+    """The primary outcomes of the design. Raises Contradicted where an entry is malformed."""
+    entries = yaml.safe_load((root / OUTCOMES_FILE).read_text(encoding="utf-8"))
+    return [parse_entry(OutcomeEntry, f"{OUTCOMES_FILE}: outcome {entry.get('outcome')}", entry) for entry in entries]
 
 
-def probability(estimate: Estimate, limit: float, *of_limit: Estimate) -> float | None:
-    """p of the two-sided test that the value is the limit, which may be an estimate too; None without an interval."""
-    parts = [(each.log_variance, each.degrees_of_freedom) for each in (estimate, *of_limit)]
+def limit_probability(estimate: Estimate, limit: float, *limit_estimate: Estimate) -> float | None:
+    """p of the two-sided test against the limit, which may be an estimate too; None without an interval."""
+    parts = [(each.log_variance, each.degrees_of_freedom) for each in (estimate, *limit_estimate)]
     return welch_estimate(math.log(estimate.value / limit), parts, estimate.n).probability
 
 
-def decided(entries: Sequence[OutcomeEntry], own: DataSets) -> list[Outcome]:
-    """The outcomes by the studies of an edition. Those not measured yet count in Holm's number of tests, too."""
-    by_study = {name.split("/")[-1]: data for name, data in own.items()}
-    found: dict[int, Estimate] = {}
+def decide_outcomes(entries: Sequence[OutcomeEntry], studies: DataSets) -> list[Outcome]:
+    """The outcomes from the studies of an edition. Outcomes that are not measured yet count as tests for Holm too."""
+    by_study = {name.split("/")[-1]: data for name, data in studies.items()}
+    estimates: dict[int, Estimate] = {}
     for entry in entries:
         try:
-            found[entry.outcome] = by_study[entry.study].estimate(entry.over, entry.under, entry.metric)
-        except (KeyError, NoNumber):
+            estimates[entry.outcome] = by_study[entry.study].estimate(entry.over, entry.under, entry.metric)
+        except (KeyError, MissingNumber):
             continue
-    tested = [_tested(entry, found) for entry in entries]
+    tested = [_test_outcome(entry, estimates) for entry in entries]
     adjusted = holm([1.0 if p is None else p for _, p in tested])
     return [
-        Outcome(entry, found.get(entry.outcome), limit, p, p_holm)
+        Outcome(entry, estimates.get(entry.outcome), limit, p, p_holm)
         for entry, (limit, p), p_holm in zip(entries, tested, adjusted, strict=True)
     ]
 
 
-def _tested(entry: OutcomeEntry, found: Mapping[int, Estimate]) -> tuple[float | None, float | None]:
-    """The limit of an outcome, and p; None where it, or the outcome that is its limit, is not known."""
-    own = found.get(entry.outcome)
+def _test_outcome(entry: OutcomeEntry, estimates: Mapping[int, Estimate]) -> tuple[float | None, float | None]:
+    """The limit of an outcome, and p; None for each that is not known yet."""
+    own = estimates.get(entry.outcome)
     if entry.limit_of is None:
-        return entry.limit, probability(own, entry.limit) if own and entry.limit else None
-    other = found.get(entry.limit_of)
-    # They are of different studies, so that nothing pairs them.
-    return (other.value, probability(own, other.value, other)) if own and other else (None, None)
+        return entry.limit, limit_probability(own, entry.limit) if own and entry.limit else None
+    other = estimates.get(entry.limit_of)
+    # The two are from different studies, so they are not paired.
+    return (other.value, limit_probability(own, other.value, other)) if own and other else (None, None)
 
 
-def primary_outcomes(own: DataSets, _: DataSets, root: Path) -> str:
+def primary_outcomes_table(studies: DataSets, _: DataSets, root: Path) -> str:
     rows = []
-    for each in decided(outcomes(root), own):
+    for each in decide_outcomes(read_outcomes(root), studies):
         limit = "" if each.limit is None else f" {digits(each.limit)}"
         rows.append(
             {
@@ -116,7 +116,7 @@ def primary_outcomes(own: DataSets, _: DataSets, root: Path) -> str:
                 "study": f"`{each.entry.study}`",
                 "outcome": each.entry.what,
                 "edition one": each.entry.edition_one,
-                "now": number_of(each.estimate).in_words() if each.estimate else "",
+                "now": number_from(each.estimate).formatted() if each.estimate else "",
                 "claim": f"{each.entry.claim}{limit}",
                 "p": "" if each.p is None else f"{each.p:.2g}",
                 "Holm's p": "" if each.p is None else f"{each.p_holm:.2g}",
@@ -126,39 +126,41 @@ def primary_outcomes(own: DataSets, _: DataSets, root: Path) -> str:
     return markdown(rows)
 
 
-def editions(own: DataSets, every: DataSets, _: Path) -> str:
-    """Each slowdown that this edition and the publications before it have, of hosts: Welch's test, with Holm."""
-    before = [data for name, data in every.items() if name not in own and data.device["kind"] == "nvidia"]
+def editions_table(studies: DataSets, all_studies: DataSets, _: Path) -> str:
+    """Welch's test, with Holm's correction, of each slowdown that earlier editions measured on hosts too."""
+    before = [data for name, data in all_studies.items() if name not in studies and data.device["kind"] == "nvidia"]
     try:
-        found = replication.of_several(before, list(own.values()))
-    except NoNumber as nothing:
-        return f"{nothing}."
+        found = replication.compare_collections(before, list(studies.values()))
+    except MissingNumber as missing:
+        return f"{missing}."
     return found.table
 
 
-def straight_line(own: DataSets, _: DataSets, __: Path) -> str:
-    """Latency over what the straight line through other numbers of tenants says, paired by block."""
+def straight_line_table(studies: DataSets, _: DataSets, __: Path) -> str:
+    """Latency over its prediction by a straight line through other numbers of tenants, paired by block."""
     rows = []
-    for name, data in sorted(own.items()):
-        for (strategy, workload), of in data.table("summary").groupby(["strategy", "workload"], sort=False):
-            if not set(of["replicas"]) >= {1, 2, 3}:
+    for name, data in sorted(studies.items()):
+        for (strategy, workload), summary in data.table("summary").groupby(["strategy", "workload"], sort=False):
+            if not set(summary["replicas"]) >= {1, 2, 3}:
                 continue
-            head = {"study": name.split("/")[-1], "strategy": str(strategy), "workload": f"`{workload}`"}
-            cells = {f"{count} tenants": on_line(data, str(strategy), str(workload), count) for count in PREDICTED}
-            rows.append(head | cells)
+            row = {"study": name.split("/")[-1], "strategy": str(strategy), "workload": f"`{workload}`"}
+            for count in PREDICTED_FROM:
+                row[f"{count} tenants"] = ratio_to_line(data, str(strategy), str(workload), count)
+            rows.append(row)
     return markdown(rows)
 
 
-def on_line(data: DataSet, strategy: str, workload: str, replicas: int) -> str:
-    """Measured over predicted latency, with its interval; empty where one of the three points is not measured."""
+def ratio_to_line(data: DataSet, strategy: str, workload: str, replicas: int) -> str:
+    """Measured latency over the predicted one, with its interval; empty where one of the three points is missing."""
 
-    def of(count: int) -> Where:
-        return {"strategy": strategy, "workload": workload, "replicas": count}
+    def latencies(count: int) -> dict[BlockKey, float]:
+        where = {"strategy": strategy, "workload": workload, "replicas": count}
+        return data.values_by_block(where, "latency_mean_seconds")
 
-    low, high = PREDICTED[replicas]
+    low, high = PREDICTED_FROM[replicas]
     try:
-        first, last, here = (data.by_block(of(count), "latency_mean_seconds") for count in (low, high, replicas))
-    except NoNumber:
+        first, last, here = map(latencies, (low, high, replicas))
+    except MissingNumber:
         return ""
     keys = sorted(first.keys() & last.keys() & here.keys())
     if not keys:
@@ -166,30 +168,30 @@ def on_line(data: DataSet, strategy: str, workload: str, replicas: int) -> str:
     share = (replicas - low) / (high - low)
     ratios = [here[key] / (first[key] + share * (last[key] - first[key])) for key in keys]
     devices = [key[0] for key in keys] if data.device_count > 1 else ()
-    return number_of(log_interval(ratios, devices)).in_words(" ×")
+    return number_from(log_interval(ratios, devices)).formatted(" ×")
 
 
-def exclusions(own: DataSets, _: DataSets, __: Path) -> str:
-    """What gates exclude, by gate, and what ended otherwise; cells, not tenants."""
+def exclusions_table(studies: DataSets, _: DataSets, __: Path) -> str:
+    """Numbers of cells, not tenants, that gates exclude, by gate, and that gave no measurement, by status."""
     rows = []
-    for name, data in sorted(own.items()):
+    for name, data in sorted(studies.items()):
         cells = data.table("cells").drop_duplicates(["strategy", "workload", "replicas", "repeat"])
-        gone = cells[~cells["valid"]].to_dict("records")
-        gates = Counter(str(row["reason"]).partition(":")[0] for row in gone if row["status"] == "ok")
-        ends = Counter(str(row["status"]) for row in gone if row["status"] != "ok")
-        row = {"study": name.split("/")[-1], "cells": str(len(cells)), "valid": str(len(cells) - len(gone))}
-        rows.append(row | {"excluded by a gate": _counted(gates), "no measurement": _counted(ends)})
+        excluded = cells[~cells["valid"]].to_dict("records")
+        gates = Counter(str(row["reason"]).partition(":")[0] for row in excluded if row["status"] == "ok")
+        ends = Counter(str(row["status"]) for row in excluded if row["status"] != "ok")
+        row = {"study": name.split("/")[-1], "cells": str(len(cells)), "valid": str(len(cells) - len(excluded))}
+        rows.append(row | {"excluded by a gate": _format_counts(gates), "no measurement": _format_counts(ends)})
     return markdown(rows)
 
 
-def _counted(found: Counter[str]) -> str:
-    return ", ".join(f"`{name}` {count}" for name, count in sorted(found.items()))
+def _format_counts(counts: Counter[str]) -> str:
+    return ", ".join(f"`{name}` {count}" for name, count in sorted(counts.items()))
 
 
 BLOCKS: Mapping[str, Callable[[DataSets, DataSets, Path], str]] = {
-    "primary-outcomes": primary_outcomes,
-    "editions": editions,
-    "straight-line": straight_line,
-    "exclusions": exclusions,
+    "primary-outcomes": primary_outcomes_table,
+    "editions": editions_table,
+    "straight-line": straight_line_table,
+    "exclusions": exclusions_table,
 }
-"""By name, of the studies of one publication, all that are published, and the checkout."""
+"""Name of a block → its text from the studies of a publication, all published studies, and the checkout."""

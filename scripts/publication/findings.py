@@ -1,4 +1,4 @@
-"""Findings: sentences by people, numbers by the tables, and a check of each that the two agree."""
+"""Findings: people write the sentences, the tables give the numbers, and claims check that the two agree."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -10,23 +10,23 @@ import jinja2
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from publication.numbers import DataSet, NoNumber, Where
+from publication.numbers import DataSet, MissingNumber, RowFilter
 from sharebench.core.files import Refusal
 
-SOURCE = Path("docs/findings.yaml")
-PAGE = Path("docs/findings.md")
-IMAGES = Path("docs/images/findings")
-TEXTS = ("number", "sentence", "caveat")
-RULED_OUT = {"rival", "cells", "holds", "ruled_out"}
-"""Keys of an attack that cells answer; `cells` names them, `holds` has what must be true of them."""
-STANDING = {"rival", "stands"}
-"""Keys of an attack that nothing published answers."""
+SOURCE_FILE = Path("docs/findings.yaml")
+PAGE_FILE = Path("docs/findings.md")
+IMAGE_FOLDER = Path("docs/images/findings")
+TEXT_KEYS = ("number", "sentence", "caveat")
+RULED_OUT_KEYS = {"rival", "cells", "holds", "ruled_out"}
+"""Keys of an attack that cells rule out; `cells` names them, `holds` has claims about them."""
+OPEN_KEYS = {"rival", "stands"}
+"""Keys of an attack that no published cell rules out."""
 Values = Mapping[str, object]
-"""What `let` names."""
+"""Name in `let` → its value."""
 
 
 class Contradicted(Refusal):
-    """A finding does not follow from the data, or is not written as one; one line."""
+    """A finding is malformed, or does not follow from the data; one line."""
 
 
 class Entry(BaseModel):
@@ -34,7 +34,7 @@ class Entry(BaseModel):
 
 
 class FigureEntry(Entry):
-    """The figure of a finding: one of the study `of`, or `numbers` of `let` by their `labels`."""
+    """The figure of a finding: one of the study `of`, or `numbers`, which draws those of `let` in `labels`."""
 
     draw: str
     of: str
@@ -56,19 +56,19 @@ class FindingEntry(Entry):
     figure: FigureEntry
     caveat: str
     attacks: list[dict[str, Any]] = Field(min_length=1)
-    """What else could explain it."""
+    """Rival explanations."""
 
 
 class BlockEntry(Entry):
-    """A text between marks whose numbers must hold."""
+    """A text between marks, with claims that must hold."""
 
     let: dict[str, str]
     holds: list[str]
     text: str
 
 
-class PairEntry(Entry):
-    """A published number, and the expression of the one measured here."""
+class PublishedRatioEntry(Entry):
+    """A ratio published by others, and the expression for our measurement of the same."""
 
     what: str
     source: str
@@ -80,11 +80,11 @@ class PairEntry(Entry):
 
 
 class Source(Entry):
-    """docs/findings.yaml; its findings and blocks are parsed one by one, so that a refusal names them."""
+    """docs/findings.yaml. Findings and blocks are parsed one by one, so that an error names them."""
 
     introduction: str
     data: dict[str, list[str]]
-    """Alias → data sets, of which the first that is there counts."""
+    """Alias → data sets; the first that is published counts."""
     names: dict[str, str]
     findings: list[dict[str, object]]
     theirs: list[dict[str, object]] = []
@@ -94,23 +94,23 @@ class Source(Entry):
 Parsed = TypeVar("Parsed", bound=Entry)
 
 
-def parsed(model: type[Parsed], where: str, entry: object) -> Parsed:
-    """An entry of the source. Raises Contradicted, which names the first key that is missing, unknown or wrong."""
+def parse_entry(model: type[Parsed], where: str, entry: object) -> Parsed:
+    """Parse an entry. Raises Contradicted, which names the first key that is missing, unknown or wrong."""
     try:
         return model.model_validate(entry)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        known = {"missing": f"has no {key}", "extra_forbidden": f"{key} is an unknown key"}
-        raise Contradicted(f"{where}: {known.get(first['type'], f'{key}: ' + first['msg'])}") from None
+        reasons = {"missing": f"has no {key}", "extra_forbidden": f"{key} is an unknown key"}
+        raise Contradicted(f"{where}: {reasons.get(first['type'], f'{key}: ' + first['msg'])}") from None
 
 
-def read_source(path: Path) -> Source:
-    """Raises Contradicted when it is not a source."""
+def read_source(root: Path) -> Source:
+    """Parse docs/findings.yaml. Raises Contradicted where it is malformed."""
     try:
-        return parsed(Source, str(SOURCE), yaml.safe_load(path.read_text(encoding="utf-8")))
+        return parse_entry(Source, str(SOURCE_FILE), yaml.safe_load((root / SOURCE_FILE).read_text(encoding="utf-8")))
     except yaml.YAMLError as error:
-        raise Contradicted(f"{SOURCE}: {' '.join(str(error).split())}") from None
+        raise Contradicted(f"{SOURCE_FILE}: {' '.join(str(error).split())}") from None
 
 
 @dataclass(frozen=True)
@@ -118,125 +118,123 @@ class Finding:
     entry: FindingEntry
     question: str
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Those of TEXTS; empty where the data are not published."""
+    """Text by TEXT_KEYS; empty where the data are not published."""
     numbers: Values = field(default_factory=dict)
     attacks: tuple[Mapping[str, str], ...] = ()
-    """What else could explain it, with the texts of RULED_OUT or of STANDING."""
+    """Rival explanations, each with the texts of RULED_OUT_KEYS or of OPEN_KEYS."""
 
     @property
     def is_open(self) -> bool:
-        """Whether its data are not published, so that only the question is known."""
+        """Whether only the question is known, because the data are not published."""
         return not self.texts
 
 
-def at(strategy: str, workload: str, replicas: int, **more: object) -> Where:
-    """The cells of a point of the matrix, as columns of tables/cells.csv."""
+def group(strategy: str, workload: str, replicas: int, **more: object) -> RowFilter:
+    """A filter for the cells of one point of the matrix, by columns of tables/cells.csv."""
     return {"strategy": strategy, "workload": workload, "replicas": replicas, **more}
 
 
-def times(count: int) -> str:
-    """How often: `once`, `twice`, `3 times`."""
+def format_times(count: int) -> str:
+    """`once`, `twice`, `3 times`."""
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def at_least(count: int) -> float:
-    """The smallest share of cases that gives `count` of `count` with a chance of 5 %: a one-sided 95 % bound."""
+def lower_bound_share(count: int) -> float:
+    """The one-sided 95 % lower bound of a share that was observed as `count` of `count`."""
     return float(0.05 ** (1 / count))
 
 
 class Filler:
-    """Fills in texts from the published data sets that `data` names; those that are not there are open questions."""
+    """Fills in texts from published data sets. Findings whose data are not published stay open questions."""
 
-    def __init__(self, source: Source, published: Path, made: Path) -> None:
-        self.of: dict[str, DataSet] = {}
+    def __init__(self, source: Source, published: Path, rebuilt: Path) -> None:
+        self.data_sets: dict[str, DataSet] = {}
         for alias, names in source.data.items():
-            if there := [name for name in names if (published / name / "manifest.json").exists()]:
-                self.of[alias] = DataSet(there[0], published, made)
-        asked = {alias for entry in source.findings for alias in cast(list[str], entry.get("data", ()))}
-        if unknown := sorted(asked - source.data.keys()):
-            raise Contradicted(f"{SOURCE}: data: {unknown[0]} is not among them, and a finding names it")
-        for data in self.of.values():
+            if present := [name for name in names if (published / name / "manifest.json").exists()]:
+                self.data_sets[alias] = DataSet(present[0], published, rebuilt)
+        named = {alias for entry in source.findings for alias in cast(list[str], entry.get("data", ()))}
+        if unknown := sorted(named - source.data.keys()):
+            raise Contradicted(f"{SOURCE_FILE}: data: {unknown[0]} is not among them, and a finding names it")
+        for data in self.data_sets.values():
             if not data.is_of_a_gpu:
                 what = data.device["label"] or f"node {data.device['kind']}"
-                raise Contradicted(f"{SOURCE}: data: {data.name} was not measured on a GPU ({what}); take it out")
+                raise Contradicted(f"{SOURCE_FILE}: data: {data.name} was not measured on a GPU ({what}); take it out")
         self._environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-        self._environment.globals |= {**self.of, **source.names, "at": at, "times": times, "at_least": at_least}
+        self._environment.globals |= {**self.data_sets, **source.names, "group": group}
+        self.add_functions(format_times=format_times, lower_bound_share=lower_bound_share)
 
-    def add(self, **functions: Callable[..., object]) -> None:
+    def add_functions(self, **functions: Callable[..., object]) -> None:
         self._environment.globals.update(functions)
 
-    def value(self, where: str, expression: str, known: Values) -> Any:
-        """The value of an expression. Raises Contradicted where the data do not have it."""
+    def evaluate(self, where: str, expression: str, known: Values) -> Any:
+        """The value of an expression. Raises Contradicted where the data lack it."""
 
         def evaluated() -> Any:
-            found = self._environment.compile_expression(expression, undefined_to_none=False)(**known)
-            str(found)  # raises where it is undefined
-            return found
+            result = self._environment.compile_expression(expression, undefined_to_none=False)(**known)
+            str(result)  # raises where it is undefined
+            return result
 
-        return _of_data(f"{where}: {expression}", evaluated)
+        return _refuse_missing(f"{where}: {expression}", evaluated)
 
-    def text(self, where: str, template: str, known: Values | None = None) -> str:
-        """A text with its numbers. Raises Contradicted where the data do not have one of them."""
-        return _of_data(where, lambda: self._environment.from_string(template).render(known or {}).strip())
+    def render(self, where: str, template: str, known: Values | None = None) -> str:
+        """A text with its numbers filled in. Raises Contradicted where the data lack one of them."""
+        return _refuse_missing(where, lambda: self._environment.from_string(template).render(known or {}).strip())
 
-    def finding(self, source: Mapping[str, object]) -> Finding:
-        """One finding. Raises Contradicted when its number and its sentence do not agree."""
+    def fill_finding(self, source: Mapping[str, object]) -> Finding:
+        """Fill in one finding. Raises Contradicted where it is malformed or a claim does not hold."""
         name = str(source.get("name"))
-        entry = parsed(FindingEntry, f"{SOURCE}: {name}", source)
-        question = self.text(name, entry.question)
-        if any(alias not in self.of for alias in entry.data) or not self.value(name, entry.when, {}):
+        entry = parse_entry(FindingEntry, f"{SOURCE_FILE}: {name}", source)
+        question = self.render(name, entry.question)
+        if any(alias not in self.data_sets for alias in entry.data) or not self.evaluate(name, entry.when, {}):
             return Finding(entry, question)
-        known = self.known(name, entry.let, entry.holds)
+        known = self.evaluate_let(name, entry.let, entry.holds)
         attacks = tuple(self._attack(f"{name}: attacks", attack, known) for attack in entry.attacks)
-        texts = {key: self.text(name, getattr(entry, key), known) for key in TEXTS}
+        texts = {key: self.render(name, getattr(entry, key), known) for key in TEXT_KEYS}
         if re.search(r"[.!?] ", texts["sentence"]) or not texts["sentence"].endswith("."):
-            raise Contradicted(f"{SOURCE}: {name}: sentence: is not one sentence")
+            raise Contradicted(f"{SOURCE_FILE}: {name}: sentence: is not one sentence")
         return Finding(entry, question, texts, known, attacks)
 
-    def known(self, where: str, let: Mapping[str, str], holds: list[str]) -> Values:
-        """The numbers that `let` names, each of which may use those before it, and of which all claims hold.
-
-        Raises Contradicted.
-        """
+    def evaluate_let(self, where: str, let: Mapping[str, str], holds: list[str]) -> Values:
+        """The values of `let`, which may use those before them. Raises Contradicted where a claim does not hold."""
         found: dict[str, object] = {}
         for key, expression in let.items():
-            found[key] = self.value(where, expression, found)
-        self.hold(where, holds, found)
+            found[key] = self.evaluate(where, expression, found)
+        self.check_claims(where, holds, found)
         return found
 
-    def hold(self, where: str, claims: list[str], known: Values) -> None:
-        """Raise Contradicted for the first claim that is not true of these numbers."""
+    def check_claims(self, where: str, claims: list[str], known: Values) -> None:
+        """Raise Contradicted for the first claim that is false."""
         for claim in claims:
-            if self.value(where, claim, known) is not True:
+            if self.evaluate(where, claim, known) is not True:
                 numbers = ", ".join(f"{key} is {number}" for key, number in known.items())
-                raise Contradicted(f"{SOURCE}: {where}: the data contradict it: not {claim}, {numbers}")
+                raise Contradicted(f"{SOURCE_FILE}: {where}: the data contradict it: not {claim}, {numbers}")
 
-    def block(self, name: str, source: str | Mapping[str, object]) -> str:
-        """A text between marks: as it is, or with `let` and `holds` as a finding has them. Raises Contradicted."""
+    def fill_block(self, name: str, source: str | Mapping[str, object]) -> str:
+        """Fill in a text between marks, which may have `let` and `holds` as a finding has. Raises Contradicted."""
         where = f"block {name}"
         if isinstance(source, str):
-            return self.text(where, source)
-        entry = parsed(BlockEntry, f"{SOURCE}: {where}", source)
-        return self.text(where, entry.text, self.known(where, entry.let, entry.holds))
+            return self.render(where, source)
+        entry = parse_entry(BlockEntry, f"{SOURCE_FILE}: {where}", source)
+        return self.render(where, entry.text, self.evaluate_let(where, entry.let, entry.holds))
 
     def _attack(self, where: str, attack: Mapping[str, Any], known: Values) -> dict[str, str]:
-        if attack.keys() not in (RULED_OUT, STANDING):
+        if attack.keys() not in (RULED_OUT_KEYS, OPEN_KEYS):
             raise Contradicted(
-                f"{SOURCE}: {where}: has {', '.join(sorted(attack))}; give {', '.join(sorted(RULED_OUT))}, "
-                f"or where nothing rules it out {', '.join(sorted(STANDING))}"
+                f"{SOURCE_FILE}: {where}: has {', '.join(sorted(attack))}; give {', '.join(sorted(RULED_OUT_KEYS))}, "
+                f"or where nothing rules it out {', '.join(sorted(OPEN_KEYS))}"
             )
-        self.hold(where, attack.get("holds", []), known)
-        return {key: self.text(where, text, known) for key, text in attack.items() if key != "holds"}
+        self.check_claims(where, attack.get("holds", []), known)
+        return {key: self.render(where, text, known) for key, text in attack.items() if key != "holds"}
 
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-def _of_data(where: str, evaluate: Callable[[], Found]) -> Found:
+def _refuse_missing(where: str, evaluate: Callable[[], Result]) -> Result:
     try:
         return evaluate()
-    except (NoNumber, jinja2.TemplateError, TypeError, KeyError) as error:
-        raise Contradicted(f"{SOURCE}: {where}: {error}") from None
+    except (MissingNumber, jinja2.TemplateError, TypeError, KeyError) as error:
+        raise Contradicted(f"{SOURCE_FILE}: {where}: {error}") from None
 
 
 def _attack_line(attack: Mapping[str, str]) -> str:
@@ -245,13 +243,13 @@ def _attack_line(attack: Mapping[str, str]) -> str:
     return f"- *{attack['rival']}* No ({attack['cells']}): {attack['ruled_out']}"
 
 
-def page(findings: list[Finding], filler: Filler, introduction: str) -> str:
-    """docs/findings.md."""
+def findings_page(findings: list[Finding], filler: Filler, introduction: str) -> str:
+    """The text of docs/findings.md, without the comparison with published numbers."""
     parts = ["# Findings", introduction]
     for number, finding in enumerate((each for each in findings if not each.is_open), 1):
         texts = finding.texts
-        datasets = {filler.of[alias].name: filler.of[alias] for alias in finding.entry.data}
-        sources = ", ".join(f"[{name}](../{data.about})" for name, data in datasets.items())
+        datasets = {filler.data_sets[alias].name: filler.data_sets[alias] for alias in finding.entry.data}
+        sources = ", ".join(f"[{name}](../{data.readme})" for name, data in datasets.items())
         once = (
             "" if any(data.repeats > 1 for data in datasets.values()) else " (measured once: no interval over repeats)"
         )
@@ -262,6 +260,6 @@ def page(findings: list[Finding], filler: Filler, introduction: str) -> str:
             f"*Measured:* {texts['number']}{once}. *Caveat:* {texts['caveat']} *Data:* {sources}.",
             "\n".join(_attack_line(attack) for attack in finding.attacks),
         ]
-    if still := [finding for finding in findings if finding.is_open]:
-        parts += ["## Not measured yet", "\n".join(f"- {finding.question}" for finding in still)]
+    if open_findings := [finding for finding in findings if finding.is_open]:
+        parts += ["## Not measured yet", "\n".join(f"- {finding.question}" for finding in open_findings)]
     return "\n\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""Published records whose gates have changed since: which cells count no more, and which carry a warning now."""
+"""Applies today's gates to published records: which cells are newly excluded, newly valid, or newly marked."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,17 +17,17 @@ Group = tuple[str, str, str, int]
 
 
 def table(datasets: Mapping[str, DataSet]) -> str:
-    """By study: cells that count only by the verdicts in their records or only by those of today, and new warnings."""
+    """By study: cells that only today's gates exclude, or only the verdicts in their records, and new warnings."""
     rows = []
     for name, data in sorted(datasets.items()):
-        gone, back, marked, judged = _changes(data.folder)
-        if gone or back or marked:
+        excluded, valid, marked, judged = _changes(data.folder)
+        if excluded or valid or marked:
             warned = (f"`{workload}` {count} of {judged[workload]}" for workload, count in marked.items())
             rows.append(
                 {
                     "study": name.split("/")[-1],
-                    "excluded only today": _in_words(gone),
-                    "excluded only then": _in_words(back),
+                    "excluded only today": _format_groups(excluded),
+                    "excluded only then": _format_groups(valid),
                     "marked only today": ", ".join(warned),
                 }
             )
@@ -35,19 +35,19 @@ def table(datasets: Mapping[str, DataSet]) -> str:
 
 
 def _changes(folder: Path) -> tuple[Counter[Group], Counter[Group], Counter[str], Counter[str]]:
-    gone: Counter[Group] = Counter()
-    back: Counter[Group] = Counter()
+    excluded: Counter[Group] = Counter()
+    valid: Counter[Group] = Counter()
     marked: Counter[str] = Counter()
     judged: Counter[str] = Counter()
     for own in _records(folder):
         cell = own["cell"]
         then, now = ({gate["name"]: gate for gate in verdicts} for verdicts in (own["gates"], gates.evaluate(own)))
         where = (str(cell["strategy"]), str(cell["workload"]), int(cell["replicas"]))
-        gone.update((gate, *where) for gate in _failed(now, "invalid") - _failed(then, "invalid"))
-        back.update((gate, *where) for gate in _failed(then, "invalid") - _failed(now, "invalid"))
+        excluded.update((gate, *where) for gate in _failed(now, "invalid") - _failed(then, "invalid"))
+        valid.update((gate, *where) for gate in _failed(then, "invalid") - _failed(now, "invalid"))
         judged[where[1]] += 1
         marked[where[1]] += bool(_failed(now, "warning") - _failed(then, "warning"))
-    return gone, back, +marked, judged
+    return excluded, valid, +marked, judged
 
 
 def _records(folder: Path) -> Iterator[Record]:
@@ -61,7 +61,7 @@ def _failed(verdicts: Mapping[str, Mapping[str, object]], severity: str) -> set[
     return {name for name, gate in verdicts.items() if gate["severity"] == severity and not gate["passed"]}
 
 
-def _in_words(changed: Counter[Group]) -> str:
+def _format_groups(changed: Counter[Group]) -> str:
     return ", ".join(
         f"{strategy}, `{workload}` × {replicas}: {count} (`{gate}`)"
         for (gate, strategy, workload, replicas), count in changed.items()

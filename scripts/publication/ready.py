@@ -1,4 +1,4 @@
-"""The tables that lie ready in a published data set, compared with what the code makes of its records now."""
+"""Compares the ready tables of a published data set with those that the code makes from its records today."""
 
 import csv
 import hashlib
@@ -10,34 +10,33 @@ from pathlib import Path
 from sharebench.datasets import archive, publish
 
 ROUNDING = 1e-9
-"""Relative. Python 3.12 adds numbers up more exactly than 3.11 does, and processors differ in the last digits."""
+"""Relative tolerance. Python 3.12 sums more exactly than 3.11, and processors differ in the last digits."""
 
 
-def files(folder: Path, made: Path) -> dict[str, str]:
-    """The ready tables of the data set in `folder` by those in `made`, and its checksums with theirs, by path in it.
+def ready_files(folder: Path, rebuilt: Path) -> dict[str, str]:
+    """The ready tables that `folder` should have, from those in `rebuilt`, and its checksums, by path in the folder.
 
-    A table that differs by rounding only is the one that is there. A folder without checksums was not published, and
-    has none.
+    A table that differs only by rounding stays as it is. A folder without checksums was not published and has none.
     """
     checksums = folder / archive.CHECKSUMS
     if not checksums.is_file():
         return {}
     tables = {}
     for name in publish.READY_TABLES:
-        there = (folder / name).read_text(encoding="utf-8") if (folder / name).is_file() else ""
-        now = (made / name).read_text(encoding="utf-8")
-        tables[name] = there if _is_same(there, now) else now
+        present = (folder / name).read_text(encoding="utf-8") if (folder / name).is_file() else ""
+        now = (rebuilt / name).read_text(encoding="utf-8")
+        tables[name] = present if _is_same(present, now) else now
     lines = (line.partition("  ") for line in checksums.read_text(encoding="utf-8").splitlines())
     sums = {name: digest for digest, _, name in lines}
     sums |= {name: hashlib.sha256(text.encode()).hexdigest() for name, text in tables.items()}
-    listed = "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
-    return tables | {archive.CHECKSUMS: listed}
+    checksums_text = "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
+    return tables | {archive.CHECKSUMS: checksums_text}
 
 
-def _is_same(there: str, made: str) -> bool:
-    if there == made:
+def _is_same(old_text: str, new_text: str) -> bool:
+    if old_text == new_text:
         return True
-    before, now = (list(csv.reader(io.StringIO(text))) for text in (there, made))
+    before, now = (list(csv.reader(io.StringIO(text))) for text in (old_text, new_text))
     if list(map(len, before)) != list(map(len, now)):
         return False
     pairs = zip(chain(*before), chain(*now), strict=True)

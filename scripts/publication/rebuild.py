@@ -1,4 +1,4 @@
-"""A published data set rebuilt: its tables, its figures and its report."""
+"""Rebuilds published data sets: tables, figures and report."""
 
 import multiprocessing
 import shutil
@@ -17,17 +17,17 @@ from sharebench.run import lifecycle
 from sharebench.study.study import Study
 
 
-def draw_all(names: list[str], published: Path, out: Path, workers: int = 1) -> None:
-    """`draw` each of these data sets of the folder `published` into `out`/name, in `workers` processes.
+def rebuild_all(names: list[str], published: Path, out: Path, workers: int = 1) -> None:
+    """Rebuild each of these data sets of the folder `published` into `out`/name, in `workers` processes.
 
-    Raises Refusal with a line for each that was refused.
+    Raises Refusal with a line for each data set that was refused.
     """
-    # The largest first, so that no process waits for it at the end.
+    # The largest comes first, so that no process waits for it at the end.
     in_order = sorted(names, key=lambda name: -_size(published / name))
     jobs = [(published / name, out / name) for name in in_order]
-    # What was imported above is there in each of them.
+    # Forked processes share the imports of this file.
     with multiprocessing.get_context("fork").Pool(workers) as pool:
-        if refused := [line for line in pool.starmap(_draw_one, jobs, chunksize=1) if line]:
+        if refused := [line for line in pool.starmap(_rebuild_or_explain, jobs, chunksize=1) if line]:
             raise Refusal("\n".join(refused))
 
 
@@ -35,9 +35,9 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*"))
 
 
-def _draw_one(data: Path, out: Path) -> str:
+def _rebuild_or_explain(data: Path, out: Path) -> str:
     try:
-        draw(data, out)
+        rebuild(data, out)
     except (dataset.DataSetError, RecordsRefused) as refusal:
         return f"{data}: {refusal}"
     except Exception as error:
@@ -46,12 +46,12 @@ def _draw_one(data: Path, out: Path) -> str:
     return ""
 
 
-def draw(published: Path, out: Path) -> None:
+def rebuild(published: Path, out: Path) -> None:
     """Write `out`/tables, manifest.json, figures and report.html from the data set `published`.
 
-    Raises dataset.DataSetError and checker.RecordsRefused when its records are not whole.
+    Raises dataset.DataSetError and checker.RecordsRefused when its records are incomplete.
     """
-    study, data = table(published, out)
+    study, data = write_tables(published, out)
     decide.write_answer(decide.read(data, out), dataset.resolve_question(study.config, (), (), study))
     if (data / "tables" / "timeslice.csv").is_file():
         shutil.copy(data / "tables" / "timeslice.csv", out / "tables")
@@ -63,18 +63,18 @@ def draw(published: Path, out: Path) -> None:
     page.write(data, out)
 
 
-def table(published: Path, out: Path) -> tuple[Study, Path]:
+def write_tables(published: Path, out: Path) -> tuple[Study, Path]:
     """Write `out`/tables and manifest.json from the data set `published`.
 
     Returns its study, and its folder once unpacked.
 
-    Raises dataset.DataSetError and checker.RecordsRefused when its records are not whole.
+    Raises dataset.DataSetError and checker.RecordsRefused when its records are incomplete.
     """
     study = dataset.read_study(published)
     dataset.check_complete(study)
     data = dataset.verified_folder(published)
     made_by = read_json(data / "manifest.json")
-    # The time of the original, so that the same data give the same files.
+    # The original's time makes the same data give the same files.
     run: RunRecord = {
         "not_shown": made_by["not_shown"],
         "run_id": made_by["run_id"],

@@ -1,4 +1,4 @@
-"""Tables of findings and documents: latency and throughput in units, and over one tenant alone where that is steady."""
+"""Tables for findings and documents: latency and throughput in units, or over one tenant alone where that is steady."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from publication.findings import times
-from publication.numbers import DataSet, NoNumber, Number, number_in
+from publication.findings import format_times
+from publication.numbers import DataSet, MissingNumber, Number, read_number
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.analysis.tables.devices import always_busy, spread
 from sharebench.core.files import read_json
@@ -17,36 +17,36 @@ from sharebench.datasets.dataset import short_windows
 from sharebench.report.words import digits
 
 UNITS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
-"""From how many seconds on a latency is in this unit, how many of it a second has, and its name."""
-THOUSANDS = 10_000
-"""From this rate on, a rate is in thousands."""
+"""The smallest latency in seconds for a unit, how many of the unit make a second, and its name."""
+THOUSANDS_FROM_HZ = 10_000
+"""Rates from this one on are given in thousands."""
 
 
-def latency_in_words(seconds: Number) -> str:
+def format_latency(seconds: Number) -> str:
     """`17.3 ms (17.2 to 17.3)`, in the unit that suits its size."""
     factor, unit = next((factor, unit) for least, factor, unit in UNITS if seconds.value >= least)
-    return seconds.times(factor).in_words(f" {unit}")
+    return seconds.scaled(factor).formatted(f" {unit}")
 
 
-def range_in_words(seconds: Sequence[Number]) -> str:
-    """`4.25 to 7.71 ms`: the smallest and the largest of some latencies."""
-    least, most = (pick(each.value for each in seconds) for pick in (min, max))
-    factor, unit = next((factor, unit) for limit, factor, unit in UNITS if most >= limit)
-    return f"{digits(factor * least)} to {digits(factor * most)} {unit}"
+def format_latency_range(seconds: Sequence[Number]) -> str:
+    """The smallest and largest latency, as `4.25 to 7.71 ms`."""
+    smallest, largest = min(each.value for each in seconds), max(each.value for each in seconds)
+    factor, unit = next((factor, unit) for limit, factor, unit in UNITS if largest >= limit)
+    return f"{digits(factor * smallest)} to {digits(factor * largest)} {unit}"
 
 
-def rate_in_words(hz: float) -> str:
+def format_rate(hz: float) -> str:
     """`406/s`, `81.0 k/s`."""
-    return f"{digits(hz / 1000)} k/s" if hz >= THOUSANDS else f"{digits(hz)}/s"
+    return f"{digits(hz / 1000)} k/s" if hz >= THOUSANDS_FROM_HZ else f"{digits(hz)}/s"
 
 
 def main_table(
     data: DataSet, replicas: int, strategies: Mapping[str, str], workloads: Mapping[str, str], marks: Mapping[str, str]
 ) -> str:
-    """Mean latency and throughput of one tenant alone and of `replicas` tenants, in units: no cell divides by another.
+    """Mean latency and throughput in units, of one tenant alone and of `replicas` tenants under each strategy.
 
-    `strategies` and `workloads` map what the study has to what the table calls it. `marks` has the signs of `unsteady`
-    baselines, which are given as a range over their cells, and of what runs into the `power` limit.
+    `strategies` and `workloads` map names of the study to names in the table. `marks` has the sign for `unsteady`
+    baselines, which are given as a range over their cells, and for workloads that meet the `power` limit.
     """
     summary = data.table("summary")
     known = summary[summary["workload"] == summary["tenant_workload"]]
@@ -55,31 +55,31 @@ def main_table(
         own = known[known["workload"] == workload]
         many = {row["strategy"]: row for row in own[own["replicas"] == replicas].to_dict("records")}
         if not many:
-            raise NoNumber(f"{data.name} has no cell with {replicas} tenants of {workload}")
+            raise MissingNumber(f"{data.name} has no cell with {replicas} tenants of {workload}")
         one = own[(own["strategy"] == data.baseline) & (own["replicas"] == 1)].to_dict("records")
         sign = marks["power"] if data.is_slowed_down(workload) else ""
-        cells = {title: _in_units(many[name]) if name in many else "" for name, title in strategies.items()}
+        cells = {title: _format_in_units(many[name]) if name in many else "" for name, title in strategies.items()}
         rows.append(
-            {f"{replicas} tenants": f"{label}{sign}", "one alone": _alone(data, one[0], workload, marks)} | cells
+            {f"{replicas} tenants": f"{label}{sign}", "one alone": _format_alone(data, one[0], workload, marks)} | cells
         )
     return markdown(rows)
 
 
-def _alone(data: DataSet, row: Mapping[Any, Any], workload: str, marks: Mapping[str, str]) -> str:
+def _format_alone(data: DataSet, row: Mapping[Any, Any], workload: str, marks: Mapping[str, str]) -> str:
     if data.is_steady(workload):
-        return _in_units(row)
-    return f"{range_in_words(data.alone(workload))}{marks['unsteady']}"
+        return _format_in_units(row)
+    return f"{format_latency_range(data.alone_latencies(workload))}{marks['unsteady']}"
 
 
-def _in_units(row: Mapping[Any, Any]) -> str:
-    if missing := _missing(row, "latency_mean_seconds"):
+def _format_in_units(row: Mapping[Any, Any]) -> str:
+    if missing := _missing_reason(row, "latency_mean_seconds"):
         return missing
-    latency = latency_in_words(number_in(row, "latency_mean_seconds").point)
-    return f"{latency} · {rate_in_words(float(row['throughput_total_hz']))}"
+    latency = format_latency(read_number(row, "latency_mean_seconds").point)
+    return f"{latency} · {format_rate(float(row['throughput_total_hz']))}"
 
 
 def widest_percent(data: DataSet, replicas: int, strategies: Sequence[str], workloads: Sequence[str]) -> Number:
-    """How far the ends of the 95 % intervals of `main_table`'s latencies are from their values at most, in percent."""
+    """The largest distance of an upper end of an interval in `main_table` from its value, in percent."""
     summary = data.table("summary")
     own = summary[summary["workload"].isin(workloads) & (summary["workload"] == summary["tenant_workload"])]
     shared = own["strategy"].isin(strategies) & (own["replicas"] == replicas)
@@ -87,14 +87,14 @@ def widest_percent(data: DataSet, replicas: int, strategies: Sequence[str], work
     alone = (own["strategy"] == data.baseline) & (own["replicas"] == 1) & own["workload"].isin(steady)
     chosen = own[shared | alone].dropna(subset=["latency_mean_seconds_low"])
     if chosen.empty:
-        raise NoNumber(f"{data.name} has no interval with {replicas} tenants")
+        raise MissingNumber(f"{data.name} has no interval with {replicas} tenants")
     return Number(float(100 * (chosen["latency_mean_seconds_high"] / chosen["latency_mean_seconds"] - 1).max()))
 
 
 def strategy_table(data: DataSet, strategies: Sequence[str], workloads: Sequence[str]) -> str:
-    """Workloads under these strategies by number of tenants: latency and throughput.
+    """Latency and throughput of the workloads under these strategies, by number of tenants.
 
-    Both over one tenant alone; of a workload whose baseline is not steady, both in units.
+    Both are over one tenant alone, or in units for a workload whose baseline is not steady.
     """
     summary = data.table("summary")
     plain = summary[summary["workload"] == summary["tenant_workload"]]
@@ -103,45 +103,47 @@ def strategy_table(data: DataSet, strategies: Sequence[str], workloads: Sequence
     for replicas in sorted(set(plain["replicas"])):
         for strategy in strategies:
             own = plain[(plain["strategy"] == strategy) & (plain["replicas"] == replicas)]
-            of = {row["workload"]: row for row in own.to_dict("records")}
-            if of:
+            by_workload = {row["workload"]: row for row in own.to_dict("records")}
+            if by_workload:
                 named = {"strategy": f"`{strategy}`"} if len(strategies) > 1 else {}
-                cells = {
-                    f"`{name}`": (_over_alone if name in steady else _in_units)(of[name]) if name in of else ""
-                    for name in workloads
-                }
+                cells = {f"`{name}`": _format_row(by_workload.get(name), name in steady) for name in workloads}
                 rows.append({"tenants": str(replicas)} | named | cells)
     if not rows:
-        raise NoNumber(f"{data.name} has no cell of {', '.join(strategies)}")
+        raise MissingNumber(f"{data.name} has no cell of {', '.join(strategies)}")
     return markdown(rows)
 
 
-def unsteady_in_words(data: DataSet, workloads: Sequence[str]) -> str:
-    """A clause on those of the workloads whose baseline is not steady, so that `strategy_table` has them in units."""
-    odd = [f"`{name}` ({range_in_words(data.alone(name))} alone)" for name in workloads if not data.is_steady(name)]
-    return f"; without a steady baseline, and so in units: {', '.join(odd)}" if odd else ""
+def unsteady_clause(data: DataSet, workloads: Sequence[str]) -> str:
+    """A clause that names the workloads without a steady baseline, which `strategy_table` has in units."""
+    unsteady = [name for name in workloads if not data.is_steady(name)]
+    ranges = [f"`{name}` ({format_latency_range(data.alone_latencies(name))} alone)" for name in unsteady]
+    return f"; without a steady baseline, and so in units: {', '.join(ranges)}" if ranges else ""
 
 
-def _over_alone(row: Mapping[Any, Any]) -> str:
-    if missing := _missing(row, "slowdown"):
+def _format_row(row: Mapping[Any, Any] | None, is_steady: bool) -> str:
+    return "" if row is None else _format_ratios(row) if is_steady else _format_in_units(row)
+
+
+def _format_ratios(row: Mapping[Any, Any]) -> str:
+    if missing := _missing_reason(row, "slowdown"):
         return missing
-    slowdown, work = number_in(row, "slowdown"), number_in(row, "stp")
-    return f"latency × {slowdown.in_words()}, throughput × {work.in_words()}"
+    slowdown, work = read_number(row, "slowdown"), read_number(row, "stp")
+    return f"latency × {slowdown.formatted()}, throughput × {work.formatted()}"
 
 
-def _missing(row: Mapping[Any, Any], column: str) -> str:
-    """Why the row has no such value; empty where it has one."""
+def _missing_reason(row: Mapping[Any, Any], column: str) -> str:
+    """The reason why a row lacks the value; empty where it has one."""
     if row["n"] > 0 and not pd.isna(row[column]):
         return ""
     return "no valid cell" if row["status"] == "ok" else str(row["status"]).replace("-", " ")
 
 
-def facts(datasets: Mapping[str, DataSet]) -> str:
+def facts_table(datasets: Mapping[str, DataSet]) -> str:
     return markdown([_facts_row(name, data) for name, data in sorted(datasets.items())])
 
 
 def _facts_row(name: str, data: DataSet) -> dict[str, str]:
-    """One study: its cells, valid ones, window, devices (hashed identity), driver, and the days."""
+    """The row of one study."""
     cells = data.table("cells").drop_duplicates(["strategy", "workload", "replicas", "repeat"])
     config = data.manifest["config"]
     return {
@@ -156,8 +158,8 @@ def _facts_row(name: str, data: DataSet) -> dict[str, str]:
     }
 
 
-def setup(datasets: Mapping[str, DataSet]) -> str:
-    """What the studies of a publication were measured with: driver, Python and frameworks."""
+def setup_list(datasets: Mapping[str, DataSet]) -> str:
+    """A list of the driver, Python and frameworks that the studies of a publication were measured with."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name, data in sorted(datasets.items()):
         details = data.device["details"]
@@ -178,41 +180,41 @@ def setup(datasets: Mapping[str, DataSet]) -> str:
     return "\n".join(lines)
 
 
-def devices(datasets: Mapping[str, DataSet]) -> str:
-    """A table of the baselines that were measured on several devices, in whichever studies of a publication.
+def devices_table(datasets: Mapping[str, DataSet]) -> str:
+    """Baselines that were measured on several devices, by workload, over all studies of a publication.
 
-    Per workload that never pauses how far the devices' means are apart, and how far measurements on one device are.
+    Only workloads that never pause count. The table has the spread between devices and on one device.
     """
-    return markdown([_devices_row(workload, found) for workload, found in sorted(_baselines(datasets).items())])
+    return markdown([_devices_row(workload, found) for workload, found in sorted(_device_baselines(datasets).items())])
 
 
 def _devices_row(workload: str, by_device: Mapping[str, list[float]]) -> dict[str, str]:
     means = [1e3 * log_interval(own).value for own in by_device.values()]
-    apart = spread(by_device)
-    within, p = apart.within_percent, apart.probability
+    device_spread = spread(by_device)
+    within, p = device_spread.within_percent, device_spread.probability
     return {
         "alone on a device": f"`{workload}`",
         "devices": str(len(by_device)),
         "cells": str(sum(map(len, by_device.values()))),
         "fastest to slowest device": f"{digits(min(means))} to {digits(max(means))} ms",
-        "between devices": f"{apart.between_percent:.2f} %",
+        "between devices": f"{device_spread.between_percent:.2f} %",
         "within one": "" if within is None else f"{within:.2f} %",
         "p": "" if p is None else f"{p:.2g}",
     }
 
 
-def across_devices(datasets: Mapping[str, DataSet], workload: str) -> dict[str, float]:
-    """The numbers of a workload in the table of `devices`. Raises NoNumber."""
-    by_device = _baselines(datasets).get(workload, {})
-    apart = spread(by_device) if by_device else None
-    if apart is None or apart.within_percent is None or apart.probability is None:
-        raise NoNumber(f"{workload} was not measured alone on several devices, and twice on one")
-    known = {"between_percent": apart.between_percent, "within_percent": apart.within_percent}
-    return known | {"probability": apart.probability, "devices": len(by_device)}
+def device_spread(datasets: Mapping[str, DataSet], workload: str) -> dict[str, float]:
+    """The numbers of a workload in `devices_table`. Raises MissingNumber."""
+    by_device = _device_baselines(datasets).get(workload, {})
+    found = spread(by_device) if by_device else None
+    if found is None or found.within_percent is None or found.probability is None:
+        raise MissingNumber(f"{workload} was not measured alone on several devices, and twice on one")
+    percents = {"between_percent": found.between_percent, "within_percent": found.within_percent}
+    return percents | {"probability": found.probability, "devices": len(by_device)}
 
 
-def _baselines(datasets: Mapping[str, DataSet]) -> dict[str, dict[str, list[float]]]:
-    """Mean latency of one tenant alone by workload and device, of workloads that never pause, where there are two."""
+def _device_baselines(datasets: Mapping[str, DataSet]) -> dict[str, dict[str, list[float]]]:
+    """Mean latencies of one tenant alone, by workload that never pauses and has several devices, and by device."""
     found: dict[str, dict[str, list[float]]] = {}
     for data in datasets.values():
         cells = data.table("cells")
@@ -224,16 +226,17 @@ def _baselines(datasets: Mapping[str, DataSet]) -> dict[str, dict[str, list[floa
     return {workload: by_device for workload, by_device in found.items() if len(by_device) > 1}
 
 
-def measured_in(data: DataSet, root: str) -> str:
-    """On what a data set was measured and how often, with a link to what it is; `root` leads to the checkout."""
+def describe_measurement(data: DataSet, root: str) -> str:
+    """The device, repeats and windows of a data set, with a link to its document; `root` leads to the checkout."""
     devices = f"{data.device_count} devices, " if data.device_count > 1 else ""
-    how = f"{data.device['product']}, {devices}every cell {times(data.repeats)}, windows of {data.window_seconds:g} s"
+    often = format_times(data.repeats)
+    text = f"{data.device['product']}, {devices}every cell {often}, windows of {data.window_seconds:g} s"
     names = sorted(data.table("cells")["tenant_workload"].dropna().unique())
     short = short_windows(data.manifest["config"], names)
     if short:
-        least = ", ".join(f"{seconds:g} s of `{name}`" for name, seconds in short.items())
-        how += f", where the catalogue asks for {least}"
-    return f"{how}: [{data.name}]({root}/{data.about})"
+        minimum = ", ".join(f"{seconds:g} s of `{name}`" for name, seconds in short.items())
+        text += f", where the catalogue asks for {minimum}"
+    return f"{text}: [{data.name}]({root}/{data.readme})"
 
 
 def markdown(rows: list[dict[str, str]]) -> str:

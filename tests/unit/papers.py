@@ -1,4 +1,4 @@
-"""A data set that is published, with the tables that `snakemake paper` makes of it."""
+"""Writes published data sets, with the tables that `snakemake paper` would make of them."""
 
 import json
 from collections.abc import Mapping

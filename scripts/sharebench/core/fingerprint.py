@@ -33,7 +33,7 @@ STAGE_ROOTS = {
     "report": ("sharebench/report/page.py", "sharebench/report/templates/**/*"),
     "timeslice": ("sharebench/run/timeslice/probe.py",),
     "archive": ("sharebench/datasets/archive.py", "sharebench/datasets/ro_crate.py"),
-    "together": ("publication/together.py",),
+    "together": ("publication/build.py",),
 }
 # A cell's spec has the meaning of the config. How a run is driven and how files are written changes no result.
 IGNORED_IMPORTS = (

@@ -1,4 +1,4 @@
-"""What the design of edition two asks of its data, on planted data, and its outcomes as the design lists them."""
+"""The results that the design of edition two asks for, on planted data, and its outcomes as the design lists them."""
 
 import re
 import shutil
@@ -14,8 +14,8 @@ from snakemake.utils import update_config
 from unit.edited import edited_table
 from unit.papers import data_set, publish
 
-from publication import edition, together
-from publication.edition import OutcomeEntry, decided, outcomes
+from publication import build, edition
+from publication.edition import OutcomeEntry, decide_outcomes, read_outcomes
 from publication.numbers import DataSet
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.config import load, nodes
@@ -28,7 +28,7 @@ SCATTER = 0.01
 
 
 def planted(root: Path, name: str, cells: list[dict[str, Any]], **columns: Any) -> DataSet:
-    """A study with these cells in each repeat, each on a device of its own: the columns of one tenant, scattered."""
+    """A study with these cells of one tenant in each repeat, on one device per repeat, with scattered latencies."""
     publish(root, name)
     random = np.random.default_rng(3)
     rows = []
@@ -58,9 +58,9 @@ def claim(number: int, claim: str, **more: Any) -> OutcomeEntry:
 def test_p_is_that_of_students_test_against_the_limit() -> None:
     values = [2.1, 2.3, 2.2, 2.4]
     expected = stats.ttest_1samp(np.log(values), np.log(2.0)).pvalue
-    assert edition.probability(log_interval(values), 2.0) == pytest.approx(expected)
-    assert edition.probability(log_interval([2.1]), 2.0) is None
-    assert edition.probability(log_interval([2.0, 2.0]), 2.0) == 1 - edition.probability(log_interval([3.0, 3.0]), 2.0)
+    assert edition.limit_probability(log_interval(values), 2.0) == pytest.approx(expected)
+    assert edition.limit_probability(log_interval([2.1]), 2.0) is None
+    assert [edition.limit_probability(log_interval([each, each]), 2.0) for each in (2.0, 3.0)] == [1, 0]
 
 
 def test_planted_ratios_decide_claims_together(tmp_path: Path) -> None:
@@ -74,26 +74,27 @@ def test_planted_ratios_decide_claims_together(tmp_path: Path) -> None:
         claim(6, "below", limit_of=1),
         claim(7, "above", limit=2, study="later"),
     ]
-    found = decided(entries, {"two/study": data})
+    found = decide_outcomes(entries, {"two/study": data})
     verdicts = [each.verdict for each in found]
     assert verdicts == ["holds", "refuted", "holds", "refuted", "holds", "refuted", "not measured yet"]
     assert found[0].estimate is not None and found[0].estimate.value == pytest.approx(3, rel=0.02)
     assert found[5].limit == found[0].estimate.value and found[5].p == pytest.approx(1)
-    # Seven tests, of which one is not measured yet: the smallest p counts seven times.
+    # There are seven tests, one of them not measured yet, so Holm multiplies the smallest p by seven.
     smallest = min(found[:6], key=lambda each: each.p or 1)
     assert smallest.p is not None and smallest.p_holm == pytest.approx(7 * smallest.p)
 
 
-def test_what_only_the_correction_takes_away_is_said(tmp_path: Path) -> None:
+def test_a_verdict_mentions_an_outcome_that_only_the_correction_refutes(tmp_path: Path) -> None:
     data = planted(tmp_path, "two/study", [point("time-slicing", 1.0), point("mps", 1.0)])
     value = data.estimate(claim(1, "above").over, claim(1, "above").under, "latency_mean_seconds")
     assert value.low is not None
-    # Just below the interval: p is a little less than 0.05, so that twelve such tests show nothing together.
-    found = decided([claim(number, "above", limit=0.99 * value.low) for number in range(1, 13)], {"two/study": data})
+    # The limit is just below the interval, so p is just below 0.05, and twelve such tests show nothing together.
+    claims = [claim(number, "above", limit=0.99 * value.low) for number in range(1, 13)]
+    found = decide_outcomes(claims, {"two/study": data})
     assert {each.verdict for each in found} == {"refuted, holds without the correction"}
 
 
-def test_a_queue_takes_all_its_jobs_and_others_their_last(tmp_path: Path) -> None:
+def test_the_makespan_of_a_queue_is_the_sum_and_else_the_last_completion(tmp_path: Path) -> None:
     data = planted(tmp_path, "two/study", [point("queue", 1.0), point("mps", 1.0)])
     path = tmp_path / "made/two/study/tables/cells.csv"
     cells = pd.read_csv(path)
@@ -108,12 +109,12 @@ def test_a_queue_takes_all_its_jobs_and_others_their_last(tmp_path: Path) -> Non
     assert data.ratio(queue, mps, "makespan_seconds").value == pytest.approx(5 / 3)
 
 
-def test_the_straight_line_is_between_its_points_or_beyond(tmp_path: Path) -> None:
+def test_the_straight_line_interpolates_and_extrapolates(tmp_path: Path) -> None:
     latencies = {1: 1.0, 2: 1.2, 3: 3.0, 4: 4.0, 5: 5.0, 6: 6.0, 7: 7.0, 8: 8.8}
     data = planted(tmp_path, "two/study", [point("mps", seconds, count) for count, seconds in latencies.items()])
-    ratios = [float(edition.on_line(data, "mps", "net", count).split()[0]) for count in (2, 4, 6, 8)]
+    ratios = [float(edition.ratio_to_line(data, "mps", "net", count).split()[0]) for count in (2, 4, 6, 8)]
     assert ratios == pytest.approx([0.6, 1, 1, 1.1], rel=0.03)
-    table = edition.straight_line({"two/study": data}, {}, tmp_path).splitlines()
+    table = edition.straight_line_table({"two/study": data}, {}, tmp_path).splitlines()
     assert table[0] == "| study | strategy | workload | 2 tenants | 4 tenants | 6 tenants | 8 tenants |"
     assert len(table) == 3 and table[2].startswith("| study | mps | `net` | 0.598 × (")
 
@@ -126,11 +127,11 @@ def test_exclusions_are_counted_by_gate(tmp_path: Path) -> None:
     cells.loc[(cells["replicas"] == 3) & (cells["repeat"] == 1), ["valid", "status"]] = [False, "crashed"]
     cells.to_csv(path, index=False)
     data = data_set(tmp_path, "two/study")
-    *_, row = edition.exclusions({"two/study": data}, {}, tmp_path).splitlines()
+    *_, row = edition.exclusions_table({"two/study": data}, {}, tmp_path).splitlines()
     assert row == "| study | 15 | 9 | `queue_growth` 5 | `crashed` 1 |"
 
 
-def test_an_edition_is_held_against_all_studies_before_it(tmp_path: Path) -> None:
+def test_an_edition_is_compared_with_all_earlier_studies(tmp_path: Path) -> None:
     points = [point("time-slicing", 2.0), point("mps", 1.0)]
     before = planted(tmp_path, "one/study", points)
     again = planted(tmp_path, "one/study-again", points)
@@ -142,29 +143,29 @@ def test_an_edition_is_held_against_all_studies_before_it(tmp_path: Path) -> Non
             factor = 1.5 if data.name == "two/study" else 1.0
             table["slowdown"] = table["latency_mean_seconds"] * np.where(table["strategy"] == "mps", factor, 1.0)
     every = {name: data_set(tmp_path, name) for name in every}
-    *_, row = edition.editions({"two/study": every["two/study"]}, every, tmp_path).splitlines()
+    *_, row = edition.editions_table({"two/study": every["two/study"]}, every, tmp_path).splitlines()
     workload, tested, below, _, together, *_ = row.strip("| ").split(" | ")
     assert (workload, tested, below, together) == ("`net`", "2", "1", "1")
-    assert "no cells in common" in edition.editions({}, every, tmp_path)
+    assert "no cells in common" in edition.editions_table({}, every, tmp_path)
 
 
 def test_the_draft_of_the_readme_is_filled_in(tmp_path: Path) -> None:
-    (tmp_path / edition.DESIGN).mkdir(parents=True)
-    shutil.copy(ROOT / edition.OUTCOMES, tmp_path / edition.OUTCOMES)
+    (tmp_path / edition.DESIGN_FOLDER).mkdir(parents=True)
+    shutil.copy(ROOT / edition.OUTCOMES_FILE, tmp_path / edition.OUTCOMES_FILE)
     cells = [point("time-slicing", 3.0, workload="yolos-graph"), point("mps", 1.0, workload="yolos-graph")]
     data = {"two/tenants": planted(tmp_path, "two/tenants", cells, slowdown=2.0)}
-    blocks = re.findall("by rule: ([a-z-]+)", (ROOT / edition.DESIGN / "README.draft.md").read_text())
-    assert set(edition.BLOCKS) < set(blocks) <= {*edition.BLOCKS, *together.OF_A_PUBLICATION}
-    text = edition.primary_outcomes(data, data, tmp_path)
+    blocks = re.findall("by rule: ([a-z-]+)", (ROOT / edition.DESIGN_FOLDER / "README.draft.md").read_text())
+    assert set(edition.BLOCKS) < set(blocks) <= {*edition.BLOCKS, *build.STUDY_BLOCKS}
+    text = edition.primary_outcomes_table(data, data, tmp_path)
     row = next(line for line in text.splitlines() if line.startswith("| 1 |"))
     assert " | above 2.00 | " in row and row.endswith("| holds |")
     assert sum("not measured yet" in line for line in text.splitlines()) == 11
 
 
 def test_the_outcomes_are_those_of_the_design() -> None:
-    design = (ROOT / edition.DESIGN / "DESIGN.md").read_text(encoding="utf-8")
+    design = (ROOT / edition.DESIGN_FOLDER / "DESIGN.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| `([a-z-]+)` \| .* \| ([^|]+) \| ([^|]+) \|$", design, flags=re.MULTILINE)
-    entries = outcomes(ROOT)
+    entries = read_outcomes(ROOT)
     assert [(str(each.outcome), each.study, each.edition_one) for each in entries] == [row[:3] for row in rows]
     for entry, (*_, refuted) in zip(entries, rows, strict=True):
         if entry.limit_of is not None:
@@ -174,8 +175,8 @@ def test_the_outcomes_are_those_of_the_design() -> None:
             assert refuted.partition(":")[0] == f"{contrary} {entry.limit:g}"
 
 
-@pytest.mark.parametrize("entry", outcomes(ROOT), ids=lambda entry: str(entry.outcome))
-def test_every_outcome_is_of_cells_that_its_study_has(
+@pytest.mark.parametrize("entry", read_outcomes(ROOT), ids=lambda entry: str(entry.outcome))
+def test_the_study_of_every_outcome_has_its_cells(
     entry: OutcomeEntry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     gpu = tmp_path / "nvidia0"
@@ -183,7 +184,7 @@ def test_every_outcome_is_of_cells_that_its_study_has(
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", gpu)
     monkeypatch.setattr(nodes, "gpu_python", lambda _: gpu)
     config: dict[str, Any] = {}
-    (file,) = (ROOT / edition.DESIGN).glob(f"[0-9][0-9]-{entry.study}.yaml")
+    (file,) = (ROOT / edition.DESIGN_FOLDER).glob(f"[0-9][0-9]-{entry.study}.yaml")
     for path in (*(ROOT / "config" / f"{name}.yaml" for name in ("strategies", "workloads", "config")), file):
         update_config(config, yaml.safe_load(path.read_text(encoding="utf-8")))
     study = Study(load.load(config))

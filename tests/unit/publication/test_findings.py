@@ -1,4 +1,4 @@
-"""Findings and documents: their numbers are the tables', and a sentence that the data contradict is refused."""
+"""Findings and documents: their numbers come from the tables, and a sentence that the data contradict is refused."""
 
 import math
 import re
@@ -15,17 +15,17 @@ import pytest
 from scipy import stats
 from unit.papers import H200, LATENCY, data_set, publish
 
-from publication import documents, findings, others, rebuild, tables, together
+from publication import build, cross_checks, documents, findings, rebuild, tables
+from publication.cross_checks import PublishedRatio
 from publication.findings import Contradicted, Filler, Source
-from publication.numbers import NoNumber, Number
-from publication.others import Pair
+from publication.numbers import MissingNumber, Number
 from sharebench.datasets import dataset
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def at(strategy: str) -> dict[str, Any]:
-    return findings.at(strategy, "net", 2)
+def group(strategy: str) -> dict[str, Any]:
+    return findings.group(strategy, "net", 2)
 
 
 def filler(root: Path, **data: str) -> Filler:
@@ -34,21 +34,21 @@ def filler(root: Path, **data: str) -> Filler:
 
 
 def source(data: dict[str, str], **blocks: str) -> Source:
-    # The first that is published counts.
+    # The first data set that is published counts.
     published = {key: ["gpu/none", name] for key, name in data.items()}
     return Source(introduction="", data=published, names={"net": "net"}, findings=[], blocks=blocks)
 
 
 def finding(**changes: Any) -> dict[str, Any]:
-    """An entry of docs/findings.yaml that the data above bear out."""
+    """An entry of docs/findings.yaml that the data of `publish` support."""
     return {
         "name": "turns",
         "question": "Are turns slower?",
         "data": ["study"],
-        "let": {"gain": "study.ratio(at('time-slicing', net, 2), at('mps', net, 2))"},
+        "let": {"gain": "study.ratio(group('time-slicing', net, 2), group('mps', net, 2))"},
         "number": "{{ gain }}",
         "holds": ["gain.least > 1.5"],
-        "sentence": "Turns take {{ gain.in_words(' times') }} as long.",
+        "sentence": "Turns take {{ gain.formatted(' times') }} as long.",
         "figure": {"draw": "latency", "of": "study"},
         "caveat": "One workload.",
         "attacks": [
@@ -63,21 +63,21 @@ def finding(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def test_a_number_says_its_interval() -> None:
+def test_a_number_prints_its_interval() -> None:
     assert str(Number(2.943, 2.9, 2.98)) == "2.94 (2.90 to 2.98)"
-    assert Number(0.0153, 0.015, 0.016).times(1000).in_words(" ms") == "15.3 ms (15.0 to 16.0)"
+    assert Number(0.0153, 0.015, 0.016).scaled(1000).formatted(" ms") == "15.3 ms (15.0 to 16.0)"
     assert (Number(3).least, Number(3).most, Number(3, 2, 4).least, Number(3, 2, 4).most) == (3, 3, 2, 4)
 
 
 def test_a_ratio_pairs_the_cells_of_a_block(tmp_path: Path) -> None:
     publish(tmp_path)
-    ratio = data_set(tmp_path).ratio(at("time-slicing"), at("mps"))
+    ratio = data_set(tmp_path).ratio(group("time-slicing"), group("mps"))
     logs = [math.log(a / b) for a, b in zip(LATENCY["time-slicing"], LATENCY["mps"], strict=True)]
     low, high = stats.t.interval(0.95, 2, loc=sum(logs) / 3, scale=stats.sem(logs))
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx(
         (math.exp(sum(logs) / 3), math.exp(low), math.exp(high))
     )
-    assert data_set(tmp_path).ratio(at("mps"), at("mps"), "throughput_hz").value == pytest.approx(1)
+    assert data_set(tmp_path).ratio(group("mps"), group("mps"), "throughput_hz").value == pytest.approx(1)
 
 
 def test_two_studies_with_interleaved_blocks_are_paired_by_device_and_block(tmp_path: Path) -> None:
@@ -86,40 +86,40 @@ def test_two_studies_with_interleaved_blocks_are_paired_by_device_and_block(tmp_
     host, pods = data_set(tmp_path, "gpu/host"), data_set(tmp_path, "gpu/pods")
     path = tmp_path / "made/gpu/pods/tables/cells.csv"
     cells = pd.read_csv(path)
-    # One block was slow for both.
+    # The block was slow in both studies.
     cells["latency_mean_seconds"] *= 1.1
     cells["run_id"] = "another"
     cells.to_csv(path, index=False)
-    ratio = pods.over(host, at("mps"), at("mps"))
+    ratio = pods.ratio_to(host, group("mps"), group("mps"))
     assert (ratio.value, *ratio.ends) == pytest.approx((1.1, 1.1, 1.1))
     cells["device"] = "other"
     cells.to_csv(path, index=False)
-    with pytest.raises(NoNumber, match="share no block"):
-        data_set(tmp_path, "gpu/pods").over(host, at("mps"), at("mps"))
+    with pytest.raises(MissingNumber, match="no common block"):
+        data_set(tmp_path, "gpu/pods").ratio_to(host, group("mps"), group("mps"))
 
 
 def test_a_ratio_never_mixes_devices(tmp_path: Path) -> None:
     publish(tmp_path, devices="abc")
-    whole = data_set(tmp_path).ratio(at("time-slicing"), at("mps"))
+    whole = data_set(tmp_path).ratio(group("time-slicing"), group("mps"))
     assert whole.value == pytest.approx(2.0, rel=0.05)
     path = tmp_path / "made/gpu/study/tables/cells.csv"
     cells = pd.read_csv(path)
     cells.loc[(cells["strategy"] == "mps") & (cells["repeat"] == 2), "valid"] = False
     cells.loc[cells["repeat"] == 2, "latency_mean_seconds"] *= 10
     cells.to_csv(path, index=False)
-    partners = data_set(tmp_path).ratio(at("time-slicing"), at("mps"))
+    partners = data_set(tmp_path).ratio(group("time-slicing"), group("mps"))
     assert partners.value == pytest.approx(2.0, rel=0.05)
     cells.loc[(cells["strategy"] == "mps") == (cells["repeat"] == 1), "valid"] = False
     cells.to_csv(path, index=False)
-    with pytest.raises(NoNumber, match="not measured on the same devices"):
-        data_set(tmp_path).ratio(at("time-slicing"), at("mps"))
+    with pytest.raises(MissingNumber, match="share no device"):
+        data_set(tmp_path).ratio(group("time-slicing"), group("mps"))
 
 
-def test_a_finding_that_the_data_bear_out_is_written(tmp_path: Path) -> None:
+def test_a_finding_that_the_data_support_is_written(tmp_path: Path) -> None:
     publish(tmp_path)
-    of = filler(tmp_path)
-    found = of.finding(finding())
-    page = findings.page([found], of, "Introduction.")
+    texts = filler(tmp_path)
+    found = texts.fill_finding(finding())
+    page = findings.findings_page([found], texts, "Introduction.")
     assert "**Turns take 2.00 times (1.8" in page or "**Turns take 2.00" in page
     assert "[gpu/study](../published/gpu/README.md)" in page and "images/findings/turns.svg" in page
     assert "measured once" not in page
@@ -131,25 +131,28 @@ def test_a_finding_that_the_data_bear_out_is_written(tmp_path: Path) -> None:
         ({"holds": ["gain.least > 3"]}, r"turns: the data contradict it: not gain.least > 3, gain is 2\.0"),
         ({"holds": []}, "turns: holds: List should have at least 1 item"),
         ({"holds": ["gain.smallest > 1"]}, "smallest"),
-        ({"let": {"gain": "study.ratio(at('mig', net, 2), at('mps', net, 2))"}}, "no row with strategy mig"),
+        ({"let": {"gain": "study.ratio(group('mig', net, 2), group('mps', net, 2))"}}, "no row with strategy mig"),
         ({"let": {"gain": "study.value('slowness', strategy='mps')"}}, "has no column slowness"),
-        ({"let": {"gain": "study.value('slowdown', replicas=2)"}}, "has 3 rows with replicas 2; name one"),
+        (
+            {"let": {"gain": "study.value('slowdown', replicas=2)"}},
+            "3 rows of tables/summary.csv of gpu/study have replicas 2; name one",
+        ),
         ({"let": {"gain": "study.slice_ms()"}}, "has no nodes/timeslice.json"),
         ({"sentence": "Turns take {{ gain }}. And more."}, "is not one sentence"),
         ({"sentence": "Turns take {{ gian }} as long."}, "gian"),
         ({"because": "of this"}, "because is an unknown key"),
     ],
 )
-def test_a_finding_that_does_not_follow_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+def test_a_malformed_or_contradicted_finding_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     publish(tmp_path)
     with pytest.raises(Contradicted, match=words):
-        filler(tmp_path).finding(finding(**changes))
+        filler(tmp_path).fill_finding(finding(**changes))
 
 
-def test_an_attack_is_part_of_a_finding(tmp_path: Path) -> None:
+def test_a_finding_needs_attacks_with_their_answers(tmp_path: Path) -> None:
     publish(tmp_path)
-    of, entry = filler(tmp_path), finding()
-    page = findings.page([of.finding(entry)], of, "")
+    texts, entry = filler(tmp_path), finding()
+    page = findings.findings_page([texts.fill_finding(entry)], texts, "")
     assert "- *The clocks.* No (`mps`): They are 2.00.\n- *The host.* **Not ruled out:** It was one host." in page
     rival = dict(entry["attacks"][0])
     for attacks, words in (
@@ -158,35 +161,36 @@ def test_an_attack_is_part_of_a_finding(tmp_path: Path) -> None:
         ([{"rival": "The clocks.", "ruled_out": "No."}], "turns: attacks: has rival, ruled_out; give cells, holds"),
     ):
         with pytest.raises(Contradicted, match=words):
-            of.finding(entry | {"attacks": attacks})
+            texts.fill_finding(entry | {"attacks": attacks})
     del entry["attacks"]
     with pytest.raises(Contradicted, match="turns: has no attacks"):
-        of.finding(entry)
+        texts.fill_finding(entry)
 
 
-def test_a_block_may_claim_what_must_be_true(tmp_path: Path) -> None:
+def test_a_block_may_have_claims(tmp_path: Path) -> None:
     publish(tmp_path)
     let = {"gain": finding()["let"]["gain"]}
-    of = filler(tmp_path)
-    assert of.block("b", {"let": let, "holds": ["gain.value > 1"], "text": "{{ gain.point }} times"}) == "2.00 times"
+    texts = filler(tmp_path)
+    block = {"let": let, "holds": ["gain.value > 1"], "text": "{{ gain.point }} times"}
+    assert texts.fill_block("b", block) == "2.00 times"
     with pytest.raises(Contradicted, match=r"block b: the data contradict it: not gain\.value > 3"):
-        of.block("b", {"let": let, "holds": ["gain.value > 3"], "text": ""})
+        texts.fill_block("b", {"let": let, "holds": ["gain.value > 3"], "text": ""})
     with pytest.raises(Contradicted, match="block b: has no holds"):
-        of.block("b", {"let": let, "text": ""})
+        texts.fill_block("b", {"let": let, "text": ""})
 
 
 def test_a_question_that_the_data_set_cannot_answer_stays_open(tmp_path: Path) -> None:
     publish(tmp_path, devices="abc")
-    of = filler(tmp_path)
-    assert of.finding(finding(when="study.device_count == 2")).is_open
-    assert not of.finding(finding(when="study.device_count == 3")).is_open
+    texts = filler(tmp_path)
+    assert texts.fill_finding(finding(when="study.device_count == 2")).is_open
+    assert not texts.fill_finding(finding(when="study.device_count == 3")).is_open
 
 
-def test_what_is_not_published_is_an_open_question(tmp_path: Path) -> None:
+def test_a_finding_without_published_data_is_an_open_question(tmp_path: Path) -> None:
     publish(tmp_path)
-    of = filler(tmp_path, study="gpu/study", later="gpu/later")
-    open_one = of.finding(finding(name="later", data=["later"], question="And later?"))
-    page = findings.page([of.finding(finding()), open_one], of, "")
+    texts = filler(tmp_path, study="gpu/study", later="gpu/later")
+    open_one = texts.fill_finding(finding(name="later", data=["later"], question="And later?"))
+    page = findings.findings_page([texts.fill_finding(finding()), open_one], texts, "")
     assert page.endswith("## Not measured yet\n\n- And later?\n")
 
 
@@ -216,21 +220,21 @@ def test_only_measurements_of_gpus_get_into_findings(tmp_path: Path, device: dic
         (2.0, None, "not measured yet"),
     ],
 )
-def test_agreement_is_by_interval(theirs: float, ours: Number | None, verdict: str) -> None:
-    assert Pair("what", "who", theirs, ours, "").verdict == verdict
+def test_the_verdict_depends_on_our_interval(theirs: float, ours: Number | None, verdict: str) -> None:
+    assert PublishedRatio("what", "who", theirs, ours, "").verdict == verdict
 
 
-def test_a_number_read_off_a_plot_is_no_sharper_than_the_plot() -> None:
+def test_the_verdict_allows_for_the_reading_error() -> None:
     ours = Number(2.1, 2.05, 2.15)
-    assert Pair("what", "who", 2.0, ours, "").verdict.startswith("disagrees in size")
-    rough = Pair("what", "who", 2.0, ours, "", reading_percent=25)
+    assert PublishedRatio("what", "who", 2.0, ours, "").verdict.startswith("disagrees in size")
+    rough = PublishedRatio("what", "who", 2.0, ours, "", reading_percent=25)
     assert rough.verdict == "agrees within its reading error: 1.05 × theirs"
-    assert rough.theirs_ends == (1.6, 2.5)
-    assert Pair("what", "who", 2.0, Number(3.0, 2.9, 3.1), "", 25).verdict.startswith("disagrees in size")
+    assert rough.theirs_range == (1.6, 2.5)
+    assert PublishedRatio("what", "who", 2.0, Number(3.0, 2.9, 3.1), "", 25).verdict.startswith("disagrees in size")
 
 
-def test_a_published_number_is_looked_up_exactly() -> None:
-    literature = partial(others.literature, ROOT / "published/literature.csv")
+def test_a_published_number_is_read_exactly() -> None:
+    literature = partial(cross_checks.literature_value, ROOT / "published/literature.csv")
     nos = ("nos gpu-sharing-comparison", "YOLOS-small inference")
     assert literature(*nos, "mps", 7, "mean latency") == 0.3198182253208076
     with pytest.raises(KeyError, match="0 rows"):
@@ -242,46 +246,46 @@ def test_blocks_are_filled_and_the_rest_is_kept(tmp_path: Path) -> None:
     text = "# Title\n<!-- by rule: facts -->\nold\n<!-- end of rule -->\nby hand\n"
     (tmp_path / "published/gpu/README.md").write_text(text)
     (tmp_path / "README.md").write_text("<!-- by rule: number -->\n<!-- end of rule -->\n")
-    of, datasets = filler(tmp_path), {"gpu/study": data_set(tmp_path)}
-    found = list(documents.marked(tmp_path))
+    texts, datasets = filler(tmp_path), {"gpu/study": data_set(tmp_path)}
+    found = list(documents.documents_with_blocks(tmp_path))
     assert found == [Path("README.md"), Path("published/gpu/README.md")]
     nothing = source(data={})
-    facts = together.filled(found[1], tmp_path, of, nothing, datasets)
+    facts = build.fill_blocks(found[1], tmp_path, texts, nothing, datasets)
     assert facts.startswith("# Title\n") and facts.endswith("<!-- end of rule -->\nby hand\n") and "old" not in facts
     assert "| study | 9 | 9 | 3 | 5 s | a | 580 | 2026-11-20 |" in facts
     blocks = source(data={}, number="{{ study.value('slowdown', strategy='mps') }}")
-    assert "2.00 (1.90 to 2.10)" in together.filled(found[0], tmp_path, of, blocks, datasets)
+    assert "2.00 (1.90 to 2.10)" in build.fill_blocks(found[0], tmp_path, texts, blocks, datasets)
     with pytest.raises(Contradicted, match=r"README.md: there is no block number; known are facts"):
-        together.filled(found[0], tmp_path, of, nothing, datasets)
+        build.fill_blocks(found[0], tmp_path, texts, nothing, datasets)
 
 
-def test_a_text_says_on_what_and_how_often_it_was_measured(tmp_path: Path) -> None:
+def test_a_measurement_is_described_by_device_repeats_and_windows(tmp_path: Path) -> None:
     publish(tmp_path)
     publish(tmp_path, "gpu/more", devices="ab")
-    said = tables.measured_in(data_set(tmp_path), "..")
-    assert said == "NVIDIA H200, every cell 3 times, windows of 5 s: [gpu/study](../published/gpu/README.md)"
-    assert "NVIDIA H200, 2 devices, every cell" in tables.measured_in(data_set(tmp_path, "gpu/more"), "")
+    text = tables.describe_measurement(data_set(tmp_path), "..")
+    assert text == "NVIDIA H200, every cell 3 times, windows of 5 s: [gpu/study](../published/gpu/README.md)"
+    assert "NVIDIA H200, 2 devices, every cell" in tables.describe_measurement(data_set(tmp_path, "gpu/more"), "")
 
 
 @pytest.mark.thorough
-def test_this_checkouts_documents_say_what_its_data_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documents_of_this_checkout_agree_with_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in dataset.list_published(ROOT / "published"):
-        rebuild.table(ROOT / "published" / name, tmp_path / name)
-    wanted = together.read(ROOT, tmp_path).documents
-    assert {Path("README.md"), findings.PAGE} <= wanted.keys()
+        rebuild.write_tables(ROOT / "published" / name, tmp_path / name)
+    wanted = build.build_documents(ROOT, tmp_path).files
+    assert {Path("README.md"), findings.PAGE_FILE} <= wanted.keys()
     differ = [str(path) for path, text in wanted.items() if (ROOT / path).read_text(encoding="utf-8") != text]
     assert differ == [], "rewrite them: make findings"
 
 
 def test_every_image_of_the_findings_is_there_and_used() -> None:
-    page = (ROOT / findings.PAGE).read_text(encoding="utf-8")
-    there = {path.name for path in (ROOT / findings.IMAGES).iterdir()}
+    page = (ROOT / findings.PAGE_FILE).read_text(encoding="utf-8")
+    there = {path.name for path in (ROOT / findings.IMAGE_FOLDER).iterdir()}
     used = {part.split(")")[0] for part in page.split("images/findings/")[1:]}
     assert there == used
 
 
-def test_documents_that_differ_are_named_and_written(tmp_path: Path) -> None:
+def test_documents_that_differ_are_named_and_rewritten(tmp_path: Path) -> None:
     made = tmp_path / "made"
     for name, text in {"README.md": "new", "docs/images/findings/one.svg": "<svg>"}.items():
         (made / name).parent.mkdir(parents=True, exist_ok=True)
@@ -298,9 +302,9 @@ def test_documents_that_differ_are_named_and_written(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout
 
-    code, said = run()
-    assert code == 1 and said.endswith("rewrite them: make findings\n")
-    assert "README.md, docs/images/findings/one.svg, docs/images/findings/gone.svg" in said
+    code, output = run()
+    assert code == 1 and output.endswith("rewrite them: make findings\n")
+    assert "README.md, docs/images/findings/one.svg, docs/images/findings/gone.svg" in output
     assert run("--write")[0] == 0
     assert (root / "README.md").read_text() == "new" and not (root / "docs/images/findings/gone.svg").exists()
     assert run() == (0, "all documents agree with the data\n")
@@ -308,15 +312,15 @@ def test_documents_that_differ_are_named_and_written(tmp_path: Path) -> None:
 
 def test_a_finding_without_a_figure_of_its_study_draws_its_own_numbers(tmp_path: Path) -> None:
     publish(tmp_path)
-    of = filler(tmp_path)
+    texts = filler(tmp_path)
     figure = {"draw": "numbers", "of": "study", "title": "T", "axis": "x", "labels": {"gain": "turns over MPS"}}
-    found = of.finding(finding(figure=figure))
-    together.draw_numbers(found, of, tmp_path / "turns.svg")
+    found = texts.fill_finding(finding(figure=figure))
+    build.draw_numbers(found, texts, tmp_path / "turns.svg")
     svg = (tmp_path / "turns.svg").read_text(encoding="utf-8")
     assert "turns over MPS: 2" in svg and "NVIDIA H200" in svg
 
 
-def test_baselines_on_several_devices_are_held_against_each_other(tmp_path: Path) -> None:
+def test_baselines_on_several_devices_are_compared(tmp_path: Path) -> None:
     publish(tmp_path, "gpu/one", devices="aab")
     publish(tmp_path, "gpu/two", devices="b")
     datasets = {name: data_set(tmp_path, name) for name in ("gpu/one", "gpu/two")}
@@ -326,48 +330,46 @@ def test_baselines_on_several_devices_are_held_against_each_other(tmp_path: Path
         alone = cells[(cells["strategy"] == "exclusive") & (cells["tenant"] == 0)]
         alone.assign(replicas=1).to_csv(path, index=False)
         data.manifest["config"] |= {"baseline": "exclusive", "workload_catalogue": {"net": {"load": CLOSED}}}
-    # Alone 1.3 times 0.9, 0.95, 1.0 s in both; device a has the first two of the one study.
+    # Latencies alone are 1.3 times 0.9, 0.95 and 1.0 s in both studies; device a has the first two of the first study.
     means = [stats.gmean(own) for own in ([1.17, 1.235], [1.3, 1.17, 1.235, 1.3])]
     between = 100 * float(pd.Series([math.log(mean) for mean in means]).std())
-    (line,) = tables.devices(datasets).splitlines()[2:]
+    (line,) = tables.devices_table(datasets).splitlines()[2:]
     assert line.startswith("| `net` | 2 | 6 | ") and f"| {between:.2f} % |" in line
-    assert tables.devices({"gpu/two": datasets["gpu/two"]}) == tables.markdown([])
+    assert tables.devices_table({"gpu/two": datasets["gpu/two"]}) == tables.markdown([])
 
 
 CLOSED = {"arrival": "closed"}
 TYPED = re.compile(r"(?<![\w.])\d[\d.,]*\s?(?:[µnm]?s|%|times|×|[MG]Hz|GiB|MiB|W)(?!\w)")
-# The levels of intervals and of tests, the share of runs of a probe, and the limit of a bare loop.
-KNOWN = {"95 %", "5 %", "90 %", "2 %"}
+# These are levels of intervals and tests, a share of the probe's runs, and the limit of the bare loop.
+ALLOWED = {"95 %", "5 %", "90 %", "2 %"}
 
 
-def typed(text: str) -> set[str]:
-    """Measures in a text that were typed and not filled in."""
-    return set(TYPED.findall(re.sub(r"\{\{.*?\}\}|\{%.*?%\}|`[^`]*`", "", text, flags=re.DOTALL))) - KNOWN
+def typed_measures(text: str) -> set[str]:
+    """Measures in a text that were typed instead of filled in."""
+    return set(TYPED.findall(re.sub(r"\{\{.*?\}\}|\{%.*?%\}|`[^`]*`", "", text, flags=re.DOTALL))) - ALLOWED
 
 
 def test_no_measure_is_typed_into_a_text_that_is_filled_in() -> None:
-    assert typed("It takes 12 µs, and {{ x }} ms, or 3.5 times; 7 tenants of 16384 x 16384, 95 % intervals") == {
-        "12 µs",
-        "3.5 times",
-    }
-    whole = findings.read_source(ROOT / findings.SOURCE)
+    text = "It takes 12 µs, and {{ x }} ms, or 3.5 times; 7 tenants of 16384 x 16384, 95 % intervals"
+    assert typed_measures(text) == {"12 µs", "3.5 times"}
+    whole = findings.read_source(ROOT)
     texts = {"introduction": whole.introduction}
     for entry in whole.findings:
-        own = [entry["question"], *(entry[key] for key in findings.TEXTS)]
+        own = [entry["question"], *(entry[key] for key in findings.TEXT_KEYS)]
         own += [text for attack in entry["attacks"] for key, text in attack.items() if key != "holds"]
         texts[entry["name"]] = " ".join(own)
     texts |= {name: block if isinstance(block, str) else block["text"] for name, block in whole.blocks.items()}
-    assert {name: found for name, text in texts.items() if (found := typed(text))} == {}
+    assert {name: found for name, text in texts.items() if (found := typed_measures(text))} == {}
 
 
 def test_no_measure_is_typed_into_a_document_about_the_data() -> None:
     pages = [f"docs/strategies/{name}.md" for name in ("mps", "streams")]
     for path in ("docs/neighbours.md", "published/h200/README.md", *pages):
         text = documents.BLOCK.sub("", (ROOT / path).read_text(encoding="utf-8"))
-        assert typed(text) == set(), path
+        assert typed_measures(text) == set(), path
 
 
-def test_what_all_studies_were_measured_with_is_said_once(tmp_path: Path) -> None:
+def test_setup_that_all_studies_share_is_listed_once(tmp_path: Path) -> None:
     folder = tmp_path / "calibration"
     folder.mkdir()
     (folder / "net.json").write_text('{"provenance": {"python": "3.12.3", "packages": {"torch": "2.11.0"}}}')
@@ -375,6 +377,6 @@ def test_what_all_studies_were_measured_with_is_said_once(tmp_path: Path) -> Non
         name: SimpleNamespace(folder=tmp_path, device={"kind": "nvidia", "details": {"driver": "580", "mig_mode": mig}})
         for name, mig in (("gpu/a", "off"), ("gpu/b", "on"))
     }
-    common, *own = tables.setup(cast(Any, found)).splitlines()
+    common, *own = tables.setup_list(cast(Any, found)).splitlines()
     assert common == "- All: driver 580, CUDA None, compute mode None, Python 3.12.3, torch 2.11.0."
     assert own == ["- `a`: MIG mode off.", "- `b`: MIG mode on."]

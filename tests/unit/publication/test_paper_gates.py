@@ -1,4 +1,4 @@
-"""What gates of today change about published records."""
+"""Changes that today's gates make to published records."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def keep(root: Path, record: dict[str, Any], passed: bool) -> None:
     path.write_text(json.dumps(record))
 
 
-def test_what_other_verdicts_change_is_tabled_by_study(tmp_path: Path) -> None:
+def test_changed_verdicts_are_listed_by_study(tmp_path: Path) -> None:
     publish(tmp_path)
     overload = poisson_load(np.random.default_rng(1), 0.002, 0.02, 2.0, 1.5)
     keep(tmp_path, factories.record("mps", [overload], repeat=1), passed=True)
@@ -41,10 +41,10 @@ def test_a_cell_that_counts_only_today_is_named(tmp_path: Path) -> None:
     assert "| mps, `matmul` × 1: 1 (`drained_queue`) |" in table
 
 
-def test_numbers_may_be_of_cells_that_count_only(tmp_path: Path) -> None:
+def test_numbers_can_be_limited_to_valid_cells(tmp_path: Path) -> None:
     publish(tmp_path)
     with edited_table(tmp_path / "made/gpu/study/tables/cells.csv") as cells:
         cells.loc[cells["repeat"] == 3, "valid"] = False
     data = data_set(tmp_path)
-    assert [each.value for each in data.counted("memory_mib", strategy="mps")] == [100, 200, 200, 300]
-    assert data.each("memory_mib", "cells", strategy="mps")[-1].value == 400
+    assert [each.value for each in data.valid_values("memory_mib", strategy="mps")] == [100, 200, 200, 300]
+    assert data.sorted_values("memory_mib", "cells", strategy="mps")[-1].value == 400

@@ -1,4 +1,4 @@
-"""Tables of findings and documents: units where a baseline is not steady, ratios only where it is."""
+"""Tables for findings and documents have ratios where the baseline is steady, and else units."""
 
 from pathlib import Path
 
@@ -9,18 +9,18 @@ from unit.papers import alone, data_set, publish
 
 from publication import replication
 from publication import tables as paper_tables
-from publication.numbers import NoNumber, Number
+from publication.numbers import MissingNumber, Number
 
 SHOWN = {"time-slicing": "TS", "mps": "MPS"}
 MARKS = {"unsteady": " *", "power": " !"}
 
 
-def test_units_suit_the_size() -> None:
-    assert paper_tables.latency_in_words(Number(0.107, 0.1067, 0.1071)) == "107 ms (107 to 107)"
-    assert paper_tables.latency_in_words(Number(1.23e-5)) == "12.3 µs"
-    assert paper_tables.latency_in_words(Number(2.5)) == "2.50 s"
-    assert paper_tables.range_in_words([Number(0.0077), Number(0.0042)]) == "4.20 to 7.70 ms"
-    assert [paper_tables.rate_in_words(hz) for hz in (406.2, 486_000.0)] == ["406/s", "486 k/s"]
+def test_the_unit_depends_on_the_size() -> None:
+    assert paper_tables.format_latency(Number(0.107, 0.1067, 0.1071)) == "107 ms (107 to 107)"
+    assert paper_tables.format_latency(Number(1.23e-5)) == "12.3 µs"
+    assert paper_tables.format_latency(Number(2.5)) == "2.50 s"
+    assert paper_tables.format_latency_range([Number(0.0077), Number(0.0042)]) == "4.20 to 7.70 ms"
+    assert [paper_tables.format_rate(hz) for hz in (406.2, 486_000.0)] == ["406/s", "486 k/s"]
 
 
 def test_the_main_table_is_in_units(tmp_path: Path) -> None:
@@ -29,22 +29,22 @@ def test_the_main_table_is_in_units(tmp_path: Path) -> None:
     table = paper_tables.main_table(data_set(tmp_path), 2, SHOWN, {"net": "Net"}, MARKS)
     assert table.splitlines()[0] == "| 2 tenants | one alone | TS | MPS |"
     assert table.splitlines()[2] == "| Net | 1.00 s · 1.00/s | 2.00 s · 12.3 k/s | 1.00 s · 12.3 k/s |"
-    with pytest.raises(NoNumber, match="no cell with 9 tenants of net"):
+    with pytest.raises(MissingNumber, match="no cell with 9 tenants of net"):
         paper_tables.main_table(data_set(tmp_path), 9, SHOWN, {"net": "Net"}, MARKS)
 
 
-def test_a_baseline_that_is_not_steady_is_a_range_and_no_denominator(tmp_path: Path) -> None:
+def test_an_unsteady_baseline_is_given_as_a_range_and_not_divided_by(tmp_path: Path) -> None:
     publish(tmp_path)
     alone(tmp_path, [1.0, 1.2])
     data = data_set(tmp_path)
     assert "| Net | 1.00 to 1.20 s * |" in paper_tables.main_table(data, 2, SHOWN, {"net": "Net"}, MARKS)
     assert "×" not in paper_tables.strategy_table(data, ["mps"], ["net"])
-    assert "`net` (1.00 to 1.20 s alone)" in paper_tables.unsteady_in_words(data, ["net"])
-    # Of the tenants that share only: the ends are a tenth off.
+    assert "`net` (1.00 to 1.20 s alone)" in paper_tables.unsteady_clause(data, ["net"])
+    # Only the shared cells count, whose bounds are a tenth from their values.
     assert paper_tables.widest_percent(data, 2, ["mps"], ["net"]).value == pytest.approx(10)
 
 
-def test_what_runs_into_the_power_limit_is_marked(tmp_path: Path) -> None:
+def test_a_workload_at_the_power_limit_is_marked(tmp_path: Path) -> None:
     publish(tmp_path)
     alone(tmp_path, [1.0, 1.05])
     path = tmp_path / "made/gpu/study/tables/cells.csv"
@@ -65,32 +65,32 @@ def test_a_strategys_table_has_a_row_for_each_number_of_tenants(tmp_path: Path) 
     assert line == "| 2 | latency × 2.00 (1.90 to 2.10), throughput × 1.00 |"
     both = paper_tables.strategy_table(data, ["time-slicing", "mps"], ["net"])
     assert [line.split(" | ")[1] for line in both.splitlines()[2:]] == ["`time-slicing`", "`mps`"]
-    with pytest.raises(NoNumber, match="no cell of mig"):
+    with pytest.raises(MissingNumber, match="no cell of mig"):
         paper_tables.strategy_table(data, ["mig"], ["net"])
 
 
-def test_a_spread_within_cells_mixes_no_repeats(tmp_path: Path) -> None:
+def test_ratios_in_cells_mix_no_repeats(tmp_path: Path) -> None:
     publish(tmp_path)
-    # Tenants have 100 and 200, 200 and 300, 300 and 400 MiB.
-    found = data_set(tmp_path).within("memory_mib", strategy="mps")
+    # The tenants of the three cells have 100 and 200, 200 and 300, 300 and 400 MiB.
+    found = data_set(tmp_path).ratios_in_cells("memory_mib", strategy="mps")
     assert [each.value for each in found] == pytest.approx([4 / 3, 1.5, 2.0])
-    assert data_set(tmp_path).spread("memory_mib", "cells", strategy="mps").value == 4.0
+    assert data_set(tmp_path).max_over_min("memory_mib", "cells", strategy="mps").value == 4.0
 
 
-def test_two_studies_of_the_same_are_tested_cell_by_cell(tmp_path: Path) -> None:
+def test_two_studies_of_the_same_cells_are_tested_cell_by_cell(tmp_path: Path) -> None:
     publish(tmp_path)
     publish(tmp_path, "gpu/again")
     one, other = data_set(tmp_path), data_set(tmp_path, "gpu/again")
-    same = replication.of(one, other)
+    same = replication.compare_studies(one, other)
     assert (same.tested, same.below, same.expected) == (3, [], pytest.approx(0.15))
     with edited_table(tmp_path / "made/gpu/again/tables/cells.csv") as cells:
         cells.loc[cells["strategy"] == "mps", ["slowdown", "latency_mean_seconds"]] *= 2
-    moved = replication.of(one, data_set(tmp_path, "gpu/again"), "latency_mean_seconds")
-    assert moved.below == moved.below_together == [("mps", "net", 2)]
-    assert moved.words == "`net` under mps × 2" and moved.largest_percent("net") == pytest.approx(100)
+    moved = replication.compare_studies(one, data_set(tmp_path, "gpu/again"), "latency_mean_seconds")
+    assert moved.below == moved.below_adjusted == [("mps", "net", 2)]
+    assert moved.below_text == "`net` under mps × 2" and moved.largest_percent("net") == pytest.approx(100)
     assert moved.ratio("mps", "net", 2).value == pytest.approx(2)
     header, _, row = moved.table.splitlines()
     assert header == "| workload | tested | p < 0.05 | by chance | Holm's p < 0.05 | middle change | largest change |"
     assert row == f"| `net` | {moved.tested} | 1 | {0.05 * moved.tested:.1f} | 1 | 0.0 % | 100.0 % |"
-    with pytest.raises(NoNumber, match="is not in both"):
+    with pytest.raises(MissingNumber, match="is not in both"):
         moved.ratio("mig", "net", 2)

@@ -1,4 +1,4 @@
-"""Ready tables of a published data set: what the code makes of its records now, but for rounding."""
+"""Ready tables of published data sets agree with those that the code makes from the records, except for rounding."""
 
 from pathlib import Path
 
@@ -8,18 +8,18 @@ from publication import ready, rebuild
 from sharebench.datasets import archive, dataset, publish
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "published"
-# test_findings.py holds all of them; these take a second.
+# A thorough test in test_findings.py checks all of them; these take a second.
 SMALLEST = sorted(
     dataset.list_published(PUBLISHED), key=lambda name: (PUBLISHED / name / "tables/cells.csv").stat().st_size
 )
 
 
 @pytest.mark.parametrize("name", SMALLEST[:2])
-def test_ready_tables_are_what_the_records_say(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ready_tables_agree_with_the_records(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = PUBLISHED / name
-    rebuild.table(folder, tmp_path / "made")
-    wanted = ready.files(folder, tmp_path / "made")
+    rebuild.write_tables(folder, tmp_path / "made")
+    wanted = ready.ready_files(folder, tmp_path / "made")
     assert set(wanted) == {*publish.READY_TABLES, archive.CHECKSUMS}
     differ = [path for path, text in wanted.items() if (folder / path).read_text(encoding="utf-8") != text]
     assert differ == [], f"published/{name}: rewrite them: make findings"
@@ -39,10 +39,10 @@ def folder(tmp_path: Path) -> Path:
 
 def made(folder: Path, cells: str) -> dict[str, str]:
     (folder.parent / "made/tables/cells.csv").write_text(cells)
-    return ready.files(folder, folder.parent / "made")
+    return ready.ready_files(folder, folder.parent / "made")
 
 
-def test_a_last_digit_leaves_the_table_and_its_checksum(folder: Path) -> None:
+def test_a_difference_in_the_last_digit_changes_neither_table_nor_checksum(folder: Path) -> None:
     there = {name: (folder / name).read_text() for name in (*publish.READY_TABLES, archive.CHECKSUMS)}
     assert made(folder, "name,hz\nmps,1.0\n") == there
 
@@ -58,13 +58,13 @@ def test_another_number_word_row_or_column_is_written(folder: Path, cells: str) 
 
 
 def test_a_set_without_ready_tables_gets_them(folder: Path) -> None:
-    before = ready.files(folder, folder.parent / "made")
+    before = ready.ready_files(folder, folder.parent / "made")
     for name in publish.READY_TABLES:
         (folder / name).unlink()
     (folder / archive.CHECKSUMS).write_text(archive.checksum_lines({"manifest.json": b"{}"}))
-    assert ready.files(folder, folder.parent / "made") == before
+    assert ready.ready_files(folder, folder.parent / "made") == before
 
 
 def test_a_folder_that_was_not_published_gets_none(folder: Path) -> None:
     (folder / archive.CHECKSUMS).unlink()
-    assert ready.files(folder, folder.parent / "made") == {}
+    assert ready.ready_files(folder, folder.parent / "made") == {}

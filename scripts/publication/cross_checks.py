@@ -1,4 +1,4 @@
-"""What others measured of the same: published numbers, and a loop that shares no code with this project."""
+"""Cross-checks of our numbers: with numbers published by others, and with a loop that shares no code with us."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from publication.findings import SOURCE, Contradicted, Filler, PairEntry, Source, parsed
-from publication.numbers import Number, number_of
+from publication.findings import SOURCE_FILE, Contradicted, Filler, PublishedRatioEntry, Source, parse_entry
+from publication.numbers import Number, number_from
 from publication.tables import markdown
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.datasets import archive
@@ -22,17 +22,17 @@ from sharebench.report.words import digits
 
 TITLE = "Ours and theirs"
 ROW_INCHES = 0.2
-BARE_LOOP = "bare-loop"
-PAIRS = "pairs.csv"
-"""Written by `tests/gpu/compare_bare_loop.py --csv`; checksums.sha256 lies next to it."""
-COLUMNS = ("strategy", "workload", "replicas", "pair", "bare_mean_ms", "ours_mean_ms")
+BARE_LOOP_FOLDER = "bare-loop"
+PAIRS_FILE = "pairs.csv"
+"""`tests/gpu/compare_bare_loop.py --csv` writes it; checksums.sha256 lies next to it."""
+PAIRS_COLUMNS = ("strategy", "workload", "replicas", "pair", "bare_mean_ms", "ours_mean_ms")
 LIMIT_RATIO = 0.02
-"""So far the median ratio of a cell may be from 1; tests/gpu/compare_bare_loop.py has the same limit."""
+"""Largest distance of a cell's median ratio from 1; tests/gpu/compare_bare_loop.py has the same limit."""
 
 
 @dataclass(frozen=True)
-class Pair:
-    """One published ratio, and ours of the same; None where ours is not measured yet."""
+class PublishedRatio:
+    """A ratio published by others, and our measurement of the same; None where there is none yet."""
 
     what: str
     source: str
@@ -40,37 +40,37 @@ class Pair:
     ours: Number | None
     note: str
     reading_percent: float = 0
-    """How far theirs may be off: read off a plot, or one run."""
+    """The error of theirs, which was read off a plot or comes from one run."""
 
     @property
-    def theirs_ends(self) -> tuple[float, float]:
-        """Theirs with its reading error, downwards and upwards by the same factor."""
+    def theirs_range(self) -> tuple[float, float]:
+        """Theirs divided and multiplied by one plus its reading error."""
         factor = 1 + self.reading_percent / 100
         return self.theirs / factor, self.theirs * factor
 
     @property
     def verdict(self) -> str:
-        """Whether theirs, with its reading error, meets our interval; if not, whether both are on one side of 1."""
+        """Whether theirs, with its reading error, meets our interval, and if not, whether both are on one side of 1."""
         if self.ours is None:
             return "not measured yet"
-        low, high = self.theirs_ends
+        low, high = self.theirs_range
         factor = f"{digits(self.ours.value / self.theirs)} × theirs"
-        way = "same direction" if (self.ours.value > 1) == (self.theirs > 1) else "opposite direction"
-        # There is none where theirs is exactly 1.
-        way = f", {way}" if self.theirs != 1 else ""
+        direction = "same direction" if (self.ours.value > 1) == (self.theirs > 1) else "opposite direction"
+        # A ratio of exactly 1 has no direction.
+        direction = f", {direction}" if self.theirs != 1 else ""
         if self.ours.low is None or self.ours.high is None:
-            return f"undecided without an interval{way}: {factor}"
+            return f"undecided without an interval{direction}: {factor}"
         if self.ours.low <= self.theirs <= self.ours.high:
             return "agrees: within our interval"
         if low <= self.ours.high and self.ours.low <= high:
             return f"agrees within its reading error: {factor}"
         if self.ours.low <= 1 <= self.ours.high:
             return f"disagrees: {factor}, and not different from 1"
-        return f"disagrees in size{way}: {factor}"
+        return f"disagrees in size{direction}: {factor}"
 
 
-def literature(path: Path, source: str, workload: str, strategy: str, replicas: int, metric: str) -> float:
-    """The value of the one row of literature.csv with these words, in the row's unit. Raises KeyError."""
+def literature_value(path: Path, source: str, workload: str, strategy: str, replicas: int, metric: str) -> float:
+    """The value of the only row of literature.csv with these texts, in the row's unit. Raises KeyError."""
     table = pd.read_csv(path, dtype={"value": str})  # so that float is exact
     wanted = {"source": source, "workload": workload, "strategy": strategy, "metric": metric, "replicas": replicas}
     rows = table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
@@ -79,28 +79,28 @@ def literature(path: Path, source: str, workload: str, strategy: str, replicas: 
     return float(rows["value"].iloc[0])
 
 
-def pairs(source: Source, filler: Filler) -> list[Pair]:
-    """The pairs that docs/findings.yaml names under `theirs`. Raises Contradicted."""
+def published_ratios(source: Source, filler: Filler) -> list[PublishedRatio]:
+    """The ratios that docs/findings.yaml lists under `theirs`. Raises Contradicted."""
     found = []
     for given in source.theirs:
         where = f"theirs: {given.get('what')}"
-        entry = parsed(PairEntry, f"{SOURCE}: {where}", given)
-        theirs = float(filler.value(where, entry.theirs, {}))
-        is_there = all(alias in filler.of for alias in entry.data)
-        ours = filler.value(where, entry.ours, {}) if is_there else None
-        note = filler.text(where, entry.note) if is_there else ""
-        found.append(Pair(entry.what, entry.source, theirs, ours, note, entry.reading_percent))
+        entry = parse_entry(PublishedRatioEntry, f"{SOURCE_FILE}: {where}", given)
+        theirs = float(filler.evaluate(where, entry.theirs, {}))
+        is_there = all(alias in filler.data_sets for alias in entry.data)
+        ours = filler.evaluate(where, entry.ours, {}) if is_there else None
+        note = filler.render(where, entry.note) if is_there else ""
+        found.append(PublishedRatio(entry.what, entry.source, theirs, ours, note, entry.reading_percent))
     return found
 
 
-def table(found: Sequence[Pair]) -> str:
+def ratios_table(found: Sequence[PublishedRatio]) -> str:
     return markdown(
         [
             {
                 "what": pair.what,
                 "who": pair.source,
                 "theirs": f"{digits(pair.theirs)} × ± {pair.reading_percent:g} %",
-                "ours": "" if pair.ours is None else pair.ours.in_words(" ×"),
+                "ours": "" if pair.ours is None else pair.ours.formatted(" ×"),
                 "verdict": pair.verdict,
                 "note": pair.note,
             }
@@ -109,20 +109,20 @@ def table(found: Sequence[Pair]) -> str:
     )
 
 
-def as_table(found: Sequence[Pair]) -> pd.DataFrame:
-    """The same for a csv file; `ours` is blank where it is not measured, its ends where there is no interval."""
+def ratios_frame(found: Sequence[PublishedRatio]) -> pd.DataFrame:
+    """The same for a csv file; ours is blank where it is not measured, its bounds where there is no interval."""
     rows = []
     for pair in found:
         ours = pair.ours or Number(math.nan)
-        theirs_low, theirs_high = pair.theirs_ends
+        theirs_low, theirs_high = pair.theirs_range
         numbers: dict[str, float | None] = {"theirs": pair.theirs, "theirs_low": theirs_low, "theirs_high": theirs_high}
         numbers |= {"ours": ours.value, "ours_low": ours.low, "ours_high": ours.high}
         rows.append({"what": pair.what, "source": pair.source, **numbers, "verdict": pair.verdict, "note": pair.note})
     return pd.DataFrame(rows)
 
 
-def draw(found: Sequence[Pair], devices: Sequence[str]) -> Sheet:
-    """One line per published number that we have measured too."""
+def draw_ratios(found: Sequence[PublishedRatio], devices: Sequence[str]) -> Sheet:
+    """A figure with one line for each published number that we have measured too."""
     measured = [(pair, pair.ours) for pair in found if pair.ours is not None]
     page = sheet(
         TITLE,
@@ -139,10 +139,10 @@ def draw(found: Sequence[Pair], devices: Sequence[str]) -> Sheet:
         panel_inches=ROW_INCHES * (len(measured) + 1),
     )
     (ax,) = page.axes
-    values = [1.0, *(end for pair, ours in measured for end in (ours.value, *ours.ends, *pair.theirs_ends))]
+    values = [1.0, *(end for pair, ours in measured for end in (ours.value, *ours.ends, *pair.theirs_range))]
     ratio_axes(ax, [pair.what for pair, _ in measured], min(values) / 1.3, max(values) * 1.3)
     for y, (pair, ours) in enumerate(measured):
-        ax.plot(pair.theirs_ends, [y, y], color=ORANGE, lw=0.8, ls=":")
+        ax.plot(pair.theirs_range, [y, y], color=ORANGE, lw=0.8, ls=":")
         ax.plot([pair.theirs], [y], marker="D", color=ORANGE, mfc="white", ls="")
         draw_ratio(ax, y, Ratio(ours.value, ours.low, ours.high))
         page.words.append(f"{pair.what}: theirs {pair.theirs:.3g}, ours {ours.value:.3g}")
@@ -150,13 +150,13 @@ def draw(found: Sequence[Pair], devices: Sequence[str]) -> Sheet:
 
 
 @dataclass(frozen=True)
-class Compared:
+class BareLoopCell:
     strategy: str
     workload: str
     replicas: int
     bare_ms: pd.Series[float]
     ratios: pd.Series[float]
-    """Mean of an iteration as the pipeline measures it over that of the loop, of each pair."""
+    """Mean iteration time by the pipeline over that by the bare loop, for each pair."""
 
     @property
     def median(self) -> float:
@@ -164,7 +164,7 @@ class Compared:
 
     @property
     def mean(self) -> Number:
-        return number_of(log_interval(list(self.ratios)))
+        return number_from(log_interval(list(self.ratios)))
 
     @property
     def agrees(self) -> bool:
@@ -173,9 +173,9 @@ class Compared:
 
 @dataclass(frozen=True)
 class BareLoop:
-    """All that was compared of a publication; nothing where there is no such folder."""
+    """All cells of a publication that were compared with the bare loop."""
 
-    cells: list[Compared]
+    cells: list[BareLoopCell]
 
     @property
     def agreeing(self) -> int:
@@ -205,23 +205,23 @@ class BareLoop:
         )
 
 
-def bare_loop(publication: Path) -> BareLoop:
-    """The pairs of a publication, after holding them against their checksums. Raises Contradicted."""
-    folder = publication / BARE_LOOP
+def read_bare_loop(publication: Path) -> BareLoop:
+    """Read the pairs of a publication, if it has any, and verify their checksums. Raises Contradicted."""
+    folder = publication / BARE_LOOP_FOLDER
     if not folder.is_dir():
         return BareLoop([])
     if not (folder / archive.CHECKSUMS).is_file():
-        raise Contradicted(f"{folder}: make {archive.CHECKSUMS} there: sha256sum {PAIRS} > {archive.CHECKSUMS}")
+        raise Contradicted(f"{folder}: make {archive.CHECKSUMS} there: sha256sum {PAIRS_FILE} > {archive.CHECKSUMS}")
     try:
-        table = pd.read_csv(archive.verified_folder(folder) / PAIRS)
+        table = pd.read_csv(archive.verified_folder(folder) / PAIRS_FILE)
     except (archive.ArchiveError, OSError, ValueError) as error:
         raise Contradicted(f"{folder}: {error}") from None
-    if missing := [name for name in COLUMNS if name not in table]:
-        raise Contradicted(f"{folder / PAIRS} has no column {missing[0]}; compare_bare_loop.py --csv writes it")
+    if missing := [name for name in PAIRS_COLUMNS if name not in table]:
+        raise Contradicted(f"{folder / PAIRS_FILE} has no column {missing[0]}; compare_bare_loop.py --csv writes it")
     cells = []
     for (strategy, workload, replicas), own in table.groupby(["strategy", "workload", "replicas"], sort=False):
         ratios = own["ours_mean_ms"] / own["bare_mean_ms"]
-        cells.append(Compared(str(strategy), str(workload), int(str(replicas)), own["bare_mean_ms"], ratios))
+        cells.append(BareLoopCell(str(strategy), str(workload), int(str(replicas)), own["bare_mean_ms"], ratios))
     return BareLoop(cells)
 
 
