@@ -34,7 +34,7 @@ from sharebench.core.files import Refusal, read_json  # noqa: E402
 from sharebench.core.run_record import read_run  # noqa: E402
 from sharebench.core.study_config import uses_several_devices  # noqa: E402
 from sharebench.datasets import archive  # noqa: E402
-from sharebench.nodes import devices_of, open_node  # noqa: E402
+from sharebench.nodes import named_devices, open_node  # noqa: E402
 from sharebench.nodes.contract import NodeError  # noqa: E402
 from sharebench.records.record import RecordMismatch, check_current  # noqa: E402
 from sharebench.records.references import device_identity  # noqa: E402
@@ -85,7 +85,7 @@ class Part:
         study = self.study
         if uses_several_devices(study.config, study.node_kind):
             return [entry["device"] for entry in placement.study_devices(study, {})]
-        options, _ = devices_of(study.node_kind, study.node_options())[0]
+        options, _ = named_devices(study.node_kind, study.node_options())[0]
         return [open_node(study.node_kind, options, Path()).identity]
 
     def measured_here(self, folder: Path) -> Iterator[tuple[str, str]]:
@@ -191,7 +191,7 @@ class Edition:
     def here(self) -> "Edition":
         """The same of the product that this machine has. Raises NodeError."""
         study = self.parts[0].study
-        options, _ = devices_of(study.node_kind, study.node_options())[0]
+        options, _ = named_devices(study.node_kind, study.node_options())[0]
         product = open_node(study.node_kind, options, Path()).facts()["product"]
         return replace(self, product=re.sub(r"[^a-z0-9]+", "-", product.lower()).strip("-"))
 

@@ -116,8 +116,8 @@ class FakeEndpoint:
         if what in self.raises:
             raise self.raises[what]
 
-    def settled(self, since_ns: int | None) -> Steadiness | None:
-        self._asked("settled", since_ns)
+    def steadiness(self, since_ns: int | None) -> Steadiness | None:
+        self._asked("steadiness", since_ns)
         if since_ns is None:
             return self.verdict
         return self.verdict if self.tenants.clock_ns >= since_ns + self.settles_after_ns else None

@@ -29,7 +29,7 @@ from sharebench.nodes.contract import (
     State,
     Tenants,
     TenantsFailed,
-    unmeasured,
+    empty_measurements,
 )
 from sharebench.nodes.node import Node
 from sharebench.records.telemetry import Row, Telemetry
@@ -95,7 +95,7 @@ def planned_load(
 
 def empty_tenant(index: int, workload: str, outcome: Outcome) -> TenantRecord:
     return {
-        **unmeasured(index, workload),
+        **empty_measurements(index, workload),
         "status": "not-measured" if outcome["status"] == "ok" else outcome["status"],
         "exit": outcome["exit"],
         "steady": None,

@@ -23,7 +23,7 @@ from sharebench.nodes.contract import (
     Tenants,
     TenantsFailed,
     TenantUnreachable,
-    Unrecoverable,
+    UnrecoverableNodeError,
 )
 from sharebench.records.types import Exit, FaultOutcome, Outcome
 from tenant.contract import FAULTS, TenantReport
@@ -123,7 +123,7 @@ class FaultCourse(Course):
             if new_tenant_seconds is not None:
                 return new_tenant_seconds, launched - began + new_tenant_seconds, attempt
         seconds = self.settings["timeouts"]["start_seconds"]
-        raise Unrecoverable(
+        raise UnrecoverableNodeError(
             f"no new tenant could start within {seconds:g} s after the fault {self.spec['fault']['kind']}; "
             "it may need a reset by its owner: see the kernel's log (dmesg)"
         )

@@ -52,7 +52,7 @@ def settle(tenants: Tenants, timeout_seconds: float, as_warmed_up: bool = False)
     verdicts: dict[int, Steadiness] = {}
     while len(verdicts) < len(endpoints):
         for index, endpoint in enumerate(endpoints):
-            if index not in verdicts and (verdict := endpoint.settled(since_ns)) is not None:
+            if index not in verdicts and (verdict := endpoint.steadiness(since_ns)) is not None:
                 verdicts[index] = verdict
         if len(verdicts) < len(endpoints):
             if tenants.now_ns() > until_ns:

@@ -25,6 +25,6 @@ def open_node(kind: str, options: NodeOptions, folder: Path, number: int | None 
     return node
 
 
-def devices_of(kind: str, options: NodeOptions) -> list[DeviceOptions]:
+def named_devices(kind: str, options: NodeOptions) -> list[DeviceOptions]:
     """The devices that a config section of that kind names, each as a section of its own. Raises NodeError."""
     return _driver(kind).devices(options)

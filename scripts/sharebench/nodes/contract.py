@@ -27,7 +27,7 @@ from tenant.contract import (
 
 Evidence = list[EvidenceItem]
 # Last words of CUDA, torch, Python, C++ and the C library.
-NO_MEMORY = re.compile(r"out[ _]of[ _]memory|OutOfMemory|MemoryError|bad_alloc|Cannot allocate memory", re.IGNORECASE)
+OUT_OF_MEMORY = re.compile(r"out[ _]of[ _]memory|OutOfMemory|MemoryError|bad_alloc|Cannot allocate memory", re.I)
 
 
 def item(name: str, expected: object, observed: object, source: str, holds: bool | None = None) -> EvidenceItem:
@@ -36,12 +36,12 @@ def item(name: str, expected: object, observed: object, source: str, holds: bool
     return {"name": name, "expected": expected, "observed": observed, "holds": holds, "source": source}
 
 
-def classify(code: int, has_exit_codes: bool = True, said: str = "") -> tuple[TenantStatus, str]:
+def classify_exit(code: int, has_exit_codes: bool = True, said: str = "") -> tuple[TenantStatus, str]:
     """Status and reason of a tenant that ended with this exit code before it was asked to.
 
     Without `has_exit_codes` it is a user program, whose codes have no known meaning: what it `said` last counts.
     """
-    if (code == EXIT_OUT_OF_MEMORY) if has_exit_codes else NO_MEMORY.search(said) is not None:
+    if (code == EXIT_OUT_OF_MEMORY) if has_exit_codes else OUT_OF_MEMORY.search(said) is not None:
         return "oom", "ran out of memory"
     if code < 0:
         names = {known.value: known.name for known in signal.Signals}
@@ -57,7 +57,7 @@ def bucket(seconds: float) -> int:
     return min(OVERFLOW_INDEX, math.ceil(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS)))
 
 
-def unmeasured(index: int, workload: str) -> TenantMeasurement:
+def empty_measurements(index: int, workload: str) -> TenantMeasurement:
     """What a tenant has measured before it measures anything."""
     return {
         "index": index,
@@ -81,10 +81,10 @@ def unmeasured(index: int, workload: str) -> TenantMeasurement:
     }
 
 
-def reported(index: int, workload: str, achieved_rate_hz: float, environment: Environment) -> TenantReport:
+def own_load_report(index: int, workload: str, achieved_rate_hz: float, environment: Environment) -> TenantReport:
     """What the report of a tenant that makes its own load begins with."""
     return {
-        **unmeasured(index, workload),
+        **empty_measurements(index, workload),
         "steady": None,
         "load": {
             "arrival": "own",
@@ -137,7 +137,7 @@ class NodeError(Refusal):
     """The node did not do what was asked; a harness failure."""
 
 
-class Unrecoverable(NodeError):
+class UnrecoverableNodeError(NodeError):
     """The node cannot run any later cell: the run ends."""
 
 
@@ -198,7 +198,7 @@ class Sampler(Protocol):
 class Endpoint(Protocol):
     """The driver's view of one tenant (docs/method.md, the window)."""
 
-    def settled(self, since_ns: int | None) -> Steadiness | None:
+    def steadiness(self, since_ns: int | None) -> Steadiness | None:
         """The verdict on steadiness since that time, or the first one that there was; None while it is not known."""
 
     def clock(self) -> tuple[int, int, float]:

@@ -26,17 +26,17 @@ def client_variables(own: TenantLimits, memory_bytes: int) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def memory_limit(memory_bytes: int | None, limits: TenantLimits) -> int | None:
+def memory_limit_bytes(memory_bytes: int | None, limits: TenantLimits) -> int | None:
     """A tenant's memory in bytes; None where it has no limit, or the size of the device's is not known."""
     return None if memory_bytes is None else limits.memory_bytes(memory_bytes)
 
 
-def probe(limit_bytes: int | None) -> dict[str, str]:
+def probe_variables(limit_bytes: int | None) -> dict[str, str]:
     """The variable by which a tenant with this limit of its memory tries to allocate more; none without a limit."""
     return {} if limit_bytes is None else {PROBE_BYTES_VARIABLE: str(limit_bytes + PROBE_BEYOND_BYTES)}
 
 
-def within_limits(
+def limits_evidence(
     limits: TenantLimits, sm_count: int | None, memory_bytes: int | None, view: DeviceView | None, source: str
 ) -> Evidence:
     """Evidence from what a tenant saw of a device with that number of SMs and that memory; None is not compared."""
@@ -48,7 +48,7 @@ def within_limits(
         share = int(sm_count * threads / 100)
         fits = sms is not None and max(1, share - SM_TOLERANCE) <= sms <= max(SM_TOLERANCE, share)
         evidence.append(item("SMs", f"at most {share} of {sm_count}", sms, source, fits))
-    if (limit := memory_limit(memory_bytes, limits)) is not None:
+    if (limit := memory_limit_bytes(memory_bytes, limits)) is not None:
         free = view and view["memory_free_bytes"]
         fits = free is not None and free <= limit
         evidence.append(item("free memory in bytes", f"at most {limit}", free, source, fits))

@@ -52,7 +52,7 @@ class Scrape:
         return (self.ended_ns - self.begun_ns) / 2e9
 
 
-def parse(text: str, metrics: Metrics, begun_ns: int = 0, ended_ns: int = 0) -> Scrape:
+def parse_metrics(text: str, metrics: Metrics, begun_ns: int = 0, ended_ns: int = 0) -> Scrape:
     """The series that a workload's `metrics` names, in a page of metrics in the text format of Prometheus.
 
     Raises MissingSeries with a line that names what there is instead, and ValueError for a page of another format.
@@ -107,14 +107,14 @@ def _one(samples: Iterable[Sample], wanted: str, labels: Mapping[str, str], kind
     raise MissingSeries(f"there is no {kind} {name!r}; this page has: {listed}")
 
 
-def scraped(page: Page, metrics: Metrics) -> Scrape:
+def parse_page(page: Page, metrics: Metrics) -> Scrape:
     """The series in a page. Raises MissingSeries, and TenantUnreachable when there is no page."""
     if page["failure"] is not None:
         raise TenantUnreachable(f"GET {metrics['path']}: {page['failure']}")
     if not page["is_whole"]:
         raise MissingSeries(f"its page of metrics is larger than {MAX_PAGE_BYTES >> 20} MiB; let it show fewer series")
     try:
-        return parse(page["text"], metrics, page["begun_ns"], page["ended_ns"])
+        return parse_metrics(page["text"], metrics, page["begun_ns"], page["ended_ns"])
     except (ValueError, KeyError) as error:
         raise TenantUnreachable(f"GET {metrics['path']}: {error}") from error
 
@@ -164,7 +164,7 @@ class Difference:
         return EDGES / self.count * max(mean, upwards) / mean + 2 * self.seconds_error / self.seconds
 
 
-def between(first: Scrape, last: Scrape) -> Difference:
+def subtract_scrapes(first: Scrape, last: Scrape) -> Difference:
     """What was counted from one scrape to the next.
 
     Raises NodeError when a count went backwards: the program, or what serves its metrics, restarted.

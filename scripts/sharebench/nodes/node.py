@@ -18,7 +18,7 @@ from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError,
 from sharebench.records.types import NodeFacts, Switch
 from tenant.contract import TenantReport
 
-UNKNOWN = "unknown"
+UNKNOWN_STATE = "unknown"
 """Key of a state that is none of a strategy's: in between, dirty, or not known."""
 
 
@@ -117,7 +117,7 @@ class Node(ABC):
         Calls `left_old_state` in between, which separates the time of the way out from that of the way in.
         """
 
-    def left_old_state(self) -> None:
+    def mark_old_state_left(self) -> None:
         """Note the moment at which nothing of the old state is left; what follows leads into the new one."""
         self._left_seconds, self._phases = time.monotonic(), {}
 
@@ -152,8 +152,8 @@ class Node(ABC):
         except FileNotFoundError:
             return None
         except DamagedFile:
-            return UNKNOWN
-        return key if key is None or isinstance(key, str) else UNKNOWN
+            return UNKNOWN_STATE
+        return key if key is None or isinstance(key, str) else UNKNOWN_STATE
 
     def ensure(self, state: State) -> None:
         """Bring the device into the state unless it is there already. Raises NodeError."""
@@ -171,7 +171,7 @@ class Node(ABC):
         before, after = self.current(), state.key if state else None
         # The way back must work on a full disk, too.
         with contextlib.suppress(OSError) if state is None else contextlib.nullcontext():
-            self._note(UNKNOWN)
+            self._note(UNKNOWN_STATE)
         began, self._left_seconds, self._phases = time.monotonic(), None, {}
         self.switch(state)
         left, ended = self._left_seconds, time.monotonic()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from sharebench.core.spec import Spec, tenant_limits
 from sharebench.core.strategies import strategy_from_spec
-from sharebench.nodes.contract import bucket, reported
+from sharebench.nodes.contract import bucket, own_load_report
 from tenant.contract import CompletedJob, Environment, TenantReport
 
 
@@ -19,19 +19,19 @@ def memory_fraction(spec: Spec, index: int) -> float:
     return 1 / math.ceil(spec["replicas"] / strategy_from_spec(spec["strategy"]).group_count(spec["replicas"]))
 
 
-def placeholders(spec: Spec, index: int) -> dict[str, object]:
+def placeholder_values(spec: Spec, index: int) -> dict[str, object]:
     """Those that are of the cell, by name."""
     return {"index": index, "replicas": spec["replicas"], "fraction": f"{memory_fraction(spec, index):.6g}"}
 
 
-def filled(word: str, values: Mapping[str, object]) -> str:
+def fill_in(word: str, values: Mapping[str, object]) -> str:
     """A word of a command with what stands in place of its placeholders."""
     for name, value in values.items():
         word = word.replace(f"{{{name}}}", str(value))
     return word
 
 
-def job_of(seconds: float | None, start_delay_seconds: float) -> CompletedJob:
+def exited_job(seconds: float | None, start_delay_seconds: float) -> CompletedJob:
     """The one job that a program is which runs to its end; None where it did not end well in time."""
     return {
         "iterations": 1,
@@ -41,11 +41,11 @@ def job_of(seconds: float | None, start_delay_seconds: float) -> CompletedJob:
     }
 
 
-def of_exited(index: int, workload: str, seconds: float | None) -> TenantReport:
+def exited_report(index: int, workload: str, seconds: float | None) -> TenantReport:
     """The record of such a program, but for its start and what it used."""
     nothing: Environment = {"python": "", "platform": "", "packages": {}}
     return {
-        **reported(index, workload, 1 / seconds if seconds else 0.0, nothing),
+        **own_load_report(index, workload, 1 / seconds if seconds else 0.0, nothing),
         "measured_by": "exit",
         "count": 0 if seconds is None else 1,
         "sum_seconds": seconds or 0.0,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from sharebench.core.spec import WorkloadSpec
 from sharebench.core.units import NS
-from sharebench.nodes.contract import NodeError, TenantUnreachable, reported
-from sharebench.nodes.metrics import MissingSeries, Scrape, between, scraped
+from sharebench.nodes.contract import NodeError, TenantUnreachable, own_load_report
+from sharebench.nodes.metrics import MissingSeries, Scrape, parse_page, subtract_scrapes
 from tenant.contract import BATCH_SECONDS, BatchComparison, Environment, Steadiness, SteadinessRule, TenantReport
 from tenant.contract.requests import Page
 
@@ -58,7 +58,7 @@ class ScrapedProgram(ABC):
         """Whether this is in the program's log."""
 
     def _scrape(self) -> Scrape:
-        return scraped(self.page(self.workload["metrics"]["path"]), self.workload["metrics"])
+        return parse_page(self.page(self.workload["metrics"]["path"]), self.workload["metrics"])
 
     def _has_started(self) -> bool:
         """Whether the rule of the workload's `ready` holds, and the series is there. Raises TenantUnreachable."""
@@ -88,12 +88,12 @@ class ScrapedProgram(ABC):
                 return False
             self._load_seconds = (time.monotonic_ns() - self._begun_ns) / NS
             self.waiting_for = "its warm-up has not ended"
-        if self.settled(self._begun_ns + self.offset_ns) is None:
+        if self.steadiness(self._begun_ns + self.offset_ns) is None:
             return False
         self._warmup_seconds = (time.monotonic_ns() - self._begun_ns) / NS - self._load_seconds
         return True
 
-    def settled(self, since_ns: int | None) -> Steadiness | None:
+    def steadiness(self, since_ns: int | None) -> Steadiness | None:
         if self._judge is None or since_ns not in (None, self._judge.since_ns):
             self._judge = MeansJudge(self._rule, self._begun_ns + self.offset_ns if since_ns is None else since_ns)
         now_ns = time.monotonic_ns()
@@ -115,14 +115,14 @@ class ScrapedProgram(ABC):
         """
         start_ns, end_ns = window
         try:
-            before, after = (scraped(page, self.workload["metrics"]) for page in pages)
-            found = between(before, after)
+            before, after = (parse_page(page, self.workload["metrics"]) for page in pages)
+            found = subtract_scrapes(before, after)
         except (MissingSeries, NodeError) as failure:
             raise NodeError(f"tenant {self.index}: {failure}") from None
         inside_seconds = (min(after.begun_ns, end_ns) - max(before.ended_ns, start_ns)) / NS
         uppers = [None if math.isinf(upper) else upper for upper in found.upper_seconds]
         return {
-            **reported(self.index, self.workload["name"], found.rate_hz, environment),
+            **own_load_report(self.index, self.workload["name"], found.rate_hz, environment),
             "measured_by": "scrape",
             "startup": {
                 # From outside the parts cannot be distinguished.

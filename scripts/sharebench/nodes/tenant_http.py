@@ -45,7 +45,7 @@ class HttpEndpoint:
         """Whether the tenant is warm for the first time."""
         return self._call("GET", "/readyz", timeout_seconds=READY_TIMEOUT_SECONDS)[0] == 200
 
-    def settled(self, since_ns: int | None) -> Steadiness | None:
+    def steadiness(self, since_ns: int | None) -> Steadiness | None:
         status, answer = self._call("GET", "/readyz" if since_ns is None else f"/readyz?since={since_ns}")
         if status != 200:
             return None

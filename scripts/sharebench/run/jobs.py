@@ -27,7 +27,7 @@ from sharebench.core.capabilities import NODE_KINDS
 from sharebench.core.files import DamagedFile, read_json, replace_atomically, write_json
 from sharebench.core.spec import parse_spec, tenant_workload
 from sharebench.gates.verdict import window_seconds
-from sharebench.nodes.contract import NodeError, Settings, State, TenantUnreachable, Unrecoverable
+from sharebench.nodes.contract import NodeError, Settings, State, TenantUnreachable, UnrecoverableNodeError
 from sharebench.nodes.node import Node
 from sharebench.records import record
 from sharebench.records.references import device_identity, part_for_device, read_calibration, read_device
@@ -148,7 +148,7 @@ def measuring_job(results: Path) -> Iterator[Run]:
                 if not isinstance(failure, HARNESS_FAILURES):
                     traceback.print_exc()
                 line = f"{type(failure).__name__}: {failure_text(failure)}"
-                ownership.record_outcome(results, line, isinstance(failure, Unrecoverable), run.number)
+                ownership.record_outcome(results, line, isinstance(failure, UnrecoverableNodeError), run.number)
                 raise JobFailed(failure_text(failure)) from failure
             ownership.record_outcome(results, None, number=run.number)
     except (JobFailed, ownership.OwnershipError, OSError) as failure:

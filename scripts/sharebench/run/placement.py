@@ -13,7 +13,7 @@ from sharebench.core import run_record
 from sharebench.core.files import DamagedFile, read_json
 from sharebench.core.run_record import DeviceEntry, RunRecord
 from sharebench.core.study_config import uses_several_devices
-from sharebench.nodes import devices_of, open_node
+from sharebench.nodes import named_devices, open_node
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.node import Node
 from sharebench.records.references import device_identity
@@ -80,7 +80,7 @@ def study_devices(study: Study, last: RunRecord) -> list[DeviceEntry]:
     If all of them were down, all are returned. Raises NodeError.
     """
     entries: list[DeviceEntry] = []
-    for number, (options, cores) in enumerate(devices_of(study.node_kind, study.node_options())):
+    for number, (options, cores) in enumerate(named_devices(study.node_kind, study.node_options())):
         device = open_node(study.node_kind, options, Path(), number).identity
         if (same := next((entry["number"] for entry in entries if entry["device"] == device), None)) is not None:
             raise NodeError(

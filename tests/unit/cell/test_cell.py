@@ -160,7 +160,7 @@ def test_a_death_in_the_window_leaves_no_latencies(node: FakeNode) -> None:
     assert node.fakes.life[-1] == "stop" and node.times_dirty
 
 
-@pytest.mark.parametrize("question", ["settled", "clock", "window", "record"])
+@pytest.mark.parametrize("question", ["steadiness", "clock", "window", "record"])
 def test_a_living_tenant_that_does_not_answer_is_a_harness_failure(node: FakeNode, question: str) -> None:
     node.fakes.fakes[1].raises[question] = TenantUnreachable("timed out")
     with pytest.raises(TenantUnreachable):

@@ -15,7 +15,7 @@ from unit.fakes import FakeTenants, ended
 from sharebench.cell import fault as fault_cell
 from sharebench.cell.cell import run_cell
 from sharebench.cell.fault import REHEARSAL_SECONDS, FaultCourse
-from sharebench.nodes.contract import State, Tenants, TenantsFailed, TenantUnreachable, Unrecoverable
+from sharebench.nodes.contract import State, Tenants, TenantsFailed, TenantUnreachable, UnrecoverableNodeError
 from sharebench.study.cells import canonical_json
 
 NS = 1_000_000_000
@@ -158,7 +158,7 @@ def test_a_second_new_tenant_is_tried_after_setting_up_anew(node: FaultNode) -> 
 
 def test_a_device_that_takes_no_new_tenant_is_unrecoverable(node: FaultNode) -> None:
     node.refused = 2
-    with pytest.raises(Unrecoverable, match="no new tenant could start within 60 s after the fault killed"):
+    with pytest.raises(UnrecoverableNodeError, match="no new tenant could start within 60 s after the fault killed"):
         run(node)
     assert [fresh.life[-1] for fresh in node.fresh] == ["stop", "stop"]
 

@@ -26,7 +26,7 @@ def test_settling_waits_for_a_verdict_on_what_ran_after_the_last_was_ready() -> 
     tenants.fakes[1].settles_after_ns = 2 * NS
     assert settle(tenants, 60.0) == [STEADY, unsteady, STEADY]
     assert tenants.clock_ns - began_ns >= 2 * NS
-    assert {since for _, what, _, since in tenants.calls if what == "settled"} == {began_ns}
+    assert {since for _, what, _, since in tenants.calls if what == "steadiness"} == {began_ns}
 
 
 def test_tenants_that_go_on_as_they_warmed_up_are_not_judged_again() -> None:
@@ -35,7 +35,7 @@ def test_tenants_that_go_on_as_they_warmed_up_are_not_judged_again() -> None:
     began_ns = tenants.clock_ns
     assert settle(tenants, 60.0, as_warmed_up=True) == [STEADY]
     assert tenants.clock_ns - began_ns < NS
-    assert {since for _, what, _, since in tenants.calls if what == "settled"} == {None}
+    assert {since for _, what, _, since in tenants.calls if what == "steadiness"} == {None}
 
 
 def test_a_tenant_that_has_settled_is_left_alone() -> None:

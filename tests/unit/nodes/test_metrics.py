@@ -18,7 +18,7 @@ from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachabl
 from sharebench.nodes.host.programs.endpoints import ScrapedEndpoint
 from sharebench.nodes.host.programs.process_tree import ProcessTree
 from sharebench.nodes.kubernetes.pods.endpoint import ScrapedPod
-from sharebench.nodes.metrics import MissingSeries, Scrape, between, parse, scraped
+from sharebench.nodes.metrics import MissingSeries, Scrape, parse_metrics, parse_page, subtract_scrapes
 from sharebench.nodes.scraped import MeansJudge
 from tenant.contract import Steadiness, SteadinessRule, TenantReport
 from tenant.contract import requests as pages
@@ -52,13 +52,13 @@ def page(latencies: dict[str, list[float]], buckets: tuple[float, ...] = BUCKETS
 
 def scrape(port: int) -> Scrape:
     """The histogram of a program on this port, now."""
-    return scraped(pages.fetch_page(port, "/metrics", 10.0), metrics(histogram="work"))
+    return parse_page(pages.fetch_page(port, "/metrics", 10.0), metrics(histogram="work"))
 
 
 def state(latencies: list[float], at_ms: int = 0, took_ms: int = 0, buckets: tuple[float, ...] = BUCKETS) -> Scrape:
     """A scrape of a program that has made these iterations."""
     text = page({"a": latencies}, buckets)
-    return parse(text, metrics(histogram="work"), at_ms * MS, (at_ms + took_ms) * MS)
+    return parse_metrics(text, metrics(histogram="work"), at_ms * MS, (at_ms + took_ms) * MS)
 
 
 @pytest.mark.parametrize(
@@ -66,42 +66,42 @@ def state(latencies: list[float], at_ms: int = 0, took_ms: int = 0, buckets: tup
 )
 def test_units_are_of_sum_and_buckets_alike(unit: str, seconds: float) -> None:
     text = page({"a": [4, 40]}, buckets=(5, 50))
-    found = parse(text, metrics(histogram="work", unit=unit))
+    found = parse_metrics(text, metrics(histogram="work", unit=unit))
     assert found.sum_seconds == pytest.approx(44 * seconds)
     assert found.upper_seconds[:2] == pytest.approx((5 * seconds, 50 * seconds))
 
 
 def test_a_summary_has_a_count_and_a_sum_only() -> None:
-    found = parse(page({"a": [0.5, 1.5]}), metrics(summary="same"))
+    found = parse_metrics(page({"a": [0.5, 1.5]}), metrics(summary="same"))
     assert (found.count, found.sum_seconds, found.upper_seconds) == (2, 2.0, ())
 
 
 def test_labels_pick_a_series() -> None:
     text = page({"load": [1.0], "infer": [0.02, 0.03]})
-    found = parse(text, metrics(histogram="work", labels={"stage": "infer"}))
+    found = parse_metrics(text, metrics(histogram="work", labels={"stage": "infer"}))
     assert (found.count, found.cumulative) == (2, (0, 2, 2, 2))
     with pytest.raises(MissingSeries, match=r"has 2 series with metrics.labels \{\}; name one of \{'stage': 'load'\}"):
-        parse(text, metrics(histogram="work"))
+        parse_metrics(text, metrics(histogram="work"))
     with pytest.raises(
         MissingSeries, match=r"has no series with metrics.labels .*blur.*; name one of \{'stage': 'load'\}"
     ):
-        parse(text, metrics(histogram="work", labels={"stage": "blur"}))
+        parse_metrics(text, metrics(histogram="work", labels={"stage": "blur"}))
 
 
 def test_what_is_not_there_is_said_with_what_is() -> None:
     text = page({"a": [1.0]})
     with pytest.raises(MissingSeries, match=r"there is no histogram 'wrok'; this page has: work"):
-        parse(text, metrics(histogram="wrok"))
+        parse_metrics(text, metrics(histogram="wrok"))
     with pytest.raises(MissingSeries, match=r"there is no summary 'wrok'; this page has: same, work"):
-        parse(text, metrics(summary="wrok"))
+        parse_metrics(text, metrics(summary="wrok"))
     with pytest.raises(MissingSeries, match=r"same has no classic buckets"):
-        parse(text, metrics(histogram="same"))
+        parse_metrics(text, metrics(histogram="same"))
 
 
 def test_a_window_is_the_difference_of_two_scrapes() -> None:
     before = [0.02] * 30 + [5.0]
     inside = [0.005] * 10 + [0.05] * 40 + [0.2] * 5
-    found = between(state(before, at_ms=1000, took_ms=4), state(before + inside, at_ms=3002, took_ms=8))
+    found = subtract_scrapes(state(before, at_ms=1000, took_ms=4), state(before + inside, at_ms=3002, took_ms=8))
     assert found.count == 55
     assert found.counts == (10, 40, 5, 0)
     assert found.mean_seconds == pytest.approx(np.mean(inside))
@@ -140,7 +140,7 @@ def test_truth_is_within_the_bounds_wherever_the_edges_fall(seed: int) -> None:
             cumulative,
         )
 
-    found = between(taken(0), taken(1))
+    found = subtract_scrapes(taken(0), taken(1))
     began = (starts >= counted[0]) & (starts < counted[1])
     assert began.sum() >= 5, "a window to speak of"
     true_rate = began.sum() / (counted[1] - counted[0])
@@ -152,16 +152,16 @@ def test_truth_is_within_the_bounds_wherever_the_edges_fall(seed: int) -> None:
 
 
 def test_error_bounds_by_hand() -> None:
-    found = between(state([], at_ms=0, took_ms=10), state([0.05] * 100, at_ms=5000, took_ms=10))
+    found = subtract_scrapes(state([], at_ms=0, took_ms=10), state([0.05] * 100, at_ms=5000, took_ms=10))
     assert found.rate_error_ratio == pytest.approx(0.01 / 5 + 2 / 100)
     # An edge's iteration may be 0.1 s, that is 0.05 s off the mean of 0.05 s, and the page may be torn by 10 ms twice.
     assert found.mean_error_ratio == pytest.approx(2 / 100 * 0.05 / 0.05 + 2 * 0.01 / 5)
-    slow = between(state([]), state([0.011] * 100, at_ms=5000))
+    slow = subtract_scrapes(state([]), state([0.011] * 100, at_ms=5000))
     assert slow.mean_error_ratio == pytest.approx(2 / 100 * (0.1 - 0.011) / 0.011)
 
 
 def test_a_window_without_iterations_has_no_mean_and_no_error() -> None:
-    found = between(state([0.1]), state([0.1], at_ms=1000))
+    found = subtract_scrapes(state([0.1]), state([0.1], at_ms=1000))
     assert (found.count, found.mean_seconds, found.rate_error_ratio, found.mean_error_ratio) == (0, None, None, None)
 
 
@@ -172,7 +172,7 @@ def test_a_window_without_iterations_has_no_mean_and_no_error() -> None:
 )
 def test_a_program_that_began_anew_is_no_window(after: Scrape) -> None:
     with pytest.raises(NodeError, match="it restarted"):
-        between(state([0.02] * 10), after)
+        subtract_scrapes(state([0.02] * 10), after)
 
 
 @pytest.fixture
@@ -277,7 +277,7 @@ def test_it_is_ready_once_its_rule_holds_and_it_was_judged(
     until = time.monotonic() + 10
     while not asked.ready():
         assert time.monotonic() < until
-    assert asked.settled(time.monotonic_ns()) is None, "the judgement starts again from then on"
+    assert asked.steadiness(time.monotonic_ns()) is None, "the judgement starts again from then on"
     assert not endpoint(served(page({"a": [0.02] * 9}).encode()), log, count=10).ready()
     assert not endpoint(served(b"", status=500), log, path="/health").ready()
 
@@ -289,7 +289,7 @@ def test_a_sum_that_is_no_number_is_named(what: str, value: str) -> None:
     broken = [f"{line.rpartition(' ')[0]} {value}" if line.startswith(f"work_{what}") else line for line in lines]
     named = "nan" if value == "NaN" else "inf"
     with pytest.raises(MissingSeries, match=f"^the {what} of histogram 'work' is {named}, which is not finite$"):
-        parse("\n".join(broken) + "\n", metrics(histogram="work"))
+        parse_metrics("\n".join(broken) + "\n", metrics(histogram="work"))
 
 
 def test_a_page_without_end_is_not_read(served: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:

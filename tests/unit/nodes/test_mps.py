@@ -119,8 +119,8 @@ def test_variables_are_those_that_a_process_was_started_with() -> None:
     )
     try:
         assert process.stdout is not None and process.stdout.readline() == b"\n"
-        assert mps.variables_of(process.pid, CLIENT_VARIABLES) == {"CUDA_MPS_CLIENT_PRIORITY": "1"}
+        assert mps.process_variables(process.pid, CLIENT_VARIABLES) == {"CUDA_MPS_CLIENT_PRIORITY": "1"}
     finally:
         process.kill()
         process.communicate()
-    assert mps.variables_of(process.pid, CLIENT_VARIABLES) == {}
+    assert mps.process_variables(process.pid, CLIENT_VARIABLES) == {}

@@ -250,7 +250,7 @@ def test_each_tenants_own_limits_are_proven(
         for share, limit, priority in (("60", "0=71680M", "0"), ("20", "0=20480M", "1"))
     ]
     seen = dict(enumerate(variables, 21)) | started
-    monkeypatch.setattr(nvidia_evidence, "variables_of", lambda pid, names: seen[pid])
+    monkeypatch.setattr(nvidia_evidence, "process_variables", lambda pid, names: seen[pid])
     grants = [Grant(index, 0, environment=own | {"OTHER": "1"}) for index, own in enumerate(variables)]
     first = view(21, sm_count=78, memory_free_bytes=69 * GIB, over_limit_refused=True)
     second = view(22, **{"sm_count": 26, "memory_free_bytes": 19 * GIB, "over_limit_refused": True} | changes)

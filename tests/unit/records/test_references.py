@@ -14,7 +14,7 @@ from sharebench.config.load import load
 from sharebench.core.files import SCRIPTS, DamagedFile, write_json
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.nodes import open_node
-from sharebench.nodes.node import UNKNOWN
+from sharebench.nodes.node import UNKNOWN_STATE
 from sharebench.records.references import read_calibration, read_device
 from sharebench.run import jobs, ownership
 from sharebench.study.study import Study
@@ -73,6 +73,6 @@ def test_a_cell_with_a_damaged_calibration_fails_in_one_line(
 def test_a_node_with_a_damaged_state_is_in_none_that_is_known(tmp_path: Path, said: str) -> None:
     node = open_node("cpu", {"cores": "auto"}, tmp_path)
     (tmp_path / "state.json").write_text(said, errors="surrogateescape")
-    assert node.current() == UNKNOWN
+    assert node.current() == UNKNOWN_STATE
     assert node.restore()
     assert node.current() is None

@@ -18,7 +18,7 @@ from unit.nodes.host.tenants import is_alive
 
 from sharebench.core import run_record
 from sharebench.core.run_record import RUN_ID_VARIABLE, read_run
-from sharebench.nodes.contract import NodeError, Unrecoverable
+from sharebench.nodes.contract import NodeError, UnrecoverableNodeError
 from sharebench.run import jobs, ownership
 from sharebench.run.ownership import OwnershipError, claim, interruptible, record_outcome, verify
 
@@ -215,7 +215,7 @@ def test_a_wedged_device_is_a_final_failure(
     results: Path, run: ownership.Claim, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match=r"^1$"), jobs.measuring_job(results):
-        raise Unrecoverable("the device takes no new tenant")
+        raise UnrecoverableNodeError("the device takes no new tenant")
     assert "failed: the device takes no new tenant" in capsys.readouterr().out
     with pytest.raises(SystemExit, match=r"^1$"), jobs.measuring_job(results):
         pass

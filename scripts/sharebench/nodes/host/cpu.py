@@ -146,7 +146,7 @@ class CpuNode(Node):
 
     def switch(self, state: State | None) -> None:
         """Nothing on the host changes: affinity belongs to the tenants."""
-        self.left_old_state()
+        self.mark_old_state_left()
 
     def plan(self, strategy: Strategy) -> str:
         return "changes nothing on this host; tenants are pinned to cores and end with their cell"

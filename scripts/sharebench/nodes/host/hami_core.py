@@ -15,7 +15,7 @@ import psutil
 from sharebench.core.spec import TenantLimits
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import Evidence, Grant, item
-from sharebench.nodes.host.mps import variables_of
+from sharebench.nodes.host.mps import process_variables
 from tenant.contract import CONTEXT_LOCK_VARIABLE
 
 SOURCE = "https://github.com/Project-HAMi/HAMi-core"
@@ -82,7 +82,7 @@ def evidence(grant: Grant, family: Iterable[int | None]) -> Evidence:
     named = _named(library)
     is_mapped = bool(pids) and all(_maps(pid, library) for pid in pids)
     wanted = {name: grant.environment[name] for name in LIMIT_VARIABLES if name in grant.environment}
-    seen: list[Mapping[str, str]] = [variables_of(pid, LIMIT_VARIABLES) for pid in pids]
+    seen: list[Mapping[str, str]] = [process_variables(pid, LIMIT_VARIABLES) for pid in pids]
     observed = next((each for each in seen if each != wanted), wanted if seen else {})
     return [
         item(f"library in tenant {grant.index}", named, named if is_mapped else "not mapped", "node"),

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from sharebench.core.files import SCRIPTS
 from sharebench.core.spec import Spec, tenant_workload
-from sharebench.nodes.contract import Endpoint, Grant, PlannedLoad, TenantUnreachable, classify
+from sharebench.nodes.contract import Endpoint, Grant, PlannedLoad, TenantUnreachable, classify_exit
 from sharebench.nodes.host.logs import last_of
 from sharebench.nodes.tenant_http import HttpEndpoint
 from sharebench.records.types import TenantStatus
@@ -116,7 +116,7 @@ class TenantProcess(ABC):
         return next((code for popen in self.popens if (code := popen.poll()) is not None), None)
 
     def judged(self, code: int) -> tuple[TenantStatus, str]:
-        return classify(code, self.has_exit_codes, last_of(self.log))
+        return classify_exit(code, self.has_exit_codes, last_of(self.log))
 
     def log_tail(self) -> str:
         return last_of(self.log, LOG_TAIL_BYTES)

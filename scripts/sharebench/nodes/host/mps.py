@@ -33,7 +33,7 @@ POLL_SECONDS = 0.02
 ENDING_SECONDS = 0.2
 
 
-def variables_of(pid: int, names: Collection[str]) -> dict[str, str]:
+def process_variables(pid: int, names: Collection[str]) -> dict[str, str]:
     """These variables as the process was started with them, which is what CUDA reads; none where they are hidden."""
     with contextlib.suppress(psutil.Error, OSError):
         return {name: value for name, value in psutil.Process(pid).environ().items() if name in names}

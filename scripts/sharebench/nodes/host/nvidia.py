@@ -34,8 +34,8 @@ from sharebench.nodes.host.nvidia_evidence import Target, collect
 from sharebench.nodes.host.nvml import Gpu, every_gpu
 from sharebench.nodes.host.processes import ProcessTenants
 from sharebench.nodes.host.programs.tenants import infeasible
-from sharebench.nodes.limits import client_variables, probe
-from sharebench.nodes.node import UNKNOWN, Characteristics, Node
+from sharebench.nodes.limits import client_variables, probe_variables
+from sharebench.nodes.node import UNKNOWN_STATE, Characteristics, Node
 from sharebench.records.types import NodeFacts
 from tenant.contract import MPS_PIPE_VARIABLE, TenantReport
 
@@ -248,7 +248,7 @@ class NvidiaNode(Node):
                 variables |= hami_core.variables(str(self.options["hami_core"]), region, own, memory_bytes)
             else:
                 variables |= client_variables(own.excluding(shared), memory_bytes)
-            variables |= probe(own.memory_bytes(memory_bytes))
+            variables |= probe_variables(own.memory_bytes(memory_bytes))
             grants.append(Grant(index, group, environment=variables, process=process))
         return grants
 
@@ -294,7 +294,7 @@ class NvidiaNode(Node):
     def mark_dirty(self) -> None:
         """Restart the MPS daemons: one whose client died may fail the next (NVIDIA, Multi-Process Service)."""
         if self._daemons():
-            self._note(UNKNOWN)
+            self._note(UNKNOWN_STATE)
 
     def _shared(self, state: State) -> list[Target]:
         """What has an MPS daemon in this state; without a limit that depends on N, the state is one for all N."""
@@ -316,7 +316,7 @@ class NvidiaNode(Node):
         self._refuse_a_folder_of_others()
         for daemon in self._daemons():
             daemon.stop()
-        self.left_old_state()
+        self.mark_old_state_left()
         if state is None:
             self._restore_layout()
             shutil.rmtree(self.host_folder, ignore_errors=True)

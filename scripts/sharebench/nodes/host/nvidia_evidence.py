@@ -9,9 +9,9 @@ from sharebench.core.spec import TenantLimits, tenant_limits
 from sharebench.core.strategies import HAMI_CORE, Strategy
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import Evidence, Grant, is_external_server, item
-from sharebench.nodes.host.mps import MpsDaemon, variables_of
+from sharebench.nodes.host.mps import MpsDaemon, process_variables
 from sharebench.nodes.host.nvml import Occupant
-from sharebench.nodes.limits import CLIENT_VARIABLES, within_limits
+from sharebench.nodes.limits import CLIENT_VARIABLES, limits_evidence
 from tenant.contract import DeviceView, ProcessView, TenantReport, device_digest
 from tenant.contract.gpu import GpuProcess
 
@@ -127,7 +127,7 @@ def _from_outside(
 def _from_inside(target: Target, limits: TenantLimits, grant: Grant, view: DeviceView | None) -> Evidence:
     source = f"tenant {grant.index}"
     evidence = [item("device", device_digest(target.uuid), view and view["device"], source)]
-    return evidence + within_limits(limits, target.sm_count, target.memory_bytes, view, source)
+    return evidence + limits_evidence(limits, target.sm_count, target.memory_bytes, view, source)
 
 
 def _from_daemon(
@@ -166,7 +166,7 @@ def _from_clients(daemon: MpsDaemon, members: Sequence[tuple[Grant, Sequence[int
     evidence: Evidence = []
     for grant, family in members:
         wanted = {name: grant.environment[name] for name in CLIENT_VARIABLES if name in grant.environment}
-        seen = [variables_of(pid, CLIENT_VARIABLES) for pid in clients if pid in family]
+        seen = [process_variables(pid, CLIENT_VARIABLES) for pid in clients if pid in family]
         holds = bool(seen) and all(each == wanted for each in seen)
         observed = next((each for each in seen if each != wanted), seen[0] if seen else {})
         evidence.append(item(f"MPS variables of tenant {grant.index}", wanted, observed, "node", holds))

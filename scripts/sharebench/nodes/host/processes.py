@@ -24,7 +24,7 @@ from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed
 from sharebench.nodes.host.launch import Context, HostEndpoint, Program, TenantProcess
 from sharebench.nodes.host.logs import cut, last_of
 from sharebench.nodes.host.programs.process_tree import Orphans, ProcessTree
-from sharebench.nodes.host.programs.tenants import kind_of
+from sharebench.nodes.host.programs.tenants import tenant_class
 from sharebench.records.types import Exit, Outcome
 from tenant.contract import EXIT_USAGE
 
@@ -63,7 +63,7 @@ def _undisturbed() -> Iterator[None]:
             signal.raise_signal(held[0])
 
 
-def by_process(grants: Sequence[Grant]) -> list[tuple[Grant, ...]]:
+def group_by_process(grants: Sequence[Grant]) -> list[tuple[Grant, ...]]:
     # One without a number has a process to itself.
     groups = groupby(grants, key=lambda grant: (grant.process, grant.index if grant.process is None else None))
     return [tuple(group) for _, group in groups]
@@ -136,7 +136,7 @@ class ProcessTenants:
                     process.wait(GRACE_SECONDS)
 
     def _process(self, grants: Sequence[Grant], home: Path) -> TenantProcess:
-        return kind_of(tenant_workload(self.context.spec, grants[0].index))(self.context, grants, home)
+        return tenant_class(tenant_workload(self.context.spec, grants[0].index))(self.context, grants, home)
 
     def start(self, grants: Sequence[Grant]) -> None:
         """Launch one tenant per grant, or one process per group of grants with the same process.
@@ -145,7 +145,7 @@ class ProcessTenants:
         """
         if any(is_program(tenant_workload(self.context.spec, grant.index)) for grant in grants):
             self._orphans = Orphans()
-        self._later = by_process(grants)
+        self._later = group_by_process(grants)
         self._start_next()
 
     def _start_next(self) -> None:

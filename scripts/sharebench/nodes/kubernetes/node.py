@@ -24,7 +24,7 @@ from sharebench.nodes.kubernetes.cluster.lease import NodeLease
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.nodes.kubernetes.pods.watch import sweep
-from sharebench.nodes.limits import within_limits
+from sharebench.nodes.limits import limits_evidence
 from sharebench.nodes.node import Node
 from sharebench.records.references import device_identity
 from sharebench.records.types import NodeFacts
@@ -201,7 +201,7 @@ class ClusterNode(Node):
                     # Of a user's container, SMs and memory are not seen from outside.
                     if "measured_by" not in record:
                         source = f"tenant {grant.index}"
-                        evidence += within_limits(limits, self._seen.sm_count, memory_bytes, view, source)
+                        evidence += limits_evidence(limits, self._seen.sm_count, memory_bytes, view, source)
             self._seen.look(views, limits)
         is_well = all(map(ended_well, records)) and all(item["holds"] for item in evidence)
         if access.runs_mps and "mps" in strategy.mechanisms and is_well:
@@ -350,7 +350,7 @@ class ClusterNode(Node):
         others = [name for name in saved or {} if name != access.name]
         self._restore_accesses(others)
         if others:
-            self.left_old_state()
+            self.mark_old_state_left()
         access.ensure(state)
         self.cluster.set_taint(present=True)
         self.cluster.refuse_foreign_pods()

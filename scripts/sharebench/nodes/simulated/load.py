@@ -12,7 +12,7 @@ from sharebench.core.config_nodes import Noise as Planted
 from sharebench.core.config_nodes import SimulatedOptions
 from sharebench.core.spec import StrategySpec
 from sharebench.core.strategies import slice_count
-from sharebench.nodes.contract import PlannedLoad, bucket, reported
+from sharebench.nodes.contract import PlannedLoad, bucket, own_load_report
 from tenant.contract import TIMELINE_SLOTS, CompletedJob, Environment, TenantReport
 
 # Enough for a queue at 85 % of its capacity; after 50, it is still 7 % short of its stationary latency.
@@ -100,7 +100,7 @@ class SimulatedTenant:
         for (start, _), latency in zip(self.requests, latencies, strict=True):
             slots[min(TIMELINE_SLOTS - 1, int(start * TIMELINE_SLOTS / seconds))].append(latency)
         no_packages: Environment = {"python": "none", "platform": "simulated", "packages": {}}
-        report = reported(index, workload, completed / seconds if seconds else 0.0, no_packages)
+        report = own_load_report(index, workload, completed / seconds if seconds else 0.0, no_packages)
         assert report["load"] is not None
         job: CompletedJob | None = None
         if iterations is not None:

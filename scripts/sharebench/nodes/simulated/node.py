@@ -95,7 +95,7 @@ class SimulatedNode(Node):
     def switch(self, state: State | None) -> None:
         if state is not None and state.strategy.name in self._outage().get("strategies", []):
             raise NodeError(f"the simulated device cannot be set to {state.strategy.name}")
-        self.left_old_state()
+        self.mark_old_state_left()
 
     def plan(self, strategy: Strategy) -> str:
         return "changes nothing; the device is simulated"

@@ -117,7 +117,7 @@ class SimulatedEndpoint:
         self.tenants = tenants
         self.index = index
 
-    def settled(self, since_ns: int | None) -> Steadiness:
+    def steadiness(self, since_ns: int | None) -> Steadiness:
         return {"is_steady": True, "batches": 2, "change_percent": 0.0}
 
     def clock(self) -> tuple[int, int, float]:

@@ -19,7 +19,7 @@ from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Grant, NodeError, State
 from sharebench.nodes.host.launch import environment
 from sharebench.nodes.host.nvidia import NvidiaNode
-from sharebench.nodes.host.processes import by_process
+from sharebench.nodes.host.processes import group_by_process
 from sharebench.nodes.node import Node
 from sharebench.records.references import read_device
 from sharebench.run.jobs import JobFailed, Run
@@ -57,7 +57,7 @@ def probing_processes(python: Path, grants: Sequence[Grant]) -> Iterator[list[su
     """The probing processes, which are ended in any case."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        for group in by_process(grants):
+        for group in group_by_process(grants):
             command = [str(python), "-m", "tenant.spin", "--streams", str(len(group))]
             command += ["--threshold-ns", str(THRESHOLD_NS)]
             env = environment(group[0])

@@ -11,7 +11,7 @@ import pytest
 from unit.nodes.host.tenants import CORES, FOREVER, command_of, is_alive, wait_for
 
 from sharebench.cell.window import measure, settle
-from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, classify
+from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, classify_exit
 from sharebench.nodes.host import processes
 from sharebench.nodes.host.launch import environment as environment_of
 from sharebench.nodes.host.processes import ProcessTenants
@@ -154,8 +154,8 @@ def test_a_tenant_that_never_answers_hangs(launch: Callable[..., ProcessTenants]
     ],
 )
 def test_what_an_exit_code_means(code: int, status: str, words: str) -> None:
-    assert classify(code)[0] == status
-    assert words in classify(code)[1]
+    assert classify_exit(code)[0] == status
+    assert words in classify_exit(code)[1]
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_what_an_exit_code_means(code: int, status: str, words: str) -> None:
     ],
 )
 def test_what_a_program_said_last_tells_that_it_had_no_memory(said: str, status: str) -> None:
-    assert classify(1, False, said)[0] == status
-    assert classify(1, True, said)[0] == "crashed", "ours say it by their code"
+    assert classify_exit(1, False, said)[0] == status
+    assert classify_exit(1, True, said)[0] == "crashed", "ours say it by their code"
 
 
 def test_a_tenant_that_cannot_do_what_it_is_asked_to_is_no_result(launch: Callable[..., ProcessTenants]) -> None:

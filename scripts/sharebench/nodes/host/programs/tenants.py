@@ -31,7 +31,7 @@ from sharebench.nodes.host.launch import (
 from sharebench.nodes.host.programs.endpoints import ScrapedEndpoint, ServedEndpoint
 from sharebench.nodes.host.programs.process_tree import ProcessTree
 from sharebench.nodes.host.programs.to_its_end import LAUNCHER, Ending, ExitEndpoint
-from sharebench.nodes.programs import filled, placeholders
+from sharebench.nodes.programs import fill_in, placeholder_values
 from tenant.contract import TOKEN_VARIABLE, SteadinessRule
 from tenant.contract.requests import variable_problem
 
@@ -78,13 +78,13 @@ class ProgramTenant(TenantProcess):
         self.workload = tenant_workload(context.spec, self.index)
         self.port: int = free_port() if self.workload["port"] is None else self.workload["port"]
 
-    def filled(self, word: str) -> str:
+    def fill_in(self, word: str) -> str:
         """A word of the command with what stands in place of its placeholders."""
         own = {"port": self.port, "here": Path.cwd(), "python": self.context.python}
-        return filled(word, placeholders(self.context.spec, self.index) | own)
+        return fill_in(word, placeholder_values(self.context.spec, self.index) | own)
 
     def program(self) -> Program:
-        argv = [self.filled(word) for word in self.workload["command"] or ()]
+        argv = [self.fill_in(word) for word in self.workload["command"] or ()]
         refuse_taken(self.port)
         variables = {
             **inherited(),
@@ -186,7 +186,7 @@ class HttpTenant(ProgramTenant):
         return [ServedEndpoint(port, self.context.token, self._outside) for port in announced_ports(self.out)]
 
 
-def kind_of(workload: WorkloadSpec) -> type[TenantProcess]:
+def tenant_class(workload: WorkloadSpec) -> type[TenantProcess]:
     if runs_until_exit(workload):
         return ExitTenant
     kinds: Mapping[str, type[TenantProcess]] = {"command": CommandTenant, "http": HttpTenant}

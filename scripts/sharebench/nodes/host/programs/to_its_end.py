@@ -13,10 +13,10 @@ import psutil
 
 from sharebench.core.spec import WorkloadSpec
 from sharebench.core.units import NS
-from sharebench.nodes.contract import NodeError, TenantsFailed, classify
+from sharebench.nodes.contract import NodeError, TenantsFailed, classify_exit
 from sharebench.nodes.host.logs import last_of
 from sharebench.nodes.host.programs.process_tree import ProcessTree
-from sharebench.nodes.programs import job_of, of_exited
+from sharebench.nodes.programs import exited_job, exited_report
 from tenant.contract import CpuUse, ProcessView, Steadiness, TenantReport, environment
 
 # Stops itself, and once it is continued becomes the program, under the same process id.
@@ -69,7 +69,7 @@ class ExitEndpoint:
             return psutil.Process(self._tree.pid).status() == psutil.STATUS_STOPPED
         return False
 
-    def settled(self, since_ns: int | None) -> Steadiness:
+    def steadiness(self, since_ns: int | None) -> Steadiness:
         """There is no warm-up: starting is part of the work."""
         return NOTHING_TO_SETTLE
 
@@ -107,7 +107,7 @@ class ExitEndpoint:
         ended = self.ended
         if ended is None:
             self.overdue = f"it had not exited {(end_ns - start_ns) / NS:g} s after its start"
-        elif ended.code and classify(ended.code, False, last_of(self.log))[0] != "oom":
+        elif ended.code and classify_exit(ended.code, False, last_of(self.log))[0] != "oom":
             raise TenantsFailed("a program did not end well")
         seconds = (ended.at_ns - start_ns) / NS if ended is not None and ended.code == 0 else None
         cpu: CpuUse = {
@@ -116,8 +116,8 @@ class ExitEndpoint:
             "affinity": affinity,
         }
         return {
-            **of_exited(self.index, self.workload["name"], seconds),
-            "job": job_of(seconds, ((self._released_ns or start_ns) - start_ns) / NS),
+            **exited_report(self.index, self.workload["name"], seconds),
+            "job": exited_job(seconds, ((self._released_ns or start_ns) - start_ns) / NS),
             "cpu": cpu,
             "memory_bytes": ended.usage.ru_maxrss * 1024 if ended else None,
             "outside": outside,

@@ -16,7 +16,7 @@ from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.cluster.api import conditions_of
 from sharebench.nodes.kubernetes.cluster.foreign_pods import ENDED_PHASES, OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import MEMORY_LABEL, labels_of
-from sharebench.nodes.limits import PROBE_BEYOND_BYTES, memory_limit, probe
+from sharebench.nodes.limits import PROBE_BEYOND_BYTES, memory_limit_bytes, probe_variables
 from tenant.contract import SHOWN_VARIABLE, DeviceView, TenantReport
 
 GONE_SECONDS = 60.0
@@ -128,7 +128,7 @@ class Static(Access):
         environment = dict(made["environment"])
         if made["shows"]:
             environment[SHOWN_VARIABLE] = ",".join(made["shows"])
-        environment |= probe(memory_limit(self._memory_bytes(), limits))
+        environment |= probe_variables(memory_limit_bytes(self._memory_bytes(), limits))
         return PodNeeds(
             limits=made["resources"],
             annotations=made["annotations"],
@@ -192,7 +192,7 @@ class Static(Access):
         return evidence
 
     def _of_memory(self, limits: TenantLimits, view: DeviceView, source: str) -> Evidence:
-        limit_bytes, total = memory_limit(self._memory_bytes(), limits), view.get("memory_total_bytes")
+        limit_bytes, total = memory_limit_bytes(self._memory_bytes(), limits), view.get("memory_total_bytes")
         if limit_bytes is None or total is None:
             return []
         most = limit_bytes + PROBE_BEYOND_BYTES

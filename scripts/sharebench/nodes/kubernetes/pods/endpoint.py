@@ -17,7 +17,7 @@ from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods.forward import PodUnreachable
 from sharebench.nodes.kubernetes.pods.manifest import PORT
 from sharebench.nodes.kubernetes.pods.status import Ending
-from sharebench.nodes.programs import job_of, of_exited
+from sharebench.nodes.programs import exited_job, exited_report
 from sharebench.nodes.scraped import ScrapedProgram
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
 from sharebench.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
@@ -267,7 +267,7 @@ class ExitEndpoint(ClientEndpoint):
         super().__init__(*connection)
         self._index, self._workload, self._ending = index, workload, ending
 
-    def settled(self, since_ns: int | None) -> Steadiness:
+    def steadiness(self, since_ns: int | None) -> Steadiness:
         """There is no warm-up: starting is part of the work."""
         return {"is_steady": True, "batches": 0, "change_percent": None}
 
@@ -284,8 +284,8 @@ class ExitEndpoint(ClientEndpoint):
         elif ended_ns is not None and failed is not None and failed[0] != "oom":
             raise TenantsFailed("a program did not end well")
         return {
-            **of_exited(self._index, self._workload, seconds),
-            "job": job_of(seconds, ((started_ns or self._window[0]) - self._window[0]) / NS),
+            **exited_report(self._index, self._workload, seconds),
+            "job": exited_job(seconds, ((started_ns or self._window[0]) - self._window[0]) / NS),
             "cpu": seen["cpu"],
             "memory_bytes": seen["memory_bytes"],
             "outside": seen["outside"],

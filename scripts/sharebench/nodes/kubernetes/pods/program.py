@@ -17,7 +17,7 @@ from sharebench.nodes.kubernetes.cluster import restricted
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods import manifest
 from sharebench.nodes.kubernetes.pods.overlay import merged
-from sharebench.nodes.programs import filled, placeholders
+from sharebench.nodes.programs import fill_in, placeholder_values
 from tenant.contract import GRANTED_VARIABLE
 
 # Where our client listens: a server may have any usual one.
@@ -86,12 +86,12 @@ def port_of(workload: WorkloadSpec, container: Json) -> int:
 def _program(spec: Spec, index: int, given: Json, of_pod: Json, needs: PodNeeds, options: ClusterOptions) -> Json:
     """The user's container with its share of the GPU."""
     workload = tenant_workload(spec, index)
-    values = {**placeholders(spec, index), "port": port_of(workload, given)}
+    values = {**placeholder_values(spec, index), "port": port_of(workload, given)}
     own = {each["name"] for each in given.get("env") or ()}
     marks = {name: value for name, value in manifest.OF_USER.items() if name not in own} | {GRANTED_VARIABLE: "1"}
     marks |= {"SHAREBENCH_PORT": str(values["port"]), "SHAREBENCH_INDEX": str(index), **needs.environment}
     words: Json = {"command": workload["command"]} if workload.get("command") else given
-    said = {key: [filled(word, values) for word in words[key]] for key in ("command", "args") if words.get(key)}
+    said = {key: [fill_in(word, values) for word in words[key]] for key in ("command", "args") if words.get(key)}
     security = restricted.SECURITY | {key: of_pod[key] for key in OF_USER if key in of_pod}
     made = manifest.granted(needs, options, env=manifest.variables(marks), **said, **LAST_WORDS)
     made["securityContext"] = security | (given.get("securityContext") or {})

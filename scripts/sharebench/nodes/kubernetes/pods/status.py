@@ -1,6 +1,6 @@
 """A tenant by its pod's status: running, ended by itself (measured), or not available (a harness failure)."""
 
-from sharebench.nodes.contract import classify
+from sharebench.nodes.contract import classify_exit
 from sharebench.nodes.kubernetes.cluster.api import Json, conditions_of
 from sharebench.nodes.kubernetes.pods.manifest import CLIENT, CONTAINER
 from sharebench.records.types import TenantStatus
@@ -76,9 +76,9 @@ def ended(pod: Json) -> Ending | None:
         return "oom", "the container exceeded its memory limit (OOMKilled)", code
     number = SIGNAL_EXIT_BASE - code if code > SIGNAL_EXIT_BASE else code
     if is_program(pod):
-        status, reason = classify(number, False, terminated.get("message") or "")
+        status, reason = classify_exit(number, False, terminated.get("message") or "")
         return status, _line(reason, last_words(terminated)), number
-    status, reason = classify(number)
+    status, reason = classify_exit(number)
     if number == EXIT_OUT_OF_MEMORY:
         return status, reason, code
     return status, _line(reason, terminated.get("message")), number

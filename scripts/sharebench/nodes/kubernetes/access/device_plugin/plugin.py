@@ -38,7 +38,7 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     most_mps_clients,
 )
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
-from sharebench.nodes.limits import memory_limit, probe
+from sharebench.nodes.limits import memory_limit_bytes, probe_variables
 from tenant.contract import TenantReport
 
 POLL_SECONDS = 1.0
@@ -111,8 +111,8 @@ class DevicePlugin(Access):
         if spec["strategy"]["mechanisms"][0] != "mig":
             memory_mib = mig_instances.memory_mib(self.cluster.labels())
             limits = tenant_limits(spec["strategy"]["limits"], grant.index)
-            limit = memory_limit(None if memory_mib is None else memory_mib << 20, limits)
-            return PodNeeds(limits={keys.RESOURCE: "1"}, environment=probe(limit))
+            limit = memory_limit_bytes(None if memory_mib is None else memory_mib << 20, limits)
+            return PodNeeds(limits={keys.RESOURCE: "1"}, environment=probe_variables(limit))
         partitioning = self._mig.partitioning(strategy_from_spec(spec["strategy"]))
         return PodNeeds(limits={partitioning.resource(grant.group): "1"})
 

@@ -21,7 +21,7 @@ from sharebench.nodes.kubernetes.cluster.claims_api import Device
 from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.restricted import GRACE_SECONDS, waits
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
-from sharebench.nodes.limits import client_variables, memory_limit, probe
+from sharebench.nodes.limits import client_variables, memory_limit_bytes, probe_variables
 from tenant.contract import SHOWN_VARIABLE, TenantReport
 
 GONE_SECONDS = 60.0
@@ -115,7 +115,7 @@ class Dra(Access):
         memory_bytes = None if strategy.mechanisms[0] == "mig" else self.describe().get("memory_bytes")
         limits = tenant_limits(spec["strategy"]["limits"], grant.index)
         own = client_variables(limits.excluding(strategy.shared_limits(1)), memory_bytes or 0)
-        probed = probe(memory_limit(memory_bytes, limits))
+        probed = probe_variables(memory_limit_bytes(memory_bytes, limits))
         is_template = strategy.claim_per == "tenant"
         claim = dra_claims.claim_of(strategy, 0 if is_template else grant.group)
         return PodNeeds(
