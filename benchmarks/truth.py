@@ -31,7 +31,7 @@ from scipy import stats
 from sharebench.analysis.cells.multiprogram import group_metrics
 from sharebench.analysis.cells.rows import MeasuredCell, reduce_record
 from sharebench.analysis.cells.slowdown import Baseline, group_ratio, group_slowdown
-from sharebench.analysis.tables.devices import paired_by_device
+from sharebench.analysis.tables.devices import pair_by_device
 from sharebench.analysis.tables.summary import summary_table
 from sharebench.core.config_catalogues import Model
 from sharebench.core.config_nodes import Noise, SimulatedOptions
@@ -243,7 +243,7 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
             tenants.window = (0, window_ns)
             device = f"device {study.condition.device(repeat)}" if study.condition.is_known else "device"
             cells.append(reduce_record(_record(spec, device, tenants.measured(), window_ns / NS)))
-    return paired_by_device(cells, "exclusive")
+    return pair_by_device(cells, "exclusive")
 
 
 def _record(spec: Spec, device: str, tenants: Sequence[TenantReport], window_seconds: float) -> Record:

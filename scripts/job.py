@@ -17,7 +17,7 @@ OF_A_RUN = {
 JOBS = OF_A_RUN | {
     "aggregate": "sharebench.analysis.aggregate.aggregate",
     "archive": "sharebench.datasets.ro_crate.write",
-    "compare": "sharebench.analysis.compare.write",
+    "compare": "sharebench.analysis.compare.write_comparison",
     "decide": "sharebench.analysis.decide.decide.decide",
     "draw_timeslice": "sharebench.figures.timeslice.write",
     "export_histograms": "sharebench.analysis.tables.histograms.export_histograms",

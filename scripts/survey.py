@@ -42,7 +42,7 @@ def seen(options: SurveyOptions) -> ObservedUsage:
 
 def survey(out: Path, options: SurveyOptions) -> str:
     """Write the tables, the figure and the study of what was seen; what is said of it."""
-    found = judge.judge(seen(options), options)
+    found = judge.judge_usage(seen(options), options)
     workloads, groups = judge.workload_table(found), judge.group_table(found)
     for name, table in (("workloads", workloads), ("groups", groups)):
         replace_atomically(out / f"{name}.csv", table.to_csv(index=False))
@@ -53,7 +53,7 @@ def survey(out: Path, options: SurveyOptions) -> str:
     path = out / "study.yaml"
     path.unlink(missing_ok=True)
     if found.groups:
-        replace_atomically(path, study.study(found, str(path), f"{out}-study"))
+        replace_atomically(path, study.study_config(found, str(path), f"{out}-study"))
         said.append(f"study: snakemake --cores 1 --configfile {path}")
     replace_atomically(out / "survey.md", "\n".join(said) + "\n")
     return "\n".join(said)

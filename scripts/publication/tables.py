@@ -10,7 +10,7 @@ import pandas as pd
 from publication.findings import format_times
 from publication.numbers import DataSet, MissingNumber, Number, read_number
 from sharebench.analysis.statistics.intervals import log_interval
-from sharebench.analysis.tables.devices import always_busy, spread
+from sharebench.analysis.tables.devices import closed_loop_workloads, device_spread
 from sharebench.core.files import read_json
 from sharebench.core.strategies import control_name
 from sharebench.datasets.dataset import short_windows
@@ -190,7 +190,7 @@ def devices_table(datasets: Mapping[str, DataSet]) -> str:
 
 def _devices_row(workload: str, by_device: Mapping[str, list[float]]) -> dict[str, str]:
     means = [1e3 * log_interval(own).value for own in by_device.values()]
-    device_spread = spread(by_device)
+    device_spread = device_spread(by_device)
     within, p = device_spread.within_percent, device_spread.probability
     return {
         "alone on a device": f"`{workload}`",
@@ -206,7 +206,7 @@ def _devices_row(workload: str, by_device: Mapping[str, list[float]]) -> dict[st
 def device_spread(datasets: Mapping[str, DataSet], workload: str) -> dict[str, float]:
     """The numbers of a workload in `devices_table`. Raises MissingNumber."""
     by_device = _device_baselines(datasets).get(workload, {})
-    found = spread(by_device) if by_device else None
+    found = device_spread(by_device) if by_device else None
     if found is None or found.within_percent is None or found.probability is None:
         raise MissingNumber(f"{workload} was not measured alone on several devices, and twice on one")
     percents = {"between_percent": found.between_percent, "within_percent": found.within_percent}
@@ -219,7 +219,7 @@ def _device_baselines(datasets: Mapping[str, DataSet]) -> dict[str, dict[str, li
     for data in datasets.values():
         cells = data.table("cells")
         alone = cells["strategy"].isin([data.baseline, control_name(data.baseline)]) & (cells["replicas"] == 1)
-        alone &= cells["workload"].isin(always_busy(data.manifest["config"]))
+        alone &= cells["workload"].isin(closed_loop_workloads(data.manifest["config"]))
         for row in cells[alone & cells["valid"]].to_dict("records"):
             by_device = found.setdefault(row["workload"], {})
             by_device.setdefault(row["device"], []).append(float(row["latency_mean_seconds"]))

@@ -19,10 +19,16 @@ from sharebench.analysis.checker import Checker, RecordsRefused, refusal_message
 from sharebench.analysis.slo import slo_limits
 from sharebench.analysis.tables.cells import cells_table, prometheus_rows, stage_rows
 from sharebench.analysis.tables.contrasts import contrasts_table
-from sharebench.analysis.tables.devices import always_busy, devices_table, jobs_by_device, paired_by_device, remark
-from sharebench.analysis.tables.isolation import Case, cases, isolation_table
+from sharebench.analysis.tables.devices import (
+    closed_loop_workloads,
+    device_remark,
+    devices_table,
+    pair_by_device,
+    pair_jobs_by_device,
+)
+from sharebench.analysis.tables.isolation import VictimCase, isolation_table, victim_cases
 from sharebench.analysis.tables.jobs import JobCell, job_cell, jobs_table
-from sharebench.analysis.tables.startup import Start, Switches, starts, startup_table
+from sharebench.analysis.tables.startup import Startup, Switches, cell_startups, startup_table
 from sharebench.analysis.tables.summary import interference_table, summary_table
 from sharebench.core import prometheus_options, run_record
 from sharebench.core.config_nodes import KubernetesOptions
@@ -47,7 +53,7 @@ OPTIONAL_TABLES = {"interference", "jobs", "isolation", "prometheus"}
 CONFOUNDED = "Each strategy was set up once, so differences between strategies are also differences in time."
 
 
-def publishable_config(config: StudyConfig) -> dict[str, Any]:
+def public_config(config: StudyConfig) -> dict[str, Any]:
     """The config without what is private to this host or cluster: paths, addresses, names, and which GPU it was."""
     nvidia = config["nvidia"]
     which, known = nvidia["gpu"], ("all", *map(str, range(1000)))
@@ -75,7 +81,7 @@ def publishable_config(config: StudyConfig) -> dict[str, Any]:
     }
 
 
-def publishable_command(argv: list[str], config: StudyConfig) -> list[str]:
+def public_command(argv: list[str], config: StudyConfig) -> list[str]:
     """The command without the names of a cluster's own and without the address of a Prometheus."""
     cluster, prometheus = config["kubernetes"], config["prometheus"]
     names = [cluster[key] for key, known in NEUTRAL_CLUSTER.items() if cluster[key] != known]
@@ -91,7 +97,7 @@ def publishable_command(argv: list[str], config: StudyConfig) -> list[str]:
 
 def _manifest(study: Study, run: run_record.RunRecord, units: int | None) -> dict[str, Any]:
     return {
-        "config": publishable_config(study.config),
+        "config": public_config(study.config),
         "node_kind": study.node_kind,
         "device_units": units,
         "order": study.order,
@@ -100,7 +106,7 @@ def _manifest(study: Study, run: run_record.RunRecord, units: int | None) -> dic
         "versions": {"python": sys.version.split()[0], **{name: version(name) for name in PACKAGES}},
         "git_commit": run["git_commit"],
         "git_dirty": run["git_dirty"],
-        "argv": publishable_command(run["argv"], study.config),
+        "argv": public_command(run["argv"], study.config),
         "run_id": run["run_id"],
         "created_epoch_seconds": run.get("created_epoch_seconds", time.time()),
     }
@@ -134,7 +140,7 @@ def write_tables(study: Study, data: Path, results: Path, run: run_record.RunRec
     refused = checker.refused | checker.mismatched()
     if refused:
         raise RecordsRefused(refusal_message(refused, results, measured_here=not study.config["from"]))
-    for line in (remark(tables["cells"]["device"].nunique()), dataset.short_windows_note(study)):
+    for line in (device_remark(tables["cells"]["device"].nunique()), dataset.short_windows_note(study)):
         if line not in run["not_shown"]:
             run = run | {"not_shown": f"{run['not_shown']} {line}".strip()}
     _write_files(tables, checker, run, results / "tables", "")
@@ -161,8 +167,8 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
     study = checker.study
     cells, by_tenants = [], []
     stages: list[TableRow] = []
-    started: list[Start] = []
-    victims: list[Case] = []
+    started: list[Startup] = []
+    victims: list[VictimCase] = []
     jobs: list[JobCell] = []
     watched: list[TableRow] = []
     switches = _switches(checker)
@@ -172,17 +178,17 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
         key = record["cell"]
         cell = Cell(key["strategy"], key["workload"], key["replicas"], key["repeat"])
         cells.append(reduce_record(record, limits=slo))
-        started += starts(record)
+        started += cell_startups(record)
         switches.add(cell.strategy, record.get("switch"))
         watched += prometheus_rows(record)
         if cell.workload in study.faults:
-            victims += cases(record)
+            victims += victim_cases(record)
         elif job := job_cell(record):
             jobs.append(job)
         if study.is_compared(cell):
             by_tenants += split_by_workload(record, cells[-1], slo)
             stages += stage_rows(record)
-    cells, by_tenants = (paired_by_device(some, study.baseline) for some in (cells, by_tenants))
+    cells, by_tenants = (pair_by_device(some, study.baseline) for some in (cells, by_tenants))
     if any(cell.device_columns["sm_active_percent"] is not None for cell in cells):
         studies.add(ACTIVITY)
     baseline = Baseline(cells, study.baseline)
@@ -194,7 +200,7 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
         "cells": cells_table(cells, baseline, studies),
         "summary": summary,
         "contrasts": contrasts_table(by_tenants, study, baseline, studies),
-        "devices": devices_table(by_tenants, baseline, always_busy(study.config)),
+        "devices": devices_table(by_tenants, baseline, closed_loop_workloads(study.config)),
         "stages": table_frame("stages", stages),
         "startup": startup_table(started, switches, [(cell.strategy, name, cell.replicas) for cell, name in expected]),
     }
@@ -202,7 +208,7 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
         tables["interference"] = interference_table(summary, names)
     if has_jobs(study.config):
         queues = [strategy.name for strategy in study.strategies.values() if strategy.is_queue]
-        jobs = jobs_by_device(jobs, cells, queues)
+        jobs = pair_jobs_by_device(jobs, cells, queues)
         tables["jobs"] = jobs_table(jobs, (cell for cell in study.table_cells() if study.is_job(cell.workload)), queues)
     if prometheus_options.has_prometheus(study.config):
         tables["prometheus"] = table_frame("prometheus", watched)
@@ -219,7 +225,7 @@ def _switches(checker: Checker) -> Switches:
     for strategy in checker.study.strategies:
         gate = checker.data / "nodes" / f"{strategy}.json"
         if gate.exists():
-            switches.add_gate(read_json(gate, "strategy", "configure_seconds"))
+            switches.add_node_file(read_json(gate, "strategy", "configure_seconds"))
     for calibration in filter(None, checker.calibrations.values()):
         switches.add(calibration.get("strategy", ""), calibration.get("switch"))
     return switches
@@ -240,4 +246,4 @@ def _write_files(
     labelled = {name: tables[name].copy().assign(label=node["label"]) for name in ("cells", "summary")}
     for name, table in (tables | labelled).items():
         replace_atomically(folder / f"{name}.csv", table.to_csv(index=False))
-    replace_atomically(folder / "summary.md", text.markdown(tables["summary"], caption))
+    replace_atomically(folder / "summary.md", text.summary_markdown(tables["summary"], caption))

@@ -48,7 +48,7 @@ class Calibration(WithProvenance):
     switch: NotRequired[Switch | None]
 
 
-def _device_identities(file: Mapping[str, Any]) -> frozenset[str | None]:
+def _identities(file: Mapping[str, Any]) -> frozenset[str | None]:
     """By what a record, a calibration or nodes/device.json knows its device; others of the study are in it, too."""
     node: NodeFacts = file["node"]
     return frozenset({node["device"], node["details"].get("machine"), *file.get("others", ())})
@@ -73,9 +73,7 @@ class _Origin:
         packages = {f"package {name}": text for name, text in provenance["packages"].items()}
         identity = {"product": node["product"], "driver": node["details"].get("driver"), **packages}
         machine = node["details"].get("machine")
-        return cls(
-            provenance["started_epoch_seconds"], identity, node["device"], machine, _device_identities(record), blocks
-        )
+        return cls(provenance["started_epoch_seconds"], identity, node["device"], machine, _identities(record), blocks)
 
 
 class Checker:
@@ -175,7 +173,7 @@ class Checker:
             if differences:
                 refused[path] = f"not the newest cell's: {', '.join(differences)}"
         device = self.data / "nodes" / "device.json"
-        if newest and _device_identities(read_device(device)).isdisjoint(of_cells | machines):
+        if newest and _identities(read_device(device)).isdisjoint(of_cells | machines):
             refused[device] = "not the newest cell's device"
         return refused
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from sharebench.analysis.cells.metrics import MEAN_LATENCY, cell_value, optional_metrics, study_kinds
+from sharebench.analysis.cells.metrics import MEAN, cell_value, optional_metrics, study_kinds
 from sharebench.analysis.cells.rows import (
     GROUP_COLUMNS,
     GroupKey,
@@ -21,7 +21,7 @@ from sharebench.analysis.cells.rows import (
 from sharebench.analysis.cells.slowdown import Baseline, Separability, cell_slowdowns
 from sharebench.analysis.slo import format_limits, slo_limits
 from sharebench.analysis.statistics.intervals import log_interval, welch_ratio, with_holm
-from sharebench.analysis.text import comparison
+from sharebench.analysis.text import compare_markdown
 from sharebench.core.files import Refusal, replace_atomically
 from sharebench.core.spec import Spec, parse_spec
 from sharebench.datasets import dataset
@@ -42,7 +42,7 @@ METRICS = (
     "slowdown",
 )
 # Keys of specs that may differ: which cell it is, and what may have been changed.
-MAY_DIFFER = ("repeat", "environment")
+VARIABLE_KEYS = ("repeat", "environment")
 
 
 class NotComparable(Refusal):
@@ -63,11 +63,11 @@ class MeasuredData:
     facts: Mapping[str, str]
 
 
-def write(before: Path, after: Path, out: Path) -> str:
+def write_comparison(before: Path, after: Path, out: Path) -> str:
     """Write `out`/compare.csv, .md and the figure of two data sets; what is said of them. Raises NotComparable."""
-    old, new = map(load, (before, after), dataset.short_names([str(before), str(after)]))
+    old, new = map(read_data, (before, after), dataset.short_names([str(before), str(after)]))
     table = compare(old, new)
-    text = comparison(table, old.name, new.name, changes(old, new))
+    text = compare_markdown(table, old.name, new.name, changed_facts(old, new))
     replace_atomically(out / "compare.csv", table.to_csv(index=False))
     replace_atomically(out / "compare.md", text)
     with theme():
@@ -76,7 +76,7 @@ def write(before: Path, after: Path, out: Path) -> str:
     return f"{head}\ncomparison: {out / 'compare.md'}"
 
 
-def load(path: Path, name: str | None = None) -> MeasuredData:
+def read_data(path: Path, name: str | None = None) -> MeasuredData:
     """Read all records of the data set, a folder or an archive; it is called by its path where it has no name.
 
     Raises DataSetError or RecordError.
@@ -129,7 +129,7 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
                 "compare data sets that measured the same"
             )
     rows: dict[GroupKey, list[TableRow]] = {group: [] for group in groups}
-    for metric in (*METRICS, *_of_both(before, after)):
+    for metric in (*METRICS, *_shared_metrics(before, after)):
         those = [
             group
             for group in groups
@@ -140,14 +140,14 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
     return table_frame("compare", (row for of_group in rows.values() for row in of_group))
 
 
-def _of_both(before: MeasuredData, after: MeasuredData) -> list[str]:
+def _shared_metrics(before: MeasuredData, after: MeasuredData) -> list[str]:
     """The metrics that only studies of their kind have; goodput is one where both have the same SLO."""
     one, other = before.study.config, after.study.config
     kinds = study_kinds(one) & study_kinds(other)
     return optional_metrics(kinds if one["slo"] == other["slo"] else kinds - {SLO})
 
 
-def changes(before: MeasuredData, after: MeasuredData) -> list[tuple[str, str, str]]:
+def changed_facts(before: MeasuredData, after: MeasuredData) -> list[tuple[str, str, str]]:
     """What may differ and does: its name, and what it is in either data set."""
     names = dict.fromkeys([*before.facts, *after.facts])
     pairs = [(name, before.facts.get(name, "none"), after.facts.get(name, "none")) for name in names]
@@ -167,7 +167,7 @@ def first_difference(one: object, other: object, key: str = "") -> tuple[str, st
 
 def _comparable(spec: Spec) -> Mapping[str, object]:
     """Without what may differ; of a node only its kind, as the device may be what has changed."""
-    kept = {key: value for key, value in spec.items() if key not in MAY_DIFFER}
+    kept = {key: value for key, value in spec.items() if key not in VARIABLE_KEYS}
     return {**kept, "node": {"kind": spec["node"]["kind"]}}
 
 
@@ -212,7 +212,7 @@ def _row(before: MeasuredData, after: MeasuredData, group: GroupKey, metric: str
         reasons = (f"no value in {data.name}: {data.reasons.get(group, 'too few iterations')}" for data in without)
         return row | {"reason": "; ".join(reasons)}
     ratio = welch_ratio(new, old, (on_new, on_old))
-    of = metric if metric in optional_metrics(STUDY_KINDS) else MEAN_LATENCY
+    of = metric if metric in optional_metrics(STUDY_KINDS) else MEAN
     verdicts = {data.separability.verdict(group[2], ratio, of) for data in (before, after)} - {None}
     return row | {
         **ratio.columns("ratio"),

@@ -19,7 +19,7 @@ REMARKS = {"no": "not separable"}
 
 
 @dataclass(frozen=True)
-class Shown:
+class SummaryColumn:
     """A metric of the summary as people see it: heading, factor to that unit, with or without interval.
 
     One that is `of_some` studies has a column only where a row has a value.
@@ -29,23 +29,23 @@ class Shown:
     heading: str
     factor: float = 1.0
     interval: bool = True
-    of_some: bool = False
+    is_optional: bool = False
 
 
-SHOWN = (
-    Shown("latency_mean_seconds", "mean (ms)", MS),
-    Shown("latency_p50_seconds", "p50 (ms)", MS, interval=False),
-    Shown("latency_p95_seconds", "p95 (ms)", MS, interval=False),
-    Shown("latency_p99_seconds", "p99 (ms)", MS, interval=False),
-    Shown("throughput_per_tenant_hz", "per tenant (1/s)", interval=False),
-    Shown("throughput_total_hz", "total (1/s)"),
-    Shown("slowdown", "slowdown"),
-    Shown("memory_per_tenant_mib", "memory (MiB)", interval=False),
-    Shown("ttft_p50_seconds", "TTFT p50 (ms)", MS, interval=False, of_some=True),
-    Shown("tpot_p50_seconds", "TPOT p50 (ms)", MS, interval=False, of_some=True),
-    Shown("output_tokens_total_hz", "tokens (1/s)", of_some=True),
-    Shown("goodput_total_hz", "goodput (1/s)", of_some=True),
-    Shown("energy_per_iteration_joules", "energy (J/iteration)", interval=False, of_some=True),
+SUMMARY_COLUMNS = (
+    SummaryColumn("latency_mean_seconds", "mean (ms)", MS),
+    SummaryColumn("latency_p50_seconds", "p50 (ms)", MS, interval=False),
+    SummaryColumn("latency_p95_seconds", "p95 (ms)", MS, interval=False),
+    SummaryColumn("latency_p99_seconds", "p99 (ms)", MS, interval=False),
+    SummaryColumn("throughput_per_tenant_hz", "per tenant (1/s)", interval=False),
+    SummaryColumn("throughput_total_hz", "total (1/s)"),
+    SummaryColumn("slowdown", "slowdown"),
+    SummaryColumn("memory_per_tenant_mib", "memory (MiB)", interval=False),
+    SummaryColumn("ttft_p50_seconds", "TTFT p50 (ms)", MS, interval=False, is_optional=True),
+    SummaryColumn("tpot_p50_seconds", "TPOT p50 (ms)", MS, interval=False, is_optional=True),
+    SummaryColumn("output_tokens_total_hz", "tokens (1/s)", is_optional=True),
+    SummaryColumn("goodput_total_hz", "goodput (1/s)", is_optional=True),
+    SummaryColumn("energy_per_iteration_joules", "energy (J/iteration)", interval=False, is_optional=True),
 )
 TEXT_COLUMNS = ("strategy", "workload")
 
@@ -56,8 +56,8 @@ def caption(*, device: str, window_seconds: float, repeats: int, remarks: Sequen
     return " ".join(part for part in (facts, method, *remarks) if part)
 
 
-def markdown(summary: pd.DataFrame, caption: str) -> str:
-    table, notes = _readable(summary)
+def summary_markdown(summary: pd.DataFrame, caption: str) -> str:
+    table, notes = _text_table(summary)
     table = table.map(lambda text: text.replace("|", r"\|"))
     sides = ["left" if column in TEXT_COLUMNS else "right" for column in table.columns]
     body = table.to_markdown(index=False, disable_numparse=True, colalign=sides)
@@ -65,14 +65,14 @@ def markdown(summary: pd.DataFrame, caption: str) -> str:
     return "\n".join([caption, "", body, *([""] if lines else []), *lines, ""])
 
 
-def _readable(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+def _text_table(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     """The table in text, and its notes with their marks, in the order in which they appear."""
     notes: dict[str, str] = {}
     rows = []
     columns = [
         shown
-        for shown in SHOWN
-        if not shown.of_some or (shown.metric in summary and summary[shown.metric].notna().any())
+        for shown in SUMMARY_COLUMNS
+        if not shown.is_optional or (shown.metric in summary and summary[shown.metric].notna().any())
     ]
     for row in summary.to_dict("records"):
         texts = [text for text in (row["reason"], row["notes"]) if isinstance(text, str)]
@@ -82,7 +82,7 @@ def _readable(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
         cells = f"{row['n']}" if row["n"] == row["n_expected"] else f"{row['n']} of {row['n_expected']}"
         shown = {shown.heading: _value(row, shown) for shown in columns}
         if row["n"] == 0:
-            shown[SHOWN[0].heading] = row["status"].replace("-", " ") if row["status"] != "ok" else "invalid"
+            shown[SUMMARY_COLUMNS[0].heading] = row["status"].replace("-", " ") if row["status"] != "ok" else "invalid"
         rows.append(
             {
                 "strategy": row["strategy"],
@@ -95,7 +95,7 @@ def _readable(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     return pd.DataFrame(rows), notes
 
 
-def _value(row: Mapping[Hashable, Any], shown: Shown) -> str:
+def _value(row: Mapping[Hashable, Any], shown: SummaryColumn) -> str:
     value = row[shown.metric]
     if pd.isna(value):
         return BLANK
@@ -109,7 +109,7 @@ def _value(row: Mapping[Hashable, Any], shown: Shown) -> str:
     return f"{value:.{decimals}f} [{low * shown.factor:.{decimals}f}, {high * shown.factor:.{decimals}f}]"
 
 
-def comparison(table: pd.DataFrame, before: str, after: str, differences: Sequence[tuple[str, str, str]]) -> str:
+def compare_markdown(table: pd.DataFrame, before: str, after: str, differences: Sequence[tuple[str, str, str]]) -> str:
     """compare.md: mean latencies of two data sets, the ratios beyond chance, and what else differs."""
     means = table[table["metric"] == "latency_mean_seconds"]
     slower, faster = _beyond_chance(means)
@@ -124,7 +124,7 @@ def comparison(table: pd.DataFrame, before: str, after: str, differences: Sequen
             "tenants": str(row["replicas"]),
             f"{before} (ms)": _plain(MS * row["before"]),
             f"{after} (ms)": _plain(MS * row["after"]),
-            "ratio": _value(row, Shown("ratio", "ratio")),
+            "ratio": _value(row, SummaryColumn("ratio", "ratio")),
             "p (Holm)": _plain(row["p_holm"]),
             "remark": row["reason"] if isinstance(row["reason"], str) else REMARKS.get(row["separable"], ""),
         }

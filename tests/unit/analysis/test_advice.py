@@ -8,23 +8,23 @@ import pytest
 
 from sharebench.analysis.decide.advice import (
     ISOLATIONS,
+    Demand,
     Level,
     Option,
     Plan,
-    Question,
     advise,
-    answer_of,
-    plan,
+    find_plan,
+    first_choice,
     turning_points,
 )
-from sharebench.analysis.decide.documented import ALONE, DOCUMENTED, MEASURED, UNKNOWN, Evidence
+from sharebench.analysis.decide.documented import ALONE, DOCUMENTED, MEASURED, UNKNOWN, Isolation
 from sharebench.analysis.statistics.intervals import Estimate
 
-YES, NO = Evidence(True, DOCUMENTED, "documented"), Evidence(False, MEASURED, "measured")
-NOBODY_KNOWS = Evidence(None, UNKNOWN, "unknown")
+YES, NO = Isolation(True, DOCUMENTED, "documented"), Isolation(False, MEASURED, "measured")
+NOBODY_KNOWS = Isolation(None, UNKNOWN, "unknown")
 
 
-def level(replicas: int, latency: float, hz: float, spread: float = 0.01, isolated: Evidence = NO) -> Level:
+def level(replicas: int, latency: float, hz: float, spread: float = 0.01, isolated: Isolation = NO) -> Level:
     """Latency in seconds and iterations per second, with intervals of `spread` on either side."""
 
     def interval(value: float) -> Estimate:
@@ -33,7 +33,7 @@ def level(replicas: int, latency: float, hz: float, spread: float = 0.01, isolat
     return Level(replicas, "p99", interval(latency), interval(hz), isolated)
 
 
-def option(name: str, *levels: Level, fault: Evidence = NO, effort: int = 1, **more: object) -> Option:
+def option(name: str, *levels: Level, fault: Isolation = NO, effort: int = 1, **more: object) -> Option:
     return Option(name, {each.replicas: each for each in levels}, fault, effort, **more)  # type: ignore[arg-type]
 
 
@@ -50,55 +50,55 @@ def strategies(plans: list[Plan]) -> list[str]:
 
 def test_fewest_devices_within_the_slo() -> None:
     for slo_seconds, expected in ((0.3, ("mps", 1)), (0.2, ("mps", 2)), (0.12, ("exclusive", 5)), (0.08, None)):
-        assert answer_of(advise(OPTIONS, Question(5, slo_seconds))) == expected
+        assert first_choice(advise(OPTIONS, Demand(5, slo_seconds))) == expected
 
 
 def test_tenants_are_spread_evenly() -> None:
-    found = plan(MPS, Question(7, 0.26))
+    found = find_plan(MPS, Demand(7, 0.26))
     assert (found.devices, found.per_device, found.level and found.level.replicas) == (2, 4, 5), "judged with five"
-    assert plan(MPS, Question(7, 0.33)).devices == 1
+    assert find_plan(MPS, Demand(7, 0.33)).devices == 1
 
 
 def test_sharing_with_one_tenant_for_each_device_is_exclusive_by_another_name() -> None:
-    assert strategies(advise(OPTIONS, Question(5, 0.1))) == ["exclusive"]
-    assert set(strategies(advise(OPTIONS, Question(1, 0.1)))) == {"exclusive", "mps", "time-slicing"}
+    assert strategies(advise(OPTIONS, Demand(5, 0.1))) == ["exclusive"]
+    assert set(strategies(advise(OPTIONS, Demand(1, 0.1)))) == {"exclusive", "mps", "time-slicing"}
 
 
 def test_isolation_is_known_or_it_is_not_there() -> None:
-    assert strategies(advise(OPTIONS, Question(5, isolation="fault"))) == ["mig", "exclusive"]
-    assert strategies(advise(OPTIONS, Question(5, isolation="performance"))) == ["mig", "exclusive"]
-    [slicing] = [each for each in advise(OPTIONS, Question(5, isolation="fault")) if each.option is SLICING]
+    assert strategies(advise(OPTIONS, Demand(5, isolation="fault"))) == ["mig", "exclusive"]
+    assert strategies(advise(OPTIONS, Demand(5, isolation="performance"))) == ["mig", "exclusive"]
+    [slicing] = [each for each in advise(OPTIONS, Demand(5, isolation="fault")) if each.option is SLICING]
     assert slicing.reason == "fault isolation: unknown"
 
 
 def test_what_is_impossible_has_a_reason() -> None:
     small = replace(MIG, infeasible={7: "more than 7 MIG slices"})
-    assert plan(small, Question(7)).devices == 2
-    full = replace(MPS, most_by_memory=4)
-    assert plan(full, Question(5)).devices == 2
-    assert plan(replace(MPS, most_by_memory=1), Question(5)).reason == "memory holds 1 tenant"
-    assert plan(option("new", level(1, 0.1, 10)), Question(9)).reason == "9 tenants: no data"
-    assert plan(SLICING, Question(5, 0.2)).reason == "p99 of 5 tenants is 500 ms, more than 200 ms"
+    assert find_plan(small, Demand(7)).devices == 2
+    full = replace(MPS, max_by_memory=4)
+    assert find_plan(full, Demand(5)).devices == 2
+    assert find_plan(replace(MPS, max_by_memory=1), Demand(5)).reason == "memory holds 1 tenant"
+    assert find_plan(option("new", level(1, 0.1, 10)), Demand(9)).reason == "9 tenants: no data"
+    assert find_plan(SLICING, Demand(5, 0.2)).reason == "p99 of 5 tenants is 500 ms, more than 200 ms"
 
 
 def test_what_cannot_be_told_apart_is_ordered_by_effort() -> None:
     hard = option("hard", level(5, 0.1, 20.3), effort=5)
     easy = option("easy", level(5, 0.1, 20.0), effort=1)
     poor = option("poor", level(5, 0.1, 15.0), effort=0)
-    assert strategies(advise([hard, poor, easy], Question(5))) == ["easy", "hard", "poor"]
+    assert strategies(advise([hard, poor, easy], Demand(5))) == ["easy", "hard", "poor"]
     noisy = option("poor", level(5, 0.1, 15.0, spread=0.4), effort=0)
-    assert strategies(advise([hard, noisy, easy], Question(5)))[0] == "poor"
-    assert [each.is_alike for each in advise([hard, poor, easy], Question(5))] == [True, True, False]
+    assert strategies(advise([hard, noisy, easy], Demand(5)))[0] == "poor"
+    assert [each.is_tied for each in advise([hard, poor, easy], Demand(5))] == [True, True, False]
 
 
 def test_under_an_open_load_the_prompt_go_first_whatever_their_effort() -> None:
     late, prompt = level(2, 4.0, 97.0), level(2, 0.02, 96.0)
     served = [
-        option("late", replace(late, promptness=Estimate(1 / 4)), effort=1),
-        option("prompt", replace(prompt, promptness=Estimate(1 / 0.02)), effort=2),
+        option("late", replace(late, inverse_latency=Estimate(1 / 4)), effort=1),
+        option("prompt", replace(prompt, inverse_latency=Estimate(1 / 0.02)), effort=2),
     ]
-    assert strategies(advise(served, Question(2))) == ["prompt", "late"]
-    assert strategies(advise([option("late", late, effort=1), option("prompt", prompt, effort=2)], Question(2))) == [
+    assert strategies(advise(served, Demand(2))) == ["prompt", "late"]
+    assert strategies(advise([option("late", late, effort=1), option("prompt", prompt, effort=2)], Demand(2))) == [
         *("late", "prompt")
     ], "throughput as good as the same"
 
@@ -106,15 +106,15 @@ def test_under_an_open_load_the_prompt_go_first_whatever_their_effort() -> None:
 def test_with_an_slo_a_known_tail_goes_before_a_median() -> None:
     fast = option("fast", replace(level(5, 0.1, 40), percentile="p50"))
     slow = option("slow", level(5, 0.15, 20))
-    assert strategies(advise([fast, slow], Question(5))) == ["fast", "slow"], "without an SLO nothing is judged"
-    assert strategies(advise([fast, slow], Question(5, 0.2))) == ["slow", "fast"]
-    assert strategies(advise([fast, slow], Question(5, 0.12))) == ["fast"]
+    assert strategies(advise([fast, slow], Demand(5))) == ["fast", "slow"], "without an SLO nothing is judged"
+    assert strategies(advise([fast, slow], Demand(5, 0.2))) == ["slow", "fast"]
+    assert strategies(advise([fast, slow], Demand(5, 0.12))) == ["fast"]
     more = option("more", level(3, 0.1, 90))
-    assert strategies(advise([more, fast], Question(5, 0.2))) == ["fast", "more"], "fewer devices go first"
+    assert strategies(advise([more, fast], Demand(5, 0.2))) == ["fast", "more"], "fewer devices go first"
 
 
 def test_the_margin_has_an_interval() -> None:
-    margin = plan(MPS, Question(3, 0.2)).margin_percent(Question(3, 0.2))
+    margin = find_plan(MPS, Demand(3, 0.2)).margin_percent(Demand(3, 0.2))
     assert margin is not None
     ends = (margin.value, margin.low, margin.high)
     assert ends == pytest.approx((100 * (0.2 / 0.17 - 1), 100 * (0.2 / 0.1717 - 1), 100 * (0.2 / 0.17 * 1.01 - 1)))
@@ -123,17 +123,17 @@ def test_the_margin_has_an_interval() -> None:
 def test_a_latency_that_may_be_zero_leaves_the_margin_without_an_upper_bound() -> None:
     """As a quantile in the first bucket of a program's own histogram."""
     coarse = option("mps", replace(level(3, 0.17, 20), latency=Estimate(0.1, 0.0, 0.2, 3)))
-    margin = plan(coarse, Question(3, 0.2)).margin_percent(Question(3, 0.2))
+    margin = find_plan(coarse, Demand(3, 0.2)).margin_percent(Demand(3, 0.2))
     assert margin is not None and (margin.low, margin.high) == (0.0, None)
 
 
 def test_turning_points_are_where_the_answer_turns() -> None:
-    asked = Question(5, 0.2)
+    asked = Demand(5, 0.2)
     points = {}
     for each in turning_points(OPTIONS, asked):
         key = {"tenants": "tenants", "isolation": "isolation"}.get(each.what, "slo_seconds")
-        value = getattr(each.question, key)
-        assert each.question == replace(asked, **{key: value}), "nothing else was changed"
+        value = getattr(each.demand, key)
+        assert each.demand == replace(asked, **{key: value}), "nothing else was changed"
         points[each.what, value] = each.answer
     [(below, there)] = [(value, answer) for (what, value), answer in points.items() if what == "slo below"]
     assert isinstance(below, float) and below == pytest.approx(0.17) and there == ("exclusive", 5)
@@ -141,8 +141,8 @@ def test_turning_points_are_where_the_answer_turns() -> None:
     assert points["isolation", "fault"] == ("exclusive", 5)
     for (what, value), answer in points.items():
         if what == "slo above":
-            assert answer_of(advise(OPTIONS, Question(5, float(value)))) == answer
-            assert answer_of(advise(OPTIONS, Question(5, float(value) - 1e-9))) == ("mps", 2)
+            assert first_choice(advise(OPTIONS, Demand(5, float(value)))) == answer
+            assert first_choice(advise(OPTIONS, Demand(5, float(value) - 1e-9))) == ("mps", 2)
 
 
 def random_options(seed: int) -> list[Option]:
@@ -165,17 +165,17 @@ def random_options(seed: int) -> list[Option]:
             infeasible = {n: "no room" for n in range(1, 9) if draw.random() < 0.1}
             memory = draw.choice([None, None, 3, 6])
             fault = draw.choice([YES, NO, NOBODY_KNOWS])
-            more = {"infeasible": infeasible, "most_by_memory": memory, "is_sharing": index > 0}
+            more = {"infeasible": infeasible, "max_by_memory": memory, "is_sharing": index > 0}
             found.append(option(f"s{index}", *levels, fault=fault, effort=draw.randint(0, 5), **more))
     return found
 
 
-def cases(count: int) -> Iterator[tuple[random.Random, list[Option], Question]]:
+def cases(count: int) -> Iterator[tuple[random.Random, list[Option], Demand]]:
     for seed in range(count):
         draw = random.Random(1000 + seed)
         slo_seconds = draw.choice([None, draw.lognormvariate(-2, 1)])
         price = draw.choice([None, draw.uniform(0.1, 10)])
-        yield draw, random_options(seed), Question(draw.randint(1, 9), slo_seconds, draw.choice(ISOLATIONS), price)
+        yield draw, random_options(seed), Demand(draw.randint(1, 9), slo_seconds, draw.choice(ISOLATIONS), price)
 
 
 def devices(plans: list[Plan]) -> dict[str, int]:
@@ -184,11 +184,11 @@ def devices(plans: list[Plan]) -> dict[str, int]:
 
 def test_more_slack_never_removes_a_plan_or_makes_it_larger() -> None:
     compared = 0
-    for draw, options, question in cases(600):
-        if question.slo_seconds is None:
+    for draw, options, demand in cases(600):
+        if demand.slo_seconds is None:
             continue
-        tight = advise(options, question)
-        loose = advise(options, replace(question, slo_seconds=question.slo_seconds * draw.uniform(1, 3)))
+        tight = advise(options, demand)
+        loose = advise(options, replace(demand, slo_seconds=demand.slo_seconds * draw.uniform(1, 3)))
         assert set(strategies(tight)) <= set(strategies(loose))
         for name, needed in devices(tight).items():
             assert devices(loose)[name] <= needed
@@ -198,22 +198,22 @@ def test_more_slack_never_removes_a_plan_or_makes_it_larger() -> None:
 
 def test_asking_for_isolation_never_adds_a_strategy() -> None:
     removed = 0
-    for _, options, question in cases(600):
-        free = set(strategies(advise(options, replace(question, isolation="none"))))
+    for _, options, demand in cases(600):
+        free = set(strategies(advise(options, replace(demand, isolation="none"))))
         for isolation in ("performance", "fault"):
-            asked = set(strategies(advise(options, replace(question, isolation=isolation))))
+            asked = set(strategies(advise(options, replace(demand, isolation=isolation))))
             assert asked <= free
             removed += asked < free
     assert removed > 100
 
 
 def test_everybody_has_a_verdict() -> None:
-    for _, options, question in cases(200):
-        plans = advise(options, question)
+    for _, options, demand in cases(200):
+        plans = advise(options, demand)
         assert sorted(each.option.strategy for each in plans) == sorted(each.strategy for each in options)
         assert all((each.devices is None) == bool(each.reason) for each in plans)
         for each in plans:
             if each.devices is not None:
-                assert each.per_device * each.devices >= question.tenants > (each.per_device - 1) * each.devices
+                assert each.per_device * each.devices >= demand.tenants > (each.per_device - 1) * each.devices
                 assert each.level is not None and each.level.replicas >= each.per_device
-                assert question.slo_seconds is None or each.level.latency.value <= question.slo_seconds
+                assert demand.slo_seconds is None or each.level.latency.value <= demand.slo_seconds

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from sharebench.analysis.decide.advice import Level, Option, Question, advise, answer_of, plan, turning_points
-from sharebench.analysis.decide.advice_text import answer, rows
-from sharebench.analysis.decide.documented import DOCUMENTED, Evidence
+from sharebench.analysis.decide.advice import Demand, Level, Option, advise, find_plan, first_choice, turning_points
+from sharebench.analysis.decide.advice_text import advice_rows, answer_question
+from sharebench.analysis.decide.documented import DOCUMENTED, Isolation
 from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.core.strategies import Strategy
 
-NO = Evidence(False, DOCUMENTED, "documented")
+NO = Isolation(False, DOCUMENTED, "documented")
 
 
 def near(value: float) -> Estimate:
@@ -38,69 +38,69 @@ MPS, SLICING = server("mps", 0.1, 0.01), server("time-slicing", 0.05, 0.02)
 SLO = {"ttft": 0.3, "tpot": 0.03}
 
 
-def asked(tenants: int, **stream_slo: float) -> Question:
-    return Question(tenants, stream_slo=stream_slo or SLO, price_per_hour=3.6)
+def asked(tenants: int, **stream_slo: float) -> Demand:
+    return Demand(tenants, stream_slo=stream_slo or SLO, price_per_hour=3.6)
 
 
 def test_each_part_decides_where_it_is_the_nearest_to_its_limit() -> None:
-    assert plan(MPS, asked(4)).devices == 2, "TTFT of four is 400 ms, TPOT 40 ms"
-    assert plan(MPS, asked(4, ttft=0.5)).devices == 1 and plan(SLICING, asked(4, ttft=0.5)).devices == 1
-    assert plan(MPS, asked(4, tpot=0.05)).devices == 1 and plan(SLICING, asked(4, tpot=0.05)).devices == 2
-    strict = plan(SLICING, replace(asked(2, ttft=0.5), slo_seconds=1.5))
+    assert find_plan(MPS, asked(4)).devices == 2, "TTFT of four is 400 ms, TPOT 40 ms"
+    assert find_plan(MPS, asked(4, ttft=0.5)).devices == 1 and find_plan(SLICING, asked(4, ttft=0.5)).devices == 1
+    assert find_plan(MPS, asked(4, tpot=0.05)).devices == 1 and find_plan(SLICING, asked(4, tpot=0.05)).devices == 2
+    strict = find_plan(SLICING, replace(asked(2, ttft=0.5), slo_seconds=1.5))
     assert strict.reason == "p99 of 2 tenants is 2e+03 ms, more than 1500 ms"
-    assert plan(SLICING, asked(2)).reason == "TPOT p99 of 2 tenants is 40 ms, more than 30 ms"
-    margin = plan(MPS, asked(4)).margin_percent(asked(4))
+    assert find_plan(SLICING, asked(2)).reason == "TPOT p99 of 2 tenants is 40 ms, more than 30 ms"
+    margin = find_plan(MPS, asked(4)).margin_percent(asked(4))
     assert margin is not None and margin.value == pytest.approx(50), "200 of 300 ms, and 20 of 30 ms"
 
 
 def test_what_is_not_known_of_a_stream_does_not_hold() -> None:
     only = replace(MPS, levels={4: replace(MPS.levels[4], stream={})})
-    assert plan(only, asked(4)).reason == "TTFT, TPOT of 4 tenants: no data"
-    assert plan(only, Question(4)).devices == 1
+    assert find_plan(only, asked(4)).reason == "TTFT, TPOT of 4 tenants: no data"
+    assert find_plan(only, Demand(4)).devices == 1
 
 
 def test_an_slo_of_streams_asks_nothing_of_a_loop() -> None:
     loop = replace(MPS, streams=False, levels={4: replace(MPS.levels[4], stream={})})
-    assert plan(loop, asked(4, ttft=1e-6)).devices == 1
+    assert find_plan(loop, asked(4, ttft=1e-6)).devices == 1
 
 
 def test_a_median_of_any_part_goes_after_a_tail() -> None:
     coarse = server("coarse", 0.05, 0.005, "p50")
     assert [each.option.strategy for each in advise([coarse, MPS], asked(2))] == ["mps", "coarse"]
-    found = answer("chat", [coarse], asked(2))
+    found = answer_question("chat", [coarse], asked(2))
     of = "Of what meets the SLO, only the TTFT p50"
     assert f"{of} and the TPOT p50 are known: the sample has no tail." in found.reasons
-    alone = answer("chat", [coarse], asked(2, ttft=0.3))
+    alone = answer_question("chat", [coarse], asked(2, ttft=0.3))
     assert f"{of} is known: the sample has no tail." in alone.reasons
-    [row] = rows("chat", [coarse], asked(2), {"coarse": Strategy("coarse", ("mps",))})
+    [row] = advice_rows("chat", [coarse], asked(2), {"coarse": Strategy("coarse", ("mps",))})
     assert row["verdict"] == "meets the SLO by its TTFT p50 and TPOT p50"
 
 
 def test_the_answer_names_part_tokens_and_what_would_change_it() -> None:
-    found = answer("chat", [MPS, SLICING], asked(4, ttft=0.45, tpot=0.05))
+    found = answer_question("chat", [MPS, SLICING], asked(4, ttft=0.45, tpot=0.05))
     assert found.sentence.startswith("chat: take mps on 1 device: TTFT p99 400 ms (396 to 404) with 4 tenants, ")
     assert "10/s per device, 1,000 tokens/s, $" in found.sentence
     changes = next(each for each in found.reasons if each.startswith("What would change it"))
     assert "with TTFT below 400 ms it is" in changes and "with TPOT below 40 ms it is" in changes
     assert found.reasons[-1] == "How sure: within the SLO with the whole 95 % interval."
-    close = answer("chat", [MPS, SLICING], asked(4, ttft=0.402, tpot=0.05))
+    close = answer_question("chat", [MPS, SLICING], asked(4, ttft=0.402, tpot=0.05))
     assert close.reasons[-1] == "How sure: the 95 % interval of TTFT p99 reaches beyond the SLO."
 
 
 def test_turning_points_are_of_the_part_that_they_name() -> None:
-    question = asked(4, ttft=0.45, tpot=0.05)
+    demand = asked(4, ttft=0.45, tpot=0.05)
     parts = set()
-    for point in turning_points([MPS, SLICING], question):
-        assert answer_of(advise([MPS, SLICING], point.question)) == point.answer
+    for point in turning_points([MPS, SLICING], demand):
+        assert first_choice(advise([MPS, SLICING], point.demand)) == point.answer
         if point.what.startswith("slo"):
             parts.add(point.part)
-            other = {part for part, limit in point.question.limits.items() if limit != question.limits[part]}
+            other = {part for part, limit in point.demand.limits.items() if limit != demand.limits[part]}
             assert other == {point.part}
     assert parts == {"ttft", "tpot"}
 
 
 def test_rows_have_the_slo_that_applies_and_the_price_of_tokens() -> None:
-    [row] = rows("chat", [MPS], asked(4, ttft=0.5), {"mps": Strategy("mps", ("mps",))})
+    [row] = advice_rows("chat", [MPS], asked(4, ttft=0.5), {"mps": Strategy("mps", ("mps",))})
     assert (row["slo"], row["slo_ms"], row["percentile"]) == ("TTFT 500 ms", None, "TTFT p99")
     assert row["verdict"] == "meets the SLO" and row["latency_ms"] == pytest.approx(400)
     assert row["dollars_per_million_tokens"] == pytest.approx(1.0) and row["output_tokens_per_device_hz"] == 1000

@@ -11,9 +11,9 @@ from scipy import stats
 from unit.factories import record
 from unit.studies import study
 
-from sharebench.analysis.compare import METRICS, NotComparable, changes, compare, load
+from sharebench.analysis.compare import METRICS, NotComparable, changed_facts, compare, read_data
 from sharebench.analysis.statistics.intervals import holm
-from sharebench.analysis.text import comparison
+from sharebench.analysis.text import compare_markdown
 from sharebench.config.load import load as load_config
 from sharebench.core.strategies import control_name
 from sharebench.datasets.dataset import combined_name, content_digests, short_names
@@ -51,7 +51,7 @@ def before(tmp_path: Path) -> Path:
 
 
 def compared(before, after):
-    return compare(load(before), load(after)).set_index(["metric", "strategy"])
+    return compare(read_data(before), read_data(after)).set_index(["metric", "strategy"])
 
 
 def test_ratios_are_after_over_before_with_welchs_interval(before, tmp_path):
@@ -116,19 +116,19 @@ def test_data_sets_without_common_cells_are_refused(before, tmp_path):
 
 def test_what_may_differ_is_listed(before, tmp_path):
     after = write(tmp_path / "after", device="B", **{"simulated.sms": 132})
-    listed = {name: (one, other) for name, one, other in changes(load(before), load(after))}
+    listed = {name: (one, other) for name, one, other in changed_facts(read_data(before), read_data(after))}
     assert listed == {
         "device": ("GPU A (simulated)", "GPU B (simulated)"),
         "identity of the device (hashed)": ("A", "B"),
     }
-    assert changes(load(before), load(before)) == []
+    assert changed_facts(read_data(before), read_data(before)) == []
 
 
 def test_the_text_for_people_counts_what_is_sure(before, tmp_path):
     shared = [mean * 1.5 for mean in SHARED]
     after = write(tmp_path / "after", shared=shared, device="B")
-    one, other = load(before), load(after)
-    text = comparison(compare(one, other), one.name, other.name, changes(one, other))
+    one, other = read_data(before), read_data(after)
+    text = compare_markdown(compare(one, other), one.name, other.name, changed_facts(one, other))
     assert text.startswith("after against before, 2 mean latencies: 1 longer and 0 shorter beyond chance")
     assert re.search(r"\| mps +\| matmul +\| 2 +\| 8\.26 +\| 12\.4 +\| 1\.50 \[", text)
     assert "- device: GPU A (simulated) → GPU B (simulated)" in text
@@ -142,9 +142,9 @@ def test_two_nodes_of_a_cluster_say_which_gpu_and_which_strategy(tmp_path):
     # Alone it is slower, and shared it is faster.
     slow, fast = [2 * mean for mean in ALONE], [mean / 4 for mean in SHARED]
     other = write(folders[1], device="B", alone=slow, shared=fast, **cluster)
-    one, other = map(load, (one, other), short_names(map(str, folders)))
+    one, other = map(read_data, (one, other), short_names(map(str, folders)))
     table = compare(one, other)
-    text = comparison(table, one.name, other.name, changes(one, other))
+    text = compare_markdown(table, one.name, other.name, changed_facts(one, other))
     found = re.findall(r"- matmul × (\d): (\S+) in (\S+), ([\d.]+) ms", text)
     shortest = f"{1e3 * stats.gmean(fast):.3g}"
     assert found == [("1", "mps", "h200", shortest), ("2", "mps", "h200", shortest)]

@@ -12,7 +12,7 @@ from unit.studies import W, study_of
 from sharebench.analysis.cells.rows import reduce_record, split_by_workload
 from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.statistics.intervals import holm
-from sharebench.analysis.tables.contrasts import contrasts_table, declared
+from sharebench.analysis.tables.contrasts import contrasts_table, declared_contrasts
 
 
 def of(**changes):
@@ -37,11 +37,11 @@ ALL = [*cells("mps", *MPS), *cells("time-slicing", *SLICED), *cells("mig", *MIG)
 
 
 def test_without_a_declaration_every_sharing_strategy_is_compared_with_the_first():
-    assert declared(of()) == [("time-slicing", "mps"), ("mig", "mps")]
-    assert declared(of(strategies=["exclusive", "mps"])) == []
-    assert declared(of(contrasts=["mps/time-slicing"])) == [("mps", "time-slicing")]
+    assert declared_contrasts(of()) == [("time-slicing", "mps"), ("mig", "mps")]
+    assert declared_contrasts(of(strategies=["exclusive", "mps"])) == []
+    assert declared_contrasts(of(contrasts=["mps/time-slicing"])) == [("mps", "time-slicing")]
     jobs = of(strategies=["sequential", "mps", "time-slicing"], workloads=["batch-matmul"])
-    assert declared(jobs) == [("time-slicing", "mps")], "a queue shares nothing"
+    assert declared_contrasts(jobs) == [("time-slicing", "mps")], "a queue shares nothing"
 
 
 def test_windows_with_a_fault_are_not_compared():

@@ -138,7 +138,7 @@ def test_neither_what_is_measured_again_nor_a_queue_nor_a_job_is_decided_about(r
     summary = pd.read_csv(folder / "tables/summary.csv")
     again = summary[summary["strategy"] == "exclusive"].assign(strategy="exclusive-again")
     pd.concat([summary, again]).to_csv(folder / "tables/summary.csv", index=False)
-    results = decide.read(root, folder)
+    results = decide.read_results(root, folder)
     assert list(results.strategies) == ["exclusive", "time-slicing", "mps", "mig"] and results.workloads == ["matmul"]
 
 
@@ -161,8 +161,8 @@ def test_the_mps_of_a_clusters_plugin_has_limits(root: Path, tmp_path: Path) -> 
         manifest = json.loads((root / "manifest.json").read_text())
         manifest["config"]["kubernetes"] = {"access": "device-plugin"}
         (folder / "manifest.json").write_text(json.dumps(manifest | {"node_kind": kind}))
-        results = decide.read(root, folder)
-        limited[kind] = documented.limited(results.strategies["mps"])
+        results = decide.read_results(root, folder)
+        limited[kind] = documented.has_limits(results.strategies["mps"])
     assert limited == {"nvidia": False, "kubernetes": True}
 
 
@@ -177,7 +177,7 @@ def test_a_device_of_unknown_size_is_advised(root: Path, tmp_path: Path) -> None
     manifest = json.loads((folder / "manifest.json").read_text())
     for units in (None, 2):
         (folder / "manifest.json").write_text(json.dumps(manifest | {"device_units": units}))
-        assert "matmul: take " in decide.write_answer(decide.read(data, folder), QUESTION)
+        assert "matmul: take " in decide.write_answer(decide.read_results(data, folder), QUESTION)
 
 
 def test_without_results_there_is_one_line(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from sharebench.analysis.cells.rows import MeasuredCell, reduce_record
 from sharebench.analysis.cells.slowdown import Baseline, group_ratio, group_slowdown
 from sharebench.analysis.tables.cells import cells_table
 from sharebench.analysis.tables.devices import (
-    ALONE,
-    always_busy,
+    UNPAIRED,
+    closed_loop_workloads,
+    device_remark,
+    device_spread,
     devices_table,
-    jobs_by_device,
-    paired_by_device,
-    remark,
-    spread,
+    pair_by_device,
+    pair_jobs_by_device,
 )
 from sharebench.analysis.tables.jobs import job_cell, speedup
 from sharebench.analysis.tables.summary import summary_table
@@ -47,7 +47,7 @@ def of(found: list[MeasuredCell], strategy: str) -> list[MeasuredCell]:
 
 
 def test_slowdowns_pair_within_a_block_whatever_runs_it_took() -> None:
-    found = paired_by_device(cells(), "exclusive")
+    found = pair_by_device(cells(), "exclusive")
     baseline = Baseline(found, "exclusive")
     slowdown, note = group_slowdown(of(found, "mps"), baseline)
     # The repeats of the first device count as their mean.
@@ -60,7 +60,7 @@ def test_slowdowns_pair_within_a_block_whatever_runs_it_took() -> None:
 
 
 def test_every_interval_is_over_devices_where_repeats_share_them() -> None:
-    found = paired_by_device(cells(strategies=("mps", "time-slicing")), "exclusive")
+    found = pair_by_device(cells(strategies=("mps", "time-slicing")), "exclusive")
     baseline, mps = Baseline(found, "exclusive"), of(found, "mps")
     wanted = [(Cell(cell.strategy, cell.workload, cell.replicas, cell.repeat), "matmul") for cell in found]
     row = summary_table(found, wanted, baseline).set_index("strategy").loc["mps"]
@@ -78,15 +78,15 @@ def test_every_interval_is_over_devices_where_repeats_share_them() -> None:
 def test_a_cell_with_a_fault_needs_no_baseline() -> None:
     faulty = record("mps", [np.full(100, 0.008)] * 2, repeat=2, run_id="b2", device="second")
     faulty["tenants"][1]["workload"] = "fault-spin"
-    found = paired_by_device([*cells(baseline_of=(1,)), reduce_record(faulty)], "exclusive")
+    found = pair_by_device([*cells(baseline_of=(1,)), reduce_record(faulty)], "exclusive")
     assert found[-1].valid and [cell.block for cell in found if not cell.valid] == [2, 3]
 
 
 def test_a_cell_without_its_baseline_is_excluded_and_not_held_against_another_device() -> None:
-    found = paired_by_device(cells(baseline_of=(1, 3)), "exclusive")
+    found = pair_by_device(cells(baseline_of=(1, 3)), "exclusive")
     excluded = [cell for cell in found if not cell.valid]
-    assert [(cell.block, cell.reason) for cell in excluded] == [(2, ALONE)]
-    assert {(cell.valid, cell.reason) for cell in excluded} == {(False, ALONE)}
+    assert [(cell.block, cell.reason) for cell in excluded] == [(2, UNPAIRED)]
+    assert {(cell.valid, cell.reason) for cell in excluded} == {(False, UNPAIRED)}
     slowdown, _ = group_slowdown(of(found, "mps"), Baseline(found, "exclusive"))
     assert slowdown is not None and slowdown.n == 2
     assert slowdown.value == pytest.approx(math.sqrt(2.0 * 2.2))
@@ -100,7 +100,7 @@ def test_baselines_of_one_block_on_two_devices_count_each_for_its_own() -> None:
             own = {"repeat": repeat, "block": 0, "device": device}
             made.append(reduce_record(record("exclusive", [np.full(100, alone)], **own)))
             made.append(reduce_record(record("mps", [np.full(100, factor * alone)] * 2, **own)))
-    found = paired_by_device(made, "exclusive")
+    found = pair_by_device(made, "exclusive")
     baseline, mps = Baseline(found, "exclusive"), of(found, "mps")
     slowdown, note = group_slowdown(mps, baseline)
     logs = np.log([2.0, 2.2])
@@ -116,7 +116,7 @@ def test_baselines_of_one_block_on_two_devices_count_each_for_its_own() -> None:
 
 
 def test_contrasts_are_of_the_blocks_that_both_have() -> None:
-    found = paired_by_device(cells(strategies=("mps", "time-slicing")), "exclusive")
+    found = pair_by_device(cells(strategies=("mps", "time-slicing")), "exclusive")
     mps = [cell for cell in of(found, "mps") if cell.block != 2]
     ratio = group_ratio(mps, of(found, "time-slicing"))
     assert ratio is not None and (ratio.n, ratio.value) == (2, pytest.approx(1))
@@ -125,8 +125,8 @@ def test_contrasts_are_of_the_blocks_that_both_have() -> None:
 
 def test_one_device_changes_nothing() -> None:
     found = [cell for cell in cells() if cell.block != 2]
-    assert paired_by_device(found, "exclusive") == found
-    assert (remark(1), remark(2)[:30]) == ("", "Blocks were measured on 2 devi")
+    assert pair_by_device(found, "exclusive") == found
+    assert (device_remark(1), device_remark(2)[:30]) == ("", "Blocks were measured on 2 devi")
 
 
 def test_jobs_are_held_against_the_queue_on_their_device() -> None:
@@ -137,7 +137,7 @@ def test_jobs_are_held_against_the_queue_on_their_device() -> None:
             made.append(job_record("sequential", [each, each], block, run_id=f"a{block}", device=device))
         made.append(job_record("mps", [together, together], block, run_id=f"b{block}", device=device))
     jobs = [job for each in made if (job := job_cell(each))]
-    found = jobs_by_device(jobs, [reduce_record(each) for each in made], ["sequential"])
+    found = pair_jobs_by_device(jobs, [reduce_record(each) for each in made], ["sequential"])
     sharing, queue = ([job for job in found if job.strategy == name and job.valid] for name in ("mps", "sequential"))
     estimate = speedup(sharing, queue)
     assert estimate is not None and estimate.n == 2
@@ -147,7 +147,7 @@ def test_jobs_are_held_against_the_queue_on_their_device() -> None:
 
 def test_the_spread_between_and_within_devices_is_that_of_an_analysis_of_variance() -> None:
     logs = {"first": [0.0, 0.02, 0.01], "second": [0.05, 0.07], "third": [-0.02]}
-    found = spread({name: [math.exp(log) for log in own] for name, own in logs.items()})
+    found = device_spread({name: [math.exp(log) for log in own] for name, own in logs.items()})
     means = [np.mean(own) for own in logs.values()]
     assert found.between_percent == pytest.approx(100 * np.std(means, ddof=1))
     inside = sum(np.var(own) * len(own) for own in logs.values()) / (6 - 3)
@@ -156,10 +156,10 @@ def test_the_spread_between_and_within_devices_is_that_of_an_analysis_of_varianc
 
 
 def test_without_a_second_cell_on_a_device_nothing_is_known_of_its_own_spread() -> None:
-    found = spread({"first": [1.0], "second": [1.1]})
+    found = device_spread({"first": [1.0], "second": [1.1]})
     assert (found.within_percent, found.probability) == (None, None)
     with pytest.raises(ValueError, match="one device"):
-        spread({"first": [1.0, 1.1]})
+        device_spread({"first": [1.0, 1.1]})
 
 
 def test_the_table_of_devices_pairs_slowdowns_and_takes_the_baseline_again_as_the_baseline() -> None:
@@ -169,7 +169,7 @@ def test_the_table_of_devices_pairs_slowdowns_and_takes_the_baseline_again_as_th
         )
         for block, (device, alone, _) in BLOCKS.items()
     ]
-    found = paired_by_device([*cells(), *again], "exclusive")
+    found = pair_by_device([*cells(), *again], "exclusive")
     table = devices_table(found, Baseline(found, "exclusive"), {"matmul"})
     rows = {(row["strategy"], row["device"]): row for row in table.to_dict("records")}
     assert rows.keys() == {(strategy, device) for strategy in ("exclusive", "mps") for device in ("first", "second")}
@@ -185,6 +185,6 @@ def test_the_table_of_devices_pairs_slowdowns_and_takes_the_baseline_again_as_th
 
 def test_no_latency_of_an_open_load_tells_devices_apart() -> None:
     catalogue = {"matmul": {"load": {"arrival": "closed"}}, "matmul-light": {"load": {"arrival": "poisson"}}}
-    assert always_busy({"workload_catalogue": catalogue}) == {"matmul"}
-    found = paired_by_device(cells(), "exclusive")
+    assert closed_loop_workloads({"workload_catalogue": catalogue}) == {"matmul"}
+    found = pair_by_device(cells(), "exclusive")
     assert devices_table(found, Baseline(found, "exclusive"), {"another"}).empty

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from unit import factories
 
-from sharebench.analysis.tables.isolation import Effect, cases, effect, isolation_table
+from sharebench.analysis.tables.isolation import FaultEffect, fault_effect, isolation_table, victim_cases
 from sharebench.gates import gates
 
 SLOTS, SLOT_SECONDS = 40, 0.05
@@ -30,8 +30,8 @@ def shape(**changes: float) -> list[float]:
     return means
 
 
-def seen(means: list[float], ended_seconds: float | None = None) -> Effect:
-    found = effect(timeline(means), AT_SECONDS, ended_seconds)
+def seen(means: list[float], ended_seconds: float | None = None) -> FaultEffect:
+    found = fault_effect(timeline(means), AT_SECONDS, ended_seconds)
     assert found is not None
     return found
 
@@ -85,7 +85,7 @@ def test_what_happened_before_the_fault_too_is_no_effect_of_it() -> None:
 
 
 def test_without_an_iteration_before_the_fault_nothing_can_be_said() -> None:
-    assert effect(timeline([0.0] * 20 + [0.005] * 20), AT_SECONDS, None) is None
+    assert fault_effect(timeline([0.0] * 20 + [0.005] * 20), AT_SECONDS, None) is None
 
 
 def record(kind: str = "killed", victim: str = "ok", happened: bool = True, **fault: Any) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def slower() -> dict[str, Any]:
     ],
 )
 def test_what_became_of_a_victim(made: dict[str, Any], outcome: str | None, note: str) -> None:
-    (case,) = cases(made)
+    (case,) = victim_cases(made)
     assert (case.outcome, case.note) == (outcome, note)
     assert case.aggressor == ("killed" if made["fault"]["happened"] else "")
 
@@ -138,7 +138,7 @@ def test_what_became_of_a_victim(made: dict[str, Any], outcome: str | None, note
 def test_the_table_counts_victims_and_has_the_worst() -> None:
     made = [record(), slower(), record(victim="crashed"), record(happened=False)]
     expected = [("mps", name) for name in FAULTS for _ in range(4)]
-    table = isolation_table([case for each in made for case in cases(each)], expected, FAULTS, 4)
+    table = isolation_table([case for each in made for case in victim_cases(each)], expected, FAULTS, 4)
     killed, spin = table.to_dict("records")
     assert (killed["strategy"], killed["fault"], killed["victim"]) == ("mps", "killed", "matmul")
     assert [killed[name] for name in ("n_expected", "n", "n_excluded")] == [4, 3, 1]

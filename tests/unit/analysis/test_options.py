@@ -6,12 +6,12 @@ import pandas as pd
 import pytest
 
 from sharebench.analysis.decide import documented
-from sharebench.analysis.decide.device import Device, device_of
-from sharebench.analysis.decide.options import options
+from sharebench.analysis.decide.device import DeviceLimits, device_limits
+from sharebench.analysis.decide.options import strategy_options
 from sharebench.analysis.decide.rows import summary_rows
 from sharebench.core.strategies import Strategy
 
-A100 = Device("nvidia", 7)
+A100 = DeviceLimits("nvidia", 7)
 
 
 def strategy(name: str, *mechanisms: str, **more: Any) -> Strategy:
@@ -33,7 +33,7 @@ def row(replicas: int, status: str) -> dict[str, object]:
 
 def infeasible(*measured: tuple[int, str]) -> dict[int, str]:
     summary = pd.DataFrame([row(*each) for each in measured])
-    (option,) = options("w", summary_rows(summary), {"mig-mps": MIG_MPS}, A100, {})
+    (option,) = strategy_options("w", summary_rows(summary), {"mig-mps": MIG_MPS}, A100, {})
     return {n: reason for n, reason in option.infeasible.items() if reason == REFUSED}
 
 
@@ -43,11 +43,11 @@ def test_latency_counts_where_throughput_is_what_was_asked_for(is_open_load: boo
     unknown = {f"latency_{name}_seconds": float("nan") for name in ("p99", "p95", "p50")}
     counts = {"latency_mean_seconds_n": 1, "throughput_total_hz_n": 1}
     summary = pd.DataFrame([row(2, "ok") | mean | unknown | counts])
-    (option,) = options("w", summary_rows(summary), {"mig-mps": MIG_MPS}, A100, {}, is_open_load)
+    (option,) = strategy_options("w", summary_rows(summary), {"mig-mps": MIG_MPS}, A100, {}, is_open_load)
     merit = option.levels[2].merit
     assert merit is not None
     assert (merit.value, merit.low, merit.high) == ((100, 80, 125) if is_open_load else (100, None, None))
-    assert (option.levels[2].promptness is not None) == is_open_load
+    assert (option.levels[2].inverse_latency is not None) == is_open_load
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_lies_between_two_that_are_infeasible_is_infeasible(
 def test_what_a_device_has_no_room_for(
     asked: Strategy, replicas: int, node: Any, units: int | None, why: str | None
 ) -> None:
-    found = device_of(node, {}, units).infeasible(asked, replicas)  # type: ignore[typeddict-item]
+    found = device_limits(node, {}, units).infeasible(asked, replicas)  # type: ignore[typeddict-item]
     assert found is None if why is None else why in str(found)
 
 

@@ -30,7 +30,7 @@ def test_a_mix_is_tabled_by_what_its_tenants_run():
     mix = record("mps", [np.full(400, 0.002), np.full(400, 0.016)], workload="both", tenants_run=["light", "heavy"])
     parts = split_by_workload(mix, reduce_record(mix))
     expected = [(Cell("mps", "both", 2, 1), name) for name in ("light", "heavy")]
-    text = publish.markdown(summary_table(parts, expected, Baseline([], None)), "A caption.")
+    text = publish.summary_markdown(summary_table(parts, expected, Baseline([], None)), "A caption.")
     assert [row.split("|")[2].strip() for row in text.splitlines() if row.startswith("| mps")] == [
         "light in both",
         "heavy in both",
@@ -45,7 +45,7 @@ def rows_of(markdown):
 
 
 def test_markdown_shows_milliseconds_with_intervals_and_explains_blanks(summary):
-    text = publish.markdown(summary, "Caption.")
+    text = publish.summary_markdown(summary, "Caption.")
     assert text.startswith("Caption.\n\n|")
     column, rows = rows_of(text)
     assert list(rows) == ["exclusive", "mps_50%", "mig"]
@@ -70,7 +70,7 @@ def test_markdown_shows_milliseconds_with_intervals_and_explains_blanks(summary)
 )
 def test_numbers_keep_three_figures_and_no_exponent(summary, seconds, shown):
     row = summary.iloc[0].to_dict() | {"latency_p50_seconds": seconds}
-    assert publish._value(row, publish.SHOWN[1]) == shown
+    assert publish._value(row, publish.SUMMARY_COLUMNS[1]) == shown
 
 
 def test_the_caption_names_what_the_numbers_are():
@@ -86,8 +86,8 @@ def test_a_device_that_is_no_real_gpu_is_named_with_its_label():
 
 
 def test_energy_has_a_column_where_it_is_known_and_only_there(summary):
-    assert "energy" not in publish.markdown(summary, "")
+    assert "energy" not in publish.summary_markdown(summary, "")
     known = summary.assign(energy_per_iteration_joules=[0.0123456, None, None])
-    column, rows = rows_of(publish.markdown(known, ""))
+    column, rows = rows_of(publish.summary_markdown(known, ""))
     assert rows["exclusive"][column["energy (J/iteration)"]] == "0.0123"
     assert rows["mps_50%"][column["energy (J/iteration)"]] == "-"

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from unit import factories
 
-from sharebench.analysis.tables.startup import Switches, starts, startup_table
+from sharebench.analysis.tables.startup import Switches, cell_startups, startup_table
 
 ORDER = [("exclusive", "matmul", 1), ("mps", "matmul", 2), ("mig", "matmul", 2)]
 
@@ -17,7 +17,7 @@ def record(strategy: str = "mps", tenants: int = 2, **more: Any) -> dict[str, An
 
 
 def row(records: list[dict[str, Any]], switches: Switches | None = None) -> dict[str, Any]:
-    table = startup_table([start for each in records for start in starts(each)], switches or Switches(), ORDER)
+    table = startup_table([start for each in records for start in cell_startups(each)], switches or Switches(), ORDER)
     (only,) = table.to_dict("records")
     return {str(column): value for column, value in only.items()}
 
@@ -70,7 +70,7 @@ def test_older_records_have_no_first_iteration() -> None:
 
 @pytest.mark.parametrize("how", [{"status": "crashed"}, {"fault": {"kind": "killed"}}])
 def test_cells_that_did_not_end_well_and_those_with_a_fault_are_left_out(how: dict[str, Any]) -> None:
-    assert starts(record() | how) == []
+    assert cell_startups(record() | how) == []
 
 
 def test_a_switch_counts_for_what_was_set_and_for_what_was_left() -> None:
@@ -86,7 +86,7 @@ def test_a_switch_counts_for_what_was_set_and_for_what_was_left() -> None:
 
 def test_an_older_gate_has_leaving_and_setting_together() -> None:
     switches = Switches()
-    switches.add_gate({"strategy": "mps", "configure_seconds": 3.0})
-    switches.add_gate({"strategy": "mps", "configure_seconds": 0.0, "switch": None})
+    switches.add_node_file({"strategy": "mps", "configure_seconds": 3.0})
+    switches.add_node_file({"strategy": "mps", "configure_seconds": 0.0, "switch": None})
     found = row([record()], switches)
     assert (found["switch_in_seconds"], found["switch_in_n"], found["switch_out_n"]) == (3.0, 1, 0)

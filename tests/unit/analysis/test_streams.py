@@ -17,12 +17,12 @@ from unit.studies import W, study, study_of
 from sharebench.analysis import slo
 from sharebench.analysis.cells.rows import reduce_record
 from sharebench.analysis.cells.slowdown import Baseline
-from sharebench.analysis.compare import METRICS, changes, compare, load
+from sharebench.analysis.compare import METRICS, changed_facts, compare, read_data
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.analysis.tables.cells import cells_table
 from sharebench.analysis.tables.contrasts import contrasts_table
 from sharebench.analysis.tables.summary import summary_table
-from sharebench.analysis.text import comparison
+from sharebench.analysis.text import compare_markdown
 from sharebench.config.load import load as load_config
 from sharebench.records import record as records
 from sharebench.records.tables import SLO, STREAMS, STUDY_KINDS
@@ -211,15 +211,15 @@ def data_set(folder: Path, planted: Sequence[float], slo: Mapping[str, float]) -
 
 def test_two_data_sets_are_compared_in_what_streams_have(tmp_path: Path) -> None:
     slo = {"ttft_ms": 500.0, "tpot_ms": 50.0}
-    before, after = (load(data_set(tmp_path / name, own, slo)) for name, own in (("one", MPS), ("two", SLICED)))
+    before, after = (read_data(data_set(tmp_path / name, own, slo)) for name, own in (("one", MPS), ("two", SLICED)))
     table = compare(before, after).set_index("metric")
     assert set(table.index) > {*METRICS, "ttft_p99_seconds", "tpot_p50_seconds", "output_tokens_total_hz"}
     row = table.loc["ttft_p50_seconds"]
     assert row["ratio"] == pytest.approx(stats.gmean(SLICED) / stats.gmean(MPS), rel=0.01)
     assert row["ratio_low"] > 1 and row["p_holm"] == row["p"] < 0.01
-    said = comparison(compare(before, after), "one", "two", [])
+    said = compare_markdown(compare(before, after), "one", "two", [])
     assert "`ttft_p50_seconds`: beyond the same 1 of 1 above 1, and 0 below." in said
     assert table.loc["tpot_p50_seconds", "ratio"] == table.loc["goodput_total_hz", "ratio"] == 1
-    other = load(data_set(tmp_path / "three", SLICED, {"ttft_ms": 400.0}))
+    other = read_data(data_set(tmp_path / "three", SLICED, {"ttft_ms": 400.0}))
     assert "goodput_total_hz" not in set(compare(before, other)["metric"]), "by another SLO it is something else"
-    assert ("SLO", "TTFT 500 ms, TPOT 50 ms", "TTFT 400 ms") in changes(before, other)
+    assert ("SLO", "TTFT 500 ms, TPOT 50 ms", "TTFT 400 ms") in changed_facts(before, other)

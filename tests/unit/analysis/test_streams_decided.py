@@ -53,7 +53,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = root / "results"
     aggregate.write_tables(study, root, folder, dict(run))  # type: ignore[arg-type]
     write_json(root / "manifest.json", read_json(folder / "manifest.json"))
-    found = decide.read(root, folder)
+    found = decide.read_results(root, folder)
     asked = {"slo": SLO, "tenants": 2, "isolation": "none", "price_per_hour": 3.6}
     decide.write_answer(found, asked)  # type: ignore[arg-type]
     page.write(root, folder)

@@ -9,9 +9,9 @@ from snakemake.utils import update_config
 from unit.studies import study
 
 from sharebench.analysis.survey import text
-from sharebench.analysis.survey.judge import Survey, Verdict, group_table, judge, workload_table
-from sharebench.analysis.survey.study import OWN
-from sharebench.analysis.survey.study import study as study_of_survey
+from sharebench.analysis.survey.judge import GpuUse, Survey, group_table, judge_usage, workload_table
+from sharebench.analysis.survey.study import OWN_CONTAINER
+from sharebench.analysis.survey.study import study_config as study_of_survey
 from sharebench.cell.prometheus.usage import usages
 from sharebench.config.load import load
 from sharebench.core.config_nodes import SurveyOptions
@@ -27,10 +27,10 @@ def surveyed(planted: list[Planted], without: tuple[str, ...] = (), minutes: int
     found = ObservedUsage(
         "Prometheus", 4.0, 60.0, usages(series(planted, minutes, without), {("team", "api-0"): "api:1"})
     )
-    return judge(found, limits(**changes))
+    return judge_usage(found, limits(**changes))
 
 
-def verdicts(survey: Survey) -> dict[str, Verdict]:
+def verdicts(survey: Survey) -> dict[str, GpuUse]:
     return {each.name: each.verdict for each in survey.judged}
 
 
@@ -61,7 +61,7 @@ def test_a_day_of_a_cluster() -> None:
 
 
 def test_a_memory_bound_workload_does_not_leave_its_gpu_empty() -> None:
-    assert verdicts(surveyed([idle("a", dram=steady(0.6))])) == {"team/a": Verdict.BUSY}
+    assert verdicts(surveyed([idle("a", dram=steady(0.6))])) == {"team/a": GpuUse.BUSY}
 
 
 def test_bursts_that_coincide_do_not_fit_and_others_do() -> None:
@@ -84,13 +84,13 @@ def test_bursts_that_coincide_do_not_fit_and_others_do() -> None:
 )
 def test_what_does_not_fit_together(planted: list[Planted], changes: dict[str, Any]) -> None:
     survey = surveyed(planted, **changes)
-    assert set(verdicts(survey).values()) == {Verdict.CANDIDATE} and groups(survey) == []
+    assert set(verdicts(survey).values()) == {GpuUse.CANDIDATE} and groups(survey) == []
     assert "no two fit on one" in said(survey)
 
 
 def test_a_pod_of_several_gpus_cannot_be_put_with_another() -> None:
     survey = surveyed([idle("0", pod="a"), idle("1", pod="a"), idle("2", pod="b-0"), idle("3", pod="b-1")])
-    assert verdicts(survey)["team/a"] is Verdict.SPREAD and groups(survey) == [{"b-0", "b-1"}]
+    assert verdicts(survey)["team/a"] is GpuUse.SPREAD and groups(survey) == [{"b-0", "b-1"}]
     assert "has several GPUs: 2" in said(survey)
 
 
@@ -103,12 +103,12 @@ def test_memory_that_is_not_known_does_not_fit() -> None:
 
 
 def test_a_short_time_says_nothing() -> None:
-    assert verdicts(surveyed([idle("a"), idle("b")], minutes=19)) == dict.fromkeys(("team/a", "team/b"), Verdict.SHORT)
+    assert verdicts(surveyed([idle("a"), idle("b")], minutes=19)) == dict.fromkeys(("team/a", "team/b"), GpuUse.SHORT)
 
 
 def test_namespaces_that_are_asked_for() -> None:
     survey = surveyed([idle("a"), idle("b", namespace="other"), Planted("2")], namespaces=["other"])
-    assert verdicts(survey) == {"other/b": Verdict.CANDIDATE, "GPU 2 of node-a": Verdict.NOBODY}
+    assert verdicts(survey) == {"other/b": GpuUse.CANDIDATE, "GPU 2 of node-a": GpuUse.NOBODY}
 
 
 def test_a_weak_measure_is_said() -> None:
@@ -151,7 +151,7 @@ def test_names_of_others_are_text_and_stay_in_comments() -> None:
 
 
 def test_what_the_comment_puts_in_place_of_a_standin_is_a_workload_of_a_cluster() -> None:
-    comment = OWN.format(image="api:1").splitlines()[1:]
+    comment = OWN_CONTAINER.format(image="api:1").splitlines()[1:]
     entry = yaml.safe_load("\n".join(line.removeprefix("  #   ") for line in comment))
     own = {"workload_catalogue.mine": entry, "workloads": ["mine"], "strategies": ["exclusive", "mps"]}
     config = load(study({"node": "kubernetes", **own}))

@@ -21,9 +21,9 @@ from sharebench.analysis.cells.gpu_columns import device_units
 from sharebench.analysis.cells.rows import reduce_record
 from sharebench.analysis.decide import decide
 from sharebench.analysis.tables.cells import prometheus_rows, stage_rows
-from sharebench.analysis.tables.isolation import cases
+from sharebench.analysis.tables.isolation import victim_cases
 from sharebench.analysis.tables.jobs import job_cell
-from sharebench.analysis.tables.startup import starts
+from sharebench.analysis.tables.startup import cell_startups
 from sharebench.config import workloads
 from sharebench.core import capabilities
 from sharebench.core.files import read_json, write_json
@@ -85,7 +85,7 @@ def made(root: Path, of: Study, change: Callable[[Json], Json], drawn: tuple[str
     of.config["from"] = str(root)
     aggregate.write_tables(of, root, folder, dict(run))
     write_json(root / "manifest.json", read_json(folder / "manifest.json"))
-    results = decide.read(root, folder)
+    results = decide.read_results(root, folder)
     slo: Slo = {"latency_ms": 8.0, "ttft_ms": None, "itl_ms": None, "tpot_ms": None}
     decide.write_answer(results, {"slo": slo, "tenants": 3, "isolation": "fault", "price_per_hour": 2.0})
     for name in drawn:
@@ -99,7 +99,14 @@ def taken(record: Json) -> None:
     """What is made of a record by itself."""
     record["gates"] = gates.evaluate(record)
     json.dumps(record, allow_nan=False)
-    reduce_record(record), starts(record), prometheus_rows(record), cases(record), job_cell(record), stage_rows(record)
+    (
+        reduce_record(record),
+        cell_startups(record),
+        prometheus_rows(record),
+        victim_cases(record),
+        job_cell(record),
+        stage_rows(record),
+    )
     device_units(record), audit.Audit().add(record)
 
 
@@ -235,9 +242,9 @@ def test_small_studies_are_taken(name: str, changes: Json, tmp_path: Path) -> No
 def test_data_sets_full_of_nulls_are_compared(tmp_path: Path) -> None:
     of = study("stand-in", tmp_path)
     made(tmp_path, of, lambda record: all_nulled(record, but=FOR_VALIDITY))
-    one, other = (compare.load(tmp_path, label) for label in ("one", "other"))
+    one, other = (compare.read_data(tmp_path, label) for label in ("one", "other"))
     table = compare.compare(one, other)
     assert not table.empty
     with theme():
         figure.draw(table, "one", "other", [one.facts["device"], other.facts["device"]])
-    assert not MISSING.search(publish.comparison(table, "one", "other", compare.changes(one, other)))
+    assert not MISSING.search(publish.compare_markdown(table, "one", "other", compare.changed_facts(one, other)))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from unit.studies import study, study_of
 
-from sharebench.analysis.aggregate import publishable_command, publishable_config
+from sharebench.analysis.aggregate import public_command, public_config
 from sharebench.cell.prometheus import course as prometheus_cell
 from sharebench.cell.prometheus.course import PrometheusCourse, settings_of, targets
 from sharebench.cell.prometheus.server import PrometheusSilent, selector
@@ -160,24 +160,22 @@ def test_silence_after_the_window_is_in_the_record(tmp_path: Path, monkeypatch: 
 
 def test_neither_address_nor_folder_nor_labels_are_published(tmp_path: Path) -> None:
     config = watched(tmp_path, **{"prometheus.labels": {"release": "secret"}}).config
-    told = publishable_config(config)["prometheus"]
+    told = public_config(config)["prometheus"]
     assert told["url"] == "http://prometheus" and told["folder"] is None and told["labels"] == {}
     assert told["scrape_seconds"] == 1
     words = [f"prometheus={{url: http://127.0.0.1:1, folder: {tmp_path}}}"]
-    assert publishable_command(words, config) == ["prometheus={url: …, folder: …}"]
-    assert publishable_command(["prometheus={labels: {release: secret}}"], config) == [
-        "prometheus={labels: {release: …}}"
-    ]
-    assert publishable_config(load(study({})))["prometheus"]["url"] is None
+    assert public_command(words, config) == ["prometheus={url: …, folder: …}"]
+    assert public_command(["prometheus={labels: {release: secret}}"], config) == ["prometheus={labels: {release: …}}"]
+    assert public_config(load(study({})))["prometheus"]["url"] is None
     # What is published can be rebuilt from.
     load(study({"prometheus": told, "from": str(tmp_path), "window_seconds": 5}))
 
 
 def test_a_survey_of_a_cluster_is_not_published() -> None:
     config = load(study({"survey": {"url": "http://secret:9090", "labels": {"cluster": "eu"}, "namespaces": ["team"]}}))
-    assert publishable_config(config)["survey"] == load(study({}))["survey"]
+    assert public_config(config)["survey"] == load(study({}))["survey"]
     words = ["survey={url: http://secret:9090, labels: {cluster: eu}, namespaces: [team]}"]
-    assert publishable_command(words, config) == ["survey={url: …, labels: {cluster: …}, namespaces: […]}"]
+    assert public_command(words, config) == ["survey={url: …, labels: {cluster: …}, namespaces: […]}"]
 
 
 def test_no_name_of_a_cluster_is_published() -> None:
@@ -189,7 +187,7 @@ def test_no_name_of_a_cluster_is_published() -> None:
         "tolerations": [{"key": "team-a/only", "operator": "Equal", "value": "them"}],
     }
     config = load(study({"node": "kubernetes", "kubernetes": mine}))
-    told = publishable_config(config)
+    told = public_config(config)
     assert {key: told["kubernetes"][key] for key in mine} == {
         "context": None,
         "node": "auto",
@@ -198,15 +196,15 @@ def test_no_name_of_a_cluster_is_published() -> None:
         "tolerations": [],
     }
     words = ["--directory", "gpu", "--config", "kubernetes={node: gpu, namespace: team-a, context: prod, device: cpu}"]
-    assert publishable_command([*words, "node=kubernetes", "gpu-a"], config) == [
+    assert public_command([*words, "node=kubernetes", "gpu-a"], config) == [
         *("--directory", "…", "--config", "kubernetes={node: …, namespace: …, context: …, device: cpu}"),
         # a name is not looked for within other words
         *("node=kubernetes", "gpu-a"),
     ]
     several = load(study({"node": "kubernetes", "kubernetes": {"node": ["gpu-a", "gpu-b"]}}))
-    assert publishable_config(several)["kubernetes"]["node"] == "auto"
-    assert publishable_command(["kubernetes={node: [gpu-a, gpu-b]}"], several) == ["kubernetes={node: […, …]}"]
-    assert publishable_command(["kubernetes={tolerations: [{key: team-a/only, value: them}]}", "x"], config) == [
+    assert public_config(several)["kubernetes"]["node"] == "auto"
+    assert public_command(["kubernetes={node: [gpu-a, gpu-b]}"], several) == ["kubernetes={node: […, …]}"]
+    assert public_command(["kubernetes={tolerations: [{key: team-a/only, value: them}]}", "x"], config) == [
         "kubernetes={tolerations: [{key: …, value: …}]}",
         "x",
     ]

@@ -11,7 +11,7 @@ import yaml
 from snakemake.utils import update_config
 from unit.studies import W, files, refusal, study, study_of
 
-from sharebench.analysis.aggregate import publishable_config
+from sharebench.analysis.aggregate import public_config
 from sharebench.config.load import load
 from sharebench.core import capabilities
 from sharebench.core.capabilities import resolve_node_kind
@@ -226,6 +226,6 @@ def test_the_examples_run_on_the_cpu_of_a_gpu_host_too(tmp_path: Path, monkeypat
 def test_a_manifest_does_not_tell_where_programs_are() -> None:
     words = ["/home/me/vllm/bin/vllm", "serve", "--model=/home/me/small", "{here}/x", "{port}"]
     config = load(study({f"{W}.mine": COMMAND | {"command": words}}))
-    told = publishable_config(config)[W]["mine"]["command"]
+    told = public_config(config)[W]["mine"]["command"]
     assert told == ["…/vllm", "serve", "--model=…/small", "{here}/x", "{port}"]
-    assert publishable_config(config)[W]["matmul"]["command"] is None
+    assert public_config(config)[W]["matmul"]["command"] is None

@@ -3,24 +3,22 @@
 import math
 from collections.abc import Collection, Sequence
 
-from sharebench.analysis.cells.rows import NEEDED_COUNT, STAGE_PERCENTILES, MeasuredCell
+from sharebench.analysis.cells.rows import NEEDED_COUNT, STAGE_METRICS, MeasuredCell
 from sharebench.analysis.slo import PART_LABELS, slo_limits
 from sharebench.analysis.statistics.intervals import Estimate, log_interval
 from sharebench.core.study_config import StudyConfig, has_streams
 from sharebench.records.histogram import Quantile
 from sharebench.records.tables import ACTIVITY, SLO, STREAMS, columns
 
-MEAN_LATENCY, TOKEN_COST = "latency_mean_seconds", "cost_per_million_tokens"
+MEAN, TOKEN_COST = "latency_mean_seconds", "cost_per_million_tokens"
 TOTAL_COLUMNS = {"throughput_total_hz": "throughput_hz", "output_tokens_total_hz": "output_tokens_hz"}
 TOTAL_COLUMNS |= {"goodput_total_hz": "goodput_hz"}
 """Sums over a cell's tenants, each with the column of one."""
-PERCENTILE_METRICS = {f"latency_{name}_seconds": name for name in NEEDED_COUNT} | {
-    f"{name}_seconds": name for name in STAGE_PERCENTILES
+QUANTILES = {f"latency_{name}_seconds": name for name in NEEDED_COUNT} | {
+    f"{name}_seconds": name for name in STAGE_METRICS
 }
 PERCENTILE_LABELS = {name: name for name in NEEDED_COUNT} | {"p999": "p99.9"}
-PERCENTILE_LABELS |= {
-    name: f"{PART_LABELS[stage]} {percentile}" for name, (stage, percentile) in STAGE_PERCENTILES.items()
-}
+PERCENTILE_LABELS |= {name: f"{PART_LABELS[stage]} {percentile}" for name, (stage, percentile) in STAGE_METRICS.items()}
 
 
 def study_kinds(config: StudyConfig) -> set[str]:
@@ -41,8 +39,8 @@ def cell_value(cell: MeasuredCell, metric: str) -> float | None:
     """The mean latency, a percentile or a total of the cell; None for one that is 0 or not known."""
     if metric in TOTAL_COLUMNS:
         return cell.total(TOTAL_COLUMNS[metric]) or None
-    if metric in PERCENTILE_METRICS:
-        quantile = cell.percentiles.get(PERCENTILE_METRICS[metric])
+    if metric in QUANTILES:
+        quantile = cell.percentiles.get(QUANTILES[metric])
         return None if quantile is None else quantile.value_seconds
     return cell.latency_mean_seconds or None
 
@@ -71,13 +69,11 @@ def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | Non
 def percentile_note(name: str, cells: Sequence[MeasuredCell]) -> str | None:
     """Why a percentile is blank in some of the valid cells; None if it is not."""
     blank = [cell for cell in cells if name not in cell.percentiles]
-    if not blank or (
-        name in STAGE_PERCENTILES and not any(STAGE_PERCENTILES[name][0] in cell.stages for cell in blank)
-    ):
+    if not blank or (name in STAGE_METRICS and not any(STAGE_METRICS[name][0] in cell.stages for cell in blank)):
         return None
     share = "" if len(blank) == len(cells) else f" in {len(blank)} of {len(cells)} cells"
-    if name in STAGE_PERCENTILES:
-        stage, percentile = STAGE_PERCENTILES[name]
+    if name in STAGE_METRICS:
+        stage, percentile = STAGE_METRICS[name]
         best = max(
             (cell.stages[stage] for cell in blank if stage in cell.stages), key=lambda each: each.effective_count
         )

@@ -89,7 +89,7 @@ def group_metrics(cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str
     if any(row.tenant_workload and baseline.spans_devices(row.tenant_workload) for row in cells[0].all_rows):
         return _over_repeats(known, cells)
     return {
-        name: _clip_jain_index(name, _unpaired(formula, known, cells, baseline), cells[0])
+        name: _clip_index(name, _unpaired(formula, known, cells, baseline), cells[0])
         for name, formula in FORMULAS.items()
     }
 
@@ -98,7 +98,7 @@ def _over_repeats(slowdowns: Sequence[Floats], cells: Sequence[MeasuredCell]) ->
     """Student's interval of each metric's values in these cells; of several devices over the devices."""
     values = {name: [float(formula(each)) for each in slowdowns] for name, formula in FORMULAS.items()}
     devices = [cell.device for cell in cells]
-    return {name: _clip_jain_index(name, log_interval(each, devices), cells[0]) for name, each in values.items()}
+    return {name: _clip_index(name, log_interval(each, devices), cells[0]) for name, each in values.items()}
 
 
 def _unpaired(
@@ -127,7 +127,7 @@ def _unpaired(
     return welch_estimate(mean, parts, len(cells))
 
 
-def _clip_jain_index(name: str, estimate: Estimate, cell: MeasuredCell) -> Estimate:
+def _clip_index(name: str, estimate: Estimate, cell: MeasuredCell) -> Estimate:
     """The estimate, of Jain's index with the ends that an index of its number of tenants can have."""
     if name != "jain_index" or estimate.low is None or estimate.high is None:
         return estimate

@@ -22,7 +22,7 @@ from sharebench.records.types import Record, TenantRecord
 SAMPLE_SIZE_STAGE = {"ttft": "ttft", "itl": "tpot", "tpot": "tpot"}
 """The stages that are metrics, each with the one whose sample size counts."""
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-STAGE_PERCENTILES = {f"{stage}_{name}": (stage, name) for stage in SAMPLE_SIZE_STAGE for name in ("p50", "p99")}
+STAGE_METRICS = {f"{stage}_{name}": (stage, name) for stage in SAMPLE_SIZE_STAGE for name in ("p50", "p99")}
 """Percentiles of a stream's stages, by their own names."""
 GroupKey = tuple[str, str, str, int]
 """Strategy, workload, workload of the tenants, and number of tenants of the cell."""
@@ -180,7 +180,7 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Sl
         count=count,
         effective_count=effective,
         latency_mean_seconds=sum(tenant["sum_seconds"] for tenant in tenants) / count if count else None,
-        percentiles=_latency_percentiles(tenants, merge(histograms), effective) | _stage_percentiles(stages),
+        percentiles=_percentiles(tenants, merge(histograms), effective) | _stage_percentiles(stages),
         stages=stages,
         notes=_notes(tenants, stages, limits),
         device_columns=device_columns(record, count),
@@ -204,7 +204,7 @@ def _tenant_row(
     count, cpu, work, job = tenant["count"], tenant["cpu"], tenant["work"], tenant.get("job")
     mean = tenant["sum_seconds"] / count if count else None
     effective = effective_count([latency_series(tenant, histogram)])
-    percentiles = _latency_percentiles([tenant], histogram, effective)
+    percentiles = _percentiles([tenant], histogram, effective)
     of_stages = _stage_percentiles(stage_samples([tenant], length_seconds))
     if (timed := tenant["device_histogram"]) and timed["count"]:
         known["device_mean_seconds"] = on_device = timed["sum_seconds"] / timed["count"]
@@ -241,7 +241,7 @@ def _stage_percentiles(stages: Mapping[str, StageSample]) -> dict[str, Quantile]
     found = {stage: supported_percentiles(sample.histogram, sample.effective_count) for stage, sample in stages.items()}
     return {
         name: found[stage][percentile]
-        for name, (stage, percentile) in STAGE_PERCENTILES.items()
+        for name, (stage, percentile) in STAGE_METRICS.items()
         if stage in found and percentile in found[stage]
     }
 
@@ -264,9 +264,7 @@ def _scrape_error_percent(tenant: TenantRecord) -> float | None:
     return 100 * max(known) if known else None
 
 
-def _latency_percentiles(
-    tenants: Sequence[TenantRecord], histogram: Histogram, effective: float
-) -> dict[str, Quantile]:
+def _percentiles(tenants: Sequence[TenantRecord], histogram: Histogram, effective: float) -> dict[str, Quantile]:
     """Percentiles of these tenants' latencies together; `histogram` is the sum of their histograms in our own buckets.
 
     Programs that measure themselves have buckets of their own, which cannot be added to others.

@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from sharebench.analysis.cells.metrics import MEAN_LATENCY, cell_value
+from sharebench.analysis.cells.metrics import MEAN, cell_value
 from sharebench.analysis.cells.rows import MeasuredCell, group_by
 from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_estimate, welch_ratio
 from sharebench.core.strategies import CONTROL_SUFFIX, control_name, is_control
@@ -133,9 +133,7 @@ def cell_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> Sequenc
     return _paired_slowdowns(cells, seen) or _slowdowns(cells, seen.mean_seconds)
 
 
-def group_ratio(
-    over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric: str = MEAN_LATENCY
-) -> Estimate | None:
+def group_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric: str = MEAN) -> Estimate | None:
     """A metric of one group of valid repeats over that of another; None where one of them has none.
 
     The pairs (`are_paired`) are tested, else the groups (Welch). Of cells of several devices only the pairs count,
@@ -154,7 +152,7 @@ def group_ratio(
     return welch_ratio(all_tops, all_bottoms) if all_tops and all_bottoms else None
 
 
-def are_paired(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric: str = MEAN_LATENCY) -> bool:
+def are_paired(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric: str = MEAN) -> bool:
     """Whether each cell has exactly one partner of its own run and block in the other group."""
     tops, bottoms = _values_by_block(over, metric), _values_by_block(under, metric)
     return bool(tops) and tops.keys() == bottoms.keys() and (len(tops), len(bottoms)) == (len(over), len(under))
@@ -195,7 +193,7 @@ class Separability:
         of_one = [cell for cell in cells if cell.valid and cell.tenant_workload]
         control = group_by((cell for cell in of_one if is_control(cell.strategy)), _tenant_workload)
         alone = group_by((cell for cell in of_one if baseline.includes(cell.strategy, cell.replicas)), _tenant_workload)
-        self._ratio = {(name, MEAN_LATENCY): group_slowdown(own, baseline)[0] for name, own in control.items()}
+        self._ratio = {(name, MEAN): group_slowdown(own, baseline)[0] for name, own in control.items()}
         self._pairs = {name: (own, alone[name]) for name, own in control.items()}
 
     def _control(self, tenant_workload: str, metric: str) -> Estimate | None:
@@ -203,7 +201,7 @@ class Separability:
             self._ratio[tenant_workload, metric] = group_ratio(*self._pairs[tenant_workload], metric)
         return self._ratio.get((tenant_workload, metric))
 
-    def verdict(self, tenant_workload: str, ratio: Estimate | None, metric: str = MEAN_LATENCY) -> str | None:
+    def verdict(self, tenant_workload: str, ratio: Estimate | None, metric: str = MEAN) -> str | None:
         """`yes` where the ratio differs from 1, and by more than the A/A ratio of the workload does; else `no`.
 
         The first where the ratio's interval leaves 1 out. The second where the interval (Welch) of the ratio over the

@@ -6,7 +6,7 @@ from typing import cast
 import pandas as pd
 
 from sharebench.analysis.cells.rows import group_by
-from sharebench.analysis.decide.rows import TOKENS, TOTAL, SummaryRow, least_that_fit, parts_of, percentile_of
+from sharebench.analysis.decide.rows import TOKENS, TOTAL, SummaryRow, common_percentile, known_parts, tenants_in_memory
 from sharebench.analysis.slo import LATENCY, PART_LABELS, format_limits
 from sharebench.records.tables import TableRow, table_frame
 
@@ -26,7 +26,7 @@ def capacity_table(
     `limits` is the SLO; `sweeps` has the sweep of each workload that is a level of one.
     """
     groups = group_by((row for row in summary if row.workload in workloads), lambda row: (row.strategy, row.workload))
-    applying = {name: parts_of([row for row in summary if row.workload == name]) for name in workloads}
+    applying = {name: known_parts([row for row in summary if row.workload == name]) for name in workloads}
     rows = []
     for strategy, workload in sorted(groups, key=lambda group: workloads.index(group[1])):
         own = {part: seconds for part, seconds in limits.items() if part in applying[workload]}
@@ -52,10 +52,10 @@ def _row(found: Sequence[SummaryRow], limits: Mapping[str, float], applying: Map
         "workload": found[0].workload,
         "slo_ms": 1e3 * limits[LATENCY] if LATENCY in limits else None,
         "slo": format_limits(applying),
-        "max_tenants_by_memory": least_that_fit(valid),
+        "max_tenants_by_memory": tenants_in_memory(valid),
         "best_of_sweep": False,
     }
-    names = {part: name for part in applying if (name := percentile_of(valid, part))}
+    names = {part: name for part in applying if (name := common_percentile(valid, part))}
     if not valid or not applying or len(names) < len(applying):
         unknown = ", ".join(PART_LABELS[part] for part in applying if part not in names)
         why = f"{unknown}: not known with every number of tenants" if applying else "no part of the SLO applies to it"
@@ -68,7 +68,7 @@ def _row(found: Sequence[SummaryRow], limits: Mapping[str, float], applying: Map
     within = valid[: exceeds.index(True)] if True in exceeds else valid
     is_open = len(within) == len(valid) and found[0].strategy != "exclusive"
     row |= {
-        "percentile": ", ".join(_in_words(part, name) for part, name in names.items()),
+        "percentile": ", ".join(_percentile_label(part, name) for part, name in names.items()),
         "capacity_tenants": within[-1].replicas if within else 0,
         "bound": AT_LEAST if is_open else "" if within else NONE,
     }
@@ -85,7 +85,7 @@ def _row(found: Sequence[SummaryRow], limits: Mapping[str, float], applying: Map
     return row
 
 
-def capacity_in_words(table: pd.DataFrame, workload: str) -> list[str]:
+def describe_capacity(table: pd.DataFrame, workload: str) -> list[str]:
     """A sentence on who serves how many within the SLO on one device, and on levels of a sweep that serve most."""
     own = table[(table["workload"] == workload) & (table["capacity_tenants"] > 0)]
     served = [
@@ -98,5 +98,5 @@ def capacity_in_words(table: pd.DataFrame, workload: str) -> list[str]:
     return found + ([f"Of the sweep this level serves most within it under {', '.join(best)}."] if best else [])
 
 
-def _in_words(part: str, percentile: str) -> str:
+def _percentile_label(part: str, percentile: str) -> str:
     return percentile if part == LATENCY else f"{PART_LABELS[part]} {percentile}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from sharebench.analysis.decide.rows import TOKENS, TOTAL, SummaryRow, parts_of
+from sharebench.analysis.decide.rows import TOKENS, TOTAL, SummaryRow, known_parts
 from sharebench.analysis.slo import LATENCY, dollars_per_million, format_limits, good_count
 from sharebench.analysis.statistics.intervals import Estimate, rate_interval
 from sharebench.gates import judged
@@ -15,7 +15,7 @@ from sharebench.records.tables import TableRow, table_frame
 
 HOURS_PER_MONTH = 720
 """30 days."""
-Group = tuple[str, str, int]
+CostKey = tuple[str, str, int]
 """Strategy, workload and number of tenants."""
 
 
@@ -23,14 +23,16 @@ def cost_table(
     summary: Sequence[SummaryRow],
     price_per_hour: float | None,
     limits: Mapping[str, float],
-    raw: Mapping[Group, Sequence[Path]],
+    raw: Mapping[CostKey, Sequence[Path]],
     studies: Collection[str] = (),
 ) -> pd.DataFrame:
     """One row per row of the summary with a throughput; `summary` holds plain workloads, `limits` is the SLO.
 
     The records `raw` of each row's cells have what was within it.
     """
-    applying = {row.workload: parts_of([each for each in summary if each.workload == row.workload]) for row in summary}
+    applying = {
+        row.workload: known_parts([each for each in summary if each.workload == row.workload]) for row in summary
+    }
     rows = []
     for row in (row for row in summary if TOTAL in row.metrics):
         own = {part: seconds for part, seconds in limits.items() if part in applying[row.workload]}

@@ -10,13 +10,13 @@ import pandas as pd
 from sharebench.analysis.cells.metrics import study_kinds
 from sharebench.analysis.cells.rows import group_by
 from sharebench.analysis.decide import advice_text
-from sharebench.analysis.decide.advice import Question
+from sharebench.analysis.decide.advice import Demand
 from sharebench.analysis.decide.advice_text import Answer
-from sharebench.analysis.decide.capacity import capacity_in_words, capacity_table
-from sharebench.analysis.decide.cost import Group, cost_table
-from sharebench.analysis.decide.device import Device, device_of
+from sharebench.analysis.decide.capacity import capacity_table, describe_capacity
+from sharebench.analysis.decide.cost import CostKey, cost_table
+from sharebench.analysis.decide.device import DeviceLimits, device_limits
 from sharebench.analysis.decide.documented import measured_faults
-from sharebench.analysis.decide.options import options
+from sharebench.analysis.decide.options import strategy_options
 from sharebench.analysis.decide.rows import SummaryRow, summary_rows
 from sharebench.analysis.slo import LATENCY, slo_limits
 from sharebench.core.capabilities import unsupported_reason
@@ -29,11 +29,11 @@ from sharebench.records.references import device_name, read_device
 from sharebench.records.tables import TableRow, read_table, table_frame
 from sharebench.study.cells import Cell
 
-TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
-CELL = ["strategy", "workload", "replicas", "repeat"]
+TEXT_COLUMNS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
+CELL_COLUMNS = ["strategy", "workload", "replicas", "repeat"]
 
 
-class Undecided(Refusal):
+class NoResults(Refusal):
     """There are no results to decide from; one line."""
 
 
@@ -46,8 +46,8 @@ class Results:
     """Of the device, for people."""
     strategies: Mapping[str, Strategy]
     """Those that this kind of node can do at all, each once."""
-    device: Device
-    raw: Mapping[Group, Sequence[Path]]
+    device: DeviceLimits
+    raw: Mapping[CostKey, Sequence[Path]]
     """The records of the valid cells: those of another config, such as more repeats, may lie next to them.
 
     One that was deleted since is in the tables that a question asks, and has no record.
@@ -65,26 +65,26 @@ class Results:
         return any(name in self.strategies and self.strategies[name].mechanisms != ("exclusive",) for name in own)
 
 
-def read(data: Path, root: Path) -> Results:
+def read_results(data: Path, root: Path) -> Results:
     """The tables under `root` of the cells under `data`. Raises Undecided where there are none."""
     try:
         manifest = read_json(root / "manifest.json", "config", "node_kind")
         node = read_device(data / "nodes" / "device.json")["node"]
-        summary = read_table(root / "tables" / "summary.csv", TEXTS)
-        cells = read_table(root / "tables" / "cells.csv", columns=[*CELL, "valid"])
+        summary = read_table(root / "tables" / "summary.csv", TEXT_COLUMNS)
+        cells = read_table(root / "tables" / "cells.csv", columns=[*CELL_COLUMNS, "valid"])
     except OSError as error:
-        raise Undecided(f"no finished results in {root} ({error.filename} is missing); measure first") from None
+        raise NoResults(f"no finished results in {root} ({error.filename} is missing); measure first") from None
     config = manifest["config"]
     kind = manifest["node_kind"]
     # Older manifests lack `device_units`.
-    device = device_of(node, config, node["units"] or manifest.get("device_units"))
+    device = device_limits(node, config, node["units"] or manifest.get("device_units"))
     # The A/A control is not a choice; a queue shares nothing.
     own = {
         name: each for name, each in node_strategies(config, kind).items() if not (is_control(name) or each.is_queue)
     }
     entries = all_strategies(config)
     known = {name: each for name, each in own.items() if unsupported_reason(kind, entries[name], each.access) is None}
-    valid = sorted({Cell(*found) for found in cells[cells["valid"]][CELL].itertuples(index=False)})
+    valid = sorted({Cell(*found) for found in cells[cells["valid"]][CELL_COLUMNS].itertuples(index=False)})
     of_one = summary[summary["workload"] == summary["tenant_workload"]]
     plain = [row for row in summary_rows(of_one) if _is_plain(row.workload, config) and not is_control(row.strategy)]
     return Results(
@@ -115,7 +115,7 @@ def decide(data: Path, results: Path, question: Asked, decided: Path) -> str:
 
     Returns the advice for people. Raises Undecided.
     """
-    text = write_answer(read(data, results), question)
+    text = write_answer(read_results(data, results), question)
     shutil.rmtree(decided.parent, ignore_errors=True)
     decided.parent.mkdir(parents=True)
     decided.touch()
@@ -126,7 +126,7 @@ def write_answer(results: Results, asked: Asked) -> str:
     """Write tables/cost.csv, capacity.csv and advice.csv and .md; returns the advice for people."""
     folder, slo = results.root / "tables", slo_limits(asked["slo"])
     studies = study_kinds({**results.config, "slo": asked["slo"]})
-    question = Question(
+    question = Demand(
         tenants=asked["tenants"] or max((row.replicas for row in results.summary), default=1),
         slo_seconds=slo.get(LATENCY),
         stream_slo={part: seconds for part, seconds in slo.items() if part != LATENCY},
@@ -141,13 +141,13 @@ def write_answer(results: Results, asked: Asked) -> str:
     replace_atomically(folder / "capacity.csv", capacity.to_csv(index=False))
     made = advice(results, question, capacity, asked.get("workloads"), studies)
     replace_atomically(folder / "advice.csv", made[0].to_csv(index=False))
-    replace_atomically(folder / "advice.md", advice_text.markdown(*made))
-    return f"{advice_text.terminal(*made)}\n\nMore columns: {folder / 'advice.csv'}"
+    replace_atomically(folder / "advice.md", advice_text.advice_markdown(*made))
+    return f"{advice_text.advice_for_terminal(*made)}\n\nMore columns: {folder / 'advice.csv'}"
 
 
 def advice(
     results: Results,
-    question: Question,
+    question: Demand,
     capacity: pd.DataFrame,
     workloads: Collection[str] | None = None,
     studies: Collection[str] = (),
@@ -161,14 +161,14 @@ def advice(
         if not results.is_shared(workload) or (workloads is not None and workload not in workloads):
             continue
         is_open = results.config["workload_catalogue"][workload]["load"]["arrival"] != "closed"
-        found = options(workload, results.summary, results.strategies, results.device, faults, is_open)
+        found = strategy_options(workload, results.summary, results.strategies, results.device, faults, is_open)
         streams = any(option.streams for option in found)
         own_question = question if streams else replace(question, stream_slo={})
-        rows += advice_text.rows(workload, found, own_question, results.strategies)
+        rows += advice_text.advice_rows(workload, found, own_question, results.strategies)
         own = [row for row in results.summary if row.workload == workload]
         cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in own), strict=True))
-        answer = advice_text.answer(workload, found, own_question)
-        more = capacity_in_words(capacity, workload) if streams and question.limits else []
+        answer = advice_text.answer_question(workload, found, own_question)
+        more = describe_capacity(capacity, workload) if streams and question.limits else []
         if own_question != question:
             what = "only the latency" if question.slo_seconds is not None else "no part"
             more = [f"Of the SLO {what} applies to it: it does not stream."]
@@ -177,5 +177,5 @@ def advice(
             disturbed = f"Of the {cells} cells behind this, {warnings} carry a warning: see tables/summary.md."
             answer = answer._replace(reasons=[*answer.reasons, disturbed])
         answers.append(answer)
-    caption = f"Advice for {advice_text.asked(question)}, from {results.name}"
+    caption = f"Advice for {advice_text.describe_question(question)}, from {results.name}"
     return table_frame("advice", rows, studies=studies), answers, caption

@@ -11,7 +11,7 @@ MIG_SLICES = {"A30": 4}
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceLimits:
     kind: str
     mig_slices: int
 
@@ -31,11 +31,11 @@ class Device:
         return None
 
 
-def device_of(node: NodeFacts, config: StudyConfig, units: int | None) -> Device:
+def device_limits(node: NodeFacts, config: StudyConfig, units: int | None) -> DeviceLimits:
     """The device of a node (`nodes/device.json`) with `units` (its SMs, or the stand-in's cores) under this config."""
     kind = node["kind"]
     if kind == "simulated":
-        return Device(kind, int(config["simulated"]["mig_slices"]))
+        return DeviceLimits(kind, int(config["simulated"]["mig_slices"]))
     if kind == "cpu" and units is not None:
-        return Device(kind, units)
-    return Device(kind, next((slices for name, slices in MIG_SLICES.items() if name in node["product"]), 7))
+        return DeviceLimits(kind, units)
+    return DeviceLimits(kind, next((slices for name, slices in MIG_SLICES.items() if name in node["product"]), 7))

@@ -18,7 +18,7 @@ KUBECON = "Klues and Chen, KubeCon NA 2024"
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Isolation:
     """Whether something holds (None where that is unknown), how that is known, and why."""
 
     holds: bool | None
@@ -28,15 +28,15 @@ class Evidence:
 
 DEVICE_FAULTS = frozenset({"illegal-address", "assert"})
 """Faults of a kernel, which MPS reports to all clients of the server (NVIDIA MPS documentation, error containment)."""
-ALONE = Evidence(True, DOCUMENTED, "no neighbour on its device")
+ALONE = Isolation(True, DOCUMENTED, "no neighbour on its device")
 
 
-def performance_isolation(strategy: Strategy) -> Evidence:
+def performance_isolation(strategy: Strategy) -> Isolation:
     """Whether neighbours cannot slow a tenant down, as far as it is documented."""
     if strategy.mechanisms == ("exclusive",):
         return ALONE
     if strategy.mechanisms == ("mig",):
-        return Evidence(True, DOCUMENTED, f"SMs, cache and bandwidth of its own ({MIG_GUIDE})")
+        return Isolation(True, DOCUMENTED, f"SMs, cache and bandwidth of its own ({MIG_GUIDE})")
     reason = f"all is shared ({MPS_GUIDE})"
     if strategy.mechanisms[0] == "mig":
         reason = f"not between tenants of one instance ({MIG_GUIDE})"
@@ -44,32 +44,32 @@ def performance_isolation(strategy: Strategy) -> Evidence:
         reason = f"every tenant waits for the turns of the others ({KUBECON})"
     elif strategy.mechanisms == (HAMI_CORE,):
         reason = "launches are delayed to keep a share on average, and the GPU is time-sliced (HAMi-core README)"
-    elif limited(strategy):
+    elif has_limits(strategy):
         reason = f"limits on SMs are ceilings, cache and bandwidth are shared ({MPS_GUIDE})"
-    return Evidence(False, DOCUMENTED, reason)
+    return Isolation(False, DOCUMENTED, reason)
 
 
-def fault_isolation(strategy: Strategy) -> Evidence:
+def fault_isolation(strategy: Strategy) -> Isolation:
     """Whether a fatal fault of a tenant leaves its neighbours alive, as far as it is documented."""
     if strategy.mechanisms == ("exclusive",):
         return ALONE
     if strategy.mechanisms == ("mig",):
-        return Evidence(True, DOCUMENTED, f"a fault stays in its instance ({MIG_GUIDE})")
+        return Isolation(True, DOCUMENTED, f"a fault stays in its instance ({MIG_GUIDE})")
     inner = strategy.mechanisms[-1]
     if inner == "mps":
-        return Evidence(False, DOCUMENTED, f"a fatal fault is reported to every client of the server ({MPS_GUIDE})")
+        return Isolation(False, DOCUMENTED, f"a fatal fault is reported to every client of the server ({MPS_GUIDE})")
     if inner == "streams":
-        return Evidence(False, DOCUMENTED, "all tenants are one process")
-    return Evidence(None, UNKNOWN, "contexts of their own, but sources differ on a common fault domain; not measured")
+        return Isolation(False, DOCUMENTED, "all tenants are one process")
+    return Isolation(None, UNKNOWN, "contexts of their own, but sources differ on a common fault domain; not measured")
 
 
-def measured_faults(isolation: pd.DataFrame | None) -> dict[str, Evidence]:
+def measured_faults(isolation: pd.DataFrame | None) -> dict[str, Isolation]:
     """What tables/isolation.csv says of each strategy: whether the neighbours survived every fault that was tried.
 
     Surviving proves isolation only where one of DEVICE_FAULTS was among them: a process that runs out of memory or is
     killed harms no other context. Without one there is no entry, unless a neighbour failed.
     """
-    found: dict[str, Evidence] = {}
+    found: dict[str, Isolation] = {}
     if isolation is None:
         return found
     for strategy, rows in isolation[isolation["n"] > 0].groupby("strategy", sort=False):
@@ -78,7 +78,7 @@ def measured_faults(isolation: pd.DataFrame | None) -> dict[str, Evidence]:
             continue
         tried = ", ".join(dict.fromkeys(rows["fault"]))
         text = f"neighbours failed after {', '.join(fatal)}" if fatal else f"no neighbour failed after {tried}"
-        found[str(strategy)] = Evidence(not fatal, MEASURED, text)
+        found[str(strategy)] = Isolation(not fatal, MEASURED, text)
     return found
 
 
@@ -99,11 +99,11 @@ EFFORTS: Mapping[tuple[str, ...], str] = {
 
 def effort(strategy: Strategy) -> tuple[int, str]:
     """Rank of the effort, 0 for none, and what it is."""
-    kind = (*strategy.mechanisms, "limits") if limited(strategy) else strategy.mechanisms
+    kind = (*strategy.mechanisms, "limits") if has_limits(strategy) else strategy.mechanisms
     rank = list(EFFORTS).index(kind) if kind in EFFORTS else len(EFFORTS)
     return rank, EFFORTS.get(kind, "not known")
 
 
-def limited(strategy: Strategy) -> bool:
+def has_limits(strategy: Strategy) -> bool:
     """Whether it caps what each tenant gets of the SMs or of the memory."""
     return any(getattr(strategy, limit) is not None for limit in LIMIT_KEYS)

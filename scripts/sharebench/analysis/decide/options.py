@@ -5,33 +5,33 @@ from itertools import pairwise
 
 from sharebench.analysis.decide import documented
 from sharebench.analysis.decide.advice import Level, Option
-from sharebench.analysis.decide.device import Device
-from sharebench.analysis.decide.documented import MEASURED, Evidence
+from sharebench.analysis.decide.device import DeviceLimits
+from sharebench.analysis.decide.documented import MEASURED, Isolation
 from sharebench.analysis.decide.rows import (
     MEAN,
     TOKENS,
     TOTAL,
     SummaryRow,
-    column,
-    least_that_fit,
-    parts_of,
-    percentile_of,
+    common_percentile,
+    known_parts,
+    percentile_column,
+    tenants_in_memory,
 )
 from sharebench.analysis.slo import LATENCY, PART_LABELS
 from sharebench.core.strategies import Strategy
 
 # Statuses of cells for which no tenant was started.
 NEVER_STARTED = ("infeasible", "not-measured")
-MOST_GROWTH = 1.1
+MAX_ISOLATED_GROWTH = 1.1
 """Tenants count as isolated while their mean latency is at most this many times that of one alone with the strategy."""
 
 
-def options(
+def strategy_options(
     workload: str,
     summary: Sequence[SummaryRow],
     strategies: Mapping[str, Strategy],
-    device: Device,
-    faults: Mapping[str, Evidence],
+    device: DeviceLimits,
+    faults: Mapping[str, Isolation],
     is_open_load: bool = False,
 ) -> list[Option]:
     """One option per strategy that was to be measured with the workload, in the catalogue's order.
@@ -44,7 +44,7 @@ def options(
             # A whole device by other means, such as a claim, is not another choice.
             continue
         measured = [row for row in summary if (row.strategy, row.workload) == (name, workload)]
-        streams = any(part != LATENCY for part in parts_of([row for row in summary if row.workload == workload]))
+        streams = any(part != LATENCY for part in known_parts([row for row in summary if row.workload == workload]))
         levels = {row.replicas: level for row in measured if (level := _level(row, measured, strategy, is_open_load))}
         if measured:
             sizes = range(1, max(row.replicas for row in measured) + 1)
@@ -56,15 +56,15 @@ def options(
                     fault=faults.get(name, documented.fault_isolation(strategy)),
                     effort=documented.effort(strategy)[0],
                     is_sharing=strategy.mechanisms != ("exclusive",),
-                    infeasible=infeasible | _invalid(measured),
-                    most_by_memory=least_that_fit(measured),
+                    infeasible=infeasible | _infeasible_reasons(measured),
+                    max_by_memory=tenants_in_memory(measured),
                     streams=streams,
                 )
             )
     return found
 
 
-def _invalid(measured: Sequence[SummaryRow]) -> dict[int, str]:
+def _infeasible_reasons(measured: Sequence[SummaryRow]) -> dict[int, str]:
     """Numbers of tenants without a valid cell, with the reason; and all between two that were never started."""
     found = {row.replicas: row.reason or row.status for row in measured if row.n == 0}
     impossible = sorted(row.replicas for row in measured if row.status in NEVER_STARTED)
@@ -75,7 +75,7 @@ def _invalid(measured: Sequence[SummaryRow]) -> dict[int, str]:
 
 
 def _level(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, is_open_load: bool) -> Level | None:
-    percentile = percentile_of([row]) if row.n > 0 else None
+    percentile = common_percentile([row]) if row.n > 0 else None
     latency = row.percentile(percentile) if percentile else None
     if percentile is None or latency is None:
         return None
@@ -84,16 +84,16 @@ def _level(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, is_o
     if alone is not None and row.replicas > 1 and MEAN in row.metrics:
         growth = row.metrics[MEAN].value / alone.value
         text = f"{row.replicas} tenants have {growth:.2f} × the latency of one with this strategy"
-        isolation = Evidence(growth <= MOST_GROWTH, MEASURED, text)
+        isolation = Isolation(growth <= MAX_ISOLATED_GROWTH, MEASURED, text)
     mean = row.metrics.get(MEAN) if is_open_load else None
-    names = {part: name for part in PART_LABELS if part != LATENCY and (name := percentile_of([row], part))}
+    names = {part: name for part in PART_LABELS if part != LATENCY and (name := common_percentile([row], part))}
     return Level(
         replicas=row.replicas,
         percentile=percentile,
         latency=latency,
         throughput=row.metrics.get(TOTAL),
         performance=isolation,
-        promptness=mean and mean.under(1),
-        stream={part: (name, row.metrics[column(name, part)]) for part, name in names.items()},
+        inverse_latency=mean and mean.inverse_times(1),
+        stream={part: (name, row.metrics[percentile_column(name, part)]) for part, name in names.items()},
         tokens=row.metrics.get(TOKENS),
     )

@@ -35,10 +35,10 @@ class SummaryRow:
 
     def percentile(self, name: str, part: str = LATENCY) -> Estimate | None:
         """One of PERCENTILES of the latency, or of another part of an SLO."""
-        return self.metrics.get(column(name, part))
+        return self.metrics.get(percentile_column(name, part))
 
 
-def column(percentile: str, part: str = LATENCY) -> str:
+def percentile_column(percentile: str, part: str = LATENCY) -> str:
     """Column of the summary with this percentile of the latency, or of another part of an SLO."""
     return f"{part}_{percentile}_seconds"
 
@@ -71,16 +71,16 @@ def _estimate(row: Mapping[Hashable, Any], name: str) -> Estimate | None:
     return None if value is None else Estimate(value, low, high, int(row.get(f"{name}_n", row.get("n", 0))))
 
 
-def percentile_of(rows: Sequence[SummaryRow], part: str = LATENCY) -> str | None:
+def common_percentile(rows: Sequence[SummaryRow], part: str = LATENCY) -> str | None:
     """The first of PERCENTILES that all rows know of a part; None without rows or without any."""
     return next((name for name in PERCENTILES if rows and all(row.percentile(name, part) for row in rows)), None)
 
 
-def parts_of(rows: Sequence[SummaryRow]) -> list[str]:
+def known_parts(rows: Sequence[SummaryRow]) -> list[str]:
     """The parts of an SLO that apply to a workload, by its rows: those of which any of them knows a percentile."""
     return [part for part in PART_LABELS if any(row.percentile(name, part) for row in rows for name in PERCENTILES)]
 
 
-def least_that_fit(rows: Iterable[SummaryRow]) -> int | None:
+def tenants_in_memory(rows: Iterable[SummaryRow]) -> int | None:
     """How many tenants the device's memory holds, by the row with the largest tenants; None where none says so."""
     return min((row.tenants_that_fit for row in rows if row.tenants_that_fit is not None), default=None)

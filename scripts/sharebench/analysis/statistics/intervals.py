@@ -41,7 +41,7 @@ class Estimate:
         low, high = (None if end is None else end * factor for end in (self.low, self.high))
         return Estimate(self.value * factor, low, high, self.n)
 
-    def under(self, numerator: float) -> Estimate:
+    def inverse_times(self, numerator: float) -> Estimate:
         """`numerator` over the estimate; a bound of 0 becomes no bound."""
         low, high = (numerator / end if end else None for end in (self.high, self.low))
         return Estimate(numerator / self.value, low, high, self.n)

@@ -14,12 +14,12 @@ from sharebench.records.usage import ACTIVITIES, DRAM, MEMORY, POWER, QUANTITIES
 # Below it a GPU does nothing: what tests/gpu/test_activity.py allows for one at rest.
 IDLE_PERCENT = 1.0
 # Fewer rows of a course say nothing of its 95th percentile.
-LEAST_STEPS = 20
+MIN_STEPS = 20
 # Together they must not ask for more than there is, nineteen twentieths of the time.
 FULL_PERCENT = 100.0
 
 
-class Verdict(StrEnum):
+class GpuUse(StrEnum):
     CANDIDATE = "leaves its GPU empty"
     BUSY = "uses its GPU"
     SHARED = "shares its GPU already"
@@ -30,12 +30,12 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedWorkload:
     """A workload on a GPU, with the measure that it was judged by and what came out."""
 
     usage: Usage
     measure: str
-    verdict: Verdict
+    verdict: GpuUse
     number: int = 0
     """Of the group that it is in; 0 is none."""
 
@@ -49,15 +49,15 @@ class Judged:
         return self.usage.workload or str(self.usage.place)
 
     def mean(self, quantity: str) -> float | None:
-        return _known(float(self.usage.series[quantity].mean()))
+        return _none_if_nan(float(self.usage.series[quantity].mean()))
 
     def p95(self, quantity: str) -> float | None:
-        return _known(float(self.usage.series[quantity].quantile(0.95)))
+        return _none_if_nan(float(self.usage.series[quantity].quantile(0.95)))
 
     @property
     def memory_mib(self) -> float | None:
         """The most that it had."""
-        return _known(self.usage.series[MEMORY].max())
+        return _none_if_nan(self.usage.series[MEMORY].max())
 
     @property
     def busy_ratio(self) -> float:
@@ -65,7 +65,7 @@ class Judged:
         return float((self.activity.dropna() >= IDLE_PERCENT).mean())
 
 
-def _known(value: float) -> float | None:
+def _none_if_nan(value: float) -> float | None:
     return None if pd.isna(value) else float(value)
 
 
@@ -76,10 +76,10 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Group:
+class WorkloadGroup:
     """Workloads that would fit on one GPU."""
 
-    members: tuple[Judged, ...]
+    members: tuple[JudgedWorkload, ...]
 
     @property
     def activity_mean(self) -> float:
@@ -122,71 +122,71 @@ class Group:
 @dataclass(frozen=True)
 class Survey:
     seen: ObservedUsage
-    judged: list[Judged]
+    judged: list[JudgedWorkload]
     """In the order in which people read them: candidates by their groups, then the others."""
-    groups: list[Group]
+    groups: list[WorkloadGroup]
     """Of two and more, those that free most GPUs first; the group of number 1 is the first."""
 
-    def of(self, *verdicts: Verdict) -> list[Judged]:
+    def of(self, *verdicts: GpuUse) -> list[JudgedWorkload]:
         return [each for each in self.judged if each.verdict in verdicts]
 
 
-def judge(seen: ObservedUsage, limits: SurveyOptions) -> Survey:
+def judge_usage(seen: ObservedUsage, limits: SurveyOptions) -> Survey:
     wanted = set(limits["namespaces"])
     judged = [
-        _judged(usage, limits)
+        _judge_workload(usage, limits)
         for usage in seen.usages
         if not wanted or usage.workload is None or usage.workload.partition("/")[0] in wanted
     ]
-    groups = list(_grouped([each for each in judged if each.verdict is Verdict.CANDIDATE], limits))
+    groups = list(_group_candidates([each for each in judged if each.verdict is GpuUse.CANDIDATE], limits))
     groups.sort(key=lambda group: (-len(group.members), group.activity_p95))
     number_of = {id(each): number for number, group in enumerate(groups, 1) for each in group.members}
     numbered = {id(each): replace(each, number=number_of.get(id(each), 0)) for each in judged}
-    order = list(Verdict)
+    order = list(GpuUse)
 
-    def rank(each: Judged) -> tuple[int, float, float]:
+    def rank(each: JudgedWorkload) -> tuple[int, float, float]:
         return order.index(each.verdict), each.number or float("inf"), -(each.mean(each.measure) or 0.0)
 
     return Survey(
         seen,
         sorted(numbered.values(), key=rank),
-        [Group(tuple(numbered[id(each)] for each in group.members)) for group in groups],
+        [WorkloadGroup(tuple(numbered[id(each)] for each in group.members)) for group in groups],
     )
 
 
-def _judged(usage: Usage, limits: SurveyOptions) -> Judged:
+def _judge_workload(usage: Usage, limits: SurveyOptions) -> JudgedWorkload:
     course = usage.series
-    measure = next((name for name in ACTIVITIES if course[name].notna().sum() >= LEAST_STEPS), ACTIVITIES[-1])
+    measure = next((name for name in ACTIVITIES if course[name].notna().sum() >= MIN_STEPS), ACTIVITIES[-1])
     if usage.workload is None:
-        verdict = Verdict.NOBODY
+        verdict = GpuUse.NOBODY
     elif usage.is_shared:
-        verdict = Verdict.SHARED
+        verdict = GpuUse.SHARED
     elif usage.is_spread:
-        verdict = Verdict.SPREAD
+        verdict = GpuUse.SPREAD
     elif usage.place.instance:
-        verdict = Verdict.INSTANCE
-    elif course[measure].notna().sum() < LEAST_STEPS:
-        verdict = Verdict.SHORT
+        verdict = GpuUse.INSTANCE
+    elif course[measure].notna().sum() < MIN_STEPS:
+        verdict = GpuUse.SHORT
     else:
         means = course[measure].mean(), course[DRAM].mean()
-        verdict = Verdict.BUSY if any(mean > limits["empty_percent"] for mean in means) else Verdict.CANDIDATE
-    return Judged(usage, measure, verdict)
+        verdict = GpuUse.BUSY if any(mean > limits["empty_percent"] for mean in means) else GpuUse.CANDIDATE
+    return JudgedWorkload(usage, measure, verdict)
 
 
-def _grouped(candidates: Iterable[Judged], limits: SurveyOptions) -> Iterable[Group]:
+def _group_candidates(candidates: Iterable[JudgedWorkload], limits: SurveyOptions) -> Iterable[WorkloadGroup]:
     """Groups of two and more by first fit, the most active first; only GPUs of one kind stand for each other."""
 
-    def kind(each: Judged) -> tuple[str, str]:
+    def kind(each: JudgedWorkload) -> tuple[str, str]:
         # Activity by different measures cannot be added.
         return each.usage.place.product, each.measure
 
     for _, alike in groupby(sorted(candidates, key=kind), key=kind):
-        made: list[Group] = []
+        made: list[WorkloadGroup] = []
         for each in sorted(alike, key=lambda one: -one.activity.mean()):
-            larger = ((index, Group((*group.members, each))) for index, group in enumerate(made))
+            larger = ((index, WorkloadGroup((*group.members, each))) for index, group in enumerate(made))
             fitting = next(((index, group) for index, group in larger if group.fits(limits)), None)
             if fitting is None:
-                made.append(Group((each,)))
+                made.append(WorkloadGroup((each,)))
             else:
                 made[fitting[0]] = fitting[1]
         yield from (group for group in made if len(group.members) > 1)
@@ -196,7 +196,7 @@ def workload_table(survey: Survey) -> pd.DataFrame:
     return table_frame("survey_workloads", (_row(each, survey.seen.step_seconds) for each in survey.judged))
 
 
-def _row(each: Judged, step_seconds: float) -> TableRow:
+def _row(each: JudgedWorkload, step_seconds: float) -> TableRow:
     place, course = each.usage.place, each.usage.series
     row: TableRow = {
         "workload": each.usage.workload,
@@ -244,7 +244,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 2)
 
 
-def kinds_of_gpu(judged: Sequence[Judged]) -> str:
+def gpu_counts(judged: Sequence[JudgedWorkload]) -> str:
     """`4 NVIDIA H200, 3 NVIDIA A100-SXM4-80GB`."""
     places = {(each.usage.place.node, each.usage.place.gpu): each.usage.place.product for each in judged}
     counts = pd.Series(list(places.values()), dtype=str).value_counts()

@@ -3,15 +3,15 @@
 import json
 from collections.abc import Iterator
 
-from sharebench.analysis.survey.judge import Judged, Survey
+from sharebench.analysis.survey.judge import JudgedWorkload, Survey
 from sharebench.records.usage import DRAM, SM
 
 # More groups than that are hours of measuring; the first ones free most GPUs.
-MOST_GROUPS = 4
+MAX_GROUPS = 4
 # While the GPU is in use: from here on a workload is bound by its memory, or fills its SMs.
 BOUND_PERCENT = 50.0
 # What an open load can keep up with; from there on the next iteration begins when the last is done.
-LEAST_RATE, MOST_RATE = 0.01, 0.9
+MIN_RATE, MAX_RATE = 0.01, 0.9
 HEAD = """\
 # Written by `snakemake survey`: which of these workloads can share a GPU, and under which strategy?
 #
@@ -34,7 +34,7 @@ window_seconds: 30
 warmup: {max_seconds: 30}
 timeouts: {start_seconds: 180, record_seconds: 60}
 """
-OWN = """\
+OWN_CONTAINER = """\
   # Its own container in place of the stand-in, where strategies run in pods. Fill in port and path:
   #   kind: http
   #   image: {image}
@@ -46,14 +46,14 @@ STANDINS = {
     "sms": "module: matmul\n    params: {size: 4096, dtype: float32}",
     "small": "module: matmul\n    params: {size: 512, dtype: float64}",
 }
-WORDS = {
+STANDIN_LABELS = {
     "memory": "copies of memory, bound by bandwidth",
     "sms": "large matmuls, which fill the SMs",
     "small": "small matmuls, which leave most SMs empty",
 }
 
 
-def standin(judged: Judged) -> str:
+def standin(judged: JudgedWorkload) -> str:
     """Which of STANDINS is nearest to the workload while it is at work."""
     at_work = judged.usage.series[judged.activity >= 1]
     if at_work[DRAM].mean() >= BOUND_PERCENT:
@@ -62,9 +62,9 @@ def standin(judged: Judged) -> str:
     return "small" if at_work[SM].mean() < BOUND_PERCENT else "sms"
 
 
-def study(survey: Survey, path: str, results: str) -> str:
+def study_config(survey: Survey, path: str, results: str) -> str:
     """The file's text, for its first groups; there is at least one."""
-    groups = survey.groups[:MOST_GROUPS]
+    groups = survey.groups[:MAX_GROUPS]
     names = [f"survey-group-{number}" for number in range(1, len(groups) + 1)]
     sizes = sorted({len(group.members) for group in groups})
     # A group is as large as it is.
@@ -90,25 +90,25 @@ def study(survey: Survey, path: str, results: str) -> str:
     return "".join(lines)
 
 
-def _entry(name: str, judged: Judged) -> Iterator[str]:
+def _entry(name: str, judged: JudgedWorkload) -> Iterator[str]:
     kind, ratio = standin(judged), judged.busy_ratio
     memory = "" if judged.memory_mib is None else f", {judged.memory_mib / 1024:.1f} GiB"
-    yield f"\n  # {one_line(judged.name)}: at work {100 * ratio:.0f} % of the time, {measured(judged)}{memory}.\n"
+    yield f"\n  # {printable(judged.name)}: at work {100 * ratio:.0f} % of the time, {activity_text(judged)}{memory}.\n"
     yield f"  {name}:\n"
-    yield f"    description: Stand-in for a workload of the survey, {WORDS[kind]}.\n"
+    yield f"    description: Stand-in for a workload of the survey, {STANDIN_LABELS[kind]}.\n"
     yield f"    {STANDINS[kind]}\n"
-    if ratio < MOST_RATE:
-        yield f"    load: {{arrival: poisson, rate_of_capacity: {max(LEAST_RATE, ratio):.2f}}}\n"
+    if ratio < MAX_RATE:
+        yield f"    load: {{arrival: poisson, rate_of_capacity: {max(MIN_RATE, ratio):.2f}}}\n"
     if judged.usage.image is not None:
-        yield OWN.format(image=one_line(judged.usage.image))
+        yield OWN_CONTAINER.format(image=printable(judged.usage.image))
 
 
-def one_line(text: str) -> str:
+def printable(text: str) -> str:
     """Somebody else's name as a comment can hold it."""
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
-def measured(judged: Judged) -> str:
+def activity_text(judged: JudgedWorkload) -> str:
     """`SM activity 12 % (p95 40 %)`."""
     label = {SM: "SM activity"}.get(judged.measure, judged.measure.removesuffix("_percent"))
     return f"{label} {judged.mean(judged.measure):.0f} % (p95 {judged.p95(judged.measure):.0f} %)"

@@ -1,16 +1,16 @@
 """A survey in lines for a terminal."""
 
-from sharebench.analysis.survey.judge import Survey, Verdict, kinds_of_gpu
-from sharebench.analysis.survey.study import measured, one_line
+from sharebench.analysis.survey.judge import GpuUse, Survey, gpu_counts
+from sharebench.analysis.survey.study import activity_text, printable
 from sharebench.core import console
 from sharebench.records.usage import SM
 
-WEAK = (
+WITHOUT_SM_ACTIVITY = (
     "{count} of {all} are judged by {measure}, without SM activity: for how long a GPU was in use, not how much of it. "
     "Workloads that use it all the time may leave it empty all the same. {remedy}"
 )
 REMEDY = "With DCGM_FI_PROF_SM_ACTIVE in dcgm-exporter's list of metrics the survey says more."
-MOST_LINES = 12
+MAX_GROUP_LINES = 12
 
 
 def facts(survey: Survey) -> list[str]:
@@ -18,7 +18,7 @@ def facts(survey: Survey) -> list[str]:
     measures = sorted({each.measure.removesuffix("_percent") for each in survey.judged if each.usage.workload})
     return [
         f"{survey.seen.source}, {survey.seen.hours:g} h",
-        kinds_of_gpu(survey.judged),
+        gpu_counts(survey.judged),
         f"activity: {', '.join(measures)}",
     ]
 
@@ -27,30 +27,30 @@ def lines(survey: Survey) -> list[str]:
     """What was found; the first line says it all."""
     seen, judged = survey.seen, survey.judged
     workloads = [each for each in judged if each.usage.workload is not None]
-    candidates = survey.of(Verdict.CANDIDATE)
+    candidates = survey.of(GpuUse.CANDIDATE)
     freed = sum(len(group.members) - 1 for group in survey.groups)
     found = f"{len(candidates)} of {len(workloads)} workloads leave their GPU empty"
     follows = f"; together they may need {freed} GPUs less" if freed else ", and no two fit on one"
     said = console.wrap_text(
-        f"{seen.source}, {seen.hours:g} h, {kinds_of_gpu(judged)}: {found}{follows if candidates else ''}"
+        f"{seen.source}, {seen.hours:g} h, {gpu_counts(judged)}: {found}{follows if candidates else ''}"
     )
-    for number, group in list(enumerate(survey.groups, 1))[:MOST_LINES]:
+    for number, group in list(enumerate(survey.groups, 1))[:MAX_GROUP_LINES]:
         memory = f"{(group.memory_mib or 0) / 1024:.0f} of {(group.place.memory_mib or 0) / 1024:.0f} GiB"
         dram = "" if group.dram_mean is None else f", memory traffic {group.dram_mean:.0f} %"
-        members = " + ".join(f"{one_line(each.name)} ({measured(each)})" for each in group.members)
+        members = " + ".join(f"{printable(each.name)} ({activity_text(each)})" for each in group.members)
         said += console.wrap_text(
             f"{members}: together {group.activity_mean:.0f} % (p95 {group.activity_p95:.0f} %){dram}, {memory}",
             f"  {number}. ",
             "     ",
         )
-    if len(survey.groups) > MOST_LINES:
-        said.append(f"  … and {len(survey.groups) - MOST_LINES} groups more in groups.csv")
-    for verdict in Verdict:
-        if verdict is not Verdict.CANDIDATE and (those := survey.of(verdict)):
+    if len(survey.groups) > MAX_GROUP_LINES:
+        said.append(f"  … and {len(survey.groups) - MAX_GROUP_LINES} groups more in groups.csv")
+    for verdict in GpuUse:
+        if verdict is not GpuUse.CANDIDATE and (those := survey.of(verdict)):
             said += console.wrap_text(f"{verdict.value}: {len(those)}", "  ", "    ")
     if weak := [each for each in workloads if each.measure != SM]:
         measures = " or ".join(sorted({each.measure.removesuffix("_percent") for each in weak}))
         remedy = REMEDY if seen.source == "Prometheus" else "On Hopper and later NVML counts it."
-        line = WEAK.format(count=len(weak), all=len(workloads), measure=measures, remedy=remedy)
+        line = WITHOUT_SM_ACTIVITY.format(count=len(weak), all=len(workloads), measure=measures, remedy=remedy)
         said += console.wrap_text(line, "  ", "    ")
     return said

@@ -12,7 +12,7 @@ from sharebench.records.histogram import Histogram
 from sharebench.records.tables import TableRow, table_frame
 from sharebench.records.types import PrometheusTenant, Record
 
-COMPARED = ("p50", "p95", "p99")
+TABLED_PERCENTILES = ("p50", "p95", "p99")
 
 
 def cells_table(cells: Sequence[MeasuredCell], baseline: Baseline, studies: Collection[str] = ()) -> pd.DataFrame:
@@ -75,12 +75,12 @@ def prometheus_rows(record: Record) -> Iterator[TableRow]:
             "count": count,
             "latency_mean_seconds": tenant["sum_seconds"] / count if count else None,
             **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
-            **({} if seen is None else _seen(seen, count)),
+            **({} if seen is None else _prometheus_columns(seen, count)),
             "reason": prometheus["error"],
         }
 
 
-def _seen(seen: PrometheusTenant, count: int) -> TableRow:
+def _prometheus_columns(seen: PrometheusTenant, count: int) -> TableRow:
     known, total = seen["count"], seen["sum_seconds"]
     return {
         "prometheus_count": known,
@@ -89,5 +89,8 @@ def _seen(seen: PrometheusTenant, count: int) -> TableRow:
         "scrapes": seen["scrapes"],
         "longest_gap_seconds": seen["longest_gap_seconds"],
         "resets": seen["resets"],
-        **{f"prometheus_{name}_seconds": seen["quantiles_seconds"].get(f"{PERCENTILES[name]:g}") for name in COMPARED},
+        **{
+            f"prometheus_{name}_seconds": seen["quantiles_seconds"].get(f"{PERCENTILES[name]:g}")
+            for name in TABLED_PERCENTILES
+        },
     }

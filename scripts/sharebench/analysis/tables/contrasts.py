@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from sharebench.analysis.cells.metrics import MEAN_LATENCY, cell_value, optional_metrics
+from sharebench.analysis.cells.metrics import MEAN, cell_value, optional_metrics
 from sharebench.analysis.cells.rows import GROUP_COLUMNS, MeasuredCell, group_by
 from sharebench.analysis.cells.slowdown import Baseline, Separability, are_paired, group_ratio
 from sharebench.analysis.statistics.intervals import with_holm
@@ -22,18 +22,18 @@ def contrasts_table(
     """
     found = group_by(cells, lambda cell: cell.group)
     separability = Separability((cell for own in found.values() for cell in own), baseline)
-    rows: dict[str, list[TableRow]] = {metric: [] for metric in (MEAN_LATENCY, *optional_metrics(studies))}
-    for strategy, reference in declared(study):
+    rows: dict[str, list[TableRow]] = {metric: [] for metric in (MEAN, *optional_metrics(studies))}
+    for strategy, reference in declared_contrasts(study):
         for point in _points(study, strategy, reference):
             over, under = (found[name, *point] for name in (strategy, reference))
             for metric, own in rows.items():
                 row: TableRow = dict(zip(GROUP_COLUMNS, (strategy, *point), strict=True)) | {"reference": reference}
-                if metric == MEAN_LATENCY or any(cell_value(cell, metric) for cell in (*over, *under)):
-                    own.append(row | {"metric": metric} | _compared(over, under, separability, point[1], metric))
+                if metric == MEAN or any(cell_value(cell, metric) for cell in (*over, *under)):
+                    own.append(row | {"metric": metric} | _comparison(over, under, separability, point[1], metric))
     return table_frame("contrasts", (row for own in rows.values() for row in with_holm(own)), studies=studies)
 
 
-def declared(study: Study) -> list[tuple[str, str]]:
+def declared_contrasts(study: Study) -> list[tuple[str, str]]:
     """The study's comparisons: strategy and reference; without any in its config every sharing one and the first."""
     if study.config["contrasts"]:
         pairs = (contrast.split("/") for contrast in study.config["contrasts"])
@@ -56,7 +56,7 @@ def _points(study: Study, strategy: str, reference: str) -> Iterator[tuple[str, 
             yield workload, tenant_workload, largest[workload]
 
 
-def _compared(
+def _comparison(
     over: Sequence[MeasuredCell],
     under: Sequence[MeasuredCell],
     separability: Separability,

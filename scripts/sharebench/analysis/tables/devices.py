@@ -19,11 +19,11 @@ from sharebench.core.strategies import CONTROL_SUFFIX, is_control
 from sharebench.core.study_config import StudyConfig
 from sharebench.records.tables import TableRow, table_frame
 
-ALONE = "no valid baseline in its block, and those of other blocks are of another device"
+UNPAIRED = "no valid baseline in its block, and those of other blocks are of another device"
 
 
 @dataclass(frozen=True)
-class Spread:
+class DeviceSpread:
     """How far devices are apart, and how far one is from itself; None where too little was measured to know."""
 
     between_percent: float
@@ -34,7 +34,7 @@ class Spread:
     """p of the F test that all devices have one mean (one-way analysis of variance of the logs)."""
 
 
-def spread(by_device: Mapping[str, Sequence[float]]) -> Spread:
+def device_spread(by_device: Mapping[str, Sequence[float]]) -> DeviceSpread:
     """Of positive values by device. Raises ValueError for fewer than two devices."""
     if len(by_device) < 2:
         raise ValueError("one device has nothing to be compared with")
@@ -45,16 +45,16 @@ def spread(by_device: Mapping[str, Sequence[float]]) -> Spread:
     count = sum(map(len, logs))
     degrees = count - len(logs)
     if not degrees:
-        return Spread(100 * between, None, None)
+        return DeviceSpread(100 * between, None, None)
     inside = math.fsum((log - mean) ** 2 for own, mean in zip(logs, means, strict=True) for log in own) / degrees
     grand = math.fsum(map(math.fsum, logs)) / count
     outside = math.fsum(len(own) * (mean - grand) ** 2 for own, mean in zip(logs, means, strict=True))
     ratio = outside / (len(logs) - 1) / inside if inside else None
     probability = None if ratio is None else float(fdtrc(len(logs) - 1, degrees, ratio))
-    return Spread(100 * between, 100 * math.sqrt(inside), probability)
+    return DeviceSpread(100 * between, 100 * math.sqrt(inside), probability)
 
 
-def always_busy(config: StudyConfig) -> set[str]:
+def closed_loop_workloads(config: StudyConfig) -> set[str]:
     """The workloads whose latency is a device's: that of an open load depends on when its requests happen to come."""
     return {name for name, entry in config["workload_catalogue"].items() if entry["load"]["arrival"] == "closed"}
 
@@ -74,7 +74,7 @@ def devices_table(cells: Iterable[MeasuredCell], baseline: Baseline, busy: Colle
 def _rows(key: GroupKey, found: Mapping[str, Sequence[MeasuredCell]], baseline: Baseline) -> Iterator[TableRow]:
     latencies = {device: [cell.latency_mean_seconds or 0.0 for cell in own] for device, own in found.items()}
     means = {device: log_interval(own).value for device, own in latencies.items()}
-    middle, apart = log_interval(list(means.values())).value, spread(latencies)
+    middle, apart = log_interval(list(means.values())).value, device_spread(latencies)
     for device in sorted(found):
         own = [cell for cell in found[device] if not is_control(cell.strategy)]
         slowdowns = [slowdown for slowdown in cell_slowdowns(own, baseline) if slowdown is not None]
@@ -91,14 +91,14 @@ def _rows(key: GroupKey, found: Mapping[str, Sequence[MeasuredCell]], baseline: 
         }
 
 
-def remark(count: int) -> str:
+def device_remark(count: int) -> str:
     """What tables and figures say of it; empty for one device."""
     return (
         f"Blocks were measured on {count} devices of this product; every ratio is of one device." if count > 1 else ""
     )
 
 
-def paired_by_device(cells: Sequence[MeasuredCell], strategy: str | None) -> list[MeasuredCell]:
+def pair_by_device(cells: Sequence[MeasuredCell], strategy: str | None) -> list[MeasuredCell]:
     """The cells, in a study on several devices with the device in place of the run, so that a block pairs within it.
 
     A block is on one device, whatever the number of runs that measured it. A cell without a valid cell of the baseline
@@ -115,10 +115,12 @@ def paired_by_device(cells: Sequence[MeasuredCell], strategy: str | None) -> lis
         return any(map(faults.fault_kind, names)) or all(baseline.has_block(cell, name) for name in names)
 
     is_kept = (strategy is None or not cell.valid or has_partner(cell) for cell in own)
-    return [cell if kept else replace(cell, valid=False, reason=ALONE) for cell, kept in zip(own, is_kept, strict=True)]
+    return [
+        cell if kept else replace(cell, valid=False, reason=UNPAIRED) for cell, kept in zip(own, is_kept, strict=True)
+    ]
 
 
-def jobs_by_device(jobs: Sequence[JobCell], cells: Sequence[MeasuredCell], queues: Iterable[str]) -> list[JobCell]:
+def pair_jobs_by_device(jobs: Sequence[JobCell], cells: Sequence[MeasuredCell], queues: Iterable[str]) -> list[JobCell]:
     """The same of jobs, whose speedup refers to the first of `queues`; `cells` are all of the study."""
     if len({cell.device for cell in cells}) < 2:
         return list(jobs)
@@ -128,6 +130,6 @@ def jobs_by_device(jobs: Sequence[JobCell], cells: Sequence[MeasuredCell], queue
     return [
         job
         if not job.valid or not there or (job.workload, job.replicas, job.block) in there
-        else replace(job, valid=False, reason=ALONE)
+        else replace(job, valid=False, reason=UNPAIRED)
         for job in own
     ]

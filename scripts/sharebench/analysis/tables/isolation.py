@@ -20,11 +20,11 @@ OUTCOMES = ("unharmed", "slowed", "failed", "unjudged")
 # slots there but one, ...
 SLOW_RATIO = 1.25
 # ... and as slowed by the fault only in a run of at least this many.
-LEAST_SLOTS = 3
+MIN_SLOW_SLOTS = 3
 
 
 @dataclass(frozen=True)
-class Effect:
+class FaultEffect:
     """What a timeline shows of a fault; slowdowns are mean latencies over that before it, None where nothing began."""
 
     slowdown_during: float | None
@@ -36,7 +36,7 @@ class Effect:
     """From the fault to the end of the last slow slot; 0 if there is none, None if that is the window's last."""
 
 
-def effect(timeline: Timeline, at_seconds: float, ended_seconds: float | None) -> Effect | None:
+def fault_effect(timeline: Timeline, at_seconds: float, ended_seconds: float | None) -> FaultEffect | None:
     """The effect on a victim of a fault at `at_seconds`, whose tenant ended at `ended_seconds` of the window.
 
     `timeline` is the victim's in its record. The slot before the fault already belongs to it: an iteration that was
@@ -71,9 +71,9 @@ def effect(timeline: Timeline, at_seconds: float, ended_seconds: float | None) -
     ]
     # Neighbouring slots have one distance from their number in the list.
     runs = group_by(enumerate(slow), lambda pair: pair[1] - pair[0]).values()
-    slowed = [index for run in runs if len(run) >= LEAST_SLOTS for _, index in run]
+    slowed = [index for run in runs if len(run) >= MIN_SLOW_SLOTS for _, index in run]
     recovery = max(0.0, (slowed[-1] + 1) * slot - at_seconds) if slowed else 0.0
-    return Effect(
+    return FaultEffect(
         slowdown_during=ratio(range(first, last + 1)),
         slowdown_after=ratio(range(last + 1, slots)),
         slowed_seconds=len(slowed) * slot,
@@ -83,29 +83,29 @@ def effect(timeline: Timeline, at_seconds: float, ended_seconds: float | None) -
 
 
 @dataclass(frozen=True)
-class Case:
+class VictimCase:
     """One victim of one cell; `outcome` is unharmed, slowed, failed or unjudged, None where the cell says nothing."""
 
     strategy: str
     workload: str
     outcome: str | None
     note: str = ""
-    effect: Effect | None = None
+    fault_effect: FaultEffect | None = None
     aggressor: str = ""
     fault: FaultOutcome | None = None
 
 
-def cases(record: Record) -> list[Case]:
+def victim_cases(record: Record) -> list[VictimCase]:
     """The victims of a cell that was to have a fault; where it did not happen, one case with the reason."""
     cell, fault = record["cell"], record.get("fault")
     if fault is None or not fault["happened"]:
         note = record["reason"] or "the fault did not happen"
-        return [Case(strategy=cell["strategy"], workload=cell["workload"], outcome=None, note=note)]
+        return [VictimCase(strategy=cell["strategy"], workload=cell["workload"], outcome=None, note=note)]
     return [_case(record, tenant, fault) for tenant in record["tenants"] if tenant["index"] != fault["aggressor"]]
 
 
-def _case(record: Record, victim: TenantRecord, fault: FaultOutcome) -> Case:
-    case = Case(
+def _case(record: Record, victim: TenantRecord, fault: FaultOutcome) -> VictimCase:
+    case = VictimCase(
         strategy=record["cell"]["strategy"],
         workload=record["cell"]["workload"],
         outcome="unjudged",
@@ -122,14 +122,14 @@ def _case(record: Record, victim: TenantRecord, fault: FaultOutcome) -> Case:
         return replace(case, note=f"latencies excluded by {names}")
     if victim["timeline"] is None:
         return replace(case, note="no timeline")
-    seen = effect(victim["timeline"], fault["at_seconds"], fault["ended_seconds"][fault["aggressor"]])
+    seen = fault_effect(victim["timeline"], fault["at_seconds"], fault["ended_seconds"][fault["aggressor"]])
     if seen is None:
         return replace(case, note="no iteration before the fault to compare with")
-    return replace(case, outcome="slowed" if seen.slowed_seconds else "unharmed", effect=seen)
+    return replace(case, outcome="slowed" if seen.slowed_seconds else "unharmed", fault_effect=seen)
 
 
 def isolation_table(
-    found: Iterable[Case],
+    found: Iterable[VictimCase],
     expected: Iterable[tuple[str, str]],
     faults: Mapping[str, tuple[str, str]],
     repeats: int,
@@ -152,9 +152,9 @@ def isolation_table(
     )
 
 
-def _values(found: Sequence[Case]) -> TableRow:
+def _values(found: Sequence[VictimCase]) -> TableRow:
     known = [case for case in found if case.outcome is not None]
-    effects = [case.effect for case in known if case.effect is not None]
+    effects = [case.fault_effect for case in known if case.fault_effect is not None]
     never = any(seen.recovery_seconds is None for seen in effects)
     notes = dict.fromkeys(case.note for case in found if case.note)
     if never:

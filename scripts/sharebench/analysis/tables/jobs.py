@@ -19,7 +19,7 @@ from sharebench.records.tables import TableRow, table_frame
 from sharebench.records.types import Record, TenantRecord
 from sharebench.study.cells import Cell
 
-Group = tuple[str, str, int]
+JobKey = tuple[str, str, int]
 # Means over the valid cells.
 MEANS = (
     "makespan_with_startup_seconds",
@@ -105,19 +105,19 @@ def jobs_table(cells: Iterable[JobCell], expected: Iterable[Cell], queues: Itera
 
     `queues` are the strategies that run jobs one after another, to the first of which `speedup` refers.
     """
-    wanted = group_by(expected, _group)
-    found = group_by(cells, _group)
+    wanted = group_by(expected, _job_key)
+    found = group_by(cells, _job_key)
     queue = next(iter(queues), "")
     return table_frame(
         "jobs", (_row(group, cells, found[group], found[(queue, *group[1:])]) for group, cells in wanted.items())
     )
 
 
-def _group(cell: Cell | JobCell) -> Group:
+def _job_key(cell: Cell | JobCell) -> JobKey:
     return cell.strategy, cell.workload, cell.replicas
 
 
-def _row(group: Group, expected: Sequence[Cell], cells: Sequence[JobCell], queue: Sequence[JobCell]) -> TableRow:
+def _row(group: JobKey, expected: Sequence[Cell], cells: Sequence[JobCell], queue: Sequence[JobCell]) -> TableRow:
     valid = [cell for cell in cells if cell.valid]
     having = {name: [cell for cell in valid if name in cell.values] for name in (*MEANS, *ESTIMATES)}
     known = {name: [cell.values[name] for cell in own] for name, own in having.items()}

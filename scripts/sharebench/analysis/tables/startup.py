@@ -15,17 +15,17 @@ from sharebench.gates.verdict import window_seconds
 from sharebench.records.tables import TableRow, table_frame
 from sharebench.records.types import Record, Switch
 
-Part = Literal[
+StartupPart = Literal[
     "process_seconds", "import_seconds", "context_seconds", "load_seconds", "first_iteration_seconds", "warmup_seconds"
 ]
-PARTS: tuple[Part, ...] = get_args(Part)
-LOADED = PARTS[:4]
+PARTS: tuple[StartupPart, ...] = get_args(StartupPart)
+LOADING_PARTS = PARTS[:4]
 """Before the first iteration."""
 # Parts of a switch that nodes report (Node.note_phase), in their order.
 PHASES = ("publish", "pending", "cut", "plugin", "follow", "stable")
 
 
-class Configured(TypedDict):
+class NodeFile(TypedDict):
     """nodes/{strategy}.json, as far as tables need it."""
 
     strategy: str
@@ -34,7 +34,7 @@ class Configured(TypedDict):
 
 
 @dataclass(frozen=True)
-class Start:
+class Startup:
     """The tenants of one cell that run one workload: their start-up, each part by its name."""
 
     strategy: str
@@ -62,7 +62,7 @@ class Switches:
         if before is not None and switch["out_seconds"] is not None:
             self.out_of[before.partition(" ")[0]].append(switch["out_seconds"])
 
-    def add_gate(self, gate: Configured) -> None:
+    def add_node_file(self, gate: NodeFile) -> None:
         """Take a nodes/{strategy}.json; an older one has the time of leaving and setting together."""
         older: Switch = {"from": None, "out_seconds": None, "in_seconds": gate["configure_seconds"]}
         self.add(gate["strategy"], gate.get("switch", older))
@@ -83,7 +83,7 @@ class Switches:
         }
 
 
-def starts(record: Record) -> list[Start]:
+def cell_startups(record: Record) -> list[Startup]:
     """The start-ups in a record, one per workload of its tenants; none where there was a fault, or no good end."""
     if record["status"] != "ok" or record.get("fault") is not None:
         return []
@@ -92,11 +92,11 @@ def starts(record: Record) -> list[Start]:
     for workload, tenants in group_by(record["tenants"], lambda tenant: tenant["workload"]).items():
         if own := [startup for tenant in tenants if (startup := tenant["startup"])]:
             parts: dict[str, float | None] = {part: _mean([startup.get(part) for startup in own]) for part in PARTS}
-            found.append(Start(cell["strategy"], workload, cell["replicas"], parts | _of_cell(record)))
+            found.append(Startup(cell["strategy"], workload, cell["replicas"], parts | _cell_seconds(record)))
     return found
 
 
-def _of_cell(record: Record) -> dict[str, float]:
+def _cell_seconds(record: Record) -> dict[str, float]:
     """What the cell took besides its window, in parts; warm-up, which no method can do without, is not in overhead."""
     timing = record["timing"]
     all_ready = timing["start_seconds"] + timing["ready_seconds"]
@@ -113,16 +113,16 @@ def _of_cell(record: Record) -> dict[str, float]:
     }
 
 
-def startup_table(found: Iterable[Start], switches: Switches, order: Sequence[tuple[str, str, int]]) -> pd.DataFrame:
+def startup_table(found: Iterable[Startup], switches: Switches, order: Sequence[tuple[str, str, int]]) -> pd.DataFrame:
     """One row per strategy, workload of the tenants and number of tenants, in the order of `order`."""
     groups = group_by(found, lambda start: (start.strategy, start.workload, start.replicas))
     return table_frame("startup", (_row(key, groups[key], switches) for key in dict.fromkeys(order) if groups[key]))
 
 
-def _row(key: tuple[str, str, int], starts: Sequence[Start], switches: Switches) -> TableRow:
+def _row(key: tuple[str, str, int], starts: Sequence[Startup], switches: Switches) -> TableRow:
     mean = {part: _mean([start.parts[part] for start in starts]) for part in starts[0].parts}
     first_result, steady = (
-        _sum([mean[part] for part in (*LOADED, last)]) for last in ("first_iteration_seconds", "warmup_seconds")
+        _sum([mean[part] for part in (*LOADING_PARTS, last)]) for last in ("first_iteration_seconds", "warmup_seconds")
     )
     return {
         **dict(zip(("strategy", "workload", "replicas"), key, strict=True)),

@@ -12,7 +12,7 @@ from typing import cast
 
 import pandas as pd
 
-from sharebench.analysis.cells.metrics import PERCENTILE_METRICS, group_percentile, percentile_note
+from sharebench.analysis.cells.metrics import QUANTILES, group_percentile, percentile_note
 from sharebench.analysis.cells.multiprogram import FORMULAS, group_metrics
 from sharebench.analysis.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, group_by, outcome_columns
 from sharebench.analysis.cells.slowdown import Baseline, Separability, group_ratio, group_slowdown
@@ -24,10 +24,10 @@ from sharebench.study.cells import Cell, pair_name
 
 METRICS = columns("metrics", STUDY_KINDS)
 """Each has COLUMNS_OF_METRIC, percentiles one more; some are of some studies only."""
-COLUMNS_OF_METRIC = ("", "_low", "_high", "_n", "_n_excluded")
-OF_PERCENTILE = "_bucket_error_percent"
+METRIC_SUFFIXES = ("", "_low", "_high", "_n", "_n_excluded")
+BUCKET_ERROR = "_bucket_error_percent"
 # Of the device, as its columns in cells.csv.
-OF_DEVICE = (
+DEVICE_METRICS = (
     "power_mean_watts",
     "energy_per_iteration_joules",
     "energy_above_idle_per_iteration_joules",
@@ -36,8 +36,8 @@ OF_DEVICE = (
     "dram_active_percent",
 )
 # Known on a GPU or of streams only, the last with a price; elsewhere they need no note.
-OF_SOME = (
-    *OF_DEVICE,
+OPTIONAL_METRICS = (
+    *DEVICE_METRICS,
     "throughput_per_watt",
     "output_tokens_total_hz",
     "cost_per_million_tokens",
@@ -47,7 +47,7 @@ GOODPUT = "goodput_total_hz"
 # Not a mean of one value per cell.
 DERIVED = ("slowdown", *FORMULAS, "isolation_index")
 # Names of metrics in notes.
-WORDS = {
+METRIC_LABELS = {
     "memory_per_tenant_mib": "memory",
     "latency_mean_seconds": "mean latency",
     "power_mean_watts": "power",
@@ -90,9 +90,7 @@ def summary_table(
                 note = "slowdown not separable from the difference of the baseline from itself"
                 row["notes"] = f"{row['notes']}; {note}" if row["notes"] else note
         rows.append(row)
-    ends = {
-        metric: (*COLUMNS_OF_METRIC, *((OF_PERCENTILE,) if metric in PERCENTILE_METRICS else ())) for metric in metrics
-    }
+    ends = {metric: (*METRIC_SUFFIXES, *((BUCKET_ERROR,) if metric in QUANTILES else ())) for metric in metrics}
     of_metrics = (f"{metric}{end}" for metric in metrics for end in ends[metric])
     return table_frame("summary", rows, (*columns("summary"), *of_metrics))
 
@@ -131,17 +129,17 @@ def _row(
         "n_excluded": len(cells) - len(valid),
         "warnings": sum(bool(cell.warnings) for cell in valid),
     }
-    notes = _notes_on_cells(n_expected, cells)
+    notes = _cell_notes(n_expected, cells)
     estimates: dict[str, Estimate | None] = {}
     for metric, values in _cell_values(valid, price_per_hour).items():
         if metric in metrics:
             estimates[metric] = _estimate(metric, values, [cell.device for cell in valid])
-            notes.append(_note_on(metric, values))
-    for metric, name in ((metric, name) for metric, name in PERCENTILE_METRICS.items() if metric in metrics):
+            notes.append(_blank_note(metric, values))
+    for metric, name in ((metric, name) for metric, name in QUANTILES.items() if metric in metrics):
         estimates[metric] = group_percentile(name, valid)
         notes.append(percentile_note(name, valid))
         bounds = [cell.percentiles[name].error_percent for cell in valid if name in cell.percentiles]
-        row[f"{metric}{OF_PERCENTILE}"] = max(bounds, default=None)
+        row[f"{metric}{BUCKET_ERROR}"] = max(bounds, default=None)
     estimates["slowdown"], note = group_slowdown(valid, baseline)
     notes.append(note)
     estimates |= group_metrics(valid, baseline)
@@ -178,9 +176,7 @@ def isolation_index(loud: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell])
 
 def _cell_values(cells: Sequence[MeasuredCell], price_per_hour: float | None) -> dict[str, list[float | None]]:
     """Per metric that is a plain mean over the cells one value per cell, None where the cell has none."""
-    values: dict[str, list[float | None]] = {
-        metric: [] for metric in METRICS if metric not in (*DERIVED, *PERCENTILE_METRICS)
-    }
+    values: dict[str, list[float | None]] = {metric: [] for metric in METRICS if metric not in (*DERIVED, *QUANTILES)}
     for cell in cells:
         rates = [row.throughput_hz for row in cell.rows if row.throughput_hz is not None]
         memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
@@ -189,7 +185,7 @@ def _cell_values(cells: Sequence[MeasuredCell], price_per_hour: float | None) ->
         # The power of a mix belongs to no workload.
         is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
         of_device = cast(Mapping[str, float | None], cell.device_columns)
-        of_cell = {name: of_device[name] for name in OF_DEVICE} | {
+        of_cell = {name: of_device[name] for name in DEVICE_METRICS} | {
             "latency_mean_seconds": cell.latency_mean_seconds,
             "throughput_per_tenant_hz": sum(rates) / len(rates) if rates else None,
             "throughput_total_hz": sum(rates) or None,
@@ -219,7 +215,7 @@ def _estimate(metric: str, values: Sequence[float | None], devices: Sequence[str
     return log_interval(present, own) if present and min(present) > 0 else None
 
 
-def _notes_on_cells(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str | None]:
+def _cell_notes(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str | None]:
     """Why cells are missing, in no mean, or in it with a warning."""
     notes: list[str | None] = []
     if len(cells) < n_expected:
@@ -233,13 +229,13 @@ def _notes_on_cells(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str 
     return notes
 
 
-def _note_on(metric: str, values: Sequence[float | None]) -> str | None:
+def _blank_note(metric: str, values: Sequence[float | None]) -> str | None:
     """Why a metric is blank in some of the valid cells."""
     below = sum(value is not None and value <= 0 for value in values)
     if below:
-        return f"{WORDS.get(metric, metric)} not above 0 in {below} of {len(values)} cells"
+        return f"{METRIC_LABELS.get(metric, metric)} not above 0 in {below} of {len(values)} cells"
     blank = values.count(None)
-    if not blank or (metric in OF_SOME and blank == len(values)):
+    if not blank or (metric in OPTIONAL_METRICS and blank == len(values)):
         return None
     share = "" if blank == len(values) else f" in {blank} of {len(values)} cells"
-    return f"{WORDS.get(metric, metric)} not known{share}"
+    return f"{METRIC_LABELS.get(metric, metric)} not known{share}"
