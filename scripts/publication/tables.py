@@ -10,7 +10,7 @@ import pandas as pd
 from publication.findings import format_times
 from publication.numbers import DataSet, MissingNumber, Number, read_number
 from sharebench.analysis.statistics.intervals import log_interval
-from sharebench.analysis.tables.devices import closed_loop_workloads, device_spread
+from sharebench.analysis.tables.devices import closed_loop_workloads, measure_spread
 from sharebench.core.files import read_json
 from sharebench.core.strategies import control_name
 from sharebench.datasets.dataset import short_windows
@@ -190,14 +190,14 @@ def devices_table(datasets: Mapping[str, DataSet]) -> str:
 
 def _devices_row(workload: str, by_device: Mapping[str, list[float]]) -> dict[str, str]:
     means = [1e3 * log_interval(own).value for own in by_device.values()]
-    device_spread = device_spread(by_device)
-    within, p = device_spread.within_percent, device_spread.probability
+    spread = measure_spread(by_device)
+    within, p = spread.within_percent, spread.probability
     return {
         "alone on a device": f"`{workload}`",
         "devices": str(len(by_device)),
         "cells": str(sum(map(len, by_device.values()))),
         "fastest to slowest device": f"{digits(min(means))} to {digits(max(means))} ms",
-        "between devices": f"{device_spread.between_percent:.2f} %",
+        "between devices": f"{spread.between_percent:.2f} %",
         "within one": "" if within is None else f"{within:.2f} %",
         "p": "" if p is None else f"{p:.2g}",
     }
@@ -206,7 +206,7 @@ def _devices_row(workload: str, by_device: Mapping[str, list[float]]) -> dict[st
 def device_spread(datasets: Mapping[str, DataSet], workload: str) -> dict[str, float]:
     """The numbers of a workload in `devices_table`. Raises MissingNumber."""
     by_device = _device_baselines(datasets).get(workload, {})
-    found = device_spread(by_device) if by_device else None
+    found = measure_spread(by_device) if by_device else None
     if found is None or found.within_percent is None or found.probability is None:
         raise MissingNumber(f"{workload} was not measured alone on several devices, and twice on one")
     percents = {"between_percent": found.between_percent, "within_percent": found.within_percent}

@@ -17,8 +17,8 @@ from sharebench.analysis.tables.devices import (
     UNPAIRED,
     closed_loop_workloads,
     device_remark,
-    device_spread,
     devices_table,
+    measure_spread,
     pair_by_device,
     pair_jobs_by_device,
 )
@@ -147,7 +147,7 @@ def test_jobs_are_held_against_the_queue_on_their_device() -> None:
 
 def test_the_spread_between_and_within_devices_is_that_of_an_analysis_of_variance() -> None:
     logs = {"first": [0.0, 0.02, 0.01], "second": [0.05, 0.07], "third": [-0.02]}
-    found = device_spread({name: [math.exp(log) for log in own] for name, own in logs.items()})
+    found = measure_spread({name: [math.exp(log) for log in own] for name, own in logs.items()})
     means = [np.mean(own) for own in logs.values()]
     assert found.between_percent == pytest.approx(100 * np.std(means, ddof=1))
     inside = sum(np.var(own) * len(own) for own in logs.values()) / (6 - 3)
@@ -156,10 +156,10 @@ def test_the_spread_between_and_within_devices_is_that_of_an_analysis_of_varianc
 
 
 def test_without_a_second_cell_on_a_device_nothing_is_known_of_its_own_spread() -> None:
-    found = device_spread({"first": [1.0], "second": [1.1]})
+    found = measure_spread({"first": [1.0], "second": [1.1]})
     assert (found.within_percent, found.probability) == (None, None)
     with pytest.raises(ValueError, match="one device"):
-        device_spread({"first": [1.0, 1.1]})
+        measure_spread({"first": [1.0, 1.1]})
 
 
 def test_the_table_of_devices_pairs_slowdowns_and_takes_the_baseline_again_as_the_baseline() -> None:

@@ -34,7 +34,7 @@ class DeviceSpread:
     """p of the F test that all devices have one mean (one-way analysis of variance of the logs)."""
 
 
-def device_spread(by_device: Mapping[str, Sequence[float]]) -> DeviceSpread:
+def measure_spread(by_device: Mapping[str, Sequence[float]]) -> DeviceSpread:
     """Of positive values by device. Raises ValueError for fewer than two devices."""
     if len(by_device) < 2:
         raise ValueError("one device has nothing to be compared with")
@@ -74,7 +74,7 @@ def devices_table(cells: Iterable[MeasuredCell], baseline: Baseline, busy: Colle
 def _rows(key: GroupKey, found: Mapping[str, Sequence[MeasuredCell]], baseline: Baseline) -> Iterator[TableRow]:
     latencies = {device: [cell.latency_mean_seconds or 0.0 for cell in own] for device, own in found.items()}
     means = {device: log_interval(own).value for device, own in latencies.items()}
-    middle, apart = log_interval(list(means.values())).value, device_spread(latencies)
+    middle, apart = log_interval(list(means.values())).value, measure_spread(latencies)
     for device in sorted(found):
         own = [cell for cell in found[device] if not is_control(cell.strategy)]
         slowdowns = [slowdown for slowdown in cell_slowdowns(own, baseline) if slowdown is not None]
