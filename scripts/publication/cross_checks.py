@@ -40,7 +40,7 @@ class PublishedRatio:
     ours: Number | None
     note: str
     reading_percent: float = 0
-    """The error of theirs, which was read off a plot or comes from one run."""
+    """The error of the published number, which was read off a plot or comes from one run."""
 
     @property
     def theirs_range(self) -> tuple[float, float]:
