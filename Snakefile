@@ -16,7 +16,7 @@ include: "rules/common.smk"
 include: "rules/run.smk"
 
 
-if not FROM:
+if not SOURCE_DATA_SET:
 
     include: "rules/node.smk"
     include: "rules/cluster.smk"
@@ -42,8 +42,8 @@ rule all:
         "Everything is there"
 
 
-if PLACES:
-    measure_at_once(PLACES)
+if PLACEMENT:
+    measure_in_parallel(PLACEMENT)
 
 
 onstart:

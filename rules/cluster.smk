@@ -1,7 +1,7 @@
-# A cluster: what it has, what it lacks, and whether we may do what we need to.
+# Checks of a cluster: what it has, what it lacks, and whether our account has the permissions that a run needs.
 #
-# Inputs:  nothing but the config and the cluster.
-# Outputs: none; preflight prints, and changes nothing.
+# Inputs:  the config and the cluster
+# Outputs: none; preflight prints, and changes nothing
 
 
 rule preflight:
@@ -10,8 +10,8 @@ rule preflight:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
-        # A function's text is taken as it is, braces too.
+        **JOB_PARAMS,
+        # Snakemake formats a plain string, but takes a function's text as it is, with braces.
         config=lambda _: canonical_json(STUDY.config),
     message:
         "Looking at the cluster"

@@ -1,4 +1,4 @@
-# From the config to the cells, and what the rules need to know about them. No rules here.
+# Turns the config into cells, and provides what the rules need to know about them. There are no rules here.
 import sys
 
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
@@ -20,7 +20,7 @@ if not {"{", "}"}.isdisjoint(workflow.basedir):
     )
 # The rules' `conda:` names the packages that a job needs, which the linter asks for. Snakemake itself imports them to
 # read these files, so a job has them from the interpreter that runs it.
-if is_deployment_asked_for():
+if has_deployment_method():
     sys.exit(
         "--software-deployment-method: jobs run with the interpreter that runs snakemake; leave it out, and make that "
         "one's environment with `make install`, or with conda: conda env create --file envs/sharebench.yaml"
@@ -29,27 +29,31 @@ if is_deployment_asked_for():
 try:
     configuration.check_files(config_files())
     STUDY = open_study(config)
-    ASKED, FROM = STUDY.config, STUDY.config["from"]
-    if FROM:
-        dataset.refuse_ignored(config_of_command())
-        STUDY = dataset.open_for_rebuild(Path(FROM))
+    GIVEN_CONFIG, SOURCE_DATA_SET = STUDY.config, STUDY.config["from"]
+    if SOURCE_DATA_SET:
+        dataset.refuse_ignored(command_line_config())
+        STUDY = dataset.open_for_rebuild(Path(SOURCE_DATA_SET))
         dataset.check_complete(STUDY)
-    # What the command line and its config files say, with the defaults too.
-    QUESTION = dataset.resolve_question(
-        ASKED, config_given(), config_of_command(), STUDY
+    # The question comes from the command line, its config files, and the defaults.
+    ADVICE_QUESTION = dataset.resolve_question(
+        GIVEN_CONFIG, given_config(), command_line_config(), STUDY
     )
-    STUDY = dataset.apply_question(STUDY, QUESTION)
-    NOT_SHOWN = dataset.excluded_cells_note(STUDY)
+    STUDY = dataset.apply_question(STUDY, ADVICE_QUESTION)
+    EXCLUDED_NOTE = dataset.excluded_cells_note(STUDY)
 except (configuration.ConfigError, dataset.DataSetError) as error:
     sys.exit(str(error))
 
 config = STUDY.config
-# Params of every rule. A Path is not tracked as one: another interpreter invalidates nothing by its name.
-JOB = {"python": Path(sys.executable), "script": SCRIPTS / "job.py"}
+# Params of every rule. Snakemake does not track a Path among them, so another interpreter invalidates nothing.
+JOB_PARAMS = {"python": Path(sys.executable), "script": SCRIPTS / "job.py"}
 RESULTS = dataset.results_root(STUDY.config)
-DATA = dataset.verified_folder(Path(FROM)) if FROM else RESULTS
+DATA = dataset.verified_folder(Path(SOURCE_DATA_SET)) if SOURCE_DATA_SET else RESULTS
+TABLES_DIGEST = dataset.tables_digest(STUDY)
+QUESTION_DIGEST = dataset.question_digest(ADVICE_QUESTION, STUDY)
 FIGURES = names_for(
-    STUDY.config, STUDY.node_kind, DATA / "tables" / "summary.csv" if FROM else None
+    STUDY.config,
+    STUDY.node_kind,
+    DATA / "tables" / "summary.csv" if SOURCE_DATA_SET else None,
 )
 
 
@@ -66,25 +70,26 @@ wildcard_constraints:
     repeat=r"\d+",
 
 
-def the_cell(wildcards):
-    """The cell that a job's wildcards name."""
+def job_cell(wildcards):
+    """The cell that the wildcards of a job name."""
     return cell_from_path(
         f"cells/{wildcards.strategy}/{wildcards.workload}/n{wildcards.replicas}/r{wildcards.repeat}/"
     )
 
 
 def cell_spec(wildcards):
-    return STUDY.spec(the_cell(wildcards))
+    return STUDY.spec(job_cell(wildcards))
 
 
 def calibration_spec(wildcards):
     return STUDY.calibration_spec(wildcards.workload)
 
 
-def parts(spec):
-    """Params of a spec, one for each part: a job is stale when one changes, and that one is the reason shown.
+def spec_params(spec):
+    """One param for each part of a spec: a job is stale when a part changes, and Snakemake names that part.
 
-    The whole spec, for the command line, must not be a reason too: Snakemake forgets what a function makes of `input`.
+    The whole spec, for the command line, must not be a reason too, so its function takes `input`: Snakemake does not
+    track such params.
     """
     return {
         name: lambda wildcards, name=name: describe_part(spec(wildcards), name)
@@ -97,27 +102,29 @@ def cell_code(wildcards):
 
 
 def cell_calibrations(wildcards):
-    """What a cell refers to: the calibration of each workload that its tenants run, if it has one."""
+    """Calibration files of the workloads that a cell's tenants run, where they have one."""
     return [
         f"<results>/calibration/{name}.json"
-        for name in STUDY.calibrated_workloads(the_cell(wildcards))
+        for name in STUDY.calibrated_workloads(job_cell(wildcards))
     ]
 
 
 def cell_rank(wildcards):
-    return STUDY.rank(the_cell(wildcards))
+    return STUDY.rank(job_cell(wildcards))
 
 
 def strategy_rank(wildcards):
     if uses_several_devices(STUDY.config, STUDY.node_kind) and STUDY.order == "blocks":
-        # Before all cells, so that no device waits for another to set a strategy up.
+        # Set-ups come before all cells, so that no device waits for another one's.
         return len(STUDY.cells) + 2
     return STUDY.strategy_rank(wildcards.strategy)
 
 
-def raw_files(strategy=None, workload=None):
-    """The records of all cells, or of one strategy and workload."""
-    wanted = {(strategy, workload)} if strategy else set(STUDY.strategy_workload_pairs())
+def record_files(strategy=None, workload=None):
+    """Record files of all cells, or of one strategy and workload."""
+    wanted = (
+        {(strategy, workload)} if strategy else set(STUDY.strategy_workload_pairs())
+    )
     return [
         DATA / cell.raw
         for cell in STUDY.cells
@@ -125,8 +132,8 @@ def raw_files(strategy=None, workload=None):
     ]
 
 
-def exports():
-    """The histograms of all valid cells."""
+def histogram_files():
+    """Histogram files of all strategies and workloads."""
     return [
         DATA / f"cells/{strategy}/{workload}/histograms.csv"
         for strategy, workload in STUDY.strategy_workload_pairs()
@@ -134,25 +141,25 @@ def exports():
 
 
 def deliverables():
-    """Every file that a run is for, each record included, so that a deleted one is noticed."""
-    cells = [] if FROM else [*raw_files(), *exports()]
+    """Every file that a run should produce, with each record, so that a deleted one is noticed."""
+    cells = [] if SOURCE_DATA_SET else [*record_files(), *histogram_files()]
     tables = [*rules.aggregate.output, *rules.decide.output]
     return [*cells, *tables, *rules.figures.output, RESULTS / "report.html"]
 
 
-def presentation():
-    """What tables, figures and report show, besides the records: text for their params."""
+def shown_contents():
+    """Inputs of tables, figures and report besides the records, as text for their params."""
     return canonical_json(
         {
             "cells": len(STUDY.cells),
-            "not_shown": NOT_SHOWN,
+            "not_shown": EXCLUDED_NOTE,
             "catalogue": list(STUDY.strategies),
         }
     )
 
 
 def refuse_link(*parts):
-    """No input; ends the run where the folder of these parts is a symbolic link."""
+    """End the run where the folder is a symbolic link; otherwise an empty input."""
     if (folder := Path(*parts)).is_symlink():
         sys.exit(
             f"{folder} is a symbolic link; remove it, or publish under another name"

@@ -1,13 +1,13 @@
-# Two finished data sets against each other.
+# Compares two finished data sets.
 #
-# Inputs:  the records of both data sets (params: they are never made, whatever the study at hand is)
+# Inputs:  the records of both data sets (as params, since no rule of this study makes them)
 # Outputs: compare/{before}-{after}/compare.{csv,md,svg,pdf,png}
-# Steps:   compare checks that both measured the same, and tables and draws the ratio of every cell that both have.
+# Steps:   compare checks that both measured the same, and writes and draws the ratio of every cell that both have.
 
 
 rule compare:
     input:
-        # The run ends here, before anything has started, where there is nothing to compare.
+        # Where there is nothing to compare, the run ends here, before any job starts.
         lambda wildcards: (
             [] if STUDY.config["datasets"] else sys.exit(dataset.NOTHING_TO_COMPARE)
         ),
@@ -22,7 +22,7 @@ rule compare:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
+        **JOB_PARAMS,
         out=RESULTS / "compare" / dataset.combined_name(STUDY.config["datasets"]),
         folders=STUDY.config["datasets"],
         contents=dataset.content_digests(STUDY.config["datasets"]),

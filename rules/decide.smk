@@ -1,13 +1,13 @@
-# Decisions: what the tables say beyond what was measured, and what follows for a user.
+# Decisions: cost, capacity and advice, computed from the tables.
 #
-# Inputs:  tables/{cells.csv,summary.csv}, of a study with faults tables/isolation.csv, manifest.json,
-#          nodes/device.json, with an SLO the records
+# Inputs:  tables/{cells.csv,summary.csv}, with faults tables/isolation.csv, manifest.json,
+#          nodes/device.json; with an SLO also the records
 # Outputs: tables/{cost.csv,capacity.csv,advice.csv,advice.md}
-# Steps:   decide answers what the config asks (slo, tenants, isolation, price_per_hour), which no other job depends
-#          on. advise answers on the terminal, from finished results, and never measures: of results at hand it has no
-#          inputs, so that nothing is rebuilt.
+# Steps:   decide answers the question of the config (slo, tenants, isolation, price_per_hour), on which no other job
+#          depends. advise answers on the terminal from finished results. It has no inputs except those of a data
+#          set, so it never measures or rebuilds.
 
-DECIDED_FROM = [
+DECISION_TABLES = [
     "<results>/tables/cells.csv",
     "<results>/tables/summary.csv",
     "<results>/manifest.json",
@@ -17,25 +17,24 @@ DECIDED_FROM = [
 
 rule decide:
     input:
-        tables=DECIDED_FROM,
+        tables=DECISION_TABLES,
         device="<data>/nodes/device.json",
     output:
         "<results>/tables/cost.csv",
         "<results>/tables/capacity.csv",
         "<results>/tables/advice.csv",
         "<results>/tables/advice.md",
-        # Named by the question, so that it is missing after `advise` was asked another one.
-        decided=RESULTS
-        / f".sharebench/decided/{dataset.question_digest(QUESTION, STUDY)}",
+        # The question names the file, so it is missing after `advise` answered another question.
+        decided=RESULTS / f".sharebench/decided/{QUESTION_DIGEST}",
     log:
         "<results>/logs/decide.log",
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
+        **JOB_PARAMS,
         data=DATA,
         results=RESULTS,
-        question=canonical_json(QUESTION),
+        question=canonical_json(ADVICE_QUESTION),
         code=lambda _: code.stage_fingerprint("decisions"),
     message:
         "Deciding"
@@ -46,18 +45,17 @@ rule decide:
 
 rule advise:
     input:
-        rules.aggregate.output if FROM else [],
+        rules.aggregate.output if SOURCE_DATA_SET else [],
     log:
         "<results>/logs/advise.log",
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
+        **JOB_PARAMS,
         data=DATA,
         results=RESULTS,
-        question=canonical_json(QUESTION),
-        decided=RESULTS
-        / f".sharebench/decided/{dataset.question_digest(QUESTION, STUDY)}",
+        question=canonical_json(ADVICE_QUESTION),
+        decided=RESULTS / f".sharebench/decided/{QUESTION_DIGEST}",
     message:
         "Advising"
     shell:

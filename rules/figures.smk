@@ -1,7 +1,7 @@
-# Figures: all drawn by one job, because loading the plotting libraries takes longer than drawing.
+# Figures. One job draws all of them, because loading the plotting libraries takes longer than drawing.
 #
 # Inputs:  tables/*.csv
-# Outputs: figures/{figure}.{svg,pdf,png}, of each figure that the study has (sharebench/figures/catalogue.py)
+# Outputs: figures/{figure}.{svg,pdf,png}, for each figure that the study has (sharebench/figures/catalogue.py)
 from sharebench.figures.catalogue import ENTRIES
 
 
@@ -32,11 +32,11 @@ rule figures:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
+        **JOB_PARAMS,
         data=DATA,
         results=RESULTS,
         figures=FIGURES,
-        shows=presentation(),
+        shows=shown_contents(),
         code=lambda _: code.stage_fingerprint("figures"),
     message:
         "Drawing the figures"

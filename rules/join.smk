@@ -1,12 +1,11 @@
-# Parts of a study that were measured in folders of their own, put together.
+# Joins the parts of a study that were measured in several folders.
 #
-# Inputs:  the records of the parts (params: they are never made here)
-# Outputs: none of its own; cells/, nodes/ and calibration/ of the results root, as if they had been measured there
-# Steps:   join takes every cell of the study from the part that has it. What Snakemake finds then is a measured study, of
-#          which the tables are missing.
+# Inputs:  the records of the parts (as params, since no rule here makes them)
+# Outputs: none that a rule declares; cells/, nodes/ and calibration/ of the results root, as if measured there
+# Steps:   join copies every cell of the study from the part that has it. After that, only the tables are missing.
 rule join:
     input:
-        # The run ends here, before anything has started, where there is nothing to join.
+        # Where there is nothing to join, the run ends here, before any job starts.
         lambda wildcards: (
             [] if STUDY.config["parts"] else sys.exit(dataset.NOTHING_TO_JOIN)
         ),
@@ -15,8 +14,8 @@ rule join:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
-        # A function's text is taken as it is, braces too.
+        **JOB_PARAMS,
+        # Snakemake formats a plain string, but takes a function's text as it is, with braces.
         config=lambda _: canonical_json(STUDY.config),
         results=RESULTS,
     message:

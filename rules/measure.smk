@@ -2,12 +2,11 @@
 #
 # Inputs:  nodes/device.json, nodes/{strategy}.json
 # Outputs: calibration/{workload}.json, cells/{strategy}/{workload}/n{replicas}/r{repeat}/{raw.json,telemetry.csv}
-# Steps:   calibrate runs each workload alone on the exclusive device. run_cell waits for those of all its tenants, makes
-#          sure of the node's state, runs the tenants for one window, and removes them. `handover` keeps every other job
-#          away while it measures.
-#          With `exec`, the message of a killed job is not bash's, with all its arguments.
-#          Nothing is `ancient`: what invalidates a calibration or a gate invalidates its cells too, and Snakemake
-#          (9.27) does not look for a job's own reasons to run when everything that it waits for is stale and ancient.
+# Steps:   calibrate runs each workload alone on the exclusive device. run_cell waits for those of all its tenants,
+#          ensures the node's state, runs the tenants for one window, and removes them. `handover` keeps every other job
+#          away while it measures. `exec` spares us bash's message on a killed job, with all its arguments.
+#          No input is `ancient`: whatever invalidates a calibration or a node's state invalidates the cells too, and
+#          Snakemake (9.27) overlooks a job's own reasons to run when all its inputs are stale and ancient.
 
 
 rule calibrate:
@@ -22,8 +21,8 @@ rule calibrate:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **parts(calibration_spec),
-        **JOB,
+        **spec_params(calibration_spec),
+        **JOB_PARAMS,
         results=RESULTS,
         spec=lambda wildcards, input: calibration_spec(wildcards),
         code=lambda wildcards: STUDY.code(wildcards.workload),
@@ -49,8 +48,8 @@ rule run_cell:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **parts(cell_spec),
-        **JOB,
+        **spec_params(cell_spec),
+        **JOB_PARAMS,
         results=RESULTS,
         spec=lambda wildcards, input: cell_spec(wildcards),
         code=cell_code,

@@ -1,10 +1,10 @@
-# The node: its facts, the gate of each strategy, and the way back.
+# The node: its facts, the set-up of each strategy, and its restoration.
 #
-# Inputs:  nothing but the config.
+# Inputs:  the config
 # Outputs: nodes/device.json, nodes/{strategy}.json
-# Steps:   characterise_node writes down what is shared. configure_node sets the state of a strategy's first feasible
-#          cell, so that a strategy that cannot be set up fails once; it does not promise the node's state later,
-#          which every cell ensures for itself. restore brings the node back to its original state.
+# Steps:   characterise_node records the shared device. configure_node sets the state of a strategy's first feasible
+#          cell, so that a strategy that cannot be set up fails once. The state may change later, so every cell
+#          ensures it for itself. restore returns the node to its original state.
 
 
 rule characterise_node:
@@ -17,8 +17,8 @@ rule characterise_node:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **parts(lambda _: STUDY.node_spec()),
-        **JOB,
+        **spec_params(lambda _: STUDY.node_spec()),
+        **JOB_PARAMS,
         results=RESULTS,
         code=lambda _: STUDY.node_code(),
     message:
@@ -39,8 +39,8 @@ rule configure_node:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **parts(lambda wildcards: STUDY.strategy_spec(wildcards.strategy)),
-        **JOB,
+        **spec_params(lambda wildcards: STUDY.strategy_spec(wildcards.strategy)),
+        **JOB_PARAMS,
         results=RESULTS,
         code=lambda _: STUDY.node_code(),
     message:
@@ -57,7 +57,7 @@ rule restore:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
+        **JOB_PARAMS,
         results=RESULTS,
     message:
         "Restoring the node"
@@ -71,9 +71,9 @@ rule plan:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
+        **JOB_PARAMS,
         results=RESULTS,
-        # A function's text is taken as it is, braces too.
+        # Snakemake formats a plain string, but takes a function's text as it is, with braces.
         config=lambda _: canonical_json(STUDY.config),
         argv=lambda _: canonical_json(sys.argv[1:]),
     message:

@@ -1,18 +1,18 @@
-# The length of a time slice: who is on the GPU when, as tenants see it that do nothing but watch its clock.
+# The length of a time-slice: which tenant is on the GPU when, as seen by tenants that only watch its clock.
 #
 # Inputs:  nodes/device.json
 # Outputs: nodes/timeslice.json, tables/timeslice.csv, figures/timeslice.{svg,pdf,png}
-# Steps:   measure_timeslice watches a few tenants under time-slicing, MPS and streams, as far as the study has them.
-#          probe_timeslice draws who ran when; it runs only when it is asked for by name.
+# Steps:   measure_timeslice watches a few tenants under time-slicing, MPS and streams, where the study has these.
+#          probe_timeslice draws who ran when, and runs only when named as a target.
 from importlib import import_module
 
-# Late, as it brings NVML and is seldom asked for.
+# Imported late, since it needs NVML and is rarely used.
 timeslice = lambda: import_module("sharebench.run.timeslice.probe")
 
 
 rule measure_timeslice:
     input:
-        # The run ends here, before anything has started, where there is no GPU.
+        # Where there is no GPU, the run ends here, before any job starts.
         device=lambda wildcards: (
             str(RESULTS / "nodes/device.json")
             if STUDY.node_kind == "nvidia"
@@ -27,12 +27,13 @@ rule measure_timeslice:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
+        **JOB_PARAMS,
         results=RESULTS,
         tenants=STUDY.config["timeslice_tenants"],
         seconds=2,
         strategies=lambda _: [
-            STUDY.strategy_spec(each.name) for each in timeslice().probed_strategies(STUDY)
+            STUDY.strategy_spec(each.name)
+            for each in timeslice().probed_strategies(STUDY)
         ],
         code=lambda _: [STUDY.node_code(), code.stage_fingerprint("timeslice")],
     message:
@@ -54,7 +55,7 @@ rule probe_timeslice:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
+        **JOB_PARAMS,
         results=RESULTS,
         catalogue=list(STUDY.strategies),
         code=lambda _: code.stage_fingerprint("figures"),

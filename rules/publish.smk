@@ -1,24 +1,25 @@
-# What leaves here: archives, and data sets of published/. All run only when asked for by name.
+# Archives, and the data sets of published/. These rules run only when named as a target.
 #
-# Inputs:  published/{data_set}/ (paper); everything that a run is for (archive); its tables (publish)
+# Inputs:  published/{data_set}/ (paper); all results of a run (archive); its tables (publish)
 # Outputs: paper/{data_set}/ with tables/, report.html and figures/*.svg; paper/together/; archive.zip;
 #          published/{publication}/{study}/ in the working directory
-# Steps:   paper makes every data set under published/ again; paper_together what they say together. archive packs the
-#          study's records, tables and report with checksums and a description. publish lays out what others read.
+# Steps:   paper rebuilds every data set under published/; paper_together writes findings and documents from all of
+#          them. archive packs the study's records, tables and report with checksums and a description. publish lays
+#          out a data set for other readers.
 
 
 from publication.documents import documents_with_blocks
 
 ROOT = Path(workflow.basedir)
 PUBLISHED_DATA_SETS = dataset.list_published(PUBLISHED)
-FINDINGS = ROOT / "docs" / "findings.yaml"
+FINDINGS_SOURCE = ROOT / "docs" / "findings.yaml"
 PAPER_STAGES = ("tables", "decisions", "figures", "report")
 
 
 rule paper_data_sets:
-    # All in one job, which loads the plotting libraries once: that takes a third as long as a small data set.
+    # One job loads the plotting libraries once for all: loading takes a third as long as a small data set.
     input:
-        # Not their other files: those of a published data set do not change.
+        # The other files of a published data set do not change.
         [PUBLISHED / data_set / "manifest.json" for data_set in PUBLISHED_DATA_SETS],
     output:
         [directory(f"<results>/paper/{data_set}") for data_set in PUBLISHED_DATA_SETS],
@@ -28,7 +29,7 @@ rule paper_data_sets:
         "../envs/sharebench.yaml"
     threads: 8
     params:
-        **JOB,
+        **JOB_PARAMS,
         published=PUBLISHED,
         made=RESULTS / "paper",
         names=PUBLISHED_DATA_SETS,
@@ -43,7 +44,7 @@ rule paper_data_sets:
 rule paper_together:
     input:
         rules.paper_data_sets.output,
-        FINDINGS,
+        FINDINGS_SOURCE,
         PUBLISHED / "literature.csv",
         lambda _: [ROOT / path for path in documents_with_blocks(ROOT)],
         sorted(PUBLISHED.glob("*/bare-loop/*")),
@@ -56,7 +57,7 @@ rule paper_together:
         "../envs/sharebench.yaml"
     threads: 8
     params:
-        **JOB,
+        **JOB_PARAMS,
         root=ROOT,
         made=RESULTS / "paper",
         code=lambda _: code.stage_fingerprint("together"),
@@ -71,19 +72,19 @@ rule paper:
     input:
         rules.paper_data_sets.output,
         # A checkout of the code alone has no documents.
-        rules.paper_together.output if FINDINGS.exists() else [],
+        rules.paper_together.output if FINDINGS_SOURCE.exists() else [],
     message:
         "Everything of published/ is there"
 
 
 rule publish:
     input:
-        # Of a data set that is complete, and fits together.
+        # Their existence shows that the data set is complete and consistent.
         rules.aggregate.output,
-        # The run ends here, before anything has started: a link is up to date for Snakemake, or cannot be replaced.
+        # For a link the run ends here, before any job starts: Snakemake takes it for up to date, or cannot replace it.
         lambda wildcards: refuse_link("published", *wildcards),
     output:
-        # Updated, since Snakemake would remove what was published before it is known whether this can take its place.
+        # `update` keeps Snakemake from removing the published folder before its replacement is ready.
         update(directory("published/{publication}/{study}")),
     log:
         "<results>/logs/publish/{publication}/{study}.log",
@@ -93,7 +94,7 @@ rule publish:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
+        **JOB_PARAMS,
         data=DATA,
         results=RESULTS,
     message:
@@ -113,7 +114,7 @@ rule archive:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
+        **JOB_PARAMS,
         data=DATA,
         results=RESULTS,
         code=lambda _: code.stage_fingerprint("archive"),

@@ -1,4 +1,4 @@
-# The report: one file that opens offline.
+# The report: one file, which opens offline.
 #
 # Inputs:  tables/*.csv, figures/*.svg, nodes/device.json
 # Outputs: report.html
@@ -34,7 +34,7 @@ rule report:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
+        **JOB_PARAMS,
         data=DATA,
         results=RESULTS,
         code=lambda _: code.stage_fingerprint("report"),

@@ -1,28 +1,27 @@
-# The start and the end of a run: who owns the results and the node, and on several devices what is done where. No
+# Start and end of a run: the claim on results and node, and with several devices the placement of cells. There are no
 # rules here.
 CLAIM = None
-PLACES = None
-if not FROM and uses_several_devices(STUDY.config, STUDY.node_kind):
+PLACEMENT = None
+if not SOURCE_DATA_SET and uses_several_devices(STUDY.config, STUDY.node_kind):
     from sharebench.run import placement
 
-    PLACES = placement.study_placement(STUDY, RESULTS)
+    PLACEMENT = placement.study_placement(STUDY, RESULTS)
 
 
-def measure_at_once(places):
-    """Have each device measure its cells while others measure theirs."""
-    count = len(places.devices)
-    about = {
-        "run_cell": lambda wildcards: places.number(the_cell(wildcards)),
+def measure_in_parallel(cell_placement):
+    """Let every device measure its cells at the same time as the others."""
+    device_numbers = {
+        "run_cell": lambda wildcards: cell_placement.number(job_cell(wildcards)),
         "configure_node": lambda wildcards: placement.setup_device_number(
-            STUDY, wildcards.strategy, places.devices
+            STUDY, wildcards.strategy, cell_placement.devices
         ),
     }
-    take_one_of(count, about)
+    assign_devices(len(cell_placement.devices), device_numbers)
 
 
 def begin_run():
-    """Own the results, and the node if it is needed, before the first job; one line and exit 1 if someone else does."""
-    # What measures and its libraries: a run without jobs, or a dry one, starts sooner without.
+    """Claim the results, and the node if needed, before the first job; exit with one line if another run has them."""
+    # Imported late: a run without jobs, or a dry run, starts sooner without the measuring code.
     from sharebench.run import lifecycle, ownership
 
     global CLAIM
@@ -31,13 +30,15 @@ def begin_run():
     if set(needed) <= {"plan", "preflight", "compare", "survey"}:
         return
     try:
-        CLAIM = lifecycle.begin(STUDY, RESULTS, needed, sys.argv, NOT_SHOWN, PLACES)
+        CLAIM = lifecycle.begin(
+            STUDY, RESULTS, needed, sys.argv, EXCLUDED_NOTE, PLACEMENT
+        )
     except ownership.OwnershipError as error:
         sys.exit(f"not started: {error}")
 
 
 def end_run(succeeded):
-    """Release the results and report how it went."""
+    """Release the results and report how the run ended."""
     if CLAIM is None:
         return
     from sharebench.run import lifecycle

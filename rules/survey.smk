@@ -1,8 +1,8 @@
-# Which workloads of a cluster or of this host leave their GPU empty, and a study of which to put together.
+# Finds workloads of a cluster or this host that leave their GPU empty, and writes a study of those that may share one.
 #
 # Inputs:  none; a Prometheus that scrapes dcgm-exporter (survey.url), or the GPUs of this host
-# Outputs: none that a rule needs: survey/{workloads.csv,groups.csv,survey.md,survey.svg,survey.pdf,survey.png,study.yaml}
-#          are written whenever they are asked for. They name workloads, and no data set or archive has them.
+# Outputs: undeclared: survey/{workloads.csv,groups.csv,survey.md,survey.svg,survey.pdf,survey.png,study.yaml}
+#          are rewritten at every call. They name workloads, so no data set or archive contains them.
 
 
 rule survey:
@@ -12,9 +12,9 @@ rule survey:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
+        **JOB_PARAMS,
         out=RESULTS / "survey",
-        # A function's text is taken as it is, braces too.
+        # Snakemake formats a plain string, but takes a function's text as it is, with braces.
         options=lambda _: canonical_json(STUDY.config["survey"]),
     message:
         "Looking at what uses the GPUs"

@@ -1,18 +1,20 @@
-# Tables: from records to numbers.
+# Tables: the numbers of all records.
 #
 # Inputs:  cells/{strategy}/{workload}/n{replicas}/r{repeat}/raw.json, calibration/{workload}.json, nodes/device.json
 # Outputs: cells/{strategy}/{workload}/histograms.csv, tables/{cells,summary,contrasts,devices,stages,startup}.csv,
 #          tables/summary.{md,tex}, manifest.json,
-#          and of a study of pairs tables/interference.csv, with faults tables/isolation.csv, of jobs tables/jobs.csv,
-#          with Prometheus tables/prometheus.csv
+#          with pairs tables/interference.csv, with faults tables/isolation.csv, with jobs tables/jobs.csv, with
+#          Prometheus tables/prometheus.csv
 # Steps:   export_histograms lists the buckets of one strategy and workload. aggregate checks that every record is
-#          whole, is what the config asks for now, and comes from one device and one set of frameworks; then it tables.
+#          complete, matches the config, and comes from one device and one set of frameworks; then it writes the tables.
 
 
 rule export_histograms:
     input:
         lambda wildcards: (
-            [] if FROM else raw_files(wildcards.strategy, wildcards.workload)
+            []
+            if SOURCE_DATA_SET
+            else record_files(wildcards.strategy, wildcards.workload)
         ),
     output:
         "<results>/cells/{strategy}/{workload}/histograms.csv",
@@ -21,7 +23,7 @@ rule export_histograms:
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
+        **JOB_PARAMS,
         code=lambda _: code.stage_fingerprint("export"),
     message:
         "Exporting histograms of {wildcards.strategy}, {wildcards.workload}"
@@ -31,9 +33,10 @@ rule export_histograms:
 
 rule aggregate:
     input:
-        raw=raw_files(),
+        raw=record_files(),
         calibrations=[
-            DATA / f"calibration/{workload}.json" for workload in STUDY.calibrated_workloads()
+            DATA / f"calibration/{workload}.json"
+            for workload in STUDY.calibrated_workloads()
         ],
         device="<data>/nodes/device.json",
     output:
@@ -59,19 +62,19 @@ rule aggregate:
         ["<results>/tables/isolation.csv"] if STUDY.config["faults"] else [],
         ["<results>/tables/jobs.csv"] if has_jobs(STUDY.config) else [],
         ["<results>/tables/prometheus.csv"] if has_prometheus(STUDY.config) else [],
-        # Named by what the tables hold, so that it is missing when they hold something else: Snakemake's own memory
-        # knows that too, but results that were copied without it would keep their tables.
-        tabled=RESULTS / f".sharebench/tabled/{dataset.tables_digest(STUDY)}",
+        # The digest of the tables names the file, so it is missing when they are stale. Snakemake's metadata show that
+        # too, but results can be copied without them.
+        tabled=RESULTS / f".sharebench/tabled/{TABLES_DIGEST}",
     log:
         "<results>/logs/tables.log",
     conda:
         "../envs/sharebench.yaml"
     params:
-        **JOB,
+        **JOB_PARAMS,
         data=DATA,
         results=RESULTS,
-        shows=presentation(),
-        # What goodput and the price of a token are by.
+        shows=shown_contents(),
+        # Goodput and the price of a token depend on these.
         asks=canonical_json(
             [
                 STUDY.config["slo"],

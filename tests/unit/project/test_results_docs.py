@@ -82,7 +82,7 @@ def written_by_rules() -> dict[str, str]:
                 for path in re.findall(r'"<cell>/([^"]+)"', block):
                     found[f"{CELL}/{path}"] = name
                 for path in re.findall(r'RESULTS / f"([^"]+)"', block):
-                    found[re.sub(r"\{dataset\.(\w+)\([^}]*\}", r"{\1}", path)] = name
+                    found[re.sub(r"\{[A-Z_]+\}", lambda digest: digest[0].lower(), path)] = name
     return found
 
 
