@@ -8,12 +8,13 @@ from pathlib import Path
 
 SERVER = "SHAREBENCH_TEST_SERVER"
 """The environment variable with the server's name; jobs of a run without it are processes of their own."""
+NUMBER_BYTES = 16
 
 
 def ask(server: str, command: Sequence[str], cwd: str, env: Mapping[str, str], files: Sequence[int]) -> socket.socket:
     """Have the server start a run; `files` are its standard streams.
 
-    Returns the connection, on which the exit code comes. Closing it earlier kills the run.
+    Returns the connection, on which the run's process ID comes and later its exit code. Closing it kills the run.
     """
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(f"\0{server}")
@@ -22,12 +23,17 @@ def ask(server: str, command: Sequence[str], cwd: str, env: Mapping[str, str], f
     return connection
 
 
-def receive_exit_code(connection: socket.socket) -> int:
-    """The exit code that the server sends; 1 if the server ends before."""
-    return int(connection.recv(16) or b"1")
+def send_number(connection: socket.socket, number: int) -> None:
+    connection.sendall(f"{number:{NUMBER_BYTES}}".encode())
+
+
+def receive_number(connection: socket.socket) -> int:
+    """The next number that the server sends; 1 if the server ends before."""
+    return int(connection.recv(NUMBER_BYTES, socket.MSG_WAITALL) or b"1")
 
 
 def run_in_server(command: Sequence[str]) -> int:
     """Have the server run the script in place of this process; returns the exit code."""
     with ask(os.environ[SERVER], command, str(Path.cwd()), os.environ, (0, 1, 2)) as connection:
-        return receive_exit_code(connection)
+        receive_number(connection)
+        return receive_number(connection)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pipeline.prefork import Forked, restore_default_signals
+from pipeline.prefork import Forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PIPELINE_TESTS = Path(__file__).resolve().parent
@@ -124,10 +124,11 @@ class Result:
 
 
 @dataclass
-class RunFiles:
-    """The files in which a run of snakemake leaves its output and its jobs."""
+class Running:
+    """A run of snakemake in progress, and the files of its output and its jobs."""
 
     checkout: Checkout
+    process: Forked
     output: Path
     ledger: Path
     switches_before: int
@@ -137,13 +138,25 @@ class RunFiles:
         """The output so far."""
         return self.output.read_text(errors="replace")
 
-    def result(self, wait: Callable[[float], int], seconds: float) -> Result:
-        """Wait for the run with `wait`; after `seconds`, kill all its processes and fail."""
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until the condition holds; fails when the run ends before."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not condition():
+            assert not self.process.has_ended(), f"the run ended before {what}:\n{self.text()}"
+            assert time.monotonic() < deadline, f"no {what} in {TIMEOUT_SECONDS} s:\n{self.text()}"
+            time.sleep(0.02)
+
+    def signal(self, number: int, group: bool = False) -> None:
+        """Send a signal to snakemake alone, or to its process group as a terminal does."""
+        (os.killpg if group else os.kill)(self.process.pid, number)
+
+    def wait(self) -> Result:
+        """Wait until the run ends; one that hangs is killed with all its processes, and fails."""
         try:
-            code = wait(seconds)
+            code = self.process.wait(TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             kill_processes(self.checkout.processes())
-            raise AssertionError(f"still running after {seconds} s:\n{self.text()}") from None
+            raise AssertionError(f"still running after {TIMEOUT_SECONDS} s:\n{self.text()}") from None
         jobs: dict[str, Jobs] = {"started": {}, "failed": {}}
         for line in self.ledger.read_text().splitlines() if self.ledger.exists() else ():
             entry = json.loads(line)
@@ -153,29 +166,6 @@ class RunFiles:
         jobs["started"].pop("all", None)
         switches = self.checkout.journal(self.results)[self.switches_before :]
         return Result(code, self.text(), jobs["started"], jobs["failed"], switches)
-
-
-@dataclass
-class Running(RunFiles):
-    """A run of snakemake in progress, in a process of its own."""
-
-    process: subprocess.Popen[bytes]
-
-    def wait_for(self, condition: Callable[[], bool], what: str, seconds: float = TIMEOUT_SECONDS) -> None:
-        """Wait until the condition holds; fails when the run ends before."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert self.process.poll() is None, f"the run ended before {what}:\n{self.text()}"
-            assert time.monotonic() < deadline, f"no {what} in {seconds} s:\n{self.text()}"
-            time.sleep(0.02)
-
-    def signal(self, number: int, group: bool = False) -> None:
-        """Send a signal to snakemake alone, or to its process group as a terminal does."""
-        os.killpg(self.process.pid, number) if group else self.process.send_signal(number)
-
-    def wait(self, seconds: float = TIMEOUT_SECONDS) -> Result:
-        """Wait until the run ends."""
-        return self.result(self.process.wait, seconds)
 
 
 @dataclass
@@ -191,7 +181,7 @@ class Checkout:
         """The default results folder."""
         return self.root / "results"
 
-    def _prepare_run(
+    def start(
         self,
         *targets: str,
         cores: int = 1,
@@ -200,37 +190,22 @@ class Checkout:
         options: Sequence[str] = (),
         results: Path | None = None,
         environment: dict[str, str] | None = None,
-    ) -> tuple[list[str], dict[str, str], RunFiles]:
-        """The command of a run, its environment and its files."""
+        forks_jobs: bool = False,
+    ) -> Running:
+        """Start a run in the background; where a test sends signals, its jobs must be ordinary processes."""
         number = next(self.numbers)
         output, ledger = self.root / f"tmp/run-{number}.out", self.root / f"tmp/run-{number}.ledger"
         results = results or self.results
         command = [str(SNAKEMAKE), *targets, "--cores", str(cores), "--logger", "ledger", *options]
         command += ["--configfile", study or self.study]
         command += ["--config", *config] if config else []
-        files = RunFiles(self, output, ledger, len(self.journal(results)), results)
-        return command, self.environment(ledger) | (environment or {}), files
+        switches_before = len(self.journal(results))
+        process = Forked(command, self.root, self.environment(ledger) | (environment or {}), output, forks_jobs)
+        return Running(self, process, output, ledger, switches_before, results)
 
-    def start(self, *targets: str, **options: Any) -> Running:
-        """Start a run in the background."""
-        command, environment, files = self._prepare_run(*targets, **options)
-        with files.output.open("wb") as file:
-            process = subprocess.Popen(
-                command,
-                cwd=self.root,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=restore_default_signals,
-            )
-        return Running(**vars(files), process=process)
-
-    def run(self, *targets: str, seconds: float = TIMEOUT_SECONDS, **options: Any) -> Result:
-        """Run to the end, in a fork of a process that has snakemake loaded."""
-        command, environment, files = self._prepare_run(*targets, **options)
-        return files.result(Forked(command, self.root, environment, files.output).wait, seconds)
+    def run(self, *targets: str, **options: Any) -> Result:
+        """Run to the end; its jobs are forked too, which is faster."""
+        return self.start(*targets, forks_jobs=True, **options).wait()
 
     def environment(self, ledger: Path) -> dict[str, str]:
         """The environment of a run; the checkout's `tmp` holds scratch folders and the host's lock."""

@@ -1,7 +1,8 @@
 """Run Python scripts in forks of a server that has their imports loaded: imports are most of a short run's work.
 
 As a module this file is the server. One connection is one run, of snakemake or of a job that snakemake starts. The
-client sends the standard streams and a line of JSON, and receives the exit code; closing the connection kills the run.
+client sends the standard streams and a line of JSON, and receives the process ID, then the exit code; closing the
+connection kills the run.
 Each fork reports the modules that it had to import, and the server imports them for the next forks.
 """
 
@@ -12,6 +13,7 @@ import json
 import os
 import random
 import runpy
+import select
 import selectors
 import signal
 import socket
@@ -24,12 +26,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.asking import SERVER, ask, receive_exit_code
+from pipeline.asking import SERVER, ask, receive_number, send_number
 
 TESTS = Path(__file__).resolve().parents[1]
 
 
-# The signals that tests send. Children inherit what the tests' own parent ignores, such as SIGHUP under nohup.
+# The signals that tests send. The server would inherit what its parents ignore, such as SIGHUP under nohup.
 SENT_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
 
 
@@ -40,21 +42,31 @@ def restore_default_signals() -> None:
 
 
 class Forked:
-    """A Python script that runs in a fork of the server."""
+    """A Python script that runs in a fork of the server, as the leader of a session.
 
-    def __init__(self, command: Sequence[str], cwd: Path, env: dict[str, str], output: Path) -> None:
+    With `forks_jobs` the jobs that it starts are forks too; without, they are ordinary processes of its session.
+    """
+
+    def __init__(
+        self, command: Sequence[str], cwd: Path, env: dict[str, str], output: Path, forks_jobs: bool = True
+    ) -> None:
         self.command = command
         name, _ = _server()
+        env = env | {SERVER: name} if forks_jobs else env
         with Path(os.devnull).open() as empty, output.open("wb") as file:
             files = (empty.fileno(), file.fileno(), file.fileno())
-            self.connection = ask(name, command, str(cwd), env | {SERVER: name}, files)
+            self.connection = ask(name, command, str(cwd), env, files)
+        self.pid = receive_number(self.connection)
+
+    def has_ended(self) -> bool:
+        return bool(select.select([self.connection], [], [], 0)[0])
 
     def wait(self, seconds: float) -> int:
         """Wait for its exit code. After `seconds`, kill it with all its jobs and raise TimeoutExpired."""
         self.connection.settimeout(seconds)
         with self.connection:
             try:
-                return receive_exit_code(self.connection)
+                return receive_number(self.connection)
             except TimeoutError:
                 raise subprocess.TimeoutExpired(self.command, seconds) from None
 
@@ -129,7 +141,7 @@ class _Child:
             names = report.read()
         code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         with self.connection, contextlib.suppress(OSError):
-            self.connection.sendall(str(code).encode())
+            send_number(self.connection, code)
         _import(json.loads(names or "[]"))
 
 
@@ -143,6 +155,8 @@ def _fork(connection: socket.socket) -> _Child:
     if child := os.fork():
         for descriptor in (*files, reporting):
             os.close(descriptor)
+        with contextlib.suppress(OSError):
+            send_number(connection, child)
         return _Child(connection, child, reported)
     os.close(reported)
     connection.close()
