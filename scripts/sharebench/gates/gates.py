@@ -1,7 +1,7 @@
 """Gates: the automatic checks of a finished cell.
 
-A failed `invalid` gate keeps the cell out of every mean; a failed `warning` gate marks it. Every measuring
-job starts this module, so that what it imports here and in gates/ is nothing heavy (no numpy, no pandas).
+A failed `invalid` gate keeps the cell out of every mean; a failed `warning` gate marks it. Every measuring job imports
+this package, so it imports nothing heavy (no numpy, no pandas).
 """
 
 import os
@@ -23,59 +23,58 @@ from sharebench.gates.verdict import (
 from sharebench.records.types import CellRecord, GateVerdict, TenantRecord
 from tenant.contract import upper_seconds
 
-# A tenant that is idle for more of the window lets its neighbours look faster than they are.
+# A tenant that is idle for longer makes its neighbours look faster than they are.
 COVERAGE_RATIO = 0.95
-# One iteration may be in flight when the window ends, and a synchronise then takes part of it; more than two
-# means that work was queued on the device, and that the latencies are those of the queue's entrance.
+# One iteration may be in flight when the window ends, and synchronising then takes part of it. More than two mean that
+# work was queued on the device, so that the latencies are those of enqueuing.
 DRAIN_ITERATIONS = 2.0
-# A call that waits for nothing may take this long, and what it could hide is negligible next to any window.
+# Synchronising an idle device may take this long, which is negligible in any window.
 DRAIN_SECONDS = 1e-4
-# A few percent are usual on shared hosts; more of it and the hypervisor is one of the tenants.
+# A few percent are usual on shared hosts; with more, the hypervisor is one of the tenants.
 STEAL_PERCENT = 5.0
 STEAL_VARIABLE = "SHAREBENCH_STEAL_PERCENT"
-"""Environment variable with another limit, which records then name."""
-# A cgroup quota stops tenants for tens of milliseconds at a time, so even a small share makes the tail.
+"""Environment variable with another limit, which the records then show."""
+# A cgroup quota stops tenants for tens of milliseconds at a time, so even a small share dominates the tail.
 THROTTLED_PERCENT = 1.0
-# Whether an iteration that is longer than the window begins in it is chance, and tenants without one are left out:
-# those that are left would seem twice as fast, or more. Half the window is far enough from that.
+# It is chance whether an iteration longer than the window begins in it. Tenants without one are in no mean, so that the
+# others would seem at least twice as fast. Half the window is far enough from that.
 ITERATION_RATIO = 0.5
-# If more fails, the 95th percentile of all that began is not known.
+# If more iterations fail, the 95th percentile of all that began is unknown.
 FAILED_RATIO = 0.05
-# The tenants' windows may be shifted against each other by no more than this share of their length.
+# The windows of the tenants may be shifted against each other by this share of their length.
 CLOCK_RATIO = 0.01
-# An iteration that takes this share of the window, and this multiple of the median, is an outlier: the mean is longer
-# by as much, and the neighbours had the device to themselves meanwhile.
+# An iteration that takes this share of the window and this multiple of the median is an outlier: it distorts the mean,
+# and the neighbours had the device to themselves meanwhile.
 STALL_RATIO = 0.05
 STALL_MEDIANS = 10.0
-# More than that and the measurement is also one of other programs.
+# With more foreign CPU time the cell also measures other programs.
 FOREIGN_PERCENT = 10.0
-# Not of programs that run to their end: they have no iterations, and no window but their own.
+# Programs that run to their end have no iterations and no common window, so these gates skip them.
 ITERATION_GATES = ("window_coverage", "censored", "errors", "steady", "drift")
-# A fault in mid-window changes the window, and no process has the CPU time of one that has died.
+# A fault in mid-window changes the window, and the CPU time of a dead process is lost, so these gates skip such cells.
 FAULT_EXEMPT_GATES = ("window_length", "drift", "level_shift", "stall", "foreign_cpu", "queue_growth", "failed_share")
 
 Check = Callable[[CellRecord], Verdict | None]
 
 
 def is_valid(record: CellRecord) -> bool:
-    """Whether the cell counts: status `ok` and no failed `invalid` gate."""
-    broken = any(gate["severity"] == "invalid" and not gate["passed"] for gate in record["gates"])
-    return record["status"] == "ok" and not broken
+    """Whether the cell has the status `ok` and no failed `invalid` gate."""
+    has_failed = any(gate["severity"] == "invalid" and not gate["passed"] for gate in record["gates"])
+    return record["status"] == "ok" and not has_failed
 
 
 def evaluate(record: CellRecord) -> list[GateVerdict]:
-    """The record's `gates`: one entry per check that applies to a cell of its kind.
+    """The record's `gates`: one entry per gate that applies to the cell; none for a cell whose status is not `ok`.
 
-    A cell whose status is not `ok` is in no mean anyway and gets none. What this kind of node cannot know
-    passes with the value None and a message that says so. Where a tenant goes wrong on purpose, only its victims are
-    judged.
+    A value that this kind of node cannot know is None and passes, with a message that says so. In a cell with a fault
+    only the victims are judged.
     """
     if record["status"] != "ok":
         return []
     skipped: tuple[str, ...] = ()
     if (fault := record.get("fault")) is not None:
         skipped = FAULT_EXEMPT_GATES
-        victims = [each for each in record["tenants"] if each["index"] != fault["aggressor"]]
+        victims = [tenant for tenant in record["tenants"] if tenant["index"] != fault["aggressor"]]
         record = {**record, "tenants": victims}
     return [*_verdicts(record, "invalid", INVALID, skipped), *_verdicts(record, "warning", WARNING, skipped)]
 
@@ -85,10 +84,10 @@ def _verdicts(
 ) -> Iterator[GateVerdict]:
     iterating = [tenant for tenant in record["tenants"] if tenant.get("measured_by") != "exit"]
     for name, check in checks.items():
-        is_of_all = name not in ITERATION_GATES
-        judged = record if is_of_all else cast(CellRecord, {**record, "tenants": iterating})
-        verdict = None if name in skipped or not (is_of_all or iterating) else check(judged)
-        if verdict is not None:
+        if name in skipped or (name in ITERATION_GATES and not iterating):
+            continue
+        judged = cast(CellRecord, {**record, "tenants": iterating}) if name in ITERATION_GATES else record
+        if (verdict := check(judged)) is not None:
             is_quiet = verdict.passed and verdict.value is not None
             yield {
                 "name": name,
@@ -104,10 +103,10 @@ def _evidence(record: CellRecord) -> Verdict | None:
     if not record["evidence"]:
         is_expected = not programs.are_all_elsewhere(record)
         return Verdict(None, 0, False, "nothing proves that the strategy was active") if is_expected else None
-    broken = [item for item in record["evidence"] if not item["holds"]]
-    first = (broken or record["evidence"])[0]
-    seen = f"expected {first['expected']}, observed {first['observed']}"
-    return at_most(len(broken), 0, f"{first['name']} ({first['source']}): {seen}")
+    refuted = [item for item in record["evidence"] if not item["holds"]]
+    first = (refuted or record["evidence"])[0]
+    message = f"{first['name']} ({first['source']}): expected {first['expected']}, observed {first['observed']}"
+    return at_most(len(refuted), 0, message)
 
 
 def _window_coverage(record: CellRecord) -> Verdict:
@@ -122,7 +121,7 @@ def _window_length(record: CellRecord) -> Verdict | None:
     judged = [
         (tenant["sum_seconds"] / tenant["count"] / seconds, ITERATION_RATIO, tenant["index"])
         for tenant in record["tenants"]
-        # A job ends its window itself.
+        # A job ends its own window.
         if load_of(tenant)["arrival"] == "closed" and tenant["count"] and not tenant.get("job")
     ]
     message = "an iteration of tenant {tenant} takes {value:.0%} of the window; set a longer one (window_seconds)"
@@ -130,26 +129,25 @@ def _window_length(record: CellRecord) -> Verdict | None:
 
 
 def _nothing_finished(record: CellRecord) -> Verdict:
-    """Tenants without a latency: they are in no mean, so that the others would stand for them."""
+    """Number of tenants without a latency, which are in no mean, so that the others would represent them."""
     idle = [tenant for tenant in record["tenants"] if not tenant["count"]]
     if not idle:
         return Verdict(0, 0, True, "")
     tenant = idle[0]
-    what = "request" if tenant.get("measured_by") == "client" else "iteration"
+    unit = "request" if tenant.get("measured_by") == "client" else "iteration"
     if tenant["errors"]:
         last = f", the last with {tenant['last_error']}" if tenant.get("last_error") else ""
-        why = f"all of {tenant['errors']} {what}s failed{last}"
-    elif what == "request" and load_of(tenant)["censored"]:
-        unanswered = load_of(tenant)["censored"]
-        why = f"none of {unanswered} requests was answered in time; the server is silent, or too slow for this load"
+        reason = f"all of {tenant['errors']} {unit}s failed{last}"
+    elif unit == "request" and (unanswered := load_of(tenant)["censored"]):
+        reason = f"none of {unanswered} requests was answered in time; the server is silent, or too slow for this load"
     else:
         seconds = window_seconds(record)
-        why = f"no {what} began in the window of {seconds:g} s and ended; set a longer one (window_seconds)"
-    return at_most(len(idle), 0, f"tenant {tenant['index']}: {why}")
+        reason = f"no {unit} began in the window of {seconds:g} s and ended; set a longer one (window_seconds)"
+    return at_most(len(idle), 0, f"tenant {tenant['index']}: {reason}")
 
 
 def _failed_share(record: CellRecord) -> Verdict | None:
-    """What failed has no latency, so that those of the others, which may be the quick ones, would stand for it."""
+    """Share of a tenant's iterations that failed: they have no latency, and the others may be the quick ones."""
     shares = [
         (tenant["errors"] / (tenant["errors"] + tenant["count"]), FAILED_RATIO, tenant["index"])
         for tenant in record["tenants"]
@@ -177,46 +175,46 @@ def _output_digest(record: CellRecord) -> Verdict | None:
         if len(known) < len(digest):
             message = f"the output of tenant {tenant['index']} is not a number any more (NaN or infinite)"
             return Verdict(None, tolerance, False, message)
-        deviation = max(_relative(seen, wanted) for seen, wanted in zip(known, alone, strict=True))
+        deviation = max(_relative_difference(*pair) for pair in zip(known, alone, strict=True))
         judged.append((deviation, tolerance, tenant["index"]))
     if not judged:
         return None
-    # Tenants of a mix have tolerances of their own: the one that exceeds its own decides.
+    # Tenants of a mix have different tolerances, so a tenant that exceeds its own is worst.
     worst, tolerance, culprit = max(judged, key=lambda each: (each[0] > each[1], each[0] / (each[1] or 1.0)))
     return at_most(worst, tolerance, f"tenant {culprit} computed something else than the workload alone")
 
 
-def _relative(seen: float, wanted: float) -> float:
-    scale = max(abs(seen), abs(wanted))
-    return abs(seen - wanted) / scale if scale else 0.0
+def _relative_difference(one: float, other: float) -> float:
+    scale = max(abs(one), abs(other))
+    return abs(one - other) / scale if scale else 0.0
 
 
 def _drained_queue(record: CellRecord) -> Verdict | None:
     worst, culprit = 0.0, None
     spec = parse_spec(record["spec"])
-    # Streams are threads of one process: at the window's end each may wait for all others. How long that takes in the
-    # interpreter, where another thread may run many short iterations, shows in its own slowest iteration.
+    # Streams are threads of one process, so that each may wait for all others when the window ends. How long the
+    # interpreter lets another thread run many short iterations shows in the tenant's own slowest iteration.
     is_stream = spec["strategy"]["mechanisms"][-1] == "streams"
     limit = DRAIN_ITERATIONS * (len(record["tenants"]) if is_stream else 1)
-    own = [tenant for tenant in record["tenants"] if not programs.is_program(tenant)]
-    if not own:
+    tenants = [tenant for tenant in record["tenants"] if not programs.is_program(tenant)]
+    if not tenants:
         return None
-    for tenant in own:
+    for tenant in tenants:
         median = _median_seconds(tenant)
         if median is None:
             continue
-        nothing_seconds = max(DRAIN_SECONDS, (tenant["max_seconds"] or 0.0) if is_stream else 0.0)
-        if tenant["drain_seconds"] > nothing_seconds and tenant["drain_seconds"] / median > worst:
+        negligible_seconds = max(DRAIN_SECONDS, (tenant["max_seconds"] or 0.0) if is_stream else 0.0)
+        if tenant["drain_seconds"] > negligible_seconds and tenant["drain_seconds"] / median > worst:
             worst, culprit = tenant["drain_seconds"] / median, tenant["index"]
     return at_most(worst, limit, f"tenant {culprit} left {worst:.1f} iterations on the device")
 
 
 def _median_seconds(tenant: TenantRecord) -> float | None:
     """Upper bound of the bucket that holds the median."""
-    seen = 0
+    cumulative = 0
     for index in sorted(map(int, tenant["histogram"])):
-        seen += tenant["histogram"][str(index)]
-        if 2 * seen >= tenant["count"]:
+        cumulative += tenant["histogram"][str(index)]
+        if 2 * cumulative >= tenant["count"]:
             return upper_seconds(index)
     return None
 
@@ -248,10 +246,10 @@ def _errors(record: CellRecord) -> Verdict:
 
 
 def _steady(record: CellRecord) -> Verdict:
-    never = [
+    unsteady = [
         tenant["index"] for tenant in record["tenants"] if tenant["steady"] is None or not tenant["steady"]["is_steady"]
     ]
-    return at_most(len(never), 0, f"never became steady: tenants {', '.join(map(str, never))}")
+    return at_most(len(unsteady), 0, f"never became steady: tenants {', '.join(map(str, unsteady))}")
 
 
 def _censored(record: CellRecord) -> Verdict:
@@ -264,7 +262,7 @@ def _stall(record: CellRecord) -> Verdict | None:
     for tenant in record["tenants"]:
         median, longest, timeline = _median_seconds(tenant), tenant["max_seconds"], tenant["timeline"]
         if median is not None and longest is not None and timeline is not None:
-            # Of a job, its own run.
+            # The timeline of a job covers its own run.
             seconds = timeline["slot_seconds"] * len(timeline["count"])
             value = longest / seconds if longest > STALL_MEDIANS * median else 0.0
             judged.append((value, STALL_RATIO, tenant["index"]))
@@ -275,7 +273,7 @@ def _by_name(*checks: Check) -> dict[str, Check]:
     return {check.__name__.lstrip("_"): check for check in checks}
 
 
-# A gate is a function here, of its name, in the order in which records list them.
+# Each gate is a function with its name; records list the gates in this order.
 INVALID = _by_name(
     _evidence,
     _window_coverage,

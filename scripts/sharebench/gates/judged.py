@@ -1,4 +1,4 @@
-"""Records with the verdicts of today's gates, so that all data sets are held to the same limits."""
+"""Records with the verdicts of the current gates, so that the same limits apply to all data sets."""
 
 from pathlib import Path
 
@@ -8,6 +8,6 @@ from sharebench.records.types import Record
 
 
 def read_judged(path: Path) -> Record:
-    """The record in the file, judged by the gates as they are now. Raises RecordError as `record.read` does."""
-    found = record.read(path)
-    return {**found, "gates": gates.evaluate(found)}
+    """The record in the file with the verdicts of the current gates. Raises RecordError as `record.read` does."""
+    stored = record.read(path)
+    return {**stored, "gates": gates.evaluate(stored)}

@@ -1,29 +1,29 @@
-"""Gates of loads: whether it was the one that was asked for, sent in time, and whether the tenants could serve it."""
+"""Gates of loads: whether the planned load arrived in time, and whether the tenants could serve it."""
 
 import math
 
-from sharebench.gates.drift import grouped
+from sharebench.gates.drift import group_sums
 from sharebench.gates.verdict import Verdict, at_most, load_of, window_seconds, worst_verdict
 from sharebench.records.types import CellRecord, TenantRecord
 from tenant.contract import LAST_FINITE_INDEX, Histogram, Timeline, upper_seconds
 
-# Parts of the window, the last of which is compared with the first.
+# Number of parts of the window; the last is compared with the first.
 GROWTH_PARTS = 4
-# Standard deviations of what a queue grows by chance. A server that is just kept busy exceeds them in 1 window of 40.
+# Standard deviations of the growth by chance. A server at exactly full load exceeds them in 1 window of 40.
 GROWTH_DEVIATIONS = 2.0
-# The same where the queue was never short after the first part. Stable queues of up to 90 % load exceed it in 1 of 100.
+# The same if the queue was never short after the first part. Stable queues up to 90 % load exceed it in 1 of 100.
 BUSY_DEVIATIONS = 1.0
-# A queue is short in a slot if fewer requests than this are in it on average: a stable one returns to one or two.
+# A queue is short in a slot if it has fewer requests than this on average: a stable one returns to one or two.
 SHORT_QUEUE = 3.0
-# Requests in flight equal rate times latency; what this leaves open is measuring error.
+# Requests in flight equal rate times latency; the remaining difference is measuring error.
 LITTLES_LAW_RATIO = 0.05
 # Standard deviations by which Poisson arrivals may miss their plan (1 clean tenant in 16 000 misses by more).
 POISSON_DEVIATIONS = 4.0
-# What is sent late seems to be answered late. If the latest requests are also the slowest, quantiles add: then a 99th
-# percentile is reported too high by this share, as much as two scrapes may leave open. A median or a mean has a larger
-# share of error where all are late and few are slow.
+# A request that is sent late seems to be answered late. If the latest requests are also the slowest, quantiles add, and
+# the 99th percentile is too high by this share; two scrapes leave as much open. A median or a mean may have a larger
+# share of error, where all requests are late and few are slow.
 LATE_RATIO = 0.25
-# A window's edges take or give one request; the half keeps rounding out of it.
+# The window's edges add or remove one request; the other half absorbs rounding.
 EDGE_REQUESTS = 1.5
 
 
@@ -38,7 +38,7 @@ def _planned_rate_hz(tenant: TenantRecord) -> float:
 
 
 def generator_late(record: CellRecord) -> Verdict | None:
-    """How late our client sent what it was free to send, against the time to the first token, or else the latency."""
+    """Lateness of our client (p99), when it was free to send, over the p99 time to first token, else latency."""
     judged = []
     for tenant in record["tenants"]:
         late_seconds = tenant.get("generator", {}).get("lateness_p99_seconds")
@@ -63,40 +63,39 @@ def _p99_seconds(histogram: Histogram) -> float:
 
 
 def queue_growth(record: CellRecord) -> Verdict | None:
-    """By how much faster requests came than they were served.
+    """Relative excess of the rate at which requests came over the rate at which they were served.
 
-    Latencies count from the moment at which a request is due. Where more are due than can be served, each waits longer
-    than the one before: latency grows by that excess per second, for as long as anybody looks, and a mean of it is the
-    window's length in disguise. Requests that are due in the window are all waited for, so their number does not show
-    it.
+    Latencies count from the moment at which a request is due. If more are due than can be served, each waits longer
+    than the one before: latency grows by that excess per second, and its mean depends on the window's length. The
+    number of requests does not show this, since all that are due in the window are waited for.
     """
     open_loads = _open_loads(record)
     if not open_loads:
         return None
     seconds = window_seconds(record)
     return worst_verdict(
-        ((*found, tenant["index"]) for tenant in open_loads if (found := _growth_of(tenant, seconds))),
+        ((*growth, tenant["index"]) for tenant in open_loads if (growth := _growth_and_limit(tenant, seconds))),
         "tenant {tenant}: requests came {value:.0%} faster than they were served, so that the queue grew",
         Verdict(None, 0.0, True, "too few requests to tell growth from noise"),
     )
 
 
-def _growth_of(tenant: TenantRecord, seconds: float) -> tuple[float, float] | None:
+def _growth_and_limit(tenant: TenantRecord, seconds: float) -> tuple[float, float] | None:
     """Growth of the mean latency in seconds per second, and its limit; None where a part has no request.
 
-    A server that is just kept busy does a random walk: over n requests its backlog changes by the square root of n
-    times the variances of gaps and services, in units of their means. Exponential services are taken as the worst. A
-    stable queue changes by less, and becomes short again and again. So a smaller growth shows that a queue is
-    overloaded which never becomes short.
+    At exactly full load the backlog is a random walk: over n requests it changes by the square root of n times the
+    variances of gaps and services, in units of their means. Exponential services are assumed as the worst case. A
+    stable queue changes by less, and becomes short again and again. A queue that never becomes short is therefore
+    overloaded at a smaller growth already.
     """
     timeline = tenant["timeline"]
     if timeline is None:
         return None
-    counts, sums = (grouped(values, GROWTH_PARTS) for values in (timeline["count"], timeline["sum_seconds"]))
+    counts, sums = (group_sums(values, GROWTH_PARTS) for values in (timeline["count"], timeline["sum_seconds"]))
     if not counts[0] or not counts[-1]:
         return None
-    apart_seconds = seconds * (GROWTH_PARTS - 1) / GROWTH_PARTS
-    growth = (sums[-1] / counts[-1] - sums[0] / counts[0]) / apart_seconds
+    distance_seconds = seconds * (GROWTH_PARTS - 1) / GROWTH_PARTS
+    growth = (sums[-1] / counts[-1] - sums[0] / counts[0]) / distance_seconds
     variances = 2 if load_of(tenant)["arrival"] == "poisson" else 1
     deviations = GROWTH_DEVIATIONS if _is_ever_short(timeline, _planned_rate_hz(tenant)) else BUSY_DEVIATIONS
     return growth, deviations * math.sqrt(variances / tenant["count"])
@@ -123,7 +122,7 @@ def littles_law(record: CellRecord) -> Verdict | None:
             if in_flight <= 0:
                 message = f"tenant {tenant['index']} finished requests but never had one in flight"
                 return Verdict(None, LITTLES_LAW_RATIO, False, message)
-            judged.append((*_littles_law_of(tenant, in_flight, window_seconds(record)), tenant["index"]))
+            judged.append((*_littles_law_and_limit(tenant, in_flight, window_seconds(record)), tenant["index"]))
     return worst_verdict(
         judged,
         "tenant {tenant}: requests in flight differ from rate times latency by {value:.1%}",
@@ -131,13 +130,13 @@ def littles_law(record: CellRecord) -> Verdict | None:
     )
 
 
-def _littles_law_of(tenant: TenantRecord, in_flight_mean: float, seconds: float) -> tuple[float, float]:
+def _littles_law_and_limit(tenant: TenantRecord, in_flight_mean: float, seconds: float) -> tuple[float, float]:
     """|rate times mean latency / mean in flight - 1|, and its limit.
 
-    Over a finite window the two differ by the requests that cross its edges: at most those that came within
-    the longest latency of an edge, rate times longest, and one more at either, each with the longest latency.
+    Over a finite window the two differ by the requests that cross its edges. These are at most the requests that came
+    within the longest latency of an edge, and one more at either edge, each with the longest latency.
     """
-    # Both in request-seconds: latencies by arrival, and the time spent in flight.
+    # Both are in request-seconds: latencies by arrival, and the time spent in flight.
     by_arrival = tenant["sum_seconds"]
     in_flight = in_flight_mean * seconds
     longest = tenant["max_seconds"]

@@ -1,4 +1,4 @@
-"""Gates of cells whose tenants are user programs: measured by two scrapes, or by our client."""
+"""Gates of cells with user programs, which two scrapes or our client measure."""
 
 import math
 
@@ -6,17 +6,16 @@ from sharebench.gates.verdict import UNKNOWN, Verdict, at_most, at_most_if_known
 from sharebench.records.types import CellRecord, TenantRecord
 from tenant.contract import Scrape
 
-# Every number carries the error that the scrapes' moments and the iterations at the edges leave; beyond this it says
-# little.
+# The moments of the scrapes and the iterations at the edges leave an error in every number; beyond this it says little.
 SCRAPE_RATIO = 0.25
-# Where the client computes for more than half of the time that requests are under way, the client is measured; below a
-# tenth its share of a latency is small.
+# A client that computes for more than half of the time that requests are under way measures itself; below a tenth its
+# share of a latency is small.
 GENERATOR_BOUND_RATIO = 0.5
 GENERATOR_COST_RATIO = 0.1
 
 
 def is_program(tenant: TenantRecord) -> bool:
-    """Whether the tenant is a user program, whose work and output we do not know."""
+    """Whether the tenant is a user program, whose work and output are unknown."""
     return "measured_by" in tenant
 
 
@@ -25,7 +24,7 @@ def _is_external_server(tenant: TenantRecord) -> bool:
 
 
 def are_all_elsewhere(record: CellRecord) -> bool:
-    """Whether all that was measured are servers that are not ours, of which there is nothing to prove."""
+    """Whether all tenants are external servers, for which there is no evidence."""
     return all(map(_is_external_server, record["tenants"]))
 
 
@@ -37,14 +36,14 @@ def server_elsewhere(record: CellRecord) -> Verdict | None:
 
 
 def scrape_error(record: CellRecord) -> Verdict | None:
-    """The largest share by which the ends of a window between two scrapes may put its rate or mean off."""
-    scraped = [each for each in record["tenants"] if each.get("measured_by") == "scrape" and each["count"]]
+    """Largest relative error of a rate or mean that the ends of a window between two scrapes leave."""
+    scraped = [tenant for tenant in record["tenants"] if tenant.get("measured_by") == "scrape" and tenant["count"]]
     if not scraped:
         return None
-    judged = [(max(known), tenant) for tenant in scraped if (known := _errors(tenant["scrape"]))]
+    judged = [(max(errors), tenant) for tenant in scraped if (errors := _known_errors(tenant["scrape"]))]
     if not judged:
         return Verdict(None, SCRAPE_RATIO, True, UNKNOWN)
-    value, worst = max(judged, key=lambda each: each[0])
+    value, worst = max(judged, key=lambda pair: pair[0])
     message = (
         f"the edges of the window leave {value:.0%} open with the {worst['count']} iterations of tenant "
         f"{worst['index']}; a longer window has more"
@@ -52,11 +51,11 @@ def scrape_error(record: CellRecord) -> Verdict | None:
     return at_most(value, SCRAPE_RATIO, message)
 
 
-def _errors(scrape: Scrape) -> list[float]:
+def _known_errors(scrape: Scrape) -> list[float]:
     return [error for error in (scrape["rate_error_ratio"], scrape["mean_error_ratio"]) if error is not None]
 
 
-def _generator(record: CellRecord, limit: float, most_seconds: float, message: str) -> Verdict | None:
+def _client_verdict(record: CellRecord, limit: float, most_seconds: float, message: str) -> Verdict | None:
     clients = [tenant for tenant in record["tenants"] if tenant.get("measured_by") == "client"]
     if not clients:
         return None
@@ -65,18 +64,18 @@ def _generator(record: CellRecord, limit: float, most_seconds: float, message: s
 
 
 def _client_share(tenant: TenantRecord, most_seconds: float) -> float | None:
-    """CPU time of the client over that of its requests, which counts up to a limit."""
+    """CPU time of the client over the time of its requests, counted up to `most_seconds`; None if unknown."""
     spent, under_way = tenant["generator"]["cpu_seconds"], min(tenant["sum_seconds"], most_seconds)
     return spent / under_way if spent is not None and under_way > 0 else None
 
 
 def generator_bound(record: CellRecord) -> Verdict | None:
-    """Whether the client is what was measured: the share of the time in which requests were under way, however many."""
+    """CPU time of the client over the time in which any requests were under way: a high share measures the client."""
     message = "the client computed for {:.0%} of the time of its requests"
-    return _generator(record, GENERATOR_BOUND_RATIO, window_seconds(record), message)
+    return _client_verdict(record, GENERATOR_BOUND_RATIO, window_seconds(record), message)
 
 
 def generator_cost(record: CellRecord) -> Verdict | None:
-    """Whether the client's own time is a visible part of the latencies, each of which has its own share."""
+    """CPU time of the client over the sum of all latencies: its visible part of each latency."""
     message = "of the latencies {:.0%} may be the client's own time"
-    return _generator(record, GENERATOR_COST_RATIO, math.inf, message)
+    return _client_verdict(record, GENERATOR_COST_RATIO, math.inf, message)

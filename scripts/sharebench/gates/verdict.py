@@ -1,4 +1,4 @@
-"""What the checks of a cell have in common: the verdict, and the parts that every cell with status `ok` has."""
+"""The verdict of a gate, and access to the parts of a record that every cell with status `ok` has."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ UNKNOWN = "not known on this node"
 
 
 class Verdict(NamedTuple):
-    """A measured value, its limit, whether it passed, and a line on a failure."""
+    """A measured value, its limit, whether it passed, and a line about a failure."""
 
     value: float | None
     limit: float
@@ -24,20 +24,20 @@ def at_most(value: float, limit: float, message: str) -> Verdict:
 
 
 def at_most_if_known(value: float | None, limit: float, message: str) -> Verdict:
-    """As `at_most`; `message` shows the value as `{}`, and a value that the node does not know passes."""
+    """As `at_most`, with `{}` for the value in `message`; an unknown value passes."""
     return Verdict(None, limit, True, UNKNOWN) if value is None else at_most(value, limit, message.format(value))
 
 
 def worst_verdict(
-    judged: Iterable[tuple[float, float, int]], message: str, without: Verdict | None = None
+    judged: Iterable[tuple[float, float, int]], message: str, default: Verdict | None = None
 ) -> Verdict | None:
-    """Of (value, limit, tenant) the verdict on the value that exceeds its limit most; `without` any.
+    """The verdict on the (value, limit, tenant) that exceeds its limit most; `default` if there is none.
 
-    `message` shows `{value}` and `{tenant}`.
+    `message` has `{value}` and `{tenant}`.
     """
-    worst = max(judged, key=lambda each: each[0] / each[1], default=None)
+    worst = max(judged, key=lambda item: item[0] / item[1], default=None)
     if worst is None:
-        return without
+        return default
     value, limit, tenant = worst
     return at_most(value, limit, message.format(value=value, tenant=tenant))
 
@@ -55,12 +55,12 @@ def window_of(record: CellRecord) -> Window:
 
 
 def telemetry_of(record: CellRecord) -> Telemetry:
-    """The record's telemetry; where nothing was sampled, that of a node that knows nothing."""
+    """The record's telemetry, of which all is unknown where nothing was sampled."""
     return record["telemetry"] or UNKNOWN_TELEMETRY
 
 
 def window_seconds(record: CellRecord) -> float:
-    """Length of the record's window; of jobs one after another, the sum of their turns."""
+    """Length of the record's window; for a queue of jobs, the sum of their turns."""
     window = window_of(record)
     whole = [[window["start_monotonic_seconds"], window["end_monotonic_seconds"]]]
     return float(sum(end - start for start, end in window.get("turns", whole)))

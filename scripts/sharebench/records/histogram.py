@@ -1,4 +1,4 @@
-"""Histograms over the fixed bucket layout: merge, and quantiles with their error bound."""
+"""Histograms over the fixed bucket layout: merging, and quantiles with their error bounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Bucket = tuple[float, float, float]
 """Lower and upper bound in seconds, and the count."""
 
 _UPPERS = np.array([upper_seconds(index) for index in range(OVERFLOW_INDEX)])
-# Of each bucket in seconds; the overflow is taken as a point at its lower bound.
+# Width and middle of each bucket in seconds; the overflow bucket counts as a point at its lower bound.
 _WIDTHS = np.append(np.diff(_UPPERS, prepend=0.0), 0.0)
 _MIDDLES = np.append(_UPPERS, _UPPERS[-1]) - _WIDTHS / 2
 
@@ -36,25 +36,25 @@ class Quantile:
 
     @property
     def error_percent(self) -> float:
-        """By how much, in percent of the value, the exact quantile may differ; infinite in an end bucket."""
+        """Largest possible difference of the exact quantile, in percent of the value; infinite in an end bucket."""
         if self.value_seconds is None or math.isinf(self.value_seconds):
             return math.inf
         return 100 * max(self.high_seconds / self.value_seconds - 1, 1 - self.low_seconds / self.value_seconds)
 
     @property
     def is_bounded(self) -> bool:
-        """Whether its bucket has two bounds, so that there is a value."""
+        """Whether its bucket has two bounds, so that the value is finite."""
         return self.value_seconds is not None and math.isfinite(self.value_seconds)
 
     def within(self, min_seconds: float, max_seconds: float) -> Quantile:
-        """The same, bounded quantile, knowing the smallest and the largest latency too."""
+        """The bounded quantile, narrowed by the smallest and the largest latency."""
         assert self.value_seconds is not None
         low, high = max(self.low_seconds, min_seconds), min(self.high_seconds, max_seconds)
         return Quantile(min(max(self.value_seconds, low), high), low, high)
 
 
 def tenant_buckets(tenant: TenantRecord) -> Iterator[Bucket]:
-    """The non-empty buckets of a tenant's latencies, by whoever measured them."""
+    """The non-empty buckets of a tenant's latencies, both ours and those of a scraped histogram."""
     for text, count in tenant["histogram"].items():
         yield lower_seconds(int(text)), upper_seconds(int(text)), count
     if (foreign := tenant.get("foreign_histogram")) is not None:
@@ -72,7 +72,7 @@ class Histogram:
 
     @classmethod
     def from_sparse(cls, sparse: Mapping[str, int]) -> Histogram:
-        """From a record's index (as text) to count. Raises ValueError for an index outside the layout."""
+        """The histogram of a record's counts by index (as text). Raises ValueError for an index outside the layout."""
         counts = np.zeros(BUCKET_COUNT, dtype=np.int64)
         if sparse:
             index = np.fromiter(map(int, sparse), dtype=np.int64, count=len(sparse))
@@ -86,9 +86,9 @@ class Histogram:
         return int(self.counts.sum())
 
     def variance(self) -> float:
-        """Variance of the latencies in s², as if they were spread evenly inside each bucket; 0 without any.
+        """Variance of the latencies in s², assuming an even spread inside each bucket; 0 without any.
 
-        Those of the overflow bucket count as at its lower bound.
+        Latencies in the overflow bucket count as its lower bound.
         """
         index = np.flatnonzero(self.counts)
         if index.size == 0:
@@ -98,19 +98,18 @@ class Histogram:
         return float(counts @ ((middles - mean) ** 2 + _WIDTHS[index] ** 2 / 12))
 
     def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
-        """The q-quantiles, 0 < q <= 1, each interpolated inside its bucket linearly on the log scale.
+        """The q-quantiles, 0 < q <= 1, each interpolated linearly on the log scale inside its bucket.
 
-        The bucket is the first whose cumulative count reaches q times count: the one that holds the sorted sample
-        number ceil(q times count). Raises ValueError when there is nothing to rank.
+        The bucket is the first whose cumulative count reaches q times count, so it holds the sorted sample number
+        ceil(q times count). Raises ValueError for an empty histogram.
         """
         return [_interpolate(*place) for place in _quantile_places(self.counts, qs)]
 
 
 class ForeignHistogram:
-    """Counts of latencies in a program's own buckets; `upper_seconds` ascend, the last one may be infinite.
+    """Counts of latencies in a program's own buckets; `upper_seconds` ascend, and the last one may be infinite.
 
-    Where a latency lies in its bucket is not known: a quantile is interpolated linearly, as Prometheus does, and its
-    bounds are the bucket's.
+    Quantiles are interpolated linearly, as Prometheus does, and their bounds are the bucket's.
     """
 
     def __init__(self, upper_seconds: Iterable[float], counts: Iterable[int]) -> None:
@@ -126,20 +125,20 @@ class ForeignHistogram:
         return int(self.counts.sum())
 
     def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
-        """As those of `Histogram`; one in a bucket without an upper bound is infinite. Raises ValueError if empty."""
-        found = []
+        """As `Histogram.quantiles`; infinite in a bucket without an upper bound. Raises ValueError if empty."""
+        quantiles = []
         for index, inside in _quantile_places(self.counts, qs):
             low, high = (self.upper_seconds[index - 1] if index else 0.0), self.upper_seconds[index]
-            found.append(Quantile(low + (high - low) * inside if math.isfinite(high) else math.inf, low, high))
-        return found
+            quantiles.append(Quantile(low + (high - low) * inside if math.isfinite(high) else math.inf, low, high))
+        return quantiles
 
 
 def merge_foreign(histograms: Iterable[ForeignHistogram]) -> ForeignHistogram | None:
-    """The sum of histograms with the same buckets; None where they differ, or there is none."""
-    known = list(histograms)
-    if not known or any(each.upper_seconds != known[0].upper_seconds for each in known):
+    """The sum of histograms; None without any, or where their buckets differ."""
+    parts = list(histograms)
+    if len({part.upper_seconds for part in parts}) != 1:
         return None
-    return ForeignHistogram(known[0].upper_seconds, np.sum([each.counts for each in known], axis=0))
+    return ForeignHistogram(parts[0].upper_seconds, np.sum([part.counts for part in parts], axis=0))
 
 
 def merge(histograms: Iterable[Histogram]) -> Histogram:
@@ -148,7 +147,7 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
 
 
 def _quantile_places(counts: npt.NDArray[np.int64], qs: Iterable[float]) -> Iterator[tuple[int, float]]:
-    """The bucket of each quantile, and how far into its counts it lies, within (0, 1]."""
+    """The bucket of each quantile, and the fraction of the bucket's counts up to it, within (0, 1]."""
     cumulative = np.cumsum(counts)
     total = int(cumulative[-1])
     if total == 0:

@@ -1,6 +1,6 @@
-"""raw.json, the record of one cell: write it whole or not at all, read it back, refuse one that does not fit.
+"""raw.json, the record of one cell: atomic writing, reading, and the checks that refuse a bad one.
 
-Every measuring job starts this module, so it imports nothing heavy (no numpy, no pandas).
+Every measuring job imports this module, so it imports nothing heavy (no numpy, no pandas).
 """
 
 import json
@@ -18,12 +18,12 @@ from sharebench.records.types import Record, TenantRecord
 from tenant.contract import lower_seconds, upper_seconds
 
 SCHEMA_PATH = REPOSITORY / "config" / "schemas" / "record.schema.json"
-# A schema message quotes the offending value, which may be a whole record.
+# Longest part of a schema message, which quotes the offending value: that may be a whole record.
 MESSAGE_LENGTH = 160
-# By the nanosecond that a latency is rounded to, and by the rounding of sums, a value may miss what bounds it.
+# Latencies are rounded to the nanosecond and sums are rounded, so a value may exceed its bounds by this much.
 TICK_SECONDS = 1e-9
 ROUNDING_RATIO = 1e-9
-# Reasons of cells that were called infeasible although the device could have done them: nothing attempted them.
+# Reasons of cells that older records call infeasible, although nothing attempted them on the device.
 UNATTEMPTED_REASONS = (
     "streams need a workload with a captured CUDA graph",
     "streams are tenants of one process, which runs one workload",
@@ -31,11 +31,11 @@ UNATTEMPTED_REASONS = (
 
 
 class RecordError(Refusal):
-    """A record that cannot be written or trusted; the message is one line: the file and what is wrong."""
+    """A record that cannot be written or trusted; the message is one line with the file and the problem."""
 
 
 class RecordMismatch(Exception):
-    """A record of another configuration or of other code; the message is one line that names what differs."""
+    """A record of another configuration or of other code; the message is one line with the differences."""
 
 
 @lru_cache(maxsize=1)
@@ -56,9 +56,9 @@ def _validate(path: Path, record: Any) -> None:
 
 
 def write(path: Path, record: Record) -> None:
-    """Write a record that satisfies the schema, atomically; equal records give equal bytes.
+    """Write a record atomically after checking it against the schema; equal records give equal bytes.
 
-    Raises RecordError for NaN, infinity or a breach of the schema, OSError when the disk refuses.
+    Raises RecordError for NaN, infinity or a breach of the schema, and OSError.
     """
     try:
         text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
@@ -71,11 +71,11 @@ def write(path: Path, record: Record) -> None:
 def read(path: Path) -> Record:
     """The record in the file, checked against the schema and against its own sums.
 
-    Its `gates` are the verdicts of the code that measured it; `gates.judged.read_judged` has those of today.
+    Its `gates` are the verdicts of the code that measured it; `gates.judged.read_judged` evaluates the current gates.
 
-    Raises RecordError when it is missing, unreadable, cut off, of another schema version, in breach of the
-    schema, when a tenant's histogram or timeline does not fit its count, its sums, or its extremes, when columns of its
-    requests differ in length, or when there are iterations without what all iterations have.
+    Raises RecordError when the file is missing, unreadable or cut off, or breaks the schema or its version. It also
+    does when a tenant's histogram or timeline contradicts its count, sums or extremes, when columns of its requests
+    differ in length, or when values are missing that all iterations have.
     """
     try:
         stored: Any = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
@@ -99,7 +99,7 @@ def read(path: Path) -> Record:
 
 
 def with_current_status(record: Record) -> Record:
-    """A record with the status that it would be given today."""
+    """The record with the status that current code would give it."""
     if record["status"] == "infeasible" and (record["reason"] or "").startswith(UNATTEMPTED_REASONS):
         return {**record, "status": "not-measured"}
     return record
@@ -110,23 +110,23 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _check_sums(path: Path, tenant: TenantRecord) -> None:
-    parts = {"histogram": sum(tenant["histogram"].values())}
+    totals = {"histogram": sum(tenant["histogram"].values())}
     if tenant.get("measured_by") == "scrape":
         buckets = tenant["foreign_histogram"]
-        # A summary has none.
-        parts = {} if buckets is None else {"foreign_histogram": sum(buckets["count"])}
+        # A Prometheus summary has no buckets.
+        totals = {} if buckets is None else {"foreign_histogram": sum(buckets["count"])}
     if tenant["timeline"] is not None:
-        parts["timeline"] = sum(tenant["timeline"]["count"])
-    for name, total in parts.items():
+        totals["timeline"] = sum(tenant["timeline"]["count"])
+    for name, total in totals.items():
         if total != tenant["count"]:
             where = f"{path}: tenant {tenant['index']}"
             raise RecordError(f"{where}: its {name} holds {total} iterations, its count says {tenant['count']}")
     if len({len(cast(list[object], column)) for column in tenant.get("requests", {}).values()}) > 1:
         raise RecordError(f"{path}: tenant {tenant['index']}: the columns of its requests differ in length")
-    needed: dict[str, object] = {"load": tenant["load"]}
+    required: dict[str, object] = {"load": tenant["load"]}
     if tenant.get("measured_by") != "scrape":
-        needed |= {"min_seconds": tenant["min_seconds"], "max_seconds": tenant["max_seconds"]}
-    if tenant["count"] and (missing := [name for name, value in needed.items() if value is None]):
+        required |= {"min_seconds": tenant["min_seconds"], "max_seconds": tenant["max_seconds"]}
+    if tenant["count"] and (missing := [name for name, value in required.items() if value is None]):
         raise RecordError(f"{path}: tenant {tenant['index']}: {tenant['count']} iterations, but no {missing[0]}")
     if tenant.get("measured_by") == "scrape":
         return
@@ -141,7 +141,7 @@ def _check_sums(path: Path, tenant: TenantRecord) -> None:
 
 
 def _bounds(values: Mapping[str, Any]) -> Iterator[tuple[str, float, float, float]]:
-    """What a histogram, and a timeline if there is one, leave open of the other values: key, bounds, and slack."""
+    """Key, lower and upper bound, and slack of each value that a histogram, and a timeline if any, restrict."""
     counts = {int(index): count for index, count in values.get("histogram", {}).items() if count}
     yield "count", sum(counts.values()), sum(counts.values()), 0.0
     if not counts:
@@ -168,7 +168,7 @@ def _bounds(values: Mapping[str, Any]) -> Iterator[tuple[str, float, float, floa
 
 
 def check_current(record: Mapping[str, Any], spec: str, code: str) -> None:
-    """Hold a record against the spec text and the code fingerprint that are wanted now.
+    """Compare a record with the current spec text and code fingerprint.
 
     Raises RecordMismatch with every difference, such as `window_seconds 2 → 5` (the record's value first).
     """
@@ -192,13 +192,13 @@ def _parsed(spec: str) -> Any:
 def _differences(key: str, old: Any, new: Any) -> Iterator[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted(old.keys() | new.keys()):
-            below = f"{key}.{name}" if key else name
+            path = f"{key}.{name}" if key else name
             if name not in new:
-                yield f"{below} is gone"
+                yield f"{path} is gone"
             elif name not in old:
-                yield f"{below} is new: {_text(new[name])}"
+                yield f"{path} is new: {_text(new[name])}"
             else:
-                yield from _differences(below, old[name], new[name])
+                yield from _differences(path, old[name], new[name])
     elif _text(old) != _text(new):
         yield f"{key or 'spec'} {_text(old)} → {_text(new)}"
 

@@ -1,4 +1,4 @@
-"""The files that cells, tables and figures refer to: what the device is, and what each workload does alone on it."""
+"""Reference files of cells, tables and figures: the device, and the calibration of each workload alone on it."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from sharebench.core.spec import Calibration
 from sharebench.records.record import MESSAGE_LENGTH, SCHEMA_PATH
 from sharebench.records.types import NodeFacts
 
-# What a record has of them, too.
+# Keys of the reference files that records have too.
 DEVICE_KEYS = ("node", "roofs", "idle_power_watts")
 CALIBRATION_KEYS = (*DEVICE_KEYS, "workload", "output_digest", "capacity_hz")
 
@@ -21,7 +21,7 @@ Reference = TypeVar("Reference", bound=Mapping[str, Any])
 
 
 class DeviceReference(TypedDict):
-    """nodes/device.json: what the device is, and does at best."""
+    """nodes/device.json: facts of the device and its peak performance."""
 
     node: NodeFacts
     roofs: dict[str, float] | None
@@ -29,17 +29,17 @@ class DeviceReference(TypedDict):
 
 
 def read_device(path: Path) -> DeviceReference:
-    """nodes/device.json. Raises Damaged, OSError."""
+    """nodes/device.json. Raises DamagedFile, OSError."""
     return cast(DeviceReference, _read(path, DEVICE_KEYS))
 
 
 def read_calibration(path: Path) -> Calibration:
-    """calibration/{workload}.json. Raises Damaged, OSError."""
+    """calibration/{workload}.json. Raises DamagedFile, OSError."""
     return cast(Calibration, _read(path, CALIBRATION_KEYS))
 
 
 def device_identity(node: NodeFacts) -> str:
-    """What the device is known by in all of a study: a cluster's GPU shows its own id once a tenant has had it."""
+    """Identity of the device in all of a study: a cluster's GPU shows its own id only once a tenant has used it."""
     return str(node["details"].get("machine") or node["device"])
 
 
@@ -49,23 +49,23 @@ def device_name(node: NodeFacts) -> str:
     return product if label in product else f"{product} ({label})"
 
 
-def part_for_device(found: Reference, device: str) -> Reference:
-    """Of such a file the part of the device of that identity, where it has several; else what it has of the first."""
-    others = cast(Mapping[str, Reference], found.get("others", {}))
-    return others.get(device, found)
+def part_for_device(reference: Reference, device: str) -> Reference:
+    """The part of a reference file for the device of that identity; that of the first device if it has no other."""
+    others = cast(Mapping[str, Reference], reference.get("others", {}))
+    return others.get(device, reference)
 
 
 def _read(path: Path, required: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = read_json(path)
+    reference: dict[str, Any] = read_json(path)
     try:
-        jsonschema_rs.validate(_schema(required), found)
+        jsonschema_rs.validate(_schema(required), reference)
     except jsonschema_rs.ValidationError as error:
         raise DamagedFile(path, error.message[:MESSAGE_LENGTH]) from None
-    return found
+    return reference
 
 
 @cache
 def _schema(required: tuple[str, ...]) -> dict[str, Any]:
-    of_record = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))["properties"]
-    known = of_record["calibration"]["properties"] | {"node": of_record["node"], "workload": {"type": "string"}}
-    return {"type": "object", "required": list(required), "properties": {key: known[key] for key in required}}
+    record = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))["properties"]
+    properties = record["calibration"]["properties"] | {"node": record["node"], "workload": {"type": "string"}}
+    return {"type": "object", "required": list(required), "properties": {key: properties[key] for key in required}}

@@ -1,4 +1,4 @@
-"""telemetry.csv, one row per sample of the device, and the summary of a window that goes into the record."""
+"""telemetry.csv, with one row per sample of the device, and the summary of a window in the record."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ class ForeignProcesses(TypedDict):
 
 
 class Telemetry(TypedDict):
-    """The summary of a window; None where a node does not know."""
+    """Summary of a window; None where a node does not know the value."""
 
     source: NotRequired[Literal["nvml", "nvml-in-tenant-0", "host"] | None]
     reason: NotRequired[str | None]
@@ -57,12 +57,12 @@ class Telemetry(TypedDict):
     foreign_cpu_percent: float | None
 
 
-# Of a node that knows nothing of itself; each sampler fills in what it reads.
+# The telemetry of a node that knows nothing; each sampler fills in the values that it reads.
 UNKNOWN_TELEMETRY = cast(Telemetry, dict.fromkeys(Telemetry.__annotations__.keys() - {"neighbours"}) | {"samples": 0})
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """The text of telemetry.csv; what a node cannot know stays blank."""
+    """The text of telemetry.csv; unknown values stay blank."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""raw.json as types. Each key is described in config/schemas/record.schema.json, which these agree with (a test)."""
+"""Types of raw.json. config/schemas/record.schema.json describes each key; a test holds both equal."""
 
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -21,7 +21,7 @@ class CellKey(TypedDict):
 
 
 class Provenance(TypedDict):
-    """What the spec cannot know before the run. It names no host, user or absolute path."""
+    """Facts of the run that the spec cannot know. They name no host, user or absolute path."""
 
     run_id: str
     started_epoch_seconds: float
@@ -33,7 +33,7 @@ class Provenance(TypedDict):
 
 
 class NodeFacts(TypedDict):
-    """The device that was shared. `units` are SMs or cores; `label` is empty on a real GPU."""
+    """The shared device. `units` are SMs or cores; `label` is empty on a real GPU."""
 
     kind: Kind
     device: str
@@ -47,7 +47,7 @@ class NodeFacts(TypedDict):
 
 
 class EvidenceItem(TypedDict):
-    """What a strategy implies, and what the node (`source: node`) or a tenant (`tenant K`) observed."""
+    """A fact that a strategy implies, and the observation by the node (`source: node`) or a tenant (`tenant K`)."""
 
     name: str
     expected: Any
@@ -57,14 +57,14 @@ class EvidenceItem(TypedDict):
 
 
 class WorkloadReference(TypedDict):
-    """What a workload alone on the device has: its output, and iterations per second."""
+    """The output of a workload alone on the device, and its iterations per second."""
 
     output_digest: list[float] | None
     capacity_hz: float | None
 
 
 class UsedCalibration(TypedDict):
-    """The references that a cell used. A mix has them by workload, and null digest and capacity."""
+    """The references that a cell used. A mix has them by workload, and both its digest and capacity are null."""
 
     workloads: NotRequired[dict[str, WorkloadReference]]
     output_digest: list[float] | None
@@ -83,11 +83,11 @@ Switch = TypedDict(
         "phases": NotRequired[dict[str, float]],
     },
 )
-"""The change of the node's state that a cell made; `in_seconds` has both parts where `out_seconds` is None."""
+"""The change of the node's state for a cell; `in_seconds` includes both parts where `out_seconds` is None."""
 
 
 class FaultOutcome(TypedDict):
-    """An injected fault, and what the node needed afterwards. Times count from the window's start."""
+    """An injected fault, and the recovery of the node. Times count from the window's start."""
 
     kind: str
     aggressor: int
@@ -111,7 +111,7 @@ class Timing(TypedDict):
 
 
 class Window(TypedDict):
-    """The window that all tenants shared. `turns` are start and end of each job of a queue."""
+    """The window that all tenants shared. `turns` are the start and end of each job of a queue."""
 
     start_monotonic_seconds: float
     end_monotonic_seconds: float
@@ -128,7 +128,7 @@ class Exit(TypedDict):
 
 
 class TenantRecord(TenantMeasurement):
-    """The entry of one tenant in a record: what it measured, and what the driver knows of it."""
+    """One tenant in a record: its own measurements, and the driver's observations of it."""
 
     status: TenantStatus
     exit: Exit | None
@@ -138,14 +138,14 @@ class TenantRecord(TenantMeasurement):
 
 
 class Outcome(TypedDict):
-    """How a tenant ended, or that it has not ended (`ok`)."""
+    """The end of a tenant; `ok` if it has not ended."""
 
     status: TenantStatus
     exit: Exit | None
 
 
 class GateVerdict(TypedDict):
-    """What a gate said of the cell: the value, its limit, and a line on a failure."""
+    """Verdict of a gate on the cell; `message` is a line about a failure."""
 
     name: str
     value: float | None
@@ -156,7 +156,7 @@ class GateVerdict(TypedDict):
 
 
 class PrometheusTenant(TypedDict):
-    """What Prometheus says of one tenant in the window."""
+    """Prometheus's numbers of one tenant in the window."""
 
     index: int
     scrapes: int
@@ -168,7 +168,7 @@ class PrometheusTenant(TypedDict):
 
 
 class PrometheusRecord(TypedDict):
-    """What Prometheus says of the window."""
+    """Prometheus's numbers of the window."""
 
     discovery: Discovery
     scrape_seconds: float
@@ -177,7 +177,7 @@ class PrometheusRecord(TypedDict):
 
 
 class CellRecord(TypedDict):
-    """What the measurement of one cell left behind, as the driver has it in memory."""
+    """The measurement of one cell, as the driver has it in memory."""
 
     schema: Literal[1]
     spec: str

@@ -1,4 +1,4 @@
-"""What workloads were seen to use of their GPUs, from whatever source: the input of a survey. Nothing here is kept."""
+"""Observed GPU usage of workloads, the input of a survey from any source. It is never written to a file."""
 
 from dataclasses import dataclass
 
@@ -6,15 +6,15 @@ import pandas as pd
 
 SM, ENGINE, UTIL = "sm_active_percent", "gr_engine_active_percent", "gpu_util_percent"
 ACTIVITIES = (SM, ENGINE, UTIL)
-"""How busy a GPU is, the best measure first: SM is how much of it is used, the others are for how long."""
+"""Measures of how busy a GPU is, the best first: SM is the share that is used, the others the share of the time."""
 DRAM, MEMORY, POWER = "dram_active_percent", "memory_used_mib", "power_watts"
 QUANTITIES = (*ACTIVITIES, DRAM, MEMORY, POWER)
-"""Columns of a `Usage.series`."""
+"""Columns of `Usage.series`."""
 
 
 @dataclass(frozen=True)
 class GpuPlace:
-    """A GPU, or a MIG instance of it (`instance` and its profile)."""
+    """A GPU, or one of its MIG instances (`instance` and its profile)."""
 
     node: str
     gpu: str
@@ -31,10 +31,11 @@ class GpuPlace:
 
 @dataclass(frozen=True)
 class Usage:
-    """What one workload used of one GPU; `workload` is None for the time in which the GPU had none.
+    """Usage of one GPU by one workload; `workload` is None for the time in which the GPU had none.
 
-    `series` has a row per step (index: epoch seconds, multiples of the step) and QUANTITIES as columns, NaN where not
-    known. Memory is the workload's own where the source knows it, all else the GPU's: with `is_shared`, of several.
+    `series` has a row per step (index: epoch seconds, multiples of the step) and the columns QUANTITIES, NaN where
+    unknown. Memory is the workload's own where the source knows it. All else is the whole GPU's, which has several
+    workloads if `is_shared`.
     """
 
     place: GpuPlace
@@ -42,13 +43,13 @@ class Usage:
     series: pd.DataFrame
     is_shared: bool = False
     is_spread: bool = False
-    """Whether one pod or process of it has other GPUs too."""
+    """Whether one of its pods or processes uses other GPUs too."""
     image: str | None = None
 
 
 @dataclass(frozen=True)
 class ObservedUsage:
-    """All that a source saw in `hours`, a row of each series every `step_seconds`."""
+    """All usage that a source observed in `hours`; each series has a row every `step_seconds`."""
 
     source: str
     hours: float
