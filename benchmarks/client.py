@@ -186,7 +186,7 @@ def measured(load: Load, planted: Planted | None, seconds: float = WINDOW_SECOND
         start_ns = time.monotonic_ns() + 200_000_000
         measurement.set_window(start_ns, start_ns + int(seconds * 1e9))
         while measurement._recorder.window is not None:
-            measurement.turn()
+            measurement.run_chunk()
         sent = ended()
         record = measurement.wait_record(0)
         starts_ns = [start_ns + round(1e9 * at) for at in record["requests"]["start_seconds"]] if planted else []

@@ -196,7 +196,7 @@ def rates() -> Rates:
         end_ns = start_ns + window_ns
         measurement.set_window(start_ns, end_ns)
         while time.monotonic_ns() < end_ns:
-            measurement.turn()
+            measurement.run_chunk()
         record = measurement.wait_record(0)
         folding.append(100 * (1 - record["coverage_ratio"]))
         assert record["cpu"] is not None

@@ -1,6 +1,6 @@
-"""What runs inside a tenant: one load stream that measures itself. Needs only numpy and prometheus_client."""
+"""The code that runs inside a tenant: a load that measures itself. Needs only numpy and prometheus_client."""
 
 import time
 
-# Here, because nothing of a tenant runs earlier: its start-up is measured from its launch to this line.
+# The first line of a tenant that runs; the time from its launch to here is a part of its start-up.
 FIRST_LINE_NS = time.monotonic_ns()

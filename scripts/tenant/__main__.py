@@ -1,7 +1,7 @@
 """The tenant's command line: `python -m tenant --workload MODULE --params JSON --device cpu|cuda`.
 
-Prints {"ports": [N, ...]}, one per tenant, as soon as its servers listen, then loads, warms up and loops until SIGTERM.
-With `--streams N` the process is N tenants, each a thread with a stream, a measurement and a server of its own.
+Prints {"ports": [N, ...]}, one port per tenant, once its servers listen, then loads, warms up and loops until SIGTERM.
+With `--streams N` the process is N tenants, each a thread with its own stream, measurement and server.
 Exit codes: 0 ended by SIGTERM, 2 wrong arguments or parameters, 12 out of memory, 1 any other failure.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tenant import FIRST_LINE_NS
 from tenant.contract import EXIT_USAGE, TOKEN_VARIABLE
-from tenant.failures import exit_code, line
+from tenant.failures import exit_code, report_failure
 from tenant.server import Server, State
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _stop(_signal: int, _frame: object) -> NoReturn:
 
 def _announce(ports: list[int]) -> None:
     print(json.dumps({"ports": ports}), flush=True)
-    # Whatever a framework prints must not fill a pipe that no one reads.
+    # The driver reads only this line; a framework's output must not fill the pipe.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
@@ -60,20 +60,20 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
     from tenant import startup
 
     if arguments.program:
-        from tenant.program import Exiting, Program, Scraping
+        from tenant.program import ExitingProgram, ScrapedProgram, UserProgram
 
         if arguments.program == "server":
-            states[0].program = Program()
+            states[0].program = UserProgram()
         else:
             if arguments.program == "exit":
-                states[0].measurement = Exiting()
+                states[0].measurement = ExitingProgram()
             else:
-                states[0].program = states[0].measurement = Scraping(**arguments.params)
+                states[0].program = states[0].measurement = ScrapedProgram(**arguments.params)
             states[0].status = "ready"
             while True:
                 signal.pause()
     tenants = startup.load(arguments)
-    # With numpy, whose import is the workload's part of start-up.
+    # These import numpy, whose import must be timed as a part of the workload's.
     from tenant.contract import SteadinessRule
     from tenant.load import Load
     from tenant.measure import Measurement
@@ -89,38 +89,38 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
         measurement.warm_up()
         state.status = "ready"
         while True:
-            measurement.turn()
+            measurement.run_chunk()
 
     if not arguments.streams:
         loop(states[0], *tenants[0])
-    ended: SimpleQueue[int] = SimpleQueue()
+    exit_codes: SimpleQueue[int] = SimpleQueue()
 
     def guarded(state: State, workload: Workload, identity: Identity) -> None:
         try:
             loop(state, workload, identity)
         except Exception as error:
-            ended.put(exit_code(error))
+            exit_codes.put(exit_code(error))
 
-    # This thread only waits for a signal or for the first tenant to fail; that ends all.
+    # This thread waits for a signal or for the first tenant that fails, either of which ends all tenants.
     try:
         for state, tenant in zip(states, tenants, strict=True):
             threading.Thread(target=guarded, args=(state, *tenant), daemon=True).start()
-        code = ended.get()
+        code = exit_codes.get()
     except SystemExit:
         code = 0
     sys.stderr.flush()
-    # Not sys.exit: it would take the interpreter apart under threads that are within a framework's call.
+    # sys.exit would tear down the interpreter under threads that are inside a framework's call.
     os._exit(code)
 
 
 def main() -> NoReturn:
     signal.signal(signal.SIGTERM, _stop)
-    # One core per tenant, always: BLAS threads of several tenants would spin against each other.
+    # A tenant has one core. BLAS threads of several tenants would spin against each other.
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     arguments = _arguments()
     token = os.environ.get(TOKEN_VARIABLE)
     if not token:
-        sys.exit(line(f"{TOKEN_VARIABLE} is not set", EXIT_USAGE))
+        sys.exit(report_failure(f"{TOKEN_VARIABLE} is not set", EXIT_USAGE))
     states = [State() for _ in range(arguments.streams or 1)]
     servers = [
         Server(arguments.bind, arguments.port and arguments.port + number, token, state)

@@ -1,54 +1,55 @@
-"""How long the device itself was busy with an iteration: sampled, because asking costs time."""
+"""Device time of iterations. It is sampled, because measuring it costs time of the host."""
 
 import time
 from collections.abc import Callable
 from typing import Protocol
 
-from tenant.workload import DEVICE_TIME, Sample
+from tenant.workload import DEVICE_TIME, TimeSample
 
-# Two events and their difference cost about 8 µs of the host. Of an iteration of half a millisecond that is 1.6 %, and
-# every second one may be asked; of a shorter one it may be half, so at most 0.5 % are asked: fewer than a p99 sees.
+# Recording two events and reading their difference costs about 8 µs of the host. At half a millisecond per iteration
+# that is 1.6 %, and every second iteration may be measured. Below that it can be half of an iteration, so at most 0.5 %
+# of them are measured, too few to move a p99.
 LONG_NS = 1_000_000
 MIDDLE_NS = 500_000
 SHORT_STRIDE = 200
 
 
-class Events(Protocol):
-    """A pair of marks in the tenant's stream."""
+class EventPair(Protocol):
+    """Two events in the tenant's stream, before and after an iteration's device work."""
 
     def begin(self) -> None: ...
 
     def end(self) -> None: ...
 
     def elapsed_ns(self) -> int:
-        """Time between the marks, once the device has passed both."""
+        """Time between the events, once the device has passed both."""
 
 
-def stride(iteration_ns: int) -> int:
-    """Of how many iterations of that length one is asked: never more than one a millisecond."""
+def sampling_stride(iteration_ns: int) -> int:
+    """Number of iterations per sample: at most one sample per millisecond."""
     if iteration_ns >= LONG_NS:
         return 1
     return 2 if iteration_ns >= MIDDLE_NS else SHORT_STRIDE
 
 
-def sampled(
+def with_device_time(
     launch: Callable[[], object],
     synchronize: Callable[[], object],
-    events: Events,
-    samples: list[Sample],
+    events: EventPair,
+    samples: list[TimeSample],
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> Callable[[], None]:
-    """An iteration that launches, waits, and now and then adds its device time to the samples.
+    """Return an iteration that launches, synchronises, and sometimes appends its device time to `samples`.
 
-    How often is decided by the fastest iteration that was asked so far, which is that of an undisturbed device.
+    The fastest measured iteration sets the sampling stride, because it ran on an undisturbed device.
     """
-    left = 1
+    countdown = 1
     fastest_ns = 1 << 62
 
     def iterate() -> None:
-        nonlocal left, fastest_ns
-        left -= 1
-        if left > 0:
+        nonlocal countdown, fastest_ns
+        countdown -= 1
+        if countdown > 0:
             launch()
             synchronize()
             return
@@ -58,7 +59,7 @@ def sampled(
         events.end()
         synchronize()
         fastest_ns = min(fastest_ns, clock() - begun_ns)
-        left = stride(fastest_ns)
-        samples.append(Sample(DEVICE_TIME, begun_ns, events.elapsed_ns()))
+        countdown = sampling_stride(fastest_ns)
+        samples.append(TimeSample(DEVICE_TIME, begun_ns, events.elapsed_ns()))
 
     return iterate

@@ -1,4 +1,4 @@
-"""The totals since the start as Prometheus families, in fewer buckets than the record has."""
+"""Prometheus metrics of a tenant: its totals since the start, with fewer buckets than the record has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenant.contract import LAST_FINITE_INDEX, upper_seconds
 from tenant.recorder import Tally
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-# Two buckets per doubling; each bound is also one of the record's, so that no count is a guess.
+# Two buckets per doubling. Each bound is also one of the record's, so that all counts are exact.
 BOUNDS = range(0, LAST_FINITE_INDEX + 1, 32)
 
 
@@ -27,7 +27,7 @@ class _Totals(Collector):
 
 
 def exposition(totals: Tally, errors: int, is_ready: bool, workload: str, tenant: int, cell: str = "") -> bytes:
-    """The text that Prometheus reads; `cell`, if any, is a label of every series."""
+    """Prometheus text; a `cell` becomes a label of every series."""
     names, values = ["workload", "tenant"], [workload, str(tenant)]
     if cell:
         names, values = [*names, "cell"], [*values, cell]

@@ -1,4 +1,4 @@
-"""What a tenant says, and with which exit code it ends, when it cannot go on."""
+"""Messages and exit codes of tenants that cannot continue."""
 
 import re
 import sys
@@ -7,7 +7,7 @@ import traceback
 from tenant.contract import EXIT_FAILURE, EXIT_OUT_OF_MEMORY, EXIT_USAGE
 from tenant.parameters import ParameterError
 
-# How CUDA, cuBLAS, cuDNN, torch and onnxruntime say it.
+# The wording of CUDA, cuBLAS, cuDNN, torch and onnxruntime.
 OUT_OF_MEMORY = re.compile(r"out[ _]of[ _]memory|ALLOC(ATION)?_FAILED|(failed to|can't) allocate memory", re.IGNORECASE)
 
 
@@ -16,23 +16,24 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)) is not None
 
 
-def line(text: str, code: int) -> int:
-    # One write, or the lines of two threads that fail at once mix.
+def report_failure(text: str, code: int) -> int:
+    """Print one line to stderr and return the exit code."""
+    # A single write, so that the lines of two failing threads do not mix.
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
     return code
 
 
 def exit_code(error: Exception) -> int:
-    """Print the failure, in one line where that is enough; the exit code."""
+    """Print the failure, in one line if that is enough, and return the exit code."""
     if isinstance(error, ParameterError):
-        return line(str(error), EXIT_USAGE)
+        return report_failure(str(error), EXIT_USAGE)
     if is_out_of_memory(error):
-        said = str(error).strip() or "the allocation failed"
-        return line(f"out of memory: {said.splitlines()[0]}", EXIT_OUT_OF_MEMORY)
+        message = str(error).strip() or "the allocation failed"
+        return report_failure(f"out of memory: {message.splitlines()[0]}", EXIT_OUT_OF_MEMORY)
     traceback.print_exception(error)
     return EXIT_FAILURE
 
 
 class RefusedError(Exception):
-    """What was asked for makes no sense now; the message is one line."""
+    """A request is not possible in the tenant's present state; the message is one line."""

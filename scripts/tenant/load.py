@@ -1,4 +1,4 @@
-"""What is asked of a tenant: back-to-back iterations (closed), or requests at times of their own (open)."""
+"""Load of a tenant: back-to-back iterations (closed), or requests that arrive at times of their own (open)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ import numpy as np
 
 from tenant.contract import Arrival
 
-BATCH = 1024
-# Of an open load, how many requests may wait.
+# Poisson gaps are drawn this number at a time.
+DRAW_BATCH = 1024
+# Limit of waiting requests under an open load.
 QUEUE_LIMIT = 10_000
-# Stretches of a load, each with arrivals and requests of its own.
+# The phases of a load; each has its own arrivals and requests.
 BEFORE_WINDOW, IN_WINDOW = 0, 1
 
 
 @dataclass(frozen=True)
 class Load:
-    """Arrival process, as the driver plans it; `rate_hz` is None for closed load.
+    """The arrival process that the driver planned; `rate_hz` is None for a closed load.
 
-    `concurrency` is how many are in flight, under an open load at most; None is 1 in a closed one, else any number.
-    `seed` belongs to the workload and the repeat, `before` is how many tenants before this one run something else: so
-    the first tenant of a workload has the same arrivals next to any neighbours.
+    `concurrency` is the number of requests in flight, under an open load the largest; None means 1 under a closed load
+    and no limit under an open one. `seed` depends on workload and repeat. `before` is the number of earlier tenants
+    with other workloads, so that a workload's first tenant has the same arrivals next to any neighbours.
     """
 
     arrival: Arrival = "closed"
@@ -34,17 +35,17 @@ class Load:
     before: int = 0
 
     @property
-    def most_in_flight(self) -> int | None:
-        """At a server; None where nothing limits it."""
+    def max_in_flight(self) -> int | None:
+        """Largest number of requests in flight at a server; None without a limit."""
         return self.concurrency or (1 if self.rate_hz is None else None)
 
 
 def arrival_times_ns(load: Load, tenant: int, start_ns: int, phase: int = 0) -> Iterator[int]:
-    """Intended starts of an open load, ascending without end, from `start_ns` on.
+    """Endless, ascending intended starts of an open load from `start_ns` on, in monotonic ns.
 
-    Constant: one every 1 / rate, the first at a random moment of the first gap, so that tenants are not in step;
-    counted from there, so that rounding does not add up. Poisson: exponential gaps. Each `phase` of each tenant has a
-    generator of its own. Raises ValueError for closed load.
+    Constant arrivals are 1 / rate apart; the first comes at a random moment of the first gap, so that tenants are not
+    in step, and all are computed from it, so that rounding errors do not add up. Poisson arrivals have exponential
+    gaps. Each phase of each tenant has its own random generator. Raises ValueError for a closed load.
     """
     if load.rate_hz is None:
         raise ValueError("closed load has no arrival times")
@@ -56,16 +57,16 @@ def arrival_times_ns(load: Load, tenant: int, start_ns: int, phase: int = 0) -> 
             yield start_ns + round((number + first) * gap_ns)
     elapsed_ns = 0.0
     while True:
-        batch = elapsed_ns + np.cumsum(generator.exponential(gap_ns, BATCH))
+        batch = elapsed_ns + np.cumsum(generator.exponential(gap_ns, DRAW_BATCH))
         elapsed_ns = float(batch[-1])
         yield from (batch.astype(np.int64) + start_ns).tolist()
 
 
 class ArrivalQueue:
-    """Requests that wait, first come first served; one that arrives when `limit` wait is dropped.
+    """First-come-first-served queue of requests; one that arrives while `limit` others wait is dropped.
 
-    Nothing leaves the queue while a request is served, so admitting the arrivals of a whole service at its end drops
-    exactly those that found it full.
+    No request leaves the queue while one is served, so admitting a service's arrivals at its end drops exactly those
+    that found the queue full.
     """
 
     def __init__(self, arrivals_ns: Iterator[int], limit: int = QUEUE_LIMIT) -> None:
@@ -76,12 +77,13 @@ class ArrivalQueue:
         self.next_ns = next(arrivals_ns)
 
     def restart(self, start_ns: int, arrivals_ns: Iterator[int]) -> None:
-        """From `start_ns` on, which is not over yet, requests come at these times instead."""
+        """Replace the arrivals from `start_ns` on, a time that is still to come."""
         before_ns = takewhile(lambda time_ns: time_ns < start_ns, chain([self.next_ns], self._arrivals_ns))
         self._arrivals_ns = chain(before_ns, arrivals_ns)
         self.next_ns = next(self._arrivals_ns)
 
     def admit(self, until_ns: int) -> None:
+        """Queue or drop all requests that arrive up to `until_ns`."""
         while self.next_ns <= until_ns:
             if len(self.waiting) < self._limit:
                 self.waiting.append(self.next_ns)

@@ -1,8 +1,8 @@
-"""The measuring loops: run the workload and note when each iteration ended, as cheaply as possible.
+"""The measuring loops run the workload and note when each iteration ended, as cheaply as possible.
 
-A loop runs a chunk at a time; between chunks the finished rows are taken, folded and cleared. All methods belong to the
-loop thread, except `peek` and `unfinished`, which another thread may call while it holds the lock under which rows are
-cleared and, with open load, the queue changes. `last_error` is the message of the last failed iteration.
+A loop runs one chunk at a time. Between chunks the finished rows are taken, folded and cleared. Only the loop thread
+calls its methods, except for `peek` and `unfinished`: another thread may call these while it holds the lock under which
+rows are cleared and, with an open load, the queue changes. `last_error` is the message of the last failed iteration.
 """
 
 import time
@@ -17,55 +17,55 @@ from tenant.recorder import IntArray, Rows
 from tenant.workload import RequestError
 
 CAPACITY = 1 << 14
-# Open load folds when idle, rarely, because a fold makes a request that arrives in it wait.
-IDLE_ROWS = 1024
+# An idle open loop folds from this number of rows on; rarely, because a request that arrives during a fold waits.
+IDLE_FOLD_ROWS = 1024
 
 
 class Loop(Protocol):
-    """A measuring loop of a closed load, until it is opened."""
+    """A measuring loop; it has a closed load until `as_open_loop`."""
 
     last_error: str | None
 
-    def opened(self, queue: ArrivalQueue, lock: Lock, sleep: Callable[[float], None]) -> "Loop":
-        """What goes on with requests that come when they are due."""
+    def as_open_loop(self, queue: ArrivalQueue, lock: Lock, sleep: Callable[[float], None]) -> "Loop":
+        """Return the loop that continues with an open load, whose requests come from `queue`."""
 
-    def run(self, until_ns: int, most: int | None = None) -> None:
-        """Run until that time or longer, or until there is much to fold; no more than `most` iterations if closed."""
+    def run(self, until_ns: int, max_iterations: int | None = None) -> None:
+        """Run until that time or until there is much to fold; a closed loop runs at most `max_iterations`."""
 
     def rows(self) -> Rows:
-        """What finished since the last `clear`, ascending by its intended start."""
+        """Iterations that finished since the last `clear`, by ascending intended start."""
 
     def clear(self) -> None: ...
 
     def peek(self, now_ns: int) -> Rows:
-        """`rows` for another thread: exact up to this moment, while the loop may be stuck in an iteration."""
+        """`rows` for another thread: exact up to now, even if the loop is stuck in an iteration."""
 
     def unfinished(self, before_ns: int) -> list[int]:
-        """Intended starts before `before_ns` of the iterations that run or wait."""
+        """Intended starts before `before_ns` of iterations that are running or waiting."""
 
 
 @runtime_checkable
-class Overlapping(Protocol):
-    """A workload whose iterations overlap, so that it has a loop of its own."""
+class OverlappingWorkload(Protocol):
+    """A workload whose iterations overlap, so that it brings its own loop."""
 
     def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> Loop:
-        """The loop; `tenant` is its number among those that run the same."""
+        """Create the loop; `tenant` is the tenant's number among those with the same workload."""
 
 
 class ClosedLoop:
-    """Back to back: an iteration starts when the last one ended.
+    """Back-to-back iterations: each starts when the last one ended.
 
-    The times are a list, whose items are cheaper to set than those of an `array` (10 ns instead of 50) by more than
-    turning them into numpy's costs (20 ns), and it is as long as it will be from the start.
+    The times are stored in a list of fixed length. Setting an item of a list takes 10 ns, of an `array` 50 ns; the
+    difference is more than the conversion to numpy costs (20 ns).
 
-    Another thread needs no lock to see how far a running chunk is: the list is zero where no iteration has ended, ends
-    are stored in order, and slicing a list copies it in one step under the interpreter's lock.
+    Another thread needs no lock to see the progress of a chunk: items are 0 until their iteration has ended, they are
+    set in order, and slicing a list copies it in one step under the interpreter's lock.
     """
 
     def __init__(
         self, step: Callable[[], None], clock: Callable[[], int] = time.monotonic_ns, capacity: int = CAPACITY
     ) -> None:
-        # Element 0 is the start of the chunk, element i the end of its i-th iteration.
+        # Item 0 is the start of the chunk, item i the end of its i-th iteration.
         self._times = [0] * (capacity + 1)
         self._step = step
         self._clock = clock
@@ -74,23 +74,23 @@ class ClosedLoop:
         self._filled = 0
         self._running = False
 
-    def opened(self, queue: ArrivalQueue, lock: Lock, sleep: Callable[[float], None]) -> Loop:
+    def as_open_loop(self, queue: ArrivalQueue, lock: Lock, sleep: Callable[[float], None]) -> Loop:
         return OpenLoop(self._step, queue, lock, self._clock, sleep)
 
-    def run(self, until_ns: int, most: int | None = None) -> None:
-        """Run iterations until the first that ends at or after `until_ns`, one fails, or there is no room."""
+    def run(self, until_ns: int, max_iterations: int | None = None) -> None:
+        """Run iterations until one ends at or after `until_ns`, one fails, or the list is full."""
         step, clock, times = self._step, self._clock, self._times
         index = 0
         times[0] = clock()
         self._running = True
         try:
-            for index in range(1, len(times) if most is None else min(len(times), most + 1)):
+            for index in range(1, len(times) if max_iterations is None else min(len(times), max_iterations + 1)):
                 step()
                 now = times[index] = clock()
                 if now >= until_ns:
                     break
         except RequestError as error:
-            # First, so that no other thread takes the iteration for a good one.
+            # Appended before the time is set, so that no other thread sees the iteration as successful.
             self._failed.append(index - 1)
             times[index] = clock()
             self.last_error = str(error)
@@ -110,26 +110,26 @@ class ClosedLoop:
         self._failed.clear()
         self._filled = 0
 
-    def _so_far(self) -> IntArray:
+    def _finished_times(self) -> IntArray:
         times = np.array(self._times[:], dtype=np.int64)
         return times[: max(1, np.count_nonzero(times))]
 
     def peek(self, now_ns: int) -> Rows:
-        running, times = self._running, self._so_far()
+        running, times = self._running, self._finished_times()
         return self._rows(times, now_ns if running else int(times[-1]))
 
     def unfinished(self, before_ns: int) -> list[int]:
         if not self._running:
             return []
-        start_ns = int(self._so_far()[-1])
+        start_ns = int(self._finished_times()[-1])
         return [start_ns] if start_ns < before_ns else []
 
 
 class OpenLoop:
-    """Requests come when they are due, wait in a queue and are served one at a time.
+    """Requests arrive when they are due, wait in a queue, and are served one at a time.
 
-    Waiting is sleeping, never spinning: a spinning tenant would take the CPU from its neighbours. `lock`
-    guards the queue and which request is served; it is taken for moments, never during an iteration.
+    The loop waits by sleeping, because a spinning tenant would take the CPU from its neighbours. `lock` guards the
+    queue and the request that is served; it is held for moments, never during an iteration.
     """
 
     def __init__(
@@ -155,11 +155,11 @@ class OpenLoop:
         self.last_error: str | None = None
         self._active_begin_ns = self._active_end_ns = 0
 
-    def opened(self, queue: ArrivalQueue, lock: Lock, sleep: Callable[[float], None]) -> Loop:
+    def as_open_loop(self, queue: ArrivalQueue, lock: Lock, sleep: Callable[[float], None]) -> Loop:
         return self
 
-    def run(self, until_ns: int, most: int | None = None) -> None:
-        """Run as ClosedLoop does, without a limit; ends early when there is nothing to serve and much to fold."""
+    def run(self, until_ns: int, max_iterations: int | None = None) -> None:
+        """Serve requests until `until_ns`; returns early at CAPACITY rows, or when idle with IDLE_FOLD_ROWS rows."""
         self._active_begin_ns = self._clock()
         while len(self._ended) < self._capacity:
             now_ns = self._clock()
@@ -170,7 +170,7 @@ class OpenLoop:
                 self._serving = self._queue.waiting.popleft() if self._queue.waiting else None
             if self._serving is not None:
                 self._serve(self._serving, now_ns)
-            elif len(self._ended) < IDLE_ROWS:
+            elif len(self._ended) < IDLE_FOLD_ROWS:
                 self._sleep((min(self._queue.next_ns, until_ns) - now_ns) / 1e9)
             else:
                 break
@@ -209,7 +209,7 @@ class OpenLoop:
         )
 
     def unfinished(self, before_ns: int) -> list[int]:
-        """As in ClosedLoop; lets in what is due by then, as the loop itself would at the end of its iteration."""
+        """As in ClosedLoop; first admits what is due, as the loop would do at the end of the iteration."""
         self._queue.admit(before_ns - 1)
         waiting = [time_ns for time_ns in self._queue.waiting if time_ns < before_ns]
         return waiting if self._serving is None else [self._serving, *waiting]

@@ -1,8 +1,8 @@
-"""One tenant's measuring: warm-up, readiness, windows and their records.
+"""One tenant's measurement: warm-up, readiness, windows and their records.
 
-Two threads meet here. The loop thread calls `warm_up` and `turn`, the HTTP thread everything else. One lock guards the
-recorder, the judge, the window and the clearing of the loop's rows; the loop thread holds it between chunks only, never
-during an iteration, so a tenant that hangs in one can still be asked.
+Two threads meet here. The loop thread calls `warm_up` and `run_chunk`, the HTTP thread everything else. One lock guards
+the recorder, the judge, the window and the clearing of the loop's rows. The loop thread holds it only between chunks,
+never during an iteration, so a tenant that hangs in an iteration still answers.
 """
 
 import contextlib
@@ -18,19 +18,19 @@ from tenant.contract import OutputDigest, Steadiness, SteadinessRule, TenantRepo
 from tenant.exposition import CONTENT_TYPE, exposition
 from tenant.failures import RefusedError
 from tenant.load import BEFORE_WINDOW, IN_WINDOW, ArrivalQueue, Load, arrival_times_ns
-from tenant.loop import ClosedLoop, Loop, Overlapping
-from tenant.record import Identity, Outcome, finite, tenant_record
+from tenant.loop import ClosedLoop, Loop, OverlappingWorkload
+from tenant.record import Identity, WindowOutcome, json_digest, tenant_record
 from tenant.recorder import Job, Recorder, SteadinessJudge, Window
 from tenant.usage import CpuMeter
-from tenant.workload import Sample, Workload
+from tenant.workload import TimeSample, Workload
 
 CHUNK_NS = 50_000_000
-# A signal that comes just before the main thread begins to wait is seen when it wakes, not earlier.
-REST_SECONDS = 0.2
+# Python handles a signal that arrives just before the main thread starts to wait only when the wait ends.
+IDLE_WAIT_SECONDS = 0.2
 
 
 class Measurement:
-    """A workload under a load, from warm-up on. Make it in the loop thread."""
+    """The measurement of a workload under a load. Create it in the loop thread."""
 
     def __init__(
         self,
@@ -56,25 +56,25 @@ class Measurement:
         self._meter = CpuMeter(of_thread=identity.process_tenants > 1)
         self._begun_ns = clock()
         self._loop: Loop = ClosedLoop(workload.step, clock)
-        if isinstance(workload, Overlapping):
+        if isinstance(workload, OverlappingWorkload):
             self._loop = workload.loop(load, identity.index - load.before, self._lock, clock)
-            # A batch has at least one request of each lane.
-            in_flight = 2 * (load.most_in_flight or 1)
+            # A batch must have at least one request per lane.
+            in_flight = 2 * (load.max_in_flight or 1)
             self._rule = rule = replace(rule, min_iterations=max(rule.min_iterations, in_flight))
         self._judge = SteadinessJudge(rule, self._begun_ns)
-        # Of an open load, once it has begun.
+        # Set once an open load has begun.
         self._queue: ArrivalQueue | None = None
         self._first_verdict: Steadiness | None = None
         self._last_verdict: Steadiness | None = None
         self._warmup_seconds = 0.0
         self._first_seconds: float | None = None
-        # The last window that was set, and its record once complete; the recorder has it while it is open.
+        # The last window, which the recorder has while it is open, and its record once complete.
         self._window: Window | None = None
-        self._outcome = Outcome()
+        self._outcome = WindowOutcome()
         self._record: TenantReport | None = None
-        # What the last window asked for, if that was fixed work.
+        # The last window's job, if it has one.
         self._job: Job | None = None
-        # Of the last window: whether its digest was asked for, and the digest.
+        # Whether the last window's digest was requested, and the digest.
         self._is_digest_wanted = False
         self._digest: OutputDigest | None = None
         self._metrics = b""
@@ -82,16 +82,16 @@ class Measurement:
     # The loop thread.
 
     def warm_up(self) -> None:
-        """Run back to back, whatever the arrivals, until steady or out of time; then start the load."""
+        """Run back-to-back iterations until steady or out of time, then start the load."""
         while self._judge.verdict(self._clock()) is None:
-            self.turn()
+            self.run_chunk()
         self._warmup_seconds = (self._clock() - self._begun_ns) / 1e9
-        # Only now all that is imported lazily is there. A framework brings hundreds of thousands of objects; the tenth
-        # of a second in which the collector looks at them, and all threads wait, shall be in no window.
+        # Only now have frameworks finished their lazy imports. They bring hundreds of thousands of objects, and all
+        # threads wait for 0.1 s while the garbage collector scans them, which must not happen in a window.
         gc.collect()
         gc.freeze()
         if self._load.rate_hz is not None:
-            # This thread wakes when its sleep ends, not up to 50 µs later, where that can be set.
+            # By default, a sleeping thread wakes up to 50 µs late.
             with contextlib.suppress(OSError):
                 Path(f"/proc/{get_native_id()}/timerslack_ns").write_text("1")
         with self._lock:
@@ -100,26 +100,26 @@ class Measurement:
                 self._queue = ArrivalQueue(
                     arrival_times_ns(self._load, self._identity.index, self._clock(), BEFORE_WINDOW)
                 )
-                self._loop = self._loop.opened(self._queue, self._lock, self._sleep)
+                self._loop = self._loop.as_open_loop(self._queue, self._lock, self._sleep)
 
-    def turn(self) -> None:
-        """Run one chunk and count it; completes the window when this was its last. After a job, wait for a window.
+    def run_chunk(self) -> None:
+        """Run one chunk and count it; closes the window if this was its last chunk. After a job, wait for a window.
 
-        After a window the load goes on: neighbours may still measure their last iteration.
+        The load continues after a window, because neighbours may still measure their last iteration.
         """
         with self._lock:
             job, window, is_digest_wanted = self._job, self._recorder.window, self._is_digest_wanted
             if job is not None and window is None and not is_digest_wanted:
-                self._changed.wait(REST_SECONDS)
+                self._changed.wait(IDLE_WAIT_SECONDS)
                 return
         if is_digest_wanted:
-            self._sum_up_output()
+            self._compute_digest()
             return
         if job is not None and window is not None and self._clock() >= window.start_ns:
-            self._work(job, window)
+            self._run_job(job, window)
             return
         self._loop.run(self._chunk_end_ns())
-        window = self._window_over()
+        window = self._finished_window()
         if window is None:
             with self._lock:
                 self._fold()
@@ -127,7 +127,7 @@ class Measurement:
         drain_seconds = self._drain_seconds()
         with self._lock:
             self._fold()
-            # Unless the deadline passed meanwhile.
+            # The HTTP thread may have closed the window at its deadline.
             if self._recorder.window is window:
                 self._outcome.drain_seconds = drain_seconds
                 self._close(window)
@@ -137,86 +137,86 @@ class Measurement:
         self._workload.synchronize()
         return (self._clock() - begin_ns) / 1e9
 
-    def _sum_up_output(self) -> None:
+    def _compute_digest(self) -> None:
         window = self._window
-        digest = finite(self._workload.output_digest())
+        digest = json_digest(self._workload.output_digest())
         with self._lock:
-            # Unless another window was set meanwhile.
+            # Another window may have been set meanwhile.
             if self._window is window:
                 self._digest, self._is_digest_wanted = digest, False
                 self._changed.notify_all()
 
-    def _work(self, job: Job, window: Window) -> None:
-        """Run what is left of the job, or as much as the loop has room for; with its last iteration the window ends."""
+    def _run_job(self, job: Job, window: Window) -> None:
+        """Run the rest of the job, or as much as the loop has room for; the window ends with its last iteration."""
         with self._lock:
-            self._meet_window()
-        self._loop.run(window.end_ns, job.left)
+            self._enter_window()
+        self._loop.run(window.end_ns, job.remaining)
         with self._lock:
-            job.take(self._loop.rows(), self._drained())
+            job.take(self._loop.rows(), self._take_samples())
             self._loop.clear()
-            if job.left and self._clock() < window.end_ns:
+            if job.remaining and self._clock() < window.end_ns:
                 return
             self._outcome.cpu_end = self._meter.read()
-            self._note_end()
+            self._note_window_end()
         drain_seconds = self._drain_seconds()
         with self._lock:
             if self._recorder.window is window:
                 self._outcome.drain_seconds = drain_seconds
                 self._recorder.close_window()
                 self._recorder.window = counted = Window(window.start_ns, job.end_ns(window))
-                # The rest of the iteration of warm-up that was under way at the start.
+                # The rest of the iteration that was running when the window started.
                 counted.active_ns, counted.in_flight_ns = window.active_ns, window.in_flight_ns
                 job.fold(self._recorder)
                 self._close(counted)
 
     def _chunk_end_ns(self) -> int:
-        # Within a window only a full array is folded: nothing but the work runs, and no timer wakes anything.
+        # Within a window, rows are folded only when the list is full, so that nothing but the work runs.
         with self._lock:
-            window, now_ns = self._meet_window()
+            window, now_ns = self._enter_window()
         if window is None or now_ns >= window.end_ns:
             return now_ns + CHUNK_NS
         return min(now_ns + CHUNK_NS, window.start_ns) if now_ns < window.start_ns else window.end_ns
 
-    def _meet_window(self) -> tuple[Window | None, int]:
-        """The window and the time; reads the CPU times if that is the first time seen within the window."""
+    def _enter_window(self) -> tuple[Window | None, int]:
+        """Return the window and the time; reads the CPU times on the first call within the window."""
         window, now_ns = self._recorder.window, self._clock()
         if window is not None and now_ns >= window.start_ns:
             self._outcome.cpu_start = self._outcome.cpu_start or self._meter.read()
         return window, now_ns
 
-    def _window_over(self) -> Window | None:
-        """The window, if all that belongs to it has finished; reads the CPU times at its end."""
+    def _finished_window(self) -> Window | None:
+        """Return the window if all its iterations have finished; reads the CPU times at its end."""
         with self._lock:
-            (window, now_ns), outcome = self._meet_window(), self._outcome
+            (window, now_ns), outcome = self._enter_window(), self._outcome
             if window is None or now_ns < window.end_ns:
                 return None
             outcome.cpu_end = outcome.cpu_end or self._meter.read()
             if self._loop.unfinished(window.end_ns):
                 return None
-            self._note_end()
+            self._note_window_end()
             return window
 
-    def _note_end(self) -> None:
+    def _note_window_end(self) -> None:
         self._outcome.memory_bytes, self._outcome.drain_begin_ns = self._workload.memory_bytes(), self._clock()
 
     def _fold(self) -> None:
         rows = self._loop.rows()
         if self._first_seconds is None and rows.ended.size:
             self._first_seconds = (int(rows.ended[0]) - self._begun_ns) / 1e9
-        self._recorder.fold(rows, self._drained())
+        self._recorder.fold(rows, self._take_samples())
         good = rows.successful()
         self._judge.add(good.intended if good.begun is None else good.begun, good.ended)
         self._loop.clear()
 
-    def _drained(self) -> list[Sample]:
-        taken = self._samples.copy()
+    def _take_samples(self) -> list[TimeSample]:
+        samples = self._samples.copy()
         self._samples.clear()
-        return taken
+        return samples
 
     # The HTTP thread.
 
     def readiness(self, since_ns: int | None) -> Steadiness | None:
-        """The first verdict, or one on iterations from `since_ns` on; None while there is none."""
+        """The verdict of the warm-up, or one on iterations from `since_ns` on; None before there is one."""
         with self._lock:
             if since_ns is None or self._first_verdict is None:
                 return self._first_verdict
@@ -228,42 +228,42 @@ class Measurement:
             return verdict
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> None:
-        """Announce a window. The loop hears of it within CHUNK_NS or an iteration, whichever is longer.
+        """Announce a window. The loop notices it within CHUNK_NS or one iteration, whichever is longer.
 
-        With `iterations` it is a job: the load goes on until the start, from then on that number of iterations runs,
-        and `end_ns` is their deadline. Raises RefusedError when it cannot be.
+        With `iterations` it is a job: the load continues until the start, then this number of iterations runs, and
+        `end_ns` is their deadline. Raises RefusedError if the window is not possible.
         """
         window = Window(start_ns, end_ns)
         with self._lock:
             now_ns, is_job = self._clock(), iterations is not None
-            for is_refused, why in (
+            for is_refused, reason in (
                 (self._first_verdict is None, "the tenant is not ready"),
                 (self._recorder.window is not None, "a window is pending or running"),
                 (end_ns <= start_ns, "the window ends before it starts"),
                 (start_ns < now_ns, "the window starts in the past"),
                 (is_job and self._load.rate_hz is not None, "a job has a closed load"),
-                # A chunk that runs beyond the start would delay the job, and count iterations in its window.
+                # A chunk that runs past the start would delay the job and count iterations in its window.
                 (is_job and start_ns < now_ns + CHUNK_NS, "the job starts too soon"),
             ):
                 if is_refused:
-                    raise RefusedError(why)
+                    raise RefusedError(reason)
             self._metrics = self._exposition()
             self._window = self._recorder.window = window
-            self._outcome = Outcome()
+            self._outcome = WindowOutcome()
             self._record = None
             self._digest, self._is_digest_wanted = None, False
-            self._workload.window_set(start_ns, end_ns)
+            self._workload.on_window(start_ns, end_ns)
             if self._queue is not None:
-                # However long warm-up took, the window has the same arrivals under every strategy.
+                # The window's arrivals must not depend on how long the warm-up took.
                 arrivals_ns = arrival_times_ns(self._load, self._identity.index, start_ns, IN_WINDOW)
                 self._queue.restart(start_ns, arrivals_ns)
             self._job = None if iterations is None else Job(iterations)
             self._changed.notify_all()
 
     def wait_record(self, deadline_seconds: float) -> TenantReport:
-        """The last window's record; what has not finished `deadline_seconds` after its end is censored.
+        """Wait for the last window's record; iterations unfinished `deadline_seconds` after its end are censored.
 
-        Raises RefusedError when no window was set.
+        Raises RefusedError if no window was set.
         """
         with self._lock:
             window = self._window
@@ -280,10 +280,10 @@ class Measurement:
             return self._record
 
     def wait_digest(self, deadline_seconds: float) -> OutputDigest | None:
-        """The digest of the last output, made now; None when it is not there within the deadline.
+        """Compute the digest of the last output; None if it is not ready within the deadline.
 
-        To sum the output up is work that the window did not have, so it is done when no neighbour measures any more.
-        There is none of a window that was cut off: its loop may be stuck. Raises RefusedError before there is a record.
+        This is extra work, so the driver requests it when no neighbour is measuring any more. It is None for a window
+        that was cut off, whose loop may be stuck. Raises RefusedError before there is a record.
         """
         with self._lock:
             window = self._window
@@ -304,9 +304,9 @@ class Measurement:
             return self._digest
 
     def _censor(self, window: Window) -> None:
-        """Close the window while the loop is stuck: what has finished counts, what has not is censored.
+        """Close the window while the loop is stuck: finished iterations count, unfinished ones are censored.
 
-        The stuck chunk is counted in a copy of the window: the loop thread folds it again if it ever goes on.
+        The stuck chunk is counted in a copy of the window, because the loop thread folds it again if it ever continues.
         """
         now_ns, outcome = self._clock(), self._outcome
         counted = copy.deepcopy(window)
@@ -315,7 +315,7 @@ class Measurement:
         unfinished = self._loop.unfinished(window.end_ns)
         Recorder(counted).fold(self._loop.peek(now_ns), self._samples.copy())
         counted.in_flight_ns += sum(counted.overlap_ns(start, now_ns) for start in unfinished)
-        outcome.censored = sum(map(counted.holds, unfinished))
+        outcome.censored = sum(map(counted.contains, unfinished))
         outcome.is_cut_off = True
         if outcome.drain_begin_ns is not None:
             outcome.drain_seconds = (now_ns - outcome.drain_begin_ns) / 1e9
@@ -338,10 +338,10 @@ class Measurement:
         self._changed.notify_all()
 
     def metrics(self) -> tuple[bytes, str]:
-        """Prometheus text of the totals and its content type.
+        """The totals as Prometheus text, and its content type.
 
-        While a window is open, it is that of its announcement: making one costs a millisecond of the tenant's time,
-        which is spent only where Prometheus is to watch the study.
+        Rendering costs a millisecond of the tenant's time. While a window is open, the text is therefore that of its
+        announcement, unless Prometheus watches the study.
         """
         with self._lock:
             if self._recorder.window is None or self._watched_cell:
@@ -351,7 +351,7 @@ class Measurement:
     def _exposition(self) -> bytes:
         totals, errors = self._recorder.totals(), self._recorder.errors
         if self._watched_cell:
-            # What the loop has not handed over yet.
+            # Rows that the loop has not handed over yet.
             rows = self._loop.peek(self._clock())
             errors += len(rows.failed)
             good = rows.successful()

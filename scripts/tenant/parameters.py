@@ -1,34 +1,36 @@
-"""Reading the JSON objects that describe what a tenant does. Every check raises ParameterError, which is one line."""
+"""Checks of the JSON objects that configure a tenant. A failed check raises ParameterError with a one-line message."""
 
 from collections.abc import Mapping
 from typing import Any
 
 Params = Mapping[str, object]
-"""Parameters as their JSON has them, not yet checked."""
+"""Parameters as parsed from JSON, not yet checked."""
 
 
 class ParameterError(Exception):
-    """A parameter is unknown or its value is not possible; the message is one line for a person."""
+    """A parameter is unknown or has an impossible value; the message is one line for the user."""
 
 
 def with_defaults(given: Params, defaults: Params, what: str) -> dict[str, Any]:
-    """`given` completed by `defaults`, whose keys are all there are, and whose types the values must have.
+    """Complete `given` with `defaults`, whose keys are all the parameters there are, in their order.
 
-    Integers and other numbers must be above 0. A tuple has all that are possible, the default first; None stands for
-    anything. Raises ParameterError.
+    A value must have the type of its default, and a number must be above 0. A tuple as default lists the allowed
+    values, the default first; None allows any value. `what` names the workload in messages. Raises ParameterError.
     """
     unknown = sorted(given.keys() - defaults.keys())
     if unknown:
         known = ", ".join(defaults) or "none"
         raise ParameterError(f"{what}: unknown parameter {', '.join(unknown)}; known: {known}")
-    completed = {name: each[0] if isinstance(each, tuple) else each for name, each in defaults.items()} | dict(given)
+    firsts = {name: default[0] if isinstance(default, tuple) else default for name, default in defaults.items()}
+    completed = firsts | dict(given)
     for name, value in completed.items():
-        if why := _impossible(value, defaults[name]):
-            raise ParameterError(f"{what} {name} must be {why}, not {value!r}")
+        if expected := _expected(value, defaults[name]):
+            raise ParameterError(f"{what} {name} must be {expected}, not {value!r}")
     return completed
 
 
-def _impossible(value: object, default: object) -> str | None:
+def _expected(value: object, default: object) -> str | None:
+    """Description of the allowed values if `value` is not one of them, else None."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
     match default:
         case tuple():

@@ -1,4 +1,4 @@
-"""The user's container next to this one, seen through the process namespace that a pod's containers share."""
+"""Observes the user's container next to this one, through the process namespace that a pod's containers share."""
 
 import contextlib
 import os
@@ -12,43 +12,43 @@ from tenant import contract
 from tenant.contract.requests import EDGE_TIMEOUT_SECONDS, Page, ScrapeReport, fetch_page
 from tenant.failures import RefusedError
 from tenant.startup import granted_view
-from tenant.usage import peak_bytes
+from tenant.usage import read_peak_bytes
 
 PROC = Path("/proc")
-# Process 1 of such a pod holds its namespaces.
-HOLDER = 1
-# How often it is looked for, and at, while it runs.
-FIND_SECONDS = 0.01
-LOOK_SECONDS = 0.5
-# What a runtime's own process is called, until it becomes the container's.
+# Pid of the pause process, which holds the pod's namespaces.
+PAUSE_PID = 1
+# Intervals of the search for the program, and of its observation while it runs.
+FIND_PERIOD_SECONDS = 0.01
+POLL_PERIOD_SECONDS = 0.5
+# Names of a container runtime's own process, before it becomes the container's.
 RUNTIMES = ("runc", "crun", "exe")
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of proc_pid_stat(5) from its third on; none of a process that is gone."""
+    """The fields of proc_pid_stat(5) from the third on; empty if the process is gone."""
     with contextlib.suppress(OSError):
         return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     return []
 
 
 def _parents() -> dict[int, int]:
-    """The parent of each process, 0 for one that a container began with."""
-    pids = [int(each.name) for each in PROC.iterdir() if each.name.isdecimal()]
+    """The parent pid of each process, 0 for the first process of a container."""
+    pids = [int(path.name) for path in PROC.iterdir() if path.name.isdecimal()]
     return {pid: int(fields[1]) for pid in pids if (fields := _stat(pid))}
 
 
 def _environment(pid: int) -> dict[str, str] | None:
-    """What the process began with; None where another user may not read it."""
+    """The initial environment of a process; None if this user may not read it."""
     with contextlib.suppress(OSError):
         pairs = (PROC / str(pid) / "environ").read_bytes().decode(errors="replace").split("\0")
         return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
     return None
 
 
-class Program:
-    """The container with the grant. Where the pod's containers do not share their processes, nothing is seen of it.
+class UserProgram:
+    """The program in the container that has the GPU. It is not visible if the containers do not share their processes.
 
-    A subclass stands in place of the measurement of a tenant that runs our code.
+    Subclasses take the place of the `Measurement` of a tenant that runs our code.
     """
 
     _pid: int | None = None
@@ -56,78 +56,82 @@ class Program:
     view: contract.DeviceView | None = None
 
     def readiness(self, since_ns: int | None) -> contract.Steadiness | None:
-        """None: the driver knows."""
+        """None, because the driver decides whether a program is ready."""
 
     def wait_digest(self, deadline_seconds: float) -> None:
-        """None: what a program computes is not known."""
+        """None, because the output of a program is not known."""
 
     def metrics(self) -> tuple[bytes, str]:
         return b"", "text/plain"
 
     def pid(self) -> int | None:
+        """Pid of the program's first process; None if it is not found or not unique."""
         if self._pid is None:
-            roots = [pid for pid, parent in _parents().items() if parent == 0 and pid not in (HOLDER, os.getpid())]
-            known = {pid: _environment(pid) for pid in roots}
-            granted = [pid for pid, variables in known.items() if variables and contract.GRANTED_VARIABLE in variables]
-            # Of another user's, nothing but its being there is seen.
-            found = granted or [pid for pid, each in known.items() if each is None and not _is_runtime(pid)]
-            if len(found) == 1 and os.getpid() != HOLDER:
-                self._pid = found[0]
-                self.view = self._view(found[0], known[found[0]])
+            excluded = (PAUSE_PID, os.getpid())
+            roots = [pid for pid, parent in _parents().items() if parent == 0 and pid not in excluded]
+            environments = {pid: _environment(pid) for pid in roots}
+            granted = [pid for pid, own in environments.items() if own and contract.GRANTED_VARIABLE in own]
+            # The environment of another user's process cannot be read.
+            unreadable = [pid for pid, own in environments.items() if own is None and not _is_runtime(pid)]
+            candidates = granted or unreadable
+            if len(candidates) == 1 and os.getpid() != PAUSE_PID:
+                self._pid = candidates[0]
+                self.view = self._view(self._pid, environments[self._pid])
         return self._pid
 
     @staticmethod
     def _view(pid: int, variables: dict[str, str] | None) -> contract.DeviceView | None:
         if variables is None:
             return None
-        seen = granted_view(variables, PROC / str(pid) / "root" / "dev")
-        if seen is None:
+        view = granted_view(variables, PROC / str(pid) / "root" / "dev")
+        if view is None:
             return None
-        # Where devices come by CDI, no variable names them.
-        files, is_mig = seen.get("nodes", []), seen.get("is_mig")
+        # If the devices come by CDI, no variable names them.
+        files, is_mig = view.get("nodes", []), view.get("is_mig")
         if is_mig is None and files:
-            is_mig = any("/" in each for each in files)
-        return {**seen, "pid": pid, "device": seen["device"] or _device(files), "is_mig": is_mig}
+            is_mig = any("/" in file for file in files)
+        return {**view, "pid": pid, "device": view["device"] or _device_of_files(files), "is_mig": is_mig}
 
     def pids(self) -> list[int]:
+        """Pids of the program's processes, parents before children."""
         first = self.pid()
-        found, parents = [] if first is None else [first], _parents()
-        for pid in found:
-            found += [child for child, parent in parents.items() if parent == pid]
-        return found
+        pids, parents = [] if first is None else [first], _parents()
+        for pid in pids:
+            pids += [child for child, parent in parents.items() if parent == pid]
+        return pids
 
     def cpu_seconds(self) -> float:
-        """CPU time of its processes, and of those that they have waited for."""
+        """CPU time of the program's processes, and of ended children that they have waited for."""
         ticks = (sum(map(int, fields[11:15])) for pid in self.pids() if (fields := _stat(pid)))
         return sum(ticks) / os.sysconf("SC_CLK_TCK")
 
     def peak_resident_bytes(self) -> int | None:
-        """Sum of the largest resident sets of those that live."""
-        found = [peak for pid in self.pids() if (peak := peak_bytes(PROC / str(pid) / "status")) is not None]
-        return sum(found) if found else None
+        """Sum of the peak resident sets of the running processes; None if there are none."""
+        peaks = [peak for pid in self.pids() if (peak := read_peak_bytes(PROC / str(pid) / "status")) is not None]
+        return sum(peaks) if peaks else None
 
-    def seen(self) -> contract.ProcessView:
-        names = [(PROC / str(pid) / "comm", pid) for pid in self.pids()]
-        named = {pid: path.read_text().strip() for path, pid in names if path.exists()}
-        return {"pids": list(named), "names": list(named.values()), "visible_devices": None}
+    def process_view(self) -> contract.ProcessView:
+        paths = [(PROC / str(pid) / "comm", pid) for pid in self.pids()]
+        names = {pid: path.read_text().strip() for path, pid in paths if path.exists()}
+        return {"pids": list(names), "names": list(names.values()), "visible_devices": None}
 
-    def look(self) -> float:
+    def read_at_edge(self) -> float:
         return self.cpu_seconds()
 
     def watch(self, *edges_ns: int) -> None:
-        """Look at it at these moments, from a thread."""
+        """Read the program's CPU time at these moments, in a thread."""
         self._edges = []
 
         def run() -> None:
             for edge_ns in edges_ns:
                 time.sleep(max(0, edge_ns - time.monotonic_ns()) / 1e9)
-                self._edges.append(self.look())
+                self._edges.append(self.read_at_edge())
 
         self._thread = threading.Thread(target=run, name="edges", daemon=True)
         self._thread.start()
 
-    def completed(self, report: contract.TenantReport) -> contract.TenantReport:
-        """The record of a client with what its server used in the window that was watched, and was given."""
+    def complete_report(self, report: contract.TenantReport) -> contract.TenantReport:
+        """Add the program's resources in the watched window, its processes and its view to its client's report."""
         report["measured_by"] = "client"
         report["cpu"] = report["memory_bytes"] = report["work"] = report["outside"] = None
         if self.pid() is not None:
@@ -135,7 +139,7 @@ class Program:
             first, last = self._edges
             report["cpu"] = self.cpu_use(last - first)
             report["memory_bytes"] = self.peak_resident_bytes()
-            report["outside"], report["view"] = self.seen(), self.view
+            report["outside"], report["view"] = self.process_view(), self.view
         return report
 
     def cpu_use(self, cpu_seconds: float) -> contract.CpuUse:
@@ -151,26 +155,26 @@ def _is_runtime(pid: int) -> bool:
     return True
 
 
-def _device(files: Sequence[str]) -> str | None:
-    """The digest of the id of the GPU that has these device files, by the kernel's list; None for a MIG instance."""
+def _device_of_files(files: Sequence[str]) -> str | None:
+    """Digest of the GPU with these device files, from the kernel module's list; None for a MIG instance."""
     for path in (PROC / "driver" / "nvidia" / "gpus").glob("*/information"):
         pairs = [line.partition(":") for line in path.read_text().splitlines()]
-        known = {name.strip(): value.strip() for name, _, value in pairs}
-        if list(files) == [f"nvidia{known.get('Device Minor')}"]:
-            return contract.device_digest(known["GPU UUID"])
+        information = {name.strip(): value.strip() for name, _, value in pairs}
+        if list(files) == [f"nvidia{information.get('Device Minor')}"]:
+            return contract.device_digest(information["GPU UUID"])
     return None
 
 
-class Exiting(Program):
-    """One that runs to its end: it begins with the window, and exits.
+class ExitingProgram(UserProgram):
+    """A program that starts with the window and runs to its end.
 
-    The kubelet starts it when this container's startup probe says so (`GET /begun`).
+    The kubelet starts it when this container's startup probe (`GET /begun`) succeeds.
     """
 
     def __init__(self) -> None:
         self._window: tuple[int, int] | None = None
-        self._over = threading.Event()
-        self._seen: contract.ExitReport = {
+        self._has_ended = threading.Event()
+        self._report: contract.ExitReport = {
             "started_ns": None,
             "ended_ns": None,
             "cpu": None,
@@ -181,11 +185,11 @@ class Exiting(Program):
         }
 
     def readiness(self, since_ns: int | None) -> contract.Steadiness:
-        """There is no warm-up: starting is part of the work."""
+        """Always steady: there is no warm-up, because the start is part of the work."""
         return {"is_steady": True, "batches": 0, "change_percent": None}
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> None:
-        """Have it begin at the start; the end is its deadline. Raises RefusedError for a second one."""
+        """Set the window whose start starts the program. Raises RefusedError if there was one before."""
         if self._window is not None:
             raise RefusedError("the program has begun in another window")
         if start_ns < time.monotonic_ns():
@@ -195,39 +199,39 @@ class Exiting(Program):
 
     def _wait(self, end_ns: int) -> None:
         while (pid := self.pid()) is None and time.monotonic_ns() < end_ns:
-            time.sleep(FIND_SECONDS)
+            time.sleep(FIND_PERIOD_SECONDS)
         if pid is not None:
-            self._seen["started_ns"] = time.monotonic_ns()
-            self._seen["view"] = self.view
+            self._report["started_ns"] = time.monotonic_ns()
+            self._report["view"] = self.view
             with contextlib.suppress(ProcessLookupError):
                 self._follow(os.pidfd_open(pid), end_ns)
-        self._over.set()
+        self._has_ended.set()
 
     def _follow(self, process: int, end_ns: int) -> None:
         while (left_seconds := (end_ns - time.monotonic_ns()) / 1e9) > 0:
-            self._note()
-            if select.select([process], [], [], min(left_seconds, LOOK_SECONDS))[0]:
-                self._seen["ended_ns"] = time.monotonic_ns()
-                # As long as no one has asked for its exit code.
-                self._note()
+            self._update_report()
+            if select.select([process], [], [], min(left_seconds, POLL_PERIOD_SECONDS))[0]:
+                self._report["ended_ns"] = time.monotonic_ns()
+                # The process's statistics remain until its exit code is read.
+                self._update_report()
                 return
 
-    def _note(self) -> None:
-        cpu_seconds, outside = self.cpu_seconds(), self.seen()
+    def _update_report(self) -> None:
+        cpu_seconds, outside = self.cpu_seconds(), self.process_view()
         if cpu_seconds > 0:
-            self._seen["cpu"] = self.cpu_use(cpu_seconds)
-            self._seen["memory_bytes"] = self.peak_resident_bytes() or self._seen["memory_bytes"]
-            self._seen["outside"] = outside
+            self._report["cpu"] = self.cpu_use(cpu_seconds)
+            self._report["memory_bytes"] = self.peak_resident_bytes() or self._report["memory_bytes"]
+            self._report["outside"] = outside
 
     def wait_record(self, deadline_seconds: float) -> contract.ExitReport:
         if self._window is None:
             raise RefusedError("no window was set")
-        self._over.wait()
-        return self._seen
+        self._has_ended.wait()
+        return self._report
 
 
-class Scraping(Program):
-    """One that counts its own latencies, asked for pages that the driver reads; `path` is that of its metrics."""
+class ScrapedProgram(UserProgram):
+    """A program that counts its own latencies; the driver reads its pages. `path` is that of its metrics."""
 
     def __init__(self, port: int, path: str) -> None:
         self._port = port
@@ -238,18 +242,18 @@ class Scraping(Program):
         return fetch_page(self._port, path)
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> None:
-        """Raises RefusedError for a window that has begun."""
+        """Set the window whose edges are scraped. Raises RefusedError if it has begun."""
         if start_ns < time.monotonic_ns():
             raise RefusedError("the window starts in the past")
         self._pages = []
 
-    def look(self) -> float:
+    def read_at_edge(self) -> float:
         if self._pages is not None:
             self._pages.append(fetch_page(self._port, self._path, EDGE_TIMEOUT_SECONDS))
-        return super().look()
+        return super().read_at_edge()
 
     def wait_record(self, deadline_seconds: float) -> ScrapeReport:
-        """The pages of the window's ends. Raises RefusedError before there is a window."""
+        """The pages at the window's edges. Raises RefusedError before a window is set."""
         if self._pages is None:
             raise RefusedError("no window was set")
         self._thread.join()

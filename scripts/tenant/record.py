@@ -1,4 +1,4 @@
-"""A tenant's record of one window: what GET /record answers, every quantity with its unit in the name."""
+"""Builds a tenant's record of one window, the answer to GET /record."""
 
 import math
 import os
@@ -10,14 +10,14 @@ import numpy as np
 
 from tenant import contract
 from tenant.load import Load
-from tenant.recorder import Stream, Tally, Window, quantile_seconds, to_sparse
+from tenant.recorder import Tally, TokenStream, Window, quantile_seconds, to_sparse
 from tenant.usage import CpuTime
 from tenant.workload import DEVICE_TIME, Workload
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A tenant's number and name, the parts of its start-up before warm-up, and its view of the device.
+    """A tenant's number and workload, the times of its start-up before warm-up, and its view of the device.
 
     `process_tenants` is the number of tenants in its process.
     """
@@ -33,17 +33,17 @@ class Identity:
 
 
 @dataclass
-class Outcome:
-    """The rest of a window's record besides counts; CPU times are of the loop's first stop at or after its edges."""
+class WindowOutcome:
+    """A window's results besides its counts; CPU times are read at the loop's first stop at or after each edge."""
 
     cpu_start: CpuTime | None = None
     cpu_end: CpuTime | None = None
     drain_begin_ns: int | None = None
     drain_seconds: float = 0.0
     censored: int = 0
-    # Whether the deadline passed before all that belongs to the window had finished.
+    # Whether the deadline passed before all iterations of the window had finished.
     is_cut_off: bool = False
-    # Before the output is summed up, which may take more memory than the work.
+    # Read before the digest is computed, which may take more memory than the work.
     memory_bytes: int | None = None
     last_error: str | None = None
 
@@ -52,7 +52,7 @@ def _seconds(ns: int | None) -> float | None:
     return None if ns is None else ns / 1e9
 
 
-def _cpu(outcome: Outcome) -> contract.CpuUse | None:
+def _cpu_use(outcome: WindowOutcome) -> contract.CpuUse | None:
     start, end = outcome.cpu_start, outcome.cpu_end
     if start is None or end is None:
         return None
@@ -64,8 +64,8 @@ def _cpu(outcome: Outcome) -> contract.CpuUse | None:
     }
 
 
-def finite(digest: Sequence[float]) -> contract.OutputDigest:
-    """The digest with None for what JSON has no number for: NaN and infinity, the marks of a broken output."""
+def json_digest(digest: Sequence[float]) -> contract.OutputDigest:
+    """Replace NaN and infinity, signs of a broken output that JSON cannot represent, by None."""
     return [value if math.isfinite(value) else None for value in digest]
 
 
@@ -75,73 +75,75 @@ def _p99_seconds(times: Tally) -> float | None:
     return min(quantile_seconds(times.counts, 0.99), times.max_ns / 1e9)
 
 
-def _timed(tally: Tally) -> contract.TimedHistogram:
+def _timed_histogram(tally: Tally) -> contract.TimedHistogram:
     return {"count": tally.count, "sum_seconds": tally.sum_ns / 1e9, "histogram": to_sparse(tally.counts)}
 
 
-# Streams of tokens, as in the benchmarks of vLLM and AIPerf: TTFT is from the intended send to the first event with
-# tokens, ITL the gap between two such events, TPOT the time from the first to the last over the number of tokens less
-# one. They count by the intended send, output tokens by the moment at which they came.
+# Streams of tokens are measured as in the benchmarks of vLLM and AIPerf. TTFT is the time from the intended send to the
+# first event with tokens, ITL the gap between two such events, and TPOT the time from the first to the last event over
+# the number of tokens minus one. Streams count by their intended send, output tokens by their arrival.
 
 
-def finished(window: Window) -> list[Stream]:
-    """Those that belong to the window and have come to their end, in the order of their intended sends."""
-    held = (each for each in window.streams if each.ended_ns is not None and window.holds(each.intended_ns))
-    return sorted(held, key=lambda stream: stream.intended_ns)
+def finished_streams(window: Window) -> list[TokenStream]:
+    """Streams that were sent in the window and have ended, by ascending intended send."""
+    ended = (stream for stream in window.streams if stream.ended_ns is not None)
+    inside = (stream for stream in ended if window.contains(stream.intended_ns))
+    return sorted(inside, key=lambda stream: stream.intended_ns)
 
 
-def count(stream: Stream) -> int:
-    """Its tokens: as the server counted them, or else one for each event."""
+def token_count(stream: TokenStream) -> int:
+    """Number of tokens as the server counted them, or else of the events' tokens."""
     return sum(stream.tokens) if stream.reported is None else stream.reported
 
 
-def tpot_ns(stream: Stream) -> float | None:
-    """None where nothing came after the first event or token."""
-    tokens = count(stream)
+def tpot_ns(stream: TokenStream) -> float | None:
+    """Time per output token after the first; None if there is no second event or token."""
+    tokens = token_count(stream)
     if tokens < 2 or len(stream.times_ns) < 2:
         return None
     return (stream.times_ns[-1] - stream.times_ns[0]) / (tokens - 1)
 
 
-def stages(streams: Sequence[Stream]) -> dict[str, Tally]:
+def stream_stages(streams: Sequence[TokenStream]) -> dict[str, Tally]:
+    """Tallies of TTFT, ITL and TPOT."""
     times: dict[str, list[np.ndarray]] = {
-        "ttft": [np.array([each.times_ns[0] - each.intended_ns for each in streams])],
-        "itl": [np.diff(np.array(each.times_ns)) for each in streams],
-        "tpot": [np.array([round(ns) for each in streams if (ns := tpot_ns(each)) is not None])],
+        "ttft": [np.array([stream.times_ns[0] - stream.intended_ns for stream in streams])],
+        "itl": [np.diff(np.array(stream.times_ns)) for stream in streams],
+        "tpot": [np.array([round(ns) for stream in streams if (ns := tpot_ns(stream)) is not None])],
     }
-    found = {kind: Tally() for kind in times}
+    tallies = {kind: Tally() for kind in times}
     for kind, pieces in times.items():
         if pieces:
-            found[kind].add(np.concatenate(pieces).astype(np.int64))
-    return found
+            tallies[kind].add(np.concatenate(pieces).astype(np.int64))
+    return tallies
 
 
-def columns(streams: Sequence[Stream], start_ns: int) -> contract.RequestColumns:
-    gaps = [np.diff(np.array(each.times_ns)) for each in streams]
+def request_columns(streams: Sequence[TokenStream], start_ns: int) -> contract.RequestColumns:
+    gaps_ns = [np.diff(np.array(stream.times_ns)) for stream in streams]
     return {
-        "start_seconds": [(each.intended_ns - start_ns) / 1e9 for each in streams],
-        "ttft_seconds": [(each.times_ns[0] - each.intended_ns) / 1e9 for each in streams],
-        "tpot_seconds": [None if (ns := tpot_ns(each)) is None else ns / 1e9 for each in streams],
-        "itl_max_seconds": [int(each.max()) / 1e9 if each.size else None for each in gaps],
-        "latency_seconds": [((each.ended_ns or 0) - each.intended_ns) / 1e9 for each in streams],
-        "output_tokens": [count(each) for each in streams],
+        "start_seconds": [(stream.intended_ns - start_ns) / 1e9 for stream in streams],
+        "ttft_seconds": [(stream.times_ns[0] - stream.intended_ns) / 1e9 for stream in streams],
+        "tpot_seconds": [None if (ns := tpot_ns(stream)) is None else ns / 1e9 for stream in streams],
+        "itl_max_seconds": [int(gaps.max()) / 1e9 if gaps.size else None for gaps in gaps_ns],
+        "latency_seconds": [((stream.ended_ns or 0) - stream.intended_ns) / 1e9 for stream in streams],
+        "output_tokens": [token_count(stream) for stream in streams],
     }
 
 
 def output_tokens(window: Window) -> contract.OutputTokens:
-    """Tokens that came in the window, whenever their request was sent and whether or not its answer has ended.
+    """Tokens that arrived in the window, no matter when their request was sent and whether its answer has ended.
 
-    Where the server gave their number in the end only, all events of the answer have an equal part of it.
+    If the server reported only the total, the events of the answer get equal shares of it.
     """
-    came = 0.0
+    arrived = 0.0
     for stream in window.streams:
         times_ns, tokens = np.array(stream.times_ns), np.array(stream.tokens)
         if tokens.size:
             inside = tokens[(times_ns >= window.start_ns) & (times_ns < window.end_ns)].sum()
-            came += float(inside) * count(stream) / float(tokens.sum())
-    whole = [each for each in window.streams if each.ended_ns is not None]
-    is_reported = bool(whole) and all(each.reported is not None for each in whole)
-    return {"count": round(came), "source": "usage" if is_reported else "chunks"}
+            arrived += float(inside) * token_count(stream) / float(tokens.sum())
+    ended = [stream for stream in window.streams if stream.ended_ns is not None]
+    is_reported = bool(ended) and all(stream.reported is not None for stream in ended)
+    return {"count": round(arrived), "source": "usage" if is_reported else "chunks"}
 
 
 def tenant_record(
@@ -149,18 +151,18 @@ def tenant_record(
     workload: Workload,
     load: Load,
     window: Window,
-    outcome: Outcome,
+    outcome: WindowOutcome,
     warm_up: tuple[float, float | None],
     steady: contract.Steadiness | None,
     job: contract.CompletedJob | None = None,
 ) -> contract.TenantReport:
-    """The record of a window; `warm_up` is the time from loaded to steady, and to the end of the first iteration."""
+    """Build the record; `warm_up` has the seconds from loaded to steady, and to the end of the first iteration."""
     latencies = window.latencies
     window_ns = window.end_ns - window.start_ns
-    # All tenants of a process do the same, so what it holds is theirs in equal parts.
+    # All tenants of a process do the same work, so each is charged an equal part of its memory.
     memory_bytes = workload.memory_bytes() if outcome.memory_bytes is None else outcome.memory_bytes
-    timed = {kind: _timed(tally) for kind, tally in window.samples.items()}
-    cpu = _cpu(outcome)
+    stages = {kind: _timed_histogram(tally) for kind, tally in window.samples.items()}
+    cpu = _cpu_use(outcome)
     report: contract.TenantReport = {
         "index": identity.index,
         "workload": identity.name,
@@ -182,8 +184,8 @@ def tenant_record(
         "errors": window.errors,
         "last_error": outcome.last_error if window.errors else None,
         "histogram": to_sparse(latencies.counts),
-        "device_histogram": timed.pop(DEVICE_TIME, None),
-        "stages": timed,
+        "device_histogram": stages.pop(DEVICE_TIME, None),
+        "stages": stages,
         "timeline": {
             "slot_seconds": window_ns / contract.TIMELINE_SLOTS / 1e9,
             "count": window.slot_count.tolist(),
@@ -208,15 +210,15 @@ def tenant_record(
         "environment": contract.environment(workload.packages()),
     }
     if workload.is_client:
-        report["load"]["concurrency"] = load.most_in_flight
+        report["load"]["concurrency"] = load.max_in_flight
         report["generator"] = {
             "cpu_seconds": None if cpu is None else cpu["cpu_seconds"],
             "run_queue_seconds": None if cpu is None else cpu["run_queue_seconds"],
             "lateness_p99_seconds": _p99_seconds(window.lateness),
         }
     if workload.is_stream:
-        good = finished(window)
-        report["stages"] |= {kind: _timed(tally) for kind, tally in stages(good).items()}
-        report["requests"] = columns(good, window.start_ns)
+        streams = finished_streams(window)
+        report["stages"] |= {kind: _timed_histogram(tally) for kind, tally in stream_stages(streams).items()}
+        report["requests"] = request_columns(streams, window.start_ns)
         report["output_tokens"] = output_tokens(window)
     return report

@@ -1,4 +1,7 @@
-"""From start and end times to exact counts: buckets, folding in bulk, the window, its timeline, the totals."""
+"""Turns start and end times into exact counts: histograms, windows with their timelines, totals, and steadiness.
+
+To fold rows is to count them, many at a time.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,26 @@ import numpy as np
 import numpy.typing as npt
 
 from tenant import contract
-from tenant.workload import Sample
+from tenant.workload import TimeSample
 
 IntArray = npt.NDArray[np.int64]
 
-# Latencies are whole nanoseconds, so comparing them with the bounds rounded down decides exactly.
+# Latencies are whole nanoseconds, so comparing them with rounded-down bounds is exact.
 _UPPER_NS: IntArray = np.array(
     [math.floor(1000 * 2 ** (index / contract.BUCKETS_PER_DOUBLING)) for index in range(contract.OVERFLOW_INDEX)]
 )
 
 
 def bucket_index(latencies_ns: IntArray) -> npt.NDArray[np.intp]:
-    """Bucket of each latency, for whole nanoseconds of any shape."""
+    """Bucket index of each latency in whole nanoseconds; has the shape of its input."""
     return np.searchsorted(_UPPER_NS, latencies_ns)
 
 
 def quantile_seconds(counts: IntArray, q: float) -> float:
-    """The q-quantile in seconds: geometric middle of the bucket that holds rank ceil(q n).
+    """The q-quantile in seconds: the geometric middle of the bucket that holds rank ceil(q n).
 
-    `counts` has shape (contract.BUCKET_COUNT,) and is not all zero. The first bucket answers with its upper bound, the
-    overflow with infinity; elsewhere the error is below QUANTILE_ERROR_RATIO.
+    `counts` has shape (contract.BUCKET_COUNT,) and a sum above 0. The first bucket yields its upper bound, the overflow
+    bucket infinity; elsewhere the error is below QUANTILE_ERROR_RATIO.
     """
     cumulative = np.cumsum(counts)
     index = int(np.searchsorted(cumulative, max(1, math.ceil(q * int(cumulative[-1])))))
@@ -40,15 +43,14 @@ def quantile_seconds(counts: IntArray, q: float) -> float:
 
 
 def to_sparse(counts: IntArray) -> dict[str, int]:
-    """The record's form of a histogram: bucket index as text to count, non-empty buckets only."""
+    """The record's form of a histogram: counts by bucket index as text, without empty buckets."""
     return {str(index): int(counts[index]) for index in np.flatnonzero(counts)}
 
 
-class Stream(NamedTuple):
-    """The tokens of one answer: when each event with tokens came, in monotonic ns, and how many it had.
+class TokenStream(NamedTuple):
+    """The tokens of one answer: for each event with tokens its time in monotonic ns and its number of tokens.
 
-    `ended_ns` is None while the answer is under way. `reported` is the number of tokens that the server counted itself,
-    None where it did not.
+    `ended_ns` is None until the answer has ended. `reported` is the server's own count of tokens, None without one.
     """
 
     intended_ns: int
@@ -59,12 +61,11 @@ class Stream(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Finished iterations in the order of their start; times in monotonic ns, arrays of shape (n,).
+    """Finished iterations by ascending intended start; times in monotonic ns, arrays of shape (n,).
 
-    `begun` is None where iterations follow each other back to back, each beginning when it was intended to.
-    `failed` holds positions, `dropped` the intended starts of requests that found the queue full, and
-    `active` the begin and end of the stretch in which the loop ran. Where requests overlap, `free` is when each could
-    have been sent, and `streams` gives, once, what came of those that did not fail.
+    `begun` is None for back-to-back iterations, which begin when intended. `failed` lists row numbers, `dropped` the
+    intended starts of requests that found the queue full, `active` the begin and end of the loop's run. For overlapping
+    requests, `free` is when each could have been sent, and `streams` yields, once, the tokens of successful ones.
     """
 
     intended: IntArray
@@ -74,7 +75,7 @@ class Rows(NamedTuple):
     dropped: Sequence[int]
     active: tuple[int, int]
     free: IntArray | None = None
-    streams: Iterable[Stream] = ()
+    streams: Iterable[TokenStream] = ()
 
     def successful(self) -> Rows:
         if not self.failed:
@@ -86,7 +87,7 @@ class Rows(NamedTuple):
 
 
 class Tally:
-    """A histogram of latencies with its exact count, sum and extremes in ns, and their sum of squares in ns²."""
+    """A histogram of latencies with their exact count, sum and extremes in ns, and their sum of squares in ns²."""
 
     def __init__(self) -> None:
         self.counts: IntArray = np.zeros(contract.BUCKET_COUNT, dtype=np.int64)
@@ -99,18 +100,18 @@ class Tally:
     def add(self, latencies_ns: IntArray) -> None:
         if latencies_ns.size:
             self.counts += np.bincount(bucket_index(latencies_ns), minlength=contract.BUCKET_COUNT)
-            # Squares of seconds in ns do not fit into 64 bits; of doubles, 16 digits of their sum are right.
-            # Not by a dot product: BLAS may take a thread for each core, and wakes them up for it.
+            # Doubles, because the squares do not fit into 64-bit integers; 16 digits of their sum are right.
+            # No dot product, because BLAS may wake up a thread per core for it.
             self.sum_squares_ns2 += float(np.square(latencies_ns, dtype=np.float64).sum())
-            self._join(latencies_ns.size, int(latencies_ns.sum()), int(latencies_ns.max()), int(latencies_ns.min()))
+            self._update(latencies_ns.size, int(latencies_ns.sum()), int(latencies_ns.max()), int(latencies_ns.min()))
 
     def merge(self, other: Tally) -> None:
         if other.min_ns is not None:
             self.counts += other.counts
             self.sum_squares_ns2 += other.sum_squares_ns2
-            self._join(other.count, other.sum_ns, other.max_ns, other.min_ns)
+            self._update(other.count, other.sum_ns, other.max_ns, other.min_ns)
 
-    def _join(self, count: int, sum_ns: int, max_ns: int, min_ns: int) -> None:
+    def _update(self, count: int, sum_ns: int, max_ns: int, min_ns: int) -> None:
         self.count += count
         self.sum_ns += sum_ns
         self.max_ns = max(self.max_ns, max_ns)
@@ -118,7 +119,7 @@ class Tally:
 
 
 class Window:
-    """What belongs to [start_ns, end_ns): iterations by their intended start, presence by the clock."""
+    """Counts of [start_ns, end_ns): iterations belong to it by their intended start, activity by the clock."""
 
     def __init__(self, start_ns: int, end_ns: int) -> None:
         self.start_ns = start_ns
@@ -127,32 +128,32 @@ class Window:
         self._edges = [start_ns + slot * (end_ns - start_ns) // slots for slot in range(slots + 1)]
         self.latencies = Tally()
         self.delays = Tally()
-        # How late requests were sent that were free to go, and the tokens of their answers.
+        # How late requests were sent after they could have been, and the tokens of their answers.
         self.lateness = Tally()
-        self.streams: list[Stream] = []
-        # Times that the workload took itself, by kind.
+        self.streams: list[TokenStream] = []
+        # Times that the workload measured itself, by kind.
         self.samples: dict[str, Tally] = {}
         self.errors = 0
         self.drops = 0
-        # How long the loop was active, and the time integral of the requests that waited or ran.
+        # Time that the loop was active, and the time integral of waiting and running requests.
         self.active_ns = 0
         self.in_flight_ns = 0
         self.slot_count, self.slot_sum_ns, self.slot_max_ns = np.zeros((3, slots), dtype=np.int64)
 
-    def holds(self, time_ns: int) -> bool:
+    def contains(self, time_ns: int) -> bool:
         return self.start_ns <= time_ns < self.end_ns
 
     def overlap_ns(self, begin_ns: int, end_ns: int) -> int:
         return max(0, min(end_ns, self.end_ns) - max(begin_ns, self.start_ns))
 
     def add_presence(self, rows: Rows) -> None:
-        """Account for the loop's activity, the requests in flight and those dropped, failed ones included.
+        """Count the loop's activity, requests in flight, and dropped requests; failed ones are included.
 
-        Those in flight are integrated over time from arrivals and departures, not from counted latencies; back to back
-        there is always exactly one from the first start to the last end.
+        Requests in flight are integrated over time from arrivals and departures, not from counted latencies. Of
+        back-to-back iterations, exactly one is in flight from the first start to the last end.
         """
         self.active_ns += self.overlap_ns(*rows.active)
-        self.drops += sum(map(self.holds, rows.dropped))
+        self.drops += sum(map(self.contains, rows.dropped))
         if not rows.intended.size:
             return
         if rows.begun is None:
@@ -162,16 +163,16 @@ class Window:
         departures = np.clip(rows.ended, self.start_ns, self.end_ns) - self.start_ns
         self.in_flight_ns += int(departures.sum() - arrivals.sum())
 
-    def add_samples(self, samples: Iterable[Sample]) -> None:
+    def add_samples(self, samples: Iterable[TimeSample]) -> None:
         durations_ns: defaultdict[str, list[int]] = defaultdict(list)
         for sample in samples:
-            if self.holds(sample.begun_ns):
+            if self.contains(sample.begun_ns):
                 durations_ns[sample.kind].append(sample.duration_ns)
         for kind, values in durations_ns.items():
             self.samples.setdefault(kind, Tally()).add(np.array(values, dtype=np.int64))
 
     def add(self, starts_ns: IntArray, latencies_ns: IntArray) -> None:
-        """Count iterations with these ascending intended starts, all within the window; shapes (n,)."""
+        """Count iterations by their ascending intended starts, all within the window; arrays of shape (n,)."""
         self.latencies.add(latencies_ns)
         slots, firsts = np.unique(np.searchsorted(self._edges, starts_ns, side="right") - 1, return_index=True)
         if slots.size:
@@ -181,22 +182,22 @@ class Window:
 
 
 class Recorder:
-    """Everything since the start: a tally of what lies outside windows, and the open window, if any."""
+    """Counts since the start: a tally of iterations outside windows, and the open window, if any."""
 
     def __init__(self, window: Window | None = None) -> None:
         self.window = window
         self.errors = 0
         self._outside = Tally()
 
-    def fold(self, rows: Rows, samples: Iterable[Sample] = ()) -> None:
-        """Count every iteration of `rows` exactly once, in the window or outside; of the samples, the window's."""
+    def fold(self, rows: Rows, samples: Iterable[TimeSample] = ()) -> None:
+        """Count each iteration of `rows` once, inside or outside the window, and the samples inside the window."""
         window = self.window
         self.errors += len(rows.failed)
         if window is not None:
             window.add_samples(samples)
             window.add_presence(rows)
-            window.streams += (each for each in rows.streams if each.intended_ns < window.end_ns)
-            window.errors += sum(window.holds(int(rows.intended[row])) for row in rows.failed)
+            window.streams += (stream for stream in rows.streams if stream.intended_ns < window.end_ns)
+            window.errors += sum(window.contains(int(rows.intended[row])) for row in rows.failed)
         rows = rows.successful()
         if not rows.intended.size:
             return
@@ -215,7 +216,7 @@ class Recorder:
         self._outside.add(latencies_ns[high:])
 
     def close_window(self) -> None:
-        """No iteration belongs to the window any more; what it counted stays in the totals."""
+        """Close the window: later iterations count as outside, and its counts stay in the totals."""
         if self.window is not None:
             self._outside.merge(self.window.latencies)
             self.window = None
@@ -229,73 +230,75 @@ class Recorder:
 
 
 class Job:
-    """Fixed work: iterations from the window's start on. The window ends with the last one, so their rows are kept."""
+    """Fixed work: a number of iterations from the window's start on.
+
+    Their rows are kept, because the window that counts them ends with the last one.
+    """
 
     def __init__(self, iterations: int) -> None:
         self.iterations = iterations
-        self.done = 0
-        self._pieces: list[tuple[Rows, list[Sample]]] = []
+        self._run_count = 0
+        self._pieces: list[tuple[Rows, list[TimeSample]]] = []
 
     @property
-    def left(self) -> int:
-        """Iterations still to run; one that failed has run."""
-        return self.iterations - self.done
+    def remaining(self) -> int:
+        """Number of iterations still to run; failed ones have run."""
+        return self.iterations - self._run_count
 
-    def take(self, rows: Rows, samples: list[Sample]) -> None:
+    def take(self, rows: Rows, samples: list[TimeSample]) -> None:
         self._pieces.append((rows, samples))
-        self.done += rows.ended.size
+        self._run_count += rows.ended.size
 
     def end_ns(self, window: Window) -> int:
-        """When the last iteration ended; of a job that is not done, the end of its window, which is its deadline."""
-        return window.end_ns if self.left else int(self._pieces[-1][0].ended[-1])
+        """End of the last iteration; if the job is not done, the end of its window, which is its deadline."""
+        return window.end_ns if self.remaining else int(self._pieces[-1][0].ended[-1])
 
     def fold(self, recorder: Recorder) -> None:
         for rows, samples in self._pieces:
             recorder.fold(rows, samples)
 
     def record(self, window: Window) -> contract.CompletedJob:
-        """The record's `job`; `window` has counted it and ends where it did. Seconds count from the window's start."""
+        """The record's `job`; `window` has counted it and ends with it. Seconds count from the window's start."""
         first = next((int(rows.intended[0]) for rows, _ in self._pieces if rows.intended.size), None)
         return {
             "iterations": self.iterations,
             "completed": window.latencies.count + window.errors,
             "start_delay_seconds": None if first is None else (first - window.start_ns) / 1e9,
-            "completion_seconds": None if self.left else (window.end_ns - window.start_ns) / 1e9,
+            "completion_seconds": None if self.remaining else (window.end_ns - window.start_ns) / 1e9,
         }
 
 
 class SteadinessJudge(contract.BatchComparison):
-    """When a tenant is warm: the rule of steadiness, for iterations that begin at or after `since_ns`.
+    """Decides when a tenant is warm, by the iterations that begin at or after `since_ns`.
 
-    They are put into batches in the order in which they ended. A batch is complete with the first iteration that brings
-    it to half of `min_iterations` (rounded up) and to BATCH_SECONDS since its first one began. The tenant is steady as
-    soon as the medians of two consecutive batches differ by less than `tolerance_percent` of the earlier one. If that
-    has not happened `max_seconds` after the judgement began, the verdict is that it is not steady. What is judged is
-    the time that an iteration took, not the time that a request waited before it.
+    Iterations are put into batches in the order of their ends. A batch is complete once it has half of `min_iterations`
+    (rounded up) and spans BATCH_SECONDS since its first iteration began. The tenant is steady as soon as the medians of
+    two consecutive batches differ by less than `tolerance_percent` of the earlier one. If `max_seconds` pass before
+    that, the verdict is not steady. Only the time of an iteration counts, not that of a request's waiting before it.
     """
 
     def __init__(self, rule: contract.SteadinessRule, since_ns: int) -> None:
         super().__init__(rule, since_ns)
         self._pieces: list[IntArray] = []
-        self._held = 0
+        self._batch_size = 0
         self._batch_begin_ns = 0
 
     def add(self, begun_ns: IntArray, ended_ns: IntArray) -> None:
-        """Take the next iterations; arrays of shape (n,)."""
-        if self.settled is not None:
+        """Add the next iterations; arrays of shape (n,)."""
+        if self.final_verdict is not None:
             return
-        # Where requests overlap, a later one may end first.
+        # Of overlapping requests, a later one may end first.
         order = np.argsort(ended_ns, kind="stable")
         order = order[begun_ns[order] >= self.since_ns]
         begun_ns, ended_ns = begun_ns[order], ended_ns[order]
-        while self.settled is None and begun_ns.size:
-            if not self._held:
+        while self.final_verdict is None and begun_ns.size:
+            if not self._batch_size:
                 self._batch_begin_ns = int(begun_ns[0])
             by_time = int(np.searchsorted(ended_ns, self._batch_begin_ns + int(contract.BATCH_SECONDS * 1e9)))
-            last = max(by_time, self.least_iterations - self._held - 1)
+            last = max(by_time, self.batch_iterations - self._batch_size - 1)
             self._pieces.append(ended_ns[: last + 1] - begun_ns[: last + 1])
-            self._held += self._pieces[-1].size
+            self._batch_size += self._pieces[-1].size
             if last < begun_ns.size:
                 self.close_batch(float(np.median(np.concatenate(self._pieces))))
-                self._pieces, self._held = [], 0
+                self._pieces, self._batch_size = [], 0
             begun_ns, ended_ns = begun_ns[last + 1 :], ended_ns[last + 1 :]

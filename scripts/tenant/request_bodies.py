@@ -1,9 +1,8 @@
-"""BodyFactory of the requests of `kind: http`: one text, a template with lengths by chance, or the lines of a file.
+"""Request bodies of `kind: http`: one text, a template with random lengths, or the lines of a file.
 
-A template holds `{prompt}` (words: one token each for a WordLevel tokenizer that knows WORDS, for others about one),
-`{prompt_ids}` (a JSON list of random ids, each a token) and `{output_tokens}` (a number). Seed and tenant decide what
-request N is, so that every strategy gets the same requests. No prompt begins as another one does, but for the shared
-prefix.
+A template holds `{prompt}` (random words: about one token each, exactly one for a WordLevel tokenizer that knows
+WORDS), `{prompt_ids}` (a JSON list of random token ids) and `{output_tokens}` (a number). Request N depends only on
+seed, tenant and phase, so all strategies get the same requests. After a shared prefix, no two prompts begin alike.
 """
 
 import re
@@ -17,13 +16,13 @@ from tenant.parameters import ParameterError, Params
 
 DEFAULTS: Params = {"body": None, "body_file": None, "body_lines": None, "tokens": None}
 PLACEHOLDER = re.compile(r"\{(prompt|prompt_ids|output_tokens)\}")
-# Tokens by chance, of which every prompt is a part. A prime: prompts begin anywhere before two begin at one place.
-POOL = 262_147
-# From the beginning of one prompt to that of the next. Were it the prompt's length, some would begin where others did.
-STEP = 161_803
-# As many lengths are drawn.
-DRAWN = 1 << 16
-# One token each, with the space before it, in the vocabularies of today's models.
+# Number of random tokens that all prompts are slices of. A prime, so that all positions are used before one repeats.
+POOL_TOKENS = 262_147
+# Distance of the starts of successive prompts. With the prompt's length instead, some starts would coincide.
+PROMPT_STRIDE = 161_803
+# Number of lengths that are drawn.
+LENGTH_COUNT = 1 << 16
+# Each word, with the space before it, is one token in the vocabularies of current models.
 TEXT = (
     "able about above after again air all also and animal answer any area ask back because before began best better "
     "between big black blue boat body book both bring build but call came can car carry change city clear close cold "
@@ -37,23 +36,23 @@ WORDS = TEXT.split()
 
 
 BodyFactory = Callable[[int], bytes]
-"""The body of request N, from 0; empty where requests have none."""
+"""Returns the body of request N, counted from 0; empty if requests have none."""
 
 
 def _lengths(length: Mapping[str, Any], generator: np.random.Generator) -> np.ndarray:
-    """Numbers of tokens: `mean`, with a `spread` those of a normal law, else evenly from `min` to `max`.
+    """Random numbers of tokens (LENGTH_COUNT,): normal with `mean` and `spread`, else uniform from `min` to `max`.
 
-    A draw below `min` (1 by default) counts as that, one above `max` likewise.
+    Normal numbers are clipped to `min` (1 by default) and `max`.
     """
     mean, least, most = length.get("mean"), length.get("min") or 1, length.get("max")
     if mean is None:
-        return generator.integers(least, most or 1, DRAWN, endpoint=True)
-    drawn = np.rint(generator.normal(mean, length.get("spread") or 0, DRAWN))
-    return np.clip(drawn, least, most or POOL).astype(np.int64)
+        return generator.integers(least, most or 1, LENGTH_COUNT, endpoint=True)
+    drawn = np.rint(generator.normal(mean, length.get("spread") or 0, LENGTH_COUNT))
+    return np.clip(drawn, least, most or POOL_TOKENS).astype(np.int64)
 
 
-def _pool(prefix: Sequence[str], tokens: Sequence[str], separator: str) -> Callable[[int, int], bytes]:
-    """What gives, from a place among the tokens on, a number of them after the prefix: a slice of one text."""
+def _prompt_slicer(prefix: Sequence[str], tokens: Sequence[str], separator: str) -> Callable[[int, int], bytes]:
+    """Return a function of a position and a count that joins the prefix and that number of tokens from there on."""
     shared = "".join(token + separator for token in prefix).encode()
     texts = [*tokens, *tokens]
     text = separator.join(texts).encode()
@@ -63,47 +62,51 @@ def _pool(prefix: Sequence[str], tokens: Sequence[str], separator: str) -> Calla
 
 
 class Template:
+    """A body with placeholders; `tokens` has the lengths of prompt and output, the vocabulary and the prefix."""
+
     def __init__(self, template: str, tokens: Mapping[str, Any], generator: np.random.Generator) -> None:
-        # Each in the same order, whatever is filled in.
-        self._prompts, self._outputs = (_lengths(tokens.get(name) or {}, generator) for name in ("prompt", "output"))
-        ids = generator.integers(0, tokens["vocabulary"], POOL + tokens["shared_prefix"]).tolist()
+        # Always drawn in this order, so that the numbers do not depend on the template's placeholders.
+        self._prompt_lengths, self._output_lengths = (
+            _lengths(tokens.get(name) or {}, generator) for name in ("prompt", "output")
+        )
+        ids = generator.integers(0, tokens["vocabulary"], POOL_TOKENS + tokens["shared_prefix"]).tolist()
         parts = PLACEHOLDER.split(template)
         self._texts, self._names = [text.encode() for text in parts[::2]], parts[1::2]
-        self._pools: dict[str, Callable[[int, int], bytes]] = {}
+        self._slicers: dict[str, Callable[[int, int], bytes]] = {}
         if "prompt" in self._names:
-            words = [WORDS[each % len(WORDS)] for each in ids]
-            self._pools["prompt"] = _pool(words[POOL:], words[:POOL], " ")
+            words = [WORDS[token % len(WORDS)] for token in ids]
+            self._slicers["prompt"] = _prompt_slicer(words[POOL_TOKENS:], words[:POOL_TOKENS], " ")
         if "prompt_ids" in self._names:
             numbers = list(map(str, ids))
-            run = _pool(numbers[POOL:], numbers[:POOL], ", ")
-            self._pools["prompt_ids"] = lambda first, count: b"[%b]" % run(first, count)
+            ids_slicer = _prompt_slicer(numbers[POOL_TOKENS:], numbers[:POOL_TOKENS], ", ")
+            self._slicers["prompt_ids"] = lambda first, count: b"[%b]" % ids_slicer(first, count)
 
     def body(self, number: int) -> bytes:
-        index, first = number % DRAWN, number * STEP % POOL
-        count = int(self._prompts[index])
-        found = [self._texts[0]]
+        index, first = number % LENGTH_COUNT, number * PROMPT_STRIDE % POOL_TOKENS
+        count = int(self._prompt_lengths[index])
+        parts = [self._texts[0]]
         for name, text in zip(self._names, self._texts[1:], strict=True):
             if name == "output_tokens":
-                found.append(b"%d" % self._outputs[index])
+                parts.append(b"%d" % self._output_lengths[index])
             else:
-                found.append(self._pools[name](first, count))
-            found.append(text)
-        return b"".join(found)
+                parts.append(self._slicers[name](first, count))
+            parts.append(text)
+        return b"".join(parts)
 
 
 def body_factory(params: Mapping[str, Any], seed: int, tenant: int, phase: int = 0) -> BodyFactory:
-    """From what a workload's `request` says of its body: `body`, `body_file`, `body_lines`, `tokens`.
+    """Return the bodies that a workload's `request` describes by `body`, `body_file`, `body_lines` and `tokens`.
 
-    `seed` and `tenant` are those of the arrivals (tenant/load.py), the phase as there: requests of the warm-up are
-    not those of the window, which a server's cache would know. Raises ParameterError.
+    `seed`, `tenant` and `phase` are those of the arrivals (tenant/load.py). The warm-up has other requests than the
+    window, whose requests would be in the server's cache otherwise. Raises ParameterError.
     """
     generator = np.random.default_rng([seed, tenant, phase])
     if (lines := params["body_lines"]) is not None:
-        given = [line for line in Path(lines).read_bytes().splitlines() if line.strip()]
-        if not given:
+        bodies = [line for line in Path(lines).read_bytes().splitlines() if line.strip()]
+        if not bodies:
             raise ParameterError(f"request body_lines: {lines} has no line")
-        first = int(generator.integers(len(given)))
-        return lambda number: given[(first + number) % len(given)]
+        first = int(generator.integers(len(bodies)))
+        return lambda number: bodies[(first + number) % len(bodies)]
     file = params["body_file"]
     content = Path(file).read_bytes() if file is not None else (params["body"] or "").encode()
     if params["tokens"] is None:

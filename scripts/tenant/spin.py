@@ -1,10 +1,14 @@
-"""Watch the device's clock: `python -m tenant.spin --streams N --threshold-ns T`, for `snakemake probe_timeslice`.
+"""Detect time slices: `python -m tenant.spin --streams N --threshold-ns T`, for `snakemake probe_timeslice`.
 
-One thread on the device per stream reads the clock until a given time, and notes every step that is longer than the
-threshold: then it was off the device. Prints {"device", "sm_count", "timer_ns", "monotonic_ns"} when it is ready, the
-last two being one moment in the device's clock and the host's. Then reads {"end_ns": …} from stdin, watches until that
-time of the device's clock, prints {"timelines": [one per stream]} and ends; it also ends when stdin does. Exit code 1
-when CUDA fails.
+One device thread per stream reads the device's clock until a given time, and records each gap, a step longer than the
+threshold, in which the thread was off the device. The program
+
+1. prints {"device", "sm_count", "timer_ns", "monotonic_ns"} when ready; the last two are one moment in the clocks of
+   device and host;
+2. reads {"end_ns": …}, a time of the device's clock, from stdin, and ends if stdin does;
+3. watches until then and prints {"timelines": [one per stream]}.
+
+Exit code 1 if CUDA fails.
 """
 
 import argparse
@@ -16,15 +20,15 @@ from typing import Any
 
 from tenant.gpu import cuda
 
-# More than two seconds of nothing but gaps of 20 µs.
+# Number of gaps per stream: enough for more than two seconds of gaps of 20 µs.
 CAPACITY = 100_000
-# first, last, number of gaps, least step
+# The header of a buffer: first time, last time, number of gaps, smallest step.
 HEADER_WORDS = 4
 WORD_BYTES = 8
 CLOCK_TRIES = 20
 
-# void spin(uint64 *out, uint64 capacity, uint64 threshold, uint64 end): the clock is read again and again; a step of 0
-# means that it has not moved on. Gaps without room are counted only.
+# void spin(uint64 *out, uint64 capacity, uint64 threshold, uint64 end): reads the clock repeatedly; a step of 0 means
+# that the clock has not advanced. Gaps beyond the capacity are counted, but not stored.
 PTX = """
 .version 7.0
 .target sm_70
@@ -76,41 +80,41 @@ NEXT:
 
 
 class Watcher:
-    """One thread on the device, in a stream of its own, with room for `capacity` gaps."""
+    """One device thread in its own stream, with room for `capacity` gaps."""
 
     def __init__(self, kernel: cuda.Kernel, capacity: int) -> None:
         self.capacity = capacity
-        self.stream = cuda.Stream()
+        self.stream = cuda.CudaStream()
         self._kernel = kernel
-        self._buffer = cuda.Buffer(WORD_BYTES * (HEADER_WORDS + 2 * capacity))
+        self._buffer = cuda.DeviceBuffer(WORD_BYTES * (HEADER_WORDS + 2 * capacity))
 
     def launch(self, threshold_ns: int, end_ns: int) -> None:
         self._kernel.launch(1, 1, self._buffer.pointer, self.capacity, threshold_ns, end_ns, stream=self.stream)
 
     def timeline(self) -> dict[str, Any]:
         self.stream.synchronize()
-        return timeline(self._buffer.read())
+        return parse_timeline(self._buffer.read())
 
 
-def timeline(content: bytes) -> dict[str, Any]:
-    """What the kernel wrote, in ns of the device's clock: gaps are [last time before, first time after].
+def parse_timeline(content: bytes) -> dict[str, Any]:
+    """Decode the kernel's output. Times are ns of the device's clock, gaps are [last time before, first time after].
 
-    Of gaps without room it has the number only.
+    `gap_count` includes gaps that were not stored.
     """
     words = array("Q", content)
     first, last, count, least = words[:HEADER_WORDS]
-    kept = words[HEADER_WORDS : HEADER_WORDS + 2 * count].tolist()
+    edges = words[HEADER_WORDS : HEADER_WORDS + 2 * count].tolist()
     return {
         "first_ns": first,
         "last_ns": last,
         "resolution_ns": least,
         "gap_count": count,
-        "gaps": [list(gap) for gap in zip(kept[::2], kept[1::2], strict=True)],
+        "gaps": [list(gap) for gap in zip(edges[::2], edges[1::2], strict=True)],
     }
 
 
-def clocks(kernel: cuda.Kernel) -> tuple[int, int]:
-    """One moment in the device's clock and in the host's monotonic one, ns; of several tries the most certain."""
+def clock_pair(kernel: cuda.Kernel) -> tuple[int, int]:
+    """One moment in ns of the device's clock and of the host's monotonic clock, from the fastest of several tries."""
     watcher = Watcher(kernel, 0)
     best = (sys.maxsize, 0, 0)
     for _ in range(CLOCK_TRIES):
@@ -135,8 +139,8 @@ def main() -> int:
             # The first launch loads the code and, with MPS, the server's side of it.
             watcher.launch(arguments.threshold_ns, 0)
             watcher.timeline()
-        timer_ns, monotonic_ns = clocks(kernel)
-        ready = {"device": cuda.view()["device"], "sm_count": cuda.sm_count()}
+        timer_ns, monotonic_ns = clock_pair(kernel)
+        ready = {"device": cuda.device_view()["device"], "sm_count": cuda.sm_count()}
         print(json.dumps({**ready, "timer_ns": timer_ns, "monotonic_ns": monotonic_ns}), flush=True)
         order = sys.stdin.readline()
         if order:

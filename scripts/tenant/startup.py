@@ -1,4 +1,4 @@
-"""From the command line to loaded workloads: the parts of start-up, each timed."""
+"""Start-up of a tenant, from the command line to loaded workloads; each part is timed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenant.parameters import ParameterError
 from tenant.workload import Workload
 
 if TYPE_CHECKING:
-    # It brings numpy along, which is to be imported by the workload, in whose time it counts.
+    # It imports numpy, which must be imported by the workload, because it counts towards the workload's import time.
     from tenant.record import Identity
 
 DEVICE_FOLDER = Path("/dev")
@@ -23,18 +23,18 @@ DEVICE_FOLDER = Path("/dev")
 def granted_view(
     environment: Mapping[str, str] = os.environ, devices: Path = DEVICE_FOLDER
 ) -> contract.DeviceView | None:
-    """The record's `view` of a tenant in a pod, as its environment and its device files have it; None elsewhere.
+    """A tenant's view of its device in a pod, from environment and device files; None outside of pods.
 
-    A device is known by the digest of its id, as in `tenant.gpu.cuda`; None where the variable names no single one.
-    Where devices come by CDI it names none: CUDA (`tenant.gpu.cuda`) or NVML (`tenant.gpu.nvml`) know better.
+    `device` is a digest as in `tenant.gpu.cuda`, None if the environment does not name exactly one device. It names
+    none if devices come by CDI; CUDA (`tenant.gpu.cuda`) or NVML (`tenant.gpu.nvml`) fill that in.
     """
     if contract.GRANTED_VARIABLE not in environment:
         return None
     device = environment.get(contract.VISIBLE_DEVICES_VARIABLE, "")
     is_named = device not in contract.NO_DEVICE and "," not in device
-    # Those of MIG instances are in `nvidia-caps/`.
+    # The device files of MIG instances are in `nvidia-caps/`.
     files = [*devices.glob("nvidia[0-9]*"), *devices.glob("nvidia-caps/nvidia-cap[0-9]*")]
-    found: contract.DeviceView = {
+    view: contract.DeviceView = {
         "pid": os.getpid(),
         "device": contract.device_digest(device) if is_named else None,
         "sm_count": None,
@@ -45,31 +45,31 @@ def granted_view(
         "is_mig": None if device in contract.NO_DEVICE else device.startswith("MIG-"),
         "nodes": sorted(str(path.relative_to(devices)) for path in files),
     }
-    if shown := [name for name in environment.get(contract.SHOWN_VARIABLE, "").split(",") if name]:
-        found["variables"] = {name: environment.get(name) for name in shown}
-    return found
+    if names := [name for name in environment.get(contract.SHOWN_VARIABLE, "").split(",") if name]:
+        view["variables"] = {name: environment.get(name) for name in names}
+    return view
 
 
 def _open_device(device: str) -> contract.DeviceView | None:
-    """What the process sees of its device, None on a CPU outside of a pod; opens the CUDA context."""
-    given = granted_view()
+    """Open the CUDA context, if any, and return the process's view of its device; None on a CPU outside of pods."""
+    pod_view = granted_view()
     if device == "cuda":
         from tenant.gpu import cuda
 
         cuda.open_context()
-        seen = cuda.view()
-        return seen if given is None else {**given, **seen}
-    if given is None:
+        cuda_view = cuda.device_view()
+        return cuda_view if pod_view is None else {**pod_view, **cuda_view}
+    if pod_view is None:
         return None
     from tenant.gpu import nvml
 
-    return nvml.completed(given)
+    return nvml.complete_view(pod_view)
 
 
 def load(arguments: Namespace) -> list[tuple[Workload, Identity]]:
-    """Import the workload, open the device and make one workload per tenant, one after another.
+    """Import the workload, open the device, and create one workload per tenant, one after another.
 
-    Raises ParameterError, and whatever the framework does.
+    Raises ParameterError, and whatever the framework raises.
     """
     begun = time.monotonic()
     module = workloads.load_module(arguments.workload, arguments.device)
@@ -84,7 +84,7 @@ def load(arguments: Namespace) -> list[tuple[Workload, Identity]]:
         begun = time.monotonic()
         workload = workloads.create(module, arguments.params, arguments.device)
         load_seconds = time.monotonic() - begun
-        if arguments.streams and not workload.captured:
+        if arguments.streams and not workload.is_captured:
             raise ParameterError(
                 f"{arguments.workload}: only a captured CUDA graph can run in streams of one process; set graph: true"
             )

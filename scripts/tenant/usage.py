@@ -1,4 +1,4 @@
-"""What the process used of its machine, as its kernel counts it."""
+"""CPU time and memory of this process, from the kernel."""
 
 import contextlib
 import threading
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 
 class CpuTime(NamedTuple):
-    """CPU time, and how long one thread was runnable without a CPU (None where unknown)."""
+    """CPU time, and the time that one thread was runnable but had no CPU (None if unknown)."""
 
     cpu_seconds: float
     run_queue_seconds: float | None
 
 
 class CpuMeter:
-    """Reads the CPU time of the process, or of the thread that makes the meter, and the waiting of that thread."""
+    """Reads the CPU time of the process or of the creating thread, and the run queue time of that thread."""
 
     def __init__(self, of_thread: bool = False) -> None:
         self._clock = time.pthread_getcpuclockid(threading.get_ident()) if of_thread else time.CLOCK_PROCESS_CPUTIME_ID
@@ -29,8 +29,8 @@ class CpuMeter:
         return CpuTime(time.clock_gettime(self._clock), run_queue_seconds)
 
 
-def peak_bytes(status: Path) -> int | None:
-    """Largest resident set of a process so far, by its `status` in /proc; None where there is no such file."""
+def read_peak_bytes(status: Path) -> int | None:
+    """Peak resident memory of a process, from its `status` file in /proc; None without the file."""
     with contextlib.suppress(OSError):
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -39,5 +39,5 @@ def peak_bytes(status: Path) -> int | None:
 
 
 def peak_resident_bytes() -> int | None:
-    """Largest resident set of this process so far; getrusage would count what its parent had when it started it."""
-    return peak_bytes(Path("/proc/self/status"))
+    """Peak resident memory of this process. (getrusage would include its parent's memory at the fork.)"""
+    return read_peak_bytes(Path("/proc/self/status"))

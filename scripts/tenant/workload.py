@@ -1,4 +1,4 @@
-"""What a workload is: the base class, its declared work, and the times that it takes itself."""
+"""The base class of all workloads, with the types in which a workload declares its work and its own times."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -8,41 +8,41 @@ from typing import Any, NamedTuple
 from tenant.contract import Precision
 from tenant.usage import peak_resident_bytes
 
-# The samples of device time; every other kind is the name of a stage.
+# The kind of a TimeSample that holds device time; every other kind is the name of a stage.
 DEVICE_TIME = "device"
 
 
-class Element(NamedTuple):
-    """What an element of a matrix is: the precision of arithmetic on it, and its size."""
+class Dtype(NamedTuple):
+    """Element type of a matrix: the precision of the arithmetic on it, and the size of an element in bytes."""
 
     precision: Precision
     bytes: int
 
 
-# By the names that parameters have for them; tf32 is float32 with TF32 allowed in products and convolutions.
-ELEMENTS = {
-    "float32": Element("fp32", 4),
-    "float64": Element("fp64", 8),
-    "tf32": Element("tf32", 4),
-    "float16": Element("fp16", 2),
-    "bfloat16": Element("bf16", 2),
+# Keys are the values of a workload's `dtype` parameter. tf32 is float32 with TF32 allowed in matmuls and convolutions.
+DTYPES = {
+    "float32": Dtype("fp32", 4),
+    "float64": Dtype("fp64", 8),
+    "tf32": Dtype("tf32", 4),
+    "float16": Dtype("fp16", 2),
+    "bfloat16": Dtype("bf16", 2),
 }
 CPU_DTYPES = ("float32", "float64")
 
 
-def digest(values: Any) -> list[float]:
-    """Mean magnitude, largest and negated smallest element of an array or tensor of double precision."""
+def array_digest(values: Any) -> list[float]:
+    """Mean magnitude, maximum and negated minimum of a numpy array or torch tensor in double precision."""
     return [float(abs(values).mean()), float(values.max()), float(-values.min())]
 
 
 class RequestError(Exception):
-    """One iteration failed; it is counted as an error and the loop goes on."""
+    """One iteration failed. The loop counts an error and goes on."""
 
 
 class Work(NamedTuple):
-    """Declared work of one iteration: operations, bytes moved at least (None where unknown), and items.
+    """Declared work of one iteration: floating-point operations, least bytes moved, and items; None where unknown.
 
-    `precision` names the arithmetic, and so the peak rate that the work is compared with; None where there is none.
+    `precision` selects the peak rate that the work is compared with; None where there is no such peak.
     """
 
     flop: float | None
@@ -51,8 +51,8 @@ class Work(NamedTuple):
     precision: Precision | None = None
 
 
-class Sample(NamedTuple):
-    """A time that the workload measured: DEVICE_TIME or a stage, its begin (monotonic) and its length."""
+class TimeSample(NamedTuple):
+    """A time that the workload measured itself: DEVICE_TIME or a stage, its start (monotonic ns) and its duration."""
 
     kind: str
     begun_ns: int
@@ -60,50 +60,51 @@ class Sample(NamedTuple):
 
 
 class Workload(ABC):
-    """One tenant's work, ready to run: a module's `create` has loaded everything."""
+    """One tenant's work. The module's `create` has already loaded models and data."""
 
     work: Work
     # Whether a step is one launch of a captured CUDA graph. Only then may several tenants share a process: threads
     # that launch hundreds of kernels would wait for the interpreter's lock, not for the device.
-    captured = False
-    # The modules that do the work, imported and with a version.
+    is_captured = False
+    # Modules whose versions the record shows; they must be imported and have a `__version__`.
     modules: tuple[str, ...] = ()
-    # Whether the work is a server's, whose client this is, and whether its answers are streams of tokens.
+    # True for the client of a server, and for a client whose answers are streams of tokens.
     is_client = False
     is_stream = False
 
     @cached_property
-    def samples(self) -> list[Sample]:
-        """Device times and stages since they were last counted.
+    def samples(self) -> list[TimeSample]:
+        """Device times and stage times that are not yet counted.
 
-        The loop thread adds and takes, another one may look. Of a stage there may be several in an iteration, of device
-        time one.
+        Only the loop thread adds and removes samples; other threads may read them. An iteration has at most one device
+        time, and may have several times of a stage.
         """
         return []
 
     def attach(self) -> None:
-        """Called once, in the thread that will call `step`, before it does."""
+        """Prepare the thread that will call `step`; called once, from that thread."""
         return
 
-    def window_set(self, start_ns: int, end_ns: int) -> None:
-        """Called from another thread when a window is announced, in ns of the monotonic clock."""
+    def on_window(self, start_ns: int, end_ns: int) -> None:
+        """Hear of a window when it is announced, in monotonic ns; called from another thread."""
         return
 
     @abstractmethod
     def step(self) -> None:
-        """Run one iteration; returns when the device has finished it. Raises RequestError when it failed."""
+        """Run one iteration and return when the device has finished it. Raises RequestError if the iteration failed."""
 
     def synchronize(self) -> None:
-        """Return when the device has nothing left to do for this workload; a CPU has nothing left anyway."""
+        """Wait until the device has finished all work of this workload; on a CPU there is nothing to wait for."""
         return
 
     @abstractmethod
     def output_digest(self) -> list[float]:
-        """A few finite numbers that sum up the last iteration's output, well away from 0."""
+        """A few finite numbers, well away from 0, that a wrong output of the last iteration would change."""
 
     def packages(self) -> dict[str, str]:
+        """Versions of `modules`, by name."""
         return {name: str(sys.modules[name].__version__) for name in self.modules}
 
     def memory_bytes(self) -> int | None:
-        """Peak memory on the device, of all tenants in the process; here that of the process."""
+        """Peak device memory of all tenants in this process, None where unknown; here the process's resident memory."""
         return peak_resident_bytes()

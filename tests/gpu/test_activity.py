@@ -64,7 +64,7 @@ def reading_ms(gpu: Any) -> float:
         began = time.monotonic()
         activity.read(began)
         taken.append(time.monotonic() - began)
-        activity.settle()
+        activity.wait_for_next()
     return 1e3 * statistics.median(taken[1:])
 
 

@@ -26,7 +26,7 @@ class MeansJudge(BatchComparison):
             return
         count = now.count - first.count
         is_long_enough = now.middle_ns - first.middle_ns >= BATCH_SECONDS * NS
-        if self.settled is None and is_long_enough and count >= self.least_iterations:
+        if self.final_verdict is None and is_long_enough and count >= self.batch_iterations:
             self.close_batch((now.sum_seconds - first.sum_seconds) / count * NS)
             self._first = now
 

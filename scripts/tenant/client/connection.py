@@ -1,7 +1,7 @@
-"""Connections to an HTTP/1.1 server, kept alive: each answer is stamped as it comes, and read to its end.
+"""Keep-alive connections to an HTTP/1.1 server: each answer is time-stamped as it arrives, and read to its end.
 
-The parser of HTTP is aiohttp's, in C. Its session is not used: that takes twice the CPU time, and hands over an answer
-only after all others of the moment were received, so that with many in flight the last of them would seem late.
+The HTTP parser is aiohttp's, in C. aiohttp's session takes twice the CPU time and hands over an answer only after all
+others of the moment were received, so that with many in flight the last of them would seem late.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from typing import Any, cast
 
 from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
 
-from tenant.client.events import Pieces, answer_of
+from tenant.client.events import TokenPieces, new_answer
 from tenant.contract.requests import error_text
-from tenant.recorder import Stream
+from tenant.recorder import TokenStream
 from tenant.workload import RequestError
 
-# What the parser may hold; it is emptied at once.
-LIMIT_BYTES = 1 << 16
-# At most this much of an error is kept.
-ERROR_CHARACTERS = 150
-SWITCHING = 200
+# Buffer limit of the parser, which is emptied after each piece of data.
+PARSER_LIMIT_BYTES = 1 << 16
+# Errors are cut to this length.
+MAX_ERROR_CHARACTERS = 150
+# Smaller status codes announce another answer to the same request.
+FIRST_FINAL_STATUS = 200
 
 
 class Selector(selectors.DefaultSelector):
-    """Wakes when a timer is due, not up to a millisecond later as epoll does, and notes when it woke."""
+    """A selector that wakes when a timer is due, not up to 1 ms later as epoll does, and notes when it woke."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,10 +47,10 @@ class Selector(selectors.DefaultSelector):
 
 @dataclass(eq=False, slots=True)
 class Exchange:
-    """A request, and what has come of its answer; times are monotonic ns.
+    """A request and its answer; times are monotonic ns.
 
-    It was due at `intended_ns`, free to go at `free_ns` and taken up at `begun_ns`. `error` is the reason if it failed.
-    `tokens` is there where the answer is a stream, from its head on.
+    The request was due at `intended_ns`, could be sent from `free_ns` on, and was sent at `begun_ns`. `error` is the
+    reason if it failed. `tokens` is set if the answer is a stream, once its head has arrived.
     """
 
     content: bytes
@@ -62,9 +63,9 @@ class Exchange:
     ended_ns: int | None = None
     error: str | None = None
     is_unreachable: bool = False
-    tokens: Pieces | None = None
+    tokens: TokenPieces | None = None
 
-    def stream(self) -> Stream | None:
+    def stream(self) -> TokenStream | None:
         return None if self.tokens is None else self.tokens.stream(self.intended_ns, self.ended_ns)
 
 
@@ -74,7 +75,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, client: Client) -> None:
         self._client = client
         self._parser = HttpResponseParser(
-            cast(Any, self), client.loop, LIMIT_BYTES, read_until_eof=True, auto_decompress=False
+            cast(Any, self), client.loop, PARSER_LIMIT_BYTES, read_until_eof=True, auto_decompress=False
         )
         self._exchange: Exchange | None = None
         self._head: RawResponseMessage | None = None
@@ -84,9 +85,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
 
-    # For the parser, whose output is taken at once.
+    # The parser reads these and calls the two methods below; its output is taken at once, so reading never pauses.
     connected = True
-    # Of aiohttp before 3.9, which Debian 12 has.
+    # aiohttp before 3.9, which Debian 12 has, needs it.
     _reading_paused = False
 
     def pause_reading(self) -> None: ...
@@ -100,15 +101,15 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         exchange = self._exchange
         if exchange is None:
-            # An answer to no request: what follows cannot be trusted either.
+            # The server sent data without a request, so the rest of the connection cannot be trusted either.
             self.transport.abort()
             return
         try:
             for head, body in self._parser.feed_data(data)[0]:
-                if head.code >= SWITCHING:
+                if head.code >= FIRST_FINAL_STATUS:
                     self._head, self._body = head, body
                     if exchange.is_stream and head.code == exchange.expect_status:
-                        exchange.tokens = answer_of(head.headers.get("Content-Type", ""))
+                        exchange.tokens = new_answer(head.headers.get("Content-Type", ""))
             if self._body is None:
                 return
             piece = self._body.read_nowait()
@@ -119,18 +120,18 @@ class Connection(asyncio.Protocol):
         except RequestError as error:
             self._end(str(error), is_kept=False)
         except HttpProcessingError as error:
-            said = data.split(b"\r\n")[0].decode(errors="replace").strip()
-            where = "no HTTP answer" if self._head is None else f"broken HTTP in mid-answer ({type(error).__name__})"
-            self._end(f"{where}, but {self._client.shown(said)!r}", is_kept=False)
+            line = data.split(b"\r\n")[0].decode(errors="replace").strip()
+            problem = "no HTTP answer" if self._head is None else f"broken HTTP in mid-answer ({type(error).__name__})"
+            self._end(f"{problem}, but {self._client.redact(line)!r}", is_kept=False)
 
     def _complete(self, exchange: Exchange) -> None:
         assert self._head is not None
-        why = None if self._head.code == exchange.expect_status else f"status {self._head.code}"
-        if why is None and exchange.tokens is not None:
+        error = None if self._head.code == exchange.expect_status else f"status {self._head.code}"
+        if error is None and exchange.tokens is not None:
             exchange.tokens.end()
-        self._end(why, is_kept=not self._head.should_close)
+        self._end(error, is_kept=not self._head.should_close)
 
-    def _end(self, why: str | None, is_kept: bool) -> None:
+    def _end(self, error: str | None, is_kept: bool) -> None:
         exchange, self._exchange = self._exchange, None
         self._is_used = True
         assert exchange is not None
@@ -138,7 +139,7 @@ class Connection(asyncio.Protocol):
             self._client.idle.append(self)
         else:
             self.transport.abort()
-        self._client.finish(exchange, why)
+        self._client.finish(exchange, error)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self in self._client.idle:
@@ -147,16 +148,16 @@ class Connection(asyncio.Protocol):
         if exchange is None:
             return
         if self._head is None and self._is_used:
-            # The server closed it before it saw this request, as servers may between any two.
+            # The server closed the connection before it saw this request, as servers may between two requests.
             self._exchange = None
-            self._client.send_anew(exchange)
+            self._client.send_on_new_connection(exchange)
             return
         try:
             if self._head is None:
-                # As behind a proxy whose server has died: asked again at once, it hangs up again at once.
+                # A proxy whose server has died hangs up at once, every time.
                 exchange.is_unreachable = True
                 raise RequestError("the connection was closed without an answer")
-            # Of an answer that ends with its connection.
+            # The end of the connection may be the end of the answer.
             self._parser.feed_eof()
             if not self._body.is_eof():
                 raise RequestError("the connection was closed in mid-answer")
@@ -168,7 +169,7 @@ class Connection(asyncio.Protocol):
 
 
 class Client:
-    """Asks one server, on as many connections as there are requests at once; all in one thread."""
+    """Sends requests to one server, each in flight on a connection of its own; all in one thread."""
 
     def __init__(
         self,
@@ -184,21 +185,21 @@ class Client:
         self._secrets = secrets
         self._opening: set[asyncio.Task[None]] = set()
 
-    def shown(self, said: str) -> str:
+    def redact(self, text: str) -> str:
         for secret in self._secrets:
-            said = said.replace(secret, "…")
-        return said
+            text = text.replace(secret, "…")
+        return text
 
     def send(self, exchange: Exchange) -> None:
-        """Send it on a connection that is idle, or on a new one; its `done` is called when it has ended."""
+        """Send a request on an idle or new connection; its `done` is called when it has ended."""
         while self.idle:
             connection = self.idle.pop()
             if not connection.transport.is_closing():
                 connection.send(exchange)
                 return
-        self.send_anew(exchange)
+        self.send_on_new_connection(exchange)
 
-    def send_anew(self, exchange: Exchange) -> None:
+    def send_on_new_connection(self, exchange: Exchange) -> None:
         task = self.loop.create_task(self._connect_and_send(exchange))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
@@ -216,27 +217,27 @@ class Client:
         try:
             return (await self.loop.create_connection(lambda: Connection(self), *self._address))[1]
         except OSError as error:
-            # Of a name with several addresses, such as localhost, asyncio joins what it says of each.
+            # For a name with several addresses, such as localhost, asyncio joins the errors of all.
             is_refused = f"[Errno {errno.ECONNREFUSED}]" in str(error)
             raise RequestError(error_text(ConnectionRefusedError() if is_refused else error)) from error
 
-    def finish(self, exchange: Exchange, why: str | None) -> None:
-        """It has ended, well where there is no reason why not."""
-        # What fails at once ends after the loop woke.
+    def finish(self, exchange: Exchange, error: str | None) -> None:
+        """End a request; `error` is None if it succeeded."""
+        # `now_ns` is when the loop woke; a request that fails at once began later.
         exchange.ended_ns = max(exchange.begun_ns, self.now_ns())
-        # Cut last: of a secret that was cut, a part would be left.
-        exchange.error = None if why is None else self.shown(why)[:ERROR_CHARACTERS]
-        # It may be long, and what has ended is kept until it is folded.
+        # Cut after the redaction, because a part of a secret would remain otherwise.
+        exchange.error = None if error is None else self.redact(error)[:MAX_ERROR_CHARACTERS]
+        # The content may be long, and the exchange is kept until it is folded.
         exchange.content = b""
         exchange.done(exchange)
 
     def connect(self) -> None:
-        """Have a connection, in a loop that does not run. Raises RequestError."""
+        """Open a connection if none is idle; the event loop must not be running. Raises RequestError."""
         if not self.idle:
             self.idle.append(self.loop.run_until_complete(self._open()))
 
     def ask(self, exchange: Exchange) -> None:
-        """Ask once and wait for the answer, in a loop that does not run. Raises RequestError."""
+        """Send one request and wait for its answer; the event loop must not be running. Raises RequestError."""
         exchange.done = lambda _: self.loop.stop()
         self.loop.call_soon(self.send, exchange)
         self.loop.run_forever()

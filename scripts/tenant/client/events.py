@@ -1,30 +1,32 @@
-"""Which pieces of a streamed answer carry tokens, and how many.
+"""Counts the tokens in the pieces of a streamed answer.
 
-One gap lies between two events that carry tokens, however many each has. In a `text/event-stream` in the manner of
-OpenAI only events with a choice can. Where the server counts along (`usage` in the first such event already, as vLLM
-does with `stream_options: {continuous_usage_stats: true}`) an event has as many tokens as the count rose by. Elsewhere
-it has one if it has text, or if it is one of a completion that goes on, since a token's text may be empty: so does
-vLLM's benchmark (`async_request_openai_completions` in vllm/benchmarks/lib/endpoint_request_func.py). An event with
-nothing but a role or a reason to finish carries none, as in AIPerf, which disregards what has no content
-(https://docs.nvidia.com/nim/benchmarking/llm/2.0.0/metrics.html); vLLM's benchmark of chats takes the role for the
-first token. The `usage` at the end gives the number of tokens, if there is one.
+One gap lies between two events with tokens, however many each has. In OpenAI's `text/event-stream` format, only events
+with a choice can carry tokens:
 
-An event of another kind of JSON, and a piece of an answer of another type, is one token each.
+- If the server counts along, an event has as many tokens as `usage` has risen by. The first such event has `usage`
+  already, as in vLLM with `stream_options: {continuous_usage_stats: true}`.
+- Otherwise an event has one token if it has text, or if the completion continues, since a token's text may be empty.
+  vLLM's benchmark does the same (`async_request_openai_completions` in vllm/benchmarks/lib/endpoint_request_func.py).
+- An event with only a role or a finish reason has no token, as in AIPerf, which ignores events without content
+  (https://docs.nvidia.com/nim/benchmarking/llm/2.0.0/metrics.html). vLLM's chat benchmark counts the role as a token.
+
+A `usage` at the end gives the total number of tokens. Each event of another JSON format is one token, as is each piece
+of an answer of another content type.
 """
 
 import json
 from array import array
 from typing import Any
 
-from tenant.recorder import Stream
+from tenant.recorder import TokenStream
 from tenant.workload import RequestError
 
 EVENT_STREAM = "text/event-stream"
 DONE = b"[DONE]"
 
 
-class Pieces:
-    """An answer whose pieces, as they come, carry one token each."""
+class TokenPieces:
+    """An answer whose pieces carry one token each."""
 
     def __init__(self) -> None:
         self._times_ns = array("q")
@@ -36,22 +38,22 @@ class Pieces:
         self._tokens.append(tokens)
 
     def take(self, piece: bytes, now_ns: int) -> None:
-        """The next bytes of the answer, which are there since `now_ns`. Raises RequestError."""
+        """Take the next bytes of the answer, which arrived at `now_ns`. Raises RequestError."""
         self._add(now_ns, 1)
 
     def end(self) -> None:
-        """The answer is over. Raises RequestError where something is missing."""
+        """End the answer. Raises RequestError if it is incomplete."""
         if not self._times_ns:
             raise RequestError("the answer has no token")
 
-    def stream(self, intended_ns: int, ended_ns: int | None) -> Stream:
-        """What has come, also while the answer is under way."""
+    def stream(self, intended_ns: int, ended_ns: int | None) -> TokenStream:
+        """The tokens that have arrived; the answer may not have ended."""
         tokens = self._tokens[:]
-        return Stream(intended_ns, ended_ns, self._times_ns[: len(tokens)], tokens, self._reported)
+        return TokenStream(intended_ns, ended_ns, self._times_ns[: len(tokens)], tokens, self._reported)
 
 
-class Events(Pieces):
-    """A `text/event-stream`."""
+class EventStream(TokenPieces):
+    """An answer in the format `text/event-stream`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,38 +76,38 @@ class Events(Pieces):
             self._is_done = True
             return
         try:
-            said = json.loads(data)
+            document = json.loads(data)
         except ValueError:
-            said = None
-        if not isinstance(said, dict):
+            document = None
+        if not isinstance(document, dict):
             raise RequestError(f"an event is not a JSON object: {data.decode(errors='replace')}")
-        if error := said.get("error"):
+        if error := document.get("error"):
             raise RequestError(f"the server says in its stream: {error}")
-        if "choices" in said:
-            self._count(said, now_ns)
+        if "choices" in document:
+            self._count(document, now_ns)
         else:
             self._add(now_ns, 1)
 
-    def _count(self, said: dict[str, Any], now_ns: int) -> None:
-        choices, reported = said["choices"], (said.get("usage") or {}).get("completion_tokens")
+    def _count(self, document: dict[str, Any], now_ns: int) -> None:
+        choices, reported = document["choices"], (document.get("usage") or {}).get("completion_tokens")
         if choices and not self._has_choices:
             self._has_choices, self._is_counted = True, reported is not None
-        more = 0 if reported is None else reported - (self._reported or 0)
+        new_tokens = 0 if reported is None else reported - (self._reported or 0)
         self._reported = self._reported if reported is None else reported
         if choices and not self._is_counted:
-            more = int(any(map(_has_token, choices)))
-        if choices and more > 0:
-            self._add(now_ns, more)
+            new_tokens = int(any(map(_has_token, choices)))
+        if choices and new_tokens > 0:
+            self._add(now_ns, new_tokens)
 
 
 def _has_token(choice: dict[str, Any]) -> bool:
-    goes_on = choice.get("finish_reason") is None
+    is_unfinished = choice.get("finish_reason") is None
     if "text" in choice:
-        return bool(choice["text"]) or goes_on
+        return bool(choice["text"]) or is_unfinished
     delta = choice.get("delta") or {}
-    said = {key: value for key, value in delta.items() if key != "role"}
-    return any(said.values()) or ("content" in said and "role" not in delta and goes_on)
+    content = {key: value for key, value in delta.items() if key != "role"}
+    return any(content.values()) or ("content" in content and "role" not in delta and is_unfinished)
 
 
-def answer_of(content_type: str) -> Pieces:
-    return Events() if content_type.startswith(EVENT_STREAM) else Pieces()
+def new_answer(content_type: str) -> TokenPieces:
+    return EventStream() if content_type.startswith(EVENT_STREAM) else TokenPieces()

@@ -1,8 +1,8 @@
-"""All that the driver and a tenant share; the driver imports nothing else of this package.
+"""The contract between the driver and its tenants. The driver imports nothing else of the package `tenant`.
 
-`gpu.py` has samples of a GPU, `requests.py` what both need to ask servers.
+`gpu.py` defines samples of a GPU, `requests.py` what both sides need to send HTTP requests.
 
-Only the standard library is imported: a measuring job reads this module before its framework, and without numpy.
+Only the standard library is imported: a tenant imports this before its framework, and the driver without numpy.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from pathlib import Path
 from typing import Literal, NotRequired, TypedDict
 
 # Histograms: bucket i holds latencies in (upper(i - 1), upper(i)] with upper(i) = 1e-6 * 2**(i / 64) seconds. Bucket 0
-# holds everything up to 1 µs, the last one everything beyond 1000 s.
+# holds all latencies up to 1 µs, the last bucket all beyond 1000 s.
 BUCKETS_PER_DOUBLING = 64
 SMALLEST_SECONDS = 1e-6
 LAST_FINITE_INDEX = 1914
 OVERFLOW_INDEX = 1915
 BUCKET_COUNT = 1916
-# A quantile that is taken from anywhere in its bucket is off by at most this share of its value.
+# Relative error of a quantile that may lie anywhere in its bucket.
 QUANTILE_ERROR_RATIO = 2 ** (1 / BUCKETS_PER_DOUBLING) - 1
-# Equal parts of a window, in its timeline.
+# A window's timeline has this number of equal slots.
 TIMELINE_SLOTS = 40
 
 
 def upper_seconds(index: int) -> float:
-    """Upper bound of a bucket in seconds, infinite for the overflow. Raises IndexError outside the layout."""
+    """Upper bound of a bucket in seconds, infinite for the overflow bucket. Raises IndexError outside the layout."""
     if not 0 <= index < BUCKET_COUNT:
         raise IndexError(f"bucket {index}: the layout has 0 to {OVERFLOW_INDEX}")
     return math.inf if index == OVERFLOW_INDEX else SMALLEST_SECONDS * 2 ** (index / BUCKETS_PER_DOUBLING)
@@ -40,47 +40,47 @@ def lower_seconds(index: int) -> float:
 
 
 def nearest_bucket(seconds: float) -> int:
-    """The bucket whose upper bound is nearest to a time above 0, on the log scale and within the finite ones."""
+    """Index of the finite bucket whose upper bound is nearest, on a log scale, to a time above 0."""
     index = round(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS))
     return min(max(index, 0), LAST_FINITE_INDEX)
 
 
-# Exit codes; 0 for a tenant that was ended on purpose.
+# Exit codes; a tenant that was stopped on purpose exits with 0.
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
-# As errno ENOMEM.
+# The value of errno ENOMEM.
 EXIT_OUT_OF_MEMORY = 12
 
 # Environment variables.
 TOKEN_VARIABLE = "SHAREBENCH_TOKEN"
-# The bytes that `view` tries to allocate.
+# Bytes that the tenant tries to allocate, to test its memory limit.
 PROBE_BYTES_VARIABLE = "SHAREBENCH_PROBE_BYTES"
-# A file that is locked while a tenant makes its context: of all tenants that are given the same one, only one does.
+# A file that a tenant locks while it creates its context, so that tenants with the same file do so one after another.
 CONTEXT_LOCK_VARIABLE = "SHAREBENCH_CONTEXT_LOCK"
-# Set in pods by the driver: elsewhere the variables of a device plugin mean something else, or nothing.
+# Set in pods by the driver. Only with it do the device plugin's variables describe the tenant's device.
 GRANTED_VARIABLE = "SHAREBENCH_GRANTED"
-# Names of variables that the record is to show, with commas between them.
+# Comma-separated names of the environment variables that the record shows.
 SHOWN_VARIABLE = "SHAREBENCH_SHOWN"
 MPS_PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
 VISIBLE_DEVICES_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
-# Its values where devices come by another way.
+# Values of NVIDIA_VISIBLE_DEVICES that name no device, for example where devices come by CDI.
 NO_DEVICE = ("", "all", "none", "void")
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str | None:
-    """Names this start of this kernel, and so its monotonic clock; None where the system has no such name."""
+    """Id of this boot, and so of the monotonic clock; None on a system without one."""
     return BOOT_ID.read_text().strip() if BOOT_ID.exists() else None
 
 
-# Warm-up. A batch spans several time slices of a few tenants, so that a median is not that of one tenant's slice.
+# Warm-up. A batch spans several time slices of a few tenants, so its median does not depend on a single slice.
 BATCH_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class SteadinessRule:
-    """The numbers of the rule of steadiness (tenant/recorder.py), as the config's `warmup` has them."""
+    """Parameters of the steadiness rule (SteadinessJudge in tenant/recorder.py), from the config's `warmup`."""
 
     min_iterations: int = 20
     max_seconds: float = 10.0
@@ -88,7 +88,7 @@ class SteadinessRule:
 
 
 class Steadiness(TypedDict):
-    """Whether a tenant became steady, after how many batches, and the difference of the last two medians."""
+    """Verdict: whether the tenant became steady, after how many batches, and the change between the last two."""
 
     is_steady: bool
     batches: int
@@ -96,43 +96,43 @@ class Steadiness(TypedDict):
 
 
 class BatchComparison:
-    """Applies the rule to batches of iterations, each by its typical latency: the median, or else the mean."""
+    """Applies the rule to batches of iterations, each with a typical latency: its median, or else its mean."""
 
     def __init__(self, rule: SteadinessRule, since_ns: int) -> None:
-        """`since_ns` is when the judgement began, by the monotonic clock."""
+        """`since_ns` is the start of the judgement, in monotonic ns."""
         self.rule = rule
         self.since_ns = since_ns
-        self.least_iterations = math.ceil(rule.min_iterations / 2)
-        self.settled: Steadiness | None = None
+        self.batch_iterations = math.ceil(rule.min_iterations / 2)
+        self.final_verdict: Steadiness | None = None
         self._typical_ns: float | None = None
-        self._so_far: Steadiness = {"is_steady": False, "batches": 0, "change_percent": None}
+        self._progress: Steadiness = {"is_steady": False, "batches": 0, "change_percent": None}
 
     def close_batch(self, typical_ns: float) -> None:
-        self._so_far["batches"] += 1
+        self._progress["batches"] += 1
         if self._typical_ns is not None:
-            # An iteration faster than the clock's tick has a median of 0.
+            # The median is 0 if iterations are faster than the clock's tick.
             change_percent = 100 * abs(typical_ns - self._typical_ns) / max(self._typical_ns, 1.0)
-            self._so_far["change_percent"] = change_percent
+            self._progress["change_percent"] = change_percent
             if change_percent < self.rule.tolerance_percent:
-                self.settled = {**self._so_far, "is_steady": True}
+                self.final_verdict = {**self._progress, "is_steady": True}
         self._typical_ns = typical_ns
 
     def verdict(self, now_ns: int) -> Steadiness | None:
-        """The verdict, once there is one; it does not change afterwards."""
-        if self.settled is None and now_ns - self.since_ns >= self.rule.max_seconds * 1e9:
-            self.settled = self._so_far.copy()
-        return self.settled
+        """The verdict, None before there is one; it never changes."""
+        if self.final_verdict is None and now_ns - self.since_ns >= self.rule.max_seconds * 1e9:
+            self.final_verdict = self._progress.copy()
+        return self.final_verdict
 
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8"]
 Arrival = Literal["closed", "constant", "poisson", "own"]
-# The record of a window, as GET /record answers it; config/schemas/record.schema.json explains every key.
+# A window's record, as GET /record returns it; config/schemas/record.schema.json explains every key.
 Histogram = dict[str, int]
-"""Non-empty buckets only: index as text, to count."""
+"""Counts by bucket index as text; empty buckets are left out."""
 
 
 class DeviceView(TypedDict):
-    """What a tenant's process saw of the GPU before it loaded its model; the last four in pods only."""
+    """A tenant's view of its GPU before it loaded its model; the last four keys exist in pods only."""
 
     pid: int
     device: str | None
@@ -156,14 +156,14 @@ class Startup(TypedDict):
 
 
 class ForeignBuckets(TypedDict):
-    """Buckets of a program that measures itself; an upper bound of None is infinity."""
+    """Histogram of a program that measures itself; an upper bound of None is infinite."""
 
     upper_seconds: list[float | None]
     count: list[int]
 
 
 class Scrape(TypedDict):
-    """How well the two scrapes of a program that measures itself stand for the window."""
+    """How well the two scrapes of a program that measures itself represent the window."""
 
     offset_seconds: float
     seconds: float
@@ -174,7 +174,7 @@ class Scrape(TypedDict):
 
 
 class LoadGenerator(TypedDict):
-    """What the client that made a server's load used, and how much later than due it sent its requests."""
+    """CPU use of the client that loaded a server, and how much later than due it sent requests."""
 
     cpu_seconds: float | None
     run_queue_seconds: float | None
@@ -182,16 +182,16 @@ class LoadGenerator(TypedDict):
 
 
 class OutputTokens(TypedDict):
-    """Tokens that arrived in the window, as the server counted them, or else events that carried one or more."""
+    """Tokens that arrived in the window as the server counted them, or else the events that carried tokens."""
 
     count: int
     source: Literal["usage", "chunks"]
 
 
 class RequestColumns(TypedDict):
-    """Columns: the good requests whose intended send lies in the window, in its order; starts count from its start.
+    """Columns with a row per successful request whose intended send lies in the window, in the order of these sends.
 
-    A request of one token has neither a gap nor a time per further token.
+    `start_seconds` counts from the window's start. A request of one token has no TPOT and no ITL.
     """
 
     start_seconds: list[float]
@@ -203,7 +203,7 @@ class RequestColumns(TypedDict):
 
 
 class TimedHistogram(TypedDict):
-    """Times that a workload took itself; the histogram is sparse, bucket index to count."""
+    """Distribution of a time that a workload measured itself."""
 
     count: int
     sum_seconds: float
@@ -211,7 +211,7 @@ class TimedHistogram(TypedDict):
 
 
 class Timeline(TypedDict):
-    """The window in equal slots, by the start of the iteration."""
+    """Iterations of a window by the slot of their start; TIMELINE_SLOTS values per list."""
 
     slot_seconds: float
     count: list[int]
@@ -238,7 +238,7 @@ class CompletedJob(TypedDict):
 
 
 class CpuUse(TypedDict):
-    """CPU time in the window; `affinity` are the cores as seen from inside."""
+    """CPU time in the window; `affinity` lists the cores that the process may use."""
 
     cpu_seconds: float
     run_queue_seconds: float | None
@@ -253,7 +253,7 @@ class DeclaredWork(TypedDict):
 
 
 class TenantMeasurement(TypedDict):
-    """What a tenant itself measured in a window. Times are seconds, histograms sparse: bucket index to count."""
+    """A tenant's own measurements in one window."""
 
     index: int
     workload: str
@@ -291,13 +291,13 @@ class Environment(TypedDict):
 
 
 def environment(packages: dict[str, str]) -> Environment:
-    # Not platform.platform(): it starts a process.
+    # platform.platform() would start a process.
     uname = "-".join((platform.system(), platform.release(), platform.machine()))
     return {"python": platform.python_version(), "platform": uname, "packages": packages}
 
 
 class ProcessView(TypedDict):
-    """What the host sees of a user program: its processes, and the GPUs that its environment shows it (None: all)."""
+    """The host's view of a user program: its processes, and the GPUs visible to it (None for all)."""
 
     pids: list[int]
     names: list[str]
@@ -305,7 +305,7 @@ class ProcessView(TypedDict):
 
 
 class ExitReport(TypedDict):
-    """What the container next to a program that runs to its end saw of it, times by the node's monotonic clock."""
+    """Observations of a program that exits, by the container next to it; times are monotonic ns of the node."""
 
     started_ns: int | None
     ended_ns: int | None
@@ -317,9 +317,9 @@ class ExitReport(TypedDict):
 
 
 class TenantReport(TenantMeasurement):
-    """What a tenant delivers at the end of a window: GET /record, and for a user program what the driver saw.
+    """A tenant's report on a window: the answer to GET /record, for a user program completed by the driver.
 
-    `steady` is the verdict of its warm-up. `outside` is None for a server that runs elsewhere. The driver asks for
+    `steady` is the verdict of the warm-up. `outside` is None for a server that runs elsewhere. The driver adds
     `output_digest` later.
     """
 
@@ -331,15 +331,15 @@ class TenantReport(TenantMeasurement):
 
 
 OutputDigest = list[float | None]
-"""What sums up an output: None for what JSON has no number for."""
+"""Summary of an output; NaN and infinity, which JSON cannot represent, are None."""
 
 
 def device_digest(uuid: str) -> str:
-    """Hash of a UUID as NVML writes it (`GPU-…`, `MIG-…`): distinguishes devices without naming them."""
+    """Hash of a device's UUID as NVML writes it (`GPU-…`, `MIG-…`), so that records do not name devices."""
     return hashlib.sha256(uuid.lower().encode()).hexdigest()[:16]
 
 
-# The kinds of faults that a tenant may have on purpose, each with the status that it ends with.
+# Kinds of injected faults, each with the status that the tenant ends with.
 FAULTS = {
     "oom": "oom",
     "leak": "oom",

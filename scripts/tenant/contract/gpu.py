@@ -1,13 +1,13 @@
-"""Samples of a GPU, as the driver and a tenant share them."""
+"""Types of GPU samples, shared by the driver and its tenants."""
 
 from typing import NamedTuple, NotRequired, TypedDict
 
 
 class GpuSample(NamedTuple):
-    """One reading of a GPU through NVML, None for what it does not report. Samplers print it as a JSON array.
+    """One reading of a GPU through NVML, with None for values that it does not report. Printed as a JSON array.
 
-    `cpu_seconds` is the sampler's own CPU time, `reasons` NVML's mask of why the clock is held back. The last three
-    grow as energy does: the active share of the GPU (SMs, places for warps, cycles of the memory) times the time.
+    `cpu_seconds` is the sampler's own CPU time, `reasons` NVML's mask of clock throttling reasons. The last three are
+    cumulative, as energy is: the active share of SMs, of warp slots, and of memory cycles, integrated over time.
     """
 
     t_seconds: float
@@ -26,7 +26,7 @@ class GpuSample(NamedTuple):
 
 
 class GpuProcess(TypedDict):
-    """A process on the GPU: `kind`, its ancestors, and readings [monotonic seconds, bytes] of its memory."""
+    """A process on the GPU: its kind, readings [monotonic seconds, bytes] of its memory, and its ancestors' pids."""
 
     kind: str
     memory: list[tuple[float, int]]
@@ -34,9 +34,9 @@ class GpuProcess(TypedDict):
 
 
 class GpuSamples(TypedDict):
-    """What a sampling process prints at its end; `processes` by pid, where it reads them.
+    """The final output of a sampling process; `processes` by pid, if it reads them.
 
-    `activity_reason` is why the samples have no activity, None where they have.
+    `activity_reason` explains why the samples have no activity, None if they have it.
     """
 
     samples: list[GpuSample]

@@ -1,6 +1,6 @@
-"""What the driver and a tenant share about requests: the text of HTTP errors, secrets, and pages of metrics.
+"""HTTP requests, shared by the driver and its tenants: error texts, environment variables, and metrics pages.
 
-`{env:NAME}` in a request stands for a variable of the environment, and is filled in by the client only.
+`{env:NAME}` in a request stands for an environment variable. Only the client fills it in, so that secrets stay there.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import TypedDict
 from tenant.contract import Environment
 
 ENV_PLACEHOLDER = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
-# At most this much of a server's text is repeated in an error.
+# Longest part of a server's text that an error quotes.
 MAX_ERROR_CHARACTERS = 100
 
 
 def error_text(error: Exception) -> str:
-    """The line for an OSError or HTTPException of http.client."""
+    """One line that describes an OSError, or an HTTPException of http.client."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
-    said = str(error).strip()
+    text = str(error).strip()
     if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
-        return f"no HTTP answer, but {said[:MAX_ERROR_CHARACTERS]!r}"
-    return "".join(each for each in said if each.isprintable())[:MAX_ERROR_CHARACTERS] or type(error).__name__
+        return f"no HTTP answer, but {text[:MAX_ERROR_CHARACTERS]!r}"
+    return "".join(filter(str.isprintable, text))[:MAX_ERROR_CHARACTERS] or type(error).__name__
 
 
-def named(texts: Iterable[str]) -> list[str]:
+def variable_names(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name for text in texts for name in ENV_PLACEHOLDER.findall(text)))
 
 
 def variable_problem(texts: Iterable[str], environment: Mapping[str, str]) -> str | None:
-    """Why a variable that these texts name cannot be part of a request, or None; never its value."""
-    for name in named(texts):
+    """Why a variable named in these texts cannot be part of a request, without its value; None if all can."""
+    for name in variable_names(texts):
         value = environment.get(name)
         if not value:
             return f"{{env:{name}}} is not set in the environment; export {name}"
@@ -43,22 +43,22 @@ def variable_problem(texts: Iterable[str], environment: Mapping[str, str]) -> st
     return None
 
 
-def filled(text: str, environment: Mapping[str, str]) -> str:
-    return ENV_PLACEHOLDER.sub(lambda found: environment[found[1]], text)
+def fill_variables(text: str, environment: Mapping[str, str]) -> str:
+    return ENV_PLACEHOLDER.sub(lambda match: environment[match[1]], text)
 
 
-# Asked for by name: OpenMetrics would have other names for the same.
+# Prometheus' text format is requested explicitly, because OpenMetrics names the same series differently.
 METRICS_HEADERS = {"Accept": "text/plain;version=0.0.4"}
-# Parsing takes a fifth of a second for each MiB, and the page is asked for again and again.
+# Parsing takes a fifth of a second per MiB, and the page is requested repeatedly.
 MAX_PAGE_BYTES = 8 << 20
-# Asked again and again until a program is ready; one that hangs must not hold up the others.
+# Pages are requested repeatedly until a program is ready, and one that hangs must not delay the others.
 READY_TIMEOUT_SECONDS = 2.0
-# At the end of a window: a page that has begun is waited for.
+# At the edges of a window, a slow page is waited for.
 EDGE_TIMEOUT_SECONDS = 10.0
 
 
 class Page(TypedDict):
-    """What was answered, or why nothing was; times by the monotonic clock of who asked."""
+    """A program's answer, or why there is none; times are monotonic ns of the client."""
 
     begun_ns: int
     ended_ns: int
@@ -68,14 +68,14 @@ class Page(TypedDict):
 
 
 class ScrapeReport(TypedDict):
-    """The pages of a window's ends, and where they were asked for."""
+    """The metrics pages at a window's edges, and the environment of the client that requested them."""
 
     pages: list[Page]
     environment: Environment
 
 
 def fetch_page(port: int, path: str, timeout_seconds: float = READY_TIMEOUT_SECONDS) -> Page:
-    """Ask a program under the same kernel."""
+    """Request a page of a program on this machine."""
     begun_ns, body, failure = time.monotonic_ns(), b"", None
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_seconds)
     try:

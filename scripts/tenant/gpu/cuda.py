@@ -1,6 +1,6 @@
-"""The CUDA driver, by ctypes: what a tenant sees of its GPU, and kernels from PTX text. Needs no torch and no toolkit.
+"""The CUDA driver through ctypes: a tenant's view of its GPU, and kernels from PTX text. No torch or toolkit is needed.
 
-All is in the primary context, which torch and the CUDA runtime use too, of the first device that is visible.
+Everything happens in the primary context of the first visible device, which torch and the CUDA runtime use, too.
 """
 
 import ctypes
@@ -20,15 +20,15 @@ from tenant.workload import Workload
 LIBRARY = "libcuda.so.1"
 MIG_PREFIX = "MIG-"
 OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
-# CUdevice_attribute, CUstream_flags and CUjit_option of the driver's header.
+# Values of CUdevice_attribute, CUstream_flags and CUjit_option in the driver's header.
 MULTIPROCESSOR_COUNT = 16
 STREAM_NON_BLOCKING = 1
 JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 5, 6
 JIT_LOG_BYTES = 4096
 
 _INTEGERS, _SIZES, _HANDLES = POINTER(c_int), POINTER(c_size_t), POINTER(c_void_p)
-# By the symbols of the library, of which `_v2` are those with 64-bit sizes and addresses. Streams, events, contexts,
-# modules and functions are handles.
+# Argument types of the library's functions. The `_v2` functions have 64-bit sizes and addresses. Streams, events,
+# contexts, modules and functions are handles.
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
     "cuDriverGetVersion": (_INTEGERS,),
@@ -55,7 +55,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 
 class CudaError(Exception):
-    """A call of the driver failed; `name` is the driver's name of the error, empty where there is no driver."""
+    """A call of the driver failed; `name` is the driver's name of the error, empty if there is no driver."""
 
     def __init__(self, message: str, name: str = "") -> None:
         super().__init__(message)
@@ -106,17 +106,17 @@ def _primary_context() -> c_void_p:
 
 
 def open_context() -> None:
-    """Make the device's primary context, if it is not there yet, and the calling thread's own. Raises CudaError."""
+    """Make the primary context current in the calling thread; creates it if need be. Raises CudaError."""
     with ExitStack() as stack:
         if path := os.environ.get(CONTEXT_LOCK_VARIABLE):
-            # No other tenant that was given this file makes a context meanwhile.
+            # Tenants that share this file create their contexts one after another.
             fcntl.flock(stack.enter_context(Path(path).open("w")), fcntl.LOCK_EX)
         context = _primary_context()
     _call("cuCtxSetCurrent", context)
 
 
 def driver_version() -> str:
-    """The CUDA version that the driver has, such as 13.0. Raises CudaError."""
+    """The driver's CUDA version, such as 13.0. Raises CudaError."""
     version = c_int()
     _call("cuDriverGetVersion", byref(version))
     return f"{version.value // 1000}.{version.value % 1000 // 10}"
@@ -124,7 +124,7 @@ def driver_version() -> str:
 
 def _uuid() -> str:
     octets = (c_ubyte * 16)()
-    # Of a MIG instance it is the instance's own, as NVML has it; only the name distinguishes the two.
+    # For a MIG instance, this is the UUID of the instance, as in NVML. only the name distinguishes the two.
     _call("cuDeviceGetUuid_v2", byref(octets), _device())
     name = ctypes.create_string_buffer(256)
     _call("cuDeviceGetName", name, len(name), _device())
@@ -133,20 +133,20 @@ def _uuid() -> str:
 
 
 def sm_count() -> int:
-    """SMs of the device under the active limits. Raises CudaError."""
+    """Number of SMs under the active limits. Raises CudaError."""
     value = c_int()
     _call("cuDeviceGetAttribute", byref(value), MULTIPROCESSOR_COUNT, _device())
     return value.value
 
 
 def memory_bytes() -> tuple[int, int]:
-    """Free and total memory of the device under the active limits; after `open_context`. Raises CudaError."""
+    """Free and total memory under the active limits. Needs `open_context`. Raises CudaError."""
     free, total = c_size_t(), c_size_t()
     _call("cuMemGetInfo_v2", byref(free), byref(total))
     return free.value, total.value
 
 
-def _is_refused(size_bytes: int) -> bool:
+def _is_allocation_refused(size_bytes: int) -> bool:
     pointer = c_uint64()
     try:
         _call("cuMemAlloc_v2", byref(pointer), size_bytes)
@@ -158,10 +158,10 @@ def _is_refused(size_bytes: int) -> bool:
     return False
 
 
-def view() -> DeviceView:
-    """What this process sees of its device, for the record; after `open_context`. Raises CudaError.
+def device_view() -> DeviceView:
+    """This process's view of its device, for the record. Needs `open_context`. Raises CudaError.
 
-    `over_limit_refused` is whether an allocation of PROBE_BYTES_VARIABLE's bytes failed (None when that is not set).
+    `over_limit_refused` tests an allocation of PROBE_BYTES_VARIABLE's bytes; None if the variable is not set.
     """
     free_bytes, total_bytes = memory_bytes()
     probe, uuid = os.environ.get(PROBE_BYTES_VARIABLE), _uuid()
@@ -172,24 +172,24 @@ def view() -> DeviceView:
         "sm_count": sm_count(),
         "memory_free_bytes": free_bytes,
         "memory_total_bytes": total_bytes,
-        "over_limit_refused": None if probe is None else _is_refused(int(probe)),
+        "over_limit_refused": None if probe is None else _is_allocation_refused(int(probe)),
     }
 
 
-class Stream:
-    """A stream of its own, which does not wait for the default one. Needs `open_context` in the calling thread."""
+class CudaStream:
+    """A stream that does not wait for the default stream. Needs `open_context` in the calling thread."""
 
     def __init__(self) -> None:
         self.handle = _handle("cuStreamCreate", STREAM_NON_BLOCKING)
         self._wait = _library().cuStreamSynchronize
 
     def synchronize(self) -> None:
-        """Return when all that was put in has been done; other threads of the process go on meanwhile."""
+        """Wait for all work in the stream; other threads of the process run meanwhile."""
         _check("cuStreamSynchronize", self._wait(self.handle))
 
 
-class Events:
-    def __init__(self, stream: Stream) -> None:
+class CudaEventPair:
+    def __init__(self, stream: CudaStream) -> None:
         self._stream = stream
         self._begin = _handle("cuEventCreate", 0)
         self._end = _handle("cuEventCreate", 0)
@@ -206,8 +206,8 @@ class Events:
         return round(milliseconds.value * 1e6)
 
 
-class Buffer:
-    """Memory of the device, zeroed; `pointer` is its address there."""
+class DeviceBuffer:
+    """Zeroed device memory; `pointer` is its device address."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
@@ -217,14 +217,14 @@ class Buffer:
         _call("cuMemsetD8_v2", address, 0, size_bytes)
 
     def read(self) -> bytes:
-        """A copy of it. Waits for the default stream only: synchronise the stream that writes to it before."""
-        copied = ctypes.create_string_buffer(self.size_bytes)
-        _call("cuMemcpyDtoH_v2", copied, self.pointer, self.size_bytes)
-        return copied.raw
+        """Copy the memory to the host. Waits for the default stream only, so synchronise the writing stream first."""
+        content = ctypes.create_string_buffer(self.size_bytes)
+        _call("cuMemcpyDtoH_v2", content, self.pointer, self.size_bytes)
+        return content.raw
 
 
 class Kernel:
-    """An entry of a PTX text, which the driver compiles. Raises CudaError with the compiler's words."""
+    """A kernel of a PTX text, which the driver compiles. Raises CudaError with the compiler's message."""
 
     def __init__(self, ptx_text: str, name: str) -> None:
         log = ctypes.create_string_buffer(JIT_LOG_BYTES)
@@ -233,36 +233,36 @@ class Kernel:
         try:
             module = _handle("cuModuleLoadDataEx", ptx_text.encode(), 2, options, values)
         except CudaError as error:
-            said = log.value.decode(errors="replace").strip()
-            raise CudaError(f"{error}: {said}" if said else str(error), error.name) from error
+            message = log.value.decode(errors="replace").strip()
+            raise CudaError(f"{error}: {message}" if message else str(error), error.name) from error
         self._function = _handle("cuModuleGetFunction", module, name.encode())
 
-    def prepared(self, blocks: int, threads: int, *arguments: int, stream: Stream) -> Callable[[], None]:
-        """A launch: blocks, threads per block, and arguments, each of 64 bits (numbers, or pointers of buffers).
+    def launcher(self, blocks: int, threads: int, *arguments: int, stream: CudaStream) -> Callable[[], None]:
+        """Return a function that launches the kernel with these arguments and raises CudaError.
 
-        The arguments are put together once. It raises CudaError.
+        `threads` counts per block. Each argument has 64 bits: a number, or the pointer of a buffer.
         """
-        held = [c_uint64(argument) for argument in arguments]
-        pointers = (c_void_p * len(held))(*(ctypes.addressof(argument) for argument in held))
+        values = [c_uint64(argument) for argument in arguments]
+        pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         handle, extents = stream.handle, (blocks, 1, 1, threads, 1, 1)
         function, start = self._function, _library().cuLaunchKernel
 
         def launch() -> None:
-            # Naming `held` keeps alive what `pointers` points to.
-            _check("cuLaunchKernel", start(function, *extents, 0, handle, pointers if held else None, None))
+            # Using `values` here keeps alive what `pointers` points to.
+            _check("cuLaunchKernel", start(function, *extents, 0, handle, pointers if values else None, None))
 
         return launch
 
-    def launch(self, blocks: int, threads: int, *arguments: int, stream: Stream) -> None:
-        self.prepared(blocks, threads, *arguments, stream=stream)()
+    def launch(self, blocks: int, threads: int, *arguments: int, stream: CudaStream) -> None:
+        self.launcher(blocks, threads, *arguments, stream=stream)()
 
 
 class CudaWorkload(Workload):
-    """A workload of kernels in one stream of its own. Raises CudaError where the driver refuses."""
+    """Base class of workloads that launch kernels in one stream of their own. Raises CudaError."""
 
     def __init__(self) -> None:
         open_context()
-        self.stream = Stream()
+        self.stream = CudaStream()
 
     def attach(self) -> None:
         open_context()
@@ -274,5 +274,5 @@ class CudaWorkload(Workload):
         return {"cuda-driver": driver_version()}
 
     def memory_bytes(self) -> int | None:
-        """None: the driver reports what a context holds only to the outside."""
+        """None, because the driver does not report a context's memory to its own process."""
         return None

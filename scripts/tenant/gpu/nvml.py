@@ -1,4 +1,4 @@
-"""The GPU that this pod was given, through NVML, and readings of any GPU."""
+"""NVML: the GPU that was granted to this pod, and samples of any GPU."""
 
 import contextlib
 import math
@@ -17,9 +17,9 @@ from tenant.gpu.cuda import MIG_PREFIX
 
 T = TypeVar("T")
 SAMPLE_PERIOD_SECONDS = 0.1
-# NVML renews the counters of GPM every 100 ms (nvml.h, nvmlGpmSampleGet) and makes nothing of two closer samples.
+# NVML updates GPM counters every 100 ms (nvml.h, nvmlGpmSampleGet) and computes nothing from closer samples.
 ACTIVITY_PERIOD_SECONDS = 0.2
-# Fields of a sample that GPM counts.
+# GPM metrics by the field of GpuSample that they fill.
 ACTIVITY_METRICS = {
     "sm_active_seconds": pynvml.NVML_GPM_METRIC_SM_UTIL,
     "sm_occupancy_seconds": pynvml.NVML_GPM_METRIC_SM_OCCUPANCY,
@@ -28,18 +28,18 @@ ACTIVITY_METRICS = {
 
 
 class NvmlError(Exception):
-    """The library is missing, does not work, or does not show exactly one GPU; one line."""
+    """NVML is missing, does not work, or does not show exactly one GPU; the message is one line."""
 
 
 def try_read(read: Callable[..., T], *arguments: object) -> T | None:
-    """What NVML answers; None where this GPU, driver or virtual machine has no answer."""
+    """Call a function of NVML; None if this GPU, driver or virtual machine does not support it."""
     with contextlib.suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
         return read(*arguments)
     return None
 
 
 def granted_gpu(environment: Mapping[str, str] = os.environ) -> Any:
-    """Handle of the pod's GPU, whole, by its UUID where the environment has that. Raises NvmlError."""
+    """NVML handle of the pod's whole GPU, found by its UUID if the environment names one. Raises NvmlError."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError_LibraryNotFound:
@@ -55,37 +55,37 @@ def granted_gpu(environment: Mapping[str, str] = os.environ) -> Any:
         handle = try_read(pynvml.nvmlDeviceGetHandleByIndex, 0)
         if handle is None:
             raise NvmlError("NVML in the tenant's container does not open the GPU")
-    # NVML refuses this for a GPU that is not a MIG instance.
+    # The GPU of a MIG instance; NVML refuses this for a handle that is a GPU already.
     return try_read(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle) or handle
 
 
 def _uuid(gpu: Any) -> str | None:
-    """Of the one MIG instance that this process sees, or of the whole GPU; None where there are several."""
+    """UUID of the one visible MIG instance, or of the whole GPU; None if several instances are visible."""
     mode = try_read(pynvml.nvmlDeviceGetMigMode, gpu)
     if mode is not None and mode[0]:
         count = try_read(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
-        found = (try_read(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, index) for index in range(count))
-        instances = [instance for instance in found if instance is not None]
+        handles = (try_read(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, index) for index in range(count))
+        instances = [handle for handle in handles if handle is not None]
         if len(instances) != 1:
             return None
         (gpu,) = instances
     return try_read(pynvml.nvmlDeviceGetUUID, gpu)
 
 
-def completed(given: DeviceView) -> DeviceView:
-    """A pod's view with `device` and `is_mig` as NVML has them; as it is where NVML does not know the device."""
+def complete_view(view: DeviceView) -> DeviceView:
+    """Fill in `device` and `is_mig` of a pod's view; unchanged if NVML does not show the device."""
     uuid = None
     with contextlib.suppress(NvmlError):
         uuid = _uuid(granted_gpu({}))
     if uuid is None:
-        return given
-    return {**given, "device": device_digest(uuid), "is_mig": uuid.startswith(MIG_PREFIX)}
+        return view
+    return {**view, "device": device_digest(uuid), "is_mig": uuid.startswith(MIG_PREFIX)}
 
 
 def power_watts(gpu: Any) -> float | None:
-    """Power at this moment, or NVML's own mean (since Ampere of the last second) where there is no such reading."""
+    """Present power, or if NVML has no such reading, its own mean (since Ampere that of the last second)."""
     readings = try_read(pynvml.nvmlDeviceGetFieldValues, gpu, [pynvml.NVML_FI_DEV_POWER_INSTANT])
-    # A GPU that has no such field answers the call, and puts the refusal into the field.
+    # On a GPU without this field the call succeeds, and the field holds the error.
     if readings is not None and readings[0].nvmlReturn == pynvml.NVML_SUCCESS:
         return int(readings[0].value.uiVal) / 1e3
     mean_mw = try_read(pynvml.nvmlDeviceGetPowerUsage, gpu)
@@ -93,23 +93,23 @@ def power_watts(gpu: Any) -> float | None:
 
 
 class ActivityCounters:
-    """Counts for how long a GPU's SMs and memory are active, by GPM: the hardware's own counters, since Hopper."""
+    """Total times that a GPU's SMs and memory were active, from GPM, the hardware counters of Hopper and later."""
 
     def __init__(self, gpu: Any) -> None:
         self.reason: str | None = None
-        """Why there is nothing to read; None while there is."""
+        """Why the counters cannot be read; None if they can."""
         self._gpu = gpu
         self._at_seconds = -math.inf
         self._totals: tuple[float, ...] = ()
         version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        self._asked = pynvml.c_nvmlGpmMetricsGet_t(version=version, numMetrics=len(ACTIVITY_METRICS))
+        self._request = pynvml.c_nvmlGpmMetricsGet_t(version=version, numMetrics=len(ACTIVITY_METRICS))
         for index, metric in enumerate(ACTIVITY_METRICS.values()):
-            self._asked.metrics[index].metricId = metric
+            self._request.metrics[index].metricId = metric
         try:
             if not pynvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
                 self.reason = "the GPU has no GPM counters, which came with Hopper"
             elif (mode := try_read(pynvml.nvmlDeviceGetMigMode, gpu)) is not None and mode[0]:
-                # Whether the sum of instances is what NVML would give for the GPU has not been seen on one.
+                # Whether the instances' counters add up to the GPU's has not been tried on a GPU.
                 self.reason = "MIG mode is on: GPM counts by instance, and is not read"
             self._last, self._next = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
         except pynvml.NVMLError as error:
@@ -121,7 +121,7 @@ class ActivityCounters:
             return {}
         try:
             pynvml.nvmlGpmSampleGet(self._gpu, self._next)
-            self._totals = self._added(at_seconds - self._at_seconds)
+            self._totals = self._new_totals(at_seconds - self._at_seconds)
         except pynvml.NVMLError as error:
             self.reason = f"NVML did not read the GPM counters: {error}"
             return {}
@@ -129,25 +129,26 @@ class ActivityCounters:
         self._last, self._next = self._next, self._last
         return dict(zip(ACTIVITY_METRICS, self._totals, strict=True))
 
-    def _added(self, lasted_seconds: float) -> tuple[float, ...]:
-        """The totals with what came since the last reading. Raises NVMLError."""
+    def _new_totals(self, elapsed_seconds: float) -> tuple[float, ...]:
+        """Add the activity since the last reading to the totals. Raises NVMLError."""
         if not self._totals:
             return (0.0,) * len(ACTIVITY_METRICS)
-        self._asked.sample1, self._asked.sample2 = self._last, self._next
-        pynvml.nvmlGpmMetricsGet(self._asked)
-        for metric in (metrics := self._asked.metrics[: self._asked.numMetrics]):
+        self._request.sample1, self._request.sample2 = self._last, self._next
+        pynvml.nvmlGpmMetricsGet(self._request)
+        for metric in (metrics := self._request.metrics[: self._request.numMetrics]):
             if metric.nvmlReturn != pynvml.NVML_SUCCESS or not math.isfinite(metric.value):
                 raise pynvml.NVMLError(metric.nvmlReturn or pynvml.NVML_ERROR_NO_DATA)
         shares = (metric.value / 100 for metric in metrics)
-        return tuple(total + share * lasted_seconds for total, share in zip(self._totals, shares, strict=True))
+        return tuple(total + share * elapsed_seconds for total, share in zip(self._totals, shares, strict=True))
 
-    def settle(self) -> None:
+    def wait_for_next(self) -> None:
+        """Sleep until the counters can be read again."""
         if self.reason is None:
             time.sleep(max(0.0, self._at_seconds + ACTIVITY_PERIOD_SECONDS - time.monotonic()))
 
 
 def gpu_sample(gpu: Any, activity: ActivityCounters) -> GpuSample:
-    """One reading; the energy is read next to the time."""
+    """Take one sample. Time, activity and energy are read first, close to each other."""
     t_seconds = time.monotonic()
     active = {**dict.fromkeys(ACTIVITY_METRICS), **activity.read(t_seconds)}
     energy_mj = try_read(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu)
@@ -169,9 +170,9 @@ def gpu_sample(gpu: Any, activity: ActivityCounters) -> GpuSample:
 
 
 def gpu_samples(gpu: Any, activity: ActivityCounters) -> Iterator[GpuSample]:
-    """Readings every SAMPLE_PERIOD_SECONDS until standard input closes, and one more.
+    """Yield a sample every SAMPLE_PERIOD_SECONDS until standard input closes, and one more.
 
-    That is beyond the window, so that its end lies between two readings of the energy and of the activity.
+    The last one lies beyond the window, so that the window's end is between two readings of energy and activity.
     """
     due = time.monotonic()
     is_over = False
@@ -179,5 +180,5 @@ def gpu_samples(gpu: Any, activity: ActivityCounters) -> Iterator[GpuSample]:
         yield gpu_sample(gpu, activity)
         due = max(due + SAMPLE_PERIOD_SECONDS, time.monotonic())
         is_over = bool(select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0])
-    activity.settle()
+    activity.wait_for_next()
     yield gpu_sample(gpu, activity)

@@ -1,11 +1,16 @@
-"""Base of the workloads that run on torch: stream, CUDA graph, device time, digest and memory.
+"""Base class of the workloads that run on torch. It handles stream, CUDA graph, device time, digest and memory.
 
-A workload calls `super().__init__(device, graph)`, makes its model and its inputs on `self.device` within
-`with self.building():`, sets `self.work`, and hands its forward pass to `prepare` (docs/your-own-workload.md has one).
-A step then is `self.run()`: the forward pass (or a replay of its graph), one synchronisation of the stream, and now and
-then a sample of device time. One with stages overrides `step` and adds them to `self.samples`.
+A subclass has four things to do in its constructor (docs/your-own-workload.md has an example):
 
-torch is imported when a workload is made, not here: a module that needs it on CUDA only can be loaded without it.
+1. call `super().__init__(device, graph)`;
+2. create model and inputs on `self.device` inside `with self.building():`;
+3. still inside it, pass the forward pass to `self.prepare`;
+4. set `self.work`.
+
+A step is then `self.run()`: the forward pass or a replay of its graph, one synchronisation of the stream, and sometimes
+a sample of device time. A workload with stages overrides `step` and adds their times to `self.samples`.
+
+torch is imported when a workload is created, not here, so that a module that needs it only on CUDA loads without it.
 """
 
 from __future__ import annotations
@@ -14,10 +19,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from tenant.device_time import sampled
+from tenant.device_time import with_device_time
 from tenant.parameters import ParameterError
 from tenant.usage import peak_resident_bytes
-from tenant.workload import Workload, digest
+from tenant.workload import Workload, array_digest
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +31,7 @@ SEED = 0
 GRAPH_WARM_UPS = 3
 
 
-class _TorchEvents:
+class _TorchEventPair:
     def __init__(self, stream: torch.cuda.Stream) -> None:
         import torch
 
@@ -46,18 +51,18 @@ class _TorchEvents:
 
 
 class TorchWorkload(Workload):
-    """A workload whose iteration is one forward pass; see above for how to make one.
+    """A workload whose iteration is one forward pass; the module's docstring explains how to write one.
 
-    `device` (torch.device), `element` (torch.dtype) and `run` are for the subclass; `output` is the last tensor.
+    Subclasses use `device` (torch.device), `torch_dtype` (torch.dtype) and `run`. `output` is the last output tensor.
     """
 
-    # The version of torch names its CUDA.
+    # torch's version string also names its CUDA version.
     modules: tuple[str, ...] = ("torch",)
     output: torch.Tensor
     run: Callable[[], None]
 
     def __init__(self, device: str, graph: bool = False, dtype: str = "float32") -> None:
-        """`dtype` is one of ELEMENTS. Raises ParameterError for a graph on a CPU."""
+        """`dtype` is a key of DTYPES; `graph` replays one captured CUDA graph. Raises ParameterError without CUDA."""
         import torch
 
         if graph and device != "cuda":
@@ -66,13 +71,14 @@ class TorchWorkload(Workload):
         torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
         torch.backends.cudnn.allow_tf32 = is_tf32
         self.device = torch.device(device)
-        self.element = torch.float32 if is_tf32 else getattr(torch, dtype)
-        self.captured = graph
+        self.torch_dtype = torch.float32 if is_tf32 else getattr(torch, dtype)
+        self.is_captured = graph
         self._stream: torch.cuda.Stream | None = torch.cuda.Stream() if device == "cuda" else None
-        self._attached = ExitStack()
+        self._thread_context = ExitStack()
         torch.manual_seed(SEED)
 
     def _enter(self, stack: ExitStack) -> None:
+        """Enter inference mode and this tenant's stream."""
         import torch
 
         stack.enter_context(torch.inference_mode())
@@ -81,14 +87,14 @@ class TorchWorkload(Workload):
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """Inference mode on this tenant's stream: whatever is made or run within belongs to them."""
+        """Context in inference mode on this tenant's stream, for creating model and inputs; synchronises at its end."""
         with ExitStack() as stack:
             self._enter(stack)
             yield
             self.synchronize()
 
     def prepare(self, forward: Callable[[], torch.Tensor]) -> None:
-        """Make `run` from the forward pass, which queues the device's work of one iteration and returns its output.
+        """Set `run` to one iteration of `forward`, which queues the device's work and returns the output.
 
         Call it within `building`. With a graph, shapes and addresses of what `forward` reads must never change.
         """
@@ -96,32 +102,33 @@ class TorchWorkload(Workload):
         def eager() -> None:
             self.output = forward()
 
-        launch = self._capture(forward) if self.captured else eager
+        launch = self._capture(forward) if self.is_captured else eager
         if self._stream is None:
             self.run = launch
         else:
-            self.run = sampled(launch, self._stream.synchronize, _TorchEvents(self._stream), self.samples)
+            self.run = with_device_time(launch, self._stream.synchronize, _TorchEventPair(self._stream), self.samples)
 
     def _capture(self, forward: Callable[[], torch.Tensor]) -> Callable[[], None]:
+        """Capture `forward` as a CUDA graph and return its replay."""
         import torch
 
-        # Lazily made handles and workspaces must exist before the capture.
+        # Handles and workspaces that libraries create lazily must exist before the capture.
         for _ in range(GRAPH_WARM_UPS):
             forward()
         self.synchronize()
-        # A graph holds addresses, not tensors: what `forward` reads must live as long as its replays.
+        # A graph holds addresses, not tensors, so the tensors that `forward` reads must stay alive.
         self._forward = forward
         graph = torch.cuda.CUDAGraph()
-        # Not on torch's own capture stream: a workspace belongs to a stream, and all graphs that were captured on one
-        # would share it, while they are replayed side by side on the streams of several tenants.
+        # Not on torch's own capture stream: a workspace belongs to a stream, so all graphs captured there would share
+        # one, although they are replayed at the same time on the streams of several tenants.
         with torch.cuda.graph(graph, stream=self._stream):
             self.output = forward()
         replay: Callable[[], None] = graph.replay
         return replay
 
     def attach(self) -> None:
-        """Inference mode and the current stream are the thread's, so the loop's thread enters them for good."""
-        self._enter(self._attached)
+        """Enter inference mode and the stream for good: both belong to the thread, here the loop's."""
+        self._enter(self._thread_context)
 
     def step(self) -> None:
         self.run()
@@ -131,10 +138,10 @@ class TorchWorkload(Workload):
             self._stream.synchronize()
 
     def output_digest(self) -> list[float]:
-        return digest(self.output.double())
+        return array_digest(self.output.double())
 
     def memory_bytes(self) -> int | None:
-        """Peak of what torch's allocator held on the device; without one, that of the process."""
+        """Peak memory that torch's allocator reserved on the GPU; on a CPU the process's peak resident memory."""
         import torch
 
         if self._stream is None:

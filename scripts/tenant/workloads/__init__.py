@@ -1,8 +1,8 @@
-"""What a tenant runs. A workload is one module here, with a function `create(params, device) -> Workload`.
+"""The built-in workloads. Each is one module here with a function `create(params, device) -> Workload`.
 
-`device` is `cpu` or `cuda`. ParameterError is for a parameter that does not exist or is not possible, and for a device
-that the module cannot run on. What it needs in addition to numpy it names
-in `FRAMEWORKS`, a literal dictionary of device to packages, which a config is checked against without importing it.
+`device` is `cpu` or `cuda`. `create` raises ParameterError for a parameter that is unknown or impossible, and for a
+device that the workload cannot run on. A module lists the packages that it needs in addition to numpy in `FRAMEWORKS`,
+a literal dictionary of device to package names, so that a config can be checked without importing the module.
 """
 
 import importlib
@@ -17,7 +17,8 @@ from tenant.workload import Workload
 
 
 @contextmanager
-def _naming_what_is_missing(name: str) -> Iterator[None]:
+def _report_missing_package(name: str) -> Iterator[None]:
+    """Turn the import error of a framework into a ParameterError."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -28,15 +29,15 @@ def _naming_what_is_missing(name: str) -> Iterator[None]:
 
 
 def load_module(name: str, device: str) -> ModuleType:
-    """Import the workload module of that name and its frameworks.
+    """Import a workload module and its frameworks.
 
-    Raises ParameterError when there is no such module or a framework is not installed.
+    Raises ParameterError if there is no such module or a framework is not installed.
     """
     known = sorted(module.name for module in pkgutil.iter_modules(__path__))
     if name not in known:
         raise ParameterError(f"unknown workload module {name!r}; known: {', '.join(known)}")
 
-    with _naming_what_is_missing(name):
+    with _report_missing_package(name):
         module = importlib.import_module(f"{__name__}.{name}")
         for framework in getattr(module, "FRAMEWORKS", {}).get(device, ()):
             importlib.import_module(framework)
@@ -44,6 +45,7 @@ def load_module(name: str, device: str) -> ModuleType:
 
 
 def create(module: ModuleType, params: Params, device: str) -> Workload:
-    with _naming_what_is_missing(module.__name__.rpartition(".")[2]):
+    """Call the module's `create`. Raises ParameterError if a package is missing."""
+    with _report_missing_package(module.__name__.rpartition(".")[2]):
         workload: Workload = module.create(params, device)
     return workload

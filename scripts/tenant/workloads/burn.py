@@ -1,11 +1,10 @@
-"""Burns a GPU: one large matmul after another into a declared part of the memory, every result compared.
+"""GPU stress test in the manner of gpu-burn: large matmuls into a set share of the memory, each result checked.
 
-As gpu-burn does: the same product goes into each of many result matrices, one after the other, and each is compared
-with the first one that was computed. An iteration is one product and its comparison; one with elements that differ
-is an error.
+The same matmul is written to one of many result matrices after another and compared with a reference that was computed
+first. An iteration is one matmul and its comparison; it fails if any elements differ.
 
-Params: `size` (rows and columns), `dtype` (float32, float64, tf32, float16, bfloat16), `memory_fraction` (how much is
-filled of what is free when the tenant starts).
+Params: `size` (rows and columns), `dtype` (float32, float64, tf32, float16, bfloat16), `memory_fraction` (share of the
+free memory at the tenant's start that is filled).
 """
 
 from __future__ import annotations
@@ -15,41 +14,41 @@ import torch
 from tenant.failures import is_out_of_memory
 from tenant.gpu.torch_device import TorchWorkload
 from tenant.parameters import ParameterError, Params, with_defaults
-from tenant.workload import ELEMENTS, RequestError, Work
+from tenant.workload import DTYPES, RequestError, Work
 
 FRAMEWORKS = {"cpu": ("torch",), "cuda": ("torch",)}
-# The relative difference that is still the same result, by bytes of an element.
+# Largest difference of equal results, relative to the largest element, by bytes of an element.
 TOLERANCES = {8: 1e-7, 4: 1e-3, 2: 1e-2}
 
 
 class Burn(TorchWorkload):
     def __init__(self, device: str, size: int, dtype: str, memory_bytes: int) -> None:
         super().__init__(device, dtype=dtype)
-        # Two factors are read and the result written; it and the reference are read to be compared.
-        self.work = Work(2.0 * size**3, 5.0 * size**2 * ELEMENTS[dtype].bytes, 1, ELEMENTS[dtype].precision)
+        # The matmul reads two factors and writes the result; the comparison reads the result and the reference.
+        self.work = Work(2.0 * size**3, 5.0 * size**2 * DTYPES[dtype].bytes, 1, DTYPES[dtype].precision)
         self._next = 0
         with self.building():
-            # Drawn on the CPU, because what a GPU draws depends on how many SMs it shows.
-            left, right = torch.randn(2, size, size, dtype=torch.float64).to(self.device, self.element)
-            # Before the memory is full: this is when the libraries take theirs.
+            # Drawn on the CPU, because the numbers that a GPU draws depend on how many SMs it shows.
+            left, right = torch.randn(2, size, size, dtype=torch.float64).to(self.device, self.torch_dtype)
+            # Computed before the memory is full, because the libraries allocate their workspaces here.
             reference = torch.mm(left, right)
-            limit = TOLERANCES[ELEMENTS[dtype].bytes] * reference.abs().max()
-            self._wrong = ((reference - reference).abs() > limit).sum()
+            limit = TOLERANCES[DTYPES[dtype].bytes] * reference.abs().max()
+            self._wrong_count = ((reference - reference).abs() > limit).sum()
             self.synchronize()
-            self.results = self._fill(reference, memory_bytes)
+            self.results = self._allocate_results(reference, memory_bytes)
 
             def burn() -> torch.Tensor:
                 result = self.results[self._next]
                 torch.mm(left, right, out=result)
-                # Written so that NaN counts as wrong.
-                self._wrong = (~((result - reference).abs() <= limit)).sum()
+                # Negated, so that NaN counts as wrong.
+                self._wrong_count = (~((result - reference).abs() <= limit)).sum()
                 return result
 
             self.prepare(burn)
 
-    def _fill(self, reference: torch.Tensor, memory_bytes: int) -> torch.Tensor:
-        """As many results as fit, one at least; fewer where another tenant was faster."""
-        # The factors and the reference are there already, and what a comparison needs.
+    def _allocate_results(self, reference: torch.Tensor, memory_bytes: int) -> torch.Tensor:
+        """Allocate as many results as fit, at least one; fewer if another tenant took the memory first."""
+        # Six matrices are needed besides: the factors, the reference, and the temporaries of a comparison.
         count = max(1, memory_bytes // (reference.numel() * reference.element_size()) - 6)
         while True:
             try:
@@ -63,12 +62,12 @@ class Burn(TorchWorkload):
         number = self._next
         self.run()
         self._next = (number + 1) % len(self.results)
-        if wrong := int(self._wrong):
-            raise RequestError(f"{wrong} elements of result {number} are wrong")
+        if wrong_count := int(self._wrong_count):
+            raise RequestError(f"{wrong_count} elements of result {number} are wrong")
 
 
 def create(params: Params, device: str) -> Burn:
-    defaults = {"size": 8192, "dtype": tuple(ELEMENTS), "memory_fraction": 0.9}
+    defaults = {"size": 8192, "dtype": tuple(DTYPES), "memory_fraction": 0.9}
     size, dtype, fraction = with_defaults(params, defaults, "burn").values()
     if fraction > 1:
         raise ParameterError(f"burn memory_fraction must be at most 1, not {fraction:g}")

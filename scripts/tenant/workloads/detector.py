@@ -1,7 +1,7 @@
 """Text detection by a trained network: PP-OCRv6 small in onnxruntime, on an image with digits.
 
-Params: `height` and `width` (pixels, multiples of 32), `batch` (images per iteration).
-The network is a file in rapidocr's wheel, of which nothing is imported; the image is drawn here.
+Params: `height` and `width` (pixels, multiples of 32), `batch` (images per iteration). The network is a file in
+rapidocr's wheel, from which no code is imported; the images are drawn here.
 """
 
 import importlib.metadata
@@ -19,10 +19,10 @@ FRAMEWORKS = {"cpu": ("onnxruntime",), "cuda": ("onnxruntime",)}
 MODEL = "PP-OCRv6_det_small.onnx"
 STRIDE = 32
 PAPER, INK, GRAIN = 0.85, 0.1, 0.03
-# What the network was trained with: mean and deviation of each colour.
+# Mean and standard deviation of each colour in the network's training data.
 MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
-# Seven rows of five pixels per digit, a bit per pixel.
+# Bitmaps of the digits 0 to 9: seven rows of five pixels, one bit per pixel.
 DIGITS = (
     (14, 17, 19, 21, 25, 17, 14),
     (4, 12, 4, 4, 4, 4, 14),
@@ -36,14 +36,14 @@ DIGITS = (
     (14, 17, 17, 15, 1, 2, 12),
 )
 SCALE = 3
-# A digit's cell: five by seven pixels and a gap, enlarged.
+# The space of a digit: five by seven pixels and a gap, enlarged.
 CELL_WIDTH, CELL_HEIGHT = 6 * SCALE, 7 * SCALE
 
 Images = npt.NDArray[np.float32]
 
 
-def draw(batch: int, height: int, width: int) -> tuple[Images, npt.NDArray[np.bool_]]:
-    """Grey images (batch, height, width) in 0 .. 1, a line of random digits in the middle of each; where it is."""
+def draw_digits(batch: int, height: int, width: int) -> tuple[Images, npt.NDArray[np.bool_]]:
+    """Grey images (batch, height, width) in 0 .. 1 with a line of digits each, and the mask (height, width) of it."""
     generator = np.random.default_rng(0)
     count = (width - 2 * SCALE) // CELL_WIDTH
     top, left = (height - CELL_HEIGHT) // 2, (width - count * CELL_WIDTH) // 2
@@ -60,14 +60,14 @@ def draw(batch: int, height: int, width: int) -> tuple[Images, npt.NDArray[np.bo
     return np.where(ink, np.float32(INK), paper).clip(0, 1), line
 
 
-def normalised(images: Images) -> Images:
-    """Grey images (batch, height, width) as the network wants them: (batch, 3, height, width)."""
+def normalise(images: Images) -> Images:
+    """Turn grey images (batch, height, width) into the network's input (batch, 3, height, width)."""
     shape = (1, 3, 1, 1)
     return np.ascontiguousarray((images[:, np.newaxis] - MEAN.reshape(shape)) / DEVIATION.reshape(shape))
 
 
 def model_path() -> Path:
-    """The network's file. Raises PackageNotFoundError where the wheel is missing, ParameterError where the file is."""
+    """Path of the network. Raises PackageNotFoundError without rapidocr, ParameterError if it lacks the file."""
     for file in importlib.metadata.files("rapidocr") or ():
         if file.name == MODEL:
             return Path(str(file.locate()))
@@ -76,21 +76,22 @@ def model_path() -> Path:
 
 
 class Detector(Workload):
-    """One pass of the same images; the output is the likelihood of each pixel to belong to text."""
+    """An iteration is one pass over constant images; the output is each pixel's likelihood of belonging to text."""
 
     def __init__(self, batch: int, height: int, width: int, device: str) -> None:
         path = model_path()
-        images, _ = draw(batch, height, width)
+        images, _ = draw_digits(batch, height, width)
         self._session = _session(path, images.shape, device)
-        self._input = {self._session.get_inputs()[0].name: normalised(images)}
+        self._input = {self._session.get_inputs()[0].name: normalise(images)}
         self._likelihood: Images = np.zeros((batch, 1, height, width), np.float32)
-        self._on_cpu = device == "cpu"
-        traffic = sum(array.nbytes for array in self._input.values()) + self._likelihood.nbytes
-        # The file is 1 % larger than the weights in it. onnxruntime does not report the operations of a network.
-        self.work = Work(flop=None, bytes=float(path.stat().st_size + traffic), items=batch, precision="fp32")
+        self._is_on_cpu = device == "cpu"
+        input_output_bytes = sum(array.nbytes for array in self._input.values()) + self._likelihood.nbytes
+        # The file is 1 % larger than its weights. onnxruntime does not report how many operations a network has.
+        moved_bytes = float(path.stat().st_size + input_output_bytes)
+        self.work = Work(flop=None, bytes=moved_bytes, items=batch, precision="fp32")
 
     def step(self) -> None:
-        # onnxruntime returns when the output is in the host's memory.
+        # `run` returns once the output is in the host's memory.
         self._likelihood = self._session.run(None, self._input)[0]
 
     def output_digest(self) -> list[float]:
@@ -101,13 +102,13 @@ class Detector(Workload):
         return {"onnxruntime": onnxruntime.__version__, "rapidocr": importlib.metadata.version("rapidocr")}
 
     def memory_bytes(self) -> int | None:
-        """Peak memory of the process; None on a GPU, where onnxruntime does not report it."""
-        return super().memory_bytes() if self._on_cpu else None
+        """Peak resident memory of the process; None on a GPU, where onnxruntime does not report its memory."""
+        return super().memory_bytes() if self._is_on_cpu else None
 
 
 def _session(path: Path, shape: tuple[int, ...], device: str) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
-    # One core per tenant, always, and no thread that spins on it.
+    # A tenant has one core, and no thread may spin on it.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -122,13 +123,13 @@ def _session(path: Path, shape: tuple[int, ...], device: str) -> onnxruntime.Inf
         )
     onnxruntime.preload_dlls()
     cuda = {
-        # Searching by trial would let every tenant end up with other kernels.
+        # A search by timing could choose different kernels for each tenant.
         "cudnn_conv_algo_search": "HEURISTIC",
         "arena_extend_strategy": "kSameAsRequested",
         "use_tf32": "0",
     }
     session = onnxruntime.InferenceSession(path, options, providers=[("CUDAExecutionProvider", cuda)])
-    # Where the provider cannot be loaded, onnxruntime logs why and takes the CPU.
+    # If the provider cannot be loaded, onnxruntime logs the reason and falls back to the CPU.
     if "CUDAExecutionProvider" not in session.get_providers():
         raise RuntimeError("onnxruntime could not use the GPU; the reason is in what it wrote before this line")
     return session

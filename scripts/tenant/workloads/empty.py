@@ -1,24 +1,24 @@
-"""Nothing, as often as possible: on CUDA an empty kernel, whose cost is that of a launch; on a CPU a look at the clock.
+"""No work at all: on CUDA an iteration launches an empty kernel, on a CPU it reads the clock. Shows a launch's cost.
 
 Params: none.
 """
 
 import time
 
-from tenant.device_time import sampled
+from tenant.device_time import with_device_time
 from tenant.gpu import cuda
 from tenant.parameters import Params, with_defaults
 from tenant.workload import Work, Workload
 
-# A launch is what a graph's replay is to the interpreter: one call.
+# To the interpreter, a kernel launch is one call, as the replay of a graph is.
 ONE_LAUNCH = True
-NAME = "nothing"
-# The oldest that MPS treats as it treats today's GPUs; the driver compiles it for whatever is there.
+KERNEL_NAME = "nothing"
+# sm_70 (Volta) is the oldest target that MPS treats like current GPUs; the driver compiles it for the actual GPU.
 PTX = f"""
 .version 6.0
 .target sm_70
 .address_size 64
-.visible .entry {NAME}()
+.visible .entry {KERNEL_NAME}()
 {{
     ret;
 }}
@@ -32,19 +32,19 @@ class Empty(Workload):
         time.monotonic_ns()
 
     def output_digest(self) -> list[float]:
-        """There is no output; a number that is never another."""
+        """There is no output, so the digest is a constant."""
         return [1.0]
 
 
 class EmptyKernel(cuda.CudaWorkload, Empty):
-    """One launch and one synchronisation of the tenant's stream."""
+    """An iteration is one launch and one synchronisation of the tenant's stream."""
 
-    captured = ONE_LAUNCH
+    is_captured = ONE_LAUNCH
 
     def __init__(self) -> None:
         super().__init__()
-        launch = cuda.Kernel(PTX, NAME).prepared(1, 1, stream=self.stream)
-        self._run = sampled(launch, self.stream.synchronize, cuda.Events(self.stream), self.samples)
+        launch = cuda.Kernel(PTX, KERNEL_NAME).launcher(1, 1, stream=self.stream)
+        self._run = with_device_time(launch, self.stream.synchronize, cuda.CudaEventPair(self.stream), self.samples)
 
     def step(self) -> None:
         self._run()

@@ -1,10 +1,10 @@
-"""A tenant that goes wrong at a set moment of its second window, next to others that should not notice.
+"""A tenant that fails at a set moment of its second window, next to tenants that should not notice.
 
-Params: `kind` (a key of faults.FAULTS), `at_fraction` (of the window, when it goes wrong).
+Params: `kind` (a key of FAULTS in tenant/contract), `at_fraction` (of the window, the moment of the fault).
 
-Until then it is a quiet neighbour: 5 ms of sleep, on CUDA an empty kernel before it. The first window is a rehearsal,
-in which all is well. Nothing here is endless: what spins ends by itself, and memory is limited before it is taken (on
-CUDA the device, or a limit of the strategy, is the limit). All memory is plain, none of it managed.
+Until then it is a quiet neighbour: an iteration is 5 ms of sleep, on CUDA after an empty kernel. In its first window,
+the rehearsal, it does not fail. Nothing here is endless: what spins ends by itself, and memory is limited before it is
+allocated (on CUDA by the device, or by the strategy's limit). It allocates no managed memory.
 """
 
 import ctypes
@@ -23,13 +23,13 @@ from tenant.workload import Work, Workload
 from tenant.workloads import empty
 
 STEP_NS = 5_000_000
-# A hang lasts that much longer than the window, so that no one takes it for a slow iteration.
+# A hang lasts this much longer than the window, so that it cannot pass for a slow iteration.
 SPIN_BEYOND_NS = 2_500_000_000
-# On CUDA a process is killed while this runs: idle, it would be the harmless case.
+# On CUDA the process is killed while a kernel of this length runs, because killing an idle process is harmless.
 KERNEL_NS = 500_000_000
-# The stand-in's memory; the limit is set on the process itself, so that no host runs out of memory.
+# The memory limit on the CPU stand-in. It is set on the process, so that the host does not run out of memory.
 LIMIT_BYTES = 128 << 20
-# A leak reaches its limit after this share of what is left of the window.
+# A leak reaches the limit after this share of the rest of the window.
 LEAK_SHARE = 0.8
 THREADS_PER_BLOCK, BLOCKS_PER_SM = 1024, 2
 
@@ -102,26 +102,26 @@ class Fault(Workload):
         self._at_fraction = at_fraction
         self._windows = 0
         self._due_ns = self._end_ns = 0
-        self._held: list[Any] = []
-        self._held_bytes = 0
+        self._allocations: list[Any] = []
+        self._allocated_bytes = 0
         self._limit_bytes = LIMIT_BYTES
-        self._go_wrong: Callable[[], None] = getattr(self, "_" + kind.replace("-", "_"))
+        self._inject: Callable[[], None] = getattr(self, "_" + kind.replace("-", "_"))
 
-    def window_set(self, start_ns: int, end_ns: int) -> None:
+    def on_window(self, start_ns: int, end_ns: int) -> None:
         self._windows += 1
         if self._windows == 2:
             self._end_ns = end_ns
             self._due_ns = start_ns + int(self._at_fraction * (end_ns - start_ns))
 
     def step(self) -> None:
-        """A moment of quiet, or of what goes wrong. Raises MemoryError."""
-        self._quiet()
+        """Sleep, and from the due moment on inject the fault. Raises MemoryError."""
+        self._run_quiet_kernel()
         left_ns = self._due_ns - time.monotonic_ns()
         time.sleep((left_ns if 0 < left_ns < STEP_NS else STEP_NS) / 1e9)
         if self._due_ns and time.monotonic_ns() >= self._due_ns:
-            self._go_wrong()
+            self._inject()
 
-    def _quiet(self) -> None: ...
+    def _run_quiet_kernel(self) -> None: ...
 
     def _killed(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -135,57 +135,57 @@ class Fault(Workload):
             pass
 
     def _illegal_address(self) -> None:
-        _leave_no_core()
+        _disable_core_dumps()
         ctypes.string_at(0)
 
     def _assert(self) -> None:
-        _leave_no_core()
-        # What a failed assert() of C does.
+        _disable_core_dumps()
+        # As a failed assert() in C does.
         os.abort()
 
     def _oom(self) -> None:
         while True:
-            self._take(self._limit_bytes // 8)
+            self._allocate(self._limit_bytes // 8)
 
     def _leak(self) -> None:
-        passed = (time.monotonic_ns() - self._due_ns) / (self._end_ns - self._due_ns)
-        while self._held_bytes <= passed / LEAK_SHARE * self._limit_bytes:
-            self._take(self._limit_bytes // 64)
+        elapsed_share = (time.monotonic_ns() - self._due_ns) / (self._end_ns - self._due_ns)
+        while self._allocated_bytes <= elapsed_share / LEAK_SHARE * self._limit_bytes:
+            self._allocate(self._limit_bytes // 64)
 
-    def _take(self, size_bytes: int) -> None:
+    def _allocate(self, size_bytes: int) -> None:
         try:
-            self._held.append(self._allocated(size_bytes))
+            self._allocations.append(self._new_allocation(size_bytes))
         except MemoryError:
-            held_mib = self._held_bytes >> 20
-            # To have room for the last words.
-            self._held.clear()
-            raise MemoryError(f"refused after {held_mib} MiB") from None
-        self._held_bytes += size_bytes
+            allocated_mib = self._allocated_bytes >> 20
+            # Reporting the error needs memory, too.
+            self._allocations.clear()
+            raise MemoryError(f"refused after {allocated_mib} MiB") from None
+        self._allocated_bytes += size_bytes
 
-    def _allocated(self, size_bytes: int) -> Any:
-        if not self._held:
+    def _new_allocation(self, size_bytes: int) -> Any:
+        if not self._allocations:
             _limit_address_space(self._limit_bytes)
-        if self._held_bytes >= self._limit_bytes:
-            # The system does not respect the limit.
+        if self._allocated_bytes >= self._limit_bytes:
+            # This system ignores the limit on the address space.
             raise MemoryError
-        # Zeroed byte by byte, so that it is really there.
+        # A bytearray is zeroed, so its pages really exist.
         return bytearray(size_bytes)
 
     def output_digest(self) -> list[float]:
         return [1.0]
 
 
-class FaultOnDevice(cuda.CudaWorkload, Fault):
+class CudaFault(cuda.CudaWorkload, Fault):
     def __init__(self, kind: str, at_fraction: float) -> None:
         cuda.CudaWorkload.__init__(self)
         Fault.__init__(self, kind, at_fraction)
         self._limit_bytes, _ = cuda.memory_bytes()
         self._blocks = BLOCKS_PER_SM * cuda.sm_count()
         self._kernels = {name: cuda.Kernel(PTX, name) for name in ("spin1", "illegal", "fail")}
-        self._kernels[empty.NAME] = cuda.Kernel(empty.PTX, empty.NAME)
+        self._kernels[empty.KERNEL_NAME] = cuda.Kernel(empty.PTX, empty.KERNEL_NAME)
 
-    def _quiet(self) -> None:
-        self._run(empty.NAME, 1, 1)
+    def _run_quiet_kernel(self) -> None:
+        self._run(empty.KERNEL_NAME, 1, 1)
 
     def _run(self, name: str, blocks: int, threads: int, *arguments: int) -> None:
         self._kernels[name].launch(blocks, threads, *arguments, stream=self.stream)
@@ -206,21 +206,21 @@ class FaultOnDevice(cuda.CudaWorkload, Fault):
     def _assert(self) -> None:
         self._run("fail", 1, 1)
 
-    def _allocated(self, size_bytes: int) -> Any:
+    def _new_allocation(self, size_bytes: int) -> Any:
         try:
-            return cuda.Buffer(size_bytes)
+            return cuda.DeviceBuffer(size_bytes)
         except cuda.CudaError as error:
             if error.name == cuda.OUT_OF_MEMORY:
                 raise MemoryError from error
             raise
 
 
-def _leave_no_core() -> None:
+def _disable_core_dumps() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def _limit_address_space(more_bytes: int) -> None:
-    """Let this process have that much more address space than now, where the system reports how much that is."""
+    """Limit this process to `more_bytes` above its present address space, if the system reports how large that is."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         now_bytes = int(statm.read_text().split()[0]) * resource.getpagesize()
@@ -231,4 +231,4 @@ def create(params: Params, device: str) -> Fault:
     kind, at_fraction = with_defaults(params, {"kind": tuple(FAULTS), "at_fraction": 0.4}, "fault").values()
     if at_fraction >= 1:
         raise ParameterError(f"fault at_fraction must be below 1, not {at_fraction:g}")
-    return (FaultOnDevice if device == "cuda" else Fault)(kind, at_fraction)
+    return (CudaFault if device == "cuda" else Fault)(kind, at_fraction)

@@ -1,9 +1,9 @@
-"""Requests to an HTTP server, whose answers are read to their end: the measuring side of `kind: http`.
+"""The client of `kind: http`: sends requests to an HTTP server and reads each answer to its end.
 
-Params: `url` (its root), `method`, `path`, `headers`, what `tenant.request_bodies` makes bodies from, `expect_status`,
-`ready_path` (asked until it answers 200; without it the request itself is made until it succeeds), `stream` (the tokens
-of an answer are timed as they come: `tenant.record`), `note` (a file with the server's last answer, until it is
-ready). In `path`, `ready_path` and the values of `headers`, `{env:NAME}` is filled in here.
+Params: `url` (root of the server), `method`, `path`, `headers`, the parameters of `tenant.request_bodies`,
+`expect_status`, `ready_path` (polled until it answers 200; without it the request itself is repeated until it
+succeeds), `stream` (time the tokens of an answer as they arrive: `tenant.record`), `note` (file for the last reason
+why the server is not ready). `{env:NAME}` in `path`, `ready_path` and the values of `headers` is filled in here.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 from tenant import request_bodies
 from tenant.client.connection import Client, Exchange, Selector
-from tenant.client.flight import Flight
-from tenant.contract.requests import filled, named, variable_problem
+from tenant.client.request_loop import RequestLoop
+from tenant.contract.requests import fill_variables, variable_names, variable_problem
 from tenant.load import BEFORE_WINDOW, IN_WINDOW, Load
 from tenant.parameters import ParameterError, Params, with_defaults
 from tenant.workload import RequestError, Work, Workload
@@ -48,41 +48,41 @@ class HttpClient(Workload):
     is_client = True
 
     def __init__(self, params: Mapping[str, Any]) -> None:
-        """With all of DEFAULTS. Raises ParameterError for what no request can be made of."""
+        """`params` has all keys of DEFAULTS. Raises ParameterError if they do not make a valid request."""
         self._params = params
         self.is_stream = params["stream"]
         texts = [params["path"], params["ready_path"] or "", *params["headers"].values()]
-        if why := variable_problem(texts, os.environ):
-            raise ParameterError(f"http_client: {why}")
+        if problem := variable_problem(texts, os.environ):
+            raise ParameterError(f"http_client: {problem}")
         self._method = params["method"]
-        self._path, self._ready_path, *values = (filled(text, os.environ) for text in texts)
-        both = self._path + self._ready_path
-        if not (both.isascii() and both.isprintable() and " " not in both):
+        self._path, self._ready_path, *values = (fill_variables(text, os.environ) for text in texts)
+        paths = self._path + self._ready_path
+        if not (paths.isascii() and paths.isprintable() and " " not in paths):
             raise ParameterError(f"http_client {params['path']} cannot be sent: write other characters as %XX")
-        if not all(each.isprintable() for each in values):
+        if not all(value.isprintable() for value in values):
             raise ParameterError("http_client headers must be of one line each")
         url = urlsplit(params["url"])
         headers = dict(zip(params["headers"], values, strict=True))
-        given = {name.lower() for name in headers}
-        own = {"Host": url.netloc.rpartition("@")[2], "Accept-Encoding": "identity"}
-        headers |= {name: value for name, value in own.items() if name.lower() not in given}
+        given_names = {name.lower() for name in headers}
+        default_headers = {"Host": url.netloc.rpartition("@")[2], "Accept-Encoding": "identity"}
+        headers |= {name: value for name, value in default_headers.items() if name.lower() not in given_names}
         self._headers = [f"{name}: {value}" for name, value in headers.items()]
         selector = Selector()
         self._client = Client(
             (url.hostname or "", url.port or 80),
             asyncio.SelectorEventLoop(selector),
             lambda: selector.woken_ns,
-            secrets=[os.environ[name] for name in named(texts)],
+            secrets=[os.environ[name] for name in variable_names(texts)],
         )
         self._bodies = [request_bodies.body_factory(params, seed=0, tenant=0)]
-        self._flight: Flight | None = None
+        self._loop: RequestLoop | None = None
 
-    def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> Flight:
+    def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> RequestLoop:
         self._bodies = [
             request_bodies.body_factory(self._params, load.seed, tenant, phase) for phase in (BEFORE_WINDOW, IN_WINDOW)
         ]
-        self._flight = Flight(self._client, self._exchange, load.most_in_flight, lock, clock)
-        return self._flight
+        self._loop = RequestLoop(self._client, self._exchange, load.max_in_flight, lock, clock)
+        return self._loop
 
     def _exchange(self, phase: int, number: int) -> Exchange:
         content = self._content(self._method, self._path, self._bodies[phase](number))
@@ -94,51 +94,51 @@ class HttpClient(Workload):
             lines.append(f"Content-Length: {len(body)}")
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
-    def window_set(self, start_ns: int, end_ns: int) -> None:
-        if self._flight is not None:
-            self._flight.restart(start_ns)
+    def on_window(self, start_ns: int, end_ns: int) -> None:
+        if self._loop is not None:
+            self._loop.start_window(start_ns)
 
     def step(self) -> None:
         self._client.ask(self._exchange(BEFORE_WINDOW, 0))
 
     def wait(self, note: Note) -> None:
-        """Ask until the server is ready: whoever waits has a deadline."""
+        """Send requests until the server is ready. The driver, which waits for this, has a deadline."""
         request, ready_path = f"{self._method} {self._params['path']}", self._params["ready_path"]
-        asked = request if ready_path is None else f"GET {ready_path}"
+        ready_request = request if ready_path is None else f"GET {ready_path}"
         has_answered = False
         while True:
             try:
                 self._client.connect()
                 if not has_answered:
-                    note.say(f"{asked}: connected, but there is no answer")
+                    note.write(f"{ready_request}: connected, but there is no answer")
                 if ready_path is None:
                     self.step()
                 else:
                     self._client.ask(Exchange(self._content("GET", self._ready_path, b""), 200, is_stream=False))
             except RequestError as failure:
-                note.say(f"{asked}: {failure}")
+                note.write(f"{ready_request}: {failure}")
                 has_answered = "refused" not in str(failure)
                 time.sleep(POLL_SECONDS)
             else:
-                note.say(f"{asked} is answered, but the warm-up with {request} has not ended")
+                note.write(f"{ready_request} is answered, but the warm-up with {request} has not ended")
                 return
 
     def output_digest(self) -> list[float]:
-        """None: what a server answers may differ each time."""
+        """Empty, because a server's answers may differ each time."""
         return []
 
 
 class Note:
-    """A line for the driver, which reads it when time is up: in a file, or in the log of a pod."""
+    """One line for the driver to read after a timeout: in a file, or without one on stderr, the log of a pod."""
 
     def __init__(self, path: str | None) -> None:
         self._path = None if path is None else Path(path)
-        self._said = ""
+        self._last_line = ""
 
-    def say(self, line: str) -> None:
-        if line == self._said:
+    def write(self, line: str) -> None:
+        if line == self._last_line:
             return
-        self._said = line
+        self._last_line = line
         if self._path is None:
             print(line, file=sys.stderr, flush=True)
         else:
@@ -149,9 +149,9 @@ class Note:
 
 def create(params: Params, device: str) -> HttpClient:
     values = with_defaults(params, DEFAULTS, "http_client")
-    # As many connections as this process may have: by habit a shell allows 1024 files, for programs that use select().
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    # Allow as many connections as possible. The usual soft limit is 1024 files, for programs that use select().
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     client = HttpClient(values)
     client.wait(Note(values["note"]))
     return client

@@ -1,7 +1,7 @@
-"""Decoding of one token by a small language model in the shape of TinyLlama (1.1 billion weights, all random).
+"""Decoding by a small language model of TinyLlama's shape, with 1.1 billion random weights.
 
-Every iteration computes the token that follows a context of fixed length: it reads all weights and the cached keys
-and values for the sake of a few vectors, so it is bound by memory bandwidth. Its latency is the time between tokens.
+An iteration computes the token that follows a context of fixed length. It reads all weights and the cache of keys and
+values to multiply a few vectors, so it is bound by memory bandwidth. Its latency is the time between two tokens.
 
 Params: `context` (tokens in the cache), `layers`, `batch` (sequences, and so tokens per iteration), `dtype` (float32,
 tf32, float16, bfloat16), `graph` (CUDA only: replay one captured graph).
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
-from tenant.gpu.models import COMMON, ModelWorkload
+from tenant.gpu.models import COMMON_DEFAULTS, ModelWorkload
 from tenant.parameters import Params, with_defaults
 
 FRAMEWORKS = {"cpu": ("torch",), "cuda": ("torch",)}
@@ -23,31 +23,31 @@ HIDDEN, INNER, VOCABULARY = 2048, 5632, 32_000
 HEADS, KEY_HEADS, HEAD = 32, 4, 64
 ROTATION_BASE = 10_000.0
 NORM_EPSILON = 1e-5
-# A billion random values would take half a minute to draw. These are repeated; their number is odd, so that no row of
-# a matrix is like its neighbour.
-DRAWN = 2**20 + 7
+# Drawing a billion random values would take half a minute, so this number of them is repeated. It is odd, so that
+# neighbouring rows of a matrix differ.
+DISTINCT_VALUES = 2**20 + 7
 
 
 class Draw:
-    """Random tensors on a device, of values that were drawn on the CPU; each begins where the last one ended."""
+    """Draws random tensors on a device by repeating values from the CPU; each starts where the last one ended."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         generator = torch.Generator().manual_seed(0)
-        self._values = torch.randn(DRAWN, generator=generator).to(device, dtype)
+        self._values = torch.randn(DISTINCT_VALUES, generator=generator).to(device, dtype)
 
     def __call__(self, *shape: int, scale: float = 1.0) -> Tensor:
         count = torch.Size(shape).numel()
-        drawn = self._values.repeat(-(-count // DRAWN))[:count].view(shape) * scale
+        drawn = self._values.repeat(-(-count // DISTINCT_VALUES))[:count].view(shape) * scale
         self._values = self._values.roll(-count)
         return drawn
 
     def matrix(self, rows: int, columns: int) -> nn.Parameter:
-        """Weights that keep the size of what they are applied to."""
+        """Weights (rows, columns), scaled so that their outputs have the variance of their inputs."""
         return nn.Parameter(self(rows, columns, scale=columns**-0.5), requires_grad=False)
 
 
 class Layer(nn.Module):  # type: ignore[misc]
-    """One transformer block that decodes the token after `context` others, with its cache of keys and values."""
+    """One transformer block for the token after `context` cached ones, with its cache of keys and values."""
 
     def __init__(self, draw: Draw, batch: int, context: int) -> None:
         super().__init__()
@@ -55,34 +55,34 @@ class Layer(nn.Module):  # type: ignore[misc]
         self.out = draw.matrix(HIDDEN, HEADS * HEAD)
         self.gate_up = draw.matrix(2 * INNER, HIDDEN)
         self.down = draw.matrix(HIDDEN, INNER)
-        # The last place is the new token's.
+        # The last position is the new token's.
         self.keys, self.values = (draw(batch, KEY_HEADS, context + 1, HEAD) for _ in range(2))
 
     def forward(self, hidden: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         """Hidden state of the new token (batch, HIDDEN) after this block."""
         batch = hidden.shape[0]
-        heads = (_normed(hidden) @ self.query_key_value.T).view(batch, -1, 1, HEAD)
+        heads = (_norm(hidden) @ self.query_key_value.T).view(batch, -1, 1, HEAD)
         query, key, value = heads.split((HEADS, KEY_HEADS, KEY_HEADS), dim=1)
-        self.keys[:, :, -1:] = _rotated(key, cosine, sine)
+        self.keys[:, :, -1:] = _rotate(key, cosine, sine)
         self.values[:, :, -1:] = value
-        query = _rotated(query, cosine, sine)
+        query = _rotate(query, cosine, sine)
         attended = scaled_dot_product_attention(query, self.keys, self.values, enable_gqa=True)
         hidden = hidden + attended.reshape(batch, HEADS * HEAD) @ self.out.T
-        gate, up = (_normed(hidden) @ self.gate_up.T).chunk(2, dim=-1)
+        gate, up = (_norm(hidden) @ self.gate_up.T).chunk(2, dim=-1)
         return hidden + (silu(gate) * up) @ self.down.T
 
 
-def _normed(hidden: Tensor) -> Tensor:
+def _norm(hidden: Tensor) -> Tensor:
     return rms_norm(hidden, (HIDDEN,), eps=NORM_EPSILON)
 
 
-def _rotated(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+def _rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     left, right = heads.chunk(2, dim=-1)
     return heads * cosine + torch.cat((-right, left), dim=-1) * sine
 
 
 class Decoder(nn.Module):  # type: ignore[misc]
-    """Token ids (batch) to the likelihoods of the next ones, unnormalised (batch, VOCABULARY)."""
+    """Computes the next token's logits (batch, VOCABULARY) from token ids (batch,)."""
 
     def __init__(self, draw: Draw, layers: int, batch: int, context: int) -> None:
         super().__init__()
@@ -98,20 +98,20 @@ class Decoder(nn.Module):  # type: ignore[misc]
         hidden = self.embedding(tokens)
         for layer in self.layers:
             hidden = layer(hidden, self.cosine, self.sine)
-        return _normed(hidden) @ self.head.T
+        return _norm(hidden) @ self.head.T
 
 
 class LlmDecode(ModelWorkload):
-    """The same token at the same place each time, so that every iteration has the same work and the same output."""
+    """Decodes the same token at the same position each time, so that all iterations have equal work and output."""
 
     def __init__(self, device: str, layers: int, context: int, **common: Any) -> None:
         super().__init__(device, **common)
         with self.building():
-            model = Decoder(Draw(self.device, self.element), layers, self.batch, context)
+            model = Decoder(Draw(self.device, self.torch_dtype), layers, self.batch, context)
             tokens = torch.randint(VOCABULARY, (self.batch,), generator=torch.Generator().manual_seed(0))
             cache = tuple(tensor for layer in model.layers for tensor in (layer.keys, layer.values))
-            self.serve(model, {"tokens": tokens.to(self.device)}, state=cache)
+            self.prepare_model(model, {"tokens": tokens.to(self.device)}, state=cache)
 
 
 def create(params: Params, device: str) -> LlmDecode:
-    return LlmDecode(device, **with_defaults(params, {**COMMON, "layers": 22, "context": 1024}, "llm_decode"))
+    return LlmDecode(device, **with_defaults(params, {**COMMON_DEFAULTS, "layers": 22, "context": 1024}, "llm_decode"))

@@ -1,4 +1,4 @@
-"""Square matrix product: bound by arithmetic, as a small dense layer is. numpy on a CPU, torch on CUDA.
+"""Matmul of square matrices: bound by arithmetic, as a small dense layer is. numpy on a CPU, torch on CUDA.
 
 Params: `size` (rows and columns), `dtype` (float32 or float64; on CUDA also float16, bfloat16, and tf32, which is
 float32 with TF32 allowed), `graph` (CUDA only: replay one captured graph).
@@ -12,22 +12,22 @@ import numpy as np
 
 from tenant.gpu.torch_device import TorchWorkload
 from tenant.parameters import ParameterError, Params, with_defaults
-from tenant.workload import CPU_DTYPES, ELEMENTS, Work, Workload, digest
+from tenant.workload import CPU_DTYPES, DTYPES, Work, Workload, array_digest
 
 if TYPE_CHECKING:
     import torch
 
 FRAMEWORKS = {"cuda": ("torch",)}
-# A prime.
-DRAWN = 1_048_583
+# A prime, so that no two rows of a matrix of repeated values are equal.
+DISTINCT_VALUES = 1_048_583
 
 
 def _work(size: int, dtype: str) -> Work:
-    return Work(2.0 * size**3, 3.0 * size**2 * ELEMENTS[dtype].bytes, 1, ELEMENTS[dtype].precision)
+    return Work(2.0 * size**3, 3.0 * size**2 * DTYPES[dtype].bytes, 1, DTYPES[dtype].precision)
 
 
 class Matmul(Workload):
-    """`size` x `size` times `size` x `size` on a CPU, into the same output each time."""
+    """An iteration multiplies two (size, size) matrices with numpy into the same output array."""
 
     modules = ("numpy",)
 
@@ -42,7 +42,7 @@ class Matmul(Workload):
         np.matmul(self._left, self._right, out=self._product)
 
     def output_digest(self) -> list[float]:
-        return digest(self._product.astype(np.float64))
+        return array_digest(self._product.astype(np.float64))
 
 
 class TorchMatmul(TorchWorkload):
@@ -52,21 +52,21 @@ class TorchMatmul(TorchWorkload):
         super().__init__(device, graph, dtype)
         self.work = _work(size, dtype)
         with self.building():
-            left, right = self._normal(size), self._normal(size)
+            left, right = self._random_matrix(size), self._random_matrix(size)
             product = torch.empty_like(left)
             self.prepare(lambda: torch.mm(left, right, out=product))
 
-    def _normal(self, size: int) -> torch.Tensor:
+    def _random_matrix(self, size: int) -> torch.Tensor:
+        """Normal random values (size, size). A large matrix repeats them, because drawing would take seconds."""
         import torch
 
-        # Drawn on the CPU, because what a GPU draws depends on how many SMs it shows. A large matrix repeats its
-        # draws, with a period that no row has, so that making it does not take seconds.
-        drawn = torch.randn(min(size**2, DRAWN), dtype=torch.float64).to(self.device, self.element)
-        return drawn.repeat(-(-(size**2) // drawn.numel()))[: size**2].view(size, size)
+        # Drawn on the CPU, because the numbers that a GPU draws depend on how many SMs it shows.
+        values = torch.randn(min(size**2, DISTINCT_VALUES), dtype=torch.float64).to(self.device, self.torch_dtype)
+        return values.repeat(-(-(size**2) // values.numel()))[: size**2].view(size, size)
 
 
 def create(params: Params, device: str) -> Workload:
-    dtypes = tuple(ELEMENTS) if device == "cuda" else CPU_DTYPES
+    dtypes = tuple(DTYPES) if device == "cuda" else CPU_DTYPES
     size, dtype, graph = with_defaults(params, {"size": 256, "dtype": dtypes, "graph": False}, "matmul").values()
     if device == "cuda":
         return TorchMatmul(device, size, dtype, graph)

@@ -1,6 +1,6 @@
-"""Copies a buffer that is larger than the caches: bound by memory bandwidth. numpy on a CPU, torch on CUDA.
+"""Copy of a buffer larger than the caches: bound by memory bandwidth. numpy on a CPU, torch on CUDA.
 
-Params: `mebibytes` (size of the buffer; source and copy together take twice that).
+Params: `mebibytes` (size of the buffer; source and copy together take twice as much).
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from tenant.parameters import Params, with_defaults
 from tenant.workload import Work, Workload
 
 FRAMEWORKS = {"cuda": ("torch",)}
-# One of this many elements is 2, all others are 1.
+# Every STRIDE-th element is 2, all others are 1.
 STRIDE = 4096
 
 
@@ -22,7 +22,7 @@ class Memcopy(Workload):
         self._source = np.empty(size)
         self._source[:] = 1.0
         self._source[::STRIDE] = 2.0
-        # Written once, so that no iteration meets a page that does not exist yet.
+        # Written once here, so that no iteration has to fault in a page.
         self._copy = np.zeros(size)
         self._copy[:] = -1.0
         self.work = Work(flop=None, bytes=2.0 * self._source.nbytes, items=1)

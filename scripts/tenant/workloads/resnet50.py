@@ -1,12 +1,11 @@
-"""Classification of images by torchvision's ResNet-50, 224 x 224 pixels.
+"""Image classification by torchvision's ResNet-50 with random weights, 224 x 224 pixels.
 
-Params: `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only: replay one captured graph). Its
-weights are random.
+Params: `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only: replay one captured graph).
 """
 
 import torch
 
-from tenant.gpu.models import COMMON, ModelWorkload, random_images
+from tenant.gpu.models import COMMON_DEFAULTS, ModelWorkload, random_images
 from tenant.parameters import ParameterError, Params, with_defaults
 
 try:
@@ -22,9 +21,9 @@ SIDE = 224
 
 
 def create(params: Params, device: str) -> ModelWorkload:
-    """One pass over the same images; the output is the 1000 classes."""
-    resnet = ModelWorkload(device, **with_defaults(params, COMMON, "resnet50"), library="torchvision")
+    """An iteration is one forward pass over constant images; the output is the logits of 1000 classes."""
+    resnet = ModelWorkload(device, **with_defaults(params, COMMON_DEFAULTS, "resnet50"), library="torchvision")
     with resnet.building():
         model = torchvision.models.resnet50(weights=None)
-        resnet.serve(resnet.placed(model), {"x": resnet.placed(random_images(resnet.batch, SIDE, SIDE))})
+        resnet.prepare_model(resnet.to_device(model), {"x": resnet.to_device(random_images(resnet.batch, SIDE, SIDE))})
     return resnet

@@ -1,10 +1,9 @@
-"""Object detection by a transformer in the shape of YOLOS-small, as in the nos benchmark.
+"""Object detection by a transformer of YOLOS-small's shape, as in the nos benchmark. Its weights are random.
 
-Params: `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only: replay one captured graph). Its
-weights are random, which makes no difference to the time.
+Params: `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only: replay one captured graph).
 """
 
-from tenant.gpu.models import COMMON, ModelWorkload, import_transformers, random_images
+from tenant.gpu.models import COMMON_DEFAULTS, ModelWorkload, import_transformers, random_images
 from tenant.parameters import Params, with_defaults
 
 transformers = import_transformers()
@@ -22,10 +21,10 @@ SMALL = {
 
 
 def create(params: Params, device: str) -> ModelWorkload:
-    """One pass over the same images; the output is the classes of the 100 detections."""
-    yolos = ModelWorkload(device, **with_defaults(params, COMMON, "yolos"), library="transformers")
+    """An iteration is one forward pass over constant images; the output is the class logits of 100 detections."""
+    yolos = ModelWorkload(device, **with_defaults(params, COMMON_DEFAULTS, "yolos"), library="transformers")
     with yolos.building():
         model = transformers.YolosForObjectDetection(transformers.YolosConfig(**SMALL))
-        inputs = {"pixel_values": yolos.placed(random_images(yolos.batch, HEIGHT, WIDTH))}
-        yolos.serve(yolos.placed(model), inputs, lambda output: output.logits)
+        inputs = {"pixel_values": yolos.to_device(random_images(yolos.batch, HEIGHT, WIDTH))}
+        yolos.prepare_model(yolos.to_device(model), inputs, lambda output: output.logits)
     return yolos

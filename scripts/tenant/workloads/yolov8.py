@@ -1,10 +1,10 @@
-"""Object detection by YOLOv8 nano of ultralytics, 480 x 640 pixels, in three stages that are timed apart.
+"""Object detection by ultralytics' YOLOv8 nano, 480 x 640 pixels, in three stages that are timed separately.
 
-`pre` moves the image to the device and scales it, `infer` is the network, `post` picks the boxes (non-maximum
-suppression) and fetches them. ultralytics is an optional extra under AGPL-3.0.
+`pre` moves the image to the device and scales it, `infer` runs the network, `post` selects the boxes (non-maximum
+suppression) and copies them to the host. ultralytics is an optional extra under AGPL-3.0.
 
 Params: `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only: `infer` replays one captured graph),
-`path` (a local file with trained weights, such as yolov8n.pt; without one they are random, and `post` finds no boxes).
+`path` (a local file with trained weights, such as yolov8n.pt; without it they are random, and `post` finds no boxes).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from tenant.gpu.models import COMMON, ModelWorkload, random_images
+from tenant.gpu.models import COMMON_DEFAULTS, ModelWorkload, random_images
 from tenant.parameters import ParameterError, Params, with_defaults
-from tenant.workload import Sample
+from tenant.workload import TimeSample
 
-# Read when ultralytics is imported: no look for a network, no installing of packages.
+# ultralytics reads these when it is imported: it must not probe the network or install packages.
 os.environ.update({"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false"})
 try:
     from ultralytics.nn.tasks import DetectionModel, load_checkpoint
@@ -33,39 +33,39 @@ except ModuleNotFoundError as error:
     ) from error
 
 FRAMEWORKS = {"cpu": ("torch", "ultralytics"), "cuda": ("torch", "ultralytics")}
-# The stages around the graph keep the interpreter busy, so that tenants cannot share a process.
+# The stages around the graph keep the interpreter busy, so tenants cannot share a process.
 ONE_LAUNCH = False
 HEIGHT, WIDTH = 480, 640
 SHAPE = "yolov8n.yaml"
-# ultralytics gives up on boxes when the clock says so; a slow tenant's answer must not be another one.
+# By default, ultralytics stops suppressing boxes after a time limit, so a slow tenant would get other boxes.
 NO_LIMIT_SECONDS = 3600.0
 
 
 class YoloV8(ModelWorkload):
-    """One request: an image in the host's memory to boxes in the host's memory."""
+    """An iteration takes images in the host's memory and returns boxes in the host's memory."""
 
     def __init__(self, device: str, path: str, **common: Any) -> None:
         super().__init__(device, **common, library="ultralytics")
-        drawn = random_images(self.batch, HEIGHT, WIDTH).mul(48).add(128).clamp(0, 255)
-        self._pixels = drawn.to(torch.uint8)
+        images = random_images(self.batch, HEIGHT, WIDTH).mul(48).add(128).clamp(0, 255)
+        self._pixels = images.to(torch.uint8)
         with self.building():
             model = load_checkpoint(Path(path).expanduser())[0] if path else DetectionModel(SHAPE, verbose=False)
-            model = self.placed(model.eval().fuse(verbose=False))
-            self._input = torch.empty(self._pixels.shape, device=self.device, dtype=self.element)
+            model = self.to_device(model.eval().fuse(verbose=False))
+            self._input = torch.empty(self._pixels.shape, device=self.device, dtype=self.torch_dtype)
             self._pre()
-            self.serve(model, {"x": self._input}, lambda output: output[0])
+            self.prepare_model(model, {"x": self._input}, lambda output: output[0])
         self.boxes: list[torch.Tensor] = []
-        self.captured = ONE_LAUNCH
+        self.is_captured = ONE_LAUNCH
 
     def _pre(self) -> None:
         self._input.copy_(self._pixels.to(self.device)).div_(255)
 
     def _post(self) -> list[torch.Tensor]:
-        found: list[torch.Tensor] = non_max_suppression(self.output, max_time_img=NO_LIMIT_SECONDS)
-        return [boxes.cpu() for boxes in found]
+        selected: list[torch.Tensor] = non_max_suppression(self.output, max_time_img=NO_LIMIT_SECONDS)
+        return [boxes.cpu() for boxes in selected]
 
     def step(self) -> None:
-        """One request; a scaling that is still queued when `pre` ends counts as part of `infer`."""
+        """Run the three stages. On a GPU, scaling that is still queued when `pre` ends counts as part of `infer`."""
         begun_ns = time.monotonic_ns()
         self._pre()
         queued_ns = time.monotonic_ns()
@@ -74,19 +74,19 @@ class YoloV8(ModelWorkload):
         self.boxes = self._post()
         done_ns = time.monotonic_ns()
         self.samples += (
-            Sample("pre", begun_ns, queued_ns - begun_ns),
-            Sample("infer", queued_ns, inferred_ns - queued_ns),
-            Sample("post", inferred_ns, done_ns - inferred_ns),
+            TimeSample("pre", begun_ns, queued_ns - begun_ns),
+            TimeSample("infer", queued_ns, inferred_ns - queued_ns),
+            TimeSample("post", inferred_ns, done_ns - inferred_ns),
         )
 
     def output_digest(self) -> list[float]:
-        """Mean, deviation and largest of all coordinates that are proposed, in pixels; likelihoods may be next to 0."""
+        """Mean, deviation and maximum of all proposed coordinates, in pixels; their likelihoods may be close to 0."""
         coordinates = self.output[:, :4].double()
         return [float(coordinates.mean()), float(coordinates.std()), float(coordinates.max())]
 
 
 def create(params: Params, device: str) -> YoloV8:
-    values = with_defaults(params, {**COMMON, "path": ""}, "yolov8")
+    values = with_defaults(params, {**COMMON_DEFAULTS, "path": ""}, "yolov8")
     if not Path(values["path"]).expanduser().exists():
         raise ParameterError(f"yolov8 path: {values['path']!r} does not exist on this machine; nothing is downloaded")
     return YoloV8(device, **values)

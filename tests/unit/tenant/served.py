@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any, cast
 
 from tenant.client.connection import Client, Connection, Exchange
-from tenant.client.flight import Flight
+from tenant.client.request_loop import RequestLoop
 from tenant.contract import SteadinessRule, TenantReport
 from tenant.load import Load
 from tenant.measure import Measurement
@@ -131,19 +131,19 @@ class Served(Workload):
         self.is_stream = is_stream
         self.server = MemoryLoop(clock, answer)
         self.client = Client(("server", 80), self.server, clock)
-        self.flight: Flight | None = None
+        self.request_loop: RequestLoop | None = None
         self.window_start_ns = 0
 
-    def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> Flight:
-        self.flight = Flight(self.client, self._exchange, load.most_in_flight, lock, clock)
-        return self.flight
+    def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> RequestLoop:
+        self.request_loop = RequestLoop(self.client, self._exchange, load.max_in_flight, lock, clock)
+        return self.request_loop
 
     def _exchange(self, phase: int, number: int) -> Exchange:
         return Exchange(b"%d %d" % (phase, number), 200, self.is_stream)
 
-    def window_set(self, start_ns: int, end_ns: int) -> None:
-        assert self.flight is not None
-        self.flight.restart(start_ns)
+    def on_window(self, start_ns: int, end_ns: int) -> None:
+        assert self.request_loop is not None
+        self.request_loop.start_window(start_ns)
         self.window_start_ns = start_ns
 
     def step(self) -> None:
@@ -167,5 +167,5 @@ def measured(workload: Served, load: Load, clock: FakeClock, seconds: float, wai
     end_ns = start_ns + round(seconds * 1e9)
     measurement.set_window(start_ns, end_ns)
     while measurement._recorder.window is not None and clock.now_ns < end_ns + round(waits_seconds * 1e9):
-        measurement.turn()
+        measurement.run_chunk()
     return measurement.wait_record(0)

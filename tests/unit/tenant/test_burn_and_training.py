@@ -21,7 +21,7 @@ def burning() -> Iterator[Any]:
     workload = burn.Burn("cpu", 32, "float32", 32 * 32 * 4 * 10)
     workload.attach()
     yield workload
-    workload._attached.close()
+    workload._thread_context.close()
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def test_burn_takes_less_where_another_was_faster(monkeypatch: pytest.MonkeyPatc
 def test_training_learns_and_begins_again() -> None:
     workload = trained(1)
     first = float(workload.output)
-    for _ in range(training.RESTART - 1):
+    for _ in range(training.RESTART_STEPS - 1):
         workload.step()
     assert float(workload.output) < 0.9 * first
     workload.step()
@@ -91,6 +91,6 @@ def test_training_learns_and_begins_again() -> None:
 
 def test_the_digest_of_training_does_not_depend_on_the_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     digest = trained().output_digest()
-    assert trained(7).output_digest() == trained(training.RESTART + 3).output_digest() == digest
+    assert trained(7).output_digest() == trained(training.RESTART_STEPS + 3).output_digest() == digest
     monkeypatch.setattr(training, "LEARNING_RATE", 0.002)
     assert trained().output_digest() != digest, "the optimiser's step is in it"

@@ -32,7 +32,7 @@ def stub(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ctypes.CDLL]
 
 def test_the_view_of_a_gpu(stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(contract.PROBE_BYTES_VARIABLE, raising=False)
-    assert cuda.view() == {
+    assert cuda.device_view() == {
         "pid": os.getpid(),
         "device": hashlib.sha256(f"gpu-{UUID}".encode()).hexdigest()[:16],
         "is_mig": False,
@@ -49,7 +49,7 @@ def test_a_memory_limit_is_tried_and_nothing_is_kept(
 ) -> None:
     monkeypatch.setenv(contract.PROBE_BYTES_VARIABLE, str(probe_bytes))
     for _ in range(2):
-        seen = cuda.view()
+        seen = cuda.device_view()
         assert (seen["over_limit_refused"], seen["memory_free_bytes"]) == (is_refused, 1 << 20)
 
 
@@ -72,16 +72,16 @@ def test_tenants_with_one_lock_make_their_contexts_one_after_another(
 
 
 def test_a_buffer_is_zeroed_read_and_given_back(stub: ctypes.CDLL) -> None:
-    buffer = cuda.Buffer(64)
+    buffer = cuda.DeviceBuffer(64)
     # An address needs all of its 64 bits.
     assert buffer.pointer > 1 << 32
     assert buffer.read() == bytes(64)
     ctypes.memset(buffer.pointer, 7, 64)
     assert buffer.read() == bytes([7]) * 64
     cuda._call("cuMemFree_v2", buffer.pointer)
-    assert cuda.view()["memory_free_bytes"] == 1 << 20
+    assert cuda.device_view()["memory_free_bytes"] == 1 << 20
     with pytest.raises(cuda.CudaError) as caught:
-        cuda.Buffer(1 << 21)
+        cuda.DeviceBuffer(1 << 21)
     assert caught.value.name == cuda.OUT_OF_MEMORY
 
 

@@ -21,7 +21,7 @@ def make(**params: Any) -> Detector:
 @pytest.mark.parametrize(("height", "width"), [(64, 64), (96, 160)])
 def test_text_is_found_where_it_is(height: int, width: int) -> None:
     likelihood = make(height=height, width=width, batch=2)._likelihood
-    _, line = detector.draw(2, height, width)
+    _, line = detector.draw_digits(2, height, width)
     assert likelihood.shape == (2, 1, height, width)
     for picture in likelihood[:, 0]:
         assert picture[line].mean() > 0.5

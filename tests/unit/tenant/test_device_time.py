@@ -1,7 +1,7 @@
 import pytest
 
-from tenant.device_time import sampled
-from tenant.workload import Sample
+from tenant.device_time import with_device_time
+from tenant.workload import TimeSample
 
 from .conftest import MS, FakeClock
 
@@ -25,9 +25,9 @@ class FakeEvents:
         return 4000
 
 
-def run(clock: FakeClock, duration_ns: int, iterations: int) -> tuple[FakeEvents, list[Sample]]:
-    events, samples = FakeEvents(clock), list[Sample]()
-    step = sampled(lambda: None, lambda: clock.advance_ns(duration_ns), events, samples, clock)
+def run(clock: FakeClock, duration_ns: int, iterations: int) -> tuple[FakeEvents, list[TimeSample]]:
+    events, samples = FakeEvents(clock), list[TimeSample]()
+    step = with_device_time(lambda: None, lambda: clock.advance_ns(duration_ns), events, samples, clock)
     for _ in range(iterations):
         step()
     return events, samples
@@ -54,9 +54,9 @@ def test_a_sample_has_its_begin_and_the_devices_time(clock: FakeClock) -> None:
 
 
 def test_stalls_do_not_make_a_short_iteration_be_asked_more_often(clock: FakeClock) -> None:
-    events, samples = FakeEvents(clock), list[Sample]()
+    events, samples = FakeEvents(clock), list[TimeSample]()
     durations = iter([17_000, *([8 * MS] + [17_000] * 50) * 40])
-    step = sampled(lambda: None, lambda: clock.advance_ns(next(durations)), events, samples, clock)
+    step = with_device_time(lambda: None, lambda: clock.advance_ns(next(durations)), events, samples, clock)
     for _ in range(2000):
         step()
     assert events.asked <= 11

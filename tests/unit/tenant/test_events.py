@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tenant.client.events import Events, Pieces, answer_of
+from tenant.client.events import EventStream, TokenPieces, new_answer
 from tenant.contract import OutputTokens
-from tenant.record import columns, count, finished, output_tokens, tpot_ns
+from tenant.record import finished_streams, output_tokens, request_columns, token_count, tpot_ns
 from tenant.recorder import Window
 from tenant.workload import RequestError
 
@@ -30,9 +30,9 @@ ROLE = chat({"role": "assistant", "content": ""})
 STOP = chat({}, "stop")
 
 
-def taken(*said: object) -> Events:
+def taken(*said: object) -> EventStream:
     """The stream of these events, one each ms from 1 ms on."""
-    events = Events()
+    events = EventStream()
     for number, each in enumerate((*said, None), start=1):
         data = "[DONE]" if each is None else json.dumps(each)
         events.take(f"data: {data}\n\n".encode(), number * MS)
@@ -63,11 +63,11 @@ def test_an_event_has_the_tokens_that_it_carries(
     stream = taken(*said).stream(0, 99 * MS)
     assert [ns // MS for ns in stream.times_ns] == at_ms
     assert (list(stream.tokens), stream.reported) == (tokens, reported)
-    assert count(stream) == (sum(tokens) if reported is None else reported)
+    assert token_count(stream) == (sum(tokens) if reported is None else reported)
 
 
 def test_an_event_counts_when_its_last_byte_is_there() -> None:
-    events = Events()
+    events = EventStream()
     events.take(b": ping\r\n\r\ndata: {", 1 * MS)
     events.take(b'"a": 1}', 2 * MS)
     events.take(b"\r\n\r\ndata: 3", 3 * MS)
@@ -77,8 +77,8 @@ def test_an_event_counts_when_its_last_byte_is_there() -> None:
 
 
 def test_an_answer_of_another_type_is_counted_by_its_pieces() -> None:
-    pieces = answer_of("application/x-ndjson")
-    assert type(pieces) is Pieces
+    pieces = new_answer("application/x-ndjson")
+    assert type(pieces) is TokenPieces
     pieces.take(b"{}\n{}\n", MS)
     pieces.take(b"{}\n", 2 * MS)
     assert list(pieces.stream(0, None).times_ns) == [MS, 2 * MS]
@@ -105,7 +105,7 @@ def test_tokens_are_of_the_window_in_which_they_came() -> None:
 def test_one_token_has_no_time_per_further_one_and_one_event_no_gap() -> None:
     one, lump = taken(text("a")), taken(text("abc", **used(3)))
     window, _ = of(one.stream(MS, 9 * MS), lump.stream(0, 9 * MS), start_ms=0, end_ms=9)
-    found = columns(finished(window), window.start_ns)
+    found = request_columns(finished_streams(window), window.start_ns)
     assert found == {
         "start_seconds": [0.0, 0.001],
         "ttft_seconds": [0.001, 0.0],

@@ -23,27 +23,27 @@ class Watched(fault.Fault):
     def __init__(self) -> None:
         super().__init__("killed", 0.5)
         self.wrong: list[int] = []
-        self._go_wrong = lambda: self.wrong.append(time.monotonic_ns())
+        self._inject = lambda: self.wrong.append(time.monotonic_ns())
 
 
 def test_it_goes_wrong_in_the_second_window_only_and_on_time() -> None:
     workload = Watched()
     now_ns = time.monotonic_ns()
-    workload.window_set(now_ns, now_ns + 1)
+    workload.on_window(now_ns, now_ns + 1)
     for _ in range(3):
         workload.step()
     assert workload.wrong == [], "the first window is a rehearsal"
     start_ns = time.monotonic_ns()
-    workload.window_set(start_ns, start_ns + 60_000_000)
+    workload.on_window(start_ns, start_ns + 60_000_000)
     while not workload.wrong:
         workload.step()
     assert workload.wrong[0] >= start_ns + 30_000_000
 
 
-def made(kind: str) -> fault.FaultOnDevice:
+def made(kind: str) -> fault.CudaFault:
     """The workload on the driver's stand-in, in the middle of its window."""
     workload = fault.create({"kind": kind}, "cuda")
-    assert isinstance(workload, fault.FaultOnDevice)
+    assert isinstance(workload, fault.CudaFault)
     workload.attach()
     now_ns = time.monotonic_ns()
     workload._due_ns, workload._end_ns = now_ns, now_ns + 1_000_000_000
@@ -83,17 +83,17 @@ def test_a_kernel_that_fails_ends_the_tenant(stub: ctypes.CDLL, monkeypatch: pyt
 
 
 def test_memory_of_a_gpu_is_taken_until_it_is_refused(stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[cuda.Buffer] = []
+    taken: list[cuda.DeviceBuffer] = []
 
-    class Kept(cuda.Buffer):
+    class Kept(cuda.DeviceBuffer):
         def __init__(self, size_bytes: int) -> None:
             super().__init__(size_bytes)
             taken.append(self)
 
-    monkeypatch.setattr(cuda, "Buffer", Kept)
+    monkeypatch.setattr(cuda, "DeviceBuffer", Kept)
     with pytest.raises(MemoryError, match="refused after 1 MiB"):
         made("oom").step()
-    assert cuda.view()["memory_free_bytes"] == 0
+    assert cuda.device_view()["memory_free_bytes"] == 0
     for buffer in taken:
         cuda._call("cuMemFree_v2", buffer.pointer)
 

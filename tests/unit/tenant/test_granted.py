@@ -66,7 +66,7 @@ def test_the_variable_counts_where_nvml_cannot_tell(mock_nvml: Path, monkeypatch
 
 def test_under_cdi_cuda_tells_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "open_context", lambda: None)
-    monkeypatch.setattr(cuda, "view", lambda: {"device": "0" * 16, "is_mig": True})
+    monkeypatch.setattr(cuda, "device_view", lambda: {"device": "0" * 16, "is_mig": True})
     seen = opened(monkeypatch, "cuda")
     assert (seen["is_mig"], seen["device"]) == (True, "0" * 16)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tenant.client.connection import ERROR_CHARACTERS, Client
+from tenant.client.connection import MAX_ERROR_CHARACTERS, Client
 from tenant.parameters import ParameterError
 from tenant.workload import RequestError
 from tenant.workloads import http_client
@@ -124,7 +124,7 @@ def test_no_part_of_a_secret_is_left_where_an_error_is_cut(
     while lengths:
         with pytest.raises(RequestError) as failed:
             client.step()
-        assert "SECRET" not in str(failed.value) and len(str(failed.value)) == ERROR_CHARACTERS
+        assert "SECRET" not in str(failed.value) and len(str(failed.value)) == MAX_ERROR_CHARACTERS
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_until_it_is_ready_a_note_has_the_reason(
         if text == line or len(said) == 100:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(http_client.Note, "say", say)
+    monkeypatch.setattr(http_client.Note, "write", say)
     with pytest.raises(KeyboardInterrupt):
         create({"url": url, "method": "POST", "path": "/infer", "ready_path": "/health"}, "cpu")
     assert said[-1] == line

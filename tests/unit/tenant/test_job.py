@@ -66,7 +66,7 @@ def test_a_job_that_hangs_is_censored_with_its_progress(clock: FakeClock) -> Non
     workload.before = hang
     measurement.set_window(start, start + 50 * SECOND, 10**6)
     while not records:
-        measurement.turn()
+        measurement.run_chunk()
     (record,) = records
     # One array full before, and what of the next had finished.
     assert record["count"] == record["job"]["completed"] == CAPACITY + 30
@@ -78,7 +78,7 @@ def test_after_a_job_the_tenant_rests_until_the_next_window(clock: FakeClock) ->
     work(measurement, clock, 20)
     steps = workload.steps
     for _ in range(3):
-        measurement.turn()
+        measurement.run_chunk()
     assert workload.steps == steps
     assert digest(measurement) == [float(steps)]
     measurement.set_window(clock.now_ns + MS, clock.now_ns + 31 * MS)

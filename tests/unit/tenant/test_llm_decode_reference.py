@@ -26,7 +26,7 @@ def test_outputs_without_limits_are_right_and_those_with_limits_are_not() -> Non
     model.step()
     right = pytest.approx(model.output_digest(), rel=RELATIVE_ERROR)
     # Inference mode is the thread's, and other tests train in it.
-    model._attached.close()
+    model._thread_context.close()
     for strategy, replicas in (("exclusive", 1), ("mps", 3), ("mps", 7)):
         found = published(strategy, replicas)
         assert found and all(digest == right for digest in found)

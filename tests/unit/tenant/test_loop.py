@@ -4,7 +4,7 @@ from threading import Lock
 import pytest
 
 from tenant.load import ArrivalQueue
-from tenant.loop import IDLE_ROWS, ClosedLoop, OpenLoop
+from tenant.loop import IDLE_FOLD_ROWS, ClosedLoop, OpenLoop
 from tenant.recorder import Rows
 
 from .conftest import MS, FakeClock, FakeWorkload
@@ -109,7 +109,7 @@ def test_open_load_sleeps_until_the_next_request_and_no_further_than_the_chunk(c
 def test_an_idle_open_loop_with_much_to_fold_hands_over_before_it_sleeps(clock: FakeClock) -> None:
     loop, workload = opened(clock, [MS], rate_hz=100)
     loop.run(clock.now_ns + 10**13)
-    assert workload.steps == IDLE_ROWS
+    assert workload.steps == IDLE_FOLD_ROWS
     loop.clear()
     loop, workload = opened(clock, [20 * MS], rate_hz=100, capacity=7)
     loop.run(clock.now_ns + 10**13)

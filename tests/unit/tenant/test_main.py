@@ -37,8 +37,8 @@ class Planted(Workload):
     work = Work(None, None, 1)
     made = steps = inside = 0
     start_ns = None
-    captured = {captured}
-    def window_set(self, start_ns, end_ns):
+    is_captured = {is_captured}
+    def on_window(self, start_ns, end_ns):
         self.start_ns = start_ns
     def attach(self):
         self.thread = threading.get_native_id()
@@ -62,9 +62,11 @@ def create(params, device):
 def plant(tmp_path: Path, launch: Launch) -> Launch:
     """A tenant with a workload of one file, whose `step` and `create` are given."""
 
-    def start(step: str = "time.sleep(0.002)", create: str = "pass", *arguments: str, captured: bool = False) -> Tenant:
+    def start(
+        step: str = "time.sleep(0.002)", create: str = "pass", *arguments: str, is_captured: bool = False
+    ) -> Tenant:
         shutil.copytree(SCRIPTS / "tenant", tmp_path / "tenant", ignore=shutil.ignore_patterns("__pycache__"))
-        text = WORKLOAD.format(step=textwrap.indent(step, " " * 8).strip(), create=create, captured=captured)
+        text = WORKLOAD.format(step=textwrap.indent(step, " " * 8).strip(), create=create, is_captured=is_captured)
         (tmp_path / "tenant" / "workloads" / "planted.py").write_text(text)
         return launch("--workload", "planted", *QUICK, *arguments, path=tmp_path)
 
@@ -105,7 +107,7 @@ def test_a_window_from_announcement_to_record(launch: Launch) -> None:
 @pytest.mark.parametrize("streams", [(), ("--streams", "2")])
 @pytest.mark.parametrize("step", ["time.sleep(3600)", "print('noise')"])
 def test_told_to_stop_it_ends_well_whatever_it_does(plant: Launch, step: str, streams: tuple[str, ...]) -> None:
-    tenant = plant(step, "pass", *streams, captured=bool(streams))
+    tenant = plant(step, "pass", *streams, is_captured=bool(streams))
     tenant.wait_loaded()
     tenant.process.terminate()
     output, errors = tenant.process.communicate(timeout=120)
@@ -131,13 +133,13 @@ TWO = ("--streams", "2")
             f"planted needs no_such, which {sys.executable} lacks; run `make gpu-env`",
         ),
         ("pass", "pass", ("--workload", "nonsense"), 2, "unknown workload module 'nonsense'; known: "),
-        ("pass", "Planted.captured = False", TWO, 2, "planted: only a captured CUDA graph can run in streams"),
+        ("pass", "Planted.is_captured = False", TWO, 2, "planted: only a captured CUDA graph can run in streams"),
         ("if self.steps == 5: raise MemoryError", "pass", TWO, 12, "out of memory"),
         ("if self.steps == 5: 1 / 0", "pass", TWO, 1, "Traceback"),
     ],
 )
 def test_how_it_ends(plant: Launch, step: str, create: str, arguments: tuple[str, ...], code: int, said: str) -> None:
-    ended, errors = plant(step, create, *arguments, captured=True).end()
+    ended, errors = plant(step, create, *arguments, is_captured=True).end()
     assert (ended, errors[: len(said)]) == (code, said)
     # Two streams may fail at the same time, each with its line.
     assert len(set(errors.splitlines())) == 1 or said == "Traceback"
@@ -154,7 +156,7 @@ def test_without_a_token_it_does_not_start() -> None:
 
 def test_tenants_on_streams_of_one_process_are_measured_apart(plant: Launch) -> None:
     step = "time.sleep(0.002)\nif self.number == 2: [None for _ in range(20000)]"
-    tenant = plant(step, "pass", "--streams", "3", "--index", "2", captured=True)
+    tenant = plant(step, "pass", "--streams", "3", "--index", "2", is_captured=True)
     assert len(set(tenant.ports)) == 3
     streams = [tenant.stream(number) for number in range(3)]
     for stream in streams:

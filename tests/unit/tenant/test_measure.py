@@ -28,13 +28,13 @@ def warm(clock: FakeClock, durations: list[int], load: Load = CLOSED) -> tuple[M
 
 def run_until(measurement: Measurement, clock: FakeClock, end_ns: int) -> None:
     while clock.now_ns < end_ns:
-        measurement.turn()
+        measurement.run_chunk()
 
 
 def finish(measurement: Measurement) -> None:
     """Until no window is open."""
     while measurement._recorder.window is not None:
-        measurement.turn()
+        measurement.run_chunk()
 
 
 def measured(measurement: Measurement, clock: FakeClock, lead_ns: int, length_ns: int) -> dict:
@@ -46,7 +46,7 @@ def measured(measurement: Measurement, clock: FakeClock, lead_ns: int, length_ns
 
 def digest(measurement: Measurement) -> list[float | None] | None:
     if measurement.wait_digest(0) is None:
-        measurement.turn()
+        measurement.run_chunk()
     return measurement.wait_digest(0)
 
 
@@ -88,9 +88,9 @@ def test_nothing_is_folded_in_a_window_that_fits_the_array(clock: FakeClock) -> 
     measurement, _ = warm(clock, [MS])
     start = clock.now_ns + 10 * MS
     measurement.set_window(start, start + SECOND)
-    measurement.turn()
+    measurement.run_chunk()
     assert clock.now_ns == start
-    measurement.turn()
+    measurement.run_chunk()
     assert clock.now_ns == start + SECOND
 
 
@@ -166,12 +166,12 @@ def test_after_its_window_a_tenant_goes_on_as_before_and_sums_up_its_output_only
     assert "output_digest" not in record
     for _ in range(4):
         steps, began = workload.steps, clock.now_ns
-        measurement.turn()
+        measurement.run_chunk()
         assert workload.steps - steps == pytest.approx(record["count"] * (clock.now_ns - began) / (100 * MS), abs=1)
     steps = workload.steps
     assert digest(measurement) == [float(steps)], "of the last output that there was"
     assert digest(measurement) == [float(steps)], "asked again, it is the same"
-    measurement.turn()
+    measurement.run_chunk()
     assert workload.steps > steps
 
 
@@ -288,7 +288,7 @@ def test_steadiness_is_judged_again_on_later_iterations_only(clock: FakeClock) -
     since = clock.now_ns
     assert measurement.readiness(None) is not None
     assert measurement.readiness(since) is None
-    measurement.turn()
+    measurement.run_chunk()
     assert measurement.readiness(since) is None
     run_until(measurement, clock, since + SECOND)
     verdict = measurement.readiness(since)
@@ -299,7 +299,7 @@ def test_steadiness_is_judged_again_on_later_iterations_only(clock: FakeClock) -
 def test_metrics_stand_still_while_a_window_is_open(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
     before, _ = measurement.metrics()
-    measurement.turn()
+    measurement.run_chunk()
     announced, _ = measurement.metrics()
     assert announced != before
     start = clock.now_ns + MS
@@ -324,7 +324,7 @@ def test_metrics_follow_every_iteration_of_a_window_that_somebody_watches(clock:
             text = measurement.metrics()[0].decode()
             seen.append(int(float(text.split("seconds_count{")[1].split("} ")[1].split("\n")[0])))
 
-    measurement.turn()
+    measurement.run_chunk()
     start = clock.now_ns + MS
     workload.before = look
     measurement.set_window(start, start + 10 * MS)

@@ -31,7 +31,7 @@ def precision_settings() -> Iterator[None]:
     yield
     # Inference mode is the thread's, and other tests train in it.
     while attached:
-        attached.pop()._attached.close()
+        attached.pop()._thread_context.close()
     torch.set_float32_matmul_precision(before[0])
     torch.backends.cudnn.allow_tf32 = before[1]
 

@@ -23,7 +23,7 @@ def workload() -> Iterator[Any]:
     made = workloads.create(yolov8, {"batch": 2}, "cpu")
     made.attach()
     yield made
-    made._attached.close()
+    made._thread_context.close()
 
 
 def test_operations_are_those_of_the_literature(workload: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tenant import program
 from tenant.contract import device_digest
 from tenant.failures import RefusedError
-from tenant.program import Exiting, Program
+from tenant.program import ExitingProgram, UserProgram
 
 GIVEN = {"SHAREBENCH_GRANTED": "1", "CUDA_MPS_PIPE_DIRECTORY": "/mps", "NVIDIA_VISIBLE_DEVICES": "GPU-1"}
 Add = Callable[..., None]
@@ -39,11 +39,11 @@ def test_the_container_with_the_grant_is_the_program(add: Add) -> None:
     add(7, 0, {"A": "a sidecar"})
     add(8, 0, GIVEN, ticks=100)
     add(9, 8, GIVEN, ticks=50)
-    found = Program()
+    found = UserProgram()
     assert found.pids() == [8, 9]
     assert found.cpu_seconds() == pytest.approx(150 / os.sysconf("SC_CLK_TCK"))
     assert found.peak_resident_bytes() == 4096
-    assert found.seen() == {"pids": [8, 9], "names": ["serve", "serve"], "visible_devices": None}
+    assert found.process_view() == {"pids": [8, 9], "names": ["serve", "serve"], "visible_devices": None}
     assert found.view is not None
     assert (found.view["pid"], found.view["device"]) == (8, device_digest("GPU-1"))
     assert (found.view["mps_pipe"], found.view["is_mig"]) == ("/mps", False)
@@ -53,7 +53,7 @@ def test_the_container_with_the_grant_is_the_program(add: Add) -> None:
 def test_another_users_program_is_seen_if_it_can_be_no_other(add: Add, others: int) -> None:
     for pid in range(7, 7 + others):
         add(pid, 0, None)
-    found = Program()
+    found = UserProgram()
     assert (found.pid(), found.view) == (7 if others == 1 else None, None)
 
 
@@ -61,11 +61,11 @@ def test_a_container_that_is_being_made_is_no_program_yet(add: Add, tmp_path: Pa
     """Its environment may not be read, as that of another user's program."""
     add(7, 0, None)
     (tmp_path / "7" / "comm").write_text("runc:[2:INIT]\n")
-    assert Program().pid() is None
+    assert UserProgram().pid() is None
 
 
 def test_where_processes_are_not_shared_nothing_is_seen(add: Add) -> None:
-    report = Program().completed({"count": 1})  # type: ignore[typeddict-item]
+    report = UserProgram().complete_report({"count": 1})  # type: ignore[typeddict-item]
     assert (report["measured_by"], report["cpu"], report["outside"]) == ("client", None, None)
 
 
@@ -89,14 +89,14 @@ def test_a_gpu_that_came_by_cdi_is_known_by_its_files(
         folder = tmp_path / "driver" / "nvidia" / "gpus" / str(minor)
         folder.mkdir(parents=True)
         (folder / "information").write_text(f"Model: \t\t X\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n")
-    found = Program()
+    found = UserProgram()
     found.pid()
     assert found.view is not None
     assert (found.view["device"], found.view["is_mig"]) == (device, is_mig)
 
 
 def test_a_program_that_exits_begins_once(add: Add) -> None:
-    exiting = Exiting()
+    exiting = ExitingProgram()
     with pytest.raises(RefusedError, match="in the past"):
         exiting.set_window(1, 2)
     with pytest.raises(RefusedError, match="no window"):

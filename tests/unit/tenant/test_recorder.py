@@ -5,7 +5,7 @@ import pytest
 
 from tenant.contract import BUCKET_COUNT, TIMELINE_SLOTS
 from tenant.recorder import Recorder, Rows, Tally, Window, bucket_index
-from tenant.workload import DEVICE_TIME, Sample
+from tenant.workload import DEVICE_TIME, TimeSample
 
 START, END = 1_000, 41_000  # slots of 1000 ns
 
@@ -52,15 +52,15 @@ def test_fold_agrees_with_counting_one_by_one_however_it_is_cut(seed: int) -> No
 def test_a_sample_belongs_to_the_window_iff_it_begins_in_it() -> None:
     window = Window(START, END)
     recorder = Recorder(window)
-    pre = [Sample("pre", begun, duration) for duration, begun in enumerate((999, 1000, 40_999, 41_000), start=1)]
-    recorder.fold(back_to_back([999, 2000]), [*pre[:2], Sample(DEVICE_TIME, 1500, 7)])
+    pre = [TimeSample("pre", begun, duration) for duration, begun in enumerate((999, 1000, 40_999, 41_000), start=1)]
+    recorder.fold(back_to_back([999, 2000]), [*pre[:2], TimeSample(DEVICE_TIME, 1500, 7)])
     recorder.fold(back_to_back([2000, 42_000]), pre[2:])
     assert {kind: (tally.count, tally.sum_ns) for kind, tally in window.samples.items()} == {
         "pre": (2, 2 + 3),
         DEVICE_TIME: (1, 7),
     }
     recorder.close_window()
-    recorder.fold(back_to_back([42_000, 43_000]), [Sample("pre", 2000, 9)])
+    recorder.fold(back_to_back([42_000, 43_000]), [TimeSample("pre", 2000, 9)])
     assert window.samples["pre"].count == 2
 
 

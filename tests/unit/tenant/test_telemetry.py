@@ -45,7 +45,7 @@ def test_activity_that_cannot_be_read_any_more_has_the_reason(mock_nvml: Path, m
     activity = nvml.ActivityCounters(nvml.granted_gpu({}))
     assert activity.read(time.monotonic())
     monkeypatch.delenv("MOCK_READINGS")
-    activity.settle()
+    activity.wait_for_next()
     assert activity.read(time.monotonic()) == {}
     assert activity.reason == "NVML did not read the GPM counters: Not Supported"
     assert nvml.ActivityCounters(nvml.granted_gpu({})).reason == "the GPU has no GPM counters, which came with Hopper"
@@ -130,7 +130,7 @@ def test_a_tenant_that_falls_silent_costs_only_its_telemetry(
     sampler = PodSampler(endpoint).begun()
     with pytest.raises(TenantUnreachable, match="409 the GPU is being sampled already"):
         endpoint.begin_telemetry()
-    assert endpoint.state.sampling is not None
-    endpoint.state.sampling._process.kill()
+    assert endpoint.state.sampler is not None
+    endpoint.state.sampler._process.kill()
     rows, summary = sampler.stop(0.0, 1.0)
     assert rows == [] and "did not deliver its samples" in summary["reason"]

@@ -74,9 +74,9 @@ def test_matmul_with_torch(dtype: str, precision: str, element_bytes: int, toler
 
 
 def test_a_large_matrix_repeats_its_draws_without_equal_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matmul, "DRAWN", 101)
+    monkeypatch.setattr(matmul, "DISTINCT_VALUES", 101)
     workload = matmul.TorchMatmul("cpu", 32, "float64", graph=False)
-    values = workload._normal(32)
+    values = workload._random_matrix(32)
     assert values.shape == (32, 32)
     assert len({tuple(row) for row in values.tolist()}) == 32
 

@@ -135,7 +135,7 @@ def test_a_window_that_comes_after_a_refused_one_has_other_requests(
     for _ in range(2):
         measurement.set_window(clock.now_ns + 100 * MS, clock.now_ns + 600 * MS)
         while measurement._recorder.window is not None:
-            measurement.turn()
+            measurement.run_chunk()
     contents = [content for _, content in served.server.asked]
     assert contents.count(b"1 0") == 1 and len(set(contents)) == len(contents)
 
