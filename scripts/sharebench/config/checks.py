@@ -1,4 +1,4 @@
-"""What can be wrong across the keys of a config, each problem as one line for the person who wrote it.
+"""Checks across the keys of a config, which yield each problem as one line.
 
 A line names the key, the value and the remedy; `sharebench.config.load` turns it into a ConfigError.
 """
@@ -20,7 +20,7 @@ from sharebench.core.programs import is_program
 from sharebench.core.strategies import CONTROL_SUFFIX, HAMI_CORE, all_strategies
 from sharebench.core.study_config import StudyConfig, has_jobs
 
-# Files next to nodes/{strategy}.json.
+# Names that are taken by files next to nodes/{strategy}.json.
 RESERVED_STRATEGIES = {
     "device": "nodes/device.json exists already",
     "timeslice": "nodes/timeslice.json is the probe's own file",
@@ -28,14 +28,14 @@ RESERVED_STRATEGIES = {
 NOT_IN_CATALOGUE = "is not in the catalogue"
 IS_A_MIX = "is a mix itself; name workloads that are none"
 RUNS_ONCE = "runs once, until it exits"
-# Snakemake would take them for wildcards of its own.
+# Snakemake would take such text for one of its wildcards.
 BRACES = re.compile(r"\{\w+\}")
 
 
 def cross_key_problems(config: StudyConfig) -> Iterator[str]:
-    """What is wrong across the keys of a normalised, schema-valid config.
+    """Problems across the keys of a normalised, schema-valid config.
 
-    A check relies on those before it, so that only the first line is worth taking.
+    Each check relies on those before it, so that only the first line is reliable.
     """
     kind = resolve_node_kind(config)
     yield from _paths(config)
@@ -62,18 +62,18 @@ def cross_key_problems(config: StudyConfig) -> Iterator[str]:
         yield from _datasets(config["datasets"])
     elif config["from"] is None:
         if not config["parts"]:
-            # Parts are joined on any machine.
+            # Parts may be joined on any machine.
             yield from nodes.problems(config, kind)
         yield from _used_strategies(config, kind)
         yield from _used_workloads(config, kind)
 
 
 def _paths(config: StudyConfig) -> Iterator[str]:
-    """Paths that lead nowhere, or that hold something else."""
+    """Paths that do not exist, or that hold something else."""
     results = Path(os.path.realpath(config["results"]))
     if results in (here := Path.cwd(), *here.parents):
         yield f"results: {config['results']!r} holds more than results; name a folder of its own, such as results/mine"
-    # Unlike Path.is_file, false for what is not for us to look at.
+    # os.path.isfile, unlike Path.is_file, is false for a path that we may not read.
     if any(map(os.path.isfile, (results, *results.parents))):
         yield f"results: {config['results']!r} is a file, or in one; name a folder, such as results/mine"
     data = config["from"] and Path(config["from"])
@@ -84,7 +84,7 @@ def _paths(config: StudyConfig) -> Iterator[str]:
 
 
 def _strategy_entry(key: str, name: str, entry: StrategyEntry) -> Iterator[str]:
-    """Entries that no kind of node could make sense of."""
+    """Problems of an entry on any kind of node."""
     mechanisms = entry["mechanism"]
     if name in RESERVED_STRATEGIES:
         yield f"{key}: the name {name!r} is reserved ({RESERVED_STRATEGIES[name]}); choose another"
@@ -119,7 +119,7 @@ def _strategy_entry(key: str, name: str, entry: StrategyEntry) -> Iterator[str]:
 
 
 def _limits(key: str, entry: StrategyEntry) -> Iterator[str]:
-    """Limits of each tenant that are for different numbers of tenants, and two limits of the memory."""
+    """Lists of limits for different numbers of tenants, and two limits of the memory."""
     for name, number in per_tenant_limits(entry).items():
         if entry["replicas"] != [number]:
             yield (
@@ -131,7 +131,7 @@ def _limits(key: str, entry: StrategyEntry) -> Iterator[str]:
 
 
 def _pod_template(key: str, entry: StrategyEntry, pod: PodTemplate) -> Iterator[str]:
-    """Placeholders that cannot be filled in, limits that no pod gets, and pods that get no GPU."""
+    """Placeholders that cannot be filled in, limits that reach no pod, and pods without a GPU."""
     for where, text in template_texts(pod):
         for name in placeholder_names(text):
             if name not in PLACEHOLDERS:
@@ -139,8 +139,8 @@ def _pod_template(key: str, entry: StrategyEntry, pod: PodTemplate) -> Iterator[
             elif (limit := PLACEHOLDERS[name]) is not None and entry.get(limit) is None:
                 yield f"{key}.pod.{where}: ${name} has nothing to stand for; give {limit}, such as 100/N"
         if BRACES.search(text) or not Template(text).is_valid():
-            what = "holds a brace or a $ without a placeholder; write one as $thread_percent"
-            yield f"{key}.pod.{where}: {text!r} {what}"
+            problem = "holds a brace or a $ without a placeholder; write one as $thread_percent"
+            yield f"{key}.pod.{where}: {text!r} {problem}"
     used = {PLACEHOLDERS.get(name) for _, text in template_texts(pod) for name in placeholder_names(text)}
     for limit in ("thread_percent", "memory_percent"):
         if (share := entry.get(limit)) is not None and limit not in used:
@@ -173,12 +173,12 @@ def _workload_entry(key: str, entry: WorkloadEntry) -> Iterator[str]:
 
 
 def _mix_entry(key: str, entry: WorkloadEntry, catalogue: dict[str, WorkloadEntry]) -> Iterator[str]:
-    """A mix of what cannot be mixed."""
+    """Mixes with options of their own, and mixes of workloads that cannot be mixed."""
     if entry["tenants"] is None:
         return
-    own = [option for option in ("module", "params", "job", "simulated") if entry[option]]
-    own += ["load"] if entry["load"]["arrival"] != "closed" else []
-    for option in own:
+    useless = [option for option in ("module", "params", "job", "simulated") if entry[option]]
+    useless += ["load"] if entry["load"]["arrival"] != "closed" else []
+    for option in useless:
         yield f"{key}.{option}: has no effect on a mix; remove it, its tenants have their own"
     for tenant in entry["tenants"]:
         if line := sweeps.sweep_hint(catalogue, tenant):
@@ -195,7 +195,7 @@ def _mix_entry(key: str, entry: WorkloadEntry, catalogue: dict[str, WorkloadEntr
 
 
 def _names(config: StudyConfig) -> Iterator[str]:
-    """Names of the study that no catalogue has, or too few of them."""
+    """Names of the study that are not in the catalogues, and too few names."""
     strategies, workloads = config["strategy_catalogue"], config["workload_catalogue"]
     for key, names, known in (
         ("strategies", config["strategies"], strategies.keys()),
@@ -222,17 +222,17 @@ def _names(config: StudyConfig) -> Iterator[str]:
 
 
 def _again_entry(name: str, catalogue: dict[str, StrategyEntry]) -> Iterator[str]:
-    """An A/A control that is not the same."""
+    """An A/A control that differs from its strategy."""
     base = name.removesuffix(CONTROL_SUFFIX)
     if base != name:
-        one, other = (each and {**each, "description": ""} for each in map(catalogue.get, (base, name)))
-        if one != other:
+        strategy, control = (entry and {**entry, "description": ""} for entry in map(catalogue.get, (base, name)))
+        if strategy != control:
             key = f"strategy_catalogue.{name}"
             yield f"{key}: is not the same as {base!r}, which its name says; make them equal, or choose another name"
 
 
 def _needs_two(key: str, names: list[str], config: StudyConfig) -> Iterator[str]:
-    """Strategies none of which has two tenants."""
+    """Workloads or faults that need two tenants, in a study whose strategies never have two."""
     strategies = config["strategies"]
     entries = [config["strategy_catalogue"][name] for name in strategies]
     if names and not any(2 in (entry["replicas"] or [2]) for entry in entries):
@@ -240,7 +240,7 @@ def _needs_two(key: str, names: list[str], config: StudyConfig) -> Iterator[str]
 
 
 def _neighbours(config: StudyConfig) -> Iterator[str]:
-    """Mixes and pairs that no strategy of the study has enough tenants for."""
+    """Mixes and pairs for which no strategy of the study has enough tenants."""
     yield from _needs_two("interference", config["interference"], config)
     entries = [config["strategy_catalogue"][name] for name in config["strategies"]]
     most = max(max(entry["replicas"] or config["replicas"]) for entry in entries)
@@ -261,9 +261,9 @@ def _queues(config: StudyConfig) -> Iterator[str]:
 
 
 def _contrasts(config: StudyConfig) -> Iterator[str]:
-    """Declared comparisons of unknown strategies, or of two that never have the same number of tenants.
+    """Contrasts of unknown strategies, or of two that never have the same number of tenants.
 
-    A strategy that the study leaves out is known: a part of a study keeps what the whole is for.
+    A strategy that is in the catalogue only is allowed, because a part of a study keeps the contrasts of the whole.
     """
     known = config["strategy_catalogue"]
     for contrast in config["contrasts"]:
@@ -282,7 +282,7 @@ def _contrasts(config: StudyConfig) -> Iterator[str]:
 
 
 def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
-    """Faults that a node of this kind cannot have, or that have no victim."""
+    """Faults that are impossible on this kind of node, or that have no victim."""
     known = config["workload_catalogue"]
     for name, entry in known.items():
         if faults.fault_kind(name) is not None:
@@ -312,7 +312,7 @@ def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
 
 
 def _datasets(folders: list[str]) -> Iterator[str]:
-    """Not two folders or archives to compare."""
+    """Anything but two folders or archives to compare."""
     for folder in folders:
         if not Path(folder).is_dir() and not is_zipfile(folder):
             yield f"datasets: {folder!r} is not an existing folder or zip; give the results of a finished study"
@@ -321,7 +321,7 @@ def _datasets(folders: list[str]) -> Iterator[str]:
 
 
 def _used_strategies(config: StudyConfig, kind: str) -> Iterator[str]:
-    """Strategies of the study that this kind of node can never do."""
+    """Strategies of the study that are impossible on this kind of node."""
     known, access = all_strategies(config), config["kubernetes"]["access"]
     for name in dict.fromkeys([*config["strategies"], "exclusive"]):
         if (reason := unsupported_reason(kind, known[name], access)) is not None:
@@ -333,7 +333,7 @@ def _used_strategies(config: StudyConfig, kind: str) -> Iterator[str]:
 
 
 def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
-    """Workloads of the study that this kind of node cannot run, or not in this window."""
+    """Workloads of the study that this kind of node cannot run, or for which the window is too short."""
     for asked, name in _tenants_workloads(config):
         entry = config["workload_catalogue"][name]
         key = sweeps.entry_key(name, entry)
@@ -379,7 +379,7 @@ def _module(config: StudyConfig, kind: str, asked: str, name: str) -> Iterator[s
 
 
 def _tenants_workloads(config: StudyConfig) -> Iterator[tuple[str, str]]:
-    """The workloads that the study's tenants run, each with the key that asks for it."""
+    """The workloads of the study's tenants, each with the config key that names it."""
     for name in config["workloads"]:
         tenants = config["workload_catalogue"][name]["tenants"]
         if tenants is None:

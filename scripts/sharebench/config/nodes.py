@@ -1,4 +1,4 @@
-"""What can be wrong with the options of the node that a study measures, each problem as one line."""
+"""Checks of the options of the node that a study measures, which yield each problem as one line."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from sharebench.core.study_config import StudyConfig
 
 
 def problems(config: StudyConfig, kind: str) -> Iterator[str]:
-    """What this host lacks, or no cluster takes, of what the kind's section of a normalised config asks for."""
+    """Options in the node's section of a normalised config that this host cannot meet, or that no cluster accepts."""
     if kind == "cpu":
         yield from _stand_in(config["cpu"])
     if kind == "nvidia":
@@ -33,7 +33,7 @@ def _stand_in(options: StandInOptions) -> Iterator[str]:
 
 
 def _gpu_host(options: NvidiaOptions) -> Iterator[str]:
-    """What this host lacks for measuring its own GPU."""
+    """Requirements of measuring this host's GPU that the host does not meet."""
     if not has_nvidia_gpu():
         yield (
             "node: 'nvidia' is not possible on this host, it shows no NVIDIA GPU (no /dev/nvidia0); "
@@ -54,8 +54,9 @@ def _gpu_host(options: NvidiaOptions) -> Iterator[str]:
 
 def _cluster(options: KubernetesOptions) -> Iterator[str]:
     """Tolerations that the API server would refuse."""
-    for each in options["tolerations"]:
-        if each["operator"] == "Exists" and each["value"] is not None:
-            yield f"kubernetes.tolerations: value: {each['value']!r} has no effect with Exists; set operator: Equal"
-        if each["operator"] == "Equal" and each["key"] is None:
+    for toleration in options["tolerations"]:
+        operator, value = toleration["operator"], toleration["value"]
+        if operator == "Exists" and value is not None:
+            yield f"kubernetes.tolerations: value: {value!r} has no effect with Exists; set operator: Equal"
+        if operator == "Equal" and toleration["key"] is None:
             yield "kubernetes.tolerations: operator: 'Equal' needs a key; name the taint's, or leave operator out"

@@ -1,4 +1,4 @@
-"""What can be wrong with a workload of `kind: command` or `kind: http`."""
+"""Checks of workloads of `kind: command` and `kind: http`, which yield each problem as one line."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from sharebench.core.programs import BODY_FILES, HERE_PREFIX, KIND_KEYS, is_prog
 from tenant.contract.requests import ENV_PLACEHOLDER
 
 DEFAULT_ENTRY = CONFIG.validate_python({"workload_catalogue": {"empty": {}}})["workload_catalogue"]["empty"]
-"""An entry with nothing but defaults."""
+"""A workload entry with all defaults."""
 PLACEHOLDERS = ("port", "index", "replicas", "fraction", "here", "python")
-"""What a word of `command` may hold."""
+"""Placeholders in a word of `command`."""
 BODY_PLACEHOLDER = re.compile(r"\{(prompt|prompt_ids|output_tokens)\}")
-"""What tenant/request_bodies.py fills in."""
+"""Placeholders that tenant/request_bodies.py fills in."""
 SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key")
 SCHEMES = ("Bearer", "Basic", "Token")
 SECRET_PARAMETERS = ("key", "api_key", "api-key", "apikey", "token", "access_token", "auth", "secret", "password")
 
 
 def problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
-    """What is wrong with a catalogue entry, whatever its kind; each a line for a person."""
-    own = KIND_KEYS.get(entry["kind"], ())
+    """Problems of a catalogue entry of any kind."""
+    allowed = KIND_KEYS.get(entry["kind"], ())
     for other, options in {**KIND_KEYS, "command": (*KIND_KEYS["command"], "until")}.items():
         for option in options:
-            if option not in own and other != entry["kind"] and _is_given(entry, option):
+            if option not in allowed and other != entry["kind"] and _is_set(entry, option):
                 yield f"{key}.{option}: has no effect on kind: {entry['kind']}; remove it, or set kind: {other}"
     if not is_program(entry) or entry["tenants"] is not None:
         return
@@ -48,24 +48,24 @@ def problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
                 yield f"{key}.{option}: has no effect with until: exit, a program as it is; remove it"
 
 
-def _is_given(entry: WorkloadEntry, option: str) -> bool:
-    """Whether the entry sets more of this option than what has no effect alone."""
+def _is_set(entry: WorkloadEntry, option: str) -> bool:
+    """Whether the entry sets this option, apart from keys that have no effect alone."""
     value, default = entry.get(option), DEFAULT_ENTRY.get(option)
     if isinstance(value, dict) and isinstance(default, dict):
-        alone = {"request": ("expect_status", "body_file"), "metrics": ("path", "labels", "unit")}.get(option, ())
-        return any(key not in alone for key in value if value[key] != default[key])
+        ignored = {"request": ("expect_status", "body_file"), "metrics": ("path", "labels", "unit")}.get(option, ())
+        return any(key not in ignored for key in value if value[key] != default[key])
     return value != default
 
 
 def placement_problems(asked: str, name: str, entry: WorkloadEntry, in_pods: bool) -> Iterator[str]:
-    """Why a program cannot run on a host, or in pods, for lack of a command or an image."""
-    what = f"{asked}: {name!r} is impossible"
+    """Programs that lack a command to run on a host, or an image to run in pods."""
+    start = f"{asked}: {name!r} is impossible"
     if not in_pods and entry["command"] is None and entry["url"] is None:
-        yield f"{what} on a host, which runs no images; give it a command, or set node: kubernetes"
+        yield f"{start} on a host, which runs no images; give it a command, or set node: kubernetes"
     if in_pods and entry["image"] is None and entry["manifest"] is None:
-        yield f"{what} on the node 'kubernetes' without a container; give it an image, or a manifest"
-    if in_pods and (used := [each for each in ("{here}", "{python}") if each in " ".join(entry["command"] or ())]):
-        yield f"{what} on the node 'kubernetes': no container knows {used[0]}; write a path of the image"
+        yield f"{start} on the node 'kubernetes' without a container; give it an image, or a manifest"
+    if in_pods and (used := [word for word in ("{here}", "{python}") if word in " ".join(entry["command"] or ())]):
+        yield f"{start} on the node 'kubernetes': no container knows {used[0]}; write a path of the image"
 
 
 def _command_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _command_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
         yield f"{key}.command: {command[0]!r} is one word with spaces, and there is no shell; write a list of words"
     for name in re.findall(r"\{[a-z_]+\}", " ".join(command)):
         if name[1:-1] not in PLACEHOLDERS:
-            known = [f"{{{each}}}" for each in PLACEHOLDERS]
+            known = [f"{{{placeholder}}}" for placeholder in PLACEHOLDERS]
             yield f"{key}.command: {unknown_value(name, known, 'is not a placeholder')}"
     if entry["port"] is not None and any("{port}" in word for word in command):
         yield f"{key}.port: {entry['port']} is fixed, but the command has '{{port}}'; remove one of the two"
@@ -114,7 +114,7 @@ def _server_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
     if len(given) > 1:
         yield f"{key}.request: {' and '.join(given)} are both given; keep one"
     yield from _template_problems(f"{key}.request", request)
-    # A secret as a literal.
+    # The next lines are about secrets that are written into the config itself.
     kept = "it would be in every record and archive"
     for name, value in request["headers"].items():
         if name.lower() in SECRET_HEADERS and value and not ENV_PLACEHOLDER.search(value):
@@ -131,12 +131,12 @@ def _server_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
 
 def _template_problems(key: str, request: Request) -> Iterator[str]:
     """Placeholders of a body without lengths, and lengths without a placeholder."""
-    found, tokens = set(BODY_PLACEHOLDER.findall(request["body"] or "")), request["tokens"]
+    placeholders, tokens = set(BODY_PLACEHOLDER.findall(request["body"] or "")), request["tokens"]
     if tokens is None:
-        if found:
-            yield f"{key}.tokens: null fills in no '{{{min(found)}}}'; set lengths, such as {{prompt: 256}}"
+        if placeholders:
+            yield f"{key}.tokens: null fills in no '{{{min(placeholders)}}}'; set lengths, such as {{prompt: 256}}"
         return
-    if request["body_file"] is None and not found:
+    if request["body_file"] is None and not placeholders:
         known = "{prompt}, {prompt_ids} or {output_tokens}"
         yield f"{key}.tokens: has no effect without a placeholder in the body; write {known} there, or remove it"
     if '"{prompt_ids}"' in (request["body"] or ""):
@@ -144,11 +144,11 @@ def _template_problems(key: str, request: Request) -> Iterator[str]:
     for name, users in (("prompt", {"prompt", "prompt_ids"}), ("output", {"output_tokens"})):
         length = cast(Length | None, tokens.get(name))
         if length is None:
-            if used := found & users:
+            if used := placeholders & users:
                 yield f"{key}.tokens.{name}: null fills in no '{{{min(used)}}}'; give a number, or {{min, max}}"
         else:
-            if found and not found & users:
-                where = " or ".join(f"'{{{each}}}'" for each in sorted(users))
+            if placeholders and not placeholders & users:
+                where = " or ".join(f"'{{{user}}}'" for user in sorted(users))
                 yield f"{key}.tokens.{name}: has no effect without {where} in the body; write it there, or remove this"
             yield from _length_problems(f"{key}.tokens.{name}", length)
 
@@ -162,7 +162,7 @@ def _length_problems(key: str, length: Length) -> Iterator[str]:
 
 
 def missing_file_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
-    """Files of the study that a catalogue entry names and that are not there."""
+    """Files of the study that a catalogue entry names and that do not exist."""
     if entry["manifest"] is not None and not Path(entry["manifest"]).is_file():
         yield f"{key}.manifest: {entry['manifest']!r} is not a file; its path begins where snakemake runs"
     for word in entry["command"] or ():

@@ -1,4 +1,4 @@
-"""What can be wrong with the sections `prometheus` and `survey`."""
+"""Checks of the sections `prometheus` and `survey`, which yield each problem as one line."""
 
 from collections.abc import Iterator
 from pathlib import Path

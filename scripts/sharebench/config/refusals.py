@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a config, as one line for the person who wrote it: key, value, remedy."""
+"""Errors of pydantic about a config, as one line with key, value and remedy."""
 
 import json
 import re
@@ -14,14 +14,14 @@ from sharebench.core import config_values as values
 from sharebench.core.config_values import as_list, as_number
 
 WRONG_KEY = "[key]"
-"""The last part of pydantic's path to a key, instead of its value, of a mapping with free keys."""
+"""The last part of pydantic's path, where an error is about a key of a mapping and not its value."""
 WITHDRAWN_KEYS = {
     "slo_ms": "is now slo.latency_ms; write slo: {{latency_ms: {}}}",
     **dict.fromkeys(("drain", "buckets", "dcgm"), "was withdrawn; remove it"),
 }
-"""Keys of older versions, with what to do about their value."""
+"""Keys of older versions, with the remedy; `{}` stands for their value."""
 LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
-"""A link in the meaning of a key, which only the manual shows."""
+"""A link in the meaning of a key; only the manual shows links."""
 TYPE_NAMES = {
     "int": "a whole number",
     "float": "a number",
@@ -35,7 +35,7 @@ TYPE_NAMES = {
 
 @dataclass(frozen=True)
 class _Place:
-    """A value in a config: its dotted key, the section that it is (or is in), and the rules of the last named key."""
+    """A value in a config: its dotted key, its section, and the rules of the last named key."""
 
     key: str
     section: dict[str, Any]
@@ -43,20 +43,20 @@ class _Place:
     is_item: bool
 
     @property
-    def about(self) -> str:
-        """What the key means, in a sentence, and its default."""
-        return _about(self.rules) if self.rules else str(self.section["description"])
+    def explanation(self) -> str:
+        """The first sentence of the key's meaning, with its default."""
+        return _explanation(self.rules) if self.rules else str(self.section["description"])
 
 
 def error_line(error: ValidationError) -> str:
-    """The first of the errors; an unknown key goes before the others, as their usual cause."""
-    details = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
+    """One line about the first error, or about an unknown key, which is the usual cause of the others."""
+    details = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     path = list(details["loc"])
     name = path.pop() if details["type"] in ("extra_forbidden", "missing", "invalid_key") else ""
     if path and path[-1] == WRONG_KEY:
         path, name = path[:-2], WRONG_KEY
     place = _place(path)
-    problem = _problem_of_key(details, place, str(name)) if name else _problem(details, place)
+    problem = _key_problem(details, place, str(name)) if name else _value_problem(details, place)
     return f"{place.key}: {problem}" if place.key else problem
 
 
@@ -68,24 +68,24 @@ def _place(path: list[int | str]) -> _Place:
         elif is_free:
             names.append(part)
             is_item, is_free = True, False
-        elif part in section["properties"]:  # another part is one of the types that a value may have
+        elif part in section["properties"]:  # any other part names a type of a union
             names.append(part)
             rules = section["properties"][part]
             section = section_in(rules) or section
-            is_item, is_free = False, any("patternProperties" in each for each in parts(rules))
+            is_item, is_free = False, any("patternProperties" in inner for inner in parts(rules))
     return _Place(".".join(names), section, rules, is_item)
 
 
-def _about(rules: dict[str, Any]) -> str:
+def _explanation(rules: dict[str, Any]) -> str:
     text = LINK.sub(r"\1", re.split(r"\.(?:\s|$)", meaning(rules), maxsplit=1)[0]).replace("`", "")
     default = rules.get("default")
     return text if default in (None, {}, "") else f"{text}; default {quoted(default)}"
 
 
-def _problem_of_key(details: ErrorDetails, place: _Place, name: str) -> str:
+def _key_problem(details: ErrorDetails, place: _Place, name: str) -> str:
     known = place.section["properties"]
     if details["type"] == "missing":
-        return f"{name} is missing; add it: {_about(known[name])}"
+        return f"{name} is missing; add it: {_explanation(known[name])}"
     if details["type"] == "extra_forbidden" and name in WITHDRAWN_KEYS:
         return f"{name}: {quoted(details['input'])} {WITHDRAWN_KEYS[name].format(details['input'])}"
     if details["type"] == "extra_forbidden":
@@ -96,12 +96,12 @@ def _problem_of_key(details: ErrorDetails, place: _Place, name: str) -> str:
     return f"the key {details['input'] if name == WRONG_KEY else name!r} is not text; put it in quotes"
 
 
-def _problem(details: ErrorDetails, place: _Place) -> str:
-    value, kind, given = details["input"], details["type"], details.get("ctx", {})
-    limit = {name: as_number(number) for name, number in given.items() if isinstance(number, int | float)}
+def _value_problem(details: ErrorDetails, place: _Place) -> str:
+    value, kind, context = details["input"], details["type"], details.get("ctx", {})
+    limits = {name: as_number(number) for name, number in context.items() if isinstance(number, int | float)}
     if kind in ("too_short", "too_long"):
         value = as_list(value)
-    elif limit:
+    elif limits:
         value = as_number(value)
     try:
         json.dumps(value, ensure_ascii=False).encode()
@@ -111,23 +111,23 @@ def _problem(details: ErrorDetails, place: _Place) -> str:
         return "is nested too deeply; look for a YAML anchor that contains itself"
     match kind:
         case "literal_error" if isinstance(value, str):
-            return unknown_value(value, re.findall("'([^']*)'", given["expected"]), "is not known")
+            return unknown_value(value, re.findall("'([^']*)'", context["expected"]), "is not known")
         case values.LISTED_TWICE:
-            return f"{quoted(given['item'])} is listed twice; remove one"
+            return f"{quoted(context['item'])} is listed twice; remove one"
         case "too_short" if value:
-            problem = f"has too few entries; name at least {given['min_length']}"
+            problem = f"has too few entries; name at least {context['min_length']}"
         case "too_short":
             problem = "is empty; name at least one"
         case "string_too_short":
             problem = "is empty; give a name"
         case "too_long":
-            problem = f"has more than {given['max_length']} entries; remove some"
+            problem = f"has more than {context['max_length']} entries; remove some"
         case "greater_than":
-            problem = f"is not above {limit['gt']}; use a larger number"
+            problem = f"is not above {limits['gt']}; use a larger number"
         case "greater_than_equal":
-            problem = f"is below {limit['ge']}; use {limit['ge']} or more"
+            problem = f"is below {limits['ge']}; use {limits['ge']} or more"
         case "less_than_equal":
-            problem = f"is above {limit['le']}; use {limit['le']} or less"
+            problem = f"is above {limits['le']}; use {limits['le']} or less"
         case values.REFUSED:
             problem = details["msg"]
         case _ if kind.removesuffix("_type").removesuffix("_error") in TYPE_NAMES:
@@ -139,4 +139,4 @@ def _problem(details: ErrorDetails, place: _Place) -> str:
         case _:
             problem = f"is not allowed: {details['msg']}"
     text = repr(value) if isinstance(value, float) else quoted(value)
-    return f"{text} {problem} ({place.about})"
+    return f"{text} {problem} ({place.explanation})"

@@ -1,4 +1,4 @@
-"""The keys of a config as JSON Schema: what editors, the manual and lines about errors say of them."""
+"""The keys of a config as JSON Schema, which editors, the manual and error lines use."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -14,7 +14,7 @@ CONFIG = TypeAdapter(StudyConfig)
 
 
 class _Schema(GenerateJsonSchema):
-    """No mapping takes keys but its own, and no title repeats a name."""
+    """A generator that forbids unknown keys, and that leaves out titles, which would repeat the names."""
 
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
         return {**super().dict_schema(schema), "additionalProperties": False}
@@ -29,17 +29,19 @@ def schema() -> dict[str, Any]:
 
 
 def parts(rules: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The rules of a value, and those of all that it may be or hold, but for the keys of sections."""
+    """The rules of a value, and of its alternatives, items and free keys, but not of the keys of a section."""
     yield rules
     inner = [*rules.get("anyOf", ()), *rules.get("oneOf", ()), *rules.get("patternProperties", {}).values()]
     if "$ref" in rules:
         inner.append(schema()["$defs"][rules["$ref"].removeprefix("#/$defs/")])
-    for each in [*inner, *([rules["items"]] if "items" in rules else [])]:
-        yield from parts(each)
+    if "items" in rules:
+        inner.append(rules["items"])
+    for part in inner:
+        yield from parts(part)
 
 
 def section_in(rules: dict[str, Any]) -> dict[str, Any] | None:
-    """The section that is the value of a key, or that the values in it are."""
+    """The section that a key's value is or contains; None without one."""
     return next((part for part in parts(rules) if "properties" in part), None)
 
 
@@ -48,6 +50,6 @@ def may_be_null(rules: dict[str, Any]) -> bool:
 
 
 def meaning(rules: dict[str, Any]) -> str:
-    """What a key is, in Markdown; that of a section is in its docstring."""
+    """The meaning of a key in Markdown, which a section has in its docstring."""
     section = section_in(rules) or {}
     return " ".join((rules.get("description") or section.get("description") or "").split())

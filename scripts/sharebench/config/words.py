@@ -1,28 +1,28 @@
-"""How the lines about a config name values, and what they may have meant."""
+"""Values in the error lines about a config, and suggestions for unknown ones."""
 
 import difflib
 import json
 from collections.abc import Iterable
 from typing import Any
 
-# Words for which the nearest spelling would be wrong: a gpu is not a cpu.
+# Suggestions for words whose nearest spelling would be wrong: a gpu is not a cpu.
 SYNONYMS = {"gpu": ("nvidia", "cuda"), "k8s": ("kubernetes",)}
 
 
 def unknown_value(value: Any, known: Iterable[str], problem: str) -> str:
-    """`VALUE PROBLEM; did you mean …? Known: …`"""
+    """A line `VALUE PROBLEM; did you mean …? Known: …`."""
     known = list(known)
     if not known:
         return f"{quoted(value)} {problem}; nothing is known here, remove it"
-    asked = str(value).lower()
-    close = [word for word in SYNONYMS.get(asked, ()) if word in known]
-    close = close or difflib.get_close_matches(asked, known, n=1, cutoff=0.5)
-    meant = f"; did you mean {close[0]!r}?" if close else "; use a known one."
-    return f"{quoted(value)} {problem}{meant} Known: {', '.join(known)}"
+    text = str(value).lower()
+    close = [word for word in SYNONYMS.get(text, ()) if word in known]
+    close = close or difflib.get_close_matches(text, known, n=1, cutoff=0.5)
+    suggestion = f"; did you mean {close[0]!r}?" if close else "; use a known one."
+    return f"{quoted(value)} {problem}{suggestion} Known: {', '.join(known)}"
 
 
 def quoted(value: Any) -> str:
-    """The value as YAML would have it, text in quotes, at most 80 characters."""
+    """The value as in YAML, with text in quotes, at most 80 characters long."""
     if isinstance(value, list):
         text = f"[{', '.join(item if isinstance(item, str) else quoted(item) for item in value)}]"
     elif isinstance(value, str):

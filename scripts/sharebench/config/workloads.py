@@ -1,4 +1,4 @@
-"""What the workloads' modules declare, read without importing them or their frameworks."""
+"""Declarations in the workloads' modules, read without importing these or their frameworks."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def module_names() -> list[str]:
 
 
 def module_constant(module: str, name: str) -> Any:
-    """The literal that the module binds to `name` at its top, or imports; None without a readable one."""
-    return _literal(WORKLOAD_MODULES / f"{module}.py", name)
+    """The literal that the module assigns to `name` at its top, or imports; None without a readable one."""
+    return _read_literal(WORKLOAD_MODULES / f"{module}.py", name)
 
 
-def _literal(file: Path, name: str) -> Any:
+def _read_literal(file: Path, name: str) -> Any:
     with contextlib.suppress(OSError, SyntaxError, ValueError):
         for statement in ast.parse(file.read_text()).body:
             match statement:
-                case ast.ImportFrom(module=str(origin), names=names) if name in (each.name for each in names):
-                    return _literal(SCRIPTS / f"{origin.replace('.', '/')}.py", name)
+                case ast.ImportFrom(module=str(origin), names=names) if name in (alias.name for alias in names):
+                    return _read_literal(SCRIPTS / f"{origin.replace('.', '/')}.py", name)
                 case ast.Assign(targets=[ast.Name(id=bound)], value=ast.expr() as value) if bound == name:
                     return ast.literal_eval(value)
                 case ast.AnnAssign(target=ast.Name(id=bound), value=ast.expr() as value) if bound == name:
@@ -41,14 +41,14 @@ def _literal(file: Path, name: str) -> Any:
 def is_one_launch(workload: WorkloadSpec) -> bool:
     """Whether an iteration of this workload is one launch on a GPU, so that tenants can share a process.
 
-    A module may declare it (`ONE_LAUNCH`); else it is one where it replays a captured graph.
+    A module may declare it (`ONE_LAUNCH`); otherwise it is one if it replays a captured graph.
     """
-    stated = module_constant(str(workload.get("module")), "ONE_LAUNCH")
-    return bool(workload["params"].get("graph") if stated is None else stated)
+    declared = module_constant(str(workload.get("module")), "ONE_LAUNCH")
+    return bool(workload["params"].get("graph") if declared is None else declared)
 
 
 def cpu_obstacle(entry: WorkloadEntry) -> str | None:
-    """Why this interpreter cannot run a catalogue entry with a module without a GPU; None if nothing is known."""
+    """The reason why this interpreter cannot run an entry with a module without a GPU; None if none is known."""
     module, params = str(entry["module"]), entry["params"]
     if params.get("graph") is True:
         return "a CUDA graph needs a GPU"

@@ -1,4 +1,4 @@
-"""A cell of the matrix, and the plot (one state of the node in one block) that it belongs to."""
+"""A cell of the matrix, and its whole plot: one state of the node in one block."""
 
 import json
 import re
@@ -33,7 +33,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class WholePlot:
-    """A whole plot of the split-plot: one node state, set up afresh, in one block."""
+    """A whole plot of the split-plot design: one node state, newly set up, in one block."""
 
     strategy: str
     replicas: int | None
@@ -41,30 +41,30 @@ class WholePlot:
 
 
 def cell_from_path(path: str) -> Cell:
-    """The cell whose file this is; `path` contains `cells/S/W/nN/rR/`. Raises ValueError otherwise."""
-    found = re.search(r"cells/([^/]+)/([^/]+)/n(\d+)/r(\d+)/", path)
-    if not found:
+    """The cell that a file belongs to; `path` contains `cells/S/W/nN/rR/`. Raises ValueError otherwise."""
+    match = re.search(r"cells/([^/]+)/([^/]+)/n(\d+)/r(\d+)/", path)
+    if not match:
         raise ValueError(f"{path}: not a cell's file")
-    strategy, workload, replicas, repeat = found.groups()
+    strategy, workload, replicas, repeat = match.groups()
     return Cell(strategy, workload, int(replicas), int(repeat))
 
 
 def is_excluded(cell: Cell, pattern: str) -> bool:
-    """Whether the cell is among those that an entry such as `mps/*/n7` or `*/yolos/n2/r1` names."""
+    """Whether a pattern such as `mps/*/n7` or `*/yolos/n2/r1` matches the cell."""
     path = cell.folder.removeprefix("cells/")
     return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}/*")
 
 
 def without_excluded(cells: Iterable[Cell], patterns: Iterable[str]) -> list[Cell]:
-    """The cells that none of the patterns names, in their order."""
+    """The cells that no pattern matches, in order."""
     return [cell for cell in cells if not any(is_excluded(cell, pattern) for pattern in patterns)]
 
 
 def pair_name(one: str, other: str) -> str:
-    """Name of the pair of these workloads, whichever comes first."""
+    """Name of the pair of these workloads, in either order."""
     return "+".join(sorted((one, other)))
 
 
 def canonical_json(value: Any) -> str:
-    """JSON text that is the same for equal values, whatever the order of their keys."""
+    """JSON text that is the same for equal values, whatever the order of keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Config to cells: which cells there are, and in which order they run."""
+"""The cells of a config, and the order in which they run."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -27,26 +27,26 @@ class Matrix:
 
     @cached_property
     def interference(self) -> dict[str, tuple[str, str]]:
-        """The pairs of workloads that `interference` asks for, by name, whatever the order in which it lists them."""
-        named = sorted(self.config["interference"])
-        return {pair_name(*pair): pair for pair in combinations_with_replacement(named, 2)}
+        """The pairs of workloads in `interference` by name; its order does not matter."""
+        workloads = sorted(self.config["interference"])
+        return {pair_name(*pair): pair for pair in combinations_with_replacement(workloads, 2)}
 
     @cached_property
     def faults(self) -> dict[str, tuple[str, str]]:
-        """Of each cell name of `faults` what the victim runs and what the aggressor, the last tenant, does."""
-        asked = product(sorted(self.config["faults"]), faults.victim_workloads(self.config))
-        return {faults.workload_name(kind, victim): (victim, faults.PREFIX + kind) for kind, victim in asked}
+        """The workloads of the victim and of the aggressor, the last tenant, by the workload name of `faults`."""
+        pairs = product(sorted(self.config["faults"]), faults.victim_workloads(self.config))
+        return {faults.workload_name(kind, victim): (victim, faults.PREFIX + kind) for kind, victim in pairs}
 
     @cached_property
     def _named_mixes(self) -> dict[str, tuple[str, str]]:
         return self.interference | self.faults
 
     def is_mix(self, workload: str) -> bool:
-        """Whether it names what each tenant runs, instead of one workload for all."""
+        """Whether the name stands for a workload of each tenant instead of one for all."""
         return workload in self._named_mixes or self.config["workload_catalogue"][workload]["tenants"] is not None
 
     def _cycle(self, workload: str) -> Sequence[str]:
-        """What the tenants run, from the first on, repeated to their number."""
+        """The workloads of the tenants from the first on, which repeat for more tenants."""
         return self._named_mixes.get(workload) or self.config["workload_catalogue"][workload]["tenants"] or [workload]
 
     def workloads_of(self, cell: Cell) -> list[str]:
@@ -55,29 +55,29 @@ class Matrix:
         return [cycle[index % len(cycle)] for index in range(cell.replicas)]
 
     def components(self, cell: Cell) -> list[str]:
-        """The workloads of the cell's tenants, each once; an aggressor that goes wrong runs none."""
+        """The workloads of the cell's tenants without the aggressor of a fault, each once."""
         cycle = self._cycle(cell.workload)[: cell.replicas]
         return list(dict.fromkeys(cycle[:1] if cell.workload in self.faults else cycle))
 
     def is_job(self, workload: str) -> bool:
-        """Whether all its tenants run jobs, so that its cells end with the last of them."""
+        """Whether all tenants run jobs, so that the cells of the workload end with the last job."""
         return workload not in self._named_mixes and is_job(self.config, workload)
 
     def is_compared(self, cell: Cell) -> bool:
-        """Whether it is in the summary: a window with a fault in it is in no mean, and a queue shares nothing.
+        """Whether the cell is in the summary, which excludes cells with a fault and queues.
 
-        Iterations in a queue run as alone, whatever their number, so that it would win every comparison.
+        Iterations in a queue run as if alone, so that a queue would win every comparison.
         """
         return cell.workload not in self.faults and not self.strategies[cell.strategy].is_queue
 
     def _sizes(self, strategy: str, workload: str, replicas: Sequence[int]) -> list[int]:
-        """Numbers of tenants: a pair has two, a mix at least two, and only jobs can stand in a queue."""
-        own = self.strategies[strategy].replicas
+        """Possible numbers of tenants: a pair has two, a mix at least two, and only jobs can run in a queue."""
+        fixed = self.strategies[strategy].replicas
         if self.strategies[strategy].is_queue and not self.is_job(workload):
             return []
         if workload in self._named_mixes:
-            return [2] if own is None or 2 in own else []
-        return [n for n in own or replicas if n > 1 or not self.is_mix(workload)]
+            return [2] if fixed is None or 2 in fixed else []
+        return [n for n in fixed or replicas if n > 1 or not self.is_mix(workload)]
 
     def _expand(self, strategies: Iterable[str], workloads: Sequence[str], replicas: Sequence[int]) -> list[Cell]:
         return [
@@ -91,59 +91,59 @@ class Matrix:
 
     @cached_property
     def requested(self) -> list[Cell]:
-        """The cells that the config names, and does not exclude."""
+        """The cells that the config names and does not exclude."""
         workloads = [*self.config["workloads"], *self.interference, *self.faults]
-        named = self._expand(self.config["strategies"], workloads, self.config["replicas"])
-        return without_excluded(named, self.config["exclude"])
+        cells = self._expand(self.config["strategies"], workloads, self.config["replicas"])
+        return without_excluded(cells, self.config["exclude"])
 
     def _baseline_cells(self) -> list[Cell]:
-        """The baseline of each workload, and the same again where the config asks for it and the catalogue has it.
+        """The baseline cells of each workload, with the A/A control where the config and the catalogue have it.
 
-        What is there for a fault or a queue only is in no comparison, and needs nothing again.
+        Workloads only of faults or queues are in no comparison, and have no A/A control.
         """
         if self.baseline is None:
             return []
-        of = {self.baseline: self.requested}
+        compared_cells = {self.baseline: self.requested}
         if self.config["null_cells"] and control_name(self.baseline) in self.strategies:
-            of[control_name(self.baseline)] = [cell for cell in self.requested if self.is_compared(cell)]
+            compared_cells[control_name(self.baseline)] = [cell for cell in self.requested if self.is_compared(cell)]
         return [
-            alone
-            for strategy, cells in of.items()
-            for alone in self._expand([strategy], sorted({name for c in cells for name in self.components(c)}), [1])
-            if alone.replicas == 1
+            baseline
+            for strategy, cells in compared_cells.items()
+            for baseline in self._expand([strategy], sorted({name for c in cells for name in self.components(c)}), [1])
+            if baseline.replicas == 1
         ]
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """All cells, the baseline's among them, in the order in which they run."""
+        """All cells including the baseline's, in the order in which they run."""
         cells = {*self.requested, *without_excluded(self._baseline_cells(), self.config["exclude"])}
         plots: dict[WholePlot, list[Cell]] = {}
         for cell in sorted(cells):
             plots.setdefault(self.plot(cell), []).append(cell)
         ordered = []
         for block in sorted({plot.block for plot in plots}):
-            draw = random.Random(f"{self.config['seed']}/{block}")
-            in_block = [plot for plot in plots if plot.block == block]
-            draw.shuffle(in_block)
+            generator = random.Random(f"{self.config['seed']}/{block}")
+            block_plots = [plot for plot in plots if plot.block == block]
+            generator.shuffle(block_plots)
             if block == min(plot.block for plot in plots):
-                # Calibration has just measured the exclusive device: beginning there saves a switch.
-                in_block.sort(key=lambda plot: plot.strategy != self.baseline)
+                # Calibration has just measured the exclusive device, so starting there saves a switch.
+                block_plots.sort(key=lambda plot: plot.strategy != self.baseline)
             if self.order == "strategy":
-                # The gate sets the state of a strategy's first feasible cell, at the rank of its first cell. What comes
-                # between these two would have the state set up twice.
-                met = list(dict.fromkeys(plot.strategy for plot in in_block))
-                in_block.sort(key=lambda plot: met.index(plot.strategy))
-            for plot in in_block:
-                inside = plots[plot]
-                draw.shuffle(inside)
-                ordered += inside
+                # The job that configures a strategy runs at the rank of its first cell and sets the state of its first
+                # feasible cell. A cell of another strategy between these two would cost another switch.
+                strategies = list(dict.fromkeys(plot.strategy for plot in block_plots))
+                block_plots.sort(key=lambda plot: strategies.index(plot.strategy))
+            for plot in block_plots:
+                plot_cells = plots[plot]
+                generator.shuffle(plot_cells)
+                ordered += plot_cells
         return ordered
 
     def table_cells(self) -> list[Cell]:
-        """All cells in the order in which people read them: by workload, strategy and replicas."""
+        """All cells in the order of the tables: by workload, strategy and replicas."""
         config, strategies = self.config, list(self.strategies)
-        named = [*config["workloads"], *config["interference"]]
-        workloads = [*named, *self.tenant_workloads(), *self.interference, *self.faults]
+        configured = [*config["workloads"], *config["interference"]]
+        workloads = [*configured, *self.tenant_workloads(), *self.interference, *self.faults]
         return sorted(
             self.cells,
             key=lambda c: (workloads.index(c.workload), strategies.index(c.strategy), c.replicas, c.repeat),
@@ -154,7 +154,7 @@ class Matrix:
         return {cell: len(self.cells) - position for position, cell in enumerate(self.cells)}
 
     def rank(self, cell: Cell) -> int:
-        """Priority of the cell, unique in the study, from `len(cells)` for the first down to 1."""
+        """Unique priority of the cell, from `len(cells)` for the first down to 1; 0 for a cell of another study."""
         return self._ranks.get(cell, 0)
 
     def strategy_rank(self, strategy: str) -> int:
@@ -166,18 +166,18 @@ class Matrix:
         return cell.repeat if self.order == "blocks" else 0
 
     def plot(self, cell: Cell) -> WholePlot:
-        """The node state that the cell needs and the block in which it is set up."""
-        depends = self.strategies[cell.strategy].depends_on_replicas
-        return WholePlot(cell.strategy, cell.replicas if depends else None, self.block(cell))
+        """The node state that the cell needs, and the block in which it is set up."""
+        depends_on_replicas = self.strategies[cell.strategy].depends_on_replicas
+        return WholePlot(cell.strategy, cell.replicas if depends_on_replicas else None, self.block(cell))
 
     def strategy_workload_pairs(self) -> list[tuple[str, str]]:
-        """The (strategy, workload) pairs that have cells, sorted."""
+        """Sorted (strategy, workload) pairs that have cells."""
         return sorted({(cell.strategy, cell.workload) for cell in self.cells})
 
     def workloads(self) -> list[str]:
-        """The workloads and mixes that have cells, sorted."""
+        """Sorted workloads and mixes that have cells."""
         return sorted({cell.workload for cell in self.cells})
 
     def tenant_workloads(self) -> list[str]:
-        """The workloads that tenants run, sorted."""
+        """Sorted workloads that tenants run."""
         return sorted({name for cell in self.cells for name in self.components(cell)})

@@ -1,4 +1,4 @@
-"""A study from a config as it was given."""
+"""Making a study from a config as the user gave it."""
 
 from collections.abc import Mapping
 
@@ -17,23 +17,23 @@ def open_study(config: Mapping[str, object]) -> Study:
     return study
 
 
-def _is_left_out_anyway(pattern: str, config: StudyConfig) -> bool:
-    """Whether it is about a strategy or a workload of the catalogue that the study is without, as a part of a whole is.
+def _names_unused_entry(pattern: str, config: StudyConfig) -> bool:
+    """Whether the pattern names a strategy or a workload of the catalogue that this study does not use.
 
-    Pairs and faults are named by their workloads, of which the study may have others.
+    Parts of a study have such patterns. Pairs and faults have names of their own, and are not looked at.
     """
     strategy, workload = pattern.split("/")[:2]
-    is_left_out = strategy in config["strategy_catalogue"] and strategy not in config["strategies"]
-    return is_left_out or (workload in config["workload_catalogue"] and workload not in config["workloads"])
+    is_unused = strategy in config["strategy_catalogue"] and strategy not in config["strategies"]
+    return is_unused or (workload in config["workload_catalogue"] and workload not in config["workloads"])
 
 
 def _check_exclusions(study: Study) -> None:
-    """Raise ConfigError for entries that leave nothing out, or nothing over, of a config that is sound otherwise."""
+    """Raise ConfigError for an entry of `exclude` that matches no cell, and where no cell is left."""
     config = study.config
-    everything = Study(config | {"exclude": []}).cells
+    all_cells = Study(config | {"exclude": []}).cells
     for pattern in config["exclude"]:
-        if not _is_left_out_anyway(pattern, config) and not any(is_excluded(cell, pattern) for cell in everything):
-            example = everything[-1].folder.removeprefix("cells/")
+        if not _names_unused_entry(pattern, config) and not any(is_excluded(cell, pattern) for cell in all_cells):
+            example = all_cells[-1].folder.removeprefix("cells/")
             problem = f"is not a cell of this study; one is {example}; change it, or remove it"
             raise ConfigError(f"exclude: {quoted(pattern)} {problem}")
     if not study.requested:

@@ -1,4 +1,4 @@
-"""A study: its cells, and what each of them depends on."""
+"""A study: its cells, and the spec and code that each cell depends on."""
 
 import re
 from collections.abc import Mapping
@@ -24,25 +24,25 @@ from sharebench.core.spec import (
 from sharebench.study.cells import Cell, canonical_json
 from sharebench.study.matrix import Matrix
 
-# Capacity and output need no longer a run than this.
+# A longer run would not improve capacity and output.
 CALIBRATION_SECONDS = 10
 ENVS = SCRIPTS.parent / "envs"
 
 
 @lru_cache(maxsize=3)
 def tenant_environment(lock: str) -> str:
-    """What a tenant may import: the pins of its lock in envs/, without hashes and comments."""
+    """The packages that a tenant may import: the pins of a lock in envs/, without hashes and comments."""
     pins = re.findall(r"^([A-Za-z0-9_.-]+==[^\s;\\]+)", (ENVS / lock).read_text(), flags=re.MULTILINE)
     return " ".join(sorted(pins))
 
 
 def client_environment() -> str:
-    """The pin of what the client of servers asks with; it runs in the driver's environment."""
+    """The pin of the HTTP library of the client, which runs in the driver's environment."""
     return next(pin for pin in tenant_environment("sharebench.txt").split() if pin.startswith("aiohttp=="))
 
 
 def _as_loop(workload: WorkloadSpec) -> WorkloadSpec:
-    """The spec of a workload, of a job that of its iterations alone."""
+    """The spec of a workload, with a job turned into a loop of its iterations."""
     if workload["kind"] != "job":
         return workload
     loop: WorkloadSpec = {**workload, "kind": "loop"}
@@ -51,20 +51,20 @@ def _as_loop(workload: WorkloadSpec) -> WorkloadSpec:
 
 
 class Study(Matrix):
-    """The matrix of one normalised config with the spec and the code of each cell, as text."""
+    """The matrix of one normalised config, with the spec and the code of each cell as text."""
 
     def calibrated_workloads(self, cell: Cell | None = None) -> list[str]:
-        """The workloads of all tenants, or of a cell's, that have a calibration.
+        """The workloads of all tenants, or of one cell's, that have a calibration.
 
-        Of a program that runs to its end neither the output nor a capacity is known.
+        A program that runs to its end has none, since neither its output nor a capacity is known.
         """
         names = self.tenant_workloads() if cell is None else self.components(cell)
         return [name for name in names if not runs_until_exit(self._entry(name))]
 
     def node_options(self) -> NodeOptions:
-        """The config section of the node; in a cluster also the study's accesses, and numbers of tenants by mechanism.
+        """The config section of the node; in a cluster with facts of the study.
 
-        The numbers are of the device plugin, whose settings depend on them.
+        These are its accesses, and the numbers of tenants by mechanism that the device plugin's settings depend on.
         """
         if self.node_kind != "kubernetes":
             return self.config[self.node_kind]
@@ -86,12 +86,12 @@ class Study(Matrix):
         if self.node_kind == "simulated":
             options = {**options, "seed": self.config["seed"]}
         if self.node_kind == "nvidia":
-            # Paths and indices differ between hosts; the record shows which GPU and interpreter they were.
+            # Paths and indices differ between hosts; the record shows the GPU and the interpreter.
             options = {"may_change": options["may_change"]}
         if self.node_kind == "kubernetes":
-            # As do cluster and node, and the way to reach them.
-            later = [key for key in ("client_image", "pod") if options[key]]
-            options = {key: options[key] for key in ("device", "image", "python", "resources", *later)}
+            # Names of cluster and node, and the way to reach them, differ too.
+            optional = [key for key in ("client_image", "pod") if options[key]]
+            options = {key: options[key] for key in ("device", "image", "python", "resources", *optional)}
         return {"kind": self.node_kind, "options": options}
 
     def _strategy(self, name: str, replicas: int) -> StrategySpec:
@@ -103,9 +103,9 @@ class Study(Matrix):
             "instances": strategy.instances,
             "limits": strategy.limits(replicas),
         }
-        # Left out where they are not set, so that specs from before these keys stay as they are.
-        later = {key: getattr(strategy, key) for key in ("profiles", "access", "pod", "interval", "claim_per", "gpus")}
-        return cast(StrategySpec, {**spec, **{key: value for key, value in later.items() if value is not None}})
+        # Unset keys are left out, so that specs from before these keys stay valid.
+        newer = {key: getattr(strategy, key) for key in ("profiles", "access", "pod", "interval", "claim_per", "gpus")}
+        return cast(StrategySpec, {**spec, **{key: value for key, value in newer.items() if value is not None}})
 
     def _entry(self, name: str) -> WorkloadEntry:
         catalogue = self.config["workload_catalogue"]
@@ -118,7 +118,7 @@ class Study(Matrix):
             "name": name,
             "kind": entry["kind"],
             "params": entry["params"],
-            # No other cell is stale for it.
+            # An unset concurrency is left out, so that specs from before that key stay valid.
             "load": cast(LoadSpec, {k: v for k, v in entry["load"].items() if k != "concurrency" or v is not None}),
             "output_tolerance": entry["output_tolerance"],
         }
@@ -139,19 +139,19 @@ class Study(Matrix):
             return self._workload(cell.workload)
         tenants = [self._workload(name) for name in self.workloads_of(cell)]
         if cell.workload in self.interference:
-            # Pairs are measured over one window: a job that ends would leave its neighbour alone.
+            # Pairs are measured over one window, in which a job that ends would leave its neighbour alone.
             tenants = [_as_loop(tenant) for tenant in tenants]
         return {"name": cell.workload, "tenants": tenants}
 
     def _window_seconds(self, workload: str) -> float:
-        """Length of the window; of jobs, their deadline."""
+        """Length of the window, or the longest deadline of jobs."""
         if not self.is_job(workload):
             return self.config["window_seconds"]
         jobs = (self._entry(name)["job"] for name in self._cycle(workload))
         return max(job["max_seconds"] for job in jobs if job is not None)
 
     def _environment(self) -> str:
-        """What tenants may import, as far as a cell depends on it; an interpreter of the user's own has what it has."""
+        """The tenants' packages, as far as a cell depends on them; those of the user's own interpreter are unknown."""
         if self.node_kind == "nvidia" and has_own_python(self.config["nvidia"]["python"]):
             return "own interpreter"
         if self.node_kind == "kubernetes":
@@ -181,11 +181,11 @@ class Study(Matrix):
         return spec
 
     def spec(self, cell: Cell) -> str:
-        """Canonical text of `spec_of(cell)`: a cell is stale when it changes."""
+        """Canonical text of `spec_of(cell)`; a change of it makes the cell stale."""
         return canonical_json(self.spec_of(cell))
 
     def code(self, workload: str) -> str:
-        """Labelled fingerprint of the code that measures this workload, or all of a mix, on this kind of node."""
+        """Labelled fingerprint of the code that measures this workload or mix on this kind of node."""
         entries = [self._entry(name) for name in self._cycle(workload)]
         if self.node_kind == "simulated":
             return f"measuring code {fingerprint.cell_fingerprint(self.node_kind)}"
@@ -200,33 +200,33 @@ class Study(Matrix):
         return f"node code {fingerprint.node_fingerprint(self.node_kind)}"
 
     def calibration_cell(self, workload: str) -> Cell:
-        """The exclusive cell that calibration runs in place of a repeat (its number is 0)."""
+        """The exclusive cell that calibration runs, as repeat 0."""
         return Cell("exclusive", workload, 1, 0)
 
     def spec_under(self, spec: str, strategy: str) -> str:
-        """A spec of one tenant, under another strategy of the study."""
+        """Canonical text of a spec of one tenant, with another strategy of the study."""
         return canonical_json({**parse_spec(spec), "strategy": self._strategy(strategy, 1)})
 
     def calibration_spec(self, workload: str) -> str:
-        """Canonical text of what the workload's calibration depends on: closed load, exclusive device."""
+        """Canonical text of the spec of the workload's calibration, with closed load on the exclusive device."""
         spec = self.spec_of(self.calibration_cell(workload))
         alone = self._workload(workload)
         load: LoadSpec = {"arrival": "closed"}
         if "concurrency" in alone["load"]:
             load["concurrency"] = alone["load"]["concurrency"]
         spec["workload"] = {**_as_loop(alone), "load": load}
-        # The study's window has no effect on jobs.
+        # Jobs do not use the study's window.
         entry = self.config["workload_catalogue"][workload]
         seconds = max(entry["min_window_seconds"], 1) if entry["kind"] == "job" else self.config["window_seconds"]
         spec["window_seconds"] = min(seconds, CALIBRATION_SECONDS)
         return canonical_json(spec)
 
     def node_spec(self) -> str:
-        """Canonical text of what the node's facts depend on."""
+        """Canonical text of the options that the node's facts depend on."""
         return canonical_json(self._node())
 
     def strategy_spec(self, strategy: str) -> str:
-        """Canonical text of what setting up the strategy depends on, for any number of replicas."""
+        """Canonical text of the options that the strategy's set-up depends on, for any number of replicas."""
         entry = self.config["strategy_catalogue"][strategy]
         kept = {key: value for key, value in entry.items() if key not in ("description", "replicas")}
         return canonical_json({"strategy": kept, "node": self._node()})
