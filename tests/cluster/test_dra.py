@@ -181,7 +181,7 @@ def test_cells_of_a_state_share_a_daemon_until_it_is_suspect(dra: Cluster, tmp_p
                 evidence = node.access("dra").evidence(study.strategies["mps"], grants(2), records)
                 assert [each["observed"] for each in evidence if each["name"] == "reservedFor"] == [2]
                 tenants.stop()
-                node.mps_suspect("dra").unlink(missing_ok=True)
+                node.mps_suspect_file("dra").unlink(missing_ok=True)
                 found.append(daemons(dra))
             assert [len(each) for each in found] == [1, 1, 1]
             assert found[0] == found[1] != found[2]
@@ -214,7 +214,7 @@ def test_claims_as_people_write_them(dra: Cluster, account: Path, tmp_path: Path
 def test_a_users_container_by_a_claim(dra: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import_images(dra.instance, images.further_archive(images.HTTPBIN))
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true")
-    theirs = {"resources": {"claims": [{"name": "mine"}]}, "securityContext": restricted.SECURITY}
+    theirs = {"resources": {"claims": [{"name": "mine"}]}, "securityContext": restricted.CONTAINER_SECURITY}
     containers = [{"name": "web", "image": images.HTTPBIN, "args": ["-port", "{port}"], **theirs}]
     claimed = [{"name": "mine", "resourceClaimName": "somewhere-else"}]
     manifest = {"kind": "Pod", "spec": {"resourceClaims": claimed, "containers": containers}}

@@ -31,8 +31,8 @@ def test_every_manifest_passes(cluster: Cluster, api: Api, namespace: str, name:
 def test_claims_pass_whole(api: Api, namespace: str) -> None:
     """The server drops nothing: MPS on two instances has all that a claim can have."""
     shared = strategy("mig", "mps", profile="3g", instances=2, thread_percent=50.0, memory_percent=50.0)
-    found = claims.parts(BIG, shared, 6)
+    found = claims.select_devices(BIG, shared, 6)
     assert not isinstance(found, str)
-    for body in claims.claims(shared, found):
+    for body in claims.build_claims(shared, found):
         said = json.loads(try_to_make(api, body, namespace))
         assert said["spec"]["devices"]["config"] == body["spec"]["devices"]["config"]

@@ -15,18 +15,18 @@ from cluster.testbed import lifecycle
 
 from sharebench.nodes.contract import NodeError, TenantUnreachable
 from sharebench.nodes.kubernetes.access.base import PodNeeds
-from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
+from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.pods import manifest, status
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
-from sharebench.nodes.kubernetes.pods.forward import OPEN_SECONDS
+from sharebench.nodes.kubernetes.pods.forward import OPEN_TIMEOUT_SECONDS
 from sharebench.nodes.tenant_http import TIMEOUT_SECONDS
 from sharebench.study.study import Study
 
 # From what the cluster shows to the driver's line. The machine may be busy; our own time-out would be 60 s.
 NAMED_SECONDS = 25.0
 # One question's time, on the connection that is kept and on a new one, and that of the last attempt to open one.
-UNREACHABLE_SECONDS = 2 * TIMEOUT_SECONDS + OPEN_SECONDS + NAMED_SECONDS
+UNREACHABLE_SECONDS = 2 * TIMEOUT_SECONDS + OPEN_TIMEOUT_SECONDS + NAMED_SECONDS
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_claim_on_the_plugin_that_it_refuses(
 ) -> None:
     """The scheduler finds room, and the plugin says no when the kubelet asks it: more than one client's part."""
     node.ensure(state(study, "mps", 3))
-    monkeypatch.setattr(DevicePlugin, "pod", lambda *_: PodNeeds(limits={GPU: "2"}))
+    monkeypatch.setattr(DevicePluginAccess, "pod_needs", lambda *_: PodNeeds(limits={GPU: "2"}))
     line = failure(node, study)
     assert "UnexpectedAdmissionError" in line
     assert "maximum request size for shared resources is 1; found 2" in line
@@ -88,7 +88,7 @@ def test_a_claim_on_the_plugin_that_it_refuses(
 def test_a_container_that_the_runtime_cannot_create(
     node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = manifest.pod
+    made = manifest.tenant_pod
 
     def with_lost_profile(*arguments: Any) -> dict[str, Any]:
         body = copy.deepcopy(made(*arguments))
@@ -125,8 +125,8 @@ def test_an_api_server_that_stays_away(
     node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A harness failure when patience ends, here sooner than usual; what could not be removed then is swept later."""
-    patience_seconds = 5.0
-    monkeypatch.setattr(node.cluster.api, "patience_seconds", patience_seconds)
+    retry_limit_seconds = 5.0
+    monkeypatch.setattr(node.cluster.api, "retry_limit_seconds", retry_limit_seconds)
     tenants = tenants_of(node, study, 1)
     tenants.start(grants(1))
     tenants.wait_ready()
@@ -171,17 +171,17 @@ def test_a_kubelet_that_hangs_is_given_up(node: ClusterNode, study: Study, plugi
         began = time.monotonic()
         with lifecycle.frozen(plugin.instance, "kubelet"):
             with pytest.raises(TenantUnreachable, match="GET /clock: the API server forwards no port of the pod"):
-                endpoint.reading()
+                endpoint.read_clock()
             assert time.monotonic() - began < UNREACHABLE_SECONDS
         eventually("an answer", lambda: is_answering(endpoint))
     finally:
         tenants.stop()
-    eventually("the node", lambda: status.node_trouble(node.cluster.read()) is None)
+    eventually("the node", lambda: status.node_unready_reason(node.cluster.read_node()) is None)
 
 
 def is_answering(endpoint: PodEndpoint) -> bool:
     try:
-        return endpoint.reading() is not None
+        return endpoint.read_clock() is not None
     except TenantUnreachable:
         return False
 
@@ -198,4 +198,4 @@ def test_a_node_that_falls_silent(node: ClusterNode, study: Study, plugin: Clust
     finally:
         lifecycle.release(plugin.instance, "kubelet")
         tenants.stop()
-    eventually("the node", lambda: status.node_trouble(node.cluster.read()) is None)
+    eventually("the node", lambda: status.node_unready_reason(node.cluster.read_node()) is None)

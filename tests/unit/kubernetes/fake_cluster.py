@@ -250,7 +250,7 @@ class MigCluster(FakeCluster):
 
     def _cut(self) -> None:
         labels = self.store[NODE]["metadata"]["labels"]
-        (part,) = mig_layouts.parse(self.store[MAP]["data"]["config.yaml"], "the map")[labels[MIG_CONFIG_LABEL]]
+        (part,) = mig_layouts.parse_entries(self.store[MAP]["data"]["config.yaml"], "the map")[labels[MIG_CONFIG_LABEL]]
         self.layout = dict(part.layout)
         self.daemons["plugin"] = daemon_pod("plugin", "nvidia-device-plugin-ctr", uid=f"plugin-{self.now}")
         self._switch()

@@ -26,7 +26,7 @@ from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import MEMORY_LABEL
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.pods import manifest, tenants
-from sharebench.nodes.kubernetes.pods.watch import Watcher
+from sharebench.nodes.kubernetes.pods.watch import PodWatcher
 from sharebench.study.study import Study
 
 TENANTS = 3
@@ -87,10 +87,10 @@ def _opened(study: Study) -> Iterator[tuple[Recorder, ClusterNode]]:
         cluster.store[NODE]["metadata"]["labels"][MEMORY_LABEL] = "143771"
         for module in (plugin, mig_manager):
             stack.enter_context(mock.patch.object(module, "time", cluster))
-        stack.enter_context(mock.patch.object(Watcher, "start", lambda watcher: None))
+        stack.enter_context(mock.patch.object(PodWatcher, "start", lambda watcher: None))
         for module in (held, tenants):
             stack.enter_context(mock.patch.object(module, "token_hex", lambda size: "0" * 2 * size))
-        stack.enter_context(mock.patch.object(manifest, "as_text", lambda code: LEFT_OUT))
+        stack.enter_context(mock.patch.object(manifest, "as_base64", lambda code: LEFT_OUT))
         stack.enter_context(mock.patch.dict(os.environ, {RUN_ID_VARIABLE: "any"}))
         node = node_of(cluster, study.node_options(), Path(stack.enter_context(tempfile.TemporaryDirectory())))
         node._lease.acquire("any")

@@ -6,7 +6,7 @@ from sharebench.core.strategies import Strategy
 from sharebench.nodes.kubernetes.access.dra import nvidia
 from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.api import Json
-from sharebench.nodes.kubernetes.cluster.claims_api import Device
+from sharebench.nodes.kubernetes.cluster.claims_api import DraDevice
 
 CONFIG = "nvidia.com/device-plugin.config"
 
@@ -122,15 +122,15 @@ def instance(profile: str, number: int, minor: int = 0, memory: str = "4864Mi", 
     return made
 
 
-def in_slice(*devices: Json, driver: str = nvidia.NAME, node: str = "gpu-node", generation: int = 1) -> Json:
+def in_slice(*devices: Json, driver: str = nvidia.DRIVER, node: str = "gpu-node", generation: int = 1) -> Json:
     """A ResourceSlice with these devices."""
     pool = {"name": node, "generation": generation, "resourceSliceCount": 1}
     return {"spec": {"driver": driver, "nodeName": node, "pool": pool, "devices": list(devices)}}
 
 
-def offered(*devices: Json) -> list[Device]:
+def offered(*devices: Json) -> list[DraDevice]:
     """The devices as they are read from a slice."""
-    return claims_api.offered([in_slice(*devices)], "gpu-node")
+    return claims_api.offered_devices([in_slice(*devices)], "gpu-node")
 
 
 def strategy(*mechanisms: str, **more: Any) -> Strategy:

@@ -62,7 +62,7 @@ def opened(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: s
     config = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": user}]}
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config | {"current-context": "x"}))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.6)
+    monkeypatch.setattr(module, "RETRY_LIMIT_SECONDS", 0.6)
     monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 0.01)
     return Api(None)
 

@@ -43,13 +43,13 @@ class Other(Access):
 
     def ensure(self, state: State) -> None:
         if self.name not in (self.cluster.saved_state() or {}):
-            self.cluster.save_access(self.name, {"before": self.cluster.read()["metadata"]["labels"].get("other")})
+            self.cluster.save_access(self.name, {"before": self.cluster.read_node()["metadata"]["labels"].get("other")})
         self.cluster.api.patch(self.cluster.path, {"metadata": {"labels": {"other": "ours"}}})
 
     def restore(self, state: AccessState) -> None:
         self.cluster.api.patch(self.cluster.path, {"metadata": {"labels": {"other": state["before"]}}})
 
-    def pod(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
+    def pod_needs(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
         return PodNeeds()
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:

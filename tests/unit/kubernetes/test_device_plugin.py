@@ -14,7 +14,7 @@ from sharebench.config.load import load
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.nodes.contract import NodeError, State
 from sharebench.nodes.kubernetes.access.device_plugin import plugin as device_plugin
-from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
+from sharebench.nodes.kubernetes.access.device_plugin.keys import KEY_PREFIX
 from sharebench.nodes.kubernetes.cluster import lease, saved_state
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.nodes.kubernetes.node import ClusterNode
@@ -47,7 +47,7 @@ def state(name: str, replicas: int | None = None) -> State:
 def label(cluster: FakeCluster) -> str | None:
     """The config label; ours without the digest."""
     found: str | None = cluster.store[NODE]["metadata"]["labels"].get(CONFIG)
-    return found.rpartition("-")[0] if found and found.startswith(PREFIX) else found
+    return found.rpartition("-")[0] if found and found.startswith(KEY_PREFIX) else found
 
 
 def taints(cluster: FakeCluster) -> list[str]:

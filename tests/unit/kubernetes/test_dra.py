@@ -15,8 +15,8 @@ from sharebench.config.load import load
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.dra import claims_access as module
 from sharebench.nodes.kubernetes.access.dra import nvidia
-from sharebench.nodes.kubernetes.access.dra.claims_access import Dra
-from sharebench.nodes.kubernetes.access.dra.nvidia import gates_of
+from sharebench.nodes.kubernetes.access.dra.claims_access import DraAccess
+from sharebench.nodes.kubernetes.access.dra.nvidia import feature_gates
 from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.nodes.kubernetes.node import ClusterNode
@@ -99,9 +99,9 @@ def node(cluster: Claims, tmp_path: Path) -> ClusterNode:
 
 
 @pytest.fixture
-def dra(node: ClusterNode) -> Dra:
+def dra(node: ClusterNode) -> DraAccess:
     found = node.access("dra")
-    assert isinstance(found, Dra)
+    assert isinstance(found, DraAccess)
     return found
 
 
@@ -109,10 +109,10 @@ def spec(replicas: int = 3) -> dict[str, Any]:
     return STUDY.spec_of(next(cell for cell in STUDY.cells if cell.strategy == "time-slicing")) | {"replicas": replicas}
 
 
-def allocated(dra: Dra, consumers: int = 3) -> dict[str, Any]:
+def allocated(dra: DraAccess, consumers: int = 3) -> dict[str, Any]:
     """The cell's claim as the scheduler and the kubelet leave it."""
-    (claim,) = dra.objects(spec())
-    result = {"request": "part-0", "driver": nvidia.NAME, "pool": "gpu-node", "device": "gpu-0"}
+    (claim,) = dra.cell_objects(spec())
+    result = {"request": "part-0", "driver": nvidia.DRIVER, "pool": "gpu-node", "device": "gpu-0"}
     status = {
         "allocation": {"devices": {"results": [result]}},
         "reservedFor": [{"name": str(n)} for n in range(consumers)],
@@ -125,7 +125,7 @@ def records(**more: Any) -> list[dict[str, Any]]:
     return [{"view": view | more} for _ in range(3)]
 
 
-def test_evidence_of_three_tenants_of_one_claim(cluster: Claims, dra: Dra) -> None:
+def test_evidence_of_three_tenants_of_one_claim(cluster: Claims, dra: DraAccess) -> None:
     cluster.claims = [allocated(dra)]
     evidence = dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), records(device=device_digest(UUID)))
     refuse_contradiction(TIME_SLICING, evidence)
@@ -144,7 +144,7 @@ def test_evidence_of_three_tenants_of_one_claim(cluster: Claims, dra: Dra) -> No
         ({"mps_pipe": "/tmp/nvidia-mps"}, "has the pipe of an MPS daemon"),
     ],
 )
-def test_a_tenant_that_saw_something_else(cluster: Claims, dra: Dra, broken: dict[str, Any], words: str) -> None:
+def test_a_tenant_that_saw_something_else(cluster: Claims, dra: DraAccess, broken: dict[str, Any], words: str) -> None:
     cluster.claims = [allocated(dra)]
     seen = records(device=device_digest(UUID))
     seen[1]["view"] |= broken
@@ -152,7 +152,7 @@ def test_a_tenant_that_saw_something_else(cluster: Claims, dra: Dra, broken: dic
         refuse_contradiction(TIME_SLICING, dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), seen))
 
 
-def test_a_claim_that_is_not_what_was_made(cluster: Claims, dra: Dra) -> None:
+def test_a_claim_that_is_not_what_was_made(cluster: Claims, dra: DraAccess) -> None:
     for claim, words in (
         (allocated(dra, consumers=2), "reservedFor: expected 3, observed 2"),
         (
@@ -171,22 +171,26 @@ def test_a_claim_that_is_not_what_was_made(cluster: Claims, dra: Dra) -> None:
         refuse_contradiction(TIME_SLICING, dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), records()))
 
 
-def test_evidence_of_a_claim_for_each_instance(cluster: Claims, dra: Dra) -> None:
+def test_evidence_of_a_claim_for_each_instance(cluster: Claims, dra: DraAccess) -> None:
     given = study(GIVEN | {"strategies": ["mig-own-claims"]})
     of_study = Study(load(given))
     wanted = of_study.strategies["mig-own-claims"]
     cell = next(cell for cell in of_study.cells if (cell.strategy, cell.replicas) == (wanted.name, 3))
     cluster.slices = [in_slice(*(instance("1g.5gb", number) for number in range(7, 14)))]
     spec = of_study.spec_of(cell)
-    made = [claim | {"metadata": {"name": f"sharebench-x-{claim['metadata']['name']}"}} for claim in dra.objects(spec)]
+    made = [
+        claim | {"metadata": {"name": f"sharebench-x-{claim['metadata']['name']}"}} for claim in dra.cell_objects(spec)
+    ]
     for number, claim in enumerate(made):
-        result = {"request": f"part-{number}", "driver": nvidia.NAME, "pool": "gpu-node"}
+        result = {"request": f"part-{number}", "driver": nvidia.DRIVER, "pool": "gpu-node"}
         results = [result | {"device": f"gpu-0-mig-1g5gb-{9 + number}"}]
         claim["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"name": "x"}]}
     # in whatever order the API server has them
     cluster.claims = made[::-1]
     grants = dra.grants(wanted, 3)
-    assert [dict(dra.pod(spec, grant).claims) for grant in grants] == [{f"gpu-{n}": f"part-{n}"} for n in range(3)]
+    assert [dict(dra.pod_needs(spec, grant).claims) for grant in grants] == [
+        {f"gpu-{n}": f"part-{n}"} for n in range(3)
+    ]
     seen = [
         {"view": each["view"] | {"device": device_digest(f"MIG-0-1g.5gb-{9 + number}")}}
         for number, each in enumerate(records())
@@ -201,22 +205,22 @@ def test_evidence_of_a_claim_for_each_instance(cluster: Claims, dra: Dra) -> Non
         refuse_contradiction(wanted, dra.evidence(wanted, grants, seen))
 
 
-def test_evidence_of_claims_that_a_template_made(cluster: Claims, dra: Dra) -> None:
+def test_evidence_of_claims_that_a_template_made(cluster: Claims, dra: DraAccess) -> None:
     of_study = study_of(GIVEN | {"strategies": ["exclusive-own-claims"]})
     wanted = of_study.strategies["exclusive-own-claims"]
     spec = of_study.spec_of(next(cell for cell in of_study.cells if (cell.strategy, cell.replicas) == (wanted.name, 3)))
     cluster.slices = [in_slice(*(gpu(minor, f"GPU-{minor}") for minor in range(4)))]
-    (template,) = dra.objects(spec)
+    (template,) = dra.cell_objects(spec)
     assert template["kind"] == "ResourceClaimTemplate"
     # the scheduler may give any GPU to any
     given = {0: 2, 1: 0, 2: 3}
     for index, minor in given.items():
-        result = {"request": "part-0", "driver": nvidia.NAME, "pool": "gpu-node", "device": f"gpu-{minor}"}
+        result = {"request": "part-0", "driver": nvidia.DRIVER, "pool": "gpu-node", "device": f"gpu-{minor}"}
         status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"name": f"sharebench-x-{index}"}]}
         metadata = {"name": f"sharebench-x-{index}-gpu-0-abcde", **template["spec"]["metadata"]}
         cluster.claims.insert(0, {"metadata": metadata, "spec": template["spec"]["spec"], "status": status})
     grants, seen = dra.grants(wanted, 3), records()
-    assert {dra.pod(spec, grant).is_template for grant in grants} == {True}
+    assert {dra.pod_needs(spec, grant).is_template for grant in grants} == {True}
     for index, minor in given.items():
         seen[index] = {"view": seen[index]["view"] | {"nodes": [f"nvidia{minor}"]}}
     refuse_contradiction(wanted, dra.evidence(wanted, grants, seen))
@@ -227,38 +231,38 @@ def test_evidence_of_claims_that_a_template_made(cluster: Claims, dra: Dra) -> N
     assert "5 whole GPUs are needed, the DRA driver offers 4" in (dra.infeasible(wanted, 5) or "")
 
 
-def test_limits_that_tenants_do_not_share_are_in_their_environment(cluster: Claims, dra: Dra) -> None:
+def test_limits_that_tenants_do_not_share_are_in_their_environment(cluster: Claims, dra: DraAccess) -> None:
     of_study = study_of(GIVEN | {"strategies": ["mps-unequal-dra"]})
     wanted = of_study.strategies["mps-unequal-dra"]
     spec = of_study.spec_of(next(cell for cell in of_study.cells if cell.strategy == wanted.name))
-    given = [dra.pod(spec, grant).environment for grant in dra.grants(wanted, 3)]
+    given = [dra.pod_needs(spec, grant).environment for grant in dra.grants(wanted, 3)]
     assert [each["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] for each in given] == ["60", "20", "20"]
     assert [each["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] for each in given] == ["0=24576M", "0=8192M", "0=8192M"]
 
 
-def test_claims_are_waited_for_and_one_that_stays_is_named(cluster: Claims, dra: Dra) -> None:
+def test_claims_are_waited_for_and_one_that_stays_is_named(cluster: Claims, dra: DraAccess) -> None:
     metadata = {"name": "sharebench-abc-gpu", "finalizers": ["resource.kubernetes.io/delete-protection"]}
     cluster.claims = [{"metadata": metadata}]
     began = cluster.now
-    dra.clean()
+    dra.clean_up()
     assert cluster.claims == [] and cluster.now > began
     assert [path for verb, path, _ in cluster.log if verb == "delete"] == [f"{CLAIMS}/sharebench-abc-gpu"]
     cluster.claims, cluster.looks_left = [{"metadata": metadata}], 1000
     with pytest.raises(NodeError, match=r"sharebench-abc-gpu \(resource.kubernetes.io/delete-protection\)"):
-        dra.clean()
+        dra.clean_up()
 
 
-def test_an_mps_daemon_of_this_node_is_waited_for(cluster: Claims, dra: Dra) -> None:
+def test_an_mps_daemon_of_this_node_is_waited_for(cluster: Claims, dra: DraAccess) -> None:
     def daemon(name: str, node: str) -> dict[str, Any]:
         return {"metadata": {"name": name}, "spec": {"template": {"spec": {"nodeName": node}}}}
 
     cluster.deployments = [daemon("mps-control-daemon-1-abcde", "elsewhere"), daemon("webhook", "gpu-node")]
-    dra.clean()
+    dra.clean_up()
     cluster.deployments.append(daemon("mps-control-daemon-2-abcde", "gpu-node"))
     with pytest.raises(
         NodeError, match=r"daemons, which other users' claims may have, did not go .*mps-control-daemon-2-abcde"
     ):
-        dra.clean()
+        dra.clean_up()
 
 
 @pytest.mark.parametrize(
@@ -271,17 +275,19 @@ def test_an_mps_daemon_of_this_node_is_waited_for(cluster: Claims, dra: Dra) -> 
         ("rpc error: something else", 100.0, True),
     ],
 )
-def test_only_what_does_not_pass_is_named(cluster: Claims, dra: Dra, said: str, seconds: float, is_named: bool) -> None:
+def test_only_what_does_not_pass_is_named(
+    cluster: Claims, dra: DraAccess, said: str, seconds: float, is_named: bool
+) -> None:
     cluster.events = [{"involvedObject": {"name": "sharebench-abc-0"}, "message": MESSAGE + said}]
-    assert dra.trouble(["sharebench-abc-1"], seconds) is None
+    assert dra.start_failure(["sharebench-abc-1"], seconds) is None
     # not asked at each turn
-    assert dra.trouble(["sharebench-abc-0"], seconds) is None
-    cluster.sleep(module.LOOK_SECONDS)
-    why = dra.trouble(["sharebench-abc-0"], seconds)
+    assert dra.start_failure(["sharebench-abc-0"], seconds) is None
+    cluster.sleep(module.EVENT_POLL_SECONDS)
+    why = dra.start_failure(["sharebench-abc-0"], seconds)
     assert (why is not None and said in why) == is_named
 
 
-def test_what_a_cluster_may_lack(cluster: Claims, dra: Dra) -> None:
+def test_what_a_cluster_may_lack(cluster: Claims, dra: DraAccess) -> None:
     assert dra.missing() is None
     assert dra.infeasible(TIME_SLICING, 3) is None
     assert "featureGates.MPSSupport=true" in (dra.infeasible(STUDY.strategies["mps"], 3) or "")
@@ -291,7 +297,7 @@ def test_what_a_cluster_may_lack(cluster: Claims, dra: Dra) -> None:
             dra.__dict__.pop(name, None)
         assert words in (dra.missing() or "")
         # nothing to look for, and no way to look
-        dra.clean()
+        dra.clean_up()
 
 
 def test_a_node_without_labels_is_known_by_its_slices(
@@ -323,23 +329,23 @@ def test_gpus_are_counted_whole_or_partitioned(cluster: Claims, node: ClusterNod
 
 def test_gates_are_read_from_the_drivers_container() -> None:
     told = {"env": [{"name": "FEATURE_GATES", "value": "TimeSlicingSettings=true, MPSSupport=false,"}]}
-    assert gates_of(told) == {"TimeSlicingSettings": True, "MPSSupport": False}
-    assert gates_of({}) == {}
+    assert feature_gates(told) == {"TimeSlicingSettings": True, "MPSSupport": False}
+    assert feature_gates({}) == {}
 
 
 def test_a_hidden_api_is_no_missing_driver(
-    cluster: Claims, dra: Dra, node: ClusterNode, monkeypatch: pytest.MonkeyPatch
+    cluster: Claims, dra: DraAccess, node: ClusterNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(api: Any) -> list[Any]:
         raise ApiRefused(403, "not allowed: resourceslices")
 
-    monkeypatch.setattr(claims_api, "slices", refuse)
+    monkeypatch.setattr(claims_api, "resource_slices", refuse)
     with pytest.raises(ApiRefused, match="not allowed"):
         dra.missing()
     # preflight goes on all the same, and shows what is not allowed
-    assert claims_api.nodes(cluster) == set()  # type: ignore[arg-type]
+    assert claims_api.nodes_with_devices(cluster) == set()  # type: ignore[arg-type]
     assert dra.describe() == {}
-    rows, is_any = preflight.strategies(STUDY, node)
+    rows, is_any = preflight.strategy_rows(STUDY, node)
     assert not is_any
     assert "not allowed: resourceslices" in "\n".join(map(str, rows))
 

@@ -9,9 +9,9 @@ from unit.studies import S, study
 from sharebench.config.load import load
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.kubernetes.access.dra import claims, nvidia
-from sharebench.nodes.kubernetes.access.dra.nvidia import Build
+from sharebench.nodes.kubernetes.access.dra.nvidia import InstalledDriver
 from sharebench.nodes.kubernetes.cluster import claims_api
-from sharebench.nodes.kubernetes.cluster.claims_api import Device
+from sharebench.nodes.kubernetes.cluster.claims_api import DraDevice
 from sharebench.study.study import Study
 
 WHOLE = offered(gpu())
@@ -19,16 +19,16 @@ SEVEN = offered(*(instance("1g.5gb", number) for number in range(7, 14)))
 BIG = offered(instance("3g.20gb", 1, memory="20Gi"), instance("3g.20gb", 2, memory="20Gi"))
 
 
-def parts(devices: list[Device], wanted: Strategy, replicas: int) -> list[claims.Part]:
+def parts(devices: list[DraDevice], wanted: Strategy, replicas: int) -> list[claims.DeviceGroup]:
     """Those of the strategy, where the GPU has them."""
-    found = claims.parts(devices, wanted, replicas)
+    found = claims.select_devices(devices, wanted, replicas)
     assert not isinstance(found, str), found
     return found
 
 
 def devices_of(wanted: Strategy, replicas: int, devices: list[Any]) -> dict[str, Any]:
     """`spec.devices` of the strategy's claim."""
-    (claim,) = claims.claims(wanted, parts(devices, wanted, replicas))
+    (claim,) = claims.build_claims(wanted, parts(devices, wanted, replicas))
     made: dict[str, Any] = claim["spec"]["devices"]
     return made
 
@@ -63,12 +63,12 @@ def test_instances_are_of_the_gpu_that_is_taken_whole() -> None:
     places[0]["attributes"]["parentUUID"], places[1]["attributes"]["parentUUID"] = {"string": "Z"}, {"string": "A"}
     both = offered(gpu(1, "A"), gpu(0, "Z"), *places)
     ((whole,),), ((part,),) = (parts(both, wanted, 1) for wanted in (PLAIN, strategy("mig", profile="1g")))
-    assert nvidia.uuid(whole) == nvidia.parent(part) == "Z"
+    assert nvidia.device_uuid(whole) == nvidia.parent_uuid(part) == "Z"
 
 
 def test_only_the_newest_generation_of_this_node_counts() -> None:
     old, new, other = in_slice(gpu(0)), in_slice(gpu(1), generation=2), in_slice(gpu(2), node="other")
-    assert [device.name for device in claims_api.offered([old, new, other], "gpu-node")] == ["gpu-1"]
+    assert [device.name for device in claims_api.offered_devices([old, new, other], "gpu-node")] == ["gpu-1"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_only_the_newest_generation_of_this_node_counts() -> None:
     ],
 )
 def test_what_the_gpu_cannot_give(wanted: Strategy, replicas: int, devices: list[Any], words: str) -> None:
-    found = claims.parts(devices, wanted, replicas)
+    found = claims.select_devices(devices, wanted, replicas)
     assert isinstance(found, str)
     assert words in found
 
@@ -91,7 +91,7 @@ def test_an_api_server_that_does_not_count_partitions() -> None:
     place = instance("1g.18gb", 0, is_made=False)
     del place["consumesCounters"]
     for places, is_possible in (([place], False), ([instance("1g.18gb", 0, is_made=False)], True)):
-        found = claims.parts(offered(*places), strategy("mig", profile="1g"), 1)
+        found = claims.select_devices(offered(*places), strategy("mig", profile="1g"), 1)
         assert isinstance(found, str) != is_possible
         assert is_possible or "feature gate DRAPartitionableDevices" in str(found)
 
@@ -113,23 +113,25 @@ def test_an_api_server_that_does_not_count_partitions() -> None:
 def test_places_that_can_be_had_together(layout: tuple[str, ...], is_possible: bool) -> None:
     counts = {"1g.18gb": 7, "2g.35gb": 3, "3g.71gb": 2, "7g.141gb": 1}
     places = [instance(name, number, is_made=False) for name, count in counts.items() for number in range(count)]
-    found = claims.parts(offered(*places), strategy("mig", profiles=layout), len(layout))
+    found = claims.select_devices(offered(*places), strategy("mig", profiles=layout), len(layout))
     if isinstance(found, str):
         assert not is_possible and "do not fit on one GPU together" in found
         return
     assert is_possible
-    taken = [counter for (device,) in found for counter in device.takes]
+    taken = [counter for (device,) in found for counter in device.consumed_counters]
     assert len(taken) == len(set(taken))
     # One by one they may be placed so that the last has no place: 3g at 0, 2g at 4, 1g at 6.
-    several = claims.parts(offered(*places), strategy("mig", profiles=layout, claim_per="instance"), len(layout))
+    several = claims.select_devices(
+        offered(*places), strategy("mig", profiles=layout, claim_per="instance"), len(layout)
+    )
     assert isinstance(several, str) == (len(set(layout)) > 1)
 
 
 def test_instances_are_of_one_gpu() -> None:
     spread = offered(*(instance("1g.5gb", number, minor) for minor in (0, 1) for number in range(2)))
-    assert isinstance(claims.parts(spread, strategy("mig", profile="1g"), 3), str)
+    assert isinstance(claims.select_devices(spread, strategy("mig", profile="1g"), 3), str)
     found = parts(spread, strategy("mig", profile="1g"), 2)
-    assert {nvidia.parent(device) for (device,) in found} == {"GPU-0"}
+    assert {nvidia.parent_uuid(device) for (device,) in found} == {"GPU-0"}
 
 
 def test_a_profile_by_its_slices_is_the_one_with_the_least_memory() -> None:
@@ -137,18 +139,18 @@ def test_a_profile_by_its_slices_is_the_one_with_the_least_memory() -> None:
         instance("1g.35gb", 0, memory="35Gi"), instance("1g.18gb+me", 1, memory="16Gi"), instance("1g.18gb", 2)
     )
     found = parts(several, strategy("mig", profile="1g"), 1)
-    assert nvidia.profile(found[0][0]) == "1g.18gb"
+    assert nvidia.mig_profile(found[0][0]) == "1g.18gb"
 
 
 def test_what_the_driver_is_asked_for() -> None:
     ((whole,),) = parts(WHOLE, LONG, 3)
     made = devices_of(LONG, 3, WHOLE)
     assert made["requests"][0]["exactly"]["selectors"] == [
-        {"cel": {"expression": f"device.attributes['gpu.nvidia.com'].uuid == '{nvidia.uuid(whole)}'"}}
+        {"cel": {"expression": f"device.attributes['gpu.nvidia.com'].uuid == '{nvidia.device_uuid(whole)}'"}}
     ]
     assert sharing(made) == [{"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}]
     assert "config" not in devices_of(PLAIN, 3, WHOLE), "left to the driver"
-    own = claims.claims(
+    own = claims.build_claims(
         strategy("mig", profile="1g", claim_per="instance"), parts(SEVEN, strategy("mig", profile="1g"), 2)
     )
     assert [each["spec"]["devices"]["requests"][0]["name"] for each in own] == ["part-0", "part-1"]
@@ -172,9 +174,9 @@ LONG, MPS, PLAIN = strategy("time-slicing", interval="long"), strategy("mps"), s
     ],
 )
 def test_gates_and_versions(wanted: Strategy, version: str, gates: dict[str, bool], words: str | None) -> None:
-    why = nvidia.lacks(wanted, Build(version, gates, "driver"))
+    why = nvidia.unsupported(wanted, InstalledDriver(version, gates, "driver"))
     assert why is None if words is None else words in (why or "")
-    assert nvidia.lacks(wanted, None) is None
+    assert nvidia.unsupported(wanted, None) is None
 
 
 def test_the_interval_is_in_the_spec_and_only_where_there_is_one() -> None:
@@ -199,4 +201,4 @@ def test_a_claim_of_several_gpus_names_them() -> None:
     assert selector["cel"]["expression"] == "device.attributes['gpu.nvidia.com'].uuid in ['GPU-0', 'GPU-1']"
     (shared,) = sharing(made)
     assert shared["mpsConfig"] == {"defaultPerDevicePinnedMemoryLimit": {"GPU-0": "20480Mi", "GPU-1": "20480Mi"}}
-    assert claims.parts(WHOLE, two, 3) == "2 whole GPUs are needed, the DRA driver offers 1 of the node"
+    assert claims.select_devices(WHOLE, two, 3) == "2 whole GPUs are needed, the DRA driver offers 1 of the node"

@@ -56,20 +56,20 @@ def test_a_state_under_mps_holds_its_claim_and_cells_use_it(cluster: Claims, nod
     later.ensure(state())
     assert made(cluster) == []
     dra, spec = later.access("dra"), spec_of("mps")
-    assert dra.objects(spec) == []
-    needs = dra.pod(spec, later.grants(STUDY.strategies["mps"], 3)[0])
+    assert dra.cell_objects(spec) == []
+    needs = dra.pod_needs(spec, later.grants(STUDY.strategies["mps"], 3)[0])
     assert [f"{needs.claims_prefix}-{name}" for name in needs.claims] == [claim["metadata"]["name"]]
-    dra.clean()
+    dra.clean_up()
     assert cluster.claims == [claim], "what is left of cells is removed, what the state holds is not"
 
 
 def test_evidence_does_not_count_who_holds_the_claim(cluster: Claims, node: ClusterNode) -> None:
     node.ensure(state())
     dra, mps = node.access("dra"), STUDY.strategies["mps"]
-    dra.objects(spec_of("mps"))
+    dra.cell_objects(spec_of("mps"))
     (claim,) = cluster.claims
     config = [each | {"source": "FromClaim"} for each in claim["spec"]["devices"]["config"]]
-    result = {"request": "part-0", "driver": nvidia.NAME, "pool": "gpu-node", "device": "gpu-0"}
+    result = {"request": "part-0", "driver": nvidia.DRIVER, "pool": "gpu-node", "device": "gpu-0"}
     consumers = [cluster.tenants[0]["metadata"]["name"], *(f"sharebench-abc-{n}" for n in range(3))]
     claim["status"] = {
         "allocation": {"devices": {"results": [result], "config": config}},
@@ -124,7 +124,7 @@ def test_the_next_state_removes_them(cluster: Claims, node: ClusterNode) -> None
     later = again(node, cluster)
     later.ensure(state("time-slicing"))
     assert (cluster.claims, cluster.tenants, made(cluster)) == ([], [], [])
-    assert later.access("dra").objects(spec_of("time-slicing")) != []
+    assert later.access("dra").cell_objects(spec_of("time-slicing")) != []
 
 
 @pytest.mark.parametrize("way", ["restore", "sweep"])
@@ -133,7 +133,7 @@ def test_nothing_is_left_after_a_run_or_after_its_death(cluster: Claims, node: C
     other = again(node, cluster)
     getattr(other, way)()
     assert (cluster.claims, cluster.tenants) == ([], [])
-    assert saved_state.load(other.cluster.read()) is None
+    assert saved_state.load(other.cluster.read_node()) is None
 
 
 def test_a_driver_that_does_not_prepare_them_fails_the_state(cluster: Claims, node: ClusterNode) -> None:

@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,8 +20,8 @@ from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachabl
 from sharebench.nodes.kubernetes.pods import endpoint as endpoint_module
 from sharebench.nodes.kubernetes.pods import forward
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
-from sharebench.nodes.kubernetes.pods.forward import PodUnreachable, forwarded
-from sharebench.nodes.kubernetes.pods.manifest import PORT
+from sharebench.nodes.kubernetes.pods.forward import PodUnreachable, open_port
+from sharebench.nodes.kubernetes.pods.manifest import TENANT_PORT
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 
 # Far beyond every time-out that is set here, and no test waits for it.
@@ -91,7 +92,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
     def make(opens: bool) -> ApiServer:
         if not opens:
-            monkeypatch.setattr(forward, "OPEN_SECONDS", 0.3)
+            monkeypatch.setattr(forward, "OPEN_TIMEOUT_SECONDS", 0.3)
         made.append(ApiServer(opens))
         return made[-1]
 
@@ -101,13 +102,13 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
 
 def endpoint_of(server: ApiServer) -> PodEndpoint:
-    return PodEndpoint("localhost", "token", lambda seconds: forwarded(server.api, "ns", "a-pod", PORT, seconds))
+    return PodEndpoint("localhost", "token", partial(open_port, server.api, "ns", "a-pod", TENANT_PORT))
 
 
 def test_one_that_does_not_open_is_tried_again_and_given_up(make: Make) -> None:
     server, began = make(False), time.monotonic()
     with pytest.raises(PodUnreachable, match=r"the API server forwards no port of the pod: .*timed out"):
-        forwarded(server.api, "ns", "a-pod", PORT, 3.0)
+        open_port(server.api, "ns", "a-pod", TENANT_PORT, 3.0)
     assert time.monotonic() - began < LONG_SECONDS
     assert server.connections > 1
 
@@ -123,7 +124,7 @@ def test_one_that_leads_nowhere_is_given_up(make: Make) -> None:
 def test_one_that_is_reset_ends_at_our_end_too(make: Make) -> None:
     """So that the next question is not sent into it."""
     server = make(True)
-    given = forwarded(server.api, "ns", "a-pod", PORT, LONG_SECONDS)
+    given = open_port(server.api, "ns", "a-pod", TENANT_PORT, LONG_SECONDS)
     server.reset()
     assert given.recv(1) == b""
 
@@ -138,7 +139,7 @@ def test_one_that_is_reset_ends_at_our_end_too(make: Make) -> None:
 )
 def test_its_data_end_with_it_or_with_an_error(make: Make, messages: list[bytes], data: bytes) -> None:
     server = make(True)
-    given = forwarded(server.api, "ns", "a-pod", PORT, LONG_SECONDS)
+    given = open_port(server.api, "ns", "a-pod", TENANT_PORT, LONG_SECONDS)
     server.send(messages)
     server.hang_up()
     with given.makefile("rb") as reader:
@@ -148,9 +149,8 @@ def test_its_data_end_with_it_or_with_an_error(make: Make, messages: list[bytes]
 def test_an_answer_that_ends_the_connection_is_read_to_its_end(make: Make) -> None:
     """The HTTP client closes the connection when it has seen the head, and reads the body then."""
     server = make(True)
-    connection = endpoint_module._Forwarded(
-        "localhost", PORT, LONG_SECONDS, lambda seconds: forwarded(server.api, "ns", "a-pod", PORT, seconds)
-    )
+    forward = partial(open_port, server.api, "ns", "a-pod", TENANT_PORT)
+    connection = endpoint_module._ForwardedConnection("localhost", TENANT_PORT, LONG_SECONDS, forward)
     connection.request("GET", "/readyz")
     head = b"\x00HTTP/1.1 503 Not yet\r\nConnection: close\r\nContent-Length: 4\r\n\r\n"
     server.send([b"\x00\x40\x1f", b"\x01\x40\x1f", head, b"\x00body"])

@@ -11,9 +11,14 @@ from unit.kubernetes.fake_cluster import merged
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import keys
-from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig, active_of, added, removed
+from sharebench.nodes.kubernetes.access.device_plugin.keys import (
+    PluginConfig,
+    active_settings,
+    patch_to_add,
+    patch_to_remove,
+)
 from sharebench.nodes.kubernetes.cluster import api
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused, change
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused, patch_with_retry
 
 THREE_G, ONE_G = "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"
 
@@ -31,7 +36,7 @@ THREE_G, ONE_G = "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"
 )
 def test_the_config_of_a_strategy(mechanism: str, replicas: int, most: int, config: PluginConfig) -> None:
     strategy = Strategy(mechanism, (mechanism,), None, None, None, None, None)
-    assert keys.of_strategy(strategy, replicas, most) == config
+    assert keys.config_for_strategy(strategy, replicas, most) == config
 
 
 @pytest.mark.parametrize(
@@ -53,7 +58,7 @@ def test_the_config_of_a_strategy(mechanism: str, replicas: int, most: int, conf
 def test_keys_and_texts(
     config: PluginConfig, key: str, strategy: str, section: str | None, resources: list[str]
 ) -> None:
-    active = active_of("flags: {migStrategy: none, failOnInitError: false}")
+    active = active_settings("flags: {migStrategy: none, failOnInitError: false}")
     assert config.key(active)[:-8] == key
     text = yaml.safe_load(config.text(active))
     assert text["flags"] == {"migStrategy": strategy, "failOnInitError": False}
@@ -62,21 +67,21 @@ def test_keys_and_texts(
 
 
 def test_nodes_with_other_flags_have_other_keys() -> None:
-    config, other = PluginConfig("mps", 3), active_of("flags: {failOnInitError: true}")
-    assert config.key({}) == config.key(active_of("version: v1")) != config.key(other)
+    config, other = PluginConfig("mps", 3), active_settings("flags: {failOnInitError: true}")
+    assert config.key({}) == config.key(active_settings("version: v1")) != config.key(other)
 
 
 def test_mps_is_not_asked_for_beside_instances_of_many_profiles() -> None:
     # the plugin refuses to start, also where no GPU is cut
-    text = PluginConfig("mps", 3).text(active_of("flags: {migStrategy: mixed}"))
+    text = PluginConfig("mps", 3).text(active_settings("flags: {migStrategy: mixed}"))
     assert yaml.safe_load(text)["flags"] == {"migStrategy": "none"}
 
 
 def test_the_flags_that_are_active_are_kept_and_their_sharing_is_not() -> None:
     flags = {"migStrategy": "single", "plugin": {"deviceListStrategy": ["cdi-cri"]}}
     base = yaml.safe_dump({"version": "v1", "flags": flags, "sharing": {"mps": {"resources": []}}})
-    assert active_of(base) == {"version": "v1", "flags": flags}
-    assert active_of("") == {}
+    assert active_settings(base) == {"version": "v1", "flags": flags}
+    assert active_settings("") == {}
 
 
 NODES = {"aaaa", "bbbb"}
@@ -106,10 +111,10 @@ class OneMap:
         return self.content
 
     def add(self, node: str, texts: dict[str, str] = TEXTS) -> dict[str, Any]:
-        return change(self, "x", lambda found: added(found, node, texts))  # type: ignore[arg-type]
+        return patch_with_retry(self, "x", lambda found: patch_to_add(found, node, texts))  # type: ignore[arg-type]
 
     def remove(self, node: str, nodes: set[str] = NODES) -> dict[str, Any]:
-        return change(self, "x", lambda found: removed(found, node, nodes))  # type: ignore[arg-type]
+        return patch_with_retry(self, "x", lambda found: patch_to_remove(found, node, nodes))  # type: ignore[arg-type]
 
     @property
     def keys(self) -> dict[str, str]:
@@ -171,7 +176,7 @@ def test_somebody_who_never_stops_changing_it_is_named() -> None:
     def disturb() -> None:
         shared.patch("x", {"metadata": {"resourceVersion": shared.content["metadata"]["resourceVersion"]}})
 
-    shared.meanwhile = [disturb] * api.ATTEMPTS
+    shared.meanwhile = [disturb] * api.PATCH_ATTEMPTS
     with pytest.raises(NodeError, match="somebody keeps changing"):
         shared.add("aaaa")
     shared.add("aaaa")

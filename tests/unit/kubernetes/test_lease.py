@@ -15,7 +15,7 @@ from sharebench.nodes.kubernetes.cluster import lease as lease_module
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.nodes.kubernetes.cluster.lease import (
     DURATION_SECONDS,
-    LOOK_SECONDS,
+    LEASE_POLL_SECONDS,
     RENEW_SECONDS,
     TIME_FORMAT,
     NodeLease,
@@ -50,7 +50,7 @@ def lease_of(cluster: FakeCluster) -> NodeLease:
 
 def put(cluster: FakeCluster, run_id: str) -> None:
     lease = lease_of(cluster)
-    cluster.store[lease.path] = {"metadata": {"name": lease.name}, "spec": lease._held_by(run_id)}
+    cluster.store[lease.path] = {"metadata": {"name": lease.name}, "spec": lease._spec(run_id)}
 
 
 def put_of_clock(cluster: FakeCluster, run_id: str, ahead_seconds: float) -> None:
@@ -110,7 +110,7 @@ def test_a_run_that_renews_keeps_it_whatever_its_clock_says(cluster: FakeCluster
     began, cluster.meanwhile = cluster.now, renew
     with pytest.raises(NodeError, match=r"the node is in use by run another \(since .* UTC\); wait for it to end"):
         lease_of(cluster).acquire("mine")
-    assert cluster.now - began <= RENEW_SECONDS + LOOK_SECONDS
+    assert cluster.now - began <= RENEW_SECONDS + LEASE_POLL_SECONDS
     assert holder(cluster) == "another"
 
 
@@ -121,11 +121,11 @@ def test_one_that_nobody_renews_is_taken_after_its_time_and_not_before(
     put_of_clock(cluster, "dead", skew_seconds)
     began = cluster.now
     lease_of(cluster).acquire("mine")
-    assert DURATION_SECONDS <= cluster.now - began <= DURATION_SECONDS + LOOK_SECONDS
+    assert DURATION_SECONDS <= cluster.now - began <= DURATION_SECONDS + LEASE_POLL_SECONDS
     assert holder(cluster) == "mine"
     said = capsys.readouterr().err
-    assert "the node's Lease is that of run dead (since " in said
-    assert "waiting 60 s for a sign of life of it" in said
+    assert "the node's Lease is held by run dead (since " in said
+    assert "waiting 60 s for a sign of life" in said
 
 
 @pytest.mark.parametrize("how", ["removed", "given up"])
@@ -141,7 +141,7 @@ def test_one_that_its_holder_lets_go_is_taken_at_once(cluster: FakeCluster, how:
 
     cluster.meanwhile = let_go
     lease_of(cluster).acquire("mine")
-    assert cluster.now - began == LOOK_SECONDS
+    assert cluster.now - began == LEASE_POLL_SECONDS
     assert holder(cluster) == "mine"
 
 
@@ -151,7 +151,7 @@ def test_while_the_api_server_is_away_nobody_can_renew(cluster: FakeCluster, mon
     began, find = cluster.now, cluster.find
 
     def slow(path: str) -> Json | None:
-        if cluster.now - began == 2 * LOOK_SECONDS:
+        if cluster.now - began == 2 * LEASE_POLL_SECONDS:
             cluster.now += DURATION_SECONDS
             cluster.meanwhile = lambda: put(cluster, "another")
         return find(path)

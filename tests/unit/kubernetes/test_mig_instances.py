@@ -9,7 +9,7 @@ from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
 from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import MigInfeasible, MigInventory, Partitioning
-from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import LayoutMap, full_name, parse
+from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import LayoutMap, full_profile_name, parse_entries
 
 # As of NVIDIA's own map: one file for many kinds of GPU, with a filter where a name means several counts.
 MAP = """\
@@ -61,7 +61,7 @@ mig-configs:
 
 def known(gpus: int = 1, memory_mib: int | None = 40960, text: str = MAP) -> LayoutMap:
     where = "key k of ConfigMap n/m"
-    return LayoutMap(where, parse(text, where), gpus, memory_mib)
+    return LayoutMap(where, parse_entries(text, where), gpus, memory_mib)
 
 
 WHOLE = {
@@ -100,7 +100,11 @@ EXCLUSIVE = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
 def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> MigInventory:
     """A node with these labels; its instances are those that they tell of, and its GPU has 40 GiB."""
     of_map = known(int(labels["nvidia.com/gpu.count"]) if labels is not SINGLE else 1)
-    given = {"known": of_map if may_change else None, "fixed": None, "existing": mig_instances.shown(labels)}
+    given = {
+        "layout_map": of_map if may_change else None,
+        "fixed_strategy": None,
+        "existing": mig_instances.shown_layout(labels),
+    }
     return MigInventory(labels, **given | more)
 
 
@@ -115,22 +119,22 @@ def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> Mi
     ],
 )
 def test_what_the_labels_tell(labels: dict[str, str], layout: dict[str, int]) -> None:
-    assert mig_instances.shown(labels) == layout
+    assert mig_instances.shown_layout(labels) == layout
 
 
 def test_profiles_are_distinguished_by_the_memory_of_the_whole_gpu() -> None:
     """Whatever GPU its label shows: with the plugin's MIG strategy single that is an instance."""
-    assert possible(SINGLE, fixed="single").partitioning(mig("1g"), 2).layout == {"1g.5gb": 7}
+    assert possible(SINGLE, fixed_strategy="single").partitioning(mig("1g"), 2).layout == {"1g.5gb": 7}
     with pytest.raises(MigInfeasible, match=r"1g could be none or several of the manager's map"):
-        possible(SINGLE, known=known(memory_mib=None), fixed="single").partitioning(mig("1g"), 2)
+        possible(SINGLE, layout_map=known(memory_mib=None), fixed_strategy="single").partitioning(mig("1g"), 2)
 
 
 @pytest.mark.parametrize("labels", [WHOLE, BALANCED, SINGLE])
 def test_the_gpu_is_the_same_however_it_is_cut(labels: dict[str, str]) -> None:
     assert mig_instances.whole_product(labels) == "NVIDIA-Mock-A100-SXM4-40GB"
-    assert mig_instances.gpus(labels) == 1
+    assert mig_instances.gpu_count(labels) == 1
     # of an instance only, which is not the GPU's
-    assert mig_instances.memory_mib(labels) == (None if labels is SINGLE else 40960)
+    assert mig_instances.gpu_memory_mib(labels) == (None if labels is SINGLE else 40960)
 
 
 @pytest.mark.parametrize(
@@ -190,9 +194,14 @@ def test_instances_that_exist_are_used_and_the_others_stay() -> None:
         (possible(WHOLE), mig("1g", inner="mps", instances=2), 2, "refuses MPS on MIG instances"),
         (possible(WHOLE | {"nvidia.com/mig.capable": "false"}), mig("1g"), 1, "has no MIG"),
         (possible(WHOLE | {"nvidia.com/gpu.count": "8"}, may_change=False), mig("1g"), 1, "several GPUs"),
-        (possible(WHOLE | {"nvidia.com/gpu.count": "8"}, fixed="single"), mig("1g"), 1, "single, for all GPUs"),
-        (possible(WHOLE, fixed="none"), mig("1g"), 1, "MIG_STRATEGY of its DaemonSet is none"),
-        (possible(WHOLE, fixed="single"), mig("3g", "1g"), 1, "is single, not mixed"),
+        (
+            possible(WHOLE | {"nvidia.com/gpu.count": "8"}, fixed_strategy="single"),
+            mig("1g"),
+            1,
+            "single, for all GPUs",
+        ),
+        (possible(WHOLE, fixed_strategy="none"), mig("1g"), 1, "MIG_STRATEGY of its DaemonSet is none"),
+        (possible(WHOLE, fixed_strategy="single"), mig("3g", "1g"), 1, "is single, not mixed"),
         (possible(WHOLE), mig("1g"), 8, "8 MIG instances of profile 1g.5gb are needed, 7 fit"),
         (possible(WHOLE), mig("3g", "2g", "1g", "1g"), 5, "5 tenants need 5 MIG instances, the strategy has 4"),
         (possible(WHOLE), mig("6g"), 1, "MIG profile 6g could be none or several"),
@@ -207,12 +216,12 @@ def test_instances_that_exist_are_used_and_the_others_stay() -> None:
             "{devices: [0], mig-enabled: true, mig-devices: {1g.5gb: 7}}, {devices: [1, 2], mig-enabled: false}]",
         ),
         (
-            possible(WHOLE, known=known(text=MAP.replace("all-dis", "dis").replace("false", "true"))),
+            possible(WHOLE, layout_map=known(text=MAP.replace("all-dis", "dis").replace("false", "true"))),
             mig("1g"),
             1,
             "none;",
         ),
-        (possible(BALANCED, is_by_hand=True), mig("1g"), 1, "was not made by the MIG manager"),
+        (possible(BALANCED, is_made_by_hand=True), mig("1g"), 1, "was not made by the MIG manager"),
         (possible(WHOLE, may_change=False), mig("1g"), 1, "there are: none; the GPU operator's MIG manager makes"),
         (possible(BALANCED, may_change=False), mig("2g"), 2, "2 MIG instances of profile 2g.10gb are needed, 1 fit or"),
         (possible(BALANCED, may_change=False), mig("3g", "3g"), 1, "there are: 2 of 1g.5gb, 1 of 2g.10gb"),
@@ -234,10 +243,10 @@ def test_why_not(node: MigInventory, strategy: Strategy, replicas: int, words: s
 
 
 def test_under_the_single_strategy_instances_are_gpus() -> None:
-    cut = possible(SINGLE, may_change=False, fixed="single").partitioning(
+    cut = possible(SINGLE, may_change=False, fixed_strategy="single").partitioning(
         mig("3g", inner="time-slicing", instances=2), 4
     )
-    assert cut.resource(1) == "nvidia.com/gpu"
+    assert cut.resource_of_group(1) == "nvidia.com/gpu"
     assert cut.resources == {"nvidia.com/gpu": 4}
     labels = cut.labels("NVIDIA-A100")
     assert labels["nvidia.com/gpu.product"] == "NVIDIA-A100-MIG-3g.20gb-SHARED"
@@ -248,7 +257,7 @@ def test_under_the_single_strategy_instances_are_gpus() -> None:
 def test_tenants_of_unequal_instances_ask_for_their_own() -> None:
     cut = Partitioning({"3g.20gb": 1, "1g.5gb+me": 1}, ("3g.20gb", "1g.5gb+me"))
     names = ("nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me")
-    assert tuple(cut.resource(group) for group in (0, 1)) == names
+    assert tuple(cut.resource_of_group(group) for group in (0, 1)) == names
     assert cut.plugin_config == PluginConfig("none", 1, "mixed", names)
 
 
@@ -267,13 +276,13 @@ def test_tenants_of_unequal_instances_ask_for_their_own() -> None:
     ],
 )
 def test_an_entry_by_what_it_is(wanted: dict[str, int], memory_mib: int, name: str | None) -> None:
-    assert known(memory_mib=memory_mib).named(wanted) == name
+    assert known(memory_mib=memory_mib).entry_name(wanted) == name
 
 
 def test_the_label_that_is_set_is_kept_where_it_means_the_same() -> None:
     more = known(text=MAP + "  seven: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}]\n")
-    assert more.named({"1g.5gb": 7}, "seven") == "seven"
-    assert more.named({"1g.5gb": 7}, "all-balanced") == "all-1g.5gb"
+    assert more.entry_name({"1g.5gb": 7}, "seven") == "seven"
+    assert more.entry_name({"1g.5gb": 7}, "all-balanced") == "all-1g.5gb"
 
 
 # Memory of the product in MiB as the driver reports it, and the profiles that it has: NVIDIA's MIG user guide.
@@ -292,7 +301,7 @@ OTHERS = ["1g.12gb", "2g.24gb", "3g.47gb", "1g.20gb", "1g.35gb", "1g.45gb", "1g.
 def test_the_profile_that_is_meant_by_its_slices(product: str) -> None:
     memory_mib, own = PRODUCTS[product]
     everybodys = sorted({name for _, names in PRODUCTS.values() for name in names} | set(OTHERS))
-    found = [full_name(name.split(".")[0], everybodys, [], memory_mib) for name in own]
+    found = [full_profile_name(name.split(".")[0], everybodys, [], memory_mib) for name in own]
     assert found == own
 
 
@@ -311,13 +320,13 @@ def test_the_profile_that_is_meant_by_its_slices(product: str) -> None:
 def test_a_name_is_never_made_up(
     wanted: str, names: list[str], shown: list[str], memory_mib: int | None, name: str | None
 ) -> None:
-    assert full_name(wanted, names, shown, memory_mib) == name
+    assert full_profile_name(wanted, names, shown, memory_mib) == name
 
 
 @pytest.mark.parametrize("text", ["", "- 1\n", "mig-configs: 1\n", "a: [\n"])
 def test_a_text_that_is_no_map(text: str) -> None:
     with pytest.raises(NodeError, match="of no use: key k of"):
-        parse(text, "key k of a map")
+        parse_entries(text, "key k of a map")
 
 
 def test_of_several_gpus_one_is_partitioned() -> None:

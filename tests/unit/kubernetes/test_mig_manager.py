@@ -13,7 +13,7 @@ from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CON
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import MigManager, map_file
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import StackComponent
 
 STUDY = study_of({"node": "kubernetes", "strategies": ["exclusive"], "kubernetes": {"switch_seconds": 100}})
 OPTIONS: Any = STUDY.node_options() | {"node": "gpu-node"}
@@ -71,7 +71,7 @@ def opened(
 def manager_of(fake: Scripted, daemon_set: Json) -> MigManager:
     cluster = Cluster(OPTIONS, fake.phases.__setitem__)
     cluster.__dict__["api"] = fake
-    return MigManager(cluster, Part(daemon_set, "nvidia-mig-manager"))
+    return MigManager(cluster, StackComponent(daemon_set, "nvidia-mig-manager"))
 
 
 GOOD = [(0.5, state("pending", **PAUSED)), (5.0, state("success", **RUNNING))]
@@ -84,7 +84,7 @@ def test_an_old_success_is_not_taken_for_the_new_one(
     """The same value again is taken away first, as the manager would do nothing about it."""
     labels = {MIG_CONFIG_LABEL: before, MIG_STATE_LABEL: "success"}
     fake, manager = opened(monkeypatch, {"all-1g": GOOD}, labels)
-    manager.change("all-1g", {"another": "label"})
+    manager.set_layout("all-1g", {"another": "label"})
     assert fake.phases == pytest.approx({"pending": 0.5, "cut": 4.5})
     assert fake.labels["another"] == "label"
     assert [body["metadata"]["labels"][MIG_CONFIG_LABEL] for _, _, body in fake.log] == values
@@ -92,21 +92,21 @@ def test_an_old_success_is_not_taken_for_the_new_one(
 
 def test_what_an_earlier_failure_left_away_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {"all-1g": [(0.1, state("success"))]}, PAUSED)
-    manager.change("all-1g", {})
+    manager.set_layout("all-1g", {})
     assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
 
 
 def test_an_earlier_change_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {"all-1g": GOOD, "all-2g": [(0.0, state("pending")), (30.0, state("success"))]})
     fake.patch(NODE, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g"}}})
-    manager.change("all-1g", {})
+    manager.set_layout("all-1g", {})
     assert fake.now - 1000.0 == pytest.approx(35.0)
 
 
 def test_an_earlier_change_that_never_ends_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {"all-1g": GOOD, "all-2g": [(0.0, state("pending", **PAUSED))]})
     fake.patch(NODE, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g"}}})
-    manager.change("all-1g", {})
+    manager.set_layout("all-1g", {})
     assert ("delete", "/api/v1/namespaces/nvidia/pods/manager-x", None) in fake.log
 
 
@@ -114,7 +114,7 @@ def test_a_failure_brings_back_what_was_paused(monkeypatch: pytest.MonkeyPatch) 
     failing = [(0.5, state("pending", **PAUSED)), (5.0, state("failed"))]
     fake, manager = opened(monkeypatch, {"all-1g": failing})
     with pytest.raises(NodeError, match=r"failed to set all-1g \(is something using the GPU\?\); see its log$"):
-        manager.change("all-1g", {})
+        manager.set_layout("all-1g", {})
     assert MIG_CONFIG_LABEL not in fake.labels
     assert MIG_STATE_LABEL not in fake.labels
     assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
@@ -125,7 +125,7 @@ def test_a_failure_brings_back_what_was_paused(monkeypatch: pytest.MonkeyPatch) 
 def test_one_that_is_stuck_is_started_anew_without_a_layout_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {"all-1g": [(0.5, state("pending", **PAUSED))]})
     with pytest.raises(NodeError, match="was pending for 100 s with all-1g; it waits for pods to end: discovery-x"):
-        manager.change("all-1g", {})
+        manager.set_layout("all-1g", {})
     assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
     restarted = next(at for at, (what, _, _) in enumerate(fake.log) if what == "delete")
     assert fake.log[restarted - 1][2]["metadata"]["labels"] == {MIG_CONFIG_LABEL: None}
@@ -138,7 +138,7 @@ def test_one_that_is_stuck_is_started_anew_without_a_layout_to_set(monkeypatch: 
 def test_other_ends(monkeypatch: pytest.MonkeyPatch, script: list[tuple[float, Json]], words: str) -> None:
     _, manager = opened(monkeypatch, {"all-1g": script})
     with pytest.raises(NodeError, match=words):
-        manager.change("all-1g", {})
+        manager.set_layout("all-1g", {})
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_map_that_cannot_be_read_and_one_that_the_manager_makes(monkeypatch: p
     fake, manager = opened(monkeypatch, {})
     fake.store[MAP] = {"metadata": {"resourceVersion": "1"}, "data": {"config.yaml": "nothing"}}
     with pytest.raises(NodeError, match=r"key config\.yaml of ConfigMap nvidia/layouts"):
-        manager.known(1, None)
+        manager.layout_map(1, None)
     made = manager_set()
     made["spec"]["template"]["spec"]["volumes"] = []
     generated = manager_of(fake, made)
@@ -176,8 +176,12 @@ def test_a_map_that_cannot_be_read_and_one_that_the_manager_makes(monkeypatch: p
         "metadata": {"resourceVersion": "1"},
         "data": {"config.yaml": TEXT},
     }
-    assert generated.known(1, None).named({}) == "all-disabled"
+    assert generated.layout_map(1, None).entry_name({}) == "all-disabled"
 
 
 def test_where_its_map_is() -> None:
-    assert map_file(Part(manager_set(), "nvidia-mig-manager"), "gpu-node") == ("nvidia", "layouts", "config.yaml")
+    assert map_file(StackComponent(manager_set(), "nvidia-mig-manager"), "gpu-node") == (
+        "nvidia",
+        "layouts",
+        "config.yaml",
+    )

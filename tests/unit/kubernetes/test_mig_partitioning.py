@@ -62,7 +62,7 @@ def limits(node: ClusterNode, name: str, replicas: int) -> list[str]:
     cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == (name, replicas))
     spec, strategy = STUDY.spec_of(cell), STUDY.strategies[name]
     access = node.access_of(strategy)
-    return [resource for grant in node.grants(strategy, replicas) for resource in access.pod(spec, grant).limits]
+    return [resource for grant in node.grants(strategy, replicas) for resource in access.pod_needs(spec, grant).limits]
 
 
 def test_into_every_state_and_back(cluster: MigCluster, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_without_leave_only_instances_that_exist_are_used(cluster: MigCluster, t
     )
     cluster.store[CONFIGS]["data"]["mixed"] = "version: v1\nflags: {migStrategy: mixed}\n"
     cluster.sleep(10)
-    node.cluster.read()
+    node.cluster.read_node()
     assert offered(cluster) == {"nvidia.com/mig-1g.5gb": "7"}
     assert node.infeasible(STUDY.strategies["mig"], 2) is None
     assert "partitioned by MIG" in (node.infeasible(STUDY.strategies["exclusive"], 1) or "")

@@ -8,7 +8,7 @@ from unit.kubernetes.fake_cluster import PODS, FakeCluster
 from unit.kubernetes.test_device_plugin import STUDY, cluster, opened, state
 
 from sharebench.nodes.contract import Evidence, NodeError
-from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
+from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
 from sharebench.nodes.kubernetes.node import ClusterNode
 
 __all__ = ["cluster"]
@@ -35,7 +35,7 @@ def begin(node: ClusterNode, replicas: int) -> None:
 def end(node: ClusterNode, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]], holds: bool = True) -> None:
     """The cell's tenants have delivered these records, and the evidence holds or not."""
     evidence: Evidence = [{"name": "n", "expected": True, "observed": holds, "holds": holds, "source": "node"}]
-    monkeypatch.setattr(DevicePlugin, "evidence", lambda *_: evidence)
+    monkeypatch.setattr(DevicePluginAccess, "evidence", lambda *_: evidence)
     delivered: Any = [
         {"view": {"sm_count": None, "memory_free_bytes": 0, "over_limit_refused": True}, **each} for each in records
     ]
@@ -100,10 +100,10 @@ def test_a_daemon_that_has_gone_meanwhile_needs_nothing(cluster: FakeCluster, tm
     deleted(cluster)
     node.ensure(state("mps", 3))
     assert deleted(cluster) == [PLUGIN], "only the plugin, which looks for the new one"
-    assert not node.mps_suspect("device-plugin").exists()
+    assert not node.mps_suspect_file("device-plugin").exists()
     node.mark_dirty()
     node.restore()
-    assert not node.mps_suspect("device-plugin").exists(), "nor after the end of the run"
+    assert not node.mps_suspect_file("device-plugin").exists(), "nor after the end of the run"
 
 
 def test_a_daemon_that_does_not_end_is_said_and_stays_in_doubt(

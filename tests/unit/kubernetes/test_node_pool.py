@@ -128,16 +128,16 @@ def test_a_key_that_another_node_has_just_brought_is_waited_for(
 ) -> None:
     """The study's first change brings all keys but those of MIG layouts."""
     synced: list[int] = []
-    monkeypatch.setattr(plugin.DevicePlugin, "_force_config_map_sync", lambda self: synced.append(1))
+    monkeypatch.setattr(plugin.DevicePluginAccess, "_force_config_map_sync", lambda self: synced.append(1))
     made = leased(pool, studied("gpu-node").node_options(), tmp_path)
     access = made.access("device-plugin")
-    assert isinstance(access, plugin.DevicePlugin)
-    saved = access._saved()
-    access._publish(PluginConfig("none", 1, "mixed"), saved["active"])
+    assert isinstance(access, plugin.DevicePluginAccess)
+    saved = access._load_or_save()
+    access._publish_configs(PluginConfig("none", 1, "mixed"), saved["active"])
     assert len(synced) == 1
-    access._publish(PluginConfig("none", 1, "mixed"), saved["active"])
+    access._publish_configs(PluginConfig("none", 1, "mixed"), saved["active"])
     assert len(synced) == 1
     pool.others[0]["metadata"]["annotations"] = {saved_state.ANNOTATION: saved_state.dump({})}
-    access._publish(PluginConfig("none", 1, "mixed"), saved["active"])
-    access._publish(PluginConfig("none"), saved["active"])
+    access._publish_configs(PluginConfig("none", 1, "mixed"), saved["active"])
+    access._publish_configs(PluginConfig("none"), saved["active"])
     assert len(synced) == 2

@@ -8,8 +8,8 @@ from unit.kubernetes.objects import daemon_pod, daemon_set, owner
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import foreign_pods
-from sharebench.nodes.kubernetes.cluster.cluster import chosen
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import Configs, lacks_config_map, look
+from sharebench.nodes.kubernetes.cluster.cluster import select_node
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import PluginConfigMap, find_stack, no_config_map_message
 
 
 def plugin(name: str = "plugin") -> dict[str, Any]:
@@ -17,13 +17,13 @@ def plugin(name: str = "plugin") -> dict[str, Any]:
 
 
 def test_the_config_map_is_the_one_that_the_manager_reads() -> None:
-    found = look([plugin()], [])
-    assert found.configs == Configs("nvidia", "sharing", "default")
+    found = find_stack([plugin()], [])
+    assert found.config_map == PluginConfigMap("nvidia", "sharing", "default")
 
 
 def test_of_several_the_one_on_this_node_counts() -> None:
     here = daemon_pod("second", "nvidia-device-plugin-ctr")
-    found = look([plugin("first"), plugin("second")], [here])
+    found = find_stack([plugin("first"), plugin("second")], [here])
     assert found.plugin is not None
     assert found.plugin.name == "second"
 
@@ -34,7 +34,7 @@ def test_parts_are_known_by_their_containers() -> None:
         daemon_set("b", "mps-control-daemon-ctr"),
         daemon_set("c", "nvidia-mig-manager"),
     ]
-    found = look(parts, [])
+    found = find_stack(parts, [])
     names = [part.name for part in (found.discovery, found.mps, found.mig_manager) if part]
     assert names == ["a", "b", "c"]
     assert found.plugin is None
@@ -45,21 +45,21 @@ def test_versions_and_owners() -> None:
     labelled["metadata"]["labels"] = {"app.kubernetes.io/version": "0.20.0"}
     owned = plugin()
     owned["metadata"]["ownerReferences"] = [owner("x") | {"kind": "ClusterPolicy"}]
-    parts = [look([made], []).plugin for made in (plugin(), labelled, owned)]
-    found = [(part.version, part.policy) for part in parts if part is not None]
+    parts = [find_stack([made], []).plugin for made in (plugin(), labelled, owned)]
+    found = [(part.version, part.cluster_policy) for part in parts if part is not None]
     assert found == [("v0.19.3", None), ("0.20.0", None), ("v0.19.3", "x")]
 
 
 def test_a_plugin_of_the_operator_without_a_config_map_is_refused() -> None:
     made = daemon_set("plugin", "nvidia-device-plugin")
     made["metadata"]["ownerReferences"] = [owner("cluster-policy") | {"kind": "ClusterPolicy"}]
-    part = look([made], []).plugin
+    part = find_stack([made], []).plugin
     assert part is not None
-    assert "have the ClusterPolicy cluster-policy name one" in lacks_config_map(part)
+    assert "have the ClusterPolicy cluster-policy name one" in no_config_map_message(part)
 
 
 def test_while_a_pod_is_replaced_the_new_one_counts() -> None:
-    part = look([plugin()], []).plugin
+    part = find_stack([plugin()], []).plugin
     assert part is not None
     old = daemon_pod("plugin", deletionTimestamp="2026-11-20T16:00:00Z")
     new = daemon_pod("plugin")
@@ -86,7 +86,7 @@ def test_who_holds_a_gpu() -> None:
 
 
 def test_the_refusal_lists_them() -> None:
-    line = foreign_pods.refusal([pod(f"p{number}") for number in range(7)])
+    line = foreign_pods.refusal_message([pod(f"p{number}") for number in range(7)])
     assert "team/p0, team/p1" in line
     assert "and 2 more" in line
     assert line.endswith("kubectl --namespace team delete pod p0")
@@ -98,11 +98,11 @@ def node(name: str, **labels: str) -> dict[str, Any]:
 
 def test_the_only_node_with_a_gpu_is_taken() -> None:
     gpu = {"nvidia.com/gpu.present": "true"}
-    assert chosen([node("a"), node("b", **gpu)], "auto")["metadata"]["name"] == "b"
-    assert chosen([node("a"), node("b", **gpu)], "a")["metadata"]["name"] == "a"
+    assert select_node([node("a"), node("b", **gpu)], "auto")["metadata"]["name"] == "b"
+    assert select_node([node("a"), node("b", **gpu)], "a")["metadata"]["name"] == "a"
     with pytest.raises(NodeError, match=r"2 nodes have GPUs \(b, c\); name the one"):
-        chosen([node("b", **gpu), node("c", **gpu)], "auto")
+        select_node([node("b", **gpu), node("c", **gpu)], "auto")
     with pytest.raises(NodeError, match="no node has a GPU"):
-        chosen([node("a")], "auto")
+        select_node([node("a")], "auto")
     with pytest.raises(NodeError, match="no node 'x'"):
-        chosen([node("a")], "x")
+        select_node([node("a")], "x")

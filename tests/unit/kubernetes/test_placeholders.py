@@ -12,7 +12,7 @@ from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import placeholders
 from sharebench.nodes.kubernetes.access.device_plugin import plugin as device_plugin
-from sharebench.nodes.kubernetes.access.device_plugin.placeholders import gpu_of
+from sharebench.nodes.kubernetes.access.device_plugin.placeholders import parse_gpu
 from sharebench.nodes.kubernetes.cluster import lease
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.node import ClusterNode
@@ -50,7 +50,7 @@ class Dealing(FakeCluster):
             self.tenants.append(made | {"status": {"phase": "Running"}})
         return made
 
-    def text(self, path: str, **query: Any) -> str:
+    def get_text(self, path: str, **query: Any) -> str:
         name = path.split("/")[-2]
         return self.says.format(uuid=self.given[name], minor=self.given[name][-1])
 
@@ -132,4 +132,4 @@ def test_a_node_without_room_for_them(cluster: Dealing, node: ClusterNode) -> No
     ],
 )
 def test_what_a_placeholder_logs(said: str, gpu: str) -> None:
-    assert gpu_of(said) == gpu
+    assert parse_gpu(said) == gpu

@@ -79,20 +79,20 @@ def test_all_questions_go_through_one_connection(endpoint: PodEndpoint, forwarde
     assert not endpoint.ready()
     state.status = "ready"
     assert endpoint.ready()
-    boot_id, *_ = endpoint.reading()
+    boot_id, *_ = endpoint.read_clock()
     assert boot_id
     assert len(forwarder.opened) == 1
 
 
 def test_after_a_refusal_which_ends_it_there_is_a_new_one(endpoint: PodEndpoint, forwarder: Forwarder) -> None:
     assert not endpoint.set_window(1, 2)
-    endpoint.reading()
-    endpoint.reading()
+    endpoint.read_clock()
+    endpoint.read_clock()
     assert len(forwarder.opened) == 2
 
 
 def test_one_that_was_cut_meanwhile_is_not_asked(endpoint: PodEndpoint, forwarder: Forwarder) -> None:
-    endpoint.reading()
+    endpoint.read_clock()
     forwarder.opened[0].shutdown(socket.SHUT_RDWR)
     # As it is seen at once, nothing is sent that might be lost: a window may be announced like this.
     assert not endpoint.set_window(1, 2)
@@ -103,7 +103,7 @@ def test_a_question_that_the_end_cuts_off_is_not_asked_again(
     endpoint: PodEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As to a tenant that is stopped: it answers when it is ended, by the end of its connection."""
-    endpoint.reading()
+    endpoint.read_clock()
     asked = []
 
     def cut_off(connection: Any, *_: Any) -> Any:
@@ -111,7 +111,7 @@ def test_a_question_that_the_end_cuts_off_is_not_asked_again(
         endpoint.close()
         raise ConnectionResetError
 
-    monkeypatch.setattr(endpoint, "_ask", cut_off)
+    monkeypatch.setattr(endpoint, "_exchange", cut_off)
     with pytest.raises(TenantUnreachable, match="GET /record"):
         endpoint.record(1.0)
     assert len(asked) == 1

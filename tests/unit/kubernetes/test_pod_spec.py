@@ -29,8 +29,9 @@ UNIT = PodNeeds(limits={"nvidia.com/gpu": "1"})
 
 
 def pod(needs: PodNeeds = UNIT, **options: Any) -> dict[str, Any]:
-    there = place(**options)
-    return manifest.pod(there, OWNER, 2, [manifest.own_tenant(["python3"], needs, "secret", there.options)], needs, 60)
+    cell_place = place(**options)
+    container = manifest.tenant_container(["python3"], needs, "secret", cell_place.options)
+    return manifest.tenant_pod(cell_place, OWNER, 2, [container], needs, 60)
 
 
 def test_restricted_pod_security() -> None:
@@ -75,9 +76,9 @@ def test_it_has_what_the_config_says() -> None:
 
 
 def test_the_archive_is_the_same_every_time() -> None:
-    code = manifest.archive()
-    manifest.archive.cache_clear()
-    assert manifest.archive() == code
+    code = manifest.code_archive()
+    manifest.code_archive.cache_clear()
+    assert manifest.code_archive() == code
     packed = manifest.config_map(place(), {"tenant.pyz": code})["binaryData"]["tenant.pyz"]
     assert base64.b64decode(packed) == code
     # the largest that an API server takes is 1 MiB
@@ -86,7 +87,7 @@ def test_the_archive_is_the_same_every_time() -> None:
 
 def test_the_archive_holds_no_path_of_this_machine(tmp_path: Path) -> None:
     packed = tmp_path / "tenant.pyz"
-    packed.write_bytes(manifest.archive())
+    packed.write_bytes(manifest.code_archive())
     with zipfile.ZipFile(packed) as found:
         names, contents = found.namelist(), b"".join(map(found.read, found.namelist()))
     assert "tenant/workloads/matmul.py" in names
@@ -99,7 +100,7 @@ def test_the_archive_holds_no_path_of_this_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("workload", "code"), [("matmul", 0), ("no-such", 2)])
 def test_the_archive_runs_a_tenant(tmp_path: Path, workload: str, code: int) -> None:
     packed = tmp_path / "tenant.pyz"
-    packed.write_bytes(manifest.archive())
+    packed.write_bytes(manifest.code_archive())
     command = [sys.executable, "-P", str(packed), "--workload", workload, "--params", '{"size": 16}']
     tenant = subprocess.Popen(
         command, cwd=tmp_path, env={"SHAREBENCH_TOKEN": "x"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

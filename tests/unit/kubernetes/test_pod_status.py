@@ -33,32 +33,32 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
     ],
 )
 def test_what_the_cluster_refuses_is_named(pod: dict[str, Any], words: list[str]) -> None:
-    why = pod_status.trouble(pod, pending_seconds=8.0)
+    why = pod_status.unavailable_reason(pod, pending_seconds=8.0)
     assert why is not None
     assert all(word in why for word in words)
-    assert pod_status.ended(pod) is None
+    assert pod_status.ending(pod) is None
 
 
 def test_a_scheduler_may_change_its_mind_at_first() -> None:
-    assert pod_status.trouble(tenant_pod("Pending", conditions=[NOWHERE]), pending_seconds=1.0) is None
+    assert pod_status.unavailable_reason(tenant_pod("Pending", conditions=[NOWHERE]), pending_seconds=1.0) is None
 
 
 def test_a_deleted_pod() -> None:
     pod = tenant_pod(state={"running": {}})
     pod["metadata"]["deletionTimestamp"] = "2026-11-20T16:00:00Z"
-    assert pod_status.trouble(pod, 0.0) == "somebody deleted the pod"
+    assert pod_status.unavailable_reason(pod, 0.0) == "somebody deleted the pod"
     assert not pod_status.is_running(pod)
     evicted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "evicting"}
     pod["status"]["conditions"] = [evicted]
-    assert pod_status.trouble(pod, 0.0) == "EvictionByEvictionAPI: evicting"
+    assert pod_status.unavailable_reason(pod, 0.0) == "EvictionByEvictionAPI: evicting"
 
 
 def test_a_tenant_that_ends_because_somebody_deleted_its_pod_has_not_ended_by_itself() -> None:
     pod = tenant_pod(state={"terminated": {"exitCode": 143, "reason": "Error"}})
-    assert pod_status.ended(pod) is not None
+    assert pod_status.ending(pod) is not None
     pod["metadata"]["deletionTimestamp"] = "2026-11-20T16:00:00Z"
-    assert pod_status.ended(pod) is None
-    assert pod_status.trouble(pod, 0.0) == "somebody deleted the pod"
+    assert pod_status.ending(pod) is None
+    assert pod_status.unavailable_reason(pod, 0.0) == "somebody deleted the pod"
 
 
 def test_a_container_that_the_cluster_puts_beside_it_is_not_the_tenant() -> None:
@@ -66,15 +66,15 @@ def test_a_container_that_the_cluster_puts_beside_it_is_not_the_tenant() -> None
     beside = {"name": "istio-proxy", "ready": False, "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
     pod["status"]["containerStatuses"].insert(0, beside)
     assert pod_status.is_running(pod)
-    assert pod_status.ended(pod) is None
+    assert pod_status.ending(pod) is None
 
 
 @pytest.mark.parametrize(
     "pod", [tenant_pod("Pending"), waiting("ContainerCreating"), tenant_pod(state={"running": {}})]
 )
 def test_nothing_wrong(pod: dict[str, Any]) -> None:
-    assert pod_status.trouble(pod, 100.0) is None
-    assert pod_status.ended(pod) is None
+    assert pod_status.unavailable_reason(pod, 100.0) is None
+    assert pod_status.ending(pod) is None
 
 
 @pytest.mark.parametrize(
@@ -90,19 +90,19 @@ def test_nothing_wrong(pod: dict[str, Any]) -> None:
 )
 def test_a_tenant_that_ended_is_a_measured_outcome(terminated: dict[str, Any], status: str, code: int) -> None:
     pod = tenant_pod("Failed", {"terminated": terminated})
-    end = pod_status.ended(pod)
+    end = pod_status.ending(pod)
     assert end is not None
     assert (end[0], end[2]) == (status, code)
-    assert pod_status.trouble(pod, 0.0) is None
+    assert pod_status.unavailable_reason(pod, 0.0) is None
 
 
 def test_a_pod_of_a_silent_node() -> None:
     silent = tenant_pod(state={"running": {}}, conditions=[{"type": "Ready", "status": "False"}])
-    assert pod_status.is_ready_no_more(silent)
+    assert pod_status.is_running_unready(silent)
     ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting"}
-    why = pod_status.node_trouble({"status": {"conditions": [ready]}})
+    why = pod_status.node_unready_reason({"status": {"conditions": [ready]}})
     assert why == "the node is not ready: NodeStatusUnknown: Kubelet stopped posting"
-    assert pod_status.node_trouble({"status": {"conditions": [ready | {"status": "True"}]}}) is None
+    assert pod_status.node_unready_reason({"status": {"conditions": [ready | {"status": "True"}]}}) is None
 
 
 def beside(program: dict[str, Any], client: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def beside(program: dict[str, Any], client: dict[str, Any] | None = None) -> dic
 )
 def test_a_users_container_that_ends_says_why(terminated: dict[str, Any], ending: tuple[str, str, int]) -> None:
     """Its exit codes mean what its author says, not what ours do."""
-    assert pod_status.ended(beside({"terminated": terminated})) == ending
+    assert pod_status.ending(beside({"terminated": terminated})) == ending
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_users_container_that_ends_says_why(terminated: dict[str, Any], ending
 )
 def test_a_client_that_fails_is_named(client: dict[str, Any], line: str | None) -> None:
     pod = beside({"running": {}}, client)
-    assert pod_status.trouble(pod, 1.0) == line
+    assert pod_status.unavailable_reason(pod, 1.0) == line
     assert pod_status.is_running(pod) == (line is None)
 
 
@@ -146,4 +146,4 @@ def test_the_client_of_a_batch_command_runs_before_it() -> None:
     pod = tenant_pod(state={"waiting": {"reason": "PodInitializing"}})
     pod["status"]["initContainerStatuses"] = [{"name": "client", "state": {"running": {}}}]
     assert pod_status.is_running(pod)
-    assert (pod_status.trouble(pod, 1.0), pod_status.ended(pod)) == (None, None)
+    assert (pod_status.unavailable_reason(pod, 1.0), pod_status.ending(pod)) == (None, None)

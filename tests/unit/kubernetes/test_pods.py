@@ -56,7 +56,7 @@ class OnePodList:
             yield event
         self.over.wait(SECONDS)
 
-    def text(self, path: str, **query: Any) -> str:
+    def get_text(self, path: str, **query: Any) -> str:
         self.asked.append(path)
         raise NodeError("away")
 
@@ -83,7 +83,7 @@ def make() -> Iterator[Make]:
         tenants.names = [f"sharebench-abc-{index}" for index in range(count)]
         tenants.watcher.start()
         with tenants.watcher.changed:
-            assert tenants.watcher.changed.wait_for(lambda: tenants.watcher.has_looked, SECONDS)
+            assert tenants.watcher.changed.wait_for(lambda: tenants.watcher.has_listed, SECONDS)
         return tenants
 
     yield made
@@ -120,13 +120,13 @@ class LostAnswers:
 
 
 def started(api: LostAnswers, monkeypatch: pytest.MonkeyPatch, **workload: Any) -> PodTenants:
-    monkeypatch.setattr("sharebench.nodes.kubernetes.pods.tenants.Watcher.start", lambda watcher: None)
+    monkeypatch.setattr("sharebench.nodes.kubernetes.pods.tenants.PodWatcher.start", lambda watcher: None)
     cells = study_of({"node": "kubernetes", "strategies": ["exclusive"]})
     spec = cells.spec_of(cells.cells[0])
     spec["workload"] = cast(Any, {**spec["workload"], **workload})
     settings: Any = {"timeouts": {"start_seconds": 1, "record_seconds": 1}, "loads": [{"arrival": "closed"}] * 2}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "gpu"}}
-    access = access_of(api, objects=lambda _: [claim], pod=lambda *_: PodNeeds())
+    access = access_of(api, cell_objects=lambda _: [claim], pod_needs=lambda *_: PodNeeds())
     tenants = PodTenants(access, "abc", spec, settings, "pod-ip")
     tenants.start([Grant(0, 0), Grant(1, 0)])
     return tenants
@@ -188,7 +188,7 @@ def test_a_pod_starts_when_its_code_runs(make: Make, monkeypatch: pytest.MonkeyP
         return 200, {"startup": startup}
 
     monkeypatch.setattr(PodEndpoint, "_call", call)
-    tenants._same_clock()
+    tenants._align_clocks()
     assert endpoint.record(1.0)["startup"] == {"process_seconds": pytest.approx(3.0, abs=1e-3)}
 
 
@@ -207,7 +207,7 @@ def test_a_tenant_ends_when_its_connection_does(make: Make, monkeypatch: pytest.
             tenants.watcher.pods = {each["metadata"]["name"]: each for each in (pod(0), pod(1, **killed))}
 
     monkeypatch.setattr(tenants, "_pause", told)
-    monkeypatch.setattr(tenants_module, "REPORTED_SECONDS", SECONDS if ends else 0.0)
+    monkeypatch.setattr(tenants_module, "KUBELET_REPORT_SECONDS", SECONDS if ends else 0.0)
     until_ns = time.monotonic_ns() + 50_000_000
     ended = tenants.watch_until(until_ns)
     assert time.monotonic_ns() >= until_ns, "whoever ends, it waits"
@@ -239,7 +239,7 @@ def test_a_watch_that_is_over_is_no_silence(make: Make, failure: Exception, line
 
 
 def test_what_does_not_go_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "GONE_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "POD_REMOVAL_SECONDS", 0.0)
     api: Any = OnePodList([pod(0), pod(1)])
     with pytest.raises(NodeError, match="2 of our pods did not go within 0 s"):
         watch.sweep(api, "sharebench", "a=b")

@@ -25,7 +25,7 @@ class Cluster(FakeCluster):
 
     def __init__(self) -> None:
         super().__init__()
-        self.patience_seconds = 60.0
+        self.retry_limit_seconds = 60.0
         self.refused: set[tuple[str, str]] = set()
         self.hidden: set[str] = set()
         self.asked: set[tuple[str, str, str | None]] = set()
@@ -63,7 +63,7 @@ def test_a_cluster_that_has_it_all(cluster: Cluster) -> None:
     text, is_fit = inspected()
     assert is_fit
     # somebody waits in front of it
-    assert cluster.patience_seconds <= 10
+    assert cluster.retry_limit_seconds <= 10
     assert "device plugin             v0.19.3 (standalone, nvidia/plugin)" in text
     assert "ConfigMap of the plugin   nvidia/sharing, default default" in text
     assert "1 x NVIDIA Mock A100 SXM4 40GB, 40960 MiB, driver unknown" in text
@@ -73,10 +73,10 @@ def test_a_cluster_that_has_it_all(cluster: Cluster) -> None:
 
 
 def test_rows_fit_a_terminal_and_commands_stay_whole() -> None:
-    prose = str(preflight.Row("GPU", "word " * 40)).splitlines()
+    prose = str(preflight.ReportRow("GPU", "word " * 40)).splitlines()
     assert max(map(len, prose)) <= 100 and {line[:28] for line in prose[1:]} == {" " * 28}
     command = f"kubectl patch {'x' * 90} --type merge"
-    *said, last = str(preflight.Row("", f"it has none; name one: {command}")).splitlines()
+    *said, last = str(preflight.ReportRow("", f"it has none; name one: {command}")).splitlines()
     assert [line.strip() for line in said] == ["it has none; name one:"] and last.strip() == command
 
 

@@ -6,24 +6,24 @@ from typing import Any
 import yaml
 from unit.studies import study_of
 
-from sharebench.nodes.kubernetes.preflight.rights import FEATURES, FOLDER, granted, needed
+from sharebench.nodes.kubernetes.preflight.rights import FEATURES, MANIFESTS, granted_rights, needed_rights
 
 # A study that uses no feature.
 NONE = study_of({"node": "kubernetes", "strategies": ["exclusive"]}).node_options()
 
 
 def objects(name: str) -> list[dict[str, Any]]:
-    return [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
+    return [each for each in yaml.safe_load_all((MANIFESTS / name).read_text()) if each]
 
 
 def test_pods_beside_the_privileged_ones_of_the_plugin_are_not_changed_by_default() -> None:
-    assert {right.verb for right in granted("plugin") if right.resource == "pods"} == {"delete"}
+    assert {right.verb for right in granted_rights("plugin") if right.resource == "pods"} == {"delete"}
 
 
 def test_config_maps_of_the_plugins_namespace_are_named() -> None:
     rules = [
         rule
-        for path in (FOLDER / "plugin").glob("**/rbac.yaml")
+        for path in (MANIFESTS / "plugin").glob("**/rbac.yaml")
         for role in objects(str(path))
         for rule in role.get("rules", ())
         if rule["resources"] == ["configmaps"]
@@ -33,12 +33,12 @@ def test_config_maps_of_the_plugins_namespace_are_named() -> None:
 
 
 def test_every_manifest_of_rights_is_used() -> None:
-    names = {path.parent.name for path in FOLDER.glob("**/rbac.yaml")}
+    names = {path.parent.name for path in MANIFESTS.glob("**/rbac.yaml")}
     assert names == {"tenants", "plugin", *FEATURES, "hurry"}
 
 
 def test_every_binding_names_the_account_and_its_role() -> None:
-    for path in FOLDER.glob("**/rbac.yaml"):
+    for path in MANIFESTS.glob("**/rbac.yaml"):
         made = objects(str(path))
         roles = {(each["kind"], each["metadata"]["name"]) for each in made if "rules" in each}
         bindings = [each for each in made if "roleRef" in each]
@@ -49,7 +49,7 @@ def test_every_binding_names_the_account_and_its_role() -> None:
 
 def test_what_the_documents_narrow_is_the_right_on_one_object() -> None:
     """Patches name a rule by its number."""
-    text = (FOLDER.parents[1] / "docs/cluster/install.md").read_text()
+    text = (MANIFESTS.parents[1] / "docs/cluster/install.md").read_text()
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(namespace:.*?)```", text, re.DOTALL)]
     narrowed = set()
     for patch in (patch for block in blocks for patch in block["patches"]):
@@ -63,9 +63,9 @@ def test_what_the_documents_narrow_is_the_right_on_one_object() -> None:
 
 
 def test_what_is_not_used_is_not_asked_for() -> None:
-    assert set(needed(NONE, is_inside=True)) == {"plugin", "tenants"}
-    assert set(needed(NONE | {"may_change": ["mig"]}, is_inside=True)) == {"plugin", "tenants", "mig"}
-    inside, outside = (set(needed(NONE, is_inside)["tenants"]) for is_inside in (True, False))
+    assert set(needed_rights(NONE, is_inside=True)) == {"plugin", "tenants"}
+    assert set(needed_rights(NONE | {"may_change": ["mig"]}, is_inside=True)) == {"plugin", "tenants", "mig"}
+    inside, outside = (set(needed_rights(NONE, is_inside)["tenants"]) for is_inside in (True, False))
     assert {str(right) for right in outside - inside} == {"create pods/portforward", "get pods/portforward"}
 
 

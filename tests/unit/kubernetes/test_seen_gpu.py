@@ -9,7 +9,7 @@ from unit.kubernetes.test_cluster_node import H200, INFO
 from unit.kubernetes.test_device_plugin import cluster
 from unit.studies import study_of
 
-from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
+from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
 from sharebench.nodes.kubernetes.node import ClusterNode
 from tenant.contract import PROBE_BYTES_VARIABLE
 
@@ -24,7 +24,7 @@ def node(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """A node with a real GPU, and a device plugin whose own evidence is none."""
     cluster.store[NODE]["metadata"]["labels"] = dict(H200)
     cluster.store[NODE]["status"]["nodeInfo"] = INFO
-    monkeypatch.setattr(DevicePlugin, "evidence", lambda *_: [])
+    monkeypatch.setattr(DevicePluginAccess, "evidence", lambda *_: [])
     return node_of(cluster, STUDY.node_options(), tmp_path)
 
 
@@ -65,5 +65,5 @@ def test_a_limited_tenant_tries_to_allocate_more(node: ClusterNode) -> None:
     for name, limit in (("time-slicing", None), ("mps", str(int((143771 << 20) * (100 / 3) / 100) + GIB))):
         cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == (name, 3))
         spec: Any = STUDY.spec_of(cell)
-        needs = node.access("device-plugin").pod(spec, node.grants(STUDY.strategies[name], 3)[0])
+        needs = node.access("device-plugin").pod_needs(spec, node.grants(STUDY.strategies[name], 3)[0])
         assert needs.environment.get(PROBE_BYTES_VARIABLE) == limit

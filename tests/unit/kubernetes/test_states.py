@@ -9,7 +9,7 @@ from sharebench.nodes.contract import Grant
 from sharebench.nodes.kubernetes.access.device_plugin import state
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
 from sharebench.nodes.kubernetes.access.device_plugin.state import Expected
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import look
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import find_stack
 
 TS7 = Expected("sharebench-ts-7", "time-slicing", 7, 1)
 MPS3 = Expected("sharebench-mps-3", "mps", 3, 1)
@@ -30,7 +30,7 @@ def switched(**changes: Any) -> Json:
 
 
 def unmet(here: Json, *pods: Json, sets: tuple[Json, ...] = (PLUGIN, MPS_SET), expected: Expected = TS7) -> list[str]:
-    return state.unmet(here, pods, look(sets, pods), expected)
+    return state.state_problems(here, pods, find_stack(sets, pods), expected)
 
 
 @pytest.mark.parametrize(
@@ -81,16 +81,16 @@ def test_mps_needs_its_daemon_but_not_the_daemons_sidecar() -> None:
 
 def test_a_node_that_was_found_without_gpus_need_not_get_back_there() -> None:
     found = state.capture(node(allocatable={}), "nvidia", "configs", {})
-    assert state.differences(node(), found) == []
-    assert state.differences(node("sharebench-ts-7", "time-slicing", 7), found)
+    assert state.restore_problems(node(), found) == []
+    assert state.restore_problems(node("sharebench-ts-7", "time-slicing", 7), found)
 
 
 def test_a_partitioned_gpu_is_not_restored_before_its_labels_show_it() -> None:
     partitioned = node("theirs")
     partitioned["metadata"]["labels"]["nvidia.com/mig-3g.20gb.count"] = "2"
     found = state.capture(partitioned, "nvidia", "configs", {})
-    assert state.differences(partitioned, found) == []
-    (line,) = state.differences(node("theirs"), found)
+    assert state.restore_problems(partitioned, found) == []
+    (line,) = state.restore_problems(node("theirs"), found)
     assert line == "label nvidia.com/mig-*.count is absent, not {'3g.20gb': 2}"
 
 

@@ -73,7 +73,7 @@ def state(name: str) -> State:
 
 def needs(node: ClusterNode, name: str, replicas: int) -> Any:
     cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == (name, replicas))
-    return node.access("static").pod(STUDY.spec_of(cell), Grant(0, 0))
+    return node.access("static").pod_needs(STUDY.spec_of(cell), Grant(0, 0))
 
 
 def why(node: ClusterNode, name: str, replicas: int = 3) -> str | None:
@@ -147,7 +147,7 @@ def test_an_mps_daemon_of_others_that_is_in_doubt_is_refused_until_somebody_says
         with pytest.raises(NodeError, match=r"under an MPS daemon that is not ours to restart.*then run again"):
             node.ensure(shared)
     node.ensure(state("hami"))
-    monkeypatch.setattr(static.Static, "evidence", lambda *_: [])
+    monkeypatch.setattr(static.StaticAccess, "evidence", lambda *_: [])
     node.evidence(STUDY.strategies["hami"], node.grants(STUDY.strategies["hami"], 1), [{"view": None}])  # type: ignore[typeddict-item]
     with pytest.raises(NodeError, match="not ours to restart"):
         node.ensure(shared)
@@ -161,14 +161,14 @@ def test_the_pods_that_hold_a_gpu_for_a_scheduler_are_waited_for(cluster: FakeCl
     holder["metadata"]["namespace"] = "kai-resource-reservation"
     cluster.foreign.append(holder)
     needs(node, "hami", 3)
-    node.access("static").clean()
+    node.access("static").clean_up()
     assert cluster.now == 1000.0
     needs(node, "kai-fraction", 3)
-    node.access("static").clean()
-    assert cluster.now >= 1000.0 + static.GONE_SECONDS
+    node.access("static").clean_up()
+    assert cluster.now >= 1000.0 + static.RELEASE_SECONDS
     cluster.foreign.remove(holder)
     began = cluster.now
-    node.access("static").clean()
+    node.access("static").clean_up()
     assert cluster.now == began
 
 

@@ -13,7 +13,7 @@ from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods import manifest, program
 from sharebench.nodes.kubernetes.pods.manifest import Place
-from sharebench.nodes.kubernetes.pods.overlay import merged, overlaid
+from sharebench.nodes.kubernetes.pods.overlay import apply_overlay, strategic_merge
 
 OWNER = {"metadata": {"uid": "the-uid"}}
 NEEDS = PodNeeds(limits={"nvidia.com/gpu": "1"}, environment={"CUDA_MPS_PIPE_DIRECTORY": "/mps"})
@@ -58,14 +58,14 @@ def spec_of(replicas: int = 2, options: dict[str, Any] | None = None, **workload
 def pod(replicas: int = 2, options: dict[str, Any] | None = None, **workload: Any) -> Json:
     spec, place = spec_of(replicas, options, **workload)
     load: Any = {"arrival": "closed", "seed": 1, "before": 0}
-    return program.pod(place, OWNER, spec, load, 1, NEEDS, "secret", None, 60)
+    return program.user_pod(place, OWNER, spec, load, 1, NEEDS, "secret", None, 60)
 
 
 def ours() -> Json:
     """A pod of a tenant that runs our code itself."""
     _, place = spec_of(image="x:1")
-    own = manifest.own_tenant(["python3"], NEEDS, "secret", place.options)
-    return manifest.pod(place, OWNER, 1, [own], NEEDS, 60)
+    own = manifest.tenant_container(["python3"], NEEDS, "secret", place.options)
+    return manifest.tenant_pod(place, OWNER, 1, [own], NEEDS, 60)
 
 
 def container(made: Json, name: str = "tenant") -> Json:
@@ -125,7 +125,7 @@ def test_an_overlay_reaches_the_client_wherever_it_is(kind: str) -> None:
     added = {"name": "client", "env": [{"name": "KEY", "value": "k"}]}
     batch = {"kind": "command", "until": "exit", "request": None} if kind == "exit" else {}
     before = ours() if kind == "loop" else pod(image="server:1", **batch)
-    made = overlaid(before, {"spec": {"containers": [added]}})
+    made = apply_overlay(before, {"spec": {"containers": [added]}})
     containers = [*made["spec"]["containers"], *made["spec"].get("initContainers", ())]
     assert sorted(each["name"] for each in containers) == (["tenant"] if kind == "loop" else ["client", "tenant"])
     clients = [each for each in containers if each["name"] == "client"]
@@ -142,7 +142,7 @@ def test_bodies_travel_with_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "ask.json").write_text("{}")
     spec, _ = spec_of(image="server:1", request={"method": "POST", "body_file": "ask.json"})
     workload: Any = spec["workload"]
-    assert program.bodies(workload) == {"body-ask-json": b"{}"}
+    assert program.body_files(workload) == {"body-ask-json": b"{}"}
     client = container(pod(image="server:1", request={"method": "POST", "body_file": "ask.json"}), "client")
     assert "/sharebench/body-ask-json" in " ".join(client["command"])
 
@@ -223,7 +223,7 @@ BASE: Json = {
 )
 def test_a_strategic_merge(patch: Json, path: list[Any], expected: object) -> None:
     """As Kubernetes, Update API Objects in Place Using kubectl patch, has it."""
-    found: Any = merged(BASE, {"spec": patch})
+    found: Any = strategic_merge(BASE, {"spec": patch})
     found = found["spec"]
     for each in path:
         found = found.get(each) if isinstance(found, dict) else found[each]

@@ -96,7 +96,7 @@ class Endpoint(PodEndpoint):
 def test_samples_of_the_window_reach_the_driver(nvml_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library))
     monkeypatch.setenv("MOCK_READINGS", "1")
-    sampler = PodSampler(Endpoint()).begun()
+    sampler = PodSampler(Endpoint()).wait_until_begun()
     sampler.start()
     # Whatever the machine does meanwhile, the window is as long as some samples.
     begin = time.monotonic()
@@ -127,7 +127,7 @@ def test_a_tenant_that_falls_silent_costs_only_its_telemetry(
 ) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library))
     endpoint = Endpoint()
-    sampler = PodSampler(endpoint).begun()
+    sampler = PodSampler(endpoint).wait_until_begun()
     with pytest.raises(TenantUnreachable, match="409 the GPU is being sampled already"):
         endpoint.begin_telemetry()
     assert endpoint.state.sampler is not None

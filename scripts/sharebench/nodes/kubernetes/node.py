@@ -14,12 +14,12 @@ from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.kubernetes.access.base import Access, GpuDescription, view_of
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
-from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
-from sharebench.nodes.kubernetes.access.dra.claims_access import Dra
-from sharebench.nodes.kubernetes.access.static import Static
+from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
+from sharebench.nodes.kubernetes.access.dra.claims_access import DraAccess
+from sharebench.nodes.kubernetes.access.static import StaticAccess
 from sharebench.nodes.kubernetes.cluster import foreign_pods, pod_monitor, saved_state
 from sharebench.nodes.kubernetes.cluster.api import Api, Json, is_in_cluster
-from sharebench.nodes.kubernetes.cluster.cluster import Cluster, pool
+from sharebench.nodes.kubernetes.cluster.cluster import Cluster, node_pool
 from sharebench.nodes.kubernetes.cluster.lease import NodeLease
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
@@ -30,7 +30,7 @@ from sharebench.records.references import device_identity
 from sharebench.records.types import NodeFacts
 from tenant.contract import DeviceView, TenantReport, device_digest
 
-ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePlugin, "static": Static, "dra": Dra}
+ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePluginAccess, "static": StaticAccess, "dra": DraAccess}
 """How tenants reach the GPU, by the `access` of their strategy."""
 
 
@@ -41,7 +41,7 @@ def ended_well(record: TenantReport) -> bool:
     return not is_stuck and not (job and job["completion_seconds"] is None)
 
 
-class SeenGpu:
+class ObservedGpu:
     """The GPU as the tenants of earlier cells saw it; a file in the node's folder is read by all jobs of a run.
 
     No object of the cluster has its SMs, and under the device plugin none its id.
@@ -55,7 +55,7 @@ class SeenGpu:
         self.sm_count: int | None = known.get("sm_count")
         """Of the whole GPU; None until a tenant without limits had it."""
 
-    def look(self, views: Sequence[DeviceView], limits: TenantLimits) -> None:
+    def observe(self, views: Sequence[DeviceView], limits: TenantLimits) -> None:
         """Learn from what the tenants of a cell saw of their device."""
         devices = {view.get("device") for view in views if view.get("is_mig") is False}
         if len(devices) != 1 or None in devices:
@@ -78,12 +78,12 @@ class ClusterNode(Node):
     kind = "kubernetes"
     options: ClusterOptions
     state_outlives_run = False
-    _ensured: Strategy | None = None
+    _current_strategy: Strategy | None = None
 
     @classmethod
     def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
         section = cast(ClusterOptions, options)
-        nodes = pool(Api(section["context"]), section["node"])
+        nodes = node_pool(Api(section["context"]), section["node"])
         products = {mig_instances.whole_product(labels_of(node)) for node in nodes} - {""}
         if len(products) > 1:
             raise NodeError(
@@ -102,8 +102,8 @@ class ClusterNode(Node):
         return Cluster(self.options, self.note_phase)
 
     @cached_property
-    def _seen(self) -> SeenGpu:
-        return SeenGpu(self.folder)
+    def _observed_gpu(self) -> ObservedGpu:
+        return ObservedGpu(self.folder)
 
     @property
     def host(self) -> str:
@@ -111,10 +111,10 @@ class ClusterNode(Node):
 
     @cached_property
     def gpus(self) -> int:
-        return mig_instances.gpus(self.cluster.labels()) or int(self._described.get("gpus", 0))
+        return mig_instances.gpu_count(self.cluster.labels()) or int(self._gpu_description.get("gpus", 0))
 
     @cached_property
-    def _described(self) -> GpuDescription:
+    def _gpu_description(self) -> GpuDescription:
         """The GPU as the study's accesses describe it, where labels of the node do not."""
         found: GpuDescription = {}
         for name in reversed(self.cluster.options["accesses"]):
@@ -129,8 +129,8 @@ class ClusterNode(Node):
         return bool(self.cluster.options["device"] == "cpu")
 
     def _memory_bytes(self, node: Json) -> int | None:
-        memory_mib = mig_instances.memory_mib(labels_of(node)) or saved_state.memory_mib(node)
-        return memory_mib << 20 if memory_mib else self._described.get("memory_bytes")
+        memory_mib = mig_instances.gpu_memory_mib(labels_of(node)) or saved_state.memory_mib(node)
+        return memory_mib << 20 if memory_mib else self._gpu_description.get("memory_bytes")
 
     def facts(self) -> NodeFacts:
         """The record's `node` object.
@@ -138,21 +138,21 @@ class ClusterNode(Node):
         `device` is the digest of the GPU's id, as on a host; until a slice or a tenant has shown it, and of a GPU that
         tenants leave alone, one of the machine's id and the product, which always is `machine`.
         """
-        node = self.cluster.read()
+        node = self.cluster.read_node()
         labels, info = labels_of(node), node["status"]["nodeInfo"]
-        described = self._described
+        described = self._gpu_description
         product = (mig_instances.whole_product(labels) or described.get("product", "unknown GPU")).replace("-", " ")
         identity = f"{info.get('systemUUID') or info.get('machineID')}/{product}"
         machine = hashlib.sha256(identity.encode()).hexdigest()[:16]
-        uuid = described.get("uuid")
-        label = ""
+        uuid, label = described.get("uuid"), ""
+        seen_device = device_digest(uuid) if uuid else self._observed_gpu.device
         if self.is_mock:
             label = f"{'mock GPU' if 'mock' in product.lower() else 'GPU idle'}, CPU work in pods"
         driver = [labels.get(f"nvidia.com/cuda.driver.{part}") for part in ("major", "minor", "rev")]
         plugin = self.cluster.installed.plugin
         return {
             "kind": self.kind,
-            "device": machine if self.is_mock else (device_digest(uuid) if uuid else self._seen.device or machine),
+            "device": machine if self.is_mock else seen_device or machine,
             "product": product,
             "units": int(node["status"]["capacity"]["cpu"]) if self.is_mock else None,
             "units_name": "cores" if self.is_mock else "SMs",
@@ -196,16 +196,16 @@ class ClusterNode(Node):
             views = [view_of(record) for record in records]
             limits = tenant_limits(strategy.limits(len(grants)), 0)
             if strategy.mechanisms[0] != "mig" and strategy.pod is None:
-                memory_bytes = self._memory_bytes(self.cluster.read())
+                memory_bytes = self._memory_bytes(self.cluster.read_node())
                 for grant, view, record in zip(grants, views, records, strict=True):
                     # Of a user's container, SMs and memory are not seen from outside.
                     if "measured_by" not in record:
                         source = f"tenant {grant.index}"
-                        evidence += limits_evidence(limits, self._seen.sm_count, memory_bytes, view, source)
-            self._seen.look(views, limits)
+                        evidence += limits_evidence(limits, self._observed_gpu.sm_count, memory_bytes, view, source)
+            self._observed_gpu.observe(views, limits)
         is_well = all(map(ended_well, records)) and all(item["holds"] for item in evidence)
         if access.runs_mps and "mps" in strategy.mechanisms and is_well:
-            self.mps_suspect(access.name).unlink(missing_ok=True)
+            self.mps_suspect_file(access.name).unlink(missing_ok=True)
         return evidence
 
     def plan(self, strategy: Strategy) -> str:
@@ -247,7 +247,7 @@ class ClusterNode(Node):
         if self.cluster.saved_state() is None:
             self._refuse_without_access()
         self._lease.acquire(run_id)
-        self._lease.keep(run_id)
+        self._lease.keep_renewing(run_id)
 
     def _refuse_without_access(self) -> None:
         lacking = [self.access(name).missing() for name in self.cluster.options["accesses"]]
@@ -263,7 +263,7 @@ class ClusterNode(Node):
         wanted = pod_monitor.pod_monitor(digest, foreign_pods.OWNER_LABEL, run_id, options)
         pod_monitor.ensure(self.cluster.api, self.cluster.options["namespace"], wanted)
 
-    def _watch_no_more(self) -> None:
+    def _remove_pod_monitor(self) -> None:
         if self.cluster.options["has_pod_monitor"]:
             pod_monitor.remove(self.cluster.api, self.cluster.options["namespace"], self.cluster.digest)
 
@@ -275,16 +275,16 @@ class ClusterNode(Node):
         if self.cluster.saved_state() is not None:
             print("restoring the node, which a run that did not end well has left changed", file=sys.stderr)
             self._move(None)
-        self._watch_no_more()
+        self._remove_pod_monitor()
         self._refuse_without_access()
         self.cluster.refuse_foreign_pods()
 
     def _sweep_tenants(self) -> None:
-        sweep(self.cluster.api, self.cluster.options["namespace"], self.cluster.mine)
+        sweep(self.cluster.api, self.cluster.options["namespace"], self.cluster.owner_selector)
         for name in self.cluster.options["accesses"]:
-            self.access(name).clean(is_over=True)
+            self.access(name).clean_up(is_run_over=True)
 
-    def mps_suspect(self, access: str) -> Path:
+    def mps_suspect_file(self, access: str) -> Path:
         """The file that is there while a crashed tenant may have broken the access's MPS daemon, for all jobs of a run.
 
         A server whose client died may serve the next ones badly (NVIDIA, Multi-Process Service). Nothing of that shows
@@ -294,8 +294,8 @@ class ClusterNode(Node):
 
     def mark_dirty(self) -> None:
         """Under MPS, suspect the daemon: it is restarted before the next cell that needs it."""
-        if self._ensured is not None and "mps" in self._ensured.mechanisms:
-            self.mps_suspect(self.access_of(self._ensured).name).touch()
+        if self._current_strategy is not None and "mps" in self._current_strategy.mechanisms:
+            self.mps_suspect_file(self.access_of(self._current_strategy).name).touch()
 
     def ensure(self, state: State) -> None:
         """Bring the node into the state; a suspect MPS daemon is restarted first.
@@ -304,14 +304,14 @@ class ClusterNode(Node):
         """
         self._lease.renew(self.cluster.run_id)
         access = self.access_of(state.strategy)
-        is_suspect = "mps" in state.strategy.mechanisms and self.mps_suspect(access.name).exists()
+        is_suspect = "mps" in state.strategy.mechanisms and self.mps_suspect_file(access.name).exists()
         if is_suspect:
             access.restart_mps()
-        if is_suspect or self.current() != state.key or not access.holds(state):
+        if is_suspect or self.current() != state.key or not access.is_in_state(state):
             self._move(state)
         if is_suspect:
-            self.mps_suspect(access.name).unlink(missing_ok=True)
-        self._ensured = state.strategy
+            self.mps_suspect_file(access.name).unlink(missing_ok=True)
+        self._current_strategy = state.strategy
 
     def restore(self) -> bool:
         """Restore the node's saved state; False when nothing of the node was changed.
@@ -327,9 +327,9 @@ class ClusterNode(Node):
         else:
             self._note(None)
         for name in ACCESSES:
-            self.mps_suspect(name).unlink(missing_ok=True)
+            self.mps_suspect_file(name).unlink(missing_ok=True)
         # Last: the node is restored even where PodMonitors may not be removed.
-        self._watch_no_more()
+        self._remove_pod_monitor()
         return is_changed
 
     def switch(self, state: State | None) -> None:
@@ -361,5 +361,5 @@ class ClusterNode(Node):
         for name in names:
             saved = self.cluster.saved_state() or {}
             self.access(name).restore(saved[name])
-            self.mps_suspect(name).unlink(missing_ok=True)
+            self.mps_suspect_file(name).unlink(missing_ok=True)
             self.cluster.write_saved_state({other: state for other, state in saved.items() if other != name})

@@ -1,4 +1,4 @@
-"""Access: how a strategy's tenants reach the GPU of a cluster's node. `ClusterNode` asks one object per access."""
+"""Access: how a strategy's tenants reach the GPU of a cluster's node. `ClusterNode` has one object per access."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,37 +15,37 @@ from tenant.contract import DeviceView, TenantReport
 
 
 class GpuDescription(TypedDict, total=False):
-    """The node's GPU; None for what is not known."""
+    """Facts of the node's GPU; None for those that are unknown."""
 
     product: str
     memory_bytes: int | None
     driver: str | None
     gpus: int
     uuid: str | None
-    """That of the GPU which cells get."""
+    """UUID of the GPU that cells use."""
     dra_driver: str | None
     dra_gates: list[str] | None
-    """Those that are on."""
+    """Feature gates of the DRA driver that are on."""
 
 
 def view_of(record: TenantReport) -> DeviceView:
-    """What the tenant saw of its device; empty where it reported nothing."""
+    """The tenant's report of its device; empty if it reported nothing."""
     return record.get("view") or cast(DeviceView, {})
 
 
 @dataclass(frozen=True)
 class PodNeeds:
-    """What one tenant's pod needs to get its share of the GPU, as parts of its manifest.
+    """The parts of a tenant's pod manifest that give it its share of the GPU.
 
-    `limits` are quantities by resource; `claims` are ResourceClaims among the cell's `objects`, each with the
-    request of it that is meant, None for all; with `claims_prefix` they are not the cell's, and their names begin so.
+    `limits` are quantities by resource. `claims` are ResourceClaims of the cell (`cell_objects`), by name, each with
+    the request that the tenant uses, None for all. With `claims_prefix`, they are other claims whose names begin so.
     """
 
     limits: Mapping[str, str] = field(default_factory=dict)
     claims: Mapping[str, str | None] = field(default_factory=dict)
     claims_prefix: str | None = None
     is_template: bool = False
-    """Whether they are templates, of which each pod has claims of its own."""
+    """Whether `claims` are templates, from which each pod gets claims of its own."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -53,83 +53,82 @@ class PodNeeds:
 
 
 class Access(ABC):
-    """One way to the GPU of the node in `cluster`. `spec` is a cell's spec everywhere."""
+    """One way to the GPU of a cluster's node. `spec` is always a cell's spec."""
 
     name: str
     runs_mps = False
-    """Whether MPS daemons of this access outlast a cell, and `restart_mps` can restart them."""
+    """Whether MPS daemons of this access outlast a cell, so that `restart_mps` can restart them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
     @abstractmethod
     def missing(self) -> str | None:
-        """What the cluster lacks for any strategy with this access; None if nothing."""
+        """What the cluster lacks for every strategy with this access; None if nothing."""
 
     @abstractmethod
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        """Why `replicas` tenants cannot have that strategy with this access; None if they can."""
+        """Why `replicas` tenants cannot use the strategy with this access; None if they can."""
 
-    def holds(self, state: State) -> bool:
-        """Whether the node, last set to this state, still is in it. Raises NodeError when somebody else changed it."""
+    def is_in_state(self, state: State) -> bool:
+        """Whether the node is still in the state that was set last. Raises NodeError if somebody else changed it."""
         return True
 
     def ensure(self, state: State) -> None:  # noqa: B027
-        """Bring the node into the state and wait until it is. Raises NodeError.
+        """Bring the node into the state and wait until it is there. Raises NodeError.
 
-        Called with our taint off, and no foreign pod on the GPU. What is changed is saved on the node first
-        (`Cluster.save_access`).
+        Called without our taint and without foreign pods on the GPU. `Cluster.save_access` saves what is to be changed
+        first.
         """
 
     def restart_mps(self) -> None:  # noqa: B027
-        """Restart a suspect MPS daemon; `ensure` comes next. Raises NodeError where only its owner can do that.
+        """Restart a suspect MPS daemon; `ensure` is called next. Raises NodeError if only its owner can do that.
 
-        Called with our taint on, or where it was never set.
+        Called with our taint set, or before it was ever set.
         """
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
-        """One for each tenant, the parts of the GPU dealt to one after another."""
+        """One grant per tenant; the parts of the GPU are dealt out round-robin."""
         return [Grant(index, index % strategy.group_count(replicas)) for index in range(replicas)]
 
     @abstractmethod
-    def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
-        """What this tenant's pod needs. Changes nothing."""
+    def pod_needs(self, spec: Spec, grant: Grant) -> PodNeeds:
+        """The parts of this tenant's pod manifest. Changes nothing."""
 
-    def objects(self, spec: Spec) -> list[Json]:
-        """What the cell needs in the tenants' namespace next to its pods; `metadata.name` is the name within the cell.
+    def cell_objects(self, spec: Spec) -> list[Json]:
+        """Objects that the cell needs next to its pods; `metadata.name` is the name within the cell. Changes nothing.
 
-        They belong to the cell's ConfigMap and go with it. Changes nothing.
+        The cell's ConfigMap owns them, so they are deleted with it.
         """
         return []
 
     @abstractmethod
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
-        """What proves, while the tenants still run, that the strategy is active."""
+        """Evidence, read while the tenants still run, that the strategy is active."""
 
-    def trouble(self, waiting: Sequence[str], seconds: float) -> str | None:
-        """Why the pods of these names will not start, where their status does not say so; None while there is hope.
+    def start_failure(self, waiting: Sequence[str], seconds: float) -> str | None:
+        """Why the waiting pods, given by name, will never start, if their status does not show it; None otherwise.
 
-        Asked again and again; `seconds` is how long the cell's pods have been there.
+        Called repeatedly; `seconds` is the time since the cell's pods were created.
         """
         return None
 
-    def clean(self, is_over: bool = False) -> None:  # noqa: B027
-        """Wait until the cell's `objects` are gone, once the run `is_over` those of its state, too. Raises NodeError.
+    def clean_up(self, is_run_over: bool = False) -> None:  # noqa: B027
+        """Wait until the cell's objects are gone, and with `is_run_over` those of its state too. Raises NodeError.
 
-        Their pods and ConfigMaps are gone already.
+        Called after the cell's pods and ConfigMap are gone.
         """
 
     def restore(self, state: AccessState) -> None:  # noqa: B027
-        """Undo what `ensure` changed on the node; `state` is what it had saved before. Raises NodeError.
+        """Undo what `ensure` changed on the node; `state` is what it had saved. Raises NodeError.
 
-        Called for an access that saved something, before another one is used and at the end of a run, with our taint
-        off.
+        Called without our taint, for an access that saved something, before another one is used and after a run.
         """
 
     @abstractmethod
     def plan(self, strategy: Strategy) -> str:
-        """In a few words: what the strategy changes on the node and how that is undone."""
+        """A short description of what the strategy changes on the node, and how that is undone."""
 
     def describe(self) -> GpuDescription:
-        """The node's GPU as this access knows it; empty where it knows nothing."""
+        """Facts of the node's GPU that this access knows."""
         return {}

@@ -1,4 +1,4 @@
-"""Calls of the Kubernetes API in JSON, each with a time-out and retried while the server cannot be reached."""
+"""Calls of the Kubernetes API in JSON, with time-outs and with retries while the server cannot be reached."""
 
 import json
 import math
@@ -14,26 +14,26 @@ from sharebench.nodes.contract import NodeError
 Json = dict[str, Any]
 """An object of the Kubernetes API, or a part of one."""
 
-CONNECT_SECONDS = 5.0
-ANSWER_SECONDS = 30.0
-# An API server that is restarted or replaced is back within this time; longer, and the cell is given up.
-PATIENCE_SECONDS = 60.0
+CONNECT_TIMEOUT_SECONDS = 5.0
+READ_TIMEOUT_SECONDS = 30.0
+# A restarted or replaced API server is back within this time. After it the cell is given up.
+RETRY_LIMIT_SECONDS = 60.0
 FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 5.0
-# How often an object is read and changed that others change at the same time.
-ATTEMPTS = 10
-# The server ends a watch after this time, so that a connection that died unnoticed is not waited for.
-WATCH_SECONDS = 30
-# Too many requests, and what a server or a balancer before it says while it comes and goes.
+# How often a patch is tried again while others change the same object.
+PATCH_ATTEMPTS = 10
+# The server ends a watch after this time, so a connection that died unnoticed does not block for ever.
+WATCH_TIMEOUT_SECONDS = 30
+# Too many requests, and the answers of a server or load balancer that is starting or stopping.
 RETRIED_STATUSES = {429, 500, 502, 503, 504}
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 MERGE_PATCH = "application/merge-patch+json"
-NO_CLUSTER = "no usable kubeconfig: {}; set KUBECONFIG or kubernetes.context"
+UNUSABLE_KUBECONFIG = "no usable kubeconfig: {}; set KUBECONFIG or kubernetes.context"
 NO_KUBECONFIG = "no kubeconfig found: {} does not exist; set KUBECONFIG to the path of your own"
 
 
 class ApiRefused(NodeError):
-    """The API server said no; `status` is the HTTP status, the message the server's own words."""
+    """The API server refused a call; `status` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -41,13 +41,13 @@ class ApiRefused(NodeError):
 
 
 def is_in_cluster() -> bool:
-    """Whether this process runs in a pod that may speak to its cluster."""
-    return SERVICE_ACCOUNT.exists() and "KUBERNETES_SERVICE_HOST" in os.environ
+    """Whether this process runs in a pod with access to its cluster's API."""
+    return SERVICE_ACCOUNT_TOKEN.exists() and "KUBERNETES_SERVICE_HOST" in os.environ
 
 
-def conditions_of(found: Json) -> dict[str, Json]:
+def conditions_of(resource: Json) -> dict[str, Json]:
     """The conditions of a node's or a pod's status, by type."""
-    return {each["type"]: each for each in found.get("status", {}).get("conditions") or []}
+    return {condition["type"]: condition for condition in resource.get("status", {}).get("conditions") or []}
 
 
 def pod_path(pod: Json) -> str:
@@ -58,33 +58,33 @@ def config_map_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps/{name}"
 
 
-def refusal(status: int, body: bytes) -> str:
-    """One line from the body of a refused call: the server's message, and a hint where it is known what to do."""
+def refusal_message(status: int, body: bytes) -> str:
+    """One line from the body of a refused call: the server's message, and a hint if a remedy is known."""
     try:
-        said = str(json.loads(body).get("message") or body.decode())
+        reason = str(json.loads(body).get("message") or body.decode())
     except (ValueError, AttributeError):
-        said = body.decode(errors="replace")
-    said = " ".join(said.split()) or "no reason given"
+        reason = body.decode(errors="replace")
+    reason = " ".join(reason.split()) or "no reason given"
     if status == 401:
-        return f"the API server does not know us (401: {said}); has the token expired? Log in again"
-    if status == 403 and "violates PodSecurity" in said:
-        return f"Pod Security refuses the pod: {said}"
-    if status == 403 and "exceeded quota" in said:
-        return f"the namespace's quota is used up: {said}"
+        return f"the API server does not know us (401: {reason}); has the token expired? Log in again"
+    if status == 403 and "violates PodSecurity" in reason:
+        return f"Pod Security refuses the pod: {reason}"
+    if status == 403 and "exceeded quota" in reason:
+        return f"the namespace's quota is used up: {reason}"
     if status == 403:
-        return f"not allowed: {said}; `snakemake preflight` lists what is missing"
-    return f"the API server refused ({status}): {said}"
+        return f"not allowed: {reason}; `snakemake preflight` lists what is missing"
+    return f"the API server refused ({status}): {reason}"
 
 
 class Backoff:
-    """Pauses between tries: each twice as long as the one before, for `patience_seconds` in all."""
+    """Pauses between retries, each twice as long as the one before, until `limit_seconds` have passed."""
 
-    def __init__(self, patience_seconds: float = math.inf) -> None:
-        self._deadline = time.monotonic() + patience_seconds
+    def __init__(self, limit_seconds: float = math.inf) -> None:
+        self._deadline = time.monotonic() + limit_seconds
         self.pause_seconds = FIRST_PAUSE_SECONDS
 
     @property
-    def is_over(self) -> bool:
+    def has_expired(self) -> bool:
         return time.monotonic() > self._deadline
 
     def pause(self) -> None:
@@ -93,10 +93,10 @@ class Backoff:
 
 
 class Api:
-    """One cluster, reached through the kubeconfig's context, or from within a pod by its service account."""
+    """The API of one cluster, by the kubeconfig's context, or by the service account of a pod."""
 
     def __init__(self, context: str | None) -> None:
-        # Imported here: it takes most of a second.
+        # Imported here, since the import takes most of a second.
         from kubernetes import client, config
         from yaml import YAMLError
 
@@ -105,22 +105,22 @@ class Api:
             if context is None and is_in_cluster() and "KUBECONFIG" not in os.environ:
                 loaders.load_incluster_config(client_configuration=settings)
             else:
-                # The library looks at the variable when it is imported.
+                # The library reads the variable only when it is imported.
                 file = os.environ.get("KUBECONFIG")
                 loaders.load_kube_config(config_file=file, context=context, client_configuration=settings)
         except (config.ConfigException, OSError, YAMLError) as error:
             files = os.environ.get("KUBECONFIG") or str(Path("~", ".kube", "config"))
-            if not any(Path(each).expanduser().exists() for each in files.split(os.pathsep)):
+            if not any(Path(file).expanduser().exists() for file in files.split(os.pathsep)):
                 raise NodeError(NO_KUBECONFIG.format(files)) from None
-            raise NodeError(NO_CLUSTER.format(" ".join(str(error).split()))) from None
+            raise NodeError(UNUSABLE_KUBECONFIG.format(" ".join(str(error).split()))) from None
         except (AttributeError, KeyError, TypeError, ValueError):
-            # The library takes a kubeconfig for one, whatever it holds.
-            raise NodeError(NO_CLUSTER.format("the file is not a kubeconfig")) from None
-        # We try again ourselves.
+            # The library does not check what is in a kubeconfig.
+            raise NodeError(UNUSABLE_KUBECONFIG.format("the file is not a kubeconfig")) from None
+        # `_call` retries.
         settings.retries = False
         self.client = client.ApiClient(settings)
-        self.patience_seconds = PATIENCE_SECONDS
-        """How long a server that does not answer is asked again."""
+        self.retry_limit_seconds = RETRY_LIMIT_SECONDS
+        """How long calls to a server that does not answer are retried."""
 
     def _send(self, method: str, path: str, body: Any, query: Json, answer_seconds: float) -> Any:
         headers = {
@@ -135,40 +135,40 @@ class Api:
             body=body,
             auth_settings=["BearerToken"],
         )
-        return self.client.call_api(*request, _request_timeout=(CONNECT_SECONDS, answer_seconds))
+        return self.client.call_api(*request, _request_timeout=(CONNECT_TIMEOUT_SECONDS, answer_seconds))
 
     def _call(self, method: str, path: str, body: Any = None, query: Json | None = None) -> bytes:
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 
-        backoff = Backoff(self.patience_seconds)
+        backoff = Backoff(self.retry_limit_seconds)
         while True:
             try:
-                response = self._send(method, path, body, query or {}, ANSWER_SECONDS)
+                response = self._send(method, path, body, query or {}, READ_TIMEOUT_SECONDS)
                 content: bytes = response.read() or b""
                 if response.status < 300:
                     return content
-                if response.status not in RETRIED_STATUSES or backoff.is_over:
-                    raise ApiRefused(response.status, refusal(response.status, content))
+                if response.status not in RETRIED_STATUSES or backoff.has_expired:
+                    raise ApiRefused(response.status, refusal_message(response.status, content))
             except ApiException as error:
-                # So the library says it when the connection is not to be trusted.
+                # The library raises this for an untrusted TLS connection.
                 line = " ".join(str(error.reason).split())
                 raise NodeError(
                     f"the API server cannot be trusted: {line}; is the kubeconfig this cluster's?"
                 ) from None
             except (HTTPError, OSError) as error:
-                if backoff.is_over:
+                if backoff.has_expired:
                     kind = type(error).__name__
-                    line = f"the API server cannot be reached since {self.patience_seconds:g} s ({kind})"
+                    line = f"the API server cannot be reached since {self.retry_limit_seconds:g} s ({kind})"
                     raise NodeError(line) from error
             backoff.pause()
 
     def get(self, path: str, **query: Any) -> Json:
-        """The object or list at the path. Raises ApiRefused, and NodeError when the server stays away."""
+        """The object or list at the path. Raises ApiRefused, and NodeError if the server stays unreachable."""
         return dict(json.loads(self._call("GET", path, query=query)))
 
     def find(self, path: str) -> Json | None:
-        """The object at the path, None where there is none."""
+        """The object at the path, or None."""
         try:
             return self.get(path)
         except ApiRefused as refused:
@@ -176,22 +176,22 @@ class Api:
                 return None
             raise
 
-    def text(self, path: str, **query: Any) -> str:
+    def get_text(self, path: str, **query: Any) -> str:
         return self._call("GET", path, query=query).decode(errors="replace")
 
     def create(self, path: str, body: Json) -> Json:
         return dict(json.loads(self._call("POST", path, body)))
 
     def patch(self, path: str, body: Json) -> None:
-        """Merge into the object at the path; None removes a key."""
+        """Merge `body` into the object at the path; None removes a key."""
         self._call("PATCH", path, body)
 
     def replace(self, path: str, body: Json) -> None:
-        """Put this in the object's place; refused with status 409 when someone else changed it since it was read."""
+        """Replace the object; refused with status 409 if it has changed since it was read."""
         self._call("PUT", path, body)
 
     def delete(self, path: str, grace_seconds: int | None = None, **query: Any) -> None:
-        """Remove the object or collection at the path; nothing there is fine."""
+        """Delete the object or collection at the path, if it exists."""
         body = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         try:
             self._call("DELETE", path, body, query)
@@ -200,45 +200,44 @@ class Api:
                 raise
 
     def watch(self, path: str, version: str, **query: Any) -> Iterator[Json]:
-        """Events of a collection from that version on, until the server ends the watch; every failure is the caller's.
+        """Yield the events of a collection from that version on, until the server ends the watch. Does not retry.
 
-        Raises OSError or urllib3's HTTPError when the connection breaks or another try, from a new list on, may work;
-        ApiRefused when it is refused.
+        Raises OSError or urllib3's HTTPError if the connection breaks or a new list and watch may work, and ApiRefused.
         """
-        asked = {**query, "watch": "true", "resourceVersion": version, "timeoutSeconds": WATCH_SECONDS}
-        response = self._send("GET", path, None, asked, WATCH_SECONDS + ANSWER_SECONDS)
-        # Gone: the version to watch from is too old.
+        parameters = {**query, "watch": "true", "resourceVersion": version, "timeoutSeconds": WATCH_TIMEOUT_SECONDS}
+        response = self._send("GET", path, None, parameters, WATCH_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS)
+        # GONE means that the version to watch from is too old.
         if response.status in RETRIED_STATUSES | {HTTPStatus.GONE}:
             raise ConnectionError(f"the API server does not watch now ({response.status})")
         if response.status >= 300:
-            raise ApiRefused(response.status, refusal(response.status, response.read() or b""))
-        rest = b""
+            raise ApiRefused(response.status, refusal_message(response.status, response.read() or b""))
+        incomplete = b""
         try:
             for chunk in response.response.stream(amt=None, decode_content=False):
-                *lines, rest = (rest + chunk).split(b"\n")
+                *lines, incomplete = (incomplete + chunk).split(b"\n")
                 yield from (json.loads(line) for line in lines if line)
         finally:
             response.response.close()
 
 
-def change(api: Api, path: str, wanted: Callable[[Json], Json]) -> Json:
-    """Apply the patch that `wanted` makes of the object as it is; again when somebody changed it meanwhile.
+def patch_with_retry(api: Api, path: str, make_patch: Callable[[Json], Json]) -> Json:
+    """Patch an object with what `make_patch` returns for its current content; retried if it changed in between.
 
-    Returns the patch that was applied, empty where nothing was to be changed. Raises NodeError.
+    Returns the applied patch, which is empty if nothing had to change. Raises NodeError.
     """
-    tried: Json = {}
-    for _ in range(ATTEMPTS):
-        found = api.get(path)
-        patch = wanted(found)
+    last_patch: Json = {}
+    for _ in range(PATCH_ATTEMPTS):
+        current = api.get(path)
+        patch = make_patch(current)
         if not patch:
-            # After a conflict: the patch before had been applied, and its answer was lost.
-            return tried
-        metadata = patch.get("metadata", {}) | {"resourceVersion": found["metadata"]["resourceVersion"]}
+            # After a conflict, the previous patch had been applied and its answer was lost.
+            return last_patch
+        metadata = patch.get("metadata", {}) | {"resourceVersion": current["metadata"]["resourceVersion"]}
         try:
             api.patch(path, patch | {"metadata": metadata})
             return patch
         except ApiRefused as refused:
             if refused.status != 409:
                 raise
-            tried = patch
-    raise NodeError(f"somebody keeps changing {path}: {ATTEMPTS} attempts to change it failed")
+            last_patch = patch
+    raise NodeError(f"somebody keeps changing {path}: {PATCH_ATTEMPTS} attempts to change it failed")

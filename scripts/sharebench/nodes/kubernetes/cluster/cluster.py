@@ -1,4 +1,4 @@
-"""The cluster and the node that is measured, as every access needs them: API, pods, NVIDIA's stack, saved state."""
+"""The measured node and its cluster, as every access needs them: API, pods, NVIDIA's stack, saved state."""
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,19 +9,19 @@ from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import claims_api, foreign_pods, saved_state
-from sharebench.nodes.kubernetes.cluster.api import Api, Json, change
+from sharebench.nodes.kubernetes.cluster.api import Api, Json, patch_with_retry
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import Installed, labels_of, look
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import InstalledStack, find_stack, labels_of
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState, SavedState
 
 NODES = "/api/v1/nodes"
 GPU_LABEL = "nvidia.com/gpu.present"
 
 
-def chosen(nodes: Sequence[Json], wanted: str, offering: Collection[str] = ()) -> Json:
-    """The node by its name, or the only one with a GPU for `auto`; DRA drivers offer theirs on nodes `offering`.
+def select_node(nodes: Sequence[Json], wanted: str, dra_nodes: Collection[str] = ()) -> Json:
+    """The node of the name `wanted`, or for `auto` the only one with a GPU. Raises NodeError.
 
-    Raises NodeError.
+    `dra_nodes` are the names of the nodes on which DRA drivers offer devices.
     """
     if wanted != "auto":
         found = [node for node in nodes if node["metadata"]["name"] == wanted]
@@ -31,32 +31,29 @@ def chosen(nodes: Sequence[Json], wanted: str, offering: Collection[str] = ()) -
     found = [
         node
         for node in nodes
-        if node["metadata"]["name"] in offering
+        if node["metadata"]["name"] in dra_nodes
         or labels_of(node).get(GPU_LABEL) == "true"
         or any(name.startswith("nvidia.com/") for name in node.get("status", {}).get("capacity", {}))
     ]
     if len(found) != 1:
         names = ", ".join(sorted(node["metadata"]["name"] for node in found))
-        what = f"{len(found)} nodes have GPUs ({names})" if found else "no node has a GPU"
-        raise NodeError(f"{what}; name the one to measure: kubernetes.node")
+        problem = f"{len(found)} nodes have GPUs ({names})" if found else "no node has a GPU"
+        raise NodeError(f"{problem}; name the one to measure: kubernetes.node")
     return found[0]
 
 
-def pool(api: Api, wanted: str | Sequence[str]) -> list[Json]:
-    """The nodes of a list of names, or those with the labels of a selector, by their names. Raises NodeError."""
+def node_pool(api: Api, wanted: str | Sequence[str]) -> list[Json]:
+    """The nodes of a list of names, or those that match a label selector, sorted by name. Raises NodeError."""
     if not isinstance(wanted, str):
         nodes = api.get(NODES)["items"]
-        return [chosen(nodes, name) for name in wanted]
-    if not (found := api.get(NODES, labelSelector=wanted)["items"]):
+        return [select_node(nodes, name) for name in wanted]
+    if not (nodes := api.get(NODES, labelSelector=wanted)["items"]):
         raise NodeError(f"the cluster has no node with the labels {wanted!r}; see kubectl get nodes --show-labels")
-    return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+    return sorted(nodes, key=lambda node: str(node["metadata"]["name"]))
 
 
 class Cluster:
-    """One node of a cluster.
-
-    `note_phase` journals a phase of a switch and its duration in seconds.
-    """
+    """One node of a cluster. `note_phase` journals a phase of a switch and its duration in seconds."""
 
     def __init__(self, options: ClusterOptions, note_phase: Callable[[str, float], None]) -> None:
         self.options = options
@@ -68,15 +65,15 @@ class Cluster:
 
     @cached_property
     def name(self) -> str:
-        """The node's name. Raises NodeError where none or several would do."""
-        wanted, offering = str(self.options["node"]), set()
+        """The node's name. Raises NodeError unless exactly one node qualifies."""
+        wanted, dra_nodes = str(self.options["node"]), set()
         if "dra" in self.options["accesses"] and wanted == "auto":
-            offering = claims_api.nodes(self.api)
-        return str(chosen(self.nodes(), wanted, offering)["metadata"]["name"])
+            dra_nodes = claims_api.nodes_with_devices(self.api)
+        return str(select_node(self.nodes(), wanted, dra_nodes)["metadata"]["name"])
 
     @property
     def digest(self) -> str:
-        """Stands for the node's name in our labels and names."""
+        """Digest that stands for the node's name in our labels and object names."""
         return node_digest(self.name)
 
     @property
@@ -87,11 +84,11 @@ class Cluster:
     def run_id(self) -> str:
         return os.environ.get(RUN_ID_VARIABLE, "")
 
-    def read(self) -> Json:
+    def read_node(self) -> Json:
         return self.api.get(self.path)
 
     def labels(self) -> Mapping[str, str]:
-        return labels_of(self.read())
+        return labels_of(self.read_node())
 
     def nodes(self) -> list[Json]:
         return list(self.api.get(NODES)["items"])
@@ -107,27 +104,29 @@ class Cluster:
         return f"/api/v1/namespaces/{self.options['namespace']}/pods"
 
     @property
-    def mine(self) -> str:
-        """The selector of our objects for this node."""
+    def owner_selector(self) -> str:
+        """Label selector of our objects for this node."""
         return f"{foreign_pods.OWNER_LABEL}={self.digest}"
 
     def held_pods(self) -> list[Json]:
-        """The pods that keep what the node's state has: outlasting cells, placeholders or claims' holders."""
-        return list(self.api.get(self.tenants_path, labelSelector=f"{self.mine},{foreign_pods.HELD_LABEL}")["items"])
+        """The pods that belong to the node's state and outlast its cells: placeholders, or holders of claims."""
+        return list(
+            self.api.get(self.tenants_path, labelSelector=f"{self.owner_selector},{foreign_pods.HELD_LABEL}")["items"]
+        )
 
-    def most_tenants(self, strategy: Strategy) -> int:
+    def max_tenants(self, strategy: Strategy) -> int:
         """The study's largest number of tenants under the strategy's innermost mechanism."""
         return max(self.options["tenants"].get(strategy.mechanisms[-1], [1]))
 
     @cached_property
-    def installed(self) -> Installed:
-        """The installed parts of NVIDIA's stack, as found first."""
-        return look(self.daemon_sets(), self.pods())
+    def installed(self) -> InstalledStack:
+        """The installed components of NVIDIA's stack, as first read."""
+        return find_stack(self.daemon_sets(), self.pods())
 
     def refuse_foreign_pods(self) -> None:
-        """Raise NodeError when foreign GPU pods run on the node."""
+        """Raise NodeError if foreign GPU pods run on the node."""
         if found := foreign_pods.gpu_pods(self.pods(), self.options["namespace"]):
-            raise NodeError(foreign_pods.refusal(found))
+            raise NodeError(foreign_pods.refusal_message(found))
 
     def set_taint(self, present: bool) -> None:
         """Add our taint to the node, or remove it. Raises NodeError."""
@@ -137,14 +136,14 @@ class Cluster:
             taints = [*saved_state.taints_without_ours(node), *ours]
             return {} if taints == (node["spec"].get("taints") or []) else {"spec": {"taints": taints or None}}
 
-        change(self.api, self.path, patch)
+        patch_with_retry(self.api, self.path, patch)
 
     def set_labels(self, labels: Mapping[str, str | None]) -> None:
         self.api.patch(self.path, {"metadata": {"labels": dict(labels)}})
 
     def saved_state(self) -> SavedState | None:
-        """The node's saved state; None where nothing of the node was changed."""
-        return saved_state.load(self.read())
+        """The node's saved state; None if nothing of the node was changed."""
+        return saved_state.load(self.read_node())
 
     def write_saved_state(self, state: SavedState | None) -> None:
         """Replace the node's saved state; None removes it."""

@@ -1,4 +1,4 @@
-"""NVIDIA's stack in a cluster: the DaemonSets of the device plugin and its companions, and labels of a node's GPUs."""
+"""NVIDIA's stack in a cluster: the DaemonSets of the device plugin and its companions, and a node's GPU labels."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,14 +15,14 @@ REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"
 MPS_LABEL = "nvidia.com/mps.capable"
 COMPUTE_LABELS = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
-# Before this compute capability the plugin lets 16 clients share an MPS server (its cmd/mps-control-daemon/mps).
-MANY_CLIENTS_SINCE = [7, 5]
+# Below this compute capability the plugin allows 16 clients of an MPS server (its cmd/mps-control-daemon/mps).
+MANY_CLIENTS_COMPUTE_CAPABILITY = [7, 5]
 GPU_RESOURCES = re.compile(r"nvidia\.com/(gpu|mig-).*")
-# Container names by which a part is known, of the Helm chart and of the GPU operator.
-PLUGIN = ("nvidia-device-plugin-ctr", "nvidia-device-plugin")
-DISCOVERY = ("gpu-feature-discovery-ctr", "gpu-feature-discovery")
-MPS = ("mps-control-daemon-ctr",)
-MIG_MANAGER = ("nvidia-mig-manager", "mig-manager")
+# Container names in the Helm chart and in the GPU operator, by which a component is found.
+PLUGIN_CONTAINERS = ("nvidia-device-plugin-ctr", "nvidia-device-plugin")
+DISCOVERY_CONTAINERS = ("gpu-feature-discovery-ctr", "gpu-feature-discovery")
+MPS_CONTAINERS = ("mps-control-daemon-ctr",)
+MIG_MANAGER_CONTAINERS = ("nvidia-mig-manager", "mig-manager")
 CONFIG_FOLDER_VARIABLE = "CONFIG_FILE_SRCDIR"
 DEFAULT_VARIABLE = "DEFAULT_CONFIG"
 OPERATOR_OWNER = "ClusterPolicy"
@@ -33,25 +33,25 @@ def labels_of(node: Json) -> Mapping[str, str]:
 
 
 def allocatable(node: Json) -> dict[str, int]:
-    """GPU resources of the node that pods can ask for, by name; those that are 0 left out."""
+    """The node's allocatable GPU resources above 0, by name."""
     values = node.get("status", {}).get("allocatable", {})
     return {name: int(value) for name, value in values.items() if GPU_RESOURCES.fullmatch(name) and int(value)}
 
 
-def most_mps_clients(labels: Mapping[str, str]) -> int:
-    """How many tenants the plugin lets onto the GPU under MPS; as many as may be where no label has what it is."""
-    found = [int(labels[name]) for name in COMPUTE_LABELS if name in labels]
-    return 16 if found and found < MANY_CLIENTS_SINCE else MPS_CLIENTS
+def max_mps_clients(labels: Mapping[str, str]) -> int:
+    """How many MPS clients the plugin allows on the GPU; MPS_CLIENTS if its compute capability is unknown."""
+    capability = [int(labels[name]) for name in COMPUTE_LABELS if name in labels]
+    return 16 if capability and capability < MANY_CLIENTS_COMPUTE_CAPABILITY else MPS_CLIENTS
 
 
 def variables_of(container: Json) -> dict[str, str]:
-    """The values of a container's environment; "" for those from elsewhere."""
-    return {each["name"]: each.get("value") or "" for each in container.get("env") or []}
+    """The values of a container's environment variables; "" for one with `valueFrom`."""
+    return {variable["name"]: variable.get("value") or "" for variable in container.get("env") or []}
 
 
 @dataclass(frozen=True)
-class Part:
-    """A DaemonSet and the name of the container by which it was known."""
+class StackComponent:
+    """A DaemonSet of NVIDIA's stack, and the name of the container by which it was found."""
 
     daemon_set: Json
     container: str
@@ -70,32 +70,32 @@ class Part:
 
     @property
     def own_container(self) -> Json:
-        return dict(next(each for each in self.pod_spec["containers"] if each["name"] == self.container))
+        return dict(next(entry for entry in self.pod_spec["containers"] if entry["name"] == self.container))
 
     @property
     def version(self) -> str:
-        """Version by its label, else by the tag of its image."""
+        """The version label, else the tag of the image."""
         labels = self.daemon_set["metadata"].get("labels") or {}
         tag = self.own_container["image"].split("@")[0].rpartition("/")[2].partition(":")[2]
         return str(labels.get("app.kubernetes.io/version") or tag or "unknown")
 
     @property
-    def policy(self) -> str | None:
-        """Name of the ClusterPolicy for which the GPU operator made it, and would undo changes; None without it."""
+    def cluster_policy(self) -> str | None:
+        """Name of the ClusterPolicy by which the GPU operator manages it and undoes changes; None without one."""
         owners = self.daemon_set["metadata"].get("ownerReferences") or []
         return next((str(owner["name"]) for owner in owners if owner["kind"] == OPERATOR_OWNER), None)
 
     def pod_of(self, pods: Iterable[Json]) -> Json | None:
-        """Its pod among these, by owner: the chart gives all its DaemonSets the same labels."""
+        """The component's pod among these, by its owner, since the chart gives all its DaemonSets the same labels."""
         uid = self.daemon_set["metadata"]["uid"]
-        mine = [pod for pod in pods if uid in [owner["uid"] for owner in pod["metadata"].get("ownerReferences") or []]]
-        # While one is replaced there are two.
-        return min(mine, key=lambda pod: bool(pod["metadata"].get("deletionTimestamp")), default=None)
+        owned = [pod for pod in pods if uid in [owner["uid"] for owner in pod["metadata"].get("ownerReferences") or []]]
+        # There are two while a pod is being replaced.
+        return min(owned, key=lambda pod: bool(pod["metadata"].get("deletionTimestamp")), default=None)
 
-    def unready(self, pods: Iterable[Json], own_container_only: bool = False) -> str | None:
-        """Why it is not up to date and ready on the node whose pods these are; None if it is."""
-        status, wanted = self.daemon_set.get("status", {}), self.daemon_set["metadata"].get("generation", 0)
-        if status.get("observedGeneration", 0) < wanted:
+    def unready_reason(self, pods: Iterable[Json], own_container_only: bool = False) -> str | None:
+        """Why the component is not up to date and ready among the node's pods; None if it is."""
+        status, generation = self.daemon_set.get("status", {}), self.daemon_set["metadata"].get("generation", 0)
+        if status.get("observedGeneration", 0) < generation:
             return f"{self.name}: its last change is not rolled out yet"
         pod = self.pod_of(pods)
         if pod is None:
@@ -104,33 +104,33 @@ class Part:
             return f"the pod of {self.name} is ending"
         for container in pod.get("status", {}).get("containerStatuses") or [{"name": self.container, "ready": False}]:
             if not container["ready"] and (container["name"] == self.container or not own_container_only):
-                return f"{self.name}: {container['name']} is not ready{_why(container)}"
+                return f"{self.name}: {container['name']} is not ready{_reasons(container)}"
         return None
 
 
-def _why(container: Json) -> str:
+def _reasons(container: Json) -> str:
     waiting = (container.get("state") or {}).get("waiting") or {}
     ended = (container.get("lastState") or {}).get("terminated") or {}
     reasons = ", ".join(filter(None, [waiting.get("reason"), ended.get("reason")]))
     return f" ({reasons})" if reasons else ""
 
 
-def lacks_config_map(plugin: Part) -> str:
-    """The line for a device plugin that has no ConfigMap to switch by, with what brings one."""
-    if plugin.policy is None:
+def no_config_map_message(plugin: StackComponent) -> str:
+    """The message for a device plugin without a ConfigMap to switch by, with the remedy."""
+    if plugin.cluster_policy is None:
         return (
             "the device plugin has no ConfigMap to switch by (its chart: config.map or config.name); reinstall it "
             "with config/cluster/plugin-values.yaml (docs/cluster/install.md, The device plugin)"
         )
     return (
         "the operator's device plugin has no ConfigMap to switch by; have the ClusterPolicy "
-        f"{plugin.policy} name one (docs/cluster/install.md, ClusterPolicy)"
+        f"{plugin.cluster_policy} name one (docs/cluster/install.md, ClusterPolicy)"
     )
 
 
 @dataclass(frozen=True)
-class Configs:
-    """The ConfigMap that a config-manager serves from, and the key it takes without a label ("" where none is set)."""
+class PluginConfigMap:
+    """The ConfigMap of the plugin's config-manager, and the key for nodes without a label ("" if none is set)."""
 
     namespace: str
     name: str
@@ -138,29 +138,29 @@ class Configs:
 
 
 @dataclass(frozen=True)
-class Installed:
-    """The parts that the cluster has; None for each that it lacks."""
+class InstalledStack:
+    """The components of NVIDIA's stack in the cluster; None for each that is not installed."""
 
-    plugin: Part | None
-    discovery: Part | None
-    mps: Part | None
-    mig_manager: Part | None
-    configs: Configs | None
+    plugin: StackComponent | None
+    discovery: StackComponent | None
+    mps: StackComponent | None
+    mig_manager: StackComponent | None
+    config_map: PluginConfigMap | None
 
 
-def _find(daemon_sets: Sequence[Json], names: tuple[str, ...], pods: Sequence[Json]) -> Part | None:
-    found = [
-        Part(daemon_set, container["name"])
+def _find_component(daemon_sets: Sequence[Json], names: tuple[str, ...], pods: Sequence[Json]) -> StackComponent | None:
+    components = [
+        StackComponent(daemon_set, container["name"])
         for daemon_set in daemon_sets
         for container in daemon_set["spec"]["template"]["spec"]["containers"]
         if container["name"] in names
     ]
-    # Of several (one per kind of node, say) the one that runs on this node.
-    return min(found, key=lambda part: part.pod_of(pods) is None, default=None)
+    # Of several, for example one per kind of node, take the one that runs on this node.
+    return min(components, key=lambda component: component.pod_of(pods) is None, default=None)
 
 
-def _configs(plugin: Part) -> Configs | None:
-    """Where the plugin's config-manager finds its keys: the ConfigMap mounted at the folder that its variable names."""
+def _find_config_map(plugin: StackComponent) -> PluginConfigMap | None:
+    """The ConfigMap that is mounted at the folder which the config-manager's variable names."""
     for container in (*plugin.pod_spec["containers"], *(plugin.pod_spec.get("initContainers") or [])):
         variables = variables_of(container)
         if CONFIG_FOLDER_VARIABLE not in variables:
@@ -170,17 +170,17 @@ def _configs(plugin: Part) -> Configs | None:
         for volume in plugin.pod_spec.get("volumes") or []:
             if volume["name"] in mounted and volume.get("configMap"):
                 name = volume["configMap"]["name"]
-                return Configs(plugin.namespace, name, variables.get(DEFAULT_VARIABLE, ""))
+                return PluginConfigMap(plugin.namespace, name, variables.get(DEFAULT_VARIABLE, ""))
     return None
 
 
-def look(daemon_sets: Sequence[Json], pods: Sequence[Json]) -> Installed:
-    """What is installed, from all DaemonSets of the cluster and the node's pods."""
-    plugin = _find(daemon_sets, PLUGIN, pods)
-    return Installed(
+def find_stack(daemon_sets: Sequence[Json], pods: Sequence[Json]) -> InstalledStack:
+    """Find the components among all DaemonSets of the cluster; `pods` are the node's."""
+    plugin = _find_component(daemon_sets, PLUGIN_CONTAINERS, pods)
+    return InstalledStack(
         plugin=plugin,
-        discovery=_find(daemon_sets, DISCOVERY, pods),
-        mps=_find(daemon_sets, MPS, pods),
-        mig_manager=_find(daemon_sets, MIG_MANAGER, pods),
-        configs=_configs(plugin) if plugin else None,
+        discovery=_find_component(daemon_sets, DISCOVERY_CONTAINERS, pods),
+        mps=_find_component(daemon_sets, MPS_CONTAINERS, pods),
+        mig_manager=_find_component(daemon_sets, MIG_MANAGER_CONTAINERS, pods),
+        config_map=_find_config_map(plugin) if plugin else None,
     )

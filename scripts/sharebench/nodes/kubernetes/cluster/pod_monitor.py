@@ -1,4 +1,4 @@
-"""The PodMonitor of a run: how the Prometheus of an operator finds its tenants."""
+"""The PodMonitor of a run, by which the Prometheus of an operator finds its tenants."""
 
 import re
 
@@ -12,7 +12,7 @@ NAME = "sharebench-{digest}"
 
 
 def pod_monitor(digest: str, node_label: str, run_id: str, section: PrometheusOptions) -> Json:
-    """For the pods with the node's label; `section` is the config's `prometheus`, with the operator's labels."""
+    """The PodMonitor for the pods with the node's label; `section` is the config's `prometheus`."""
     interval = f"{round(1000 * section['scrape_seconds'])}ms"
     run = re.sub(r"[^A-Za-z0-9._-]", "-", run_id).strip("-._")[:63]
     return {
@@ -30,7 +30,7 @@ def pod_monitor(digest: str, node_label: str, run_id: str, section: PrometheusOp
 
 
 def ensure(api: Api, namespace: str, monitor: Json) -> None:
-    """Make the PodMonitor unless it is there. Raises NodeError."""
+    """Create the PodMonitor unless it exists. Raises NodeError."""
     try:
         api.create(COLLECTION.format(namespace=namespace), monitor)
     except ApiRefused as refused:
@@ -43,5 +43,5 @@ def ensure(api: Api, namespace: str, monitor: Json) -> None:
 
 
 def remove(api: Api, namespace: str, digest: str) -> None:
-    """Remove it; nothing there is fine. Raises NodeError."""
+    """Delete the PodMonitor if it exists. Raises NodeError."""
     api.delete(f"{COLLECTION.format(namespace=namespace)}/{NAME.format(digest=digest)}")

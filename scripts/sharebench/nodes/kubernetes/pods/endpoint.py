@@ -15,7 +15,7 @@ from sharebench.core.units import NS
 from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods.forward import PodUnreachable
-from sharebench.nodes.kubernetes.pods.manifest import PORT
+from sharebench.nodes.kubernetes.pods.manifest import TENANT_PORT
 from sharebench.nodes.kubernetes.pods.status import Ending
 from sharebench.nodes.programs import exited_job, exited_report
 from sharebench.nodes.scraped import ScrapedProgram
@@ -26,7 +26,7 @@ from tenant.contract.gpu import GpuSample
 from tenant.contract.requests import Page
 
 
-class Reading(NamedTuple):
+class ClockReading(NamedTuple):
     """A tenant's clock, the driver's before and after, and when the tenant's own code began to run."""
 
     boot_id: str | None
@@ -36,7 +36,7 @@ class Reading(NamedTuple):
     first_line_ns: int
 
 
-class _Forwarded(http.client.HTTPConnection):
+class _ForwardedConnection(http.client.HTTPConnection):
     """A connection through what `forward` opens, given the seconds that it may take."""
 
     def __init__(self, host: str, port: int, timeout_seconds: float, forward: Callable[[float], Any]) -> None:
@@ -54,7 +54,7 @@ class PodEndpoint(HttpEndpoint):
     runtime a tenth of a second and more, which they take from the tenants.
     """
 
-    def __init__(self, host: str, token: str, forward: Callable[[float], Any] | None, port: int = PORT) -> None:
+    def __init__(self, host: str, token: str, forward: Callable[[float], Any] | None, port: int = TENANT_PORT) -> None:
         super().__init__(host, port, token)
         self._forward = forward
         self._kept: http.client.HTTPConnection | None = None
@@ -69,7 +69,7 @@ class PodEndpoint(HttpEndpoint):
     def _connection(self, timeout_seconds: float) -> http.client.HTTPConnection:
         if self._forward is None:
             return super()._connection(timeout_seconds)
-        return _Forwarded(self.host, self.port, timeout_seconds, self._forward)
+        return _ForwardedConnection(self.host, self.port, timeout_seconds, self._forward)
 
     def _keep(self, connection: http.client.HTTPConnection | None) -> http.client.HTTPConnection | None:
         """Keep this connection, or none; the one that was kept before."""
@@ -104,17 +104,17 @@ class PodEndpoint(HttpEndpoint):
         try:
             if kept is not None:
                 try:
-                    return self._ask(kept, method, path, body, timeout_seconds)
+                    return self._exchange(kept, method, path, body, timeout_seconds)
                 except (ConnectionError, TimeoutError):
                     # It broke just now, or earlier without a sign: a forwarded port whose way to the API server is cut
                     # stays open at our end. What only asks may ask again.
                     if method != "GET" or self._is_closed:
                         raise
-            return self._ask(self._connection(timeout_seconds), method, path, body, timeout_seconds)
+            return self._exchange(self._connection(timeout_seconds), method, path, body, timeout_seconds)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise TenantUnreachable(f"{method} {path.split('?')[0]}: {error}") from error
 
-    def _ask(
+    def _exchange(
         self,
         connection: http.client.HTTPConnection,
         method: str,
@@ -144,7 +144,7 @@ class PodEndpoint(HttpEndpoint):
             if surplus is not None:
                 surplus.close()
 
-    def _answer(self, method: str, path: str) -> Json:
+    def _get_json(self, method: str, path: str) -> Json:
         status, answer = self._call(method, path)
         if status != 200:
             raise TenantUnreachable(f"{method} {path}: status {status} {answer.get('error', '')}")
@@ -159,18 +159,18 @@ class PodEndpoint(HttpEndpoint):
         return status == 200 and answer.get("status") == "ready"
 
     def clock(self) -> tuple[int, int, float]:
-        """The node's monotonic and real time in ns, and 0: the tenants read one kernel's clock (see `_same_clock`).
+        """The node's monotonic and real time in ns, and 0: the tenants read one kernel's clock (see `_align_clocks`).
 
         How long the answer took says nothing about how far their windows are apart.
         """
         monotonic_ns, realtime_ns, _ = super().clock()
         return monotonic_ns, realtime_ns, 0.0
 
-    def reading(self) -> Reading:
+    def read_clock(self) -> ClockReading:
         before_ns = time.monotonic_ns()
-        answer = self._answer("GET", "/clock")
+        answer = self._get_json("GET", "/clock")
         after_ns = time.monotonic_ns()
-        return Reading(answer["boot_id"], answer["monotonic_ns"], before_ns, after_ns, answer["first_line_ns"])
+        return ClockReading(answer["boot_id"], answer["monotonic_ns"], before_ns, after_ns, answer["first_line_ns"])
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
         """As of any tenant, with what only the driver knows of its start."""
@@ -181,12 +181,12 @@ class PodEndpoint(HttpEndpoint):
 
     def begin_telemetry(self) -> str | None:
         """Have the pod's GPU sampled; why it cannot be, or None."""
-        reason: str | None = self._answer("POST", "/telemetry")["reason"]
+        reason: str | None = self._get_json("POST", "/telemetry")["reason"]
         return reason
 
     def end_telemetry(self) -> tuple[list[GpuSample], str | None]:
         """The samples since `begin_telemetry`, and why they have no activity, where they have none."""
-        seen = self._answer("GET", "/telemetry")
+        seen = self._get_json("GET", "/telemetry")
         return [GpuSample(*values) for values in seen["samples"]], seen["activity_reason"]
 
 
@@ -225,7 +225,7 @@ class ScrapedPod(ScrapedProgram, ClientEndpoint):
         self._log, self._ending = log, ending
 
     def page(self, path: str) -> Page:
-        page: Page = self._answer("GET", f"/page?{urlencode({'path': path})}")  # type: ignore[assignment]
+        page: Page = self._get_json("GET", f"/page?{urlencode({'path': path})}")  # type: ignore[assignment]
         self.offset_ns = self.offset_ns or page["ended_ns"] - time.monotonic_ns()
         return page
 
@@ -314,7 +314,7 @@ class PodSampler:
         except TenantUnreachable as silence:
             self._reason = f"tenant 0 did not answer whether it can sample: {silence}"
 
-    def begun(self) -> Self:
+    def wait_until_begun(self) -> Self:
         """Itself, once it samples or is known not to."""
         self._beginning.join()
         return self

@@ -6,13 +6,13 @@ import ssl
 from typing import Any
 from urllib.parse import urlsplit
 
-from sharebench.nodes.kubernetes.cluster.api import PATIENCE_SECONDS, Api, Backoff
+from sharebench.nodes.kubernetes.cluster.api import RETRY_LIMIT_SECONDS, Api, Backoff
 
 # API server, kubelet and runtime take a tenth of a second and more to open one.
-OPEN_SECONDS = 10.0
+OPEN_TIMEOUT_SECONDS = 10.0
 # Each message begins with the number of its channel: 0 is the port's data, 1 its errors.
 PROTOCOL = "v4.channel.k8s.io"
-DATA = 0
+DATA_CHANNEL = 0
 
 
 class PodUnreachable(ConnectionError):
@@ -40,7 +40,7 @@ class ForwardedPort:
         from websocket import WebSocketException
 
         try:
-            self._websocket.send_binary(bytes([DATA]) + data)
+            self._websocket.send_binary(bytes([DATA_CHANNEL]) + data)
         except WebSocketException as error:
             raise ConnectionError(str(error)) from error
 
@@ -60,7 +60,7 @@ class ForwardedPort:
             if message[0] not in self._named:
                 # The first message of each channel has the port's number.
                 self._named.add(message[0])
-            elif message[0] == DATA:
+            elif message[0] == DATA_CHANNEL:
                 self._rest = message[1:]
             else:
                 return b""
@@ -105,7 +105,7 @@ class _Reader(io.RawIOBase):
             self._port.reader_closed()
 
 
-def _opened(api: Api, namespace: str, pod: str, port: int) -> ForwardedPort:
+def _open(api: Api, namespace: str, pod: str, port: int) -> ForwardedPort:
     from websocket import create_connection
 
     settings = api.client.configuration
@@ -130,22 +130,22 @@ def _opened(api: Api, namespace: str, pod: str, port: int) -> ForwardedPort:
         options |= {"http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port}
         options |= {"http_proxy_auth": (proxy.username, proxy.password)} if proxy.username else {}
         options |= {"http_no_proxy": settings.no_proxy.split(",")} if settings.no_proxy else {}
-    return ForwardedPort(create_connection(url.replace("http", "ws", 1), timeout=OPEN_SECONDS, **options))
+    return ForwardedPort(create_connection(url.replace("http", "ws", 1), timeout=OPEN_TIMEOUT_SECONDS, **options))
 
 
-def forwarded(api: Api, namespace: str, pod: str, port: int, timeout_seconds: float) -> ForwardedPort:
+def open_port(api: Api, namespace: str, pod: str, port: int, timeout_seconds: float) -> ForwardedPort:
     """The open port; its time-out is `timeout_seconds`, for which a server that is away is asked again, too.
 
     Raises PodUnreachable.
     """
     from websocket import WebSocketException
 
-    backoff = Backoff(min(timeout_seconds, PATIENCE_SECONDS))
+    backoff = Backoff(min(timeout_seconds, RETRY_LIMIT_SECONDS))
     while True:
         try:
-            given = _opened(api, namespace, pod, port)
+            given = _open(api, namespace, pod, port)
         except (WebSocketException, OSError) as error:
-            if backoff.is_over:
+            if backoff.has_expired:
                 reason = " ".join(str(error).split())
                 raise PodUnreachable(f"the API server forwards no port of the pod: {reason}") from error
             backoff.pause()

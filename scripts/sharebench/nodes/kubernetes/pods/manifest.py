@@ -17,22 +17,22 @@ from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
-from sharebench.nodes.kubernetes.cluster.restricted import NO_DISRUPTION_ANNOTATIONS, SECURITY, pod_spec
+from sharebench.nodes.kubernetes.cluster.restricted import CONTAINER_SECURITY, NO_DISRUPTION_ANNOTATIONS, base_pod_spec
 from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
 
-PORT = 8000
-CONTAINER = "tenant"
+TENANT_PORT = 8000
+TENANT_CONTAINER = "tenant"
 # Of the container that the driver asks where the tenant is a user's container.
-CLIENT = "client"
+CLIENT_CONTAINER = "client"
 CODE_FOLDER = "/sharebench"
 CODE_FILE = "tenant.pyz"
 CELL_LABEL = "sharebench/cell"
 USER_NAME = "sharebench"
 # No image knows the user's number, and torch asks for its name.
-OF_USER = {"HOME": "/tmp", "USER": USER_NAME, "LOGNAME": USER_NAME}
+USER_VARIABLES = {"HOME": "/tmp", "USER": USER_NAME, "LOGNAME": USER_NAME}
 # The sampler's side of telemetry is imported at the start: the driver asks for it when all tenants are at work, where
 # each file that is opened waits some 20 ms for the loop to release the interpreter.
-MAIN = "import tenant.gpu.telemetry\nfrom tenant.__main__ import main\n\nmain()\n"
+MAIN_SOURCE = "import tenant.gpu.telemetry\nfrom tenant.__main__ import main\n\nmain()\n"
 # The same code is the same bytes, whenever it is packed; the format has no earlier time.
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -59,20 +59,20 @@ class Place:
         return f"sharebench-{self.cell}"
 
 
-def owned(place: Place, owner: Json) -> Json:
+def owner_reference(place: Place, owner: Json) -> Json:
     """The reference to the cell's ConfigMap, as the API server made it, in what goes with it."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "name": place.name, "uid": owner["metadata"]["uid"]}
 
 
-def collection(place: Place, body: Json) -> str:
+def collection_path(place: Place, body: Json) -> str:
     """Path of the collection that an object belongs to, of any group but the core."""
     return f"/apis/{body['apiVersion']}/namespaces/{place.namespace}/{body['kind'].lower()}s"
 
 
-def belonging(place: Place, owner: Json, body: Json) -> Json:
+def cell_object(place: Place, owner: Json, body: Json) -> Json:
     """An object that an access wants next to the pods, under its name in the cluster, with the cell's labels."""
     metadata = {"name": f"{place.name}-{body['metadata']['name']}", "labels": place.labels}
-    return {**body, "metadata": metadata | {"ownerReferences": [owned(place, owner)]}}
+    return {**body, "metadata": metadata | {"ownerReferences": [owner_reference(place, owner)]}}
 
 
 def _sources(name: str) -> dict[str, bytes]:
@@ -88,9 +88,9 @@ def _sources(name: str) -> dict[str, bytes]:
 
 
 @cache
-def archive() -> bytes:
+def code_archive() -> bytes:
     """The tenant's code as a zip that any Python runs: sources of `scripts/tenant`, prometheus_client and pynvml."""
-    sources = {"__main__.py": MAIN.encode()}
+    sources = {"__main__.py": MAIN_SOURCE.encode()}
     for name in ("tenant", "prometheus_client", "pynvml"):
         sources |= _sources(name)
     packed = io.BytesIO()
@@ -100,7 +100,7 @@ def archive() -> bytes:
     return packed.getvalue()
 
 
-def as_text(content: bytes) -> str:
+def as_base64(content: bytes) -> str:
     """An archive as a ConfigMap's binaryData has it."""
     return base64.b64encode(content).decode()
 
@@ -112,7 +112,7 @@ def config_map(place: Place, files: Mapping[str, bytes]) -> Json:
         "kind": "ConfigMap",
         "metadata": {"name": place.name, "labels": place.labels},
         "immutable": True,
-        "binaryData": {name: as_text(content) for name, content in files.items()},
+        "binaryData": {name: as_base64(content) for name, content in files.items()},
     }
 
 
@@ -140,11 +140,11 @@ def command_line(
     return [*started, *(part for key, value in arguments.items() for part in (f"--{key}", value))]
 
 
-def variables(given: Mapping[str, str]) -> list[Json]:
+def env_entries(given: Mapping[str, str]) -> list[Json]:
     return [{"name": name, "value": value} for name, value in given.items()]
 
 
-def granted(needs: PodNeeds, options: ClusterOptions, **parts: object) -> Json:
+def gpu_container(needs: PodNeeds, options: ClusterOptions, **parts: object) -> Json:
     """The tenant's container, with its share of the GPU, and with these parts."""
     asked = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
     limits = {name: value for name, value in asked.items() if value is not None} | dict(needs.limits)
@@ -153,32 +153,32 @@ def granted(needs: PodNeeds, options: ClusterOptions, **parts: object) -> Json:
         resources["claims"] = [
             {"name": name} | ({"request": request} if request else {}) for name, request in needs.claims.items()
         ]
-    return {"name": CONTAINER, **parts, "resources": resources, "securityContext": SECURITY}
+    return {"name": TENANT_CONTAINER, **parts, "resources": resources, "securityContext": CONTAINER_SECURITY}
 
 
-def ours(arguments: list[str], token: str, port: int, marks: Mapping[str, str]) -> Json:
+def code_fields(arguments: list[str], token: str, port: int, marks: Mapping[str, str]) -> Json:
     """What a container has that runs our code; `marks` are variables that come before those of its user."""
     return {
         "command": arguments,
-        "env": variables({TOKEN_VARIABLE: token, **marks, "PYTHONDONTWRITEBYTECODE": "1", **OF_USER}),
+        "env": env_entries({TOKEN_VARIABLE: token, **marks, "PYTHONDONTWRITEBYTECODE": "1", **USER_VARIABLES}),
         "ports": [{"name": "metrics", "containerPort": port}],
         "volumeMounts": [{"name": "code", "mountPath": CODE_FOLDER, "readOnly": True}],
     }
 
 
-def own_tenant(arguments: list[str], needs: PodNeeds, token: str, options: ClusterOptions) -> Json:
+def tenant_container(arguments: list[str], needs: PodNeeds, token: str, options: ClusterOptions) -> Json:
     """The container of a tenant that runs our code itself."""
-    parts = ours(arguments, token, PORT, {GRANTED_VARIABLE: "1"})
-    parts["env"] += variables(needs.environment)
-    return granted(needs, options, image=options["image"], **parts)
+    parts = code_fields(arguments, token, TENANT_PORT, {GRANTED_VARIABLE: "1"})
+    parts["env"] += env_entries(needs.environment)
+    return gpu_container(needs, options, image=options["image"], **parts)
 
 
-def pod(place: Place, owner: Json, index: int, containers: list[Json], needs: PodNeeds, deadline_seconds: int) -> Json:
-    """One tenant; `owner` is the cell's ConfigMap as the API server made it, `needs` what its access asks for."""
+def tenant_pod(place: Place, owner: Json, index: int, containers: list[Json], needs: PodNeeds, seconds: int) -> Json:
+    """A tenant's pod, which ends after `seconds`; `owner` is the cell's ConfigMap as the API server returned it."""
     options = place.options
     spec: Json = {
-        **pod_spec(place.node, options),
-        "activeDeadlineSeconds": deadline_seconds,
+        **base_pod_spec(place.node, options),
+        "activeDeadlineSeconds": seconds,
         "containers": containers,
         "volumes": [{"name": "code", "configMap": {"name": place.name}}],
     }
@@ -194,7 +194,7 @@ def pod(place: Place, owner: Json, index: int, containers: list[Json], needs: Po
             "name": f"{place.name}-{index}",
             "labels": place.labels | dict(needs.labels),
             "annotations": NO_DISRUPTION_ANNOTATIONS | dict(needs.annotations),
-            "ownerReferences": [owned(place, owner) | {"controller": True}],
+            "ownerReferences": [owner_reference(place, owner) | {"controller": True}],
         },
         "spec": spec,
     }

@@ -19,37 +19,37 @@ MERGE_KEYS = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-DELETE = {"$patch": "delete"}
+DELETE_DIRECTIVE = {"$patch": "delete"}
 
 
-def merged(base: object, patch: object, field: str = "") -> object:
+def strategic_merge(base: object, patch: object, field: str = "") -> object:
     """A strategic merge: null removes a key, and an element of a list with `$patch: delete` goes."""
     if isinstance(base, dict) and isinstance(patch, dict):
-        both = base | {key: merged(base.get(key), value, key) for key, value in patch.items()}
+        both = base | {key: strategic_merge(base.get(key), value, key) for key, value in patch.items()}
         return {key: value for key, value in both.items() if value is not None}
     if isinstance(base, list) and isinstance(patch, list) and field in MERGE_KEYS:
-        return _by_key(base, patch, MERGE_KEYS[field])
-    return merged({}, patch) if isinstance(patch, dict) else patch
+        return _merge_by_key(base, patch, MERGE_KEYS[field])
+    return strategic_merge({}, patch) if isinstance(patch, dict) else patch
 
 
-def _by_key(base: list[Json], patch: list[Json], key: str) -> list[object]:
+def _merge_by_key(base: list[Json], patch: list[Json], key: str) -> list[object]:
     patches = {each.get(key): each for each in patch}
-    kept = [each for each in base if not patches.get(each.get(key), {}).items() >= DELETE.items()]
+    kept = [each for each in base if not patches.get(each.get(key), {}).items() >= DELETE_DIRECTIVE.items()]
     known = {each.get(key) for each in base}
     new = [each for each in patch if each.get(key) not in known]
-    return [merged(each, patches.get(each.get(key), {})) for each in kept] + new
+    return [strategic_merge(each, patches.get(each.get(key), {})) for each in kept] + new
 
 
-def overlaid(pod: Json, overlay: Json) -> Json:
+def apply_overlay(pod: Json, overlay: Json) -> Json:
     """The pod with the overlay on top: without what is for the client where there is none, or for it as a sidecar."""
     spec = overlay.get("spec") or {}
-    clients = [each for each in spec.get("containers") or () if each.get("name") == manifest.CLIENT]
-    if clients and manifest.CLIENT not in _names(pod, "containers"):
+    clients = [each for each in spec.get("containers") or () if each.get("name") == manifest.CLIENT_CONTAINER]
+    if clients and manifest.CLIENT_CONTAINER not in _names(pod, "containers"):
         spec = {**spec, "containers": [each for each in spec["containers"] if each not in clients]}
-        if manifest.CLIENT in _names(pod, "initContainers"):
+        if manifest.CLIENT_CONTAINER in _names(pod, "initContainers"):
             spec["initContainers"] = [*(spec.get("initContainers") or ()), *clients]
         overlay = {**overlay, "spec": spec}
-    return cast(Json, merged(pod, overlay))
+    return cast(Json, strategic_merge(pod, overlay))
 
 
 def _names(pod: Json, kind: str) -> list[str]:

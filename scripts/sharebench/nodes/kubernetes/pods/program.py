@@ -16,19 +16,19 @@ from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster import restricted
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods import manifest
-from sharebench.nodes.kubernetes.pods.overlay import merged
+from sharebench.nodes.kubernetes.pods.overlay import strategic_merge
 from sharebench.nodes.programs import fill_in, placeholder_values
 from tenant.contract import GRANTED_VARIABLE
 
 # Where our client listens: a server may have any usual one.
 CLIENT_PORT = 18765
 PROGRAM_PORT = 8080
-OF_USER = ("runAsUser", "runAsGroup", "runAsNonRoot")
+USER_SECURITY_KEYS = ("runAsUser", "runAsGroup", "runAsNonRoot")
 # What ends with an error shows in its pod's status what it printed last.
-LAST_WORDS = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+TERMINATION_MESSAGE = {"terminationMessagePolicy": "FallbackToLogsOnError"}
 
 
-def template(path: str) -> Json:
+def load_pod_template(path: str) -> Json:
     """Metadata and spec of the first pod, or pod template, in a file of manifests. Raises NodeError."""
     for found in yaml.safe_load_all(Path(path).read_text()):
         kind, spec = (found or {}).get("kind"), (found or {}).get("spec") or {}
@@ -54,14 +54,14 @@ def _without_gpu(container: Json) -> Json:
     }
 
 
-def _given(workload: WorkloadSpec) -> tuple[Json, Json]:
+def _split_user_pod(workload: WorkloadSpec) -> tuple[Json, Json]:
     """The user's pod, without its container for the GPU and without its claims on one, and that container.
 
     Raises NodeError, also where another container takes a GPU: its share would be no strategy's.
     """
     if workload.get("manifest") is None:
         return {"metadata": {}, "spec": {"containers": []}}, {"image": workload["image"]}
-    made = template(str(workload["manifest"]))
+    made = load_pod_template(str(workload["manifest"]))
     containers = made["spec"]["containers"]
     own = next(filter(_takes_gpu, containers), containers[0])
     others = [each for each in containers if each is not own]
@@ -83,20 +83,24 @@ def port_of(workload: WorkloadSpec, container: Json) -> int:
     return int(workload.get("port") or next(iter(named), PROGRAM_PORT))
 
 
-def _program(spec: Spec, index: int, given: Json, of_pod: Json, needs: PodNeeds, options: ClusterOptions) -> Json:
+def _user_container(
+    spec: Spec, index: int, given: Json, of_pod: Json, needs: PodNeeds, options: ClusterOptions
+) -> Json:
     """The user's container with its share of the GPU."""
     workload = tenant_workload(spec, index)
     values = {**placeholder_values(spec, index), "port": port_of(workload, given)}
     own = {each["name"] for each in given.get("env") or ()}
-    marks = {name: value for name, value in manifest.OF_USER.items() if name not in own} | {GRANTED_VARIABLE: "1"}
+    marks = {name: value for name, value in manifest.USER_VARIABLES.items() if name not in own} | {
+        GRANTED_VARIABLE: "1"
+    }
     marks |= {"SHAREBENCH_PORT": str(values["port"]), "SHAREBENCH_INDEX": str(index), **needs.environment}
     words: Json = {"command": workload["command"]} if workload.get("command") else given
     said = {key: [fill_in(word, values) for word in words[key]] for key in ("command", "args") if words.get(key)}
-    security = restricted.SECURITY | {key: of_pod[key] for key in OF_USER if key in of_pod}
-    made = manifest.granted(needs, options, env=manifest.variables(marks), **said, **LAST_WORDS)
+    security = restricted.CONTAINER_SECURITY | {key: of_pod[key] for key in USER_SECURITY_KEYS if key in of_pod}
+    made = manifest.gpu_container(needs, options, env=manifest.env_entries(marks), **said, **TERMINATION_MESSAGE)
     made["securityContext"] = security | (given.get("securityContext") or {})
     without = {key: value for key, value in given.items() if key not in ("command", "args")}
-    return cast(Json, merged(without, made))
+    return cast(Json, strategic_merge(without, made))
 
 
 def _client_params(workload: WorkloadSpec, port: int) -> Json:
@@ -113,14 +117,14 @@ def body_key(path: str) -> str:
     return "body-" + "".join(each if each.isalnum() else "-" for each in path)
 
 
-def bodies(workload: WorkloadSpec) -> Mapping[str, bytes]:
+def body_files(workload: WorkloadSpec) -> Mapping[str, bytes]:
     """The files with bodies that the client needs, by their name in the cell's ConfigMap."""
     request: Mapping[str, object] = workload.get("request") or {}
     named = [str(path) for key in BODY_FILES if (path := request.get(key))]
     return {body_key(path): Path(path).read_bytes() for path in named}
 
 
-def pod(
+def user_pod(
     place: manifest.Place,
     owner: Json,
     spec: Spec,
@@ -133,8 +137,8 @@ def pod(
 ) -> Json:
     """The pod of a tenant that is a user's container, on top of what its manifest has, if there is one."""
     options, workload = place.options, tenant_workload(spec, index)
-    base, given = _given(workload)
-    own = _program(spec, index, given, base["spec"].get("securityContext") or {}, needs, options)
+    base, given = _split_user_pod(workload)
+    own = _user_container(spec, index, given, base["spec"].get("securityContext") or {}, needs, options)
     run = {"workload": CLIENT_MODULE, "device": "cpu", "program": "server"}
     if runs_until_exit(workload):
         run["program"] = "exit"
@@ -145,23 +149,23 @@ def pod(
         run["params"] = json.dumps(_client_params(workload, port_of(workload, given)))
     line = manifest.command_line(spec, load, index, options["python"], CLIENT_PORT, run, watched_cell)
     client = {
-        "name": manifest.CLIENT,
+        "name": manifest.CLIENT_CONTAINER,
         "image": options["client_image"] or options["image"],
-        **manifest.ours(line, token, CLIENT_PORT, {}),
+        **manifest.code_fields(line, token, CLIENT_PORT, {}),
         # The user's own: only that one may see what the other was given.
         "securityContext": own["securityContext"],
-        **LAST_WORDS,
+        **TERMINATION_MESSAGE,
     }
     if runs_until_exit(workload):
         # A sidecar: the kubelet starts the others when its startup probe says so, and ends it after them.
         begun = {"httpGet": {"path": "/begun", "port": CLIENT_PORT}, "periodSeconds": 1}
         client |= {"restartPolicy": "Always", "startupProbe": begun | {"failureThreshold": deadline_seconds}}
-        made = manifest.pod(place, owner, index, [own], needs, deadline_seconds)
+        made = manifest.tenant_pod(place, owner, index, [own], needs, deadline_seconds)
         made["spec"]["initContainers"] = [client]
     else:
-        made = manifest.pod(place, owner, index, [own, client], needs, deadline_seconds)
+        made = manifest.tenant_pod(place, owner, index, [own, client], needs, deadline_seconds)
     theirs = base["spec"].pop("tolerations", None) or []
     made["spec"]["tolerations"] = [*theirs, *made["spec"]["tolerations"]]
     # What the server uses of the node is seen from the client.
     made["spec"]["shareProcessNamespace"] = True
-    return cast(Json, merged(base, made))
+    return cast(Json, strategic_merge(base, made))

@@ -19,19 +19,19 @@ from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
 from sharebench.nodes.kubernetes.pods import manifest, program
 from sharebench.nodes.kubernetes.pods import status as pod_status
 from sharebench.nodes.kubernetes.pods.endpoint import ClientEndpoint, ExitEndpoint, PodEndpoint, PodSampler, ScrapedPod
-from sharebench.nodes.kubernetes.pods.forward import ForwardedPort, PodUnreachable, forwarded
-from sharebench.nodes.kubernetes.pods.manifest import CLIENT, CONTAINER, PORT, Place
-from sharebench.nodes.kubernetes.pods.overlay import overlaid
+from sharebench.nodes.kubernetes.pods.forward import ForwardedPort, PodUnreachable, open_port
+from sharebench.nodes.kubernetes.pods.manifest import CLIENT_CONTAINER, TENANT_CONTAINER, TENANT_PORT, Place
+from sharebench.nodes.kubernetes.pods.overlay import apply_overlay
 from sharebench.nodes.kubernetes.pods.program import CLIENT_PORT
-from sharebench.nodes.kubernetes.pods.watch import Watcher, of_each, sweep
+from sharebench.nodes.kubernetes.pods.watch import PodWatcher, call_for_each, sweep
 from sharebench.records.types import Outcome, TenantStatus
 from tenant.contract import EXIT_USAGE, SteadinessRule
 
 POLL_SECONDS = 0.2
 # Beyond what a cell may take at most, so that pods end by themselves when no driver is left to delete them.
-SPARE_SECONDS = 300
+POD_LIFETIME_MARGIN_SECONDS = 300
 # A kubelet looks at its containers once a second, and reports to the API server a moment later.
-REPORTED_SECONDS = 10.0
+KUBELET_REPORT_SECONDS = 10.0
 LOG_LINES = 40
 # Searched for the text that says that a program is ready.
 LOG_BYTES = 1 << 20
@@ -60,72 +60,76 @@ class PodTenants:
         self.token = token_hex(16)
         self.collection = access.cluster.tenants_path
         self.config_maps = f"/api/v1/namespaces/{self.place.namespace}/configmaps"
-        self.watcher = Watcher(self.api, self.collection, self._of_cell)
+        self.watcher = PodWatcher(self.api, self.collection, self._cell_selector)
         self.names: list[str] = []
         self._created: float = time.monotonic()
         self._endpoints: dict[int, PodEndpoint] = {}
         self._sampler: PodSampler | None = None
         self._hung: set[int] = set()
-        self._silences: dict[int, TenantUnreachable] = {}
+        self._unreachable: dict[int, TenantUnreachable] = {}
         self._logs: dict[tuple[str, str], str] = {}
-        self._later: list[Json] = []
+        self._pods_to_start: list[Json] = []
         self._offset_ns = 0
 
     # Objects.
 
     @property
-    def _of_cell(self) -> str:
+    def _cell_selector(self) -> str:
         return f"{manifest.CELL_LABEL}={self.place.cell}"
 
     def sweep(self) -> None:
         """Remove our objects for this node, of whatever cell, and wait until the pods are gone."""
-        sweep(self.api, self.place.namespace, f"{self.access.cluster.mine},!{HELD_LABEL}")
-        self.access.clean()
+        sweep(self.api, self.place.namespace, f"{self.access.cluster.owner_selector},!{HELD_LABEL}")
+        self.access.clean_up()
 
     def start(self, grants: Sequence[Grant]) -> None:
         """Create the cell's ConfigMap, what its access wants, and all pods. Raises NodeError when one is refused."""
-        files = {manifest.CODE_FILE: manifest.archive()}
+        files = {manifest.CODE_FILE: manifest.code_archive()}
         for workload in tenant_workloads(self.spec):
-            files |= program.bodies(workload)
+            files |= program.body_files(workload)
         owner = self._create(self.config_maps, manifest.config_map(self.place, files))
-        for wanted in self.access.objects(self.spec):
-            self._create(manifest.collection(self.place, wanted), manifest.belonging(self.place, owner, wanted))
-        self._later = [self.body(owner, grant) for grant in grants]
+        for wanted in self.access.cell_objects(self.spec):
+            self._create(manifest.collection_path(self.place, wanted), manifest.cell_object(self.place, owner, wanted))
+        self._pods_to_start = [self.build_pod(owner, grant) for grant in grants]
         self._start_next()
         self.watcher.start()
 
-    def body(self, owner: Json, grant: Grant) -> Json:
+    def build_pod(self, owner: Json, grant: Grant) -> Json:
         """A tenant's pod; `owner` is the cell's ConfigMap as the API server made it."""
-        index, options, needs = grant.index, self.place.options, self.access.pod(self.spec, grant)
+        index, options, needs = grant.index, self.place.options, self.access.pod_needs(self.spec, grant)
         workload, load = tenant_workload(self.spec, index), self.loads[index]
         cell_seconds = self.timeouts["start_seconds"] + self.spec["window_seconds"] + self.timeouts["record_seconds"]
-        seconds = int(2 * cell_seconds) + SPARE_SECONDS
+        seconds = int(2 * cell_seconds) + POD_LIFETIME_MARGIN_SECONDS
         if is_program(workload):
             shown = self.watched_cell
-            made = program.pod(self.place, owner, self.spec, load, index, needs, self.token, shown, seconds)
+            made = program.user_pod(self.place, owner, self.spec, load, index, needs, self.token, shown, seconds)
         else:
             params = json.dumps(workload["params"])
             run = {"workload": workload["module"], "params": params, "device": options["device"]}
-            arguments = manifest.command_line(self.spec, load, index, options["python"], PORT, run, self.watched_cell)
-            own = manifest.own_tenant(arguments, needs, self.token, options)
-            made = manifest.pod(self.place, owner, index, [own], needs, seconds)
+            arguments = manifest.command_line(
+                self.spec, load, index, options["python"], TENANT_PORT, run, self.watched_cell
+            )
+            own = manifest.tenant_container(arguments, needs, self.token, options)
+            made = manifest.tenant_pod(self.place, owner, index, [own], needs, seconds)
         made["metadata"]["annotations"] |= self.annotations
         if "fault" in self.spec:
             # The first process of a PID namespace is deaf to the signals that it sends itself.
             made["spec"]["shareProcessNamespace"] = True
-        return overlaid(made, options["pod"])
+        return apply_overlay(made, options["pod"])
 
     def _start_next(self) -> None:
         """Create the pods of those that need not wait until the ones before them are ready; one, if any is left."""
-        count = next((i for i, _ in enumerate(self._later) if i and self._is_staggered(len(self.names) + i)), None)
-        bodies, self._later = self._later[:count], self._later[count:] if count else []
+        count = next(
+            (i for i, _ in enumerate(self._pods_to_start) if i and self._is_staggered(len(self.names) + i)), None
+        )
+        bodies, self._pods_to_start = self._pods_to_start[:count], self._pods_to_start[count:] if count else []
         self._created = time.monotonic()
-        of_each(lambda body: self._create(self.collection, body), bodies)
+        call_for_each(lambda body: self._create(self.collection, body), bodies)
         names = [body["metadata"]["name"] for body in bodies]
         with self.watcher.changed:
             # What has not been seen yet is not gone.
             self.watcher.changed.wait_for(
-                lambda: not self.watcher.has_looked or self.watcher.pods.keys() >= set(names), REPORTED_SECONDS
+                lambda: not self.watcher.has_listed or self.watcher.pods.keys() >= set(names), KUBELET_REPORT_SECONDS
             )
         self.names += names
 
@@ -154,23 +158,23 @@ class PodTenants:
             endpoint.close()
         # An API server that stays away has no logs either, and each would be waited for.
         names = self.names if self.watcher.failure is None else []
-        for index, texts in enumerate(of_each(self._all_logs, names)):
+        for index, texts in enumerate(call_for_each(self._read_logs, names)):
             for line in "\n".join(texts).splitlines():
                 print(f"tenant {index}: {line}", file=sys.stderr)
-        sweep(self.api, self.place.namespace, self._of_cell)
-        self.access.clean()
+        sweep(self.api, self.place.namespace, self._cell_selector)
+        self.access.clean_up()
 
-    def _log(self, name: str, container: str = CONTAINER) -> str:
+    def _read_log(self, name: str, container: str = TENANT_CONTAINER) -> str:
         if (name, container) not in self._logs:
             text = ""
             with contextlib.suppress(NodeError):
-                text = self.api.text(f"{self.collection}/{name}/log", container=container, tailLines=LOG_LINES)
+                text = self.api.get_text(f"{self.collection}/{name}/log", container=container, tailLines=LOG_LINES)
             self._logs[name, container] = text
         return self._logs[name, container]
 
-    def _all_logs(self, name: str) -> list[str]:
-        has_client = pod_status.is_program(self.watcher.pods.get(name, {}))
-        return [self._log(name, each) for each in (CONTAINER, *([CLIENT] if has_client else []))]
+    def _read_logs(self, name: str) -> list[str]:
+        has_client = pod_status.has_client(self.watcher.pods.get(name, {}))
+        return [self._read_log(name, each) for each in (TENANT_CONTAINER, *([CLIENT_CONTAINER] if has_client else []))]
 
     # Watching.
 
@@ -180,24 +184,24 @@ class PodTenants:
             raise self.watcher.failure
         known = self.watcher.pods
         found = [known[name] for name in self.names if name in known]
-        if self.watcher.has_looked and len(found) < len(self.names):
+        if self.watcher.has_listed and len(found) < len(self.names):
             missing = next(name for name in self.names if name not in known)
             raise NodeError(f"tenant {self.names.index(missing)}: its pod is gone; somebody deleted it")
         for index, pod in enumerate(found):
-            if pod_status.ended(pod) is not None:
+            if pod_status.ending(pod) is not None:
                 continue
-            why = pod_status.trouble(pod, time.monotonic() - self._created)
-            if why is None and pod_status.is_ready_no_more(pod):
-                why = pod_status.node_trouble(self.access.cluster.read())
+            why = pod_status.unavailable_reason(pod, time.monotonic() - self._created)
+            if why is None and pod_status.is_running_unready(pod):
+                why = pod_status.node_unready_reason(self.access.cluster.read_node())
             if why is not None:
                 raise NodeError(f"tenant {index}: {why}")
-        waiting = [pod["metadata"]["name"] for pod in found if "waiting" in pod_status.container(pod)]
-        if waiting and (why := self.access.trouble(waiting, time.monotonic() - self._created)) is not None:
+        waiting = [pod["metadata"]["name"] for pod in found if "waiting" in pod_status.container_state(pod)]
+        if waiting and (why := self.access.start_failure(waiting, time.monotonic() - self._created)) is not None:
             raise NodeError(why)
         return found
 
-    def _ended(self) -> list[pod_status.Ending | None]:
-        return [self._failed(index, pod) for index, pod in enumerate(self.pods())]
+    def _endings(self) -> list[pod_status.Ending | None]:
+        return [self._failure(index, pod) for index, pod in enumerate(self.pods())]
 
     def _pause(self, seconds: float) -> None:
         """Until something of a pod changes, at most so long."""
@@ -209,7 +213,7 @@ class PodTenants:
         deadline = time.monotonic() + self.timeouts["start_seconds"]
         waiting = set(range(len(self.names)))
         while waiting and time.monotonic() < deadline:
-            pods, ended = self.pods(), self._ended()
+            pods, ended = self.pods(), self._endings()
             if any(end is not None and end[0] != "oom" for end in ended):
                 break
             waiting -= {index for index in waiting & set(range(len(pods))) if ended[index] is not None}
@@ -217,89 +221,91 @@ class PodTenants:
             for index in running:
                 if index not in self._endpoints:
                     self._endpoints[index] = self._endpoint(index, pods[index])
-            warm = of_each(self._is_warm, running)
+            warm = call_for_each(self._is_warm, running)
             waiting -= {index for index, is_warm in zip(running, warm, strict=True) if is_warm}
-            if not waiting and self._later:
+            if not waiting and self._pods_to_start:
                 first, deadline = len(self.names), time.monotonic() + self.timeouts["start_seconds"]
                 self._start_next()
                 waiting = set(range(first, len(self.names)))
             elif waiting:
                 self._pause(POLL_SECONDS)
-        ended = self._ended()
+        ended = self._endings()
         for index, (name, end) in enumerate(zip(self.names, ended, strict=False)):
             if end is not None and end[2] == EXIT_USAGE and not is_program(tenant_workload(self.spec, index)):
-                said = self._log(name).strip() or "a tenant refused its arguments"
+                said = self._read_log(name).strip() or "a tenant refused its arguments"
                 raise NodeError(said.splitlines()[-1])
         if any(ended) or waiting:
             self._hung = {index for index in waiting if not any(ended)}
-            self._refuse_what_never_ran(waiting)
+            self._refuse_never_started(waiting)
             raise TenantsFailed("not every tenant got ready")
         # The client of a user's container has no GPU.
         seeing = [each for each in self.endpoints() if not isinstance(each, ClientEndpoint)]
         self._sampler = PodSampler([*seeing, *self.endpoints()][0])
-        self._same_clock()
+        self._align_clocks()
 
     def _is_warm(self, index: int) -> bool:
-        self._silences.pop(index, None)
+        self._unreachable.pop(index, None)
         try:
             return self._endpoints[index].ready()
         except TenantUnreachable as silence:
-            self._silences[index] = silence
+            self._unreachable[index] = silence
             return False
 
-    def _refuse_what_never_ran(self, waiting: set[int]) -> None:
+    def _refuse_never_started(self, waiting: set[int]) -> None:
         """Raise NodeError for a pod that did not even start, or cannot be reached: that says nothing about sharing."""
         for index in sorted(waiting):
-            silence = self._silences.get(index)
+            silence = self._unreachable.get(index)
             if index in self._hung and silence is not None and isinstance(silence.__cause__, PodUnreachable):
                 raise NodeError(f"tenant {index}: {silence}")
             endpoint = self._endpoints.get(index)
             if index in self._hung and endpoint is not None and endpoint.complaint is not None:
                 raise NodeError(endpoint.complaint)
             pod = self.watcher.pods.get(self.names[index], {})
-            if pod and not pod_status.is_running(pod) and pod_status.ended(pod) is None:
+            if pod and not pod_status.is_running(pod) and pod_status.ending(pod) is None:
                 phase = pod.get("status", {}).get("phase", "unknown")
                 raise NodeError(f"tenant {index}: its pod did not start within its time (phase {phase})")
 
     def _endpoint(self, index: int, pod: Json) -> PodEndpoint:
         name, namespace = self.names[index], self.place.namespace
         workload = tenant_workload(self.spec, index)
-        port = CLIENT_PORT if is_program(workload) else PORT
+        port = CLIENT_PORT if is_program(workload) else TENANT_PORT
         is_direct = self.reach == "pod-ip"
 
         def forward(seconds: float) -> ForwardedPort:
-            return forwarded(self.api, namespace, name, port, seconds)
+            return open_port(self.api, namespace, name, port, seconds)
 
         host = pod["status"]["podIP"] if is_direct else "localhost"
         connection = (host, self.token, None if is_direct else forward, port)
-        ending = partial(self._ending, index)
+        ending = partial(self._await_ending, index)
         if runs_until_exit(workload):
             return ExitEndpoint(*connection, index=index, workload=workload["name"], ending=ending)
         if workload.get("kind") == "command":
-            log = partial(self.api.text, f"{self.collection}/{name}/log", container=CONTAINER, limitBytes=LOG_BYTES)
+            log = partial(
+                self.api.get_text, f"{self.collection}/{name}/log", container=TENANT_CONTAINER, limitBytes=LOG_BYTES
+            )
             rule = SteadinessRule(**self.spec["warmup"])
             return ScrapedPod(*connection, index=index, workload=workload, rule=rule, log=log, ending=ending)
         return (ClientEndpoint if is_program(workload) else PodEndpoint)(*connection)
 
-    def _ending(self, index: int) -> pod_status.Ending | None:
+    def _await_ending(self, index: int) -> pod_status.Ending | None:
         """How a program failed that has run to its end, None where it did not. Raises NodeError if that is unknown."""
-        deadline = time.monotonic() + REPORTED_SECONDS
-        while "terminated" not in pod_status.container(pod := self.watcher.pods.get(self.names[index], {})):
+        deadline = time.monotonic() + KUBELET_REPORT_SECONDS
+        while "terminated" not in pod_status.container_state(pod := self.watcher.pods.get(self.names[index], {})):
             if time.monotonic() > deadline:
                 raise NodeError(
                     f"tenant {index}: its program has ended, and the kubelet has not reported its exit code"
                 )
             self._pause(POLL_SECONDS)
-        return self._failed(index, pod)
+        return self._failure(index, pod)
 
-    def _failed(self, index: int, pod: Json) -> pod_status.Ending | None:
+    def _failure(self, index: int, pod: Json) -> pod_status.Ending | None:
         """How a tenant has ended by itself, but for one that was to end."""
-        end = pod_status.ended(pod)
+        end = pod_status.ending(pod)
         return None if end and end[2] == 0 and runs_until_exit(tenant_workload(self.spec, index)) else end
 
-    def _same_clock(self) -> None:
+    def _align_clocks(self) -> None:
         """Learn the node's clock. Raises NodeError when the tenants are not under one kernel."""
-        readings = of_each(PodEndpoint.reading, self.endpoints())
+        readings = call_for_each(PodEndpoint.read_clock, self.endpoints())
         if len({each.boot_id for each in readings}) != 1:
             raise NodeError("the tenants do not run under one kernel, so that they share no clock and no GPU")
         best = min(readings, key=lambda each: each.after_ns - each.before_ns)
@@ -316,7 +322,7 @@ class PodTenants:
     def sampler(self) -> PodSampler:
         """What samples the GPU since all tenants were warm, from within the first one's pod."""
         assert self._sampler is not None
-        return self._sampler.begun()
+        return self._sampler.wait_until_begun()
 
     def metrics_addresses(self) -> list[str]:
         """Where a Prometheus that reaches pods finds the tenants' metrics, as `host:port`, in order."""
@@ -328,24 +334,30 @@ class PodTenants:
         outcomes: list[Outcome] = []
         for index, name in enumerate(self.names):
             end: tuple[TenantStatus, str, int | None] | None
-            end = self._failed(index, self.watcher.pods.get(name, {"metadata": {}}))
+            end = self._failure(index, self.watcher.pods.get(name, {"metadata": {}}))
             if end is None and index in self._hung:
-                end = "hung", f"not ready after {self.timeouts['start_seconds']:g} s{self._lacking(index)}", None
+                end = (
+                    "hung",
+                    f"not ready after {self.timeouts['start_seconds']:g} s{self._missing_for_ready(index)}",
+                    None,
+                )
             if end is None:
                 outcomes.append({"status": "ok", "exit": None})
             else:
                 status, reason, code = end
-                tail = self._log(name)[-LOG_TAIL_CHARACTERS:]
+                tail = self._read_log(name)[-LOG_TAIL_CHARACTERS:]
                 outcomes.append({"status": status, "exit": {"code": code, "reason": reason, "log_tail": tail}})
         return outcomes
 
-    def _lacking(self, index: int) -> str:
+    def _missing_for_ready(self, index: int) -> str:
         """What the client of a program that never got ready was answered last."""
         endpoint = self._endpoints.get(index)
         if not isinstance(endpoint, ClientEndpoint):
             return ""
         lacking = endpoint.waiting_for
-        said = [lacking] if lacking is not None else self._log(self.names[index], CLIENT).splitlines()[-1:]
+        said = (
+            [lacking] if lacking is not None else self._read_log(self.names[index], CLIENT_CONTAINER).splitlines()[-1:]
+        )
         return "".join(f": {line}" for line in said)
 
     def now_ns(self) -> int:
@@ -356,7 +368,7 @@ class PodTenants:
         """Wait in the node's clock. Raises TenantsFailed when a tenant ends, NodeError when its pod is taken away."""
         while (left_ns := monotonic_ns - self.now_ns()) > 0:
             self._pause(left_ns / NS)
-            if any(end is not None for end in self._ended()):
+            if any(end is not None for end in self._endings()):
                 raise TenantsFailed("a tenant ended early")
 
     def watch_until(self, monotonic_ns: int) -> dict[int, int]:
@@ -368,17 +380,17 @@ class PodTenants:
         cut_ns: dict[int, int] = {}
         ended_ns: dict[int, int] = {}
 
-        def look() -> None:
-            for index, end in enumerate(self._ended()):
+        def record_endings() -> None:
+            for index, end in enumerate(self._endings()):
                 if end is not None and index not in ended_ns:
                     ended_ns[index] = cut_ns.get(index, self.now_ns())
 
         while (left_ns := monotonic_ns - self.now_ns()) > 0:
             for cut in select.select(connections, [], [], min(left_ns / NS, POLL_SECONDS))[0]:
                 cut_ns[connections.pop(cut)] = self.now_ns()
-            look()
-        deadline = time.monotonic() + REPORTED_SECONDS
+            record_endings()
+        deadline = time.monotonic() + KUBELET_REPORT_SECONDS
         while cut_ns.keys() - ended_ns.keys() and time.monotonic() < deadline:
             self._pause(POLL_SECONDS)
-            look()
+            record_endings()
         return ended_ns

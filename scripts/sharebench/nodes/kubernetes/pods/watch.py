@@ -14,17 +14,17 @@ from sharebench.nodes.kubernetes.cluster.restricted import GRACE_SECONDS
 Each = TypeVar("Each")
 Answer = TypeVar("Answer")
 # A kubelet that lost the API server asks for it ever more rarely, up to a minute apart, and ends no pod meanwhile.
-GONE_SECONDS = 120.0
+POD_REMOVAL_SECONDS = 120.0
 POLL_SECONDS = 0.1
 
 
-class Watcher:
+class PodWatcher:
     """Keeps the latest status of every pod of a cell, from a thread; the API server may be away for a minute."""
 
     def __init__(self, api: Api, collection: str, selector: str) -> None:
         self.api, self.collection, self.selector = api, collection, selector
         self.pods: dict[str, Json] = {}
-        self.has_looked = False
+        self.has_listed = False
         """Whether `pods` is what there is, even when it is empty."""
         self.failure: NodeError | None = None
         self.changed = threading.Condition()
@@ -40,7 +40,7 @@ class Watcher:
 
     def _set(self, pods: dict[str, Json]) -> None:
         with self.changed:
-            self.pods, self.has_looked = pods, True
+            self.pods, self.has_listed = pods, True
             self.changed.notify_all()
 
     def _fail(self, failure: NodeError) -> None:
@@ -48,7 +48,7 @@ class Watcher:
             self.failure = failure
             self.changed.notify_all()
 
-    def _follow(self) -> None:
+    def _list_and_watch(self) -> None:
         found = self.api.get(self.collection, labelSelector=self.selector)
         self._set({pod["metadata"]["name"]: pod for pod in found["items"]})
         version = found["metadata"]["resourceVersion"]
@@ -71,7 +71,7 @@ class Watcher:
             try:
                 with contextlib.suppress(HTTPError, OSError, ValueError):
                     # A server that stays away is given up by the list that follows: that one has the patience.
-                    self._follow()
+                    self._list_and_watch()
             except NodeError as failure:
                 return self._fail(failure)
             except Exception as failure:
@@ -83,7 +83,7 @@ class Watcher:
             backoff.pause()
 
 
-def of_each(ask: Callable[[Each], Answer], each: Sequence[Each]) -> list[Answer]:
+def call_for_each(ask: Callable[[Each], Answer], each: Sequence[Each]) -> list[Answer]:
     """What is answered for each, asked for all at the same time."""
     if not each:
         return []
@@ -99,11 +99,11 @@ def sweep(api: Api, namespace: str, selector: str) -> None:
             api.delete(f"{core}/configmaps/{each['metadata']['name']}", propagationPolicy="Background")
         # The garbage collector would do it too, a little later.
         names = [pod["metadata"]["name"] for pod in api.get(f"{core}/pods", labelSelector=selector)["items"]]
-        of_each(lambda name: api.delete(f"{core}/pods/{name}", grace_seconds=GRACE_SECONDS), names)
-        deadline = time.monotonic() + GONE_SECONDS
+        call_for_each(lambda name: api.delete(f"{core}/pods/{name}", grace_seconds=GRACE_SECONDS), names)
+        deadline = time.monotonic() + POD_REMOVAL_SECONDS
         while left := len(api.get(f"{core}/pods", labelSelector=selector)["items"]):
             if time.monotonic() > deadline:
-                raise NodeError(f"{left} of our pods did not go within {GONE_SECONDS:g} s")
+                raise NodeError(f"{left} of our pods did not go within {POD_REMOVAL_SECONDS:g} s")
             time.sleep(POLL_SECONDS)
     except ApiRefused as refused:
         if refused.status != 404:

@@ -15,15 +15,15 @@ from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import map_fil
 from sharebench.nodes.kubernetes.cluster import foreign_pods
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, is_in_cluster
 from sharebench.nodes.kubernetes.node import ClusterNode
-from sharebench.nodes.kubernetes.preflight.rights import OWN_NAMESPACE, Right, is_allowed, manifest_of, needed
+from sharebench.nodes.kubernetes.preflight.rights import OWN_NAMESPACE, Right, is_allowed, manifest_of, needed_rights
 from sharebench.study.study import Study
 
-PATIENCE_SECONDS = 10.0
-WIDTH = 26
-HANG = " " * (WIDTH + 2)
+RETRY_LIMIT_SECONDS = 10.0
+NAME_WIDTH = 26
+INDENT = " " * (NAME_WIDTH + 2)
 
 
-class Row(NamedTuple):
+class ReportRow(NamedTuple):
     """A line of the report; an empty name continues the row before."""
 
     name: str
@@ -32,17 +32,17 @@ class Row(NamedTuple):
     def __str__(self) -> str:
         # A command is to be copied: in a line of its own, however long.
         prose, kubectl, command = self.text.partition("kubectl ")
-        lines = wrap_text(prose, f"  {self.name:{WIDTH}}", HANG) if prose else []
-        return "\n".join(lines + [HANG + kubectl + command] * bool(kubectl))
+        lines = wrap_text(prose, f"  {self.name:{NAME_WIDTH}}", INDENT) if prose else []
+        return "\n".join(lines + [INDENT + kubectl + command] * bool(kubectl))
 
 
-def installed(node: ClusterNode) -> Iterator[Row]:
+def installed_rows(node: ClusterNode) -> Iterator[ReportRow]:
     """What there is of what the study's accesses use; what they lack is the reason why a strategy is infeasible."""
     found, accesses = node.cluster.installed, node.cluster.options["accesses"]
     facts = node.facts()
     memory, driver = facts["memory_bytes"], facts["details"]["driver"]
     said = [f"{node.gpus} x {facts['product']}", f"{memory >> 20} MiB" if memory else "memory unknown"]
-    yield Row("GPU", ", ".join([*said, f"driver {driver or 'unknown'}"]))
+    yield ReportRow("GPU", ", ".join([*said, f"driver {driver or 'unknown'}"]))
     if "device-plugin" in accesses:
         parts = {
             "device plugin": found.plugin,
@@ -51,27 +51,27 @@ def installed(node: ClusterNode) -> Iterator[Row]:
             "MIG manager": found.mig_manager,
         }
         for name, part in parts.items():
-            manager = "GPU operator" if part and part.policy else "standalone"
+            manager = "GPU operator" if part and part.cluster_policy else "standalone"
             text = f"{part.version} ({manager}, {part.namespace}/{part.name})" if part else "not installed"
-            yield Row(name, text)
-        if (configs := found.configs) is not None:
-            yield Row(
+            yield ReportRow(name, text)
+        if (configs := found.config_map) is not None:
+            yield ReportRow(
                 "ConfigMap of the plugin", f"{configs.namespace}/{configs.name}, default {configs.default or 'not set'}"
             )
     if "dra" in accesses and (known := node.access("dra").describe()):
         gates = ", ".join(known["dra_gates"] or []) or "none"
-        yield Row("DRA driver", f"{known['dra_driver'] or 'version unknown'}, gates that are on: {gates}")
+        yield ReportRow("DRA driver", f"{known['dra_driver'] or 'version unknown'}, gates that are on: {gates}")
 
 
-def missing_rights(
+def missing_right_rows(
     api: Api, manifests: Mapping[str, Iterable[Right]], namespaces: Mapping[str, str | None], objects: Mapping[str, str]
-) -> list[Row]:
+) -> list[ReportRow]:
     """A row for every right that we lack, and one with what grants them, for each folder of config/cluster.
 
     `namespaces` has where each kind of place is, None for the whole cluster, and `objects` the names of those that
     rights are about; no right is needed for a place or an object that is not there.
     """
-    rows: list[Row] = []
+    rows: list[ReportRow] = []
     for folder, rights in manifests.items():
         asked = [each for each in rights if each.where in namespaces and (not each.object or each.object in objects)]
         lacking = [
@@ -80,14 +80,14 @@ def missing_rights(
         for right in lacking:
             where, name = namespaces[right.where], objects.get(right.object)
             place = f"in {where}" if where else "in the whole cluster"
-            rows.append(Row("not allowed", f"{right}{f' {name}' if name else ''} ({place})"))
-        rows += [Row("", _granting(folder, namespaces))] if lacking else []
+            rows.append(ReportRow("not allowed", f"{right}{f' {name}' if name else ''} ({place})"))
+        rows += [ReportRow("", _grant_hint(folder, namespaces))] if lacking else []
         if names := ", ".join(sorted({objects[right.object] for right in lacking if right.object})):
-            rows.append(Row("", f"with {names} among its resourceNames, where these are listed"))
+            rows.append(ReportRow("", f"with {names} among its resourceNames, where these are listed"))
     return rows
 
 
-def _granting(folder: str, namespaces: Mapping[str, str | None]) -> str:
+def _grant_hint(folder: str, namespaces: Mapping[str, str | None]) -> str:
     """What grants the rights of a folder of config/cluster."""
     path = manifest_of(folder).parent.relative_to(REPOSITORY)
     if namespaces["tenants"] != OWN_NAMESPACE:
@@ -96,25 +96,25 @@ def _granting(folder: str, namespaces: Mapping[str, str | None]) -> str:
     return f"kubectl apply {place}-k {path}"
 
 
-def _infeasible(node: ClusterNode, strategy: Strategy, replicas: int) -> str | None:
+def _infeasible_reason(node: ClusterNode, strategy: Strategy, replicas: int) -> str | None:
     try:
         return node.infeasible(strategy, replicas)
     except NodeError as problem:
         return str(problem)
 
 
-def strategies(study: Study, node: ClusterNode) -> tuple[list[Row], bool]:
+def strategy_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], bool]:
     """A row for each strategy: with how many tenants it can be done, and why not with others; whether any can."""
     rows, is_any = [], False
     for name in dict.fromkeys(cell.strategy for cell in study.cells):
         sizes = sorted({cell.replicas for cell in study.cells if cell.strategy == name})
-        reasons = {n: _infeasible(node, study.strategies[name], n) for n in sizes}
+        reasons = {n: _infeasible_reason(node, study.strategies[name], n) for n in sizes}
         can = [str(n) for n, reason in reasons.items() if reason is None]
         is_any = is_any or bool(can)
-        rows.append(Row(name, f"feasible with {', '.join(can)} tenants" if can else "not feasible"))
+        rows.append(ReportRow(name, f"feasible with {', '.join(can)} tenants" if can else "not feasible"))
         for reason in dict.fromkeys(filter(None, reasons.values())):
             which = ", ".join(str(n) for n in sizes if reasons[n] == reason)
-            rows.append(Row("", f"not with {which}: {reason}"))
+            rows.append(ReportRow("", f"not with {which}: {reason}"))
     return rows, is_any
 
 
@@ -146,29 +146,33 @@ def inspect(study: Study, of_node: NodeOptions | None = None) -> tuple[list[str]
         node = ClusterNode(of_node or study.node_options(), Path(folder))
         api, options = node.cluster.api, node.cluster.options
         # A person waits for the answer, and a server that never answered is a wrong one rather than one that restarts.
-        api.patience_seconds = PATIENCE_SECONDS
+        api.retry_limit_seconds = RETRY_LIMIT_SECONDS
         version = api.get("/version")["gitVersion"]
-        lines = [f"cluster: Kubernetes {version}, node {node.cluster.name}", "installed:", *map(str, installed(node))]
-        rows, is_any = strategies(study, node)
+        lines = [
+            f"cluster: Kubernetes {version}, node {node.cluster.name}",
+            "installed:",
+            *map(str, installed_rows(node)),
+        ]
+        rows, is_any = strategy_rows(study, node)
         lines += ["strategies:", *map(str, rows)]
         inside = options["reach"] == "pod-ip" or (options["reach"] == "auto" and is_in_cluster())
         plugin = node.cluster.installed.plugin
         places = {"cluster": None, "tenants": options["namespace"]} | ({"plugin": plugin.namespace} if plugin else {})
         objects = {"node": node.cluster.name}
-        if (configs := node.cluster.installed.configs) is not None:
+        if (configs := node.cluster.installed.config_map) is not None:
             objects["configs"] = configs.name
         if (manager := node.cluster.installed.mig_manager) is not None:
             objects["mig-map"] = map_file(manager, node.cluster.name).name
-        lacking = missing_rights(api, needed(options, inside), places, objects)
-        lines += ["rights:", *map(str, lacking or [Row("", "all that is needed")])]
+        lacking = missing_right_rows(api, needed_rights(options, inside), places, objects)
+        lines += ["rights:", *map(str, lacking or [ReportRow("", "all that is needed")])]
         found = foreign_pods.gpu_pods(node.cluster.pods(), options["namespace"])
-        said = foreign_pods.refusal(found) if found else "no foreign GPU pods on the node"
-        lines += ["others:", str(Row("", said))]
-        missing = list(_missing_namespace(api, options["namespace"]))
+        said = foreign_pods.refusal_message(found) if found else "no foreign GPU pods on the node"
+        lines += ["others:", str(ReportRow("", said))]
+        missing = list(_namespace_rows(api, options["namespace"]))
         return lines + list(map(str, missing)), is_any and not (missing or lacking or found)
 
 
-def _missing_namespace(api: Api, name: str) -> Iterator[Row]:
+def _namespace_rows(api: Api, name: str) -> Iterator[ReportRow]:
     try:
         is_there = api.find(f"/api/v1/namespaces/{name}") is not None
     except ApiRefused:
@@ -176,4 +180,4 @@ def _missing_namespace(api: Api, name: str) -> Iterator[Row]:
         return
     if not is_there:
         what = "apply -k config/cluster/tenants" if name == OWN_NAMESPACE else f"create namespace {name}"
-        yield Row(f"namespace {name}", f"does not exist: kubectl {what}")
+        yield ReportRow(f"namespace {name}", f"does not exist: kubectl {what}")

@@ -11,7 +11,7 @@ from sharebench.core.config_nodes import ClusterOptions
 from sharebench.core.files import REPOSITORY
 from sharebench.nodes.kubernetes.cluster.api import Api
 
-FOLDER = REPOSITORY / "config" / "cluster"
+MANIFESTS = REPOSITORY / "config" / "cluster"
 # That of the manifests.
 OWN_NAMESPACE = "sharebench"
 
@@ -47,29 +47,29 @@ FEATURES: dict[str, Callable[[ClusterOptions], bool]] = {
 
 def manifest_of(folder: str) -> Path:
     """The rbac.yaml of a folder of config/cluster, wherever that is in it."""
-    (path,) = FOLDER.glob(f"**/{folder}/rbac.yaml")
+    (path,) = MANIFESTS.glob(f"**/{folder}/rbac.yaml")
     return path
 
 
-def granted(folder: str) -> Iterator[Right]:
+def granted_rights(folder: str) -> Iterator[Right]:
     """The rights of a folder's rbac.yaml."""
     path = manifest_of(folder)
     for role in yaml.safe_load_all(path.read_text()):
-        where = "cluster" if role["kind"] == "ClusterRole" else path.relative_to(FOLDER).parts[0]
+        where = "cluster" if role["kind"] == "ClusterRole" else path.relative_to(MANIFESTS).parts[0]
         for rule in role.get("rules", ()):
             is_of_all = {"list", "create"} & set(rule["verbs"])
             for group, resource, verb in product(rule["apiGroups"], rule["resources"], rule["verbs"]):
                 yield Right(where, group, resource, verb, "" if is_of_all else OBJECTS.get((folder, resource), ""))
 
 
-def needed(options: ClusterOptions, is_inside: bool) -> dict[str, list[Right]]:
+def needed_rights(options: ClusterOptions, is_inside: bool) -> dict[str, list[Right]]:
     """The rights for a study with these options, by the folder of config/cluster that grants them.
 
     `is_inside` says that tenants are reached by their addresses.
     """
     used = ("plugin", "tenants", *(name for name, is_used in FEATURES.items() if is_used(options)))
     unused = "pods/portforward" if is_inside else ""
-    return {folder: [right for right in granted(folder) if right.resource != unused] for folder in used}
+    return {folder: [right for right in granted_rights(folder) if right.resource != unused] for folder in used}
 
 
 def is_allowed(api: Api, right: Right, namespace: str | None, name: str | None = None) -> bool:

@@ -14,11 +14,11 @@ import yaml
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.kubernetes.cluster.api import Json
 
-PREFIX = "sharebench-"
+KEY_PREFIX = "sharebench-"
 RESOURCE = "nvidia.com/gpu"
 MIG_RESOURCE_PREFIX = "nvidia.com/mig-"
 # The plugin takes no fewer: `replicas: 1` is a parse error.
-FEWEST_REPLICAS = 2
+MIN_REPLICAS = 2
 # With the digest of a node behind it: a run there needs the keys.
 USER_ANNOTATION_PREFIX = "sharebench/used-by-"
 SECTIONS = {"time-slicing": "timeSlicing", "mps": "mps"}
@@ -54,10 +54,10 @@ class PluginConfig:
         if self.sharing != "none":
             words += ["ts" if self.sharing == "time-slicing" else "mps", str(self.replicas)]
         digest = hashlib.sha256(self.text(active).encode()).hexdigest()[:8]
-        return PREFIX + "-".join([*(words or ["exclusive"]), digest])
+        return KEY_PREFIX + "-".join([*(words or ["exclusive"]), digest])
 
 
-def of_strategy(strategy: Strategy, replicas: int, most: int) -> PluginConfig:
+def config_for_strategy(strategy: Strategy, replicas: int, most: int) -> PluginConfig:
     """The config under which `replicas` tenants share a whole GPU.
 
     `most` is the study's largest number of tenants under the strategy: time-slicing configured for it serves every
@@ -66,16 +66,16 @@ def of_strategy(strategy: Strategy, replicas: int, most: int) -> PluginConfig:
     mechanism = strategy.mechanisms[-1]
     if mechanism == "exclusive":
         return PluginConfig("none")
-    return PluginConfig(mechanism, max(FEWEST_REPLICAS, replicas, most if mechanism == "time-slicing" else 0))
+    return PluginConfig(mechanism, max(MIN_REPLICAS, replicas, most if mechanism == "time-slicing" else 0))
 
 
-def active_of(text: str) -> Json:
+def active_settings(text: str) -> Json:
     """The version and the flags of a config of the plugin, which ours keep."""
     found: Json = yaml.safe_load(text) or {}
     return {key: found[key] for key in ("version", "flags") if found.get(key)}
 
 
-def _notes(config_map: Json) -> Mapping[str, str]:
+def _annotations(config_map: Json) -> Mapping[str, str]:
     return config_map["metadata"].get("annotations") or {}
 
 
@@ -83,20 +83,20 @@ def _patch(data: Mapping[str, str | None], notes: Mapping[str, str | None]) -> J
     return ({"data": data} if data else {}) | ({"metadata": {"annotations": notes}} if notes else {})
 
 
-def added(config_map: Json, mine: str, texts: Mapping[str, str]) -> Json:
+def patch_to_add(config_map: Json, mine: str, texts: Mapping[str, str]) -> Json:
     """The patch that brings the keys and notes who needs them; empty where nothing is missing."""
     data, note = config_map.get("data") or {}, USER_ANNOTATION_PREFIX + mine
     changed = {key: text for key, text in texts.items() if data.get(key) != text}
-    return _patch(changed, {} if note in _notes(config_map) else {note: "true"})
+    return _patch(changed, {} if note in _annotations(config_map) else {note: "true"})
 
 
-def removed(config_map: Json, mine: str, nodes: Collection[str]) -> Json:
+def patch_to_remove(config_map: Json, mine: str, nodes: Collection[str]) -> Json:
     """The patch after which a node needs the keys no more; the last node removes them.
 
     `nodes` are those that the cluster has, by digest: one that is gone needs nothing.
     """
-    data, notes = config_map.get("data") or {}, _notes(config_map)
+    data, notes = config_map.get("data") or {}, _annotations(config_map)
     users = [note for note in notes if note.startswith(USER_ANNOTATION_PREFIX)]
     if any(USER_ANNOTATION_PREFIX + node in users for node in nodes if node != mine):
         return _patch({}, {note: None for note in users if note == USER_ANNOTATION_PREFIX + mine})
-    return _patch({key: None for key in data if key.startswith(PREFIX)}, dict.fromkeys(users))
+    return _patch({key: None for key in data if key.startswith(KEY_PREFIX)}, dict.fromkeys(users))

@@ -50,17 +50,17 @@ class Partitioning:
     """Whether the plugin offers instances as `nvidia.com/gpu` (its MIG strategy single), not by profile."""
     replicas: int = 1
     """Tenants that the plugin lets onto each of these instances."""
-    whole: int = 0
+    whole_gpus: int = 0
     """GPUs of the node that stay whole next to the partitioned one."""
 
-    def resource(self, group: int) -> str:
+    def resource_of_group(self, group: int) -> str:
         if self.is_single or not self.layout:
             return RESOURCE
-        return resource_of(self.profiles[group])
+        return mig_resource(self.profiles[group])
 
     @property
     def plugin_config(self) -> PluginConfig:
-        names = (RESOURCE,) if self.is_single else tuple(map(resource_of, dict.fromkeys(self.profiles)))
+        names = (RESOURCE,) if self.is_single else tuple(map(mig_resource, dict.fromkeys(self.profiles)))
         return PluginConfig(_sharing(self.replicas), self.replicas, "single" if self.is_single else "mixed", names)
 
     @property
@@ -68,10 +68,10 @@ class Partitioning:
         """What the node must offer, all of it."""
         if self.is_single:
             return {RESOURCE: sum(self.layout.values()) * self.replicas}
-        found = {resource_of(name): count * self._times(name) for name, count in self.layout.items()}
-        return found | ({RESOURCE: self.whole} if self.whole else {})
+        found = {mig_resource(name): count * self._replicas_of(name) for name, count in self.layout.items()}
+        return found | ({RESOURCE: self.whole_gpus} if self.whole_gpus else {})
 
-    def _times(self, profile: str) -> int:
+    def _replicas_of(self, profile: str) -> int:
         return self.replicas if profile in self.profiles else 1
 
     def labels(self, product: str) -> dict[str, str]:
@@ -86,13 +86,13 @@ class Partitioning:
                 REPLICAS_LABEL: str(self.replicas),
                 SHARING_LABEL: _sharing(self.replicas),
             }
-        found = {STRATEGY_LABEL: "mixed", REPLICAS_LABEL: "1" if self.whole else "0", SHARING_LABEL: "none"}
+        found = {STRATEGY_LABEL: "mixed", REPLICAS_LABEL: "1" if self.whole_gpus else "0", SHARING_LABEL: "none"}
         for name, count in self.layout.items():
-            resource = resource_of(name)
+            resource = mig_resource(name)
             found |= {
                 f"{resource}.count": str(count),
-                f"{resource}.replicas": str(self._times(name)),
-                f"{resource}.sharing-strategy": _sharing(self._times(name)),
+                f"{resource}.replicas": str(self._replicas_of(name)),
+                f"{resource}.sharing-strategy": _sharing(self._replicas_of(name)),
             }
         return found
 
@@ -101,7 +101,7 @@ def _sharing(replicas: int) -> str:
     return "time-slicing" if replicas > 1 else "none"
 
 
-def resource_of(profile: str) -> str:
+def mig_resource(profile: str) -> str:
     """The plugin's name for instances of a profile."""
     return MIG_RESOURCE_PREFIX + profile.replace("+", ".")
 
@@ -112,7 +112,7 @@ def _single_profile(labels: Mapping[str, str]) -> str | None:
     return found.group(1) if found else None
 
 
-def shown(labels: Mapping[str, str]) -> Layout:
+def shown_layout(labels: Mapping[str, str]) -> Layout:
     """The instances that the node's labels show; empty where there are none."""
     if (profile := _single_profile(labels)) is not None:
         return {profile: int(labels.get(COUNT_LABEL, 0))}
@@ -122,20 +122,20 @@ def shown(labels: Mapping[str, str]) -> Layout:
 
 def is_partitioned(labels: Mapping[str, str]) -> bool:
     """Whether a GPU of the node is in MIG mode, with instances or without; the plugin may not show them."""
-    return bool(shown(labels)) or labels.get(REPLICAS_LABEL) == "0"
+    return bool(shown_layout(labels)) or labels.get(REPLICAS_LABEL) == "0"
 
 
-def shows(labels: Mapping[str, str], layout: Layout) -> bool:
+def is_layout_shown(labels: Mapping[str, str], layout: Layout) -> bool:
     """Whether each GPU can have this layout; a plugin without a MIG strategy shows only that there is one."""
-    seen = shown(labels)
-    each = {name: count * gpus(labels) for name, count in layout.items()}
+    seen = shown_layout(labels)
+    each = {name: count * gpu_count(labels) for name, count in layout.items()}
     return seen == each if seen or not layout else is_partitioned(labels)
 
 
-def offers(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> bool:
+def are_instances_allocatable(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> bool:
     """Whether the node lets pods have the instances that its labels show: the kubelet is some seconds behind."""
     is_single = _single_profile(labels) is not None
-    return all((RESOURCE if is_single else resource_of(name)) in allocatable for name in shown(labels))
+    return all((RESOURCE if is_single else mig_resource(name)) in allocatable for name in shown_layout(labels))
 
 
 def whole_product(labels: Mapping[str, str]) -> str:
@@ -143,14 +143,14 @@ def whole_product(labels: Mapping[str, str]) -> str:
     return MIG_PRODUCT.sub("", labels.get(PRODUCT_LABEL, "")).removesuffix("-SHARED")
 
 
-def gpus(labels: Mapping[str, str]) -> int:
+def gpu_count(labels: Mapping[str, str]) -> int:
     """How many GPUs the node has; where the plugin offers instances as GPUs, the fewest that can hold these."""
     count = int(labels.get(COUNT_LABEL, 0))
     profile = _single_profile(labels)
-    return count if profile is None else -(-count // (mig_layouts.MOST_SLICES // slice_count(profile)))
+    return count if profile is None else -(-count // (mig_layouts.MAX_SLICES // slice_count(profile)))
 
 
-def memory_mib(labels: Mapping[str, str]) -> int | None:
+def gpu_memory_mib(labels: Mapping[str, str]) -> int | None:
     """Memory of the whole GPU; None where the labels have only that of an instance."""
     return int(labels[MEMORY_LABEL]) if labels.get(MEMORY_LABEL) and _single_profile(labels) is None else None
 
@@ -160,61 +160,63 @@ class MigInventory:
     """What the node can be partitioned into; `known` is the manager's map, None where the layout must stay."""
 
     labels: Mapping[str, str]
-    known: LayoutMap | None
-    fixed: str | None
+    layout_map: LayoutMap | None
+    fixed_strategy: str | None
     """The MIG strategy that the plugin's DaemonSet has for all keys; None where keys decide."""
     existing: Layout
     """The instances before anything was changed."""
-    is_by_hand: bool = False
+    is_made_by_hand: bool = False
     """Whether they were made without the manager."""
 
     def partitioning(self, strategy: Strategy, most: int) -> Partitioning:
         """The partitioning for the strategy with up to `most` tenants. Raises MigInfeasible."""
         if strategy.mechanisms[0] != "mig":
-            return self._whole()
+            return self._without_mig()
         if strategy.mechanisms == ("mig", "mps"):
             raise MigInfeasible("the device plugin refuses MPS on MIG instances; DRA can do it (access: dra)")
         if self.labels.get(CAPABLE_LABEL) != "true":
             raise MigInfeasible(f"the node's GPU has no MIG ({CAPABLE_LABEL} is not true)")
-        if self.fixed == "none":
+        if self.fixed_strategy == "none":
             raise MigInfeasible(
                 f"the device plugin offers no MIG instances: {STRATEGY_VARIABLE} of its DaemonSet is none"
             )
-        if (whole := gpus(self.labels) - 1) and self.known is None:
+        if (whole := gpu_count(self.labels) - 1) and self.layout_map is None:
             raise MigInfeasible(
                 f"the node has several GPUs, over whose MIG instances the plugin deals the tenants; {ALLOW_CHANGE}"
             )
-        if whole and self.fixed == "single":
+        if whole and self.fixed_strategy == "single":
             raise MigInfeasible(
                 f"{STRATEGY_VARIABLE} of the device plugin's DaemonSet is single, for all GPUs of a node or none"
             )
-        layout, names = self._existing(strategy) if self.known is None else self._made(strategy, self.known)
-        if self.fixed == "single" and len(layout) > 1:
+        layout, names = (
+            self._existing_layout(strategy) if self.layout_map is None else self._new_layout(strategy, self.layout_map)
+        )
+        if self.fixed_strategy == "single" and len(layout) > 1:
             raise MigInfeasible(
                 "the device plugin offers no unequal instances: "
                 f"{STRATEGY_VARIABLE} of its DaemonSet is single, not mixed"
             )
         replicas = max(2, -(-most // len(names))) if len(strategy.mechanisms) > 1 else 1
-        config = self._config(layout, self.known) if self.known else None
-        return Partitioning(layout, names, config, self.fixed == "single", replicas, whole)
+        config = self._entry_name(layout, self.layout_map) if self.layout_map else None
+        return Partitioning(layout, names, config, self.fixed_strategy == "single", replicas, whole)
 
-    def _config(self, layout: Layout, known: LayoutMap) -> str:
-        if (name := known.named(layout, self.labels.get(MIG_CONFIG_LABEL))) is None:
-            raise MigInfeasible(known.lacks(layout))
+    def _entry_name(self, layout: Layout, known: LayoutMap) -> str:
+        if (name := known.entry_name(layout, self.labels.get(MIG_CONFIG_LABEL))) is None:
+            raise MigInfeasible(known.no_entry_message(layout))
         return name
 
-    def _whole(self) -> Partitioning:
-        if self.known is not None and (is_partitioned(self.labels) or MIG_CONFIG_LABEL in self.labels):
-            return Partitioning({}, config=self._config({}, self.known))
+    def _without_mig(self) -> Partitioning:
+        if self.layout_map is not None and (is_partitioned(self.labels) or MIG_CONFIG_LABEL in self.labels):
+            return Partitioning({}, config=self._entry_name({}, self.layout_map))
         if is_partitioned(self.labels):
             raise MigInfeasible(
                 f"the node's GPUs are partitioned by MIG, so that only MIG instances can be used; {ALLOW_CHANGE}"
             )
         return Partitioning({})
 
-    def _name(self, profile: str, known: LayoutMap) -> str:
+    def _full_name(self, profile: str, known: LayoutMap) -> str:
         names = known.profiles()
-        full = mig_layouts.full_name(profile, names, shown(self.labels), known.memory_mib)
+        full = mig_layouts.full_profile_name(profile, names, shown_layout(self.labels), known.memory_mib)
         if full is None:
             listed = ", ".join(names) or "none"
             raise MigInfeasible(
@@ -222,23 +224,23 @@ class MigInventory:
             )
         return full
 
-    def _made(self, strategy: Strategy, known: LayoutMap) -> tuple[Layout, tuple[str, ...]]:
-        if self.is_by_hand:
+    def _new_layout(self, strategy: Strategy, known: LayoutMap) -> tuple[Layout, tuple[str, ...]]:
+        if self.is_made_by_hand:
             raise MigInfeasible(
                 f"the MIG layout was not made by the MIG manager (the node had no label {MIG_CONFIG_LABEL}), "
                 "so that it could not be restored; set the label to what is there"
             )
         # The layout of before is one without MIG where no label names it.
-        self._config({}, known)
-        wanted = [self._name(each, known) for each in strategy.layout(1)]
+        self._entry_name({}, known)
+        wanted = [self._full_name(each, known) for each in strategy.layout(1)]
         if strategy.profiles is not None or len(strategy.mechanisms) > 1:
             return Counter(wanted), tuple(wanted)
         (name,) = wanted
         # The largest serves every number of tenants.
-        count = known.most(name) or mig_layouts.MOST_SLICES // slice_count(name)
+        count = known.max_instances(name) or mig_layouts.MAX_SLICES // slice_count(name)
         return {name: count}, (name,) * count
 
-    def _existing(self, strategy: Strategy) -> tuple[Layout, tuple[str, ...]]:
+    def _existing_layout(self, strategy: Strategy) -> tuple[Layout, tuple[str, ...]]:
         wanted = strategy.layout(1)
         names = [next((name for name in self.existing if profile_matches(name, each)), None) for each in wanted]
         needed = Counter(filter(None, names))

@@ -20,7 +20,7 @@ from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import (
 )
 from sharebench.nodes.kubernetes.cluster.api import Json, config_map_path, pod_path
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part, labels_of, variables_of
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import StackComponent, labels_of, variables_of
 
 CHANGING_STATES = ("pending", "rebooting")
 PAUSED_VALUE = "paused-for-mig-change"
@@ -40,7 +40,7 @@ class MapFile(NamedTuple):
     key: str
 
 
-def map_file(part: Part, node_name: str) -> MapFile:
+def map_file(part: StackComponent, node_name: str) -> MapFile:
     """The ConfigMap and key of the manager's map; without one the one that it generates for the node."""
     file = PurePosixPath(variables_of(part.own_container).get(FILE_VARIABLE, ""))
     for mount in part.own_container.get("volumeMounts") or []:
@@ -66,10 +66,10 @@ def capture(node: Json) -> MigState:
     """The node's MIG state now, with the instances that it shows."""
     labels = labels_of(node)
     saved = {name: labels.get(name) for name in (MIG_CONFIG_LABEL, MIG_STATE_LABEL, *DEPLOY_LABELS)}
-    return {"set": None, "labels": saved, "layout": dict(mig_instances.shown(labels))}
+    return {"set": None, "labels": saved, "layout": dict(mig_instances.shown_layout(labels))}
 
 
-def _paused(labels: Mapping[str, str]) -> list[str]:
+def _paused_labels(labels: Mapping[str, str]) -> list[str]:
     return [name for name in DEPLOY_LABELS if labels.get(name) == PAUSED_VALUE]
 
 
@@ -79,7 +79,7 @@ def refuse_unsettled(node: Json) -> None:
     state = labels.get(MIG_STATE_LABEL, "absent")
     if state in CHANGING_STATES:
         raise NodeError(f"the MIG manager is changing the node: {MIG_STATE_LABEL} is {state}; wait for it")
-    if paused := _paused(labels):
+    if paused := _paused_labels(labels):
         raise NodeError(
             f"a MIG change has left parts of NVIDIA's stack away: {paused[0]} is {PAUSED_VALUE}; "
             f"kubectl label node --overwrite {node['metadata']['name']} {paused[0]}=true"
@@ -91,7 +91,7 @@ def refuse_unsettled(node: Json) -> None:
         )
 
 
-def is_theirs(node: Json, saved: MigState) -> bool:
+def is_set_by_others(node: Json, saved: MigState) -> bool:
     """Whether somebody else has set the layout since we did."""
     if saved["set"] is None:
         return False
@@ -101,24 +101,26 @@ def is_theirs(node: Json, saved: MigState) -> bool:
 class MigManager:
     """The manager on one node; `part` is its DaemonSet."""
 
-    def __init__(self, cluster: Cluster, part: Part) -> None:
+    def __init__(self, cluster: Cluster, part: StackComponent) -> None:
         self._cluster = cluster
         self._part = part
         self._file = map_file(part, cluster.name)
 
-    def known(self, gpus: int, memory_mib: int | None) -> LayoutMap:
+    def layout_map(self, gpus: int, memory_mib: int | None) -> LayoutMap:
         """Its map, for a node with this number of GPUs of this memory. Raises NodeError."""
         namespace, name, key = self._file
         where = f"key {key} of ConfigMap {namespace}/{name}"
         found = self._cluster.api.find(config_map_path(namespace, name)) or {}
-        return LayoutMap(where, mig_layouts.parse((found.get("data") or {}).get(key, ""), where), gpus, memory_mib)
+        return LayoutMap(
+            where, mig_layouts.parse_entries((found.get("data") or {}).get(key, ""), where), gpus, memory_mib
+        )
 
-    def change(self, config: str, besides: Mapping[str, str | None]) -> None:
+    def set_layout(self, config: str, besides: Mapping[str, str | None]) -> None:
         """Set the layout of that name, and other labels with it, and wait for the manager's success.
 
         Raises NodeError, with plugin and labels at work again, and no layout asked for.
         """
-        self._await_end()
+        self._await_earlier_change()
         if self._cluster.labels().get(MIG_CONFIG_LABEL) == config:
             # The same value again would be no change.
             self._cluster.set_labels({MIG_CONFIG_LABEL: None})
@@ -135,7 +137,7 @@ class MigManager:
                 self._recover()
                 raise NodeError(f"the MIG manager failed to set {config} (is something using the GPU?); see its log")
             if seconds > self._cluster.options["switch_seconds"]:
-                raise NodeError(self._give_up(config, state, seconds))
+                raise NodeError(self._abandon(config, state, seconds))
             time.sleep(POLL_SECONDS)
         # A layout that was there already, after a failure: what that paused stays away.
         self._resume()
@@ -143,18 +145,18 @@ class MigManager:
             self._cluster.note_phase("pending", pending)
         self._cluster.note_phase("cut", time.monotonic() - began - (pending or 0.0))
 
-    def _await_end(self) -> None:
+    def _await_earlier_change(self) -> None:
         """Wait until it has ended an earlier change, and break off one that hangs. Raises NodeError for a reboot."""
         deadline = time.monotonic() + self._cluster.options["switch_seconds"]
         while (state := self._cluster.labels().get(MIG_STATE_LABEL)) in CHANGING_STATES:
             if time.monotonic() > deadline:
                 if state == "rebooting":
                     raise NodeError(f"the MIG manager does not end an earlier change: {MIG_STATE_LABEL} is {state}")
-                self._break_off()
+                self._abort()
                 return
             time.sleep(POLL_SECONDS)
 
-    def _give_up(self, config: str, state: str | None, seconds: float) -> str:
+    def _abandon(self, config: str, state: str | None, seconds: float) -> str:
         if state == "rebooting":
             return f"the MIG manager reboots the node to set {config}; {MIG_STATE_LABEL} is rebooting"
         staying = [
@@ -162,13 +164,13 @@ class MigManager:
             for pod in self._cluster.pods()
             if (pod["metadata"].get("labels") or {}).get("app") in CLIENT_APPS
         ]
-        self._break_off()
+        self._abort()
         if state is None:
             return f"the MIG manager did nothing about {config} within {seconds:.0f} s; see its log"
         why = f"; it waits for pods to end: {', '.join(staying)}" if staying else ""
         return f"the MIG manager was {state} for {seconds:.0f} s with {config}{why}"
 
-    def _break_off(self) -> None:
+    def _abort(self) -> None:
         # A new one finds no layout to set when it starts.
         self._cluster.set_labels({MIG_CONFIG_LABEL: None})
         if (pod := self._part.pod_of(self._cluster.pods())) is not None:
@@ -181,5 +183,5 @@ class MigManager:
         self._resume()
 
     def _resume(self) -> None:
-        if paused := _paused(self._cluster.labels()):
+        if paused := _paused_labels(self._cluster.labels()):
             self._cluster.set_labels(dict.fromkeys(paused, "true"))

@@ -17,18 +17,18 @@ from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
 from tenant.contract import VISIBLE_DEVICES_VARIABLE, DeviceView, device_digest
 
-KIND = "placeholder"
+PLACEHOLDER = "placeholder"
 POLL_SECONDS = 0.5
 # Of all kinds, that a node has besides: its DaemonSets', and those of a study.
-OTHER_PODS = 30
+RESERVED_PODS = 30
 # What a tenant sees of its device, too: the id in the variable, and the files where devices come by CDI.
-SHOW = (
+PRINT_GPU = (
     f"import glob, os; print(os.environ.get({VISIBLE_DEVICES_VARIABLE!r}, 'void'), "
     "*sorted(map(os.path.basename, glob.glob('/dev/nvidia[0-9]*'))), flush=True); "
 )
 
 
-def gpu_of(said: str) -> str:
+def parse_gpu(said: str) -> str:
     """The GPU that a placeholder logs, by the digest of its id or else by its device file. Raises NodeError."""
     name, *files = said.split() or [""]
     if name.startswith("GPU-") and "," not in name:
@@ -41,16 +41,16 @@ def gpu_of(said: str) -> str:
     )
 
 
-def seen_by(view: DeviceView, gpu: str) -> str | None:
+def gpu_in_view(view: DeviceView, gpu: str) -> str | None:
     """What a tenant saw of the GPU that it was given, in the words of `gpu_of`."""
     if gpu.startswith("nvidia"):
         return ", ".join(node for node in view.get("nodes", ()) if "/" not in node) or None
     return view.get("device")
 
 
-def too_many(node: Json, slots: int) -> str | None:
+def no_room_reason(node: Json, slots: int) -> str | None:
     """Why the node has no room for the placeholders of a state; None if it has."""
-    room = int(node["status"]["allocatable"].get("pods", 110)) - OTHER_PODS
+    room = int(node["status"]["allocatable"].get("pods", 110)) - RESERVED_PODS
     if slots <= room:
         return None
     return (
@@ -63,22 +63,22 @@ class Placeholders:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def _status(self) -> dict[str, Json]:
+    def _statuses(self) -> dict[str, Json]:
         return {pod["metadata"]["name"]: pod["status"] for pod in self._cluster.held_pods()}
 
     def are_in_place(self, count: int) -> bool:
-        return [status.get("phase") for status in self._status().values()] == ["Running"] * count
+        return [status.get("phase") for status in self._statuses().values()] == ["Running"] * count
 
     def remove(self) -> None:
         """Remove all, and wait until they are gone. Raises NodeError."""
-        self._remove(list(self._status()))
+        self._remove(list(self._statuses()))
 
     def _remove(self, names: list[str]) -> None:
         for name in names:
             self._cluster.api.delete(f"{self._cluster.tenants_path}/{name}", grace_seconds=restricted.GRACE_SECONDS)
         limit = self._cluster.options["switch_seconds"]
         deadline = time.monotonic() + limit
-        while left := self._status().keys() & set(names):
+        while left := self._statuses().keys() & set(names):
             if time.monotonic() > deadline:
                 raise NodeError(f"placeholder pods do not end within {limit:g} s: {', '.join(sorted(left))}")
             time.sleep(POLL_SECONDS)
@@ -86,10 +86,10 @@ class Placeholders:
     def fill(self, gpus: int, replicas: int, wanted: str | None) -> str:
         """Leave one GPU free, the `wanted` one, or the first by its name; returns it (`gpu_of`). Raises NodeError."""
         began = time.monotonic()
-        names = [f"sharebench-{KIND}-{token_hex(4)}" for _ in range(gpus * replicas)]
+        names = [f"sharebench-{PLACEHOLDER}-{token_hex(4)}" for _ in range(gpus * replicas)]
         for name in names:
             self._cluster.api.create(self._cluster.tenants_path, self._pod(name))
-        given = self._given(names)
+        given = self._await_gpus(names)
         counts = Counter(given.values())
         if sorted(counts.values()) != [replicas] * gpus:
             shown = ", ".join(map(str, sorted(counts.values())))
@@ -105,30 +105,30 @@ class Placeholders:
         return free
 
     def _pod(self, name: str) -> Json:
-        labels = {OWNER_LABEL: self._cluster.digest, HELD_LABEL: KIND}
-        pod = restricted.idle_pod(self._cluster.name, self._cluster.options, name, labels, SHOW)
+        labels = {OWNER_LABEL: self._cluster.digest, HELD_LABEL: PLACEHOLDER}
+        pod = restricted.idle_pod(self._cluster.name, self._cluster.options, name, labels, PRINT_GPU)
         (container,) = pod["spec"]["containers"]
         for part in ("limits", "requests"):
             container["resources"][part][RESOURCE] = "1"
         return pod
 
-    def _given(self, names: list[str]) -> dict[str, str]:
+    def _await_gpus(self, names: list[str]) -> dict[str, str]:
         """The GPU of each pod, once all run. Raises NodeError."""
         limit = self._cluster.options["switch_seconds"]
         deadline = time.monotonic() + limit
         found: dict[str, str] = {}
         while len(found) < len(names):
-            status = self._status()
+            status = self._statuses()
             for name in names:
                 phase = status.get(name, {}).get("phase")
                 if phase == "Failed":
-                    raise NodeError(f"a placeholder pod failed: {restricted.waits(status[name])}")
+                    raise NodeError(f"a placeholder pod failed: {restricted.waiting_reason(status[name])}")
                 if phase == "Running" and name not in found:
-                    said = self._cluster.api.text(f"{self._cluster.tenants_path}/{name}/log")
+                    said = self._cluster.api.get_text(f"{self._cluster.tenants_path}/{name}/log")
                     if said.strip():
-                        found[name] = gpu_of(said)
+                        found[name] = parse_gpu(said)
             if time.monotonic() > deadline:
-                why = next((restricted.waits(status[name]) for name in names if name not in found), "")
+                why = next((restricted.waiting_reason(status[name]) for name in names if name not in found), "")
                 raise NodeError(f"{len(found)} of {len(names)} placeholder pods run after {limit:g} s: {why}")
             if len(found) < len(names):
                 time.sleep(POLL_SECONDS)

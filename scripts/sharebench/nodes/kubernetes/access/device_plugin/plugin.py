@@ -21,21 +21,21 @@ from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig
 from sharebench.nodes.kubernetes.access.device_plugin.mig import MigPartitioner
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
 from sharebench.nodes.kubernetes.access.device_plugin.placeholders import Placeholders
-from sharebench.nodes.kubernetes.access.device_plugin.state import Expected, PluginState, is_about_pods, unmet
+from sharebench.nodes.kubernetes.access.device_plugin.state import Expected, PluginState, is_about_pods, state_problems
 from sharebench.nodes.kubernetes.cluster import saved_state
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json, change, config_map_path, pod_path
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json, config_map_path, patch_with_retry, pod_path
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     CONFIG_LABEL,
     COUNT_LABEL,
     SHARING_LABEL,
-    Configs,
-    Part,
+    PluginConfigMap,
+    StackComponent,
+    find_stack,
     labels_of,
-    lacks_config_map,
-    look,
-    most_mps_clients,
+    max_mps_clients,
+    no_config_map_message,
 )
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.nodes.limits import memory_limit_bytes, probe_variables
@@ -54,7 +54,7 @@ SYNC_ANNOTATION = "sharebench/configs-changed"
 KUBELET_SYNC_SECONDS = 95.0
 
 
-class DevicePlugin(Access):
+class DevicePluginAccess(Access):
     """The GPU as the resource of a device plugin that the node's config label sets."""
 
     name = "device-plugin"
@@ -65,21 +65,21 @@ class DevicePlugin(Access):
         self._mig = MigPartitioner(cluster, self.name)
         self._placeholders = Placeholders(cluster)
 
-    def _configs(self) -> Configs:
-        configs = self.cluster.installed.configs
+    def _config_map(self) -> PluginConfigMap:
+        configs = self.cluster.installed.config_map
         if configs is None:
             raise NodeError(str(self.missing()))
         return configs
 
     @cached_property
     def _gpus(self) -> int:
-        return mig_instances.gpus(self.cluster.labels())
+        return mig_instances.gpu_count(self.cluster.labels())
 
     def missing(self) -> str | None:
         if self.cluster.installed.plugin is None:
             return "the cluster has no NVIDIA device plugin; install it, or the GPU operator (docs/cluster/install.md)"
-        if self.cluster.installed.configs is None:
-            return lacks_config_map(self.cluster.installed.plugin)
+        if self.cluster.installed.config_map is None:
+            return no_config_map_message(self.cluster.installed.plugin)
         if self.cluster.installed.discovery is None:
             return "GPU Feature Discovery is not installed, so that nothing would prove a state; set gfd.enabled: true"
         return None
@@ -97,33 +97,33 @@ class DevicePlugin(Access):
         if strategy.mechanisms == ("mps",):
             if replicas == 1:
                 return "the device plugin has no MPS for one tenant: it refuses replicas: 1"
-            if replicas > (most := most_mps_clients(self.cluster.labels())):
+            if replicas > (most := max_mps_clients(self.cluster.labels())):
                 return f"the GPU takes {most} MPS clients at most"
             if self.cluster.installed.mps is None:
                 return "the MPS control daemon is not installed (the chart's or the operator's DaemonSet)"
         if gpus > 1 and strategy.mechanisms[0] != "mig":
             count = self._config(strategy, replicas, Partitioning({})).replicas
-            return placeholders.too_many(self.cluster.read(), gpus * count)
+            return placeholders.no_room_reason(self.cluster.read_node(), gpus * count)
         return None
 
-    def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
+    def pod_needs(self, spec: Spec, grant: Grant) -> PodNeeds:
         """One unit of the plugin's resource, by its name for the instance's profile."""
         if spec["strategy"]["mechanisms"][0] != "mig":
-            memory_mib = mig_instances.memory_mib(self.cluster.labels())
+            memory_mib = mig_instances.gpu_memory_mib(self.cluster.labels())
             limits = tenant_limits(spec["strategy"]["limits"], grant.index)
             limit = memory_limit_bytes(None if memory_mib is None else memory_mib << 20, limits)
             return PodNeeds(limits={keys.RESOURCE: "1"}, environment=probe_variables(limit))
         partitioning = self._mig.partitioning(strategy_from_spec(spec["strategy"]))
-        return PodNeeds(limits={partitioning.resource(grant.group): "1"})
+        return PodNeeds(limits={partitioning.resource_of_group(grant.group): "1"})
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         partitioning = self._mig.partitioning(strategy)
-        saved = self._load(self.cluster.read())
+        saved = self._load_saved(self.cluster.read_node())
         expected = self._expected(strategy, len(grants), partitioning, saved)
-        problems, node = self._problems(expected), self.cluster.read()
+        problems, node = self._problems(expected), self.cluster.read_node()
         found = plugin_state.evidence(expected, partitioning, problems, node, grants, records)
         if saved is not None and (gpu := saved.get("gpu")) is not None and not partitioning.layout:
-            seen = [placeholders.seen_by(view_of(record), gpu) for record in records]
+            seen = [placeholders.gpu_in_view(view_of(record), gpu) for record in records]
             found.append(item("GPU that all cells have", [gpu] * len(records), seen, "tenants"))
         return found
 
@@ -141,33 +141,33 @@ class DevicePlugin(Access):
 
     # States.
 
-    def holds(self, state: State) -> bool:
+    def is_in_state(self, state: State) -> bool:
         """Whether nothing differs from the state. Raises NodeError when somebody else has changed the label."""
-        node = self.cluster.read()
-        if (saved := self._load(node)) is not None:
-            self._mig.refuse_another(saved)
+        node = self.cluster.read_node()
+        if (saved := self._load_saved(node)) is not None:
+            self._mig.refuse_foreign_layout(saved)
         expected = self._expected(state.strategy, state.replicas, self._mig.partitioning(state.strategy), saved)
         label = node["metadata"].get("labels", {}).get(CONFIG_LABEL)
         if label != expected.config:
             raise NodeError(
                 f"somebody set the node's label {CONFIG_LABEL} to {label or 'nothing'}, it was {expected.config}"
             )
-        held = self._held(expected)
+        held = self._placeholder_count(expected)
         return not self._problems(expected) and (not held or self._placeholders.are_in_place(held))
 
-    def _let_go(self) -> None:
+    def _remove_placeholders(self) -> None:
         if self._gpus > 1:
             self._placeholders.remove()
 
     @staticmethod
-    def _held(expected: Expected) -> int:
+    def _placeholder_count(expected: Expected) -> int:
         """How many placeholder pods the state has; MIG instances need none, as one GPU alone has them."""
         return 0 if expected.instances is not None else (expected.gpus - 1) * expected.replicas
 
     def _config(self, strategy: Strategy, replicas: int | None, partitioning: Partitioning) -> PluginConfig:
         if partitioning.layout:
             return partitioning.plugin_config
-        return keys.of_strategy(strategy, replicas or 1, self.cluster.most_tenants(strategy))
+        return keys.config_for_strategy(strategy, replicas or 1, self.cluster.max_tenants(strategy))
 
     def _expected(
         self, strategy: Strategy, replicas: int | None, partitioning: Partitioning, saved: PluginState | None
@@ -177,35 +177,35 @@ class DevicePlugin(Access):
 
     def _problems(self, expected: Expected) -> list[str]:
         pods = self.cluster.pods()
-        return unmet(self.cluster.read(), pods, look(self.cluster.daemon_sets(), pods), expected)
+        return state_problems(self.cluster.read_node(), pods, find_stack(self.cluster.daemon_sets(), pods), expected)
 
-    def _problems_of_mps(self) -> list[str]:
+    def _mps_problems(self) -> list[str]:
         pods = self.cluster.pods()
-        mps = look(self.cluster.daemon_sets(), pods).mps
-        return list(filter(None, [mps.unready(pods, own_container_only=True) if mps else None]))
+        mps = find_stack(self.cluster.daemon_sets(), pods).mps
+        return list(filter(None, [mps.unready_reason(pods, own_container_only=True) if mps else None]))
 
     def ensure(self, state: State) -> None:
-        saved = self._saved()
+        saved = self._load_or_save()
         partitioning = self._mig.partitioning(state.strategy)
         expected = self._expected(state.strategy, state.replicas, partitioning, saved)
         key = expected.config
-        self._let_go()
-        self._publish(self._config(state.strategy, state.replicas, partitioning), saved["active"])
+        self._remove_placeholders()
+        self._publish_configs(self._config(state.strategy, state.replicas, partitioning), saved["active"])
         before = self.cluster.labels().get(CONFIG_LABEL)
         is_mps = expected.sharing == "mps"
-        is_mps_new = is_mps and bool(self._problems_of_mps())
-        if self._mig.is_set(partitioning):
+        is_mps_new = is_mps and bool(self._mps_problems())
+        if self._mig.is_applied(partitioning):
             self.cluster.set_labels({CONFIG_LABEL: key})
         else:
-            self._mig.set(partitioning, saved, {CONFIG_LABEL: key})
+            self._mig.apply(partitioning, saved, {CONFIG_LABEL: key})
         if before != key and is_mps:
             # Its sidecar may not reach a daemon that runs, which would go on with the shares of the key before.
-            self._delete_pod_of(self.cluster.installed.mps)
+            self._delete_pod(self.cluster.installed.mps)
         what = f"the node did not become {state.setting}"
-        self._wait(lambda: self._problems(expected), what, is_mps, is_mps_new)
-        if self._held(expected):
+        self._await_no_problems(lambda: self._problems(expected), what, is_mps, is_mps_new)
+        if self._placeholder_count(expected):
             # With what the change of the layout has saved.
-            saved = self._saved()
+            saved = self._load_or_save()
             gpu = self._placeholders.fill(expected.gpus, expected.replicas, saved.get("gpu"))
             self.cluster.save_access(self.name, {**saved, "gpu": gpu})
 
@@ -217,16 +217,18 @@ class DevicePlugin(Access):
         if (mps := self.cluster.installed.mps) is None or (pod := mps.pod_of(self.cluster.pods())) is None:
             return
         print("tenants under MPS ended badly: its daemon is restarted", file=sys.stderr)
-        self._delete_pod_of(mps)
+        self._delete_pod(mps)
         limit, uid = self.cluster.options["switch_seconds"], pod["metadata"]["uid"]
         deadline = time.monotonic() + limit
         while any(each["metadata"].get("uid") == uid for each in self.cluster.pods()):
             if time.monotonic() > deadline:
                 raise NodeError(f"the pod of {mps.name} does not end within {limit:g} s: its MPS server may hang")
             time.sleep(POLL_SECONDS)
-        self._delete_pod_of(self.cluster.installed.plugin)
+        self._delete_pod(self.cluster.installed.plugin)
 
-    def _wait(self, problems: Callable[[], list[str]], what: str, waits_for_mps: bool, is_mps_new: bool) -> None:
+    def _await_no_problems(
+        self, problems: Callable[[], list[str]], what: str, waits_for_mps: bool, is_mps_new: bool
+    ) -> None:
         """Until two polls, `stable_seconds` or more apart, and all in between have found no problem.
 
         With `is_mps_new` no MPS daemon ran before, and the plugin has looked for it in vain.
@@ -242,10 +244,10 @@ class DevicePlugin(Access):
             if is_about_pods(found):
                 ready = now
             elif is_mps_new and found:
-                self._delete_pod_of(self.cluster.installed.plugin)
+                self._delete_pod(self.cluster.installed.plugin)
                 is_mps_new, ready = False, now
             elif waits_for_mps and found and now - ready > MPS_IDLE_SECONDS:
-                self._delete_pod_of(self.cluster.installed.mps)
+                self._delete_pod(self.cluster.installed.mps)
                 is_mps_new, ready = True, now
             if now > began + limit:
                 hint = LABELS_BEHIND_HINT if found and all(each.startswith("label ") for each in found) else ""
@@ -256,39 +258,41 @@ class DevicePlugin(Access):
         self.cluster.note_phase("follow", since - ready)
         self.cluster.note_phase("stable", time.monotonic() - since)
 
-    def _delete_pod_of(self, part: Part | None) -> None:
+    def _delete_pod(self, part: StackComponent | None) -> None:
         pod = part.pod_of(self.cluster.pods()) if part else None
         if pod is not None:
             self.cluster.api.delete(pod_path(pod))
 
-    def _load(self, node: Json) -> PluginState | None:
+    def _load_saved(self, node: Json) -> PluginState | None:
         return cast("PluginState | None", saved_state.load_access(node, self.name))
 
-    def _saved(self) -> PluginState:
+    def _load_or_save(self) -> PluginState:
         """The saved state of the node, which is captured now where nothing was changed before. Raises NodeError."""
-        node = self.cluster.read()
-        if (saved := self._load(node)) is None:
+        node = self.cluster.read_node()
+        if (saved := self._load_saved(node)) is None:
             if "mig" in self.cluster.options["may_change"]:
                 self._mig.refuse_unsettled(node)
-            configs = self._configs()
+            configs = self._config_map()
             data = self.cluster.api.get(config_map_path(configs.namespace, configs.name)).get("data") or {}
-            active = keys.active_of(data.get(labels_of(node).get(CONFIG_LABEL, configs.default), ""))
+            active = keys.active_settings(data.get(labels_of(node).get(CONFIG_LABEL, configs.default), ""))
             saved = plugin_state.capture(node, configs.namespace, configs.name, active)
             self.cluster.save_access(self.name, saved)
         return saved
 
-    def _publish(self, now: PluginConfig, active: Json) -> None:
+    def _publish_configs(self, now: PluginConfig, active: Json) -> None:
         """Bring all configs of the study into the ConfigMap, so that it changes once."""
-        configs = self._configs()
+        configs = self._config_map()
         sizes = self.cluster.options["tenants"]
         of_study = [PluginConfig("none"), *(PluginConfig("mps", n) for n in sizes.get("mps", []) if n > 1)]
         if "time-slicing" in sizes:
-            of_study.append(PluginConfig("time-slicing", max(keys.FEWEST_REPLICAS, *sizes["time-slicing"])))
+            of_study.append(PluginConfig("time-slicing", max(keys.MIN_REPLICAS, *sizes["time-slicing"])))
         texts = {config.key(active): config.text(active) for config in (now, *of_study)}
         path = config_map_path(configs.namespace, configs.name)
-        patch = change(self.cluster.api, path, lambda found: keys.added(found, self.cluster.digest, texts))
+        patch = patch_with_retry(
+            self.cluster.api, path, lambda found: keys.patch_to_add(found, self.cluster.digest, texts)
+        )
         # A run on another node may have brought the key a moment ago.
-        is_late = now not in of_study and saved_state.others_in_use(self.cluster.nodes(), self.cluster.name)
+        is_late = now not in of_study and saved_state.is_another_node_measured(self.cluster.nodes(), self.cluster.name)
         if patch or is_late:
             self._force_config_map_sync()
 
@@ -320,24 +324,26 @@ class DevicePlugin(Access):
     def restore(self, state: AccessState) -> None:
         """Restore label and ConfigMap, and wait until the node shows what it did."""
         api, saved = self.cluster.api, cast(PluginState, state)
-        self._let_go()
-        labels = plugin_state.label_patch(self.cluster.read(), saved)
+        self._remove_placeholders()
+        labels = plugin_state.label_patch(self.cluster.read_node(), saved)
         is_mps = labels is not None and saved["shown"][SHARING_LABEL] == "mps"
-        is_mps_new = is_mps and bool(self._problems_of_mps())
+        is_mps_new = is_mps and bool(self._mps_problems())
         if not self._mig.restore(saved, labels or {}) and labels is not None:
             self.cluster.set_labels(labels)
         if is_mps:
             # As in `ensure`: it would go on with our shares.
-            self._delete_pod_of(self.cluster.installed.mps)
+            self._delete_pod(self.cluster.installed.mps)
 
         def problems() -> list[str]:
-            return (self._problems_of_mps() if is_mps else []) + plugin_state.differences(self.cluster.read(), saved)
+            return (self._mps_problems() if is_mps else []) + plugin_state.restore_problems(
+                self.cluster.read_node(), saved
+            )
 
         # Without a plugin nothing reacts to the label any more.
         if labels is not None and self.cluster.installed.plugin is not None:
-            self._wait(problems, "the node did not get back to how it was found", is_mps, is_mps_new)
+            self._await_no_problems(problems, "the node did not get back to how it was found", is_mps, is_mps_new)
         path = config_map_path(saved["configs"]["namespace"], saved["configs"]["name"])
         # Whoever took the plugin away took its ConfigMap along.
         if api.find(path) is not None:
             nodes = {node_digest(each["metadata"]["name"]) for each in self.cluster.nodes()}
-            change(api, path, lambda found: keys.removed(found, self.cluster.digest, nodes))
+            patch_with_retry(api, path, lambda found: keys.patch_to_remove(found, self.cluster.digest, nodes))

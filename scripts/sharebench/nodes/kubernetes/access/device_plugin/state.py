@@ -20,14 +20,14 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     MPS_LABEL,
     REPLICAS_LABEL,
     SHARING_LABEL,
-    Installed,
+    InstalledStack,
     allocatable,
     labels_of,
 )
 from tenant.contract import TenantReport
 
 # The first words of what differs.
-LABEL, ALLOCATABLE = "label", "allocatable"
+LABEL_PROBLEM, ALLOCATABLE_PROBLEM = "label", "allocatable"
 SHOWN_LABELS = (SHARING_LABEL, REPLICAS_LABEL, MPS_LABEL)
 
 
@@ -59,40 +59,43 @@ class Expected:
         }
 
 
-def _other_labels(labels: Mapping[str, str], wanted: Mapping[str, str | None]) -> list[str]:
+def _label_problems(labels: Mapping[str, str], wanted: Mapping[str, str | None]) -> list[str]:
     return [
-        f"{LABEL} {name} is {labels.get(name) or 'absent'}, not {value or 'absent'}"
+        f"{LABEL_PROBLEM} {name} is {labels.get(name) or 'absent'}, not {value or 'absent'}"
         for name, value in wanted.items()
         if labels.get(name) != value
     ]
 
 
-def unmet(node: Json, pods: Sequence[Json], installed: Installed, expected: Expected) -> list[str]:
+def state_problems(node: Json, pods: Sequence[Json], installed: InstalledStack, expected: Expected) -> list[str]:
     """What still differs from the expected state, a line each; empty when nothing does. `pods` are the node's.
 
     Plugin and discovery must run in any state, the MPS control daemon under MPS only, and be gone otherwise.
     """
-    found = _other_labels(labels_of(node), expected.labels)
-    values = allocatable(node)
-    if values != expected.allocatable:
-        found.append(f"{ALLOCATABLE} is {_listed(values) or 'nothing'}, not {_listed(expected.allocatable)}")
-    daemons = [part.unready(pods) for part in (installed.plugin, installed.discovery) if part is not None]
+    found = _label_problems(labels_of(node), expected.labels)
+    if (values := allocatable(node)) != expected.allocatable:
+        shown, wanted = _format_resources(values) or "nothing", _format_resources(expected.allocatable)
+        found.append(f"{ALLOCATABLE_PROBLEM} is {shown}, not {wanted}")
+
+    daemons = [part.unready_reason(pods) for part in (installed.plugin, installed.discovery) if part is not None]
     if expected.sharing == "mps":
         mps = installed.mps
         # Its sidecar may crash again and again: that of the chart of 0.19 finds no process to signal.
-        daemons.append(mps.unready(pods, own_container_only=True) if mps else "the MPS control daemon has no DaemonSet")
+        daemons.append(
+            mps.unready_reason(pods, own_container_only=True) if mps else "the MPS control daemon has no DaemonSet"
+        )
     elif installed.mps is not None and installed.mps.pod_of(pods) is not None:
         daemons.append("the MPS control daemon still runs")
     return found + list(filter(None, daemons))
 
 
-def _listed(values: Mapping[str, int]) -> str:
+def _format_resources(values: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {value}" for name, value in sorted(values.items()))
 
 
 def is_about_pods(problems: Iterable[str]) -> bool:
     """Whether one of the findings of `unmet` is about the pods of a DaemonSet, not about what the node shows."""
-    return any(problem.split()[0] not in (LABEL, ALLOCATABLE) for problem in problems)
+    return any(problem.split()[0] not in (LABEL_PROBLEM, ALLOCATABLE_PROBLEM) for problem in problems)
 
 
 def evidence(
@@ -122,7 +125,7 @@ def evidence(
         found.append(item("device is a MIG instance", bool(partitioning.layout), view.get("is_mig"), source))
         under_mps = view.get("mps_pipe") is not None
         found.append(item("has the pipe of an MPS daemon", expected.sharing == "mps", under_mps, source))
-        units = labels.get(f"{partitioning.resource(grant.group)}.multiprocessors")
+        units = labels.get(f"{partitioning.resource_of_group(grant.group)}.multiprocessors")
         if partitioning.layout and units is not None and view.get("sm_count") is not None:
             found.append(item("SMs of its instance", int(units), view["sm_count"], source))
     return found
@@ -157,7 +160,7 @@ def capture(node: Json, namespace: str, name: str, active: Json) -> PluginState:
         "allocatable": allocatable(node),
         "configs": {"namespace": namespace, "name": name},
         "active": active,
-        "memory_mib": mig_instances.memory_mib(labels),
+        "memory_mib": mig_instances.gpu_memory_mib(labels),
         "mig": mig_manager.capture(node),
     }
 
@@ -165,20 +168,20 @@ def capture(node: Json, namespace: str, name: str, active: Json) -> PluginState:
 def label_patch(node: Json, saved: PluginState) -> dict[str, str | None] | None:
     """The config label to restore, None for its absence; no labels where somebody else has set it since."""
     current = labels_of(node).get(CONFIG_LABEL)
-    return None if current is not None and not current.startswith(keys.PREFIX) else {CONFIG_LABEL: saved["label"]}
+    return None if current is not None and not current.startswith(keys.KEY_PREFIX) else {CONFIG_LABEL: saved["label"]}
 
 
-def differences(node: Json, saved: PluginState) -> list[str]:
+def restore_problems(node: Json, saved: PluginState) -> list[str]:
     """How the node still differs from its saved state, a line each."""
     labels = labels_of(node)
     # Instances of somebody else's have labels and resources of their own.
-    if mig_manager.is_theirs(node, saved["mig"]):
-        return _other_labels(labels, {CONFIG_LABEL: saved["label"]})
-    found = _other_labels(labels, {CONFIG_LABEL: saved["label"], **saved["shown"]})
+    if mig_manager.is_set_by_others(node, saved["mig"]):
+        return _label_problems(labels, {CONFIG_LABEL: saved["label"]})
+    found = _label_problems(labels, {CONFIG_LABEL: saved["label"], **saved["shown"]})
     # A node without any was being changed, or broken: there is nothing to restore.
     if saved["allocatable"] and allocatable(node) != saved["allocatable"]:
         found.append(f"allocatable is {allocatable(node)}, not {saved['allocatable']}")
-    instances_now, instances_then = dict(mig_instances.shown(labels)), saved["mig"]["layout"]
+    instances_now, instances_then = dict(mig_instances.shown_layout(labels)), saved["mig"]["layout"]
     if instances_now != instances_then:
         found.append(f"label nvidia.com/mig-*.count is {instances_now or 'absent'}, not {instances_then or 'absent'}")
     return found

@@ -17,27 +17,27 @@ from sharebench.nodes.kubernetes.access.dra import claims as dra_claims
 from sharebench.nodes.kubernetes.access.dra import evidence, held, nvidia
 from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
-from sharebench.nodes.kubernetes.cluster.claims_api import Device
+from sharebench.nodes.kubernetes.cluster.claims_api import DraDevice
 from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
-from sharebench.nodes.kubernetes.cluster.restricted import GRACE_SECONDS, waits
+from sharebench.nodes.kubernetes.cluster.restricted import GRACE_SECONDS, waiting_reason
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.nodes.limits import client_variables, memory_limit_bytes, probe_variables
 from tenant.contract import SHOWN_VARIABLE, TenantReport
 
-GONE_SECONDS = 60.0
+CLAIM_REMOVAL_SECONDS = 60.0
 POLL_SECONDS = 0.5
-LOOK_SECONDS = 5.0
+EVENT_POLL_SECONDS = 5.0
 # A first prepare may fail and be tried again, as when MPS starts; nothing that passes takes longer.
-RETRY_SECONDS = 45.0
+PREPARE_RETRY_SECONDS = 45.0
 PREPARE_FAILED = "FailedPrepareDynamicResources"
 
 
-class Dra(Access):
+class DraAccess(Access):
     """Claims for the devices that NVIDIA's DRA driver offers on the node."""
 
     name = "dra"
     runs_mps = True
-    _looked = 0.0
+    _events_read_at = 0.0
 
     # The cluster as it is.
 
@@ -46,23 +46,23 @@ class Dra(Access):
         return claims_api.is_served(self.cluster.api)
 
     @cached_property
-    def devices(self) -> list[Device]:
+    def devices(self) -> list[DraDevice]:
         """What the driver offers on the node."""
         if not self.is_served:
             return []
-        found = claims_api.offered(claims_api.slices(self.cluster.api), self.cluster.name)
-        return [device for device in found if device.driver == nvidia.NAME]
+        found = claims_api.offered_devices(claims_api.resource_slices(self.cluster.api), self.cluster.name)
+        return [device for device in found if device.driver == nvidia.DRIVER]
 
     @cached_property
-    def build(self) -> nvidia.Build | None:
-        return nvidia.build_of(self.cluster.daemon_sets()) if self.devices else None
+    def driver(self) -> nvidia.InstalledDriver | None:
+        return nvidia.find_driver(self.cluster.daemon_sets()) if self.devices else None
 
     def missing(self) -> str | None:
         if not self.is_served:
             return f"the cluster serves no {claims_api.VERSION}, which Kubernetes does from 1.34 on"
         if not self.devices:
             return (
-                f"no DRA driver that is known ({nvidia.NAME}) offers a device of the node; install NVIDIA's, with "
+                f"no DRA driver that is known ({nvidia.DRIVER}) offers a device of the node; install NVIDIA's, with "
                 "gpuResourcesEnabledOverride=true in its Helm values"
             )
         return None
@@ -75,41 +75,41 @@ class Dra(Access):
             devices = []
         if not devices:
             return {}
-        whole = list(filter(nvidia.is_whole, devices))
+        whole = list(filter(nvidia.is_whole_gpu, devices))
         first = (whole or devices)[0]
         return {
             "product": first.attributes.get("productName", "unknown GPU"),
             "memory_bytes": whole[0].capacity_bytes.get("memory") if whole else None,
             "driver": nvidia.driver_version(first),
-            "gpus": len({*map(nvidia.uuid, whole), *map(nvidia.parent, devices)} - {None}),
-            "uuid": nvidia.uuid(first) if whole else nvidia.parent(first),
-            "dra_driver": self.build.version if self.build else None,
-            "dra_gates": sorted(name for name, is_on in self.build.gates.items() if is_on) if self.build else None,
+            "gpus": len({*map(nvidia.device_uuid, whole), *map(nvidia.parent_uuid, devices)} - {None}),
+            "uuid": nvidia.device_uuid(first) if whole else nvidia.parent_uuid(first),
+            "dra_driver": self.driver.version if self.driver else None,
+            "dra_gates": sorted(name for name, is_on in self.driver.gates.items() if is_on) if self.driver else None,
         }
 
     # What a cell asks.
 
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        why = self.missing() or strategy.profile_shortage(replicas) or nvidia.lacks(strategy, self.build)
-        found = why or dra_claims.parts(self.devices, strategy, replicas)
+        why = self.missing() or strategy.profile_shortage(replicas) or nvidia.unsupported(strategy, self.driver)
+        found = why or dra_claims.select_devices(self.devices, strategy, replicas)
         return found if isinstance(found, str) else None
 
-    def objects(self, spec: Spec) -> list[Json]:
+    def cell_objects(self, spec: Spec) -> list[Json]:
         """The cell's claims, none where its state holds them. Raises NodeError where they cannot be made."""
         strategy = strategy_from_spec(spec["strategy"])
-        self._wanted = dra_claims.claims(strategy, self._parts(strategy, spec["replicas"]))
+        self._cell_claims = dra_claims.build_claims(strategy, self._device_groups(strategy, spec["replicas"]))
         if strategy.claim_per == "tenant":
-            return [claims_api.template(self._wanted[0], {OWNER_LABEL: self.cluster.digest})]
-        return [] if held.is_held(strategy) else self._wanted
+            return [claims_api.claim_template(self._cell_claims[0], {OWNER_LABEL: self.cluster.digest})]
+        return [] if held.outlasts_cells(strategy) else self._cell_claims
 
-    def _parts(self, strategy: Strategy, replicas: int) -> list[dra_claims.Part]:
+    def _device_groups(self, strategy: Strategy, replicas: int) -> list[dra_claims.DeviceGroup]:
         """The devices to claim. Raises NodeError."""
-        found = self.missing() or dra_claims.parts(self.devices, strategy, replicas)
+        found = self.missing() or dra_claims.select_devices(self.devices, strategy, replicas)
         if isinstance(found, str):
             raise NodeError(found)
         return found
 
-    def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
+    def pod_needs(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The request of its part of the GPU, and a look at the variables that the driver sets."""
         strategy = strategy_from_spec(spec["strategy"])
         memory_bytes = None if strategy.mechanisms[0] == "mig" else self.describe().get("memory_bytes")
@@ -117,18 +117,18 @@ class Dra(Access):
         own = client_variables(limits.excluding(strategy.shared_limits(1)), memory_bytes or 0)
         probed = probe_variables(memory_limit_bytes(memory_bytes, limits))
         is_template = strategy.claim_per == "tenant"
-        claim = dra_claims.claim_of(strategy, 0 if is_template else grant.group)
+        claim = dra_claims.claim_name(strategy, 0 if is_template else grant.group)
         return PodNeeds(
-            claims={claim: dra_claims.request_of(strategy, grant.group)},
-            claims_prefix=held.prefix(self.cluster) if held.is_held(strategy) else None,
+            claims={claim: dra_claims.request_name(strategy, grant.group)},
+            claims_prefix=held.name_prefix(self.cluster) if held.outlasts_cells(strategy) else None,
             is_template=is_template,
-            environment={SHOWN_VARIABLE: ",".join(nvidia.VARIABLES), **own, **probed},
+            environment={SHOWN_VARIABLE: ",".join(nvidia.CDI_VARIABLES), **own, **probed},
         )
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
-        claims = self._claims()
-        found = evidence.of_claims(self.devices, self._wanted, claims, self._daemons(), strategy, grants)
-        return found + evidence.of_tenants(claims, self.devices, strategy, grants, records)
+        claims = self._read_claims()
+        found = evidence.claim_evidence(self.devices, self._cell_claims, claims, self._read_daemons(), strategy, grants)
+        return found + evidence.tenant_evidence(claims, self.devices, strategy, grants, records)
 
     def plan(self, strategy: Strategy) -> str:
         return (
@@ -138,32 +138,32 @@ class Dra(Access):
 
     # States.
 
-    def _held(self, state: State) -> list[Json]:
+    def _held_claims(self, state: State) -> list[Json]:
         """The claims that the state holds. Raises NodeError where they cannot be made."""
-        strategy = held.of_state(state)
-        return held.claims(self.cluster, strategy, self._parts(strategy, state.replicas or 1))
+        strategy = held.strategy_of_state(state)
+        return held.held_claims(self.cluster, strategy, self._device_groups(strategy, state.replicas or 1))
 
-    def holds(self, state: State) -> bool:
-        if not held.is_held(state.strategy):
+    def is_in_state(self, state: State) -> bool:
+        if not held.outlasts_cells(state.strategy):
             return True
-        return held.is_in_place(self._held(state), self._claims(), self.cluster.held_pods())
+        return held.are_held(self._held_claims(state), self._read_claims(), self.cluster.held_pods())
 
     def ensure(self, state: State) -> None:
         """Replace the claims that a state holds by those of this one, and wait until they are prepared."""
-        self._let_go()
-        if not held.is_held(state.strategy):
+        self._remove_held_claims()
+        if not held.outlasts_cells(state.strategy):
             return
         self.cluster.save_access(self.name, {})
         began = time.monotonic()
-        claims = self._held(state)
+        claims = self._held_claims(state)
         for claim in claims:
             self.cluster.api.create(self._collection, claim)
-        pod = held.pod(self.cluster, claims)
+        pod = held.holder_pod(self.cluster, claims)
         self.cluster.api.create(self.cluster.tenants_path, pod)
-        self._wait_for(pod["metadata"]["name"])
+        self._await_holder(pod["metadata"]["name"])
         self.cluster.note_phase("prepare", time.monotonic() - began)
 
-    def _wait_for(self, holder: str) -> None:
+    def _await_holder(self, holder: str) -> None:
         """Until the pod runs, and so its claims are prepared. Raises NodeError."""
         began, limit = time.monotonic(), self.cluster.options["switch_seconds"]
         while True:
@@ -172,26 +172,28 @@ class Dra(Access):
             if status.get("phase") == "Running":
                 return
             seconds = time.monotonic() - began
-            if (why := self.trouble([holder], seconds)) is not None:
+            if (why := self.start_failure([holder], seconds)) is not None:
                 raise NodeError(why)
             if seconds > limit:
-                raise NodeError(f"the pod that holds the claims did not run within {limit:g} s: {waits(status)}")
+                raise NodeError(
+                    f"the pod that holds the claims did not run within {limit:g} s: {waiting_reason(status)}"
+                )
             time.sleep(POLL_SECONDS)
 
     def restart_mps(self) -> None:
         print("tenants under MPS ended badly: their claims are replaced", file=sys.stderr)
-        self._let_go()
+        self._remove_held_claims()
 
     def restore(self, state: AccessState) -> None:
-        self._let_go()
+        self._remove_held_claims()
 
-    def _let_go(self) -> None:
+    def _remove_held_claims(self) -> None:
         """Remove the claims that a state holds, and who holds them. Raises NodeError."""
         if self.is_served:
             for pod in self.cluster.held_pods():
                 path = f"{self.cluster.tenants_path}/{pod['metadata']['name']}"
                 self.cluster.api.delete(path, grace_seconds=GRACE_SECONDS)
-            self._remove(is_over=True)
+            self._remove_claims(is_run_over=True)
 
     # Claims that come and go.
 
@@ -199,14 +201,14 @@ class Dra(Access):
     def _collection(self) -> str:
         return f"/apis/{claims_api.VERSION}/namespaces/{self.cluster.options['namespace']}/resourceclaims"
 
-    def _claims(self) -> list[Json]:
-        return list(self.cluster.api.get(self._collection, labelSelector=self.cluster.mine)["items"])
+    def _read_claims(self) -> list[Json]:
+        return list(self.cluster.api.get(self._collection, labelSelector=self.cluster.owner_selector)["items"])
 
-    def _daemons(self) -> list[Json]:
+    def _read_daemons(self) -> list[Json]:
         """Deployments of the driver for claims of this node: an MPS daemon for each configured group of a claim."""
-        if self.build is None:
+        if self.driver is None:
             return []
-        found = self.cluster.api.get(f"/apis/apps/v1/namespaces/{self.build.namespace}/deployments")["items"]
+        found = self.cluster.api.get(f"/apis/apps/v1/namespaces/{self.driver.namespace}/deployments")["items"]
         return [
             each
             for each in found
@@ -214,33 +216,33 @@ class Dra(Access):
             and each["metadata"]["name"].startswith(nvidia.DAEMON_PREFIX)
         ]
 
-    def trouble(self, waiting: Sequence[str], seconds: float) -> str | None:
+    def start_failure(self, waiting: Sequence[str], seconds: float) -> str | None:
         """What the driver says to the kubelet, of which a pod's status says nothing."""
         now = time.monotonic()
-        if not self.devices or now - self._looked < LOOK_SECONDS:
+        if not self.devices or now - self._events_read_at < EVENT_POLL_SECONDS:
             return None
-        self._looked = now
+        self._events_read_at = now
         events = f"/api/v1/namespaces/{self.cluster.options['namespace']}/events"
         for event in self.cluster.api.get(events, fieldSelector=f"reason={PREPARE_FAILED}")["items"]:
             if event["involvedObject"].get("name") not in waiting:
                 continue
             said = " ".join(event["message"].split())
-            if seconds > RETRY_SECONDS and not any(words in said for words in nvidia.RETRIABLE_ERRORS):
+            if seconds > PREPARE_RETRY_SECONDS and not any(words in said for words in nvidia.RETRIABLE_ERRORS):
                 return f"the DRA driver does not prepare the claim: {said}"
         return None
 
-    def clean(self, is_over: bool = False) -> None:
+    def clean_up(self, is_run_over: bool = False) -> None:
         if self.missing() is None:
-            self._remove(is_over)
+            self._remove_claims(is_run_over)
 
-    def _remove(self, is_over: bool) -> None:
+    def _remove_claims(self, is_run_over: bool) -> None:
         """Have the claims go, and what the driver made for them. Raises NodeError when they do not."""
-        deadline = time.monotonic() + GONE_SECONDS
+        deadline = time.monotonic() + CLAIM_REMOVAL_SECONDS
         while True:
-            claims = self._claims()
-            going = [each for each in claims if is_over or HELD_LABEL not in each["metadata"].get("labels", {})]
+            claims = self._read_claims()
+            going = [each for each in claims if is_run_over or HELD_LABEL not in each["metadata"].get("labels", {})]
             # What is held has daemons, which shall stay.
-            left = going or ([] if claims else self._daemons())
+            left = going or ([] if claims else self._read_daemons())
             if not left:
                 return
             for claim in going:
@@ -253,5 +255,5 @@ class Dra(Access):
                     for each in (found["metadata"] for found in left)
                 )
                 what = "claims" if going else "the DRA driver's daemons, which other users' claims may have,"
-                raise NodeError(f"{what} did not go within {GONE_SECONDS:g} s: {names}")
+                raise NodeError(f"{what} did not go within {CLAIM_REMOVAL_SECONDS:g} s: {names}")
             time.sleep(POLL_SECONDS)
