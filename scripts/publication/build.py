@@ -25,7 +25,7 @@ from sharebench.core.files import replace_atomically
 from sharebench.datasets import dataset
 from sharebench.figures import draw
 from sharebench.figures.page import save, sheet
-from sharebench.figures.panels import Ratio, draw_ratio, ratio_axes
+from sharebench.figures.panels import Ratio, draw_ratio, set_ratio_axes
 from sharebench.figures.style import theme
 
 ROW_INCHES = 0.25
@@ -141,7 +141,7 @@ def _draw(documents: DocumentSet, out: Path, workers: int) -> None:
             jobs.append((figure.draw, dataset.verified_folder(data.folder), data.rebuilt, figure.workloads, target))
     # Forked processes share the imports of this file.
     with multiprocessing.get_context("fork").Pool(workers) as pool:
-        pool.starmap(draw.as_svg, jobs, chunksize=1)
+        pool.starmap(draw.draw_svg, jobs, chunksize=1)
 
 
 def draw_numbers(finding: Finding, filler: Filler, target: Path) -> None:
@@ -162,8 +162,8 @@ def draw_numbers(finding: Finding, filler: Filler, target: Path) -> None:
         )
         (ax,) = page.axes
         values = [1.0, *(end for number in numbers.values() for end in (number.value, *number.ends))]
-        ratio_axes(ax, list(numbers), min(values) / 1.3, max(values) * 1.3)
+        set_ratio_axes(ax, list(numbers), min(values) / 1.3, max(values) * 1.3)
         for y, (label, number) in enumerate(numbers.items()):
             draw_ratio(ax, y, Ratio(number.value, number.low, number.high))
-            page.words.append(f"{label}: {number.value:.3g}")
+            page.alt_text.append(f"{label}: {number.value:.3g}")
         save(page, target.parent, target.stem, ("svg",))

@@ -16,9 +16,9 @@ from publication.tables import markdown
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.datasets import archive
 from sharebench.figures.page import PAGE_INCHES, Sheet, sheet
-from sharebench.figures.panels import Ratio, draw_ratio, ratio_axes
+from sharebench.figures.panels import Ratio, draw_ratio, set_ratio_axes
 from sharebench.figures.style import BLUE, ORANGE
-from sharebench.report.words import digits
+from sharebench.report.words import format_number
 
 TITLE = "Ours and theirs"
 ROW_INCHES = 0.2
@@ -54,7 +54,7 @@ class PublishedRatio:
         if self.ours is None:
             return "not measured yet"
         low, high = self.theirs_range
-        factor = f"{digits(self.ours.value / self.theirs)} × theirs"
+        factor = f"{format_number(self.ours.value / self.theirs)} × theirs"
         direction = "same direction" if (self.ours.value > 1) == (self.theirs > 1) else "opposite direction"
         # A ratio of exactly 1 has no direction.
         direction = f", {direction}" if self.theirs != 1 else ""
@@ -99,7 +99,7 @@ def ratios_table(found: Sequence[PublishedRatio]) -> str:
             {
                 "what": pair.what,
                 "who": pair.source,
-                "theirs": f"{digits(pair.theirs)} × ± {pair.reading_percent:g} %",
+                "theirs": f"{format_number(pair.theirs)} × ± {pair.reading_percent:g} %",
                 "ours": "" if pair.ours is None else pair.ours.formatted(" ×"),
                 "verdict": pair.verdict,
                 "note": pair.note,
@@ -140,12 +140,12 @@ def draw_ratios(found: Sequence[PublishedRatio], devices: Sequence[str]) -> Shee
     )
     (ax,) = page.axes
     values = [1.0, *(end for pair, ours in measured for end in (ours.value, *ours.ends, *pair.theirs_range))]
-    ratio_axes(ax, [pair.what for pair, _ in measured], min(values) / 1.3, max(values) * 1.3)
+    set_ratio_axes(ax, [pair.what for pair, _ in measured], min(values) / 1.3, max(values) * 1.3)
     for y, (pair, ours) in enumerate(measured):
         ax.plot(pair.theirs_range, [y, y], color=ORANGE, lw=0.8, ls=":")
         ax.plot([pair.theirs], [y], marker="D", color=ORANGE, mfc="white", ls="")
         draw_ratio(ax, y, Ratio(ours.value, ours.low, ours.high))
-        page.words.append(f"{pair.what}: theirs {pair.theirs:.3g}, ours {ours.value:.3g}")
+        page.alt_text.append(f"{pair.what}: theirs {pair.theirs:.3g}, ours {ours.value:.3g}")
     return page
 
 
@@ -194,7 +194,7 @@ class BareLoop:
                     "workload": f"`{cell.workload}`",
                     "tenants": str(cell.replicas),
                     "pairs": str(len(cell.ratios)),
-                    "bare loop, median": f"{digits(cell.bare_ms.median())} ms",
+                    "bare loop, median": f"{format_number(cell.bare_ms.median())} ms",
                     "bare loop, largest over smallest": f"{max(cell.bare_ms) / min(cell.bare_ms):.4f}",
                     "ours over bare, median": f"{cell.median:.4f}",
                     "ours over bare, mean": _four_decimals(cell.mean),

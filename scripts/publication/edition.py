@@ -17,7 +17,7 @@ from publication.findings import Entry, parse_entry
 from publication.numbers import BlockKey, DataSet, MissingNumber, number_from
 from publication.tables import markdown
 from sharebench.analysis.statistics.intervals import Estimate, holm, log_interval, welch_estimate
-from sharebench.report.words import digits
+from sharebench.report.words import format_number
 
 DESIGN_FOLDER = Path("published/edition-two")
 OUTCOMES_FILE = DESIGN_FOLDER / "outcomes.yaml"
@@ -109,7 +109,7 @@ def _test_outcome(entry: OutcomeEntry, estimates: Mapping[int, Estimate]) -> tup
 def primary_outcomes_table(studies: DataSets, _: DataSets, root: Path) -> str:
     rows = []
     for each in decide_outcomes(read_outcomes(root), studies):
-        limit = "" if each.limit is None else f" {digits(each.limit)}"
+        limit = "" if each.limit is None else f" {format_number(each.limit)}"
         rows.append(
             {
                 "": str(each.entry.outcome),

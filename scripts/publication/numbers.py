@@ -16,7 +16,7 @@ from sharebench.core.files import read_json
 from sharebench.core.strategies import control_name
 from sharebench.records.tables import read_table
 from sharebench.records.types import NodeFacts
-from sharebench.report.words import digits
+from sharebench.report.words import format_number
 
 SUMMED_METRICS = {"throughput_hz", "output_tokens_hz"}
 """Metrics of tables/cells.csv whose number for a cell is the sum over its tenants."""
@@ -66,7 +66,7 @@ class Number:
 
     def formatted(self, unit: str = "") -> str:
         """`2.94 ms (2.90 to 2.98)`, or only `2.94 ms` without an interval."""
-        text = digits(self.value)
+        text = format_number(self.value)
         decimals = len(text.partition(".")[2])
         ends = " to ".join(f"{end:.{decimals}f}" for end in self.ends)
         return f"{text}{unit} ({ends})" if ends else f"{text}{unit}"

@@ -11,7 +11,7 @@ from sharebench.core.files import Refusal, read_json
 from sharebench.core.run_record import RunRecord
 from sharebench.datasets import dataset
 from sharebench.figures.catalogue import names_for
-from sharebench.figures.draw import as_svg
+from sharebench.figures.draw import draw_svg
 from sharebench.report import page
 from sharebench.run import lifecycle
 from sharebench.study.study import Study
@@ -59,8 +59,8 @@ def rebuild(published: Path, out: Path) -> None:
     names += ["timeslice"] if (data / "tables" / "timeslice.csv").is_file() else []
     names += ["devices"] if len((out / "tables" / "devices.csv").read_text().splitlines()) > 1 else []
     for name in names:
-        as_svg(name, data, out, (), out / "figures" / f"{name}.svg")
-    page.write(data, out)
+        draw_svg(name, data, out, (), out / "figures" / f"{name}.svg")
+    page.write_report(data, out)
 
 
 def write_tables(published: Path, out: Path) -> tuple[Study, Path]:

@@ -14,7 +14,7 @@ from sharebench.analysis.tables.devices import closed_loop_workloads, measure_sp
 from sharebench.core.files import read_json
 from sharebench.core.strategies import control_name
 from sharebench.datasets.dataset import short_windows
-from sharebench.report.words import digits
+from sharebench.report.words import format_number
 
 UNITS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
 """The smallest latency in seconds for a unit, how many of the unit make a second, and its name."""
@@ -32,12 +32,12 @@ def format_latency_range(seconds: Sequence[Number]) -> str:
     """The smallest and largest latency, as `4.25 to 7.71 ms`."""
     smallest, largest = min(each.value for each in seconds), max(each.value for each in seconds)
     factor, unit = next((factor, unit) for limit, factor, unit in UNITS if largest >= limit)
-    return f"{digits(factor * smallest)} to {digits(factor * largest)} {unit}"
+    return f"{format_number(factor * smallest)} to {format_number(factor * largest)} {unit}"
 
 
 def format_rate(hz: float) -> str:
     """`406/s`, `81.0 k/s`."""
-    return f"{digits(hz / 1000)} k/s" if hz >= THOUSANDS_FROM_HZ else f"{digits(hz)}/s"
+    return f"{format_number(hz / 1000)} k/s" if hz >= THOUSANDS_FROM_HZ else f"{format_number(hz)}/s"
 
 
 def main_table(
@@ -196,7 +196,7 @@ def _devices_row(workload: str, by_device: Mapping[str, list[float]]) -> dict[st
         "alone on a device": f"`{workload}`",
         "devices": str(len(by_device)),
         "cells": str(sum(map(len, by_device.values()))),
-        "fastest to slowest device": f"{digits(min(means))} to {digits(max(means))} ms",
+        "fastest to slowest device": f"{format_number(min(means))} to {format_number(max(means))} ms",
         "between devices": f"{spread.between_percent:.2f} %",
         "within one": "" if within is None else f"{within:.2f} %",
         "p": "" if p is None else f"{p:.2g}",

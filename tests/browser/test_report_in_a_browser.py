@@ -69,8 +69,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     raw["evidence"][0]["holds"] = False
     excluded.write_text(json.dumps(raw))
     for name in catalogue.names_for(fabricated.config(), "cpu"):
-        draw.figure(name, root, root)
-    report.write(root, root)
+        draw.draw_figure(name, root, root)
+    report.write_report(root, root)
     return root / "report.html"
 
 

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 """A row of a table: values by column, each of the column's type."""
 
 ISOLATION = tuple(f"{kind}_isolation{end}" for kind in ("performance", "fault") for end in ("", "_basis"))
-TEXTS = {
+TEXT_COLUMNS = {
     "summary": ("strategy", "workload", "tenant_workload", "status", "reason", "notes"),
     "jobs": ("strategy", "workload", "status", "reason"),
     "interference": ("strategy", "victim", "aggressor", "status", "reason"),
@@ -31,9 +31,9 @@ TEXTS = {
     "advice": ("workload", "strategy", "verdict", "percentile", "effort", "reason", "isolation", *ISOLATION),
 }
 """Columns of each table that hold text; blank ones are empty."""
-OF_ROW = ("strategy", "workload", "replicas", "n", "status")
+POINT_COLUMNS = ("strategy", "workload", "replicas", "n", "status")
 """The point of a row of the summary, and why it may be blank: with few of its many columns, drawing is faster."""
-ABSENCES = {
+ABSENCE_REASONS = {
     "ok": "excluded by a gate",
     "mixed": "no valid cell",
     "missing": "not measured",
@@ -50,7 +50,7 @@ class DrawnStudy:
     config: StudyConfig
     node: NodeFacts
     not_shown: str
-    only: frozenset[str] = frozenset()
+    only_workloads: frozenset[str] = frozenset()
     """Workloads that figures of the summary show; empty for all."""
 
     @property
@@ -77,20 +77,22 @@ class DrawnStudy:
         return [fact for fact in self.facts if not fact.endswith(" s window")]
 
     def table(self, name: str) -> pd.DataFrame:
-        """tables/`name`.csv; the summary of the study's `only` workloads."""
-        table = read_table(self.results / "tables" / f"{name}.csv", TEXTS[name])
-        return table[table["workload"].isin(self.only)] if self.only and name == "summary" else table
+        """tables/`name`.csv; the summary of the study's `only_workloads`."""
+        table = read_table(self.results / "tables" / f"{name}.csv", TEXT_COLUMNS[name])
+        return (
+            table[table["workload"].isin(self.only_workloads)] if self.only_workloads and name == "summary" else table
+        )
 
     def plain_summary(self) -> pd.DataFrame:
         return self.without_mixes(self.table("summary"))
 
     def strategies(self, table: pd.DataFrame) -> list[str]:
         """Strategies of `table`, in the catalogue's order, any that it does not know last."""
-        return _in_order(self.catalogue, table["strategy"])
+        return _ordered(self.catalogue, table["strategy"])
 
     def workloads(self, table: pd.DataFrame) -> list[str]:
         """Workloads of `table`, in the order in which they were asked for, others last."""
-        return _in_order(self.config["workloads"], table["workload"])
+        return _ordered(self.config["workloads"], table["workload"])
 
     def by_strategy(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         return {name: table[table["strategy"] == name] for name in self.strategies(table)}
@@ -121,7 +123,7 @@ class DrawnStudy:
         return plain[~plain["strategy"].map(is_control).astype(bool)]
 
     @property
-    def left_out(self) -> str:
+    def omissions(self) -> str:
         """What a figure of plain workloads does not show; empty if nothing."""
         has_mixes = self.config["interference"] or any(map(self.is_mix, self.config["workloads"]))
         mixes = "Mixes of workloads are not drawn here; tables and report have them." if has_mixes else ""
@@ -131,32 +133,32 @@ class DrawnStudy:
         return self.data / "cells" / strategy / workload / f"n{replicas}" / f"r{repeat}"
 
 
-def _in_order(order: Iterable[str], present: Iterable[str]) -> list[str]:
+def _ordered(order: Iterable[str], present: Iterable[str]) -> list[str]:
     """The names that are present, in this order, others last."""
     names = set(present)
     known = [name for name in order if name in names]
     return known + sorted(names.difference(known))
 
 
-def load(data: Path, results: Path) -> DrawnStudy:
+def load_study(data: Path, results: Path) -> DrawnStudy:
     """Read the facts of the study whose cells are under `data` and whose tables are under `results`."""
     manifest = read_json(results / "manifest.json", "config", "not_shown")
     device = read_device(data / "nodes" / "device.json")
     return DrawnStudy(data, results, manifest["config"], device["node"], manifest["not_shown"])
 
 
-def rows_of(table: pd.DataFrame) -> list[Row]:
+def table_rows(table: pd.DataFrame) -> list[Row]:
     return [{str(column): value for column, value in row.items()} for row in table.to_dict("records")]
 
 
-def absence(row: Mapping[str, Any]) -> str:
+def absence_reason(row: Mapping[str, Any]) -> str:
     """Why a metric of a row of the summary is blank: `infeasible`, `excluded by a gate`."""
-    return "too few samples" if row["n"] > 0 else ABSENCES.get(row["status"], row["status"])
+    return "too few samples" if row["n"] > 0 else ABSENCE_REASONS.get(row["status"], row["status"])
 
 
 def absences(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
     """Of each row of the summary that lacks one of the metrics, which one it is and why it is blank."""
     return [
-        f"{row['workload']}: {row['strategy']} at {row['replicas']} tenants is {absence(row)}"
-        for row in rows_of(rows[rows[list(metrics)].isna().any(axis="columns")])
+        f"{row['workload']}: {row['strategy']} at {row['replicas']} tenants is {absence_reason(row)}"
+        for row in table_rows(rows[rows[list(metrics)].isna().any(axis="columns")])
     ]

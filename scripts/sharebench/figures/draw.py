@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sharebench.core.files import Refusal
 from sharebench.figures.catalogue import ENTRIES
-from sharebench.figures.data import DrawnStudy, load
+from sharebench.figures.data import DrawnStudy, load_study
 from sharebench.figures.page import Sheet, save
 from sharebench.figures.style import theme
 
@@ -32,30 +32,30 @@ DRAWERS: dict[str, Callable[[DrawnStudy], Sheet]] = {
 """Each is the function of that name."""
 
 
-def figures(data: Path, results: Path, figures: list[str]) -> None:
+def draw_figures(data: Path, results: Path, figures: list[str]) -> None:
     if unknown := sorted(set(figures) - set(ENTRIES)):
         raise Refusal(f"no figure {unknown[0]!r}; use one of {', '.join(ENTRIES)}")
     for name in figures:
-        figure(name, data, results)
+        draw_figure(name, data, results)
 
 
-def figure(name: str, data: Path, results: Path) -> None:
+def draw_figure(name: str, data: Path, results: Path) -> None:
     """Draw figure `name` of the data set `data` and write `results`/figures/`name`.svg, .pdf and .png.
 
     Raises KeyError for an unknown name and OSError when an input cannot be read or an output not written.
     """
     with theme():
-        save(_page(name, data, results), results / "figures", name)
+        save(_draw_sheet(name, data, results), results / "figures", name)
 
 
-def as_svg(name: str, data: Path, results: Path, workloads: Collection[str], target: Path) -> None:
+def draw_svg(name: str, data: Path, results: Path, workloads: Collection[str], target: Path) -> None:
     """Draw figure `name` of the data set `data` as the svg `target`, of some of its workloads only, or of all.
 
-    Raises as `figure`.
+    Raises as `draw_figure`.
     """
     with theme():
-        save(_page(name, data, results, workloads), target.parent, target.stem, ("svg",))
+        save(_draw_sheet(name, data, results, workloads), target.parent, target.stem, ("svg",))
 
 
-def _page(name: str, data: Path, results: Path, workloads: Collection[str] = ()) -> Sheet:
-    return DRAWERS[name](replace(load(data, results), only=frozenset(workloads)))
+def _draw_sheet(name: str, data: Path, results: Path, workloads: Collection[str] = ()) -> Sheet:
+    return DRAWERS[name](replace(load_study(data, results), only_workloads=frozenset(workloads)))

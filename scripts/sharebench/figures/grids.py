@@ -9,22 +9,22 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
-from sharebench.figures.data import DrawnStudy, Row, absence, rows_of
+from sharebench.figures.data import DrawnStudy, Row, absence_reason, table_rows
 from sharebench.figures.page import PAGE_INCHES, Sheet, study_sheet
-from sharebench.figures.panels import known
-from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, plain
+from sharebench.figures.panels import none_if_nan
+from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, format_factor
 
 CHARACTER_INCHES = 0.055
 """Width of a character of a tick label."""
-LEAST_FACTOR = 1.25
+MIN_FACTOR = 1.25
 """The colours reach at least so far on either side of 1, so that noise around it stays pale."""
-MOST_WITH_INTERVALS = 4
+MAX_WITH_INTERVALS = 4
 """With more workloads a cell has no room for its interval."""
 CELL_INCHES, CELL_WITH_INTERVAL_INCHES = 0.36, 0.58
 """Room for a slowdown, and for one with its interval below it."""
 
 # From light to dark, with text in every cell: red and green alone would not be enough for some readers.
-OUTCOMES = {"unharmed": "#eef3f8", "survived": "#dcdcdc", "slowed": "#f2b56b", "failed": "#7d1d3f"}
+OUTCOME_COLORS = {"unharmed": "#eef3f8", "survived": "#dcdcdc", "slowed": "#f2b56b", "failed": "#7d1d3f"}
 FAULT_INCHES = 0.95
 """Width in which two words of a fault's name fit side by side."""
 
@@ -35,7 +35,7 @@ def interference(study: DrawnStudy) -> Sheet:
     names: list[str] = study.config["interference"]
     panels = study.by_strategy(table)
     left = 0.3 + _longest_inches(names)
-    has_room = len(names) <= MOST_WITH_INTERVALS
+    has_room = len(names) <= MAX_WITH_INTERVALS
     cell = CELL_WITH_INTERVAL_INCHES if has_room else CELL_INCHES
     columns = max(1, min(len(panels), 3, int(PAGE_INCHES / (left + cell * len(names)))))
     page = study_sheet(
@@ -54,31 +54,31 @@ def interference(study: DrawnStudy) -> Sheet:
 
     def write(ax: Axes, x: int, y: int, row: Row) -> None:
         is_blank = math.isnan(row["slowdown"])
-        text, size = (absence(row), SMALL_POINTS) if is_blank else (plain(row["slowdown"]), TEXT_POINTS)
+        text, size = (absence_reason(row), SMALL_POINTS) if is_blank else (format_factor(row["slowdown"]), TEXT_POINTS)
         is_dark = abs(2 * norm(row["slowdown"]) - 1) > 0.7
         color = GREY if is_blank else "white" if is_dark else "black"
         if not has_room or math.isnan(row["slowdown_low"]):
-            _centred(ax, x, y, text, size, color)
+            _write_centred(ax, x, y, text, size, color)
             return
-        interval = f"{plain(row['slowdown_low'])}–{plain(row['slowdown_high'])}"
-        _centred(ax, x, y - 0.12, text, size, color)
-        _centred(ax, x, y + 0.18, interval, 0.8 * SMALL_POINTS, color)
+        interval = f"{format_factor(row['slowdown_low'])}–{format_factor(row['slowdown_high'])}"
+        _write_centred(ax, x, y - 0.12, text, size, color)
+        _write_centred(ax, x, y + 0.18, interval, 0.8 * SMALL_POINTS, color)
 
     # One scale for all panels, as far below 1 as above.
-    factor = max([LEAST_FACTOR, *(math.exp(abs(math.log(value))) for value in table["slowdown"].dropna())])
+    factor = max([MIN_FACTOR, *(math.exp(abs(math.log(value))) for value in table["slowdown"].dropna())])
     norm = LogNorm(1 / factor, factor)
     for ax, (strategy, rows) in zip(page.axes, panels.items(), strict=False):
         ax.set_title(strategy)
-        for row in rows_of(rows):
+        for row in table_rows(rows):
             write(ax, names.index(row["aggressor"]), names.index(row["victim"]), row)
         values = rows.pivot(index="victim", columns="aggressor", values="slowdown")
         values = values.reindex(index=names, columns=names)
         ax.imshow(values, cmap=sns.color_palette("vlag", as_cmap=True), norm=norm, aspect="auto")
-        _bare(ax, names, names)
+        _label_grid(ax, names, names)
         ax.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
-        page.words.extend(
-            f"{strategy}: {row['victim']} next to {row['aggressor']} is {absence(row)}"
-            for row in rows_of(rows[rows["slowdown"].isna()])
+        page.alt_text.extend(
+            f"{strategy}: {row['victim']} next to {row['aggressor']} is {absence_reason(row)}"
+            for row in table_rows(rows[rows["slowdown"].isna()])
         )
     return page
 
@@ -87,11 +87,11 @@ def _longest_inches(names: Sequence[str]) -> float:
     return CHARACTER_INCHES * max(map(len, names), default=0)
 
 
-def _centred(ax: Axes, x: float, y: float, text: str, size: float, color: str) -> None:
+def _write_centred(ax: Axes, x: float, y: float, text: str, size: float, color: str) -> None:
     ax.text(x, y, text, ha="center", va="center", size=size, color=color)
 
 
-def _bare(ax: Axes, across: Sequence[str], down: Sequence[str]) -> None:
+def _label_grid(ax: Axes, across: Sequence[str], down: Sequence[str]) -> None:
     """Names at the middles of cells, in place of an axis with ticks and lines."""
     ax.set_xticks(range(len(across)), across)
     ax.set_yticks(range(len(down)), down)
@@ -124,12 +124,12 @@ def isolation(study: DrawnStudy) -> Sheet:
     for y, strategy in enumerate(strategies):
         for x, kind in enumerate(kinds):
             outcome, text = worst_outcome(table[(table["strategy"] == strategy) & (table["fault"] == kind)])
-            color = OUTCOMES.get(outcome, "white")
+            color = OUTCOME_COLORS.get(outcome, "white")
             ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=color, edgecolor="none"))
-            page.words.append(f"{strategy}, {kind}: {text}".replace("\n", ", "))
-            _centred(ax, x, y, text, SMALL_POINTS, "white" if outcome == "failed" else "black")
+            page.alt_text.append(f"{strategy}, {kind}: {text}".replace("\n", ", "))
+            _write_centred(ax, x, y, text, SMALL_POINTS, "white" if outcome == "failed" else "black")
     ax.set(xlim=(-0.5, len(kinds) - 0.5), ylim=(len(strategies) - 0.5, -0.5))
-    _bare(ax, kinds, strategies)
+    _label_grid(ax, kinds, strategies)
     return page
 
 
@@ -144,11 +144,11 @@ def worst_outcome(rows: pd.DataFrame) -> tuple[str, str]:
         return "survived", "survived"
     is_whole = count == 1 or (worst == "unharmed" and not total["unjudged"])
     share = "" if is_whole else f" {total[worst]} of {count}"
-    return worst, worst + share + (_slowdown(rows) if worst == "slowed" else "")
+    return worst, worst + share + (_slowdown_text(rows) if worst == "slowed" else "")
 
 
-def _slowdown(rows: pd.DataFrame) -> str:
+def _slowdown_text(rows: pd.DataFrame) -> str:
     slowed = rows[rows["slowed"] > 0]
-    worst = known(float(slowed["slowed_ratio"].max()))
-    factor = "" if worst is None else f"{plain(worst)} × "
+    worst = none_if_nan(float(slowed["slowed_ratio"].max()))
+    factor = "" if worst is None else f"{format_factor(worst)} × "
     return f"\n{factor}for {slowed['slowed_seconds'].max():.2g} s"

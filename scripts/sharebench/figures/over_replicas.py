@@ -11,22 +11,22 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedFormatter, FixedLocator
 
-from sharebench.figures.data import OF_ROW, DrawnStudy, absence, rows_of
+from sharebench.figures.data import POINT_COLUMNS, DrawnStudy, absence_reason, table_rows
 from sharebench.figures.page import PANEL_INCHES, Sheet, study_sheet
 from sharebench.figures.panels import (
-    DASHED,
-    MOST_OF_BARS,
-    STREAMED,
-    THIN,
-    ends_of,
-    intervals,
+    MAX_BAR_RATIO,
+    P99_LINE,
+    REFERENCE_LINE,
+    STREAM_PARTS,
+    error_bars,
+    interval_columns,
     label_point,
-    legend_of,
     percentile_keys,
+    set_time_axis,
     slo_keys,
-    times_axis,
+    strategy_keys,
 )
-from sharebench.figures.style import GREY, Look, log_axis, looks
+from sharebench.figures.style import GREY, StrategyLook, set_log_axis, strategy_looks
 
 TOTAL = "throughput_total_hz"
 MAKESPAN = "makespan_seconds"
@@ -35,11 +35,11 @@ ACTIVITY = {
     "sm_occupancy_percent": "occupancy",
     "dram_active_percent": "DRAM traffic",
 }
-MOST_ON_A_LINEAR_SCALE = 20
+MAX_LINEAR_RATIO = 20
 """Makespans further apart than this factor are drawn on a log scale, which keeps the small ones apart."""
 WIDE_RATIO = 16
 """Beyond this ratio of the largest to the smallest number of tenants the axis is logarithmic."""
-MISSING_POINTS = 8
+MISSING_LINE_POINTS = 8
 """Height of the line that a strategy with missing values has below the axis."""
 
 Place = Callable[[float], float]
@@ -47,7 +47,7 @@ Place = Callable[[float], float]
 
 
 @dataclass(frozen=True)
-class Line:
+class StrategyLine:
     """One strategy in one panel: its rows, in order of replicas, and where they stand on the axis.
 
     A row without a value is among them, so that a line stops there instead of running on over it.
@@ -55,86 +55,90 @@ class Line:
 
     rows: pd.DataFrame
     x: list[float]
-    look: Look
+    look: StrategyLook
 
 
 @dataclass(frozen=True)
-class Panel:
+class WorkloadPanel:
     """One workload: its rows of the table, and its lines."""
 
     rows: pd.DataFrame
-    lines: list[Line]
+    lines: list[StrategyLine]
     place: Place
 
 
 @dataclass(frozen=True)
-class Shown:
+class PanelMetric:
     """What a panel shows of a workload: how its lines are drawn, and the metric that is marked where it is missing."""
 
     metric: str
-    draw: Callable[[Axes, Panel], None]
+    draw: Callable[[Axes, WorkloadPanel], None]
     title: str = ""
     """Follows the workload, where there are several."""
 
 
 def latency(study: DrawnStudy) -> Sheet:
     """p50 with its interval, p99 as a thin line where it exists; log scale."""
-    return _page(study, "latency", "Latency (ms)", [_percentiles("latency", most_of_bars=math.inf)], percentile_keys())
+    return _draw_panels(
+        study, "latency", "Latency (ms)", [_percentile_metric("latency", most_of_bars=math.inf)], percentile_keys()
+    )
 
 
 def serving(study: DrawnStudy) -> Sheet:
     """TTFT and TPOT of streams, each like `latency`, with its SLO."""
     slo = study.slo_ms
-    shown = [_percentiles(part, title, slo.get(part)) for part, title in STREAMED.items()]
+    shown = [_percentile_metric(part, title, slo.get(part)) for part, title in STREAM_PARTS.items()]
     table = study.plain_summary()
     table = table[table["workload"].map(study.is_stream).astype(bool)]
-    legend = [*percentile_keys(), *slo_keys(slo, STREAMED)]
-    return _page(study, "serving", "Time (ms)", shown, legend, table=table, columns=2)
+    legend = [*percentile_keys(), *slo_keys(slo, STREAM_PARTS)]
+    return _draw_panels(study, "serving", "Time (ms)", shown, legend, table=table, columns=2)
 
 
 def utilisation(study: DrawnStudy) -> Sheet:
     """Activity of the device, in percent, by each counter."""
     known = study.plain_summary().columns
-    shown = [_share(name, title) for name, title in ACTIVITY.items() if name in known]
-    return _page(study, "utilisation", "Share (%)", shown, nothing="the device does not count its activity")
+    shown = [_share_metric(name, title) for name, title in ACTIVITY.items() if name in known]
+    return _draw_panels(study, "utilisation", "Share (%)", shown, nothing="the device does not count its activity")
 
 
-def _share(metric: str, title: str) -> Shown:
-    def draw(ax: Axes, panel: Panel) -> None:
+def _share_metric(metric: str, title: str) -> PanelMetric:
+    def draw(ax: Axes, panel: WorkloadPanel) -> None:
         for line in panel.lines:
-            _with_interval(ax, line, metric)
+            _draw_line(ax, line, metric)
         ax.set_ylim(0, 105)
 
-    return Shown(metric, draw, title)
+    return PanelMetric(metric, draw, title)
 
 
-def _percentiles(stem: str, title: str = "", slo_ms: float | None = None, most_of_bars: float = MOST_OF_BARS) -> Shown:
+def _percentile_metric(
+    stem: str, title: str = "", slo_ms: float | None = None, most_of_bars: float = MAX_BAR_RATIO
+) -> PanelMetric:
     p50, p99 = f"{stem}_p50_seconds", f"{stem}_p99_seconds"
 
-    def draw(ax: Axes, panel: Panel) -> None:
+    def draw(ax: Axes, panel: WorkloadPanel) -> None:
         for line in panel.lines:
-            ax.plot(line.x, 1e3 * line.rows[p99], **line.look.line | THIN)
-            _with_interval(ax, line, p50, 1e3)
-        times_axis(ax, panel.rows, stem, slo_ms, most_of_bars)
+            ax.plot(line.x, 1e3 * line.rows[p99], **line.look.line | P99_LINE)
+            _draw_line(ax, line, p50, 1e3)
+        set_time_axis(ax, panel.rows, stem, slo_ms, most_of_bars)
 
-    return Shown(p50, draw, title)
+    return PanelMetric(p50, draw, title)
 
 
 def throughput(study: DrawnStudy) -> Sheet:
     """Iterations per second of all tenants with their interval; the ideal line."""
 
-    def draw(ax: Axes, panel: Panel) -> None:
+    def draw(ax: Axes, panel: WorkloadPanel) -> None:
         # The ideal line may leave the panel: the room is for the data.
         top = 1.15 * float(panel.rows[[TOTAL, f"{TOTAL}_high"]].max().max())
         ax.set_ylim(0, top)
-        _multiples_of_one(ax, panel, TOTAL)
+        _draw_ideal(ax, panel, TOTAL)
         for line in panel.lines:
-            _with_interval(ax, line, TOTAL)
+            _draw_line(ax, line, TOTAL)
         if top >= 1e5:
             ax.yaxis.set_major_formatter(EngFormatter())
 
-    ideal = Line2D([], [], label="ideal: N devices", **DASHED)
-    return _page(study, "throughput", "Total throughput (iterations/s)", [Shown(TOTAL, draw)], [ideal])
+    ideal = Line2D([], [], label="ideal: N devices", **REFERENCE_LINE)
+    return _draw_panels(study, "throughput", "Total throughput (iterations/s)", [PanelMetric(TOTAL, draw)], [ideal])
 
 
 def jobs(study: DrawnStudy) -> Sheet:
@@ -142,43 +146,43 @@ def jobs(study: DrawnStudy) -> Sheet:
     catalogue = study.config["strategy_catalogue"]
     queues = {name for name, entry in catalogue.items() if entry["mechanism"] == ["sequential"]}
 
-    def draw(ax: Axes, panel: Panel) -> None:
+    def draw(ax: Axes, panel: WorkloadPanel) -> None:
         rows = panel.rows
         if queues.isdisjoint(rows.loc[rows[MAKESPAN].notna(), "strategy"]):
-            _multiples_of_one(ax, panel, MAKESPAN)
+            _draw_ideal(ax, panel, MAKESPAN)
         for line in panel.lines:
-            _with_interval(ax, line, MAKESPAN)
-        shown = rows[ends_of(MAKESPAN)]
+            _draw_line(ax, line, MAKESPAN)
+        shown = rows[interval_columns(MAKESPAN)]
         low, high = float(shown.min().min()), float(shown.max().max())
-        if high > MOST_ON_A_LINEAR_SCALE * low:
-            log_axis(ax, "y", low / 1.25, high * 1.25)
+        if high > MAX_LINEAR_RATIO * low:
+            set_log_axis(ax, "y", low / 1.25, high * 1.25)
         else:
             ax.set_ylim(0, 1.08 * high)
 
-    shown, table = [Shown(MAKESPAN, draw)], study.table("jobs")
-    return _page(study, "jobs", "Makespan (s)", shown, table=table, facts=study.job_facts, note=study.not_shown)
+    shown, table = [PanelMetric(MAKESPAN, draw)], study.table("jobs")
+    return _draw_panels(study, "jobs", "Makespan (s)", shown, table=table, facts=study.job_facts, note=study.not_shown)
 
 
-def _with_interval(ax: Axes, line: Line, metric: str, factor: float = 1.0) -> None:
-    bars = [factor * side for side in intervals(line.rows, metric)]
+def _draw_line(ax: Axes, line: StrategyLine, metric: str, factor: float = 1.0) -> None:
+    bars = [factor * side for side in error_bars(line.rows, metric)]
     values = factor * line.rows[metric]
     ax.errorbar(line.x, values, yerr=bars, capsize=1.8, capthick=0.8, elinewidth=0.8, **line.look.line)
 
 
-def _multiples_of_one(ax: Axes, panel: Panel, metric: str) -> None:
+def _draw_ideal(ax: Axes, panel: WorkloadPanel, metric: str) -> None:
     """Draw N times the metric of one exclusive tenant, where that was measured."""
     rows = panel.rows
     alone = rows.loc[(rows["strategy"] == "exclusive") & (rows["replicas"] == 1), metric].dropna()
     if len(alone) and rows["replicas"].max() > 1:
         n = np.geomspace(1, float(rows["replicas"].max()), 200)
-        ax.plot(list(map(panel.place, n)), n * float(alone.iloc[0]), **DASHED)
+        ax.plot(list(map(panel.place, n)), n * float(alone.iloc[0]), **REFERENCE_LINE)
 
 
-def _page(
+def _draw_panels(
     study: DrawnStudy,
     name: str,
     y_label: str,
-    shown: Sequence[Shown],
+    shown: Sequence[PanelMetric],
     legend: Sequence[Line2D] = (),
     *,
     table: pd.DataFrame | None = None,
@@ -193,9 +197,9 @@ def _page(
     """
     table = study.plain_summary() if table is None else table
     names = study.strategies(table)
-    style = looks(study.catalogue, names)
+    style = strategy_looks(study.catalogue, names)
     panels = {
-        "\n".join(filter(None, [workload, each.title])): (rows, each, _missing(rows, each.metric, names))
+        "\n".join(filter(None, [workload, each.title])): (rows, each, _missing_values(rows, each.metric, names))
         for workload, rows in study.by_workload(table).items()
         for each in shown
     }
@@ -210,44 +214,46 @@ def _page(
         note=note,
         x_label="Number of tenants",
         y_label=y_label,
-        legend=[*legend_of(style, names), *legend],
+        legend=[*strategy_keys(style, names), *legend],
         columns=columns,
-        panel_inches=PANEL_INCHES + MISSING_POINTS / 72 * lines,
+        panel_inches=PANEL_INCHES + MISSING_LINE_POINTS / 72 * lines,
     )
     for ax, (title, (rows, each, missing)) in zip(page.axes, panels.items(), strict=False):
         ax.set_title(title)
-        place = _axis_of_tenants(ax, rows)
+        place = _set_tenant_axis(ax, rows)
         drawn = study.strategies(rows[rows[each.metric].notna()])
         found = []
         for i, name in enumerate(drawn):
             own = rows[rows["strategy"] == name].sort_values("replicas")
             aside = (i - (len(drawn) - 1) / 2) * min(0.06, 0.25 / len(drawn))
-            found.append(Line(own, [place(n) + aside for n in own["replicas"]], style[name]))
+            found.append(StrategyLine(own, [place(n) + aside for n in own["replicas"]], style[name]))
         if found:
-            each.draw(ax, Panel(rows, found, place))
+            each.draw(ax, WorkloadPanel(rows, found, place))
         else:
             ax.set_yticks([])
             ax.text(0.5, 0.5, "no valid measurement", ha="center", color=GREY, transform=ax.transAxes)
-        ax.tick_params(axis="x", pad=2 + MISSING_POINTS * lines)
+        ax.tick_params(axis="x", pad=2 + MISSING_LINE_POINTS * lines)
         for line, (name, words) in enumerate(missing.items()):
             text = "; ".join(f"{word} at {', '.join(map(str, at))}" for word, at in words.items())
-            below = (0, -4 - MISSING_POINTS * line)
+            below = (0, -4 - MISSING_LINE_POINTS * line)
             label_point(ax, f"{name}: {text}", (0, 0), below, xycoords="axes fraction", va="top")
             in_line = title.replace("\n", ", ")
-            page.words.extend(f"{in_line}: {name} at {n} tenants is {word}" for word, at in words.items() for n in at)
+            page.alt_text.extend(
+                f"{in_line}: {name} at {n} tenants is {word}" for word, at in words.items() for n in at
+            )
     return page
 
 
-def _missing(rows: pd.DataFrame, metric: str, names: Sequence[str]) -> dict[str, dict[str, list[int]]]:
+def _missing_values(rows: pd.DataFrame, metric: str, names: Sequence[str]) -> dict[str, dict[str, list[int]]]:
     """Strategy → the word for why `metric` has no value → the numbers of tenants."""
     found: dict[str, dict[str, list[int]]] = {}
-    without = rows.loc[rows[metric].isna(), [*OF_ROW]].sort_values("replicas")
-    for row in sorted(rows_of(without), key=lambda row: names.index(row["strategy"])):
-        found.setdefault(row["strategy"], {}).setdefault(absence(row), []).append(int(row["replicas"]))
+    without = rows.loc[rows[metric].isna(), [*POINT_COLUMNS]].sort_values("replicas")
+    for row in sorted(table_rows(without), key=lambda row: names.index(row["strategy"])):
+        found.setdefault(row["strategy"], {}).setdefault(absence_reason(row), []).append(int(row["replicas"]))
     return found
 
 
-def _axis_of_tenants(ax: Axes, rows: pd.DataFrame) -> Place:
+def _set_tenant_axis(ax: Axes, rows: pd.DataFrame) -> Place:
     """Set up the axis for the numbers of tenants of these rows and return their places on it.
 
     Places of neighbours are at least 1 apart, so that markers can be set aside by a fraction of that.

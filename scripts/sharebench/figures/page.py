@@ -55,7 +55,7 @@ class Sheet:
     figure: Figure
     axes: list[Axes]
     title: str
-    words: list[str]
+    alt_text: list[str]
 
 
 def sheet(title: str, facts: Sequence[str], panels: int, note: str = "", **layout: Unpack[Layout]) -> Sheet:
@@ -67,8 +67,8 @@ def sheet(title: str, facts: Sequence[str], panels: int, note: str = "", **layou
     figure = Figure(figsize=(width, 1))
     FigureCanvasAgg(figure)
     inner = width - 2 * MARGIN_INCHES
-    titles = _lines(title, inner, 1.05 * TITLE_POINTS)  # bold, and so wider
-    subtitle, foot = _lines(" · ".join(facts), inner, TEXT_POINTS), _lines(note, inner, SMALL_POINTS)
+    titles = _wrap(title, inner, 1.05 * TITLE_POINTS)  # bold, and so wider
+    subtitle, foot = _wrap(" · ".join(facts), inner, TEXT_POINTS), _wrap(note, inner, SMALL_POINTS)
     below_title = MARGIN_INCHES + TITLE_LINE_INCHES * len(titles)
     title_bottom = below_title + LINE_INCHES * len(subtitle) + 0.04
     key = _legend(figure, layout["legend"], inner) if layout.get("legend") else None
@@ -115,24 +115,24 @@ def study_sheet(
 
     `facts` and `note` take the place of the study's own.
     """
-    facts, note = [*(study.facts if facts is None else facts), *more], study.left_out if note is None else note
+    facts, note = [*(study.facts if facts is None else facts), *more], study.omissions if note is None else note
     page = sheet(ENTRIES[name].title, facts, panels, note, **layout)
     if not panels:
-        say(page, page.axes[0], f"Nothing to draw: {nothing}.")
+        explain_blank(page, page.axes[0], f"Nothing to draw: {nothing}.")
     return page
 
 
-def say(page: Sheet, ax: Axes, words: str) -> None:
+def explain_blank(page: Sheet, ax: Axes, words: str) -> None:
     """Write into an empty panel why nothing is drawn there."""
     ax.set_axis_off()
-    text = "\n".join(_lines(words, ax.bbox.width / cast(Figure, ax.figure).dpi, TEXT_POINTS))
+    text = "\n".join(_wrap(words, ax.bbox.width / cast(Figure, ax.figure).dpi, TEXT_POINTS))
     ax.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=ax.transAxes)
-    page.words.append(words)
+    page.alt_text.append(words)
 
 
 def save(page: Sheet, folder: Path, name: str, kinds: Sequence[str] = ("svg", "pdf", "png")) -> None:
     """Write `folder`/`name`.svg, .pdf and .png, each whole or not at all; equal pages give equal bytes."""
-    words = "; ".join(page.words)
+    words = "; ".join(page.alt_text)
     about: dict[str, dict[str, str | None]] = {
         "svg": {"Title": page.title, "Description": words, "Date": None},
         "pdf": {"Title": page.title, "Subject": words, "CreationDate": None},
@@ -147,7 +147,7 @@ def save(page: Sheet, folder: Path, name: str, kinds: Sequence[str] = ("svg", "p
         replace_atomically(folder / f"{name}.{kind}", content.getvalue())
 
 
-def _lines(text: str, inches: float, points: float) -> list[str]:
+def _wrap(text: str, inches: float, points: float) -> list[str]:
     return textwrap.wrap(text, int(inches * 72 / points / CHARACTER_EMS), break_on_hyphens=False)
 
 

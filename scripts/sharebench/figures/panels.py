@@ -10,38 +10,38 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sharebench.figures.style import BLUE, GREY, SMALL_POINTS, Look, log_axis
+from sharebench.figures.style import BLUE, GREY, SMALL_POINTS, StrategyLook, set_log_axis
 
-DASHED: dict[str, Any] = {"color": GREY, "lw": 0.8, "ls": (0, (4, 3)), "zorder": 1}
+REFERENCE_LINE: dict[str, Any] = {"color": GREY, "lw": 0.8, "ls": (0, (4, 3)), "zorder": 1}
 """A line to compare with: what would be without sharing."""
 
-THIN: dict[str, Any] = {"lw": 0.6, "ms": 3.0, "mfc": "white", "mew": 0.6}
+P99_LINE: dict[str, Any] = {"lw": 0.6, "ms": 3.0, "mfc": "white", "mew": 0.6}
 """The line of a p99, next to that of a median."""
-MOST_OF_BARS = 3
+MAX_BAR_RATIO = 3
 """How many times the largest and smallest value an axis reaches for intervals; longer ones leave the panel."""
-STREAMED = {"ttft": "TTFT", "tpot": "TPOT"}
+STREAM_PARTS = {"ttft": "TTFT", "tpot": "TPOT"}
 """The parts of a streamed answer that figures show, as the columns of the summary begin with them."""
 
 
-def legend_of(style: dict[str, Look], names: Iterable[str]) -> list[Line2D]:
+def strategy_keys(style: dict[str, StrategyLook], names: Iterable[str]) -> list[Line2D]:
     return [Line2D([], [], label=name, **style[name].line) for name in names]
 
 
 def percentile_keys() -> list[Line2D]:
     return [
         Line2D([], [], color=GREY, marker="o", label="p50, bars: 95 % interval"),
-        Line2D([], [], color=GREY, marker="o", label="p99", **THIN),
+        Line2D([], [], color=GREY, marker="o", label="p99", **P99_LINE),
     ]
 
 
 def slo_keys(slo_ms: Mapping[str, float], parts: Mapping[str, str]) -> list[Line2D]:
     """An entry for the line of an SLO, where one of these parts of a request has one."""
     limits = ", ".join(f"{name} {slo_ms[part]:g} ms" for part, name in parts.items() if part in slo_ms)
-    return [Line2D([], [], label=f"SLO: {limits}", **DASHED)] if limits else []
+    return [Line2D([], [], label=f"SLO: {limits}", **REFERENCE_LINE)] if limits else []
 
 
-def times_axis(
-    ax: Axes, rows: pd.DataFrame, stem: str, slo_ms: float | None, most_of_bars: float = MOST_OF_BARS
+def set_time_axis(
+    ax: Axes, rows: pd.DataFrame, stem: str, slo_ms: float | None, most_of_bars: float = MAX_BAR_RATIO
 ) -> None:
     """A log scale in ms for the p50 and p99 of a part of a request, and the line of its SLO."""
     shown = 1e3 * rows[percentile_columns(stem)]
@@ -50,24 +50,24 @@ def times_axis(
     low = max(shown.min().min(), points.min().min() / most_of_bars)
     high = min(shown.max().max(), points.max().max() * most_of_bars)
     slo = [] if slo_ms is None else [slo_ms]
-    log_axis(ax, "y", min([low, *slo]) / 1.25, max([high, *slo]) * 1.25)
+    set_log_axis(ax, "y", min([low, *slo]) / 1.25, max([high, *slo]) * 1.25)
     if slo_ms is not None:
-        ax.axhline(slo_ms, **DASHED)
+        ax.axhline(slo_ms, **REFERENCE_LINE)
 
 
-def intervals(rows: pd.DataFrame, metric: str) -> list[pd.Series[float]]:
+def error_bars(rows: pd.DataFrame, metric: str) -> list[pd.Series[float]]:
     """Distances from `metric` to both ends of its interval, two of as many as rows; NaN without one."""
     sides = [rows[metric] - rows[f"{metric}_low"], rows[f"{metric}_high"] - rows[metric]]
     # Without any spread, rounding may put an end on the wrong side of the value.
     return [side.clip(lower=0) for side in sides]
 
 
-def ends_of(metric: str) -> list[str]:
+def interval_columns(metric: str) -> list[str]:
     return [metric, f"{metric}_low", f"{metric}_high"]
 
 
 def percentile_columns(stem: str) -> list[str]:
-    return [*ends_of(f"{stem}_p50_seconds"), f"{stem}_p99_seconds"]
+    return [*interval_columns(f"{stem}_p50_seconds"), f"{stem}_p99_seconds"]
 
 
 def label_point(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **other: Any) -> None:
@@ -76,7 +76,7 @@ def label_point(ax: Axes, text: str, at: tuple[float, float], offset: tuple[floa
     ax.annotate(text, at, offset, textcoords="offset points", **look)
 
 
-def row_axis(ax: Axes, labels: Sequence[str], rows: float = 0) -> None:
+def set_row_axis(ax: Axes, labels: Sequence[str], rows: float = 0) -> None:
     """A row for each label, from the top on, in a panel with room for this many, or just for them."""
     ax.set_yticks(range(len(labels)), labels)
     ax.set_ylim((rows or len(labels)) - 0.5, -0.5)
@@ -91,10 +91,10 @@ class Ratio(NamedTuple):
     color: str = BLUE
 
 
-def ratio_axes(ax: Axes, labels: Sequence[str], low: float, high: float) -> None:
+def set_ratio_axes(ax: Axes, labels: Sequence[str], low: float, high: float) -> None:
     """A row for each label on a log scale from `low` to `high`, with a line at 1."""
-    row_axis(ax, labels)
-    log_axis(ax, "x", low, high)
+    set_row_axis(ax, labels)
+    set_log_axis(ax, "x", low, high)
     ax.axvline(1, color=GREY, lw=0.8, zorder=1)
 
 
@@ -104,6 +104,6 @@ def draw_ratio(ax: Axes, y: float, ratio: Ratio) -> None:
     ax.plot([ratio.value], [y], marker="o", ms=4, color=ratio.color)
 
 
-def known(value: float) -> float | None:
+def none_if_nan(value: float) -> float | None:
     """None for NaN."""
     return None if math.isnan(value) else value

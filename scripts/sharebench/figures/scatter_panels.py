@@ -6,10 +6,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
-from sharebench.figures.data import OF_ROW, DrawnStudy, absences
-from sharebench.figures.page import Sheet, say, study_sheet
-from sharebench.figures.panels import DASHED, ends_of, intervals, label_point, legend_of
-from sharebench.figures.style import log_axis, looks
+from sharebench.figures.data import POINT_COLUMNS, DrawnStudy, absences
+from sharebench.figures.page import Sheet, explain_blank, study_sheet
+from sharebench.figures.panels import REFERENCE_LINE, error_bars, interval_columns, label_point, strategy_keys
+from sharebench.figures.style import set_log_axis, strategy_looks
 
 TOTAL, POWER = "throughput_total_hz", "power_mean_watts"
 STP, ANTT = "stp", "antt"
@@ -25,7 +25,7 @@ def power(study: DrawnStudy) -> Sheet:
             ax.xaxis.set_major_formatter(EngFormatter())
 
     labels = ("Total throughput (iterations/s)", "Power of the device (W)")
-    return _planes(study, "power", (TOTAL, POWER), labels, axes)
+    return _draw_planes(study, "power", (TOTAL, POWER), labels, axes)
 
 
 def progress(study: DrawnStudy) -> Sheet:
@@ -33,15 +33,15 @@ def progress(study: DrawnStudy) -> Sheet:
 
     def axes(ax: Axes, rows: pd.DataFrame) -> None:
         low, high = rows[ANTT].min(), rows[ANTT].max()
-        log_axis(ax, "y", low / 1.2, high * 1.25)
+        set_log_axis(ax, "y", low / 1.2, high * 1.25)
         ax.set_xlim(0, 1.15 * rows[STP].max())
-        ax.axvline(1, **DASHED)
+        ax.axvline(1, **REFERENCE_LINE)
 
     labels = ("System throughput (STP)", "Mean slowdown (ANTT)")
-    return _planes(study, "progress", (STP, ANTT), labels, axes)
+    return _draw_planes(study, "progress", (STP, ANTT), labels, axes)
 
 
-def _planes(
+def _draw_planes(
     study: DrawnStudy,
     name: str,
     metrics: tuple[str, str],
@@ -50,12 +50,14 @@ def _planes(
 ) -> Sheet:
     """`metrics` (across, up) with their intervals, the number of tenants at the end of a line; `finish` ends a panel.
 
-    A line stops where a number of tenants has no value, which `words` of the page says.
+    A line stops where a number of tenants has no value, which the page's `alt_text` says.
     """
     table = study.plain_summary().sort_values("replicas", kind="stable")
-    table = table.reindex(columns=[*OF_ROW, *(column for metric in metrics for column in ends_of(metric))])
+    table = table.reindex(
+        columns=[*POINT_COLUMNS, *(column for metric in metrics for column in interval_columns(metric))]
+    )
     names, panels = study.strategies(table), study.by_workload(table)
-    style = looks(study.catalogue, names)
+    style = strategy_looks(study.catalogue, names)
     page = study_sheet(
         study,
         name,
@@ -64,19 +66,19 @@ def _planes(
         more=["at the end of each line: number of tenants"],
         x_label=labels[0],
         y_label=labels[1],
-        legend=legend_of(style, names),
+        legend=strategy_keys(style, names),
     )
     for ax, (workload, rows) in zip(page.axes, panels.items(), strict=False):
         has_both = rows[list(metrics)].notna().all(axis="columns")
-        page.words.extend(absences(rows, metrics))
+        page.alt_text.extend(absences(rows, metrics))
         if not has_both.any():
-            say(page, ax, f"{workload}: no valid measurement")
+            explain_blank(page, ax, f"{workload}: no valid measurement")
             continue
         ax.set_title(workload)
         for strategy in names:
             own = rows[rows["strategy"] == strategy]
             across, up = (own[metric].where(has_both) for metric in metrics)
-            xerr, yerr = (intervals(own, metric) for metric in metrics)
+            xerr, yerr = (error_bars(own, metric) for metric in metrics)
             look = {"capsize": 1.2, "capthick": 0.6, "elinewidth": 0.6, **style[strategy].line}
             ax.errorbar(across, up, xerr=xerr, yerr=yerr, **look)
             ends = own[has_both.loc[own.index]].tail(1)

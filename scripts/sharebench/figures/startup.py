@@ -5,11 +5,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from sharebench.figures.data import DrawnStudy
-from sharebench.figures.page import Sheet, say, study_sheet
-from sharebench.figures.panels import label_point, row_axis
+from sharebench.figures.page import Sheet, explain_blank, study_sheet
+from sharebench.figures.panels import label_point, set_row_axis
 
 # From the node to the first result; light and dark alternate, so that neighbours differ in grey too.
-PARTS = {
+BAR_PARTS = {
     "manager_seconds": ("MIG manager", "#6a3d9a"),
     "plugin_seconds": ("device plugin", "#d5c3e3"),
     "rest_seconds": ("set the strategy", "#1b4f9c"),
@@ -20,14 +20,14 @@ PARTS = {
     "first_iteration_seconds": ("first iteration", "#b5e0d0"),
 }
 # Shorter parts cannot be seen.
-LEAST_SECONDS = 1e-3
+MIN_SECONDS = 1e-3
 ROW_INCHES = 0.2
 
 
 def startup(study: DrawnStudy) -> Sheet:
     """One panel per workload; each strategy at its smallest and its largest number of tenants."""
-    table = _split(study.table("startup"))
-    parts = [part for part in PARTS if (table[part] > LEAST_SECONDS).any()]
+    table = _split_switch(study.table("startup"))
+    parts = [part for part in BAR_PARTS if (table[part] > MIN_SECONDS).any()]
     bars = {workload: _bars(study, rows, parts) for workload, rows in study.by_workload(table).items()}
     most = max(map(len, bars.values()), default=1)
     page = study_sheet(
@@ -38,23 +38,23 @@ def startup(study: DrawnStudy) -> Sheet:
         note=study.not_shown,
         x_label="Seconds",
         legend=[
-            Line2D([], [], marker="s", linestyle="", markersize=6, color=PARTS[part][1], label=PARTS[part][0])
+            Line2D([], [], marker="s", linestyle="", markersize=6, color=BAR_PARTS[part][1], label=BAR_PARTS[part][0])
             for part in parts
         ],
         columns=2,
         panel_inches=ROW_INCHES * most + 0.15,
     )
     if not parts:
-        say(page, page.axes[0], "Nothing to draw: no tenant took any time to start.")
+        explain_blank(page, page.axes[0], "Nothing to draw: no tenant took any time to start.")
         return page
     for ax, (workload, rows) in zip(page.axes, bars.items(), strict=True):
         ax.set_title(workload)
-        page.words.extend(f"{workload}, {label}: {seconds:.2g} s" for label, seconds in rows.sum(axis=1).items())
-        _panel(ax, rows, most)
+        page.alt_text.extend(f"{workload}, {label}: {seconds:.2g} s" for label, seconds in rows.sum(axis=1).items())
+        _draw_bars(ax, rows, most)
     return page
 
 
-def _split(table: pd.DataFrame) -> pd.DataFrame:
+def _split_switch(table: pd.DataFrame) -> pd.DataFrame:
     """The table with the time of setting a strategy in parts: mig-manager, device plugin, and all the rest."""
     steps = table.filter(regex="^switch_(pending|cut|plugin|follow)_seconds$").fillna(0.0)
     manager = steps["switch_pending_seconds"] + steps["switch_cut_seconds"]
@@ -74,13 +74,13 @@ def _bars(study: DrawnStudy, rows: pd.DataFrame, parts: list[str]) -> pd.DataFra
     return shown[parts].clip(lower=0).fillna(0.0).set_axis(labels)
 
 
-def _panel(ax: Axes, rows: pd.DataFrame, most: int) -> None:
+def _draw_bars(ax: Axes, rows: pd.DataFrame, most: int) -> None:
     for place, values in enumerate(rows.to_numpy()):
         left = 0.0
         for part, seconds in zip(rows.columns, values, strict=True):
             if seconds > 0:
-                ax.barh(place, seconds, left=left, height=0.7, color=PARTS[part][1])
+                ax.barh(place, seconds, left=left, height=0.7, color=BAR_PARTS[part][1])
                 left += seconds
         label_point(ax, f"{left:.2g} s", (left, place), (3, 0), va="center")
     ax.set_xlim(0, 1.2 * rows.sum(axis=1).max() or 1)
-    row_axis(ax, list(rows.index), most)
+    set_row_axis(ax, list(rows.index), most)

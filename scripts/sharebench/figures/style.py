@@ -81,7 +81,7 @@ def theme() -> Iterator[None]:
         yield
 
 
-def plain(value: float) -> str:
+def format_factor(value: float) -> str:
     """A factor without an exponent: 1.02, 24.4, 1,220; two decimals below ten, three figures above."""
     if value < 9.995:
         return f"{value:.2f}"
@@ -103,7 +103,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     return ticks
 
 
-def log_axis(ax: Axes, which: Literal["x", "y"], low: float, high: float) -> None:
+def set_log_axis(ax: Axes, which: Literal["x", "y"], low: float, high: float) -> None:
     """A log scale from `low` to `high`: plain numbers at round places, small unnamed ticks between."""
     ax.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
     axis = ax.xaxis if which == "x" else ax.yaxis
@@ -116,7 +116,7 @@ def log_axis(ax: Axes, which: Literal["x", "y"], low: float, high: float) -> Non
 
 
 @dataclass(frozen=True)
-class Look:
+class StrategyLook:
     color: str
     marker: str
     dashes: Any
@@ -126,16 +126,16 @@ class Look:
         return {"color": self.color, "marker": self.marker, "linestyle": self.dashes}
 
 
-def looks(catalogue: Sequence[str], names: Iterable[str]) -> dict[str, Look]:
+def strategy_looks(catalogue: Sequence[str], names: Iterable[str]) -> dict[str, StrategyLook]:
     """Look of every strategy, by its place in `catalogue`; those of `names` that it lacks come after it."""
     order = [*catalogue, *sorted(set(names).difference(catalogue))]
     return {
-        name: Look(COLORS[i % len(COLORS)], MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)])
+        name: StrategyLook(COLORS[i % len(COLORS)], MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)])
         for i, name in enumerate(order)
     }
 
 
-def shades(look: Look, count: int) -> list[tuple[float, ...]]:
+def shades(look: StrategyLook, count: int) -> list[tuple[float, ...]]:
     """`count` shades of a strategy's colour, the first the darkest: one per tenant."""
     pale = sns.light_palette(look.color, n_colors=10)[4]
     return list(sns.blend_palette([look.color, pale], n_colors=count))

@@ -7,23 +7,23 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
-from sharebench.figures.panels import row_axis
+from sharebench.figures.page import PAGE_INCHES, Sheet, explain_blank, sheet
+from sharebench.figures.panels import set_row_axis
 from sharebench.figures.style import BLUE, ORANGE
 
 ROW_INCHES = 0.3
-MOST_ROWS = 40
+MAX_ROWS = 40
 LABEL_CHARACTERS = 44
 MEMORY_COLOR, BAND_COLOR = "#8c8c8c", "#eef3fa"
 QUANTITIES = (("activity", BLUE), ("memory traffic", ORANGE), ("memory, most", MEMORY_COLOR))
-BAR = 0.25
+BAR_HEIGHT = 0.25
 """Height of one of a row's bars."""
 
 
 def draw(table: pd.DataFrame, facts: Sequence[str]) -> Sheet:
     """A row per workload of `workloads.csv`: its activity, its traffic of memory, and its memory."""
     workloads = table.dropna(subset=["workload"])
-    rows = workloads.head(MOST_ROWS)
+    rows = workloads.head(MAX_ROWS)
     groups = [None if pd.isna(group) else int(group) for group in rows["group"]]
     labels = [_label(str(name), group) for name, group in zip(rows["workload"], groups, strict=True)]
     more = f" {len(workloads) - len(rows)} more are in workloads.csv." if len(workloads) > len(rows) else ""
@@ -39,18 +39,18 @@ def draw(table: pd.DataFrame, facts: Sequence[str]) -> Sheet:
     )
     (ax,) = page.axes
     if not labels:
-        say(page, ax, "Nothing to draw: no workload was seen.")
+        explain_blank(page, ax, "Nothing to draw: no workload was seen.")
         return page
     ax.set_xlim(0, 100)
-    row_axis(ax, labels)
+    set_row_axis(ax, labels)
     for y, (label, (_, row)) in enumerate(zip(labels, rows.iterrows(), strict=True)):
         if groups[y] is not None:
             ax.axhspan(y - 0.5, y + 0.5, color=BAND_COLOR, zorder=0)
         if y and groups[y] != groups[y - 1]:
             ax.axhline(y - 0.5, color="black", lw=0.4)
-        for place, ((name, color), (mean, p95)) in enumerate(zip(QUANTITIES, _values(row), strict=True)):
-            _bar(ax, y + (place - 1) * BAR, mean, p95, color)
-            page.words.append(f"{label}: {name} " + ("not known" if math.isnan(mean) else f"{mean:.3g} %"))
+        for place, ((name, color), (mean, p95)) in enumerate(zip(QUANTITIES, _means_and_p95(row), strict=True)):
+            _draw_bar(ax, y + (place - 1) * BAR_HEIGHT, mean, p95, color)
+            page.alt_text.append(f"{label}: {name} " + ("not known" if math.isnan(mean) else f"{mean:.3g} %"))
     return page
 
 
@@ -60,7 +60,7 @@ def _label(workload: str, group: int | None) -> str:
     return short.replace("$", r"\$") + ("" if group is None else f"  [{group}]")
 
 
-def _values(row: "pd.Series[float]") -> list[tuple[float, float]]:
+def _means_and_p95(row: "pd.Series[float]") -> list[tuple[float, float]]:
     """Mean and p95 in percent for each of QUANTITIES; NaN where not known."""
 
     def number(column: str) -> float:
@@ -71,9 +71,11 @@ def _values(row: "pd.Series[float]") -> list[tuple[float, float]]:
     return [*courses, (100 * number("memory_max_mib") / number("memory_total_mib"), math.nan)]
 
 
-def _bar(ax: Axes, y: float, mean: float, p95: float, color: str) -> None:
+def _draw_bar(ax: Axes, y: float, mean: float, p95: float, color: str) -> None:
     if math.isnan(mean):
         return
-    ax.barh(y, mean, height=BAR * 0.9, color=color)
+    ax.barh(y, mean, height=BAR_HEIGHT * 0.9, color=color)
     if not math.isnan(p95):
-        ax.plot([p95, p95], [y - BAR * 0.45, y + BAR * 0.45], color="black", lw=1.0, solid_capstyle="butt")
+        ax.plot(
+            [p95, p95], [y - BAR_HEIGHT * 0.45, y + BAR_HEIGHT * 0.45], color="black", lw=1.0, solid_capstyle="butt"
+        )

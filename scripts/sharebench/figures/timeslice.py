@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 
 from sharebench.core.files import read_json
 from sharebench.figures.data import DrawnStudy
-from sharebench.figures.page import PAGE_INCHES, Sheet, save, say, sheet
-from sharebench.figures.style import Look, log_axis, looks, shades, theme
+from sharebench.figures.page import PAGE_INCHES, Sheet, explain_blank, save, sheet
+from sharebench.figures.style import StrategyLook, set_log_axis, shades, strategy_looks, theme
 
 TITLE = "Who is on the device when"
 LANE_INCHES = 0.16
@@ -26,7 +26,7 @@ def timeslice(study: DrawnStudy) -> Sheet:
     return draw(study.data, study.catalogue)
 
 
-def write(results: Path, catalogue: list[str]) -> None:
+def write_figure(results: Path, catalogue: list[str]) -> None:
     """Write `results`/figures/timeslice.svg, .pdf and .png."""
     with theme():
         save(draw(results, catalogue), results / "figures", "timeslice")
@@ -40,7 +40,7 @@ def draw(results: Path, catalogue: Sequence[str]) -> Sheet:
     found = read_json(results / "nodes" / "timeslice.json", "strategies")
     table = pd.read_csv(results / "tables" / "timeslice.csv")
     names = sorted(found["strategies"], key=lambda name: [*catalogue, name].index(name))
-    style = looks(catalogue, names)
+    style = strategy_looks(catalogue, names)
     seen = {name: found["strategies"][name] for name in names if not found["strategies"][name]["infeasible"]}
     runs = table[table["kind"] == "run"]
     timed = [name for name in seen if name in set(runs["strategy"])]
@@ -58,12 +58,12 @@ def draw(results: Path, catalogue: Sequence[str]) -> Sheet:
     )
     for ax, name in zip(page.axes, names, strict=False):
         if name not in seen:
-            say(page, ax, f"{name}: {found['strategies'][name]['infeasible']}")
+            explain_blank(page, ax, f"{name}: {found['strategies'][name]['infeasible']}")
             continue
-        ax.set_title(f"{name}: {_in_words(seen[name])}")
-        _strip(ax, seen[name]["timeline"], style[name])
-        page.words.append(f"{name}: {_in_words(seen[name])}")
-    _lengths(page, page.axes[-1], {name: runs[runs["strategy"] == name] for name in timed}, style)
+        ax.set_title(f"{name}: {_describe_slices(seen[name])}")
+        _draw_strip(ax, seen[name]["timeline"], style[name])
+        page.alt_text.append(f"{name}: {_describe_slices(seen[name])}")
+    _draw_lengths(page, page.axes[-1], {name: runs[runs["strategy"] == name] for name in timed}, style)
     return page
 
 
@@ -84,14 +84,14 @@ def _note(seen: Mapping[str, Any], timed: Sequence[str]) -> str:
     )
 
 
-def _in_words(part: Mapping[str, Any]) -> str:
+def _describe_slices(part: Mapping[str, Any]) -> str:
     run, switch = part["run"], part["switch"]
     turn = f", in runs of {run['p50_us'] / 1e3:.3g} ms" if run else ""
     cost = f" with {switch['p50_us']:.3g} µs from one tenant to the next" if switch else ""
     return f"{part['tenants_on_device_mean']:.2f} tenants on the device at a time{turn}{cost}"
 
 
-def _strip(ax: Axes, timeline: Mapping[str, Any], look: Look) -> None:
+def _draw_strip(ax: Axes, timeline: Mapping[str, Any], look: StrategyLook) -> None:
     """Bars of the time on the device, a lane per tenant, the first on top."""
     lanes = timeline["runs_us"]
     for lane, (mine, shade) in enumerate(zip(lanes, shades(look, len(lanes)), strict=True)):
@@ -102,16 +102,16 @@ def _strip(ax: Axes, timeline: Mapping[str, Any], look: Look) -> None:
     ax.grid(visible=False, axis="y")
 
 
-def _lengths(page: Sheet, ax: Axes, tables: Mapping[str, pd.DataFrame], style: Mapping[str, Look]) -> None:
+def _draw_lengths(page: Sheet, ax: Axes, tables: Mapping[str, pd.DataFrame], style: Mapping[str, StrategyLook]) -> None:
     """Cumulative share of runs by their length, a line per strategy."""
     if not tables:
-        say(page, ax, "No run began and ended while we watched.")
+        explain_blank(page, ax, "No run began and ended while we watched.")
         return
     ax.set_title("Lengths of runs")
     ax.set_ylabel("Share of runs")
     low = min(rows["lower_us"].clip(lower=0.5).min() for rows in tables.values()) / 1e3
     high = max(rows["upper_us"].max() for rows in tables.values()) / 1e3
-    log_axis(ax, "x", low / 1.5, high * 1.5)
+    set_log_axis(ax, "x", low / 1.5, high * 1.5)
     ax.set_ylim(0, 1.03)
     for name, rows in tables.items():
         counts = rows.groupby("upper_us")["count"].sum().sort_index()

@@ -70,7 +70,7 @@ class Audit:
             self.provenance[name][value] += 1
 
 
-def records(study: DrawnStudy) -> Iterator[Record]:
+def study_records(study: DrawnStudy) -> Iterator[Record]:
     """The records of all cells of tables/cells.csv, judged by today's gates as in the tables. Raises RecordError."""
     columns = ["strategy", "workload", "replicas", "repeat"]
     cells = read_table(study.results / "tables" / "cells.csv", columns=columns).drop_duplicates()

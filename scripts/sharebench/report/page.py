@@ -21,11 +21,11 @@ from sharebench.core.spec import runs_until_exit
 from sharebench.core.strategies import control_name
 from sharebench.core.study_config import has_streams, is_job, sweeps_by_entry
 from sharebench.figures import catalogue
-from sharebench.figures.data import DrawnStudy, Row, load, rows_of
-from sharebench.figures.style import COLORS, looks
+from sharebench.figures.data import DrawnStudy, Row, load_study, table_rows
+from sharebench.figures.style import COLORS, strategy_looks
 from sharebench.records.types import NodeFacts
 from sharebench.report import words
-from sharebench.report.audit import Audit, records
+from sharebench.report.audit import Audit, study_records
 from sharebench.report.sections import advice, cards, comparisons, statements
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -46,37 +46,37 @@ SECTIONS = {
     "repeat": "Repeat and cite",
 }
 """Template and heading of each section, the answers first."""
-OPEN = ("cards", "curves", "interference", "isolation", "jobs")
+OPEN_SECTIONS = ("cards", "curves", "interference", "isolation", "jobs")
 """Sections that are there to look at; the others are opened to be read."""
-CURVES = ("latency", "throughput", "serving", "progress")
-SWEPT = ("load-curve",)
+CURVE_FIGURES = ("latency", "throughput", "serving", "progress")
+SWEEP_FIGURES = ("load-curve",)
 """Figures next to the cards of sweeps."""
 PIXELS_PER_POINT = 1.9
 """Makes a figure's text of 7 points as large as the report's small print."""
-UNITS_NOT_KNOWN = "not known: neither the node nor a tenant says"
-LISTED = 100
+UNKNOWN_UNITS = "not known: neither the node nor a tenant says"
+MAX_LISTED = 100
 """Cells that are listed under each heading; the rest is counted, and tables/cells.csv has them all."""
-MOST_ROWS, LEAST_ROWS = 800, 40
+MAX_ROWS, MIN_ROWS = 800, 40
 """Rows of the summary that are shown in all, and of each workload at least; tables/summary.csv has them all."""
 
 POWER_AND_ENERGY = ("power_mean_watts", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules")
 """Metrics of the summary that only a GPU has."""
 
 
-class Image(NamedTuple):
+class FigureImage(NamedTuple):
     """A figure as a data URI, its width on the screen, and its text for those who do not see it."""
 
     uri: str
     width_pixels: int
-    words: str
+    alt_text: str
 
 
-def write(data: Path, results: Path) -> None:
+def write_report(data: Path, results: Path) -> None:
     """Write `results`/report.html from the tables and figures there and the records under `data`.
 
     A figure that is missing gets a note. Raises OSError when another input cannot be read, or the report not written.
     """
-    replace_atomically(results / "report.html", _template().render(context(data, results)))
+    replace_atomically(results / "report.html", _template().render(report_context(data, results)))
 
 
 @cache
@@ -89,15 +89,15 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(digits=words.digits, estimate=words.estimate, words=words.words)
+    environment.filters.update(digits=words.format_number, estimate=words.format_interval, text=words.value_text)
     return environment.get_template("report.html.j2")
 
 
-def _load(entry: Mapping[str, Any]) -> str:
-    return "once, from its start to its exit" if runs_until_exit(entry) else words.load(entry.get("load", {}))
+def _load_text(entry: Mapping[str, Any]) -> str:
+    return "once, from its start to its exit" if runs_until_exit(entry) else words.load_text(entry.get("load", {}))
 
 
-def repeating(manifest: Mapping[str, Any], data: Path) -> str:
+def repeat_command(manifest: Mapping[str, Any], data: Path) -> str:
     """The command that measures the study again: that of a data set, where the tables were made from one."""
     source = manifest["config"]["from"]
     if not source:
@@ -108,32 +108,32 @@ def repeating(manifest: Mapping[str, Any], data: Path) -> str:
     return shlex.join(read_json(data / "manifest.json")["argv"])
 
 
-def context(data: Path, results: Path) -> dict[str, Any]:
-    study = load(data, results)
+def report_context(data: Path, results: Path) -> dict[str, Any]:
+    study = load_study(data, results)
     manifest = read_json(results / "manifest.json", "config", "not_shown")
     summary = study.table("summary")
     rows = {
-        workload: [row for own in study.by_strategy(of_workload).values() for row in rows_of(own)]
+        workload: [row for own in study.by_strategy(of_workload).values() for row in table_rows(own)]
         for workload, of_workload in study.by_workload(summary.sort_values("replicas", kind="stable")).items()
     }
-    common = {workload: remark(of_workload) for workload, of_workload in rows.items()}
-    shared = compared(rows, study.config["baseline"])
-    style = looks(study.catalogue, study.strategies(summary))
+    common = {workload: add_remarks(of_workload) for workload, of_workload in rows.items()}
+    shared = shared_workloads(rows, study.config["baseline"])
+    style = strategy_looks(study.catalogue, study.strategies(summary))
     audit = Audit()
-    for record in records(study):
+    for record in study_records(study):
         audit.add(record)
     names = catalogue.names_for(study.config, study.node["kind"], results / "tables" / "summary.csv")
     advised, entries = advice.advice(study), study.config["workload_catalogue"]
     return {
         "sections": SECTIONS,
-        "open": OPEN,
+        "open_sections": OPEN_SECTIONS,
         "cards": cards.cards(
             advised,
             rows,
             [name for name in shared if not (study.is_mix(name) or is_job(study.config, name))],
             sweeps_by_entry(study.config),
         ),
-        "swept": [name for name in SWEPT if name in names],
+        "sweep_figures": [name for name in SWEEP_FIGURES if name in names],
         "css": (TEMPLATES / "report.css").read_text(encoding="utf-8"),
         "config": study.config,
         "config_text": yaml.safe_dump(study.config, sort_keys=False, allow_unicode=True),
@@ -141,13 +141,15 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "facts": study.facts,
         "manifest": manifest,
         "created": f"{datetime.fromtimestamp(manifest['created_epoch_seconds'], UTC):%d %B %Y, %H:%M} UTC",
-        "command": repeating(manifest, data),
-        "is_of_a_data_set": bool(manifest["config"]["from"]),
+        "command": repeat_command(manifest, data),
+        "is_from_data_set": bool(manifest["config"]["from"]),
         "colors": {name: look.color for name, look in style.items()},
-        "squares": list(style)[len(COLORS) :],
+        "square_swatches": list(style)[len(COLORS) :],
         "summary": rows,
         "common": common,
-        "served": {workload: cards.known_of(of_workload, cards.SERVED) for workload, of_workload in rows.items()},
+        "serving_metrics": {
+            workload: cards.known_metrics(of_workload, cards.SERVING_METRICS) for workload, of_workload in rows.items()
+        },
         "mixes": {workload for workload in rows if study.is_mix(workload)},
         "advice": advised,
         "has_streams": has_streams(study.config),
@@ -158,67 +160,67 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "job_facts": study.job_facts,
         "has_programs": any(runs_until_exit(entries.get(name, {})) for name in summary["tenant_workload"]),
         "isolation": statements.isolation(study),
-        "contrasts": comparisons.contrasts(study),
-        "devices": comparisons.devices(study),
-        "controls": comparisons.controls(rows),
-        "together": comparisons.together(rows),
-        "together_metrics": comparisons.TOGETHER,
-        "powered": {workload: known for workload, of_workload in rows.items() if (known := powered(of_workload))},
+        "contrasts": comparisons.contrast_rows(study),
+        "devices": comparisons.device_rows(study),
+        "controls": comparisons.control_rows(rows),
+        "several_tenants": comparisons.several_tenants(rows),
+        "cell_metrics": comparisons.CELL_METRICS,
+        "power_rows": {workload: known for workload, of_workload in rows.items() if (known := power_rows(of_workload))},
         "power_and_energy": POWER_AND_ENERGY,
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
-        "figures": {name: (catalogue.ENTRIES[name], image(results / "figures" / f"{name}.svg")) for name in names},
-        "curves": CURVES if advised.rows else (),
+        "figures": {name: (catalogue.ENTRIES[name], read_image(results / "figures" / f"{name}.svg")) for name in names},
+        "curve_figures": CURVE_FIGURES if advised.rows else (),
         "audit": audit,
-        "device": device(study.node, study.node["units"] or manifest.get("device_units")),
-        **_described(study, summary, manifest["requested"]["strategies"]),
-        "listed": LISTED,
-        "most_rows": max(LEAST_ROWS, MOST_ROWS // max(len(rows), 1)),
+        "device": device_facts(study.node, study.node["units"] or manifest.get("device_units")),
+        **_descriptions(study, summary, manifest["requested"]["strategies"]),
+        "max_listed": MAX_LISTED,
+        "max_rows": max(MIN_ROWS, MAX_ROWS // max(len(rows), 1)),
     }
 
 
-def image(svg: Path) -> Image | None:
+def read_image(svg: Path) -> FigureImage | None:
     """A figure; None if it is not drawn."""
     if not svg.is_file():
         return None
     text = svg.read_text(encoding="utf-8")
     width = re.search(r'<svg[^>]* width="([\d.]+)pt"', text)
     about = re.search(r"<dc:description>(.*?)</dc:description>", text, re.DOTALL)
-    return Image(
+    return FigureImage(
         uri="data:image/svg+xml;base64," + base64.b64encode(text.encode()).decode(),
         width_pixels=round(PIXELS_PER_POINT * float(width[1])) if width else 640,
-        words=html.unescape(about[1]) if about else "",
+        alt_text=html.unescape(about[1]) if about else "",
     )
 
 
-def compared(rows: dict[str, list[Row]], baseline: str) -> dict[str, list[Row]]:
+def shared_workloads(rows: dict[str, list[Row]], baseline: str) -> dict[str, list[Row]]:
     """The workloads that ran under another strategy than the baseline too; all of them where none did."""
     alone = (baseline, control_name(baseline))
     found = {name: own for name, own in rows.items() if any(row["strategy"] not in alone for row in own)}
     return found or rows
 
 
-def _described(study: DrawnStudy, summary: pd.DataFrame, requested: list[str]) -> dict[str, list[tuple[str, ...]]]:
+def _descriptions(study: DrawnStudy, summary: pd.DataFrame, requested: list[str]) -> dict[str, list[tuple[str, ...]]]:
     """What the study's strategies, workloads and mixes are; a queue is in the table of jobs alone."""
     tabled = study.strategies(summary)
     strategies, workloads = study.config["strategy_catalogue"], study.config["workload_catalogue"]
     names = [*tabled, *(name for name in requested if name not in tabled)]
     run, of_tenants = set(summary["workload"]), set(summary["tenant_workload"])
     return {
-        "strategies": [(name, *_strategy(strategies.get(name))) for name in names],
+        "strategies": [(name, *_strategy_texts(strategies.get(name))) for name in names],
         "workloads": [
-            (name, entry["description"], words.words(entry.get("params", {})), _load(entry))
+            (name, entry["description"], words.value_text(entry.get("params", {})), _load_text(entry))
             for name, entry in workloads.items()
             if name in of_tenants
         ],
         "compositions": [
-            (name, entry["description"], words.words(entry["tenants"]))
+            (name, entry["description"], words.value_text(entry["tenants"]))
             for name, entry in workloads.items()
             if name in run and study.is_mix(name)
         ],
     }
 
 
-def remark(rows: list[Row]) -> list[str]:
+def add_remarks(rows: list[Row]) -> list[str]:
     """Give every row its `remarks`; those that all rows with a valid cell share are returned instead."""
     for row in rows:
         status = [row["status"]] if row["status"] != "ok" else []
@@ -230,27 +232,27 @@ def remark(rows: list[Row]) -> list[str]:
     return shared
 
 
-def powered(rows: list[Row]) -> list[Row]:
+def power_rows(rows: list[Row]) -> list[Row]:
     return [row for row in rows if any(not math.isnan(row[metric]) for metric in POWER_AND_ENERGY)]
 
 
-def device(node: NodeFacts, units: int | None) -> list[tuple[str, str]]:
+def device_facts(node: NodeFacts, units: int | None) -> list[tuple[str, str]]:
     """Names and values of what is known about the node, which has this number of `units`."""
     memory = node["memory_bytes"]
     facts = [
         ("device", node["product"]),
         ("label", node["label"]),
         ("kind of node", node["kind"]),
-        (f"number of {node['units_name']}", UNITS_NOT_KNOWN if units is None else str(units)),
-        ("memory", f"{words.digits(memory / 2**30)} GiB" if memory else ""),
+        (f"number of {node['units_name']}", UNKNOWN_UNITS if units is None else str(units)),
+        ("memory", f"{words.format_number(memory / 2**30)} GiB" if memory else ""),
         ("identity (hashed)", node["device"]),
-        *((name.replace("_", " "), words.words(value)) for name, value in node["details"].items()),
+        *((name.replace("_", " "), words.value_text(value)) for name, value in node["details"].items()),
     ]
     return [(name, value) for name, value in facts if value]
 
 
-def _strategy(entry: StrategyEntry | None) -> tuple[str, str]:
+def _strategy_texts(entry: StrategyEntry | None) -> tuple[str, str]:
     if entry is None:
         return "", ""
     settings = {name: value for name, value in entry.items() if name != "description" and value is not None}
-    return entry.get("description", ""), words.words(settings)
+    return entry.get("description", ""), words.value_text(settings)

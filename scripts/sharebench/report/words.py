@@ -9,19 +9,19 @@ from sharebench.figures.data import Row
 SIGNIFICANT_DIGITS = 3
 
 
-def load(entry: LoadSpec) -> str:
+def load_text(entry: LoadSpec) -> str:
     most = entry.get("concurrency")
     if entry.get("arrival", "closed") == "closed":
         alone = "the next iteration begins when the last has ended"
         return f"closed: {alone if most in (None, 1) else f'always {most} requests in flight'}"
-    rate = f"{words(entry.get('rate_hz'))} per second"
+    rate = f"{value_text(entry.get('rate_hz'))} per second"
     if entry.get("rate_of_capacity") is not None:
-        rate = f"{words(entry['rate_of_capacity'])} of what one exclusive tenant can do"
+        rate = f"{value_text(entry['rate_of_capacity'])} of what one exclusive tenant can do"
     limit = "" if most is None else f", at most {most} in flight"
     return f"open: {entry['arrival']} arrivals, {rate}{limit}"
 
 
-def digits(value: float) -> str:
+def format_number(value: float) -> str:
     """A number to three significant digits, or to the whole beyond, without exponent; empty for NaN."""
     return "" if math.isnan(value) else _fixed(value, _decimals(value))
 
@@ -34,7 +34,7 @@ def _fixed(value: float, decimals: int) -> str:
     return f"{value:,.{decimals}f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
-class Interval(NamedTuple):
+class IntervalText(NamedTuple):
     """A metric with its interval as text, all with the decimals of the value; empty where there is none."""
 
     value: str
@@ -42,20 +42,20 @@ class Interval(NamedTuple):
     high: str
 
 
-def estimate(row: Row, metric: str, factor: float = 1.0) -> Interval:
+def format_interval(row: Row, metric: str, factor: float = 1.0) -> IntervalText:
     """`metric` of a row of the summary or another table, times `factor`; not every metric has an interval."""
     ends = [factor * row.get(f"{metric}{end}", math.nan) for end in ("", "_low", "_high")]
     decimals = 0 if math.isnan(ends[0]) else _decimals(ends[0])
-    return Interval(*("" if math.isnan(end) else _fixed(end, decimals) for end in ends))
+    return IntervalText(*("" if math.isnan(end) else _fixed(end, decimals) for end in ends))
 
 
-def words(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value of config or facts for people: `size 256, dtype float64`, `0, 1`, `yes`, `not known`."""
     match value:
         case dict():
-            return ", ".join(f"{key.replace('_', ' ')} {words(item)}" for key, item in value.items())
+            return ", ".join(f"{key.replace('_', ' ')} {value_text(item)}" for key, item in value.items())
         case list():
-            return ", ".join(map(words, value))
+            return ", ".join(map(value_text, value))
         case None:
             return "not known"
         case bool():

@@ -56,7 +56,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = decide.read_results(root, folder)
     asked = {"slo": SLO, "tenants": 2, "isolation": "none", "price_per_hour": 3.6}
     decide.write_answer(found, asked)  # type: ignore[arg-type]
-    page.write(root, folder)
+    page.write_report(root, folder)
     return folder
 
 

@@ -89,8 +89,8 @@ def made(root: Path, of: Study, change: Callable[[Json], Json], drawn: tuple[str
     slo: Slo = {"latency_ms": 8.0, "ttft_ms": None, "itl_ms": None, "tpot_ms": None}
     decide.write_answer(results, {"slo": slo, "tenants": 3, "isolation": "fault", "price_per_hour": 2.0})
     for name in drawn:
-        draw.as_svg(name, root, folder, (), folder / f"figures/{name}.svg")
-    page.write(root, folder)
+        draw.draw_svg(name, root, folder, (), folder / f"figures/{name}.svg")
+    page.write_report(root, folder)
     explained(folder)
     return pd.read_csv(folder / "tables/summary.csv")
 

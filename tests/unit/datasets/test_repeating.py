@@ -67,7 +67,7 @@ def test_a_report_of_a_data_set_names_the_command_of_that_data_set(
     made = tmp_path / "made"
     _, data = rebuild.write_tables(ROOT / "published/h200/faults", made)
     manifest = json.loads((made / "manifest.json").read_text())
-    command = page.repeating(manifest | {"argv": ["snakemake", "advise"]}, data)
+    command = page.repeat_command(manifest | {"argv": ["snakemake", "advise"]}, data)
     assert command == (
         "snakemake --cores 1 --configfile published/h200/faults/config.yaml --config results=results/mine"
     )
@@ -75,9 +75,9 @@ def test_a_report_of_a_data_set_names_the_command_of_that_data_set(
     without = shutil.copytree(data, tmp_path / "data", ignore=shutil.ignore_patterns("config.yaml"))
     typed = json.loads((data / "manifest.json").read_text())["argv"]
     manifest["config"]["from"] = str(without)
-    assert page.repeating(manifest, without) == shlex.join(typed), "it has no config"
+    assert page.repeat_command(manifest, without) == shlex.join(typed), "it has no config"
 
 
 def test_a_report_of_a_study_names_the_command_that_was_typed(tmp_path: Path) -> None:
     manifest = {"config": {"from": None}, "argv": ["snakemake", "--config", "strategies=[mps, mig]"]}
-    assert page.repeating(manifest, tmp_path) == "snakemake --config 'strategies=[mps, mig]'"
+    assert page.repeat_command(manifest, tmp_path) == "snakemake --config 'strategies=[mps, mig]'"

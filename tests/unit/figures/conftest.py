@@ -25,4 +25,4 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def study(root: Path) -> data.DrawnStudy:
     """The study, loaded."""
-    return data.load(root, root)
+    return data.load_study(root, root)

@@ -74,4 +74,4 @@ def config() -> dict[str, Any]:
 def study(root: Path) -> data.DrawnStudy:
     """The study at `root`, written and loaded."""
     write(fabricated.write(root))
-    return data.load(root, root)
+    return data.load_study(root, root)

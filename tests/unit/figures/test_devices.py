@@ -35,7 +35,7 @@ def test_each_device_has_a_mark_and_a_device_against_itself_a_band(root: Path) -
             *(of("mps", 4, device, ratio, None) for device, ratio in {"aa": 0.98, "bb": 1.02}.items()),
         ],
     )
-    page = devices.devices(data.load(root, root))
+    page = devices.devices(data.load_study(root, root))
     (ax,) = page.axes
     assert [label.get_text() for label in ax.get_yticklabels()] == ["exclusive × 1", "mps × 4"]
     marks = [(round(line.get_xdata()[0], 6), line.get_ydata()[0]) for line in ax.lines if line.get_marker() != "None"]
@@ -43,9 +43,12 @@ def test_each_device_has_a_mark_and_a_device_against_itself_a_band(root: Path) -
     (band,) = ax.patches
     assert (band.get_x(), band.get_width()) == (-0.7, 1.4), "of mps nothing was measured twice on one device"
     assert -ax.get_xlim()[0] == ax.get_xlim()[1] > 2
-    assert "matmul, mps × 4: -2.00 to +2.00 %" in page.words
+    assert "matmul, mps × 4: -2.00 to +2.00 %" in page.alt_text
 
 
 def test_one_device_has_nothing_to_draw(root: Path) -> None:
     write(root, [])
-    assert "Nothing to draw: everything was measured on one device." in devices.devices(data.load(root, root)).words
+    assert (
+        "Nothing to draw: everything was measured on one device."
+        in devices.devices(data.load_study(root, root)).alt_text
+    )

@@ -54,7 +54,7 @@ def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(paired: Path) -> Sheet:
-    return grids.interference(data.load(paired, paired))
+    return grids.interference(data.load_study(paired, paired))
 
 
 def cells_of(page: Sheet, panel: int) -> dict[tuple[int, int], list[str]]:
@@ -89,7 +89,7 @@ def test_one_colour_scale_has_one_in_its_middle(page: Sheet) -> None:
 def test_a_pair_without_a_value_says_why(page: Sheet) -> None:
     at = NAMES.index("hashing")
     assert cells_of(page, 1)[at, at] == ["oom"]
-    assert "mps: hashing next to hashing is oom" in page.words
+    assert "mps: hashing next to hashing is oom" in page.alt_text
 
 
 def test_other_figures_leave_mixes_out_and_say_so(paired: Path, tmp_path: Path) -> None:
@@ -98,14 +98,14 @@ def test_other_figures_leave_mixes_out_and_say_so(paired: Path, tmp_path: Path) 
     (tmp_path / "tables").mkdir()
     pd.concat([table, pair]).to_csv(tmp_path / "tables" / "summary.csv", index=False)
     (tmp_path / "manifest.json").write_text((paired / "manifest.json").read_text())
-    page = over_replicas.latency(data.load(paired, tmp_path))
+    page = over_replicas.latency(data.load_study(paired, tmp_path))
     titles = " ".join(ax.get_title(loc="left") for ax in page.axes)
     assert "matmul" in titles and "+" not in titles
-    assert any("Mixes of workloads are not drawn here" in words for words in page.words)
+    assert any("Mixes of workloads are not drawn here" in words for words in page.alt_text)
 
 
 def test_the_report_names_the_worst_pair_and_the_least_even_one(paired: Path) -> None:
-    interfered = dict(report.context(paired, paired)["interference"])
+    interfered = dict(report.report_context(paired, paired)["interference"])
     assert interfered["time-slicing"] == (
         "Worst: next to hashing, the latency of matmul is × 4.00 of that alone (95 % interval 3.60 to 4.40)."
         " Least alike: matmul next to hashing × 4.00, hashing next to matmul × 1.25,"

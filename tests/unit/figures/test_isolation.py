@@ -49,7 +49,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(faulty: Path) -> Sheet:
-    return grids.isolation(data.load(faulty, faulty))
+    return grids.isolation(data.load_study(faulty, faulty))
 
 
 def cells_of(page: Sheet) -> dict[tuple[str, str], str]:
@@ -72,17 +72,17 @@ def test_each_cell_says_the_worst_of_its_victims(page: Sheet) -> None:
         ("mps", "killed"): "failed 1 of 3",
         ("mps", "spin"): "no value",
     }
-    assert "mps, killed: failed 1 of 3" in page.words
-    assert "1 repeat" in page.words and "3 repeats" not in page.words
+    assert "mps, killed: failed 1 of 3" in page.alt_text
+    assert "1 repeat" in page.alt_text and "3 repeats" not in page.alt_text
 
 
 def test_the_report_says_who_survives_whose_fault(faulty: Path) -> None:
-    found = dict(report.context(faulty, faulty)["isolation"])
+    found = dict(report.report_context(faulty, faulty)["isolation"])
     assert found == {
         "time-slicing": "Slowed, but alive, next to: spin. Unharmed next to: oom, illegal-address. Survived, with "
         "latencies that cannot be judged, next to: killed. Afterwards a new tenant was ready within 1.5 s.",
         "mps": "A victim failed next to: illegal-address, killed. Unharmed next to: oom. Not known next to: spin. "
         "Afterwards a new tenant was ready within 6.2 s. Had to be set up again after: illegal-address.",
     }
-    report.write(faulty, faulty)
+    report.write_report(faulty, faulty)
     assert '<section id="isolation">' in (faulty / "report.html").read_text()

@@ -48,7 +48,7 @@ def with_jobs(root: Path, has_queue: bool = True) -> data.DrawnStudy:
     if not has_queue:
         table[["speedup", "speedup_low", "speedup_high"]] = np.nan
     table.to_csv(root / "tables" / "jobs.csv", index=False)
-    return data.load(root, root)
+    return data.load_study(root, root)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_each_strategy_has_its_makespans_and_the_queue_is_one_of_the_lines(root:
     values = sorted(map(tuple, drawn(page).values()))
     assert values == sorted(tuple(of_strategy.values()) for of_strategy in SECONDS.values())
     assert page.axes[0].get_ylim() == (0, pytest.approx(1.08 * 1.2 * 8))
-    assert "matmul: mig at 4 tenants is infeasible" in page.words
+    assert "matmul: mig at 4 tenants is infeasible" in page.alt_text
     assert not [text for text in page.figure.findobj() if "window" in getattr(text, "get_text", str)()]
 
 
@@ -95,8 +95,8 @@ def test_the_report_says_when_there_was_no_queue(root: Path) -> None:
 
 def test_the_report_has_a_section_of_jobs_with_the_colour_of_the_queue(root: Path) -> None:
     with_jobs(root)
-    draw.figure("jobs", root, root)
-    report.write(root, root)
+    draw.draw_figure("jobs", root, root)
+    report.write_report(root, root)
     html = (root / "report.html").read_text()
     section = html.split('<section id="jobs">')[1].split("</section>")[0]
     assert "matmul: 4 jobs shared by mps take 3.1 s" in section

@@ -10,7 +10,7 @@ from unit.studies import files
 
 from sharebench.config.load import load
 from sharebench.core import strategies
-from sharebench.figures.style import COLORS, looks
+from sharebench.figures.style import COLORS, strategy_looks
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -35,13 +35,13 @@ def lab(color: str, vision: str = "normal") -> np.ndarray:
 
 def test_a_subset_keeps_its_looks() -> None:
     catalogue = ["exclusive", "time-slicing", "mps", "mig"]
-    everything = looks(catalogue, catalogue)
-    assert looks(catalogue, ["mig", "mps"])["mig"] == everything["mig"]
+    everything = strategy_looks(catalogue, catalogue)
+    assert strategy_looks(catalogue, ["mig", "mps"])["mig"] == everything["mig"]
     assert len(set(everything.values())) == 4
 
 
 def test_strategies_that_the_catalogue_lacks_come_after_it() -> None:
-    everything = looks(["exclusive", "mps"], ["zoned", "exclusive", "alien"])
+    everything = strategy_looks(["exclusive", "mps"], ["zoned", "exclusive", "alien"])
     assert list(everything) == ["exclusive", "mps", "alien", "zoned"]
 
 
@@ -55,7 +55,7 @@ def test_the_strategies_of_the_default_study_differ_in_grey() -> None:
     # The A/A control is in no figure.
     catalogue = [name for name in strategies.all_strategies(load(files())) if not strategies.is_control(name)]
     shown = yaml.safe_load((CONFIG / "config.yaml").read_text())["strategies"]
-    style = looks(catalogue, [])
+    style = strategy_looks(catalogue, [])
     assert min(np.diff(sorted(lab(style[name].color)[0] for name in shown))) > 12
     # There are fewer colours than strategies: those that share one differ in marker and dashes.
     assert len({style[name].color for name in catalogue}) == len(COLORS)

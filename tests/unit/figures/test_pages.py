@@ -25,7 +25,7 @@ SCRIPT = Path(__file__).parents[3] / "scripts" / "job.py"
 PLAIN = catalogue.names_for({"interference": [], "faults": [], "workloads": []}, "nvidia")
 PLAIN.remove("utilisation")  # test_serving.py has a device that counts its activity
 IN_ALL_FORMATS = "throughput"
-LOOKS = style.looks(list(fabricated.MECHANISMS), [])
+LOOKS = style.strategy_looks(list(fabricated.MECHANISMS), [])
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,9 @@ def results(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def drawn(root: Path, folder: Path, *names: str) -> Path:
     copy_of(root, folder)
     for name in names:
-        draw.as_svg(name, root, folder, (), folder / f"figures/{name}.svg")
+        draw.draw_svg(name, root, folder, (), folder / f"figures/{name}.svg")
     if IN_ALL_FORMATS in names:
-        draw.figure(IN_ALL_FORMATS, root, folder)
+        draw.draw_figure(IN_ALL_FORMATS, root, folder)
     return folder
 
 
@@ -97,14 +97,14 @@ def test_the_script_gives_the_same_bytes_in_another_process(root: Path, results:
 
 def test_an_unknown_figure_is_refused() -> None:
     with pytest.raises(Refusal, match="no figure 'pie'; use one of latency, "):
-        draw.figures(Path(), Path(), ["pie"])
+        draw.draw_figures(Path(), Path(), ["pie"])
 
 
 def test_a_real_gpu_has_no_label_and_a_subset_says_what_is_left_out(tmp_path: Path) -> None:
     root = fabricated.write(tmp_path, label="", strategies=["exclusive", "mig"])
     manifest = (root / "manifest.json").read_text()
     (root / "manifest.json").write_text(manifest.replace('"not_shown": ""', '"not_shown": "Not shown: mps."'))
-    draw.figure("throughput", root, root)
+    draw.draw_figure("throughput", root, root)
     found = texts(root / "figures" / "throughput.svg")
     assert fabricated.LABEL not in " ".join(found)
     assert "Not shown: mps." in found
@@ -120,10 +120,10 @@ def test_a_figure_without_data_says_so(root: Path, tmp_path: Path, name: str) ->
         rows = pd.read_csv(path)
         rows[rows["status"] == "infeasible"].to_csv(path, index=False)
     fabricated.decide_again(folder, root)
-    page = draw.DRAWERS[name](data.load(root, folder))
+    page = draw.DRAWERS[name](data.load_study(root, folder))
     assert "no valid" in said(page)
     # The others are of what follows from the cells, and give the reason.
-    assert any("mig" in words for words in page.words)
+    assert any("mig" in words for words in page.alt_text)
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -133,7 +133,7 @@ def test_a_figure_of_an_empty_table_says_so(root: Path, tmp_path: Path, name: st
         path = folder / "tables" / f"{table}.csv"
         path.write_text(path.read_text().splitlines()[0] + "\n")
     fabricated.decide_again(folder, root)
-    assert "Nothing to draw" in said(draw.DRAWERS[name](data.load(root, folder)))
+    assert "Nothing to draw" in said(draw.DRAWERS[name](data.load_study(root, folder)))
 
 
 def rows_of(study: data.DrawnStudy, strategy: str, workload: str = "matmul") -> pd.DataFrame:
@@ -160,7 +160,7 @@ def test_intervals_without_spread_do_not_end_on_the_wrong_side(study: data.Drawn
     with edited_table(tmp_path / "tables" / "summary.csv") as table:
         table["latency_p50_seconds_low"] = table["latency_p50_seconds"] * (1 + 1e-15)
         table["latency_p50_seconds_high"] = table["latency_p50_seconds"] * (1 - 1e-15)
-    assert over_replicas.latency(data.load(study.data, tmp_path)).axes
+    assert over_replicas.latency(data.load_study(study.data, tmp_path)).axes
 
 
 def without_a_value(study: data.DrawnStudy, folder: Path) -> data.DrawnStudy:
@@ -170,7 +170,7 @@ def without_a_value(study: data.DrawnStudy, folder: Path) -> data.DrawnStudy:
         excluded = (table["strategy"] == "mps") & (table["replicas"] == 2)
         table.loc[excluded, "n"] = 0
         table.loc[excluded, table.columns.str.startswith(("latency", "throughput", "slowdown"))] = np.nan
-    return data.load(study.data, folder)
+    return data.load_study(study.data, folder)
 
 
 def test_a_line_stops_where_there_is_no_value(study: data.DrawnStudy, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_wide_ranges_of_tenants_are_logarithmic(study: data.DrawnStudy, tmp_path
     copy_of(study.results, tmp_path)
     with edited_table(tmp_path / "tables" / "summary.csv") as table:
         table["replicas"] = table["replicas"].replace({4: 48})
-    ax = over_replicas.throughput(data.load(study.data, tmp_path)).axes[0]
+    ax = over_replicas.throughput(data.load_study(study.data, tmp_path)).axes[0]
     one, two, many = ax.get_xticks()
     assert (many - one) / (two - one) == pytest.approx(np.log2(48))
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "2", "48"]
@@ -222,7 +222,7 @@ def test_a_plane_has_one_metric_across_and_one_up(study: data.DrawnStudy, tmp_pa
         table["power_mean_watts"] = 100 + 10 * table["replicas"]
         for metric in ("antt", "stp", "power_mean_watts"):
             table[f"{metric}_low"], table[f"{metric}_high"] = 0.9 * table[metric], 1.1 * table[metric]
-    ax = draw.DRAWERS[name](data.load(study.data, tmp_path)).axes[0]
+    ax = draw.DRAWERS[name](data.load_study(study.data, tmp_path)).axes[0]
     rows = table[(table["strategy"] == "mps") & (table["workload"] == "matmul")].sort_values("replicas")
     line = next(bars.lines[0] for bars in ax.containers if bars.lines[0].get_color() == LOOKS["mps"].color)
     assert line.get_xdata() == pytest.approx(rows[across])
@@ -259,7 +259,7 @@ def test_a_figure_is_there_only_for_studies_with_its_data() -> None:
 def test_long_texts_stay_on_the_page_and_off_the_panels(study: data.DrawnStudy) -> None:
     node = study.node | {"product": "An accelerator with a name that its maker likes a lot" + ", 141 GB" * 5}
     page = over_replicas.throughput(data.DrawnStudy(study.data, study.results, study.config, node, "word " * 45))
-    sheet.say(
+    sheet.explain_blank(
         page, page.axes[1], "matmul, mps-limited-200: no valid cell, nor a valid baseline in its block or another"
     )
     page.figure.draw_without_rendering()

@@ -39,7 +39,7 @@ def test_serving_has_ttft_and_tpot_of_each_stream_with_their_slo(study: data.Dra
         assert line_of(ax, "mps").get_ydata() == pytest.approx(1e3 * rows[f"{part}_p50_seconds"])
         assert line_of(ax, "mps", thick=False).get_ydata() == pytest.approx(1e3 * rows[f"{part}_p99_seconds"])
         assert heights(ax) == [slo_ms] and ax.get_ylim()[1] > slo_ms
-    assert "llm-concurrency-1, TTFT: mig at 4 tenants is infeasible" in page.words
+    assert "llm-concurrency-1, TTFT: mig at 4 tenants is infeasible" in page.alt_text
     assert "SLO: TTFT 300 ms, TPOT 40 ms" in [text.get_text() for text in page.figure.legends[0].get_texts()]
 
 
@@ -66,8 +66,8 @@ def test_the_curve_goes_through_the_loads_and_one_alone_is_in_every_panel(study:
     assert [text.get_text() for text in page.axes[0].texts] == ["1", "4", "16"], "one for points that lie together"
     assert heights(ax) == [300] and heights(page.axes[5]) == [40]
     assert len({other.get_ylim() for other in page.axes[:3]}) == 1
-    assert "llm-concurrency-16: mig at 4 tenants is infeasible" in page.words
-    assert "at each point: requests in flight per tenant" in page.words
+    assert "llm-concurrency-16: mig at 4 tenants is infeasible" in page.alt_text
+    assert "at each point: requests in flight per tenant" in page.alt_text
 
 
 def test_a_sweep_of_whole_answers_is_of_requests_and_latencies(study: data.DrawnStudy) -> None:
@@ -93,7 +93,7 @@ def test_a_load_that_was_excluded_is_a_gap(study: data.DrawnStudy, monkeypatch: 
     monkeypatch.setattr(data.DrawnStudy, "table", lambda *_: table)
     page = load_curve.load_curve(study)
     assert np.isnan(np.array(line_of(page.axes[2], "mps").get_ydata(), dtype=float)).tolist() == [False, True, False]
-    assert "llm-concurrency-4: mps at 4 tenants is excluded by a gate" in page.words
+    assert "llm-concurrency-4: mps at 4 tenants is excluded by a gate" in page.alt_text
 
 
 def test_utilisation_has_a_panel_for_each_counter(study: data.DrawnStudy) -> None:
@@ -110,8 +110,8 @@ def test_utilisation_has_a_panel_for_each_counter(study: data.DrawnStudy) -> Non
 
 def test_a_device_that_does_not_count_its_activity_has_no_figure_of_it(tmp_path: Path) -> None:
     root = serving.write(fabricated.write(tmp_path / "results"), with_activity=False)
-    page = over_replicas.utilisation(data.load(root, root))
-    assert "Nothing to draw: the device does not count its activity." in page.words
+    page = over_replicas.utilisation(data.load_study(root, root))
+    assert "Nothing to draw: the device does not count its activity." in page.alt_text
     path = root / "tables" / "summary.csv"
     assert "utilisation" not in catalogue.names_for(serving.config(), "nvidia", path)
     serving.write(fabricated.write(tmp_path / "other"))
@@ -134,4 +134,4 @@ def test_without_a_valid_cell_they_say_so(study: data.DrawnStudy, monkeypatch: p
     page = draw.DRAWERS[name](study)
     texts = [text.get_text() for ax in page.axes for text in ax.texts]
     assert len(page.axes) > 1 and sum("no valid" in text.replace("\n", " ") for text in texts) == len(page.axes)
-    assert any("mps at 4 tenants is hung" in words for words in page.words)
+    assert any("mps at 4 tenants is hung" in words for words in page.alt_text)

@@ -19,7 +19,7 @@ def page(tmp_path: Path) -> Sheet:
     root = fabricated.write(tmp_path / "results")
     with edited_table(root / "tables" / "startup.csv") as table:
         table.loc[table["strategy"] == "mps", "switch_in_seconds"] = 6.0
-    return startup.startup(data.load(root, root))
+    return startup.startup(data.load_study(root, root))
 
 
 def test_each_strategy_has_its_smallest_and_its_largest_number(page: Sheet) -> None:
@@ -35,7 +35,7 @@ def test_parts_are_stacked_and_their_sum_is_written(page: Sheet) -> None:
     assert [width for _, width in mps] == pytest.approx([6.0, 0.05, 0.2, 0.1, 0.01])
     for (left, width), (following, _) in itertools.pairwise(mps):
         assert left + width == pytest.approx(following)
-    assert "matmul, mps × 1: 6.4 s" in page.words
+    assert "matmul, mps × 1: 6.4 s" in page.alt_text
     assert "6.4 s" in [text.get_text() for text in page.axes[0].texts]
     (legend,) = page.figure.legends
     words = [text.get_text() for text in legend.get_texts()]
@@ -48,7 +48,7 @@ def test_what_a_cluster_takes_to_be_set_is_told_apart(tmp_path: Path) -> None:
         steps = {"in": 30.0, "publish": 4.0, "pending": 1.0, "cut": 5.0, "plugin": 3.0, "follow": 7.0, "stable": 10.0}
         for step, seconds in steps.items():
             table.loc[table["strategy"] == "mps", f"switch_{step}_seconds"] = seconds
-    page = startup.startup(data.load(root, root))
+    page = startup.startup(data.load_study(root, root))
     bars = [patch for patch in page.axes[0].patches if isinstance(patch, Rectangle)]
     mps = sorted((bar.get_x(), bar.get_width()) for bar in bars if round(bar.get_y() + 0.35) == 3)
     assert [width for _, width in mps][:3] == pytest.approx([6.0, 10.0, 14.0])

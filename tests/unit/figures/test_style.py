@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from sharebench.figures.style import THEME, log_axis, log_ticks, plain, theme
+from sharebench.figures.style import THEME, format_factor, log_ticks, set_log_axis, theme
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_every_range_has_ticks_inside_it(low: float, ratio: float) -> None:
 
 def test_log_axis_names_its_ticks_in_plain_numbers() -> None:
     ax = Figure().add_subplot()
-    log_axis(ax, "y", 0.4, 30)
+    set_log_axis(ax, "y", 0.4, 30)
     ax.figure.draw_without_rendering()
     assert [label.get_text() for label in ax.get_yticklabels()] == ["0.5", "1", "2", "5", "10", "20"]
     assert not any(label.get_text() for label in ax.get_yticklabels(minor=True))
@@ -60,4 +60,4 @@ def test_the_theme_ignores_the_user_and_leaves_no_trace() -> None:
     ],
 )
 def test_a_factor_has_no_exponent(value: float, text: str) -> None:
-    assert plain(value) == text
+    assert format_factor(value) == text

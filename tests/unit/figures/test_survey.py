@@ -19,23 +19,23 @@ def test_a_row_for_each_workload_with_its_activity_traffic_and_memory() -> None:
     labels = [label.get_text() for label in page.axes[0].get_yticklabels()]
     assert labels[:3] == ["team/llm  [1]", "team/api  [1]", "team/notebook-0  [1]"] and len(labels) == 6
     assert widths(page)[:3] == [15.0, 35.0, 41.73]
-    assert "team/train-0: activity 93 %" in page.words
+    assert "team/train-0: activity 93 %" in page.alt_text
 
 
 def test_what_is_not_known_has_no_bar() -> None:
     page = figure.draw(workload_table(surveyed(cluster()[:1], without=PROFILING)), [])
-    assert len(widths(page)) == 2 and "team/api: memory traffic not known" in page.words
+    assert len(widths(page)) == 2 and "team/api: memory traffic not known" in page.alt_text
 
 
 def test_names_are_text_and_many_are_cut() -> None:
     many = [Planted(str(i), f"{'long-' * 12}$x_{i}$", steady(0.5)) for i in range(50)]
     page = figure.draw(workload_table(surveyed(many)), [])
     labels = [label.get_text() for label in page.axes[0].get_yticklabels()]
-    assert len(labels) == figure.MOST_ROWS and all(label.startswith("…") for label in labels)
-    assert any("10 more are in workloads.csv" in word for word in page.words)
+    assert len(labels) == figure.MAX_ROWS and all(label.startswith("…") for label in labels)
+    assert any("10 more are in workloads.csv" in word for word in page.alt_text)
     page.figure.draw_without_rendering()
 
 
 def test_nothing_seen_is_said() -> None:
     page = figure.draw(workload_table(surveyed(cluster()[-1:])).iloc[:0], [])
-    assert "Nothing to draw: no workload was seen." in page.words
+    assert "Nothing to draw: no workload was seen." in page.alt_text

@@ -23,7 +23,7 @@ from sharebench.run.timeslice.slices import analyse_timelines
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "job.py"
 CATALOGUE = ["exclusive", "time-slicing", "mps", "streams"]
-LOOKS = style.looks(CATALOGUE, [])
+LOOKS = style.strategy_looks(CATALOGUE, [])
 SWITCH_NS, SLICE_NS = 150_000, 2_000_000
 END_NS = 1_000_000_000
 REASON = "streams need a workload with a captured graph"

@@ -55,7 +55,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "figures").mkdir()
     for name in ("latency", "throughput", "startup"):
         (root / "figures" / f"{name}.svg").write_text(SVG)
-    report.write(root, root)
+    report.write_report(root, root)
     return root
 
 
@@ -131,7 +131,7 @@ def change(root: Path, cell: str, **changes: Any) -> None:
 def test_todays_gates_are_counted_and_their_failures_listed(root: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(root, tmp_path / "copy")
     change(copy, "mps/matmul/n4/r1", telemetry={"host_steal_percent": None})
-    report.write(copy, copy)
+    report.write_report(copy, copy)
     text = Page((copy / "report.html").read_text(encoding="utf-8")).text
     assert "Gates over 60 cells" in text
     # 60 cells less 6 infeasible ones.
@@ -199,7 +199,7 @@ def test_another_study(tmp_path: Path) -> None:
     summary.loc[:, summary.columns.str.endswith(("_low", "_high"))] = float("nan")
     summary.loc[summary["strategy"] == "exclusive", "slowdown"] = float("nan")
     summary.to_csv(root / "tables" / "summary.csv", index=False)
-    report.write(root, root)
+    report.write_report(root, root)
     html = (root / "report.html").read_text(encoding="utf-8")
     text = Page(html).text
     assert 'class="banner"' not in html and "not a GPU" not in text
@@ -217,13 +217,13 @@ def test_a_remark_that_all_rows_share_is_made_once() -> None:
         row("mps", 2, notes="p99 needs 299 iterations, had 175; memory not known"),
         row("mps", 4, n=0, status="oom", reason="out of memory", notes="3 of 3 cells oom"),
     ]
-    assert report.remark(rows) == ["memory not known"]
+    assert report.add_remarks(rows) == ["memory not known"]
     assert [each["remarks"] for each in rows] == [
         [],
         ["p99 needs 299 iterations, had 175"],
         ["oom", "out of memory", "3 of 3 cells oom"],
     ]
-    assert report.remark([row("mps", 1, notes="memory not known")]) == []
+    assert report.add_remarks([row("mps", 1, notes="memory not known")]) == []
 
 
 def row(strategy: str, replicas: int, **changes: Any) -> dict[str, Any]:
@@ -247,14 +247,14 @@ def row(strategy: str, replicas: int, **changes: Any) -> dict[str, Any]:
     ],
 )
 def test_digits(value: float, text: str) -> None:
-    assert words.digits(value) == text
+    assert words.format_number(value) == text
 
 
 def test_an_interval_has_the_decimals_of_its_value() -> None:
     summary = {"m": 0.0098, "m_low": 0.00951, "m_high": 0.01012}
-    assert words.estimate(summary, "m", 1000) == ("9.80", "9.51", "10.12")
-    assert words.estimate(summary | {"m_low": float("nan"), "m_high": float("nan")}, "m") == ("0.00980", "", "")
-    assert words.estimate(dict.fromkeys(summary, float("nan")), "m") == ("", "", "")
+    assert words.format_interval(summary, "m", 1000) == ("9.80", "9.51", "10.12")
+    assert words.format_interval(summary | {"m_low": float("nan"), "m_high": float("nan")}, "m") == ("0.00980", "", "")
+    assert words.format_interval(dict.fromkeys(summary, float("nan")), "m") == ("", "", "")
 
 
 @pytest.mark.parametrize(
@@ -266,14 +266,14 @@ def test_an_interval_has_the_decimals_of_its_value() -> None:
     ],
 )
 def test_words(value: Any, text: str) -> None:
-    assert words.words(value) == text
+    assert words.value_text(value) == text
 
 
 def test_long_lists_are_cut_and_say_so(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(root, tmp_path / "copy")
     change(tmp_path / "copy", "mps/matmul/n4/r1", evidence={"holds": False, "observed": "second failure"})
-    monkeypatch.setattr(report, "LISTED", 1)
-    report.write(tmp_path / "copy", tmp_path / "copy")
+    monkeypatch.setattr(report, "MAX_LISTED", 1)
+    report.write_report(tmp_path / "copy", tmp_path / "copy")
     text = Page((tmp_path / "copy" / "report.html").read_text(encoding="utf-8")).text
     assert "the first 1 of 2 (tables/cells.csv has all)" in text
     assert "second failure" not in text

@@ -22,7 +22,7 @@ CHANGE = "What would change it: with 2 tenants it is mig on 1 device; with fault
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = fabricated.write(tmp_path_factory.mktemp("study") / "results")
-    page.write(root, root)
+    page.write_report(root, root)
     return root
 
 
@@ -102,8 +102,8 @@ def test_a_sweep_is_one_card_with_a_row_for_each_load() -> None:
 
 def test_the_page_has_the_curve_of_a_sweep_with_its_card_and_once(tmp_path: Path) -> None:
     study = serving.study(tmp_path / "results")
-    draw.figure("load-curve", study.data, study.results)
-    page.write(study.data, study.results)
+    draw.draw_figure("load-curve", study.data, study.results)
+    page.write_report(study.data, study.results)
     html = (study.results / "report.html").read_text(encoding="utf-8")
     section = html.split('<section id="cards">')[1].split("</section>")[0]
     assert section.count("<article") == 1 and "<h3>llm</h3>" in section
@@ -126,7 +126,7 @@ def test_the_page_shows_the_best_row_of_the_advice_first_and_its_label_on_every_
     html = (root / "report.html").read_text(encoding="utf-8")
     sections = re.findall(r'<section id="(\w+)">(<details>)?', html)
     assert sections[:2] == [("cards", ""), ("curves", "")]
-    assert all(bool(folded) == (name not in page.OPEN) for name, folded in sections)
+    assert all(bool(folded) == (name not in page.OPEN_SECTIONS) for name, folded in sections)
     shown = re.findall(r"<article.*?</article>", html, flags=re.DOTALL)
     table = pd.read_csv(root / "tables" / "advice.csv")
     (best,) = table[table["rank"] == 1].to_dict("records")
@@ -134,6 +134,6 @@ def test_the_page_shows_the_best_row_of_the_advice_first_and_its_label_on_every_
     assert all(f'<p class="tag">{fabricated.LABEL}</p>' in text for text in shown)
     assert "<h3>matmul</h3>" in answered and f"</i>{best['strategy']}</p>" in answered
     for number in (best["latency_ms"], best["throughput_per_device_hz"]):
-        assert f"<strong>{words.digits(number)}</strong>" in answered
+        assert f"<strong>{words.format_number(number)}</strong>" in answered
     assert "<h4>What would change it</h4>" in answered and "How sure: " in answered
     assert "<h3>hashing</h3>" in other and "No answer" in other and "no strategy that was measured" in other

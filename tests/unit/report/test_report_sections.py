@@ -12,7 +12,7 @@ from unit.figures import fabricated
 from sharebench.figures.style import COLORS
 from sharebench.records.tables import table_frame
 from sharebench.report import page
-from sharebench.report.sections.comparisons import together
+from sharebench.report.sections.comparisons import several_tenants
 
 CONTRAST = {
     "strategy": "mps", "reference": "time-slicing", "workload": "matmul", "tenant_workload": "matmul", "replicas": 4,
@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 def html_of(root: Path, section: str) -> str:
     """The section of the report that is written; empty without it."""
-    page.write(root, root)
+    page.write_report(root, root)
     html = (root / "report.html").read_text(encoding="utf-8")
     found = re.search(rf'<section id="{section}">(.*?)</section>', html, flags=re.DOTALL)
     return found[1] if found else ""
@@ -94,7 +94,7 @@ def test_metrics_of_several_tenants_have_a_table(root: Path) -> None:
 def test_a_mix_has_one_row_for_all_its_workloads() -> None:
     row = {"strategy": "mps", "replicas": 2, "antt": 3.0, "tenant_workload": "light"}
     rows = {"both": [row, row | {"tenant_workload": "heavy"}, row | {"replicas": 1}], "alone": [row | {"replicas": 1}]}
-    assert together(rows) == {"both": [row]}
+    assert several_tenants(rows) == {"both": [row]}
 
 
 @pytest.mark.parametrize(("fit", "shown"), [({"tenants_that_fit": 116}, "116"), ({}, "–")])
@@ -120,21 +120,21 @@ def test_a_study_without_an_slo_says_how_many_tenants_its_memory_holds(root: Pat
 
 def test_what_only_served_as_a_baseline_is_no_finding() -> None:
     alone, pair = [{"strategy": "exclusive"}, {"strategy": "exclusive-again"}], [{"strategy": "mps"}]
-    assert page.compared({"a": alone, "a+b": pair}, "exclusive") == {"a+b": pair}
-    assert page.compared({"a": [*alone, *pair]}, "exclusive").keys() == {"a"}
-    assert page.compared({"a": alone}, "exclusive") == {"a": alone}, "or there would be nothing"
+    assert page.shared_workloads({"a": alone, "a+b": pair}, "exclusive") == {"a+b": pair}
+    assert page.shared_workloads({"a": [*alone, *pair]}, "exclusive").keys() == {"a"}
+    assert page.shared_workloads({"a": alone}, "exclusive") == {"a": alone}, "or there would be nothing"
 
 
 def test_strategies_beyond_the_colours_have_another_shape(root: Path) -> None:
     with edited_json(root / "manifest.json") as manifest:
         known = manifest["config"]["strategy_catalogue"]
         manifest["config"]["strategy_catalogue"] = known | {f"mps-{n}": known["mps"] for n in range(len(COLORS))}
-    found = page.context(root, root)
+    found = page.report_context(root, root)
     (again,) = (each for each in found["colors"] if found["colors"][each] == found["colors"]["mps"] and each != "mps")
-    assert again in found["squares"] and "mps" not in found["squares"]
+    assert again in found["square_swatches"] and "mps" not in found["square_swatches"]
 
 
 def test_long_tables_are_cut_and_say_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "MOST_ROWS", 6)
-    monkeypatch.setattr(page, "LEAST_ROWS", 1)
+    monkeypatch.setattr(page, "MAX_ROWS", 6)
+    monkeypatch.setattr(page, "MIN_ROWS", 1)
     assert "The first 3 of 10 rows; tables/summary.csv has all." in text_of(root, "numbers")

@@ -109,4 +109,4 @@ def test_a_mistake_in_a_sweep_is_shown_where_it_was_written() -> None:
     ],
 )
 def test_the_report_has_the_load_as_text(given: Any, text: str) -> None:
-    assert words.load(given) == text
+    assert words.load_text(given) == text

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from sharebench.figures.data import DrawnStudy, Row, rows_of
+from sharebench.figures.data import DrawnStudy, Row, table_rows
 
 
 class Advice(NamedTuple):
@@ -30,7 +30,7 @@ def advice(study: DrawnStudy) -> Advice:
     return Advice(
         caption=lines[0] if lines else "",
         answers=answers,
-        rows={str(name): rows_of(rows) for name, rows in table.groupby("workload", sort=False)},
+        rows={str(name): table_rows(rows) for name, rows in table.groupby("workload", sort=False)},
         has_price=bool(table["price_per_hour"].notna().any()),
     )
 
@@ -39,9 +39,9 @@ def capacity(study: DrawnStudy, workloads: dict[str, list[Row]]) -> list[Row]:
     """Rows of tables/capacity.csv of these workloads that have a number for an SLO or for memory."""
     table = study.table("capacity")
     table = table[table["capacity_tenants"].notna() | table["max_tenants_by_memory"].notna()]
-    return rows_of(table[table["workload"].isin(workloads.keys())])
+    return table_rows(table[table["workload"].isin(workloads.keys())])
 
 
 def cost(study: DrawnStudy) -> list[Row]:
     """Rows of tables/cost.csv; none where no price is set."""
-    return rows_of(study.table("cost").dropna(subset=["price_per_hour"]))
+    return table_rows(study.table("cost").dropna(subset=["price_per_hour"]))

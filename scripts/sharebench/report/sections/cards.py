@@ -7,20 +7,20 @@ from typing import NamedTuple
 
 from sharebench.core.strategies import is_control
 from sharebench.core.study_config import Sweep
-from sharebench.figures.data import Row, absence
-from sharebench.figures.load_curve import LOADS
+from sharebench.figures.data import Row, absence_reason
+from sharebench.figures.load_curve import LOAD_LABELS
 from sharebench.report.sections.advice import Advice
-from sharebench.report.words import digits, estimate
+from sharebench.report.words import format_interval, format_number
 
 BASELINE = ("exclusive", 1, True)
 """Strategy and tenants of what a card compares with, if it has a valid cell."""
-CHANGES = "What would change it: "
-WHY = ("In throughput ", "In mean latency ", "Nothing that was measured ")
-HOW_SURE = ("How sure", "Of the ")
+CHANGES_OPENING = "What would change it: "
+REASON_OPENINGS = ("In throughput ", "In mean latency ", "Nothing that was measured ")
+CERTAINTY_OPENINGS = ("How sure", "Of the ")
 """How the reasons of advice.md begin that a card shows; the others are in its table of advice too."""
 
 
-class Metric(NamedTuple):
+class SweepMetric(NamedTuple):
     """A column of a sweep's table: of the summary, with its heading and unit, and the factor to that unit."""
 
     name: str
@@ -28,21 +28,21 @@ class Metric(NamedTuple):
     factor: float = 1.0
 
 
-METRICS = (
-    Metric("ttft_p50_seconds", ("TTFT p50", "ms"), 1e3),
-    Metric("ttft_p99_seconds", ("TTFT p99", "ms"), 1e3),
-    Metric("tpot_p50_seconds", ("TPOT p50", "ms"), 1e3),
-    Metric("latency_p50_seconds", ("Latency p50", "ms"), 1e3),
-    Metric("latency_p99_seconds", ("Latency p99", "ms"), 1e3),
-    Metric("output_tokens_total_hz", ("Output", "tokens/s")),
-    Metric("throughput_total_hz", ("Answers", "requests/s")),
-    Metric("goodput_total_hz", ("Within the SLO", "requests/s")),
+SWEEP_METRICS = (
+    SweepMetric("ttft_p50_seconds", ("TTFT p50", "ms"), 1e3),
+    SweepMetric("ttft_p99_seconds", ("TTFT p99", "ms"), 1e3),
+    SweepMetric("tpot_p50_seconds", ("TPOT p50", "ms"), 1e3),
+    SweepMetric("latency_p50_seconds", ("Latency p50", "ms"), 1e3),
+    SweepMetric("latency_p99_seconds", ("Latency p99", "ms"), 1e3),
+    SweepMetric("output_tokens_total_hz", ("Output", "tokens/s")),
+    SweepMetric("throughput_total_hz", ("Answers", "requests/s")),
+    SweepMetric("goodput_total_hz", ("Within the SLO", "requests/s")),
 )
-SERVED = tuple(each for each in METRICS if not each.name.startswith(("latency_", "throughput_")))
+SERVING_METRICS = tuple(each for each in SWEEP_METRICS if not each.name.startswith(("latency_", "throughput_")))
 """Those that only streams or an SLO have."""
 
 
-class Load(NamedTuple):
+class SweepLoad(NamedTuple):
     """One load of a sweep: its value, the best row of tables/advice.csv with the one it was judged by, or why none."""
 
     value: float
@@ -63,8 +63,8 @@ class Card(NamedTuple):
     """Strategies with a measured plan, the best first: devices, throughput of one, and in percent of the largest."""
     by: str = ""
     """The key that a sweep varies, as text."""
-    loads: Sequence[Load] = ()
-    metrics: Sequence[Metric] = ()
+    loads: Sequence[SweepLoad] = ()
+    metrics: Sequence[SweepMetric] = ()
 
 
 def cards(
@@ -75,42 +75,44 @@ def cards(
     The workloads of a sweep have one together. `summary` has the rows of every workload.
     """
     found = [
-        _answered(name, sentence, reasons, advised.rows.get(name, []), summary.get(name, []))
+        _answer_card(name, sentence, reasons, advised.rows.get(name, []), summary.get(name, []))
         for name, (sentence, reasons) in advised.answers.items()
     ]
     others = (name for name in plain if name not in advised.answers)
     found += [Card(name, None, [why], [], [], []) for name in others if (why := _no_choice(summary[name]))]
     in_sweeps = {workload for sweep in sweeps.values() for workload in sweep.values}
     one_by_one = {card.workload: card for card in found}
-    swept = [_swept(name, sweep, one_by_one, summary) for name, sweep in sweeps.items()]
+    swept = [_sweep_card(name, sweep, one_by_one, summary) for name, sweep in sweeps.items()]
     return [*swept, *(card for card in found if card.workload not in in_sweeps)]
 
 
-def _swept(name: str, sweep: Sweep, found: Mapping[str, Card], summary: Mapping[str, list[Row]]) -> Card:
+def _sweep_card(name: str, sweep: Sweep, found: Mapping[str, Card], summary: Mapping[str, list[Row]]) -> Card:
     loads = []
     for workload, value in sorted(sweep.values.items(), key=itemgetter(1)):
         card = found.get(workload, Card(workload, None, ["not measured"], [], [], []))
-        judged = None if card.best is None else _judged(card.best, summary.get(workload, []))
-        loads.append(Load(value, card.best, judged, "" if card.best else card.why[0]))
-    metrics = known_of(load.judged for load in loads if load.judged)
-    return Card(name, None, [], [], [], [], LOADS[sweep.by], loads, metrics)
+        judged = None if card.best is None else _judged_row(card.best, summary.get(workload, []))
+        loads.append(SweepLoad(value, card.best, judged, "" if card.best else card.why[0]))
+    metrics = known_metrics(load.judged for load in loads if load.judged)
+    return Card(name, None, [], [], [], [], LOAD_LABELS[sweep.by], loads, metrics)
 
 
-def _answered(name: str, sentence: str, reasons: list[str], plans: list[Row], summary: list[Row]) -> Card:
-    certainty = [each.partition(": see ")[0].rstrip(".") + "." for each in reasons if each.startswith(HOW_SURE)]
+def _answer_card(name: str, sentence: str, reasons: list[str], plans: list[Row], summary: list[Row]) -> Card:
+    certainty = [
+        each.partition(": see ")[0].rstrip(".") + "." for each in reasons if each.startswith(CERTAINTY_OPENINGS)
+    ]
     if not plans or math.isnan(plans[0]["rank"]):
         return Card(name, None, [_no_choice(summary) or sentence, *reasons], [], [], [])
     best = plans[0]
     measured = [row for row in plans if row["rank"] > 0]
-    own = _judged(best, summary)
+    own = _judged_row(best, summary)
     why = [
-        "" if own is None else served(own),
+        "" if own is None else serving_text(own),
         _against_one_alone(own, best, summary),
-        *(each for each in reasons if each.startswith(WHY)),
+        *(each for each in reasons if each.startswith(REASON_OPENINGS)),
     ]
     if [row["strategy"] for row in measured] == [best["strategy"]]:
         why.append(f"Only {best['strategy']} was measured: there is nothing to compare it with.")
-    listed = next((each.removeprefix(CHANGES) for each in reasons if each.startswith(CHANGES)), "")
+    listed = next((each.removeprefix(CHANGES_OPENING) for each in reasons if each.startswith(CHANGES_OPENING)), "")
     changes = [
         each.replace(" it is ", ": ", 1).removesuffix(" on 1 device")
         for each in listed.removesuffix(".").split("; ")
@@ -124,23 +126,23 @@ def _answered(name: str, sentence: str, reasons: list[str], plans: list[Row], su
     return Card(name, best, [each for each in why if each], changes, certainty, rivals if len(rivals) > 1 else [])
 
 
-def known_of(rows: Iterable[Row], metrics: Iterable[Metric] = METRICS) -> list[Metric]:
+def known_metrics(rows: Iterable[Row], metrics: Iterable[SweepMetric] = SWEEP_METRICS) -> list[SweepMetric]:
     rows = list(rows)
     return [each for each in metrics if any(not math.isnan(row.get(each.name, math.nan)) for row in rows)]
 
 
-def _judged(best: Row, summary: list[Row]) -> Row | None:
+def _judged_row(best: Row, summary: list[Row]) -> Row | None:
     """The row of the summary that a row of the advice was judged by; None without one."""
     key = (best["strategy"], best["judged_with_tenants"])
     return next((row for row in summary if (row["strategy"], row["replicas"]) == key and row["n"] > 0), None)
 
 
-def served(row: Row) -> str:
+def serving_text(row: Row) -> str:
     """What a server of streams gives, from a row of the summary; empty for other workloads."""
 
     def known(metric: str, words: str, factor: float = 1.0) -> str:
         value = factor * row.get(metric, math.nan)
-        return "" if math.isnan(value) else words.format(digits(value))
+        return "" if math.isnan(value) else words.format(format_number(value))
 
     first = known("ttft_p50_seconds", "First token after {} ms", 1e3) + known("ttft_p99_seconds", " (p99 {} ms)", 1e3)
     then = known("tpot_p50_seconds", "then one every {} ms", 1e3) + known("tpot_p99_seconds", " (p99 {} ms)", 1e3)
@@ -158,7 +160,7 @@ def _against_one_alone(own: Row | None, best: Row, summary: list[Row]) -> str:
     if alone is None or math.isnan(own["slowdown"]):
         return "No valid baseline: what sharing costs, against one tenant alone, is not known."
     times = own["throughput_total_hz"] / alone["throughput_total_hz"]
-    return f"Throughput × {times:.2f}, mean latency × {estimate(own, 'slowdown').value} of one tenant alone."
+    return f"Throughput × {times:.2f}, mean latency × {format_interval(own, 'slowdown').value} of one tenant alone."
 
 
 def _no_choice(summary: list[Row]) -> str:
@@ -166,7 +168,7 @@ def _no_choice(summary: list[Row]) -> str:
     rows = [row for row in summary if not is_control(row["strategy"])]
     measured = dict.fromkeys(row["strategy"] for row in rows if row["n"] > 0)
     if rows and not measured:
-        reasons = dict.fromkeys(f"{row['strategy']}: {row['reason'] or absence(row)}" for row in rows)
+        reasons = dict.fromkeys(f"{row['strategy']}: {row['reason'] or absence_reason(row)}" for row in rows)
         return f"No valid cell. {'; '.join(reasons)}."
     return (
         f"Only {next(iter(measured))} has a valid cell: there is nothing to choose from." if len(measured) == 1 else ""

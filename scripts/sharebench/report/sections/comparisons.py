@@ -4,45 +4,45 @@ import math
 
 from sharebench.core.spec import workload_label
 from sharebench.core.strategies import is_control
-from sharebench.figures.data import DrawnStudy, Row, rows_of
+from sharebench.figures.data import DrawnStudy, Row, table_rows
 
-TOGETHER = ("antt", "stp", "harmonic_speedup", "jain_index", "worst_slowdown", "isolation_index")
+CELL_METRICS = ("antt", "stp", "harmonic_speedup", "jain_index", "worst_slowdown", "isolation_index")
 """Metrics of the summary that are about all tenants of a cell."""
-NAMES = {
+METRIC_LABELS = {
     "latency_mean_seconds": "Mean latency",
     "output_tokens_total_hz": "Output tokens per second",
     "goodput_total_hz": "Goodput",
 }
 
 
-def contrasts(study: DrawnStudy) -> dict[str, list[Row]]:
+def contrast_rows(study: DrawnStudy) -> dict[str, list[Row]]:
     """The rows of tables/contrasts.csv by what they compare; none where the study has no comparison."""
-    rows = rows_of(study.table("contrasts"))
+    rows = table_rows(study.table("contrasts"))
     named = [row | {"runs": workload_label(row["workload"], row["tenant_workload"])} for row in rows]
     found: dict[str, list[Row]] = {}
     for row in named:
         metric = row.get("metric", "latency_mean_seconds")
         # Such as ttft_p50_seconds.
-        name = NAMES.get(metric) or f"{metric[: metric.index('_')].upper()} {metric.split('_')[1]}"
+        name = METRIC_LABELS.get(metric) or f"{metric[: metric.index('_')].upper()} {metric.split('_')[1]}"
         found.setdefault(name, []).append(row)
     return found
 
 
-def controls(rows: dict[str, list[Row]]) -> list[tuple[str, Row]]:
+def control_rows(rows: dict[str, list[Row]]) -> list[tuple[str, Row]]:
     """Of each workload with an A/A control the row of that: its slowdown is the A/A ratio."""
     every = ((workload, row) for workload, of_workload in rows.items() for row in of_workload)
     return [(workload, row) for workload, row in every if is_control(row["strategy"]) and row["n"] > 0]
 
 
-def devices(study: DrawnStudy) -> list[Row]:
+def device_rows(study: DrawnStudy) -> list[Row]:
     """Of each workload whose baseline was measured on several devices a row of tables/devices.csv, and their number."""
     table = study.table("devices")
     alone = table[(table["strategy"] == study.config["baseline"]) & (table["replicas"] == 1)]
-    groups = [rows_of(own) for _, own in alone.groupby("workload", sort=False)]
+    groups = [table_rows(own) for _, own in alone.groupby("workload", sort=False)]
     return [own[0] | {"devices": len(own)} for own in groups]
 
 
-def together(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
+def several_tenants(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """By workload the rows of several tenants that have these metrics; a mix has one row for all that it runs."""
     found = {}
     for workload, of_workload in rows.items():

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import pandas as pd
 
 from sharebench.core.study_config import has_jobs
-from sharebench.figures.data import DrawnStudy, Row, rows_of
+from sharebench.figures.data import DrawnStudy, Row, table_rows
 from sharebench.figures.grids import worst_outcome
-from sharebench.report.words import digits
+from sharebench.report.words import format_number
 
-OUTCOMES = {
+OUTCOME_OPENINGS = {
     "failed": "A victim failed next to",
     "slowed": "Slowed, but alive, next to",
     "unharmed": "Unharmed next to",
@@ -27,7 +27,7 @@ class Statement(NamedTuple):
     text: str
 
 
-class Jobs(NamedTuple):
+class JobStatements(NamedTuple):
     """One job of the study: its rows of tables/jobs.csv, and statements about them."""
 
     workload: str
@@ -37,32 +37,34 @@ class Jobs(NamedTuple):
 
 def interference(study: DrawnStudy) -> list[Statement]:
     """Of each strategy the worst pair, and the one whose two suffer least alike; empty without pairs."""
-    return _of_each_strategy(study, "interference", _pairs) if study.config["interference"] else []
+    return _strategy_statements(study, "interference", _pair_sentences) if study.config["interference"] else []
 
 
 def isolation(study: DrawnStudy) -> list[Statement]:
     """Of each strategy who survived whose fault under it; empty without faults."""
-    return _of_each_strategy(study, "isolation", _faults) if study.config["faults"] else []
+    return _strategy_statements(study, "isolation", _fault_sentences) if study.config["faults"] else []
 
 
-def _of_each_strategy(study: DrawnStudy, table: str, sentences: Callable[[pd.DataFrame], list[str]]) -> list[Statement]:
+def _strategy_statements(
+    study: DrawnStudy, table: str, sentences: Callable[[pd.DataFrame], list[str]]
+) -> list[Statement]:
     found = study.by_strategy(study.table(table))
     return [Statement(strategy, " ".join(sentences(rows))) for strategy, rows in found.items()]
 
 
-def _interval(row: Row, metric: str) -> str:
+def _interval_text(row: Row, metric: str) -> str:
     low, high = row[f"{metric}_low"], row[f"{metric}_high"]
     return "" if math.isnan(low) else f" (95 % interval {low:.2f} to {high:.2f})"
 
 
-def _pairs(table: pd.DataFrame) -> list[str]:
-    rows = rows_of(table.dropna(subset=["slowdown"]))
+def _pair_sentences(table: pd.DataFrame) -> list[str]:
+    rows = table_rows(table.dropna(subset=["slowdown"]))
     if not rows:
         return ["No pair has a valid measurement."]
     worst = max(rows, key=lambda row: float(row["slowdown"]))
     sentences = [
         f"Worst: next to {worst['aggressor']}, the latency of {worst['victim']} is × {worst['slowdown']:.2f} of that"
-        f" alone{_interval(worst, 'slowdown')}."
+        f" alone{_interval_text(worst, 'slowdown')}."
     ]
     of = {(row["victim"], row["aggressor"]): float(row["slowdown"]) for row in rows}
     ratios = {pair: of[pair] / of[pair[::-1]] for pair in of if pair[0] != pair[1] and pair[::-1] in of}
@@ -77,11 +79,11 @@ def _pairs(table: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def _faults(rows: pd.DataFrame) -> list[str]:
-    faults: dict[str, list[str]] = {outcome: [] for outcome in OUTCOMES}
+def _fault_sentences(rows: pd.DataFrame) -> list[str]:
+    faults: dict[str, list[str]] = {outcome: [] for outcome in OUTCOME_OPENINGS}
     for kind in dict.fromkeys(rows["fault"]):
         faults[worst_outcome(rows[rows["fault"] == kind])[0]].append(kind)
-    sentences = [f"{OUTCOMES[outcome]}: {', '.join(kinds)}." for outcome, kinds in faults.items() if kinds]
+    sentences = [f"{OUTCOME_OPENINGS[outcome]}: {', '.join(kinds)}." for outcome, kinds in faults.items() if kinds]
     seconds = rows["new_tenant_seconds"].dropna()
     if len(seconds):
         sentences.append(f"Afterwards a new tenant was ready within {seconds.max():.2g} s.")
@@ -91,7 +93,7 @@ def _faults(rows: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def jobs(study: DrawnStudy) -> list[Jobs]:
+def jobs(study: DrawnStudy) -> list[JobStatements]:
     """One entry per workload that is a job, in order; empty without jobs."""
     if not has_jobs(study.config):
         return []
@@ -99,30 +101,32 @@ def jobs(study: DrawnStudy) -> list[Jobs]:
     queues = {name for name, entry in catalogue.items() if entry["mechanism"] == ["sequential"]}
     found = []
     for workload, table in study.by_workload(study.table("jobs")).items():
-        by_strategy = {name: rows_of(rows.sort_values("replicas")) for name, rows in study.by_strategy(table).items()}
+        by_strategy = {
+            name: table_rows(rows.sort_values("replicas")) for name, rows in study.by_strategy(table).items()
+        }
         rows = [row for own in by_strategy.values() for row in own]
         queue = {row["replicas"]: row for row in reversed(rows) if row["strategy"] in queues and row["n"] > 0}
         # Of each strategy its largest number of jobs with a valid cell.
         largest = {row["strategy"]: row for row in rows if row["n"] > 0 and row["replicas"] > 1}
         statements = [
-            Statement(name, _makespan(row, queue.get(row["replicas"], {})))
+            Statement(name, _makespan_sentence(row, queue.get(row["replicas"], {})))
             for name, row in largest.items()
             if name not in queues
         ]
-        found.append(Jobs(workload, rows, statements))
+        found.append(JobStatements(workload, rows, statements))
     return found
 
 
-def _makespan(row: Row, queue: Row) -> str:
+def _makespan_sentence(row: Row, queue: Row) -> str:
     """What a strategy's jobs take against the same number in a queue."""
     text = f"{row['replicas']} jobs shared by {row['strategy']} take {row['makespan_seconds']:.3g} s"
     if math.isnan(row["speedup"]):
         return text + "; one after another was not measured."
     text += (
         f" against {queue['makespan_seconds']:.3g} s one after another,"
-        f" {row['speedup']:.2f} times as fast{_interval(row, 'speedup')}."
+        f" {row['speedup']:.2f} times as fast{_interval_text(row, 'speedup')}."
     )
     energies = row["energy_per_job_joules"], queue["energy_per_job_joules"]
     if not any(map(math.isnan, energies)):
-        text += f" A job takes {digits(energies[0])} J against {digits(energies[1])} J."
+        text += f" A job takes {format_number(energies[0])} J against {format_number(energies[1])} J."
     return text
