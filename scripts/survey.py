@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sharebench.analysis.survey import judge, study, text
 from sharebench.cell.prometheus import usage as of_prometheus
-from sharebench.cell.prometheus.server import PrometheusSilent, Server
+from sharebench.cell.prometheus.server import PrometheusUnavailable, Server
 from sharebench.core.config_nodes import SurveyOptions
 from sharebench.core.console import format_duration
 from sharebench.core.files import replace_atomically
@@ -25,9 +25,9 @@ def seen(options: SurveyOptions) -> ObservedUsage:
         hours = options["hours"] or of_prometheus.HOURS
         server = Server(options["url"], of_prometheus.ANSWER_SECONDS)
         try:
-            return of_prometheus.seen(server, options["labels"], hours, time.time())
-        except PrometheusSilent as silence:
-            raise PrometheusSilent(f"{silence}; survey.url is {server.url}") from None
+            return of_prometheus.gpu_usage(server, options["labels"], hours, time.time())
+        except PrometheusUnavailable as silence:
+            raise PrometheusUnavailable(f"{silence}; survey.url is {server.url}") from None
     hours, is_over = options["hours"] or of_host.HOURS, threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: is_over.set())
@@ -35,7 +35,7 @@ def seen(options: SurveyOptions) -> ObservedUsage:
         f"Watching this host's GPUs for {format_duration(3600 * hours)}; Ctrl-C ends it with what was seen", flush=True
     )
     try:
-        return of_host.watch(hours, is_over)
+        return of_host.watch_gpus(hours, is_over)
     except NodeError as error:
         raise NodeError(f"{error}; for a cluster set survey.url to its Prometheus: docs/survey.md") from None
 

@@ -6,7 +6,7 @@ import pytest
 from cluster.driving import grants, normalised, state, study_of, tenants_of
 from cluster.test_switching import node
 
-from sharebench.cell.window import measure
+from sharebench.cell.window import measure_window
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.records.telemetry import UNKNOWN_TELEMETRY
 from sharebench.study.study import Study
@@ -30,7 +30,7 @@ def test_the_first_tenant_samples_where_it_has_the_library(node: ClusterNode, st
     try:
         tenants.start(grants(2))
         tenants.wait_ready()
-        _, records, rows, telemetry = measure(tenants, node.sampler(tenants), 2.0, 60.0)
+        _, records, rows, telemetry = measure_window(tenants, node.sampler(tenants), 2.0, 60.0)
     finally:
         tenants.stop()
     assert len(records) == 2

@@ -72,7 +72,7 @@ def mps_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     on_this_machine = mps._daemons
 
     def of_this_test() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
-        return (found for found in on_this_machine() if mps._pipe(found[1]).is_relative_to(tmp_path))
+        return (found for found in on_this_machine() if mps._pipe_folder(found[1]).is_relative_to(tmp_path))
 
     monkeypatch.setattr(mps, "_daemons", of_this_test)
     yield program

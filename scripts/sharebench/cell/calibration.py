@@ -12,9 +12,9 @@ from sharebench.records.types import GateVerdict, TenantRecord
 # What spoils a calibration (a burst of steal, a throttled CPU) is usually gone a second later.
 ATTEMPTS = 3
 # Its own digest has nothing to be compared with yet, and it is short, but its capacity does not count iterations.
-NOT_JUDGED = ("output_digest", "window_length")
+IGNORED_GATES = ("output_digest", "window_length")
 # What makes its rate doubtful and leaves its output as it is: the digest holds, the capacity does not.
-OF_THE_RATE = (
+RATE_GATES = (
     *("cpu_stolen", "cpu_throttled", "cpu_contention", "gpu_slowdown", "window_coverage", "clock_error"),
     *("scrape_error", "generator_bound", "generator_late"),
 )
@@ -24,7 +24,9 @@ class CalibrationError(Exception):
     """The workload has no reference; one line."""
 
 
-def alone(strategies: Mapping[str, Strategy], asked: Iterable[str], node: Node, workload: WorkloadSpec) -> Strategy:
+def pick_strategy(
+    strategies: Mapping[str, Strategy], asked: Iterable[str], node: Node, workload: WorkloadSpec
+) -> Strategy:
     """How one tenant gets most of the device: exclusive, or on a GPU in MIG mode the largest instance that is `asked`.
 
     `strategies` is the whole catalogue.
@@ -36,7 +38,7 @@ def alone(strategies: Mapping[str, Strategy], asked: Iterable[str], node: Node, 
     return next((each for each in options if node.infeasible(each, 1, [workload]) is None), options[0])
 
 
-class Taken(TypedDict):
+class CalibrationResult(TypedDict):
     """What calibration/{workload}.json takes from a run alone; `warning` is why there is no capacity."""
 
     capacity_hz: float | None
@@ -44,12 +46,12 @@ class Taken(TypedDict):
     warning: str | None
 
 
-def spoiling(gates: Sequence[GateVerdict]) -> list[GateVerdict]:
+def fatal_gates(gates: Sequence[GateVerdict]) -> list[GateVerdict]:
     """The failed gates that keep a run from being a reference."""
     return [
         gate
         for gate in gates
-        if gate["severity"] == "invalid" and not gate["passed"] and gate["name"] not in NOT_JUDGED
+        if gate["severity"] == "invalid" and not gate["passed"] and gate["name"] not in IGNORED_GATES
     ]
 
 
@@ -67,9 +69,9 @@ def capacity_hz(tenant: TenantRecord) -> float:
     return in_flight * tenant["count"] / tenant["sum_seconds"]
 
 
-def calibrated(
+def measure_reference(
     workload: str, measure: Callable[[bool], MeasuredCell], needs_capacity: bool
-) -> tuple[MeasuredCell, Taken]:
+) -> tuple[MeasuredCell, CalibrationResult]:
     """The record of a run alone, and what is taken from it.
 
     `measure` makes a record, with True in a window as long as that of the study's cells. A run whose rate is doubtful
@@ -82,7 +84,7 @@ def calibrated(
         if measured["status"] != "ok":
             raise CalibrationError(f"{workload} does not run alone: {measured['status']}: {measured['reason']}")
         tenant = measured["tenants"][0]
-        spoilt = spoiling(measured["gates"])
+        spoilt = fatal_gates(measured["gates"])
         # Whether an iteration begins in a window that is shorter than it is chance.
         is_long = is_long or not tenant["count"]
         if not spoilt or (not tenant["count"] and tenant["errors"]):
@@ -98,11 +100,11 @@ def calibrated(
     if None in (tenant["output_digest"] or []):
         raise CalibrationError(f"{workload} computes NaN or infinity when it runs alone")
     warning = f"{spoilt[0]['name']}: {spoilt[0]['message']}" if spoilt else None
-    if warning and (needs_capacity or any(gate["name"] not in OF_THE_RATE for gate in spoilt)):
+    if warning and (needs_capacity or any(gate["name"] not in RATE_GATES for gate in spoilt)):
         raise CalibrationError(f"{workload} cannot be calibrated: {warning}")
     if warning:
         print(f"  calibrated with a warning, without capacity: {warning}", flush=True)
-    taken: Taken = {
+    taken: CalibrationResult = {
         "capacity_hz": None if warning else capacity_hz(tenant),
         "output_digest": tenant["output_digest"],
         "warning": warning,

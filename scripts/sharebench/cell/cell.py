@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from sharebench import SCHEMA_VERSION
-from sharebench.cell.window import measure, noticing_death, settle
+from sharebench.cell.window import detecting_dead_tenants, measure_window, settle
 from sharebench.core.spec import (
     Calibration,
     Spec,
@@ -93,7 +93,7 @@ def planned_load(
     return planned if rate_hz is None else {**planned, "rate_hz": rate_hz}
 
 
-def empty_tenant(index: int, workload: str, outcome: Outcome) -> TenantRecord:
+def unmeasured_tenant(index: int, workload: str, outcome: Outcome) -> TenantRecord:
     return {
         **empty_measurements(index, workload),
         "status": "not-measured" if outcome["status"] == "ok" else outcome["status"],
@@ -104,7 +104,7 @@ def empty_tenant(index: int, workload: str, outcome: Outcome) -> TenantRecord:
     }
 
 
-def judge(tenants: Sequence[TenantRecord], why: str | None) -> tuple[Status, str | None]:
+def cell_status(tenants: Sequence[TenantRecord], why: str | None) -> tuple[Status, str | None]:
     statuses = [tenant["status"] for tenant in tenants]
     for status in WORST_FIRST:
         if (count := statuses.count(status)) == 0:
@@ -116,7 +116,7 @@ def judge(tenants: Sequence[TenantRecord], why: str | None) -> tuple[Status, str
     return ("hung", why) if why else ("ok", None)
 
 
-def finished(record: TenantReport, steady: Steadiness, outcome: Outcome) -> TenantRecord:
+def tenant_record(record: TenantReport, steady: Steadiness, outcome: Outcome) -> TenantRecord:
     """A tenant's own record with what the driver knows: its status, and the verdict on steadiness."""
     load, job, reason = record["load"], record.get("job"), None
     if load["arrival"] == "closed" and load["censored"]:
@@ -143,7 +143,7 @@ def refuse_contradiction(strategy: Strategy, evidence: Evidence) -> None:
 
 
 @dataclass(frozen=True)
-class Observed:
+class Observation:
     """What was seen of tenants that had settled; `measured` has None for a tenant that delivered nothing.
 
     `ended` are the seconds from the window's start to a tenant's end, by its index, in a cell with a fault.
@@ -159,7 +159,7 @@ class Observed:
     prometheus: PrometheusRecord | None = None
 
 
-class Course:
+class CellProcedure:
     """What happens to tenants that have settled: all of them are to be well throughout the window."""
 
     def __init__(self, node: Node, strategy: Strategy, spec: Spec, settings: Settings) -> None:
@@ -169,19 +169,21 @@ class Course:
         self.settings = settings
         self.deadline_seconds = settings["timeouts"]["record_seconds"]
 
-    def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observed:
+    def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
         """Run the window and collect the evidence. Raises TenantsFailed, TenantUnreachable or NodeError."""
         sampler = self.node.sampler(tenants)
-        window, measured, rows, telemetry = measure(
+        window, measured, rows, telemetry = measure_window(
             tenants, sampler, self.spec["window_seconds"], self.deadline_seconds, job_iterations(self.spec)
         )
         evidence = self.node.evidence(self.strategy, grants, measured)
         environment = common_environment([report["environment"] for report in measured])
-        return Observed(window, measured, rows, telemetry, evidence, environment)
+        return Observation(window, measured, rows, telemetry, evidence, environment)
 
-    def after(self, record: MeasuredCell, seen: Observed | None, state: State, grants: Sequence[Grant]) -> MeasuredCell:
+    def complete(
+        self, record: MeasuredCell, seen: Observation | None, state: State, grants: Sequence[Grant]
+    ) -> MeasuredCell:
         """The complete record, once the tenants are gone: their status becomes the cell's."""
-        status, reason = judge(record["tenants"], record["reason"])
+        status, reason = cell_status(record["tenants"], record["reason"])
         return {**record, "status": status, "reason": reason}
 
 
@@ -222,7 +224,7 @@ def run_cell(
     block: int,
     settings: Settings,
     calibrations: Mapping[str, Calibration],
-    course_class: type[Course] = Course,
+    procedure_class: type[CellProcedure] = CellProcedure,
 ) -> tuple[MeasuredCell, list[Row]]:
     """Measure one cell; returns its record, but for `code` and `provenance`, and the rows of telemetry.csv.
 
@@ -272,9 +274,9 @@ def run_cell(
     switch = node.switched
     watch.lap("configure")
     grants = node.grants(strategy, replicas)
-    course = course_class(node, strategy, spec, {**settings, "loads": loads})
-    tenants = node.tenants(spec, course.settings)
-    seen: Observed | None = None
+    procedure = procedure_class(node, strategy, spec, {**settings, "loads": loads})
+    tenants = node.tenants(spec, procedure.settings)
+    seen: Observation | None = None
     steady: list[Steadiness] = []
     try:
         tenants.sweep()
@@ -282,11 +284,11 @@ def run_cell(
         watch.lap("start")
         tenants.wait_ready()
         watch.lap("ready")
-        with noticing_death(tenants):
+        with detecting_dead_tenants(tenants):
             is_alone = replicas == 1 and loads[0]["arrival"] == "closed"
             steady = settle(tenants, settings["timeouts"]["start_seconds"], as_warmed_up=is_alone)
             watch.lap("settle")
-            seen = course.observe(tenants, grants)
+            seen = procedure.observe(tenants, grants)
             watch.lap("window")
         refuse_contradiction(strategy, seen.evidence)
     except TenantsFailed as failure:
@@ -314,12 +316,12 @@ def run_cell(
         "window": seen.window if seen else None,
         "telemetry": seen.telemetry if seen else None,
         "tenants": [
-            empty_tenant(i, name, outcomes[i]) if own is None else finished(own, steady[i], outcomes[i])
+            unmeasured_tenant(i, name, outcomes[i]) if own is None else tenant_record(own, steady[i], outcomes[i])
             for i, (name, own) in enumerate(zip(names, measured, strict=True))
         ],
         "environment": seen.environment if seen else None,
     }
-    record = course.after(unjudged, seen, state, grants)
+    record = procedure.complete(unjudged, seen, state, grants)
     if record["status"] == "hung":
         # With an iteration in flight to the end.
         node.mark_dirty()

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from sharebench.cell.cell import Course, MeasuredCell, Observed, common_environment, judge
-from sharebench.cell.window import announce, as_recorded, clock_of, stopping_after_death
+from sharebench.cell.cell import CellProcedure, MeasuredCell, Observation, cell_status, common_environment
+from sharebench.cell.window import announce_window, read_clock, stopping_sampler_on_failure, window_record
 from sharebench.core.units import NS
 from sharebench.nodes.contract import (
     Endpoint,
@@ -39,25 +39,25 @@ ATTEMPTS = 2
 SILENT: Exit = {"code": None, "reason": "did not deliver its record within the deadline", "log_tail": ""}
 
 
-class FaultCourse(Course):
+class FaultProcedure(CellProcedure):
     """One tenant, the aggressor, goes wrong at a set moment of the window; the others are its victims."""
 
-    def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observed:
+    def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
         """Rehearse, then run the window to its end. Raises as `Course.observe`, but not for who dies in the window."""
         assert isinstance(tenants, MortalTenants)
         aggressor, deadline = self.spec["fault"]["aggressor"], self.deadline_seconds
         endpoints = tenants.endpoints()
-        clocks = [clock_of(endpoint) for endpoint in endpoints]
+        clocks = [read_clock(endpoint) for endpoint in endpoints]
         sampler = self.node.sampler(tenants)
         pool = ThreadPoolExecutor(len(endpoints))
         try:
-            _, end_ns = announce(tenants, pool, REHEARSAL_SECONDS, deadline, last=aggressor)
+            _, end_ns = announce_window(tenants, pool, REHEARSAL_SECONDS, deadline, last=aggressor)
             tenants.sleep_until(end_ns)
             rehearsed = list(pool.map(lambda endpoint: endpoint.record(deadline), endpoints))
             evidence = self.node.evidence(self.strategy, grants, rehearsed)
-            start_ns, end_ns = announce(tenants, pool, self.spec["window_seconds"], deadline, last=aggressor)
+            start_ns, end_ns = announce_window(tenants, pool, self.spec["window_seconds"], deadline, last=aggressor)
             sampler.start()
-            with stopping_after_death(tenants, sampler, start_ns):
+            with stopping_sampler_on_failure(tenants, sampler, start_ns):
                 ended = {i: (at_ns - start_ns) / NS for i, at_ns in tenants.watch_until(end_ns).items()}
             rows, telemetry = sampler.stop(start_ns / NS, end_ns / NS)
             measured = self._records(pool, endpoints, aggressor)
@@ -66,9 +66,9 @@ class FaultCourse(Course):
                 tenants.watch_until(end_ns + int(HANG_SECONDS * NS))
         finally:
             pool.shutdown(wait=False)
-        window = as_recorded(start_ns, end_ns, clocks)
+        window = window_record(start_ns, end_ns, clocks)
         environment = common_environment([report["environment"] for report in rehearsed])
-        return Observed(window, measured, rows, telemetry, evidence, environment, ended)
+        return Observation(window, measured, rows, telemetry, evidence, environment, ended)
 
     def _records(
         self, pool: ThreadPoolExecutor, endpoints: Sequence[Endpoint], aggressor: int
@@ -85,14 +85,16 @@ class FaultCourse(Course):
                 record["output_digest"] = digests[i]
         return records
 
-    def after(self, record: MeasuredCell, seen: Observed | None, state: State, grants: Sequence[Grant]) -> MeasuredCell:
+    def complete(
+        self, record: MeasuredCell, seen: Observation | None, state: State, grants: Sequence[Grant]
+    ) -> MeasuredCell:
         """The record with the victims' status for the cell's, after a new tenant on the node. Raises Unrecoverable."""
         fault, tenants = self.spec["fault"], record["tenants"]
         if seen is not None:
             silent: Outcome = {"status": "hung", "exit": SILENT}
             tenants = [{**each, **silent} if each["status"] == "not-measured" else each for each in tenants]
         judged = [each for each in tenants if seen is None or each["index"] != fault["aggressor"]]
-        status, reason = judge(judged, record["reason"])
+        status, reason = cell_status(judged, record["reason"])
         new_tenant_seconds, recovery_seconds, refused = self._new_tenant(state, grants)
         outcome: FaultOutcome = {
             "kind": fault["kind"],

@@ -8,7 +8,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from sharebench.cell.cell import MeasuredCell, common_environment, empty_tenant, judge, run_cell, used_calibration
+from sharebench.cell.cell import (
+    MeasuredCell,
+    cell_status,
+    common_environment,
+    run_cell,
+    unmeasured_tenant,
+    used_calibration,
+)
 from sharebench.core.spec import Calibration, parse_spec, tenant_workloads
 from sharebench.core.strategies import Strategy
 from sharebench.gates import gates
@@ -18,13 +25,13 @@ from sharebench.records.telemetry import Row, Telemetry
 from sharebench.records.types import EvidenceItem, Outcome, TenantRecord, Timing, Window
 
 # Of a turn's telemetry, how it becomes that of the queue; the rest is in `_telemetry`.
-MEANS = (
+MEAN_KEYS = (
     *("utilisation_mean_percent", "power_mean_watts", "sm_clock_mean_mhz", "memory_clock_mean_mhz"),
     *("sm_active_mean_percent", "sm_occupancy_mean_percent", "dram_active_mean_percent", "sampler_cpu_percent"),
     *("host_steal_percent", "host_throttled_percent", "foreign_cpu_percent"),
 )
-LARGEST = ("memory_used_max_mib", "server_memory_mib", "sm_clock_cv", "temperature_max_celsius")
-SUMS = ("energy_joules", "energy_error_joules")
+MAX_KEYS = ("memory_used_max_mib", "server_memory_mib", "sm_clock_cv", "temperature_max_celsius")
+SUM_KEYS = ("energy_joules", "energy_error_joules")
 
 
 def run_queue(
@@ -37,27 +44,27 @@ def run_queue(
 ) -> tuple[MeasuredCell, list[Row]]:
     """Measure one cell of a queue, as `cell.run_cell` does another; a job that does not end well ends the queue."""
     spec = parse_spec(spec_text)
-    turns: list[tuple[MeasuredCell, list[Row]]] = []
+    jobs: list[tuple[MeasuredCell, list[Row]]] = []
     for workload in tenant_workloads(spec):
         alone = json.dumps({**spec, "workload": workload, "replicas": 1})
         used = {name: each for name, each in calibrations.items() if name == workload["name"]}
-        turns.append(run_cell(node, strategy, alone, block, settings, used))
-        if turns[-1][0]["status"] != "ok":
+        jobs.append(run_cell(node, strategy, alone, block, settings, used))
+        if jobs[-1][0]["status"] != "ok":
             break
-    record = joined(spec_text, [turn for turn, _ in turns], calibrations)
-    began = [turn["window"]["start_monotonic_seconds"] if turn["window"] else None for turn, _ in turns]
+    record = join_jobs(spec_text, [job for job, _ in jobs], calibrations)
+    began = [job["window"]["start_monotonic_seconds"] if job["window"] else None for job, _ in jobs]
     return record, [
         row | {"t_seconds": round(float(row["t_seconds"] or 0) + start - (began[0] or 0), 3)}
-        for (_, rows), start in zip(turns, began, strict=True)
+        for (_, rows), start in zip(jobs, began, strict=True)
         if start is not None
         for row in rows
     ]
 
 
-def joined(spec_text: str, turns: Sequence[MeasuredCell], calibrations: Mapping[str, Calibration]) -> MeasuredCell:
+def join_jobs(spec_text: str, jobs: Sequence[MeasuredCell], calibrations: Mapping[str, Calibration]) -> MeasuredCell:
     """The record of the queue from those of its turns, in order; the last may be one that did not end well."""
-    spec, first = parse_spec(spec_text), turns[0]
-    timing = {part: sum(turn["timing"][part] for turn in turns) for part in Timing.__annotations__}  # type: ignore[literal-required]
+    spec, first = parse_spec(spec_text), jobs[0]
+    timing = {part: sum(job["timing"][part] for job in jobs) for part in Timing.__annotations__}  # type: ignore[literal-required]
     record: MeasuredCell = {
         **first,
         "spec": spec_text,
@@ -68,19 +75,19 @@ def joined(spec_text: str, turns: Sequence[MeasuredCell], calibrations: Mapping[
         return record
     never = Outcome(status="ok", exit=None)
     tenants: list[TenantRecord] = [
-        {**turns[index]["tenants"][0], "index": index}
-        if index < len(turns) and turns[index]["tenants"]
-        else empty_tenant(index, workload["name"], never)
+        {**jobs[index]["tenants"][0], "index": index}
+        if index < len(jobs) and jobs[index]["tenants"]
+        else unmeasured_tenant(index, workload["name"], never)
         for index, workload in enumerate(tenant_workloads(spec))
     ]
-    status, reason = judge(tenants, turns[-1]["reason"] if turns[-1]["status"] != "ok" else None)
-    windows = [turn["window"] for turn in turns if turn["window"] is not None]
-    parts = [turn["telemetry"] for turn in turns if turn["telemetry"] is not None]
-    environments = [turn["environment"] for turn in turns if turn["environment"] is not None]
+    status, reason = cell_status(tenants, jobs[-1]["reason"] if jobs[-1]["status"] != "ok" else None)
+    windows = [job["window"] for job in jobs if job["window"] is not None]
+    parts = [job["telemetry"] for job in jobs if job["telemetry"] is not None]
+    environments = [job["environment"] for job in jobs if job["environment"] is not None]
     evidence: list[EvidenceItem] = [
         {**item, "source": item["source"] if item["source"] == "node" else f"tenant {index}"}
-        for index, turn in enumerate(turns)
-        for item in turn["evidence"]
+        for index, job in enumerate(jobs)
+        for item in job["evidence"]
     ]
     record = {
         **record,
@@ -89,8 +96,8 @@ def joined(spec_text: str, turns: Sequence[MeasuredCell], calibrations: Mapping[
         "reason": reason,
         "calibration": used_calibration(spec, calibrations) if calibrations else None,
         "evidence": evidence,
-        "window": _window(windows) if windows else None,
-        "telemetry": _telemetry(parts, list(map(_seconds, windows)), spec["replicas"]) if parts else None,
+        "window": _queue_window(windows) if windows else None,
+        "telemetry": _queue_telemetry(parts, list(map(_seconds, windows)), spec["replicas"]) if parts else None,
         "environment": common_environment(environments) if environments else None,
     }
     return {**record, "gates": gates.evaluate(record)}
@@ -100,7 +107,7 @@ def _seconds(window: Window) -> float:
     return window["end_monotonic_seconds"] - window["start_monotonic_seconds"]
 
 
-def _window(windows: Sequence[Window]) -> Window:
+def _queue_window(windows: Sequence[Window]) -> Window:
     return {
         **windows[0],
         "end_monotonic_seconds": windows[-1]["end_monotonic_seconds"],
@@ -110,7 +117,7 @@ def _window(windows: Sequence[Window]) -> Window:
     }
 
 
-def _telemetry(parts: Sequence[Telemetry], seconds: Sequence[float], replicas: int) -> Telemetry:
+def _queue_telemetry(parts: Sequence[Telemetry], seconds: Sequence[float], replicas: int) -> Telemetry:
     """The summary over all turns: sums, largest values, and means weighted by how long each turn was."""
 
     def mean(values: Sequence[float]) -> float:
@@ -130,9 +137,9 @@ def _telemetry(parts: Sequence[Telemetry], seconds: Sequence[float], replicas: i
     memory = [part["tenant_memory_mib"] for part in parts]
     known = [mib for each in memory for mib in each or ()]
     merged: dict[str, Any] = {
-        **{key: of(key) for key in MEANS},
-        **{key: of(key, max) for key in LARGEST},
-        **{key: of(key, sum) for key in SUMS},
+        **{key: of(key) for key in MEAN_KEYS},
+        **{key: of(key, max) for key in MAX_KEYS},
+        **{key: of(key, sum) for key in SUM_KEYS},
         **{key: parts[0].get(key) for key in ("source", "reason", "activity_reason", "temperature_start_celsius")},
         "temperature_end_celsius": parts[-1]["temperature_end_celsius"],
         "samples": sum(part["samples"] for part in parts),

@@ -16,7 +16,7 @@ LEAD_SECONDS = 0.1
 REMOTE_LEAD_SECONDS = 1.0
 # Less where all tenants have just answered much faster: this number of rounds, and at least that long.
 REMOTE_ROUNDS = 5
-LEAST_REMOTE_LEAD_SECONDS = 0.25
+MIN_REMOTE_LEAD_SECONDS = 0.25
 ATTEMPTS = 6
 CLOCK_READINGS = 3
 # Each question costs a tenant about a millisecond of what it is judged by.
@@ -28,7 +28,7 @@ WATCH_SECONDS = 0.5
 
 
 @contextlib.contextmanager
-def noticing_death(tenants: Tenants) -> Iterator[None]:
+def detecting_dead_tenants(tenants: Tenants) -> Iterator[None]:
     """Tell a tenant that is dead or hangs (TenantsFailed) from one that cannot be reached (TenantUnreachable)."""
     try:
         yield
@@ -61,7 +61,7 @@ def settle(tenants: Tenants, timeout_seconds: float, as_warmed_up: bool = False)
     return [verdicts[index] for index in range(len(endpoints))]
 
 
-def clock_of(endpoint: Endpoint) -> tuple[int, int, float]:
+def read_clock(endpoint: Endpoint) -> tuple[int, int, float]:
     """The tenant's clock by its fastest answer: a busy tenant's delay is not its clock's error."""
     best = endpoint.clock()
     for _ in range(CLOCK_READINGS - 1):
@@ -71,7 +71,7 @@ def clock_of(endpoint: Endpoint) -> tuple[int, int, float]:
     return best
 
 
-def announce(
+def announce_window(
     tenants: Tenants,
     pool: ThreadPoolExecutor,
     seconds: float,
@@ -90,7 +90,7 @@ def announce(
     work = [(count,) for count in jobs] if jobs else [()] * len(endpoints)
     lead_seconds = LEAD_SECONDS
     if not tenants.are_local:
-        lead_seconds = min(REMOTE_LEAD_SECONDS, max(LEAST_REMOTE_LEAD_SECONDS, REMOTE_ROUNDS * round_seconds))
+        lead_seconds = min(REMOTE_LEAD_SECONDS, max(MIN_REMOTE_LEAD_SECONDS, REMOTE_ROUNDS * round_seconds))
     for attempt in range(ATTEMPTS):
         start_ns = tenants.now_ns() + int(lead_seconds * 2**attempt * NS)
         end_ns = start_ns + int(seconds * NS)
@@ -113,7 +113,7 @@ def announce(
 
 
 @contextlib.contextmanager
-def stopping_after_death(tenants: Tenants, sampler: Sampler, start_ns: int) -> Iterator[None]:
+def stopping_sampler_on_failure(tenants: Tenants, sampler: Sampler, start_ns: int) -> Iterator[None]:
     """Stop a sampler of this host when a tenant dies in the window; one in a pod may have died with it."""
     try:
         yield
@@ -124,7 +124,9 @@ def stopping_after_death(tenants: Tenants, sampler: Sampler, start_ns: int) -> I
         raise
 
 
-def _completed(tenants: Tenants, pool: ThreadPoolExecutor, seconds: float, record_seconds: float) -> list[TenantReport]:
+def _job_records(
+    tenants: Tenants, pool: ThreadPoolExecutor, seconds: float, record_seconds: float
+) -> list[TenantReport]:
     """The records of jobs, each delivered when it is done or at its deadline; until then nothing is asked."""
     asked = [pool.submit(endpoint.record, record_seconds, seconds) for endpoint in tenants.endpoints()]
     while wait(asked, WATCH_SECONDS, FIRST_EXCEPTION).not_done and not any(_failed(each) for each in asked):
@@ -140,7 +142,7 @@ def _failed(asked: Future[TenantReport]) -> bool:
     return asked.done() and asked.exception() is not None
 
 
-def measure(
+def measure_window(
     tenants: Tenants, sampler: Sampler, seconds: float, record_seconds: float, jobs: Sequence[int] | None = None
 ) -> tuple[Window, list[TenantReport], list[Row], Telemetry]:
     """Run one window of `seconds`; returns the record's `window`, the tenants' records, telemetry rows and summary.
@@ -153,13 +155,13 @@ def measure(
     pool = ThreadPoolExecutor(len(endpoints))
     try:
         asked_ns = tenants.now_ns()
-        clocks = list(pool.map(clock_of, endpoints))
+        clocks = list(pool.map(read_clock, endpoints))
         answered_seconds = (tenants.now_ns() - asked_ns) / NS
-        start_ns, end_ns = announce(tenants, pool, seconds, record_seconds, jobs, round_seconds=answered_seconds)
+        start_ns, end_ns = announce_window(tenants, pool, seconds, record_seconds, jobs, round_seconds=answered_seconds)
         sampler.start()
-        with stopping_after_death(tenants, sampler, start_ns):
+        with stopping_sampler_on_failure(tenants, sampler, start_ns):
             if jobs:
-                records = _completed(tenants, pool, seconds, record_seconds)
+                records = _job_records(tenants, pool, seconds, record_seconds)
                 took = [job["completion_seconds"] if (job := record.get("job")) else None for record in records]
                 end_ns = start_ns + round(max(seconds if each is None else each for each in took) * NS)
             else:
@@ -174,10 +176,10 @@ def measure(
     finally:
         # Not waited for: after a failure or an interrupt one of them may still ask a tenant that hangs.
         pool.shutdown(wait=False)
-    return as_recorded(start_ns, end_ns, clocks), records, rows, summary
+    return window_record(start_ns, end_ns, clocks), records, rows, summary
 
 
-def as_recorded(start_ns: int, end_ns: int, clocks: Sequence[tuple[int, int, float]]) -> Window:
+def window_record(start_ns: int, end_ns: int, clocks: Sequence[tuple[int, int, float]]) -> Window:
     """The record's `window`; `clocks` are the tenants'; the real time is that of the first."""
     monotonic_ns, realtime_ns, _ = clocks[0]
     to_epoch_ns = realtime_ns - monotonic_ns

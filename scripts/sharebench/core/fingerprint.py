@@ -20,7 +20,7 @@ MODULE_IN_STRING = re.compile(r"Constant\(value='((?:sharebench|publication|tena
 # Code that measures a cell on any node; the kind of node, the tenant and its workload come on top.
 CELL_ROOTS = ("sharebench/cell/cell.py", "sharebench/cell/queue.py", "sharebench/cell/calibration.py")
 FAULT_ROOTS = ("sharebench/cell/fault.py",)
-PROMETHEUS_ROOTS = ("sharebench/cell/prometheus/course.py",)
+PROMETHEUS_ROOTS = ("sharebench/cell/prometheus/procedure.py",)
 TENANT_ROOTS = ("tenant/__main__.py",)
 # The columns of the tables.
 COLUMNS = "sharebench/records/columns.csv"

@@ -13,7 +13,7 @@ from sharebench.records.telemetry import UNKNOWN_TELEMETRY, ForeignProcesses, Ro
 from tenant.contract.gpu import GpuProcess, GpuSample
 
 # Bits of NVML's clocks event reasons (nvml.h, nvmlClocksEventReasons).
-REASONS = {
+EVENT_REASONS = {
     0x001: "gpu_idle",
     0x002: "applications_clocks_setting",
     0x004: "sw_power_cap",
@@ -48,11 +48,11 @@ def summarise(
         return None if grown is None else 100 * grown / (end_seconds - start_seconds)
 
     inside = [sample for sample in samples if start_seconds <= sample.t_seconds <= end_seconds]
-    temperatures = _present(sample.temperature_celsius for sample in inside)
-    clocks = _present(sample.sm_clock_mhz for sample in inside)
-    masks = _present(sample.reasons for sample in inside)
-    throttled = Counter(name for mask in masks for name in _names(mask))
-    used_bytes = max(_present(sample.memory_used_bytes for sample in inside), default=None)
+    temperatures = _known_values(sample.temperature_celsius for sample in inside)
+    clocks = _known_values(sample.sm_clock_mhz for sample in inside)
+    masks = _known_values(sample.reasons for sample in inside)
+    throttled = Counter(name for mask in masks for name in _reason_names(mask))
+    used_bytes = max(_known_values(sample.memory_used_bytes for sample in inside), default=None)
     power_watts = mean(sample.power_watts for sample in inside)
     energy_joules, energy_error_joules = _energy(samples, power_watts, start_seconds, end_seconds)
     cpu_seconds = _difference(samples, lambda sample: sample.cpu_seconds, start_seconds, end_seconds)
@@ -103,21 +103,21 @@ def _row(sample: GpuSample, window_start_seconds: float) -> Row:
         "power_watts": sample.power_watts,
         "sm_clock_mhz": sample.sm_clock_mhz,
         "temperature_celsius": sample.temperature_celsius,
-        "throttle_reasons": None if reasons is None else ";".join(_names(reasons)),
+        "throttle_reasons": None if reasons is None else ";".join(_reason_names(reasons)),
     }
 
 
-def _names(reasons: int) -> list[str]:
-    return [name for bit, name in REASONS.items() if reasons & bit]
+def _reason_names(reasons: int) -> list[str]:
+    return [name for bit, name in EVENT_REASONS.items() if reasons & bit]
 
 
-def _present(values: Iterable[T | None]) -> list[T]:
+def _known_values(values: Iterable[T | None]) -> list[T]:
     return [value for value in values if value is not None]
 
 
 def mean(values: Iterable[float | None]) -> float | None:
     """Mean of the values that are not None; None without one."""
-    present = _present(values)
+    present = _known_values(values)
     return statistics.fmean(present) if present else None
 
 
@@ -134,7 +134,7 @@ def _energy(
     energy = _difference(samples, lambda sample: sample.energy_joules, start_seconds, end_seconds)
     if energy is None:
         return (None if power_watts is None else power_watts * window_seconds), None
-    largest_watts = max(_present(sample.power_watts for sample in samples), default=energy / window_seconds)
+    largest_watts = max(_known_values(sample.power_watts for sample in samples), default=energy / window_seconds)
     return energy, _renewal_seconds(samples) * largest_watts
 
 

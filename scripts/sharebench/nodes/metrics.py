@@ -21,7 +21,7 @@ from tenant.contract.requests import MAX_PAGE_BYTES, Page
 
 SHOWN_NAMES = 8
 # One iteration at each end of a window may be counted or not.
-EDGES = 2
+EDGE_ITERATIONS = 2
 
 
 class MissingSeries(Exception):
@@ -60,8 +60,8 @@ def parse_metrics(text: str, metrics: Metrics, begun_ns: int = 0, ended_ns: int 
     kind = "histogram" if metrics["histogram"] is not None else "summary"
     name = str(metrics["histogram"] or metrics["summary"])
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    sums = _one(samples, f"{name}_sum", metrics["labels"], kind, name)
-    counts = _one(samples, f"{name}_count", metrics["labels"], kind, name)
+    sums = _single_sample(samples, f"{name}_sum", metrics["labels"], kind, name)
+    counts = _single_sample(samples, f"{name}_count", metrics["labels"], kind, name)
     for what, sample in (("sum", sums), ("count", counts)):
         if not math.isfinite(sample.value):
             raise MissingSeries(f"the {what} of {kind} {name!r} is {sample.value}, which is not finite")
@@ -88,7 +88,7 @@ def parse_metrics(text: str, metrics: Metrics, begun_ns: int = 0, ended_ns: int 
     )
 
 
-def _one(samples: Iterable[Sample], wanted: str, labels: Mapping[str, str], kind: str, name: str) -> Sample:
+def _single_sample(samples: Iterable[Sample], wanted: str, labels: Mapping[str, str], kind: str, name: str) -> Sample:
     """The only sample of that name with these labels."""
     samples = list(samples)
     named = [sample for sample in samples if sample.name == wanted]
@@ -147,7 +147,7 @@ class Difference:
     @property
     def rate_error_ratio(self) -> float | None:
         """By how much the rate may be off: the scrapes' moments, and one iteration at each edge."""
-        return self.seconds_error / self.seconds + EDGES / self.count if self.count else None
+        return self.seconds_error / self.seconds + EDGE_ITERATIONS / self.count if self.count else None
 
     @property
     def mean_error_ratio(self) -> float | None:
@@ -161,7 +161,7 @@ class Difference:
         if not mean:
             return None
         upwards = mean if self.longest_seconds is None else self.longest_seconds - mean
-        return EDGES / self.count * max(mean, upwards) / mean + 2 * self.seconds_error / self.seconds
+        return EDGE_ITERATIONS / self.count * max(mean, upwards) / mean + 2 * self.seconds_error / self.seconds
 
 
 def subtract_scrapes(first: Scrape, last: Scrape) -> Difference:
@@ -169,7 +169,7 @@ def subtract_scrapes(first: Scrape, last: Scrape) -> Difference:
 
     Raises NodeError when a count went backwards: the program, or what serves its metrics, restarted.
     """
-    counts = _plain(last.cumulative, first.cumulative)
+    counts = _bucket_increases(last.cumulative, first.cumulative)
     has_others = first.upper_seconds != last.upper_seconds
     if has_others or last.count < first.count or min(counts, default=0) < 0:
         raise NodeError(f"its counters went backwards from {first.count} to {last.count} iterations: it restarted")
@@ -189,7 +189,7 @@ def subtract_scrapes(first: Scrape, last: Scrape) -> Difference:
     )
 
 
-def _plain(last: tuple[int, ...], first: tuple[int, ...]) -> tuple[int, ...]:
+def _bucket_increases(last: tuple[int, ...], first: tuple[int, ...]) -> tuple[int, ...]:
     """Increase of each bucket by itself, from two cumulative counts."""
     grown = [after - before for after, before in zip(last, first, strict=False)]
     return tuple(after - before for after, before in zip(grown, [0, *grown[:-1]], strict=True))

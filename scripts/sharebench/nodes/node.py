@@ -158,20 +158,20 @@ class Node(ABC):
     def ensure(self, state: State) -> None:
         """Bring the device into the state unless it is there already. Raises NodeError."""
         if self.current() != state.key:
-            self._move(state)
+            self._change_state(state)
 
     def restore(self) -> bool:
         """Bring the device back to its original state; False when it was there already."""
         if self.current() is None:
             return False
-        self._move(None)
+        self._change_state(None)
         return True
 
-    def _move(self, state: State | None) -> None:
+    def _change_state(self, state: State | None) -> None:
         before, after = self.current(), state.key if state else None
         # The way back must work on a full disk, too.
         with contextlib.suppress(OSError) if state is None else contextlib.nullcontext():
-            self._note(UNKNOWN_STATE)
+            self._write_state(UNKNOWN_STATE)
         began, self._left_seconds, self._phases = time.monotonic(), None, {}
         self.switch(state)
         left, ended = self._left_seconds, time.monotonic()
@@ -185,7 +185,7 @@ class Node(ABC):
         with (self.folder / "journal.jsonl").open("a") as journal:
             line = {"epoch_seconds": time.time(), "to": after} | self.switched
             journal.write(json.dumps(line) + "\n")
-        self._note(after)
+        self._write_state(after)
 
-    def _note(self, key: str | None) -> None:
+    def _write_state(self, key: str | None) -> None:
         write_json(self.folder / "state.json", {"state": key})

@@ -67,14 +67,14 @@ class HttpEndpoint:
         return self._call("POST", "/window", body)[0] == 200
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
-        report: TenantReport = self._waited_for("/record", deadline_seconds, ahead_seconds)
+        report: TenantReport = self._get_and_wait("/record", deadline_seconds, ahead_seconds)
         return report
 
     def output_digest(self, deadline_seconds: float) -> list[float | None] | None:
-        digest: list[float | None] | None = self._waited_for("/digest", deadline_seconds)["output_digest"]
+        digest: list[float | None] | None = self._get_and_wait("/digest", deadline_seconds)["output_digest"]
         return digest
 
-    def _waited_for(self, path: str, deadline_seconds: float, ahead_seconds: float = 0.0) -> Any:
+    def _get_and_wait(self, path: str, deadline_seconds: float, ahead_seconds: float = 0.0) -> Any:
         query = f"{path}?deadline_seconds={deadline_seconds}"
         status, answer = self._call("GET", query, timeout_seconds=ahead_seconds + deadline_seconds + TIMEOUT_SECONDS)
         if status != 200:

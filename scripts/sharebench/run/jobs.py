@@ -17,10 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from sharebench.cell.calibration import CalibrationError, alone, calibrated
-from sharebench.cell.cell import Course, MeasuredCell, run_cell
-from sharebench.cell.fault import FaultCourse
-from sharebench.cell.prometheus.course import PrometheusCourse, settings_of
+from sharebench.cell.calibration import CalibrationError, measure_reference, pick_strategy
+from sharebench.cell.cell import CellProcedure, MeasuredCell, run_cell
+from sharebench.cell.fault import FaultProcedure
+from sharebench.cell.prometheus.procedure import PrometheusProcedure, watch_settings
 from sharebench.cell.queue import run_queue
 from sharebench.core import console, run_record
 from sharebench.core.capabilities import NODE_KINDS
@@ -189,7 +189,7 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     cell = study.calibration_cell(workload)
     block = min(study.block(other) for other in study.cells)
     load = study.config["workload_catalogue"][workload]["load"]
-    strategy = alone(study.strategies, study.config["strategies"], node, tenant_workload(parse_spec(spec), 0))
+    strategy = pick_strategy(study.strategies, study.config["strategies"], node, tenant_workload(parse_spec(spec), 0))
     where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
     # `spec` decides when a calibration is stale, `cell_spec` is what runs.
     cell_spec = parse_spec(study.spec_under(spec, strategy.name))
@@ -201,7 +201,7 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
 
     try:
         print(f"calibrating {workload} on {where}{device_suffix(run)}", flush=True)
-        measured, taken = calibrated(workload, measure, load.get("rate_of_capacity") is not None)
+        measured, taken = measure_reference(workload, measure, load.get("rate_of_capacity") is not None)
     except CalibrationError as failure:
         raise JobFailed(str(failure)) from None
     facts = part_for_device(read_device(device), node.identity)
@@ -272,11 +272,11 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
     if strategy.is_queue:
         measured, rows = run_queue(node, strategy, spec, block, settings, references)
     else:
-        course: type[Course] = FaultCourse if "fault" in cell_spec else Course
+        procedure: type[CellProcedure] = FaultProcedure if "fault" in cell_spec else CellProcedure
         if "prometheus" in cell_spec:
-            course = PrometheusCourse
-            settings = {**settings, **settings_of(study.config, folder)}
-        measured, rows = run_cell(node, strategy, spec, block, settings, references, course)
+            procedure = PrometheusProcedure
+            settings = {**settings, **watch_settings(study.config, folder)}
+        measured, rows = run_cell(node, strategy, spec, block, settings, references, procedure)
     ownership.verify(run.results)
     kept = {key: value for key, value in measured.items() if key != "environment"}
     provenance = _provenance(run, measured["environment"])

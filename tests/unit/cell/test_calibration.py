@@ -9,7 +9,7 @@ import pytest
 from unit.factories import back_to_back, closed_load, record, scraped, served, tenant
 from unit.studies import study
 
-from sharebench.cell.calibration import CalibrationError, alone, calibrated, capacity_hz, spoiling
+from sharebench.cell.calibration import CalibrationError, capacity_hz, fatal_gates, measure_reference, pick_strategy
 from sharebench.config.load import load
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.host.nvidia import NvidiaNode
@@ -35,7 +35,7 @@ def test_in_mig_mode_it_is_the_largest_instance_of_the_study(
     asked["strategy_catalogue"]["mig-mps"]["instances"] = 1
     node = NvidiaNode({"gpu": "0", "python": "auto", "hami_core": None, "may_change": []}, tmp_path)
     strategies = Study(asked).strategies
-    assert alone(strategies, ["mig", "mig-mps"], node, {"params": {}}).name == chosen
+    assert pick_strategy(strategies, ["mig", "mig-mps"], node, {"params": {}}).name == chosen
 
 
 def test_where_only_another_access_has_the_whole_device_that_is_taken() -> None:
@@ -48,7 +48,7 @@ def test_where_only_another_access_has_the_whole_device_that_is_taken() -> None:
 
     names = {"exclusive": "device-plugin", "mps-dra": "dra", "exclusive-dra": "dra", "time-slicing-dra": "dra"}
     strategies = {name: strategy(name, name.removesuffix("-dra"), access) for name, access in names.items()}
-    assert alone(strategies, list(strategies)[1:], Node(), {"params": {}}).name == "exclusive-dra"  # type: ignore[arg-type]
+    assert pick_strategy(strategies, list(strategies)[1:], Node(), {"params": {}}).name == "exclusive-dra"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_where_only_another_access_has_the_whole_device_that_is_taken() -> None:
 )
 def test_a_failed_check_that_excludes_a_cell_spoils_a_calibration(changes: dict[str, Any], spoilt: bool) -> None:
     gate = {"name": "foreign_process", "severity": "invalid", "passed": False}
-    assert bool(spoiling([gate | changes])) is spoilt
+    assert bool(fatal_gates([gate | changes])) is spoilt
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -74,11 +74,11 @@ def test_the_capacity_does_not_depend_on_where_the_window_opens(seed: int) -> No
 
 
 def test_requests_that_fail_are_no_capacity() -> None:
-    alone = tenant(0, closed_load(np.random.default_rng(1), 0.1, 0.001, 2.0))
+    pick_strategy = tenant(0, closed_load(np.random.default_rng(1), 0.1, 0.001, 2.0))
     # Half of the lanes are refused, each at once.
-    alone["load"] |= {"concurrency": 16, "achieved_rate_hz": 80.0}
-    alone["errors"] = 5000
-    assert capacity_hz(alone) == 80
+    pick_strategy["load"] |= {"concurrency": 16, "achieved_rate_hz": 80.0}
+    pick_strategy["errors"] = 5000
+    assert capacity_hz(pick_strategy) == 80
 
 
 def test_of_a_program_that_measures_itself_it_is_the_rate() -> None:
@@ -104,7 +104,7 @@ def from_attempts(*records: dict[str, Any], needs_capacity: bool = False) -> tup
         asked.append(is_long)
         return records[len(asked) - 1]
 
-    return calibrated("mine", measure, needs_capacity)[1], asked
+    return measure_reference("mine", measure, needs_capacity)[1], asked
 
 
 @pytest.mark.parametrize("needs_capacity", [False, True])

@@ -14,7 +14,7 @@ from unit.fakes import FakeTenants, ended
 
 from sharebench.cell import fault as fault_cell
 from sharebench.cell.cell import run_cell
-from sharebench.cell.fault import REHEARSAL_SECONDS, FaultCourse
+from sharebench.cell.fault import REHEARSAL_SECONDS, FaultProcedure
 from sharebench.nodes.contract import State, Tenants, TenantsFailed, TenantUnreachable, UnrecoverableNodeError
 from sharebench.study.cells import canonical_json
 
@@ -39,7 +39,7 @@ class FaultNode(FakeNode):
 
     def ensure(self, state: State) -> None:
         if self.given and self.loses_state:
-            self._note("unknown")
+            self._write_state("unknown")
         super().ensure(state)
 
 
@@ -65,7 +65,7 @@ def spec(kind: str = "killed") -> str:
 
 def run(node: FaultNode, kind: str = "killed") -> dict[str, Any]:
     """The cell's record; refused if it breaks the schema."""
-    measured, _ = run_cell(node, MPS, spec(kind), 1, SETTINGS, {"matmul": CALIBRATION}, FaultCourse)
+    measured, _ = run_cell(node, MPS, spec(kind), 1, SETTINGS, {"matmul": CALIBRATION}, FaultProcedure)
     return factories.written(node.folder / "raw.json", measured)
 
 

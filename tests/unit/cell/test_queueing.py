@@ -10,7 +10,7 @@ from unit import factories
 from unit.studies import study, study_of
 
 from sharebench.cell.cell import run_cell
-from sharebench.cell.queue import joined, run_queue
+from sharebench.cell.queue import join_jobs, run_queue
 from sharebench.config.load import load
 from sharebench.gates.gates import is_valid
 from sharebench.nodes.simulated.node import SimulatedNode
@@ -96,7 +96,7 @@ def test_telemetry_of_a_queue_weighs_each_turn_by_its_length(simulated: Study, t
             **{"tenant_memory_mib": [watts], "foreign_processes": {"compute": 0, "graphics": 0, "mps": 0}},
         }
         turns.append(one | {"window": window, "telemetry": one["telemetry"] | summary})
-    telemetry = joined(simulated.spec(cell), turns, {})["telemetry"]
+    telemetry = join_jobs(simulated.spec(cell), turns, {})["telemetry"]
     assert telemetry.keys() == UNKNOWN_TELEMETRY.keys()
     assert telemetry["power_mean_watts"] == pytest.approx(175)
     assert telemetry["energy_joules"] == pytest.approx(700)

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 from planted_gpus import Planted, Series, cluster, series, steady
 
-from sharebench.cell.prometheus.server import PrometheusSilent, Server
-from sharebench.cell.prometheus.usage import owner, seen, usages
+from sharebench.cell.prometheus.server import PrometheusUnavailable, Server
+from sharebench.cell.prometheus.usage import gpu_usage, usages, workload_name
 from sharebench.records.usage import DRAM, MEMORY, SM, UTIL, Usage
 
 
@@ -38,7 +38,7 @@ def relabelled(found: Series, **labels: str | None) -> Series:
     ],
 )
 def test_a_workload_is_called_as_its_pods_are(pod: str, workload: str) -> None:
-    assert owner(pod) == workload
+    assert workload_name(pod) == workload
 
 
 def test_a_course_for_each_workload_on_each_gpu() -> None:
@@ -105,7 +105,7 @@ class FakeServer:
     found: Series
     asked: list[str] = field(default_factory=list)
 
-    def course(self, query: str, hours: float, step_seconds: float, at: float) -> list[Any]:
+    def time_series(self, query: str, hours: float, step_seconds: float, at: float) -> list[Any]:
         self.asked.append(query)
         return next((each for metric, each in self.found.items() if f"({metric}{{" in query), [])
 
@@ -115,7 +115,7 @@ class FakeServer:
 
 def asked(found: Series, labels: dict[str, str] | None = None) -> tuple[list[str], list[Usage]]:
     server = FakeServer(found)
-    answer = seen(cast(Server, server), labels or {}, 48.0, 14_400.0)
+    answer = gpu_usage(cast(Server, server), labels or {}, 48.0, 14_400.0)
     assert answer.step_seconds == 120
     return server.asked, answer.usages
 
@@ -128,5 +128,5 @@ def test_questions_are_means_over_a_step_of_the_chosen_series() -> None:
 
 @pytest.mark.parametrize("found", [{}, series([replace(cluster()[0])], minutes=0)], ids=["no series", "empty ones"])
 def test_no_metrics_of_the_exporter_is_one_line(found: Series) -> None:
-    with pytest.raises(PrometheusSilent, match=r"no metric of dcgm-exporter in the last 48 h with cluster=eu-1"):
+    with pytest.raises(PrometheusUnavailable, match=r"no metric of dcgm-exporter in the last 48 h with cluster=eu-1"):
         asked({metric: [each for each in own if each[1]] for metric, own in found.items()}, {"cluster": "eu-1"})

@@ -9,9 +9,9 @@ import pytest
 from unit.studies import study, study_of
 
 from sharebench.analysis.aggregate import public_command, public_config
-from sharebench.cell.prometheus import course as prometheus_cell
-from sharebench.cell.prometheus.course import PrometheusCourse, settings_of, targets
-from sharebench.cell.prometheus.server import PrometheusSilent, selector
+from sharebench.cell.prometheus import procedure as prometheus_cell
+from sharebench.cell.prometheus.procedure import PrometheusProcedure, target_file, watch_settings
+from sharebench.cell.prometheus.server import PrometheusUnavailable, selector
 from sharebench.config.load import load
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError
@@ -57,26 +57,26 @@ def test_what_is_not_counted_from_start_to_end_is_not_watched(
 def test_every_cell_has_a_name_of_its_own_in_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = watched(tmp_path).config
     monkeypatch.setenv("SHAREBENCH_RUN_ID", "one")
-    names = {settings_of(config, folder)["watched_cell"] for folder in ("a", "b")}
+    names = {watch_settings(config, folder)["watched_cell"] for folder in ("a", "b")}
     monkeypatch.setenv("SHAREBENCH_RUN_ID", "two")
-    names.add(settings_of(config, "a")["watched_cell"])
+    names.add(watch_settings(config, "a")["watched_cell"])
     assert len(names) == 3
 
 
 def test_pods_are_annotated_where_that_is_how_they_are_found(tmp_path: Path) -> None:
     section = {"prometheus.discovery": "annotations", "node": "kubernetes", "strategies": ["exclusive"]}
     config = watched(tmp_path, **section).config
-    assert settings_of(config, "a")["pod_annotations"]["prometheus.io/port"] == "8000"
-    assert settings_of(watched(tmp_path).config, "a")["pod_annotations"] == {}
+    assert watch_settings(config, "a")["pod_annotations"]["prometheus.io/port"] == "8000"
+    assert watch_settings(watched(tmp_path).config, "a")["pod_annotations"] == {}
 
 
 def test_targets_are_a_file_that_goes_again(tmp_path: Path) -> None:
-    with targets(tmp_path, tmp_path / "results", 0.5, ["127.0.0.1:1", "127.0.0.1:2"]):
+    with target_file(tmp_path, tmp_path / "results", 0.5, ["127.0.0.1:1", "127.0.0.1:2"]):
         (path,) = tmp_path.glob("*.json")
         (group,) = json.loads(path.read_text())
         assert group["targets"] == ["127.0.0.1:1", "127.0.0.1:2"]
         assert group["labels"]["__scrape_interval__"] == "500ms"
-        with targets(tmp_path, tmp_path / "other", 1, []):
+        with target_file(tmp_path, tmp_path / "other", 1, []):
             assert len(list(tmp_path.glob("*.json"))) == 2
         path.unlink()
     assert not list(tmp_path.iterdir())
@@ -113,12 +113,12 @@ class Node:
         self.folder = folder
 
 
-def course(tmp_path: Path) -> PrometheusCourse:
+def course(tmp_path: Path) -> PrometheusProcedure:
     seen = watched(tmp_path)
     cell = next(cell for cell in seen.cells if cell.replicas == 2)
-    settings = {"timeouts": {"record_seconds": 1}, **settings_of(seen.config, "a")}
+    settings = {"timeouts": {"record_seconds": 1}, **watch_settings(seen.config, "a")}
     strategy: Strategy = seen.strategies[cell.strategy]
-    return PrometheusCourse(Node(tmp_path / "node"), strategy, seen.spec_of(cell), settings)  # type: ignore[arg-type]
+    return PrometheusProcedure(Node(tmp_path / "node"), strategy, seen.spec_of(cell), settings)  # type: ignore[arg-type]
 
 
 def test_a_prometheus_that_cannot_be_reached_is_a_failure_before_anything_is_measured(tmp_path: Path) -> None:
@@ -147,13 +147,13 @@ def test_one_that_does_not_find_the_tenants_is_too(tmp_path: Path, monkeypatch: 
 def test_silence_after_the_window_is_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Dead:
         def samples(self, *_: Any) -> Any:
-            raise PrometheusSilent("Prometheus does not answer (ReadTimeout)")
+            raise PrometheusUnavailable("Prometheus does not answer (ReadTimeout)")
 
-    monkeypatch.setattr(prometheus_cell, "BACK_SECONDS", 0.0)
+    monkeypatch.setattr(prometheus_cell, "RESTART_SECONDS", 0.0)
     monkeypatch.setattr(prometheus_cell, "SCRAPES_TO_WAIT", 0)
     watching = course(tmp_path)
     watching.server = Dead()  # type: ignore[assignment]
-    said = watching._answer(10.0, 15.0)
+    said = watching._query_window(10.0, 15.0)
     assert said["error"] == "Prometheus does not answer (ReadTimeout)"
     assert said["tenants"] == []
 

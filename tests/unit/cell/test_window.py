@@ -9,10 +9,10 @@ from unit.fakes import NS, STEADY, FakeSampler, FakeTenants
 from sharebench.cell.window import (
     ATTEMPTS,
     LEAD_SECONDS,
-    LEAST_REMOTE_LEAD_SECONDS,
+    MIN_REMOTE_LEAD_SECONDS,
     REMOTE_LEAD_SECONDS,
-    measure,
-    noticing_death,
+    detecting_dead_tenants,
+    measure_window,
     settle,
 )
 from sharebench.nodes.contract import TenantsFailed, TenantUnreachable
@@ -59,7 +59,7 @@ def test_settling_ends_when_time_is_up() -> None:
 def test_one_window_for_all_and_nothing_sent_inside_it() -> None:
     tenants = FakeTenants(4)
     sampler = FakeSampler(tenants)
-    window, records, rows, summary = measure(tenants, sampler, 2.0, 30.0)
+    window, records, rows, summary = measure_window(tenants, sampler, 2.0, 30.0)
     windows = {given for _, what, _, given in tenants.calls if what == "window"}
     assert len(windows) == 1
     start_ns, end_ns = windows.pop()
@@ -82,7 +82,7 @@ def test_outputs_are_summed_up_when_no_tenant_measures_any_more(jobs: list[int] 
         answer, sum_up = fake.record, fake.output_digest
         fake.record = lambda *given, answer=answer: (answer(*given), delivered.append(1))[0]
         fake.output_digest = lambda deadline, sum_up=sum_up: sum_up(deadline) if len(delivered) == 3 else ["early"]
-    _, records, *_ = measure(tenants, FakeSampler(tenants), 60.0, 30.0, jobs)
+    _, records, *_ = measure_window(tenants, FakeSampler(tenants), 60.0, 30.0, jobs)
     assert [record["output_digest"] for record in records] == [[1.5, -2.0], None, [1.5, -2.0]]
     assert {given for _, what, _, given in tenants.calls if what == "digest"} == {30.0}
 
@@ -91,7 +91,7 @@ def test_the_sampler_covers_the_window_and_hardly_more() -> None:
     tenants = FakeTenants(2)
     tenants.are_local = True
     sampler = FakeSampler(tenants)
-    window, *_ = measure(tenants, sampler, 2.0, 30.0)
+    window, *_ = measure_window(tenants, sampler, 2.0, 30.0)
     began, stopped = sampler.ran
     assert window["start_monotonic_seconds"] - LEAD_SECONDS <= began / NS <= window["start_monotonic_seconds"]
     # before the records: a tenant may need until the deadline for its last iteration
@@ -105,7 +105,7 @@ def test_a_sampler_of_this_host_is_stopped_when_a_tenant_dies_in_the_window(are_
     tenants.dies_at_ns = tenants.clock_ns + 2 * NS
     sampler = FakeSampler(tenants)
     with pytest.raises(TenantsFailed, match="ended early"):
-        measure(tenants, sampler, 60.0, 30.0)
+        measure_window(tenants, sampler, 60.0, 30.0)
     assert len(sampler.ran) == calls
     assert tenants.asked("record") == [] and tenants.clock_ns == tenants.dies_at_ns, "at once"
 
@@ -115,7 +115,7 @@ def test_the_clock_error_is_half_of_the_slowest_tenants_fastest_answer() -> None
     tenants.fakes[0].round_trips = [0.5, 0.004, 0.3]
     tenants.fakes[1].round_trips = [0.006, 0.4, 0.4]
     tenants.fakes[2].round_trips = [0.001, 0.002, 0.003]
-    window, *_ = measure(tenants, FakeSampler(tenants), 1.0, 30.0)
+    window, *_ = measure_window(tenants, FakeSampler(tenants), 1.0, 30.0)
     assert window["clock_error_seconds"] == 0.003
 
 
@@ -123,7 +123,7 @@ def test_a_clock_that_is_known_without_error_is_read_once() -> None:
     """Each question costs a connection of its own where a network lies between."""
     tenants = FakeTenants(2)
     tenants.fakes[0].round_trips = [0.0]
-    window, *_ = measure(tenants, FakeSampler(tenants), 1.0, 30.0)
+    window, *_ = measure_window(tenants, FakeSampler(tenants), 1.0, 30.0)
     asked = [index for _, what, index, _ in tenants.calls if what == "clock"]
     assert sorted(asked) == [0, 1, 1, 1]
     assert window["clock_error_seconds"] == pytest.approx(0.0005)
@@ -136,10 +136,10 @@ def leads(tenants: FakeTenants) -> list[float]:
 
 
 # 0.15 s is too long for the lead of a host: each tenant would have refused.
-@pytest.mark.parametrize(("answer_seconds", "lead"), [(0.15, REMOTE_LEAD_SECONDS), (0.001, LEAST_REMOTE_LEAD_SECONDS)])
+@pytest.mark.parametrize(("answer_seconds", "lead"), [(0.15, REMOTE_LEAD_SECONDS), (0.001, MIN_REMOTE_LEAD_SECONDS)])
 def test_tenants_behind_a_network_get_a_lead_as_long_as_they_need(answer_seconds: float, lead: float) -> None:
     tenants = FakeTenants(2, answer_seconds)
-    measure(tenants, FakeSampler(tenants), 1.0, 30.0)
+    measure_window(tenants, FakeSampler(tenants), 1.0, 30.0)
     assert leads(tenants) == [lead]
 
 
@@ -148,7 +148,7 @@ def test_a_late_announcement_is_made_again_with_twice_the_lead() -> None:
     tenants = FakeTenants(2, answer_seconds=0.15)
     tenants.are_local = True
     sampler = FakeSampler(tenants)
-    window, *_ = measure(tenants, sampler, 1.0, 30.0)
+    window, *_ = measure_window(tenants, sampler, 1.0, 30.0)
     assert leads(tenants) == [LEAD_SECONDS, 2 * LEAD_SECONDS, 4 * LEAD_SECONDS]
     last = [given for _, what, _, given in tenants.calls if what == "window"][-1]
     assert last[0] == window["start_monotonic_seconds"] * NS
@@ -158,7 +158,7 @@ def test_a_late_announcement_is_made_again_with_twice_the_lead() -> None:
 def test_a_window_that_some_refused_is_closed_before_the_next_is_announced() -> None:
     tenants = FakeTenants(3)
     tenants.fakes[1].refuses = 1
-    window, records, *_ = measure(tenants, FakeSampler(tenants), 2.0, 30.0)
+    window, records, *_ = measure_window(tenants, FakeSampler(tenants), 2.0, 30.0)
     first, second = dict.fromkeys(given for _, what, _, given in tenants.calls if what == "window")
     closed = sorted((index, at) for at, what, index, _ in tenants.calls if what == "record" and at < second[0] - NS / 5)
     assert [index for index, _ in closed] == [0, 2], "those that held it"
@@ -171,7 +171,7 @@ def test_a_tenant_that_takes_no_window_ends_the_cell() -> None:
     tenants = FakeTenants(2)
     tenants.fakes[1].refuses = 99
     with pytest.raises(TenantsFailed, match="did not take a window"):
-        measure(tenants, FakeSampler(tenants), 1.0, 30.0)
+        measure_window(tenants, FakeSampler(tenants), 1.0, 30.0)
     assert len(leads(tenants)) == ATTEMPTS
 
 
@@ -183,7 +183,7 @@ def test_a_failure_does_not_wait_for_a_tenant_that_hangs() -> None:
     began = time.monotonic()
     try:
         with pytest.raises(TenantUnreachable):
-            measure(tenants, FakeSampler(tenants), 1.0, 30.0)
+            measure_window(tenants, FakeSampler(tenants), 1.0, 30.0)
         assert time.monotonic() - began < 300
     finally:
         hangs.set()
@@ -191,14 +191,14 @@ def test_a_failure_does_not_wait_for_a_tenant_that_hangs() -> None:
 
 def test_silence_of_the_dying_is_told_from_silence_of_the_living() -> None:
     living = FakeTenants(1)
-    with pytest.raises(TenantUnreachable, match="silent"), noticing_death(living):
+    with pytest.raises(TenantUnreachable, match="silent"), detecting_dead_tenants(living):
         raise TenantUnreachable("silent")
     living.are_local = True
-    with pytest.raises(TenantsFailed, match="lives but does not answer: silent"), noticing_death(living):
+    with pytest.raises(TenantsFailed, match="lives but does not answer: silent"), detecting_dead_tenants(living):
         raise TenantUnreachable("silent")
     dying = FakeTenants(1)
     dying.dies_at_ns = dying.clock_ns + NS // 20
-    with pytest.raises(TenantsFailed, match="ended early"), noticing_death(dying):
+    with pytest.raises(TenantsFailed, match="ended early"), detecting_dead_tenants(dying):
         raise TenantUnreachable("silent")
 
 
@@ -207,7 +207,7 @@ def test_jobs_begin_together_and_the_window_ends_with_the_last_of_them() -> None
     for fake, seconds in zip(tenants.fakes, (2, 5, 3), strict=True):
         fake.job_ns = seconds * NS
     sampler = FakeSampler(tenants)
-    window, records, rows, _ = measure(tenants, sampler, 60.0, 30.0, [10, 20, 10])
+    window, records, rows, _ = measure_window(tenants, sampler, 60.0, 30.0, [10, 20, 10])
     windows = [given for _, what, _, given in tenants.calls if what == "window"]
     assert {given[:2] for given in windows} == {windows[0][:2]} and windows[0][1] - windows[0][0] == 60 * NS
     assert [given[2] for given in windows] == [10, 20, 10]
@@ -231,7 +231,7 @@ def test_the_driver_is_patient_with_a_job_but_notices_a_death() -> None:
                 fake.holds = None
             # The clock stands still but for the driver's looks at its tenants.
             tenants.sleep_until, sleep = lambda at: sleep(at + NS), tenants.sleep_until
-            measure(tenants, FakeSampler(tenants), 60.0, 30.0, [10, 10])
+            measure_window(tenants, FakeSampler(tenants), 60.0, 30.0, [10, 10])
         assert asked == [(30.0, 60.0)]
     finally:
         hangs.set()

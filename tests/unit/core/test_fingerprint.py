@@ -78,7 +78,7 @@ def simulated() -> str:
         ("sharebench/nodes/kubernetes/preflight/rights.py", set()),
         ("sharebench/cell/window.py", CELLS),
         ("sharebench/cell/fault.py", {"cpu fault"}),
-        ("sharebench/cell/prometheus/course.py", {"cpu watched"}),
+        ("sharebench/cell/prometheus/procedure.py", {"cpu watched"}),
         ("sharebench/datasets/ro_crate.py", {"archive"}),
         ("sharebench/figures/style.py", DRAWN),
         ("sharebench/run/jobs.py", set()),

@@ -17,7 +17,7 @@ from sharebench.core.strategies import Strategy, node_strategies
 from sharebench.nodes.contract import Grant, State
 from sharebench.nodes.host import hami_core, nvidia
 from sharebench.nodes.host.nvidia import NvidiaNode
-from sharebench.nodes.host.nvidia_evidence import collect
+from sharebench.nodes.host.nvidia_evidence import collect_evidence
 from sharebench.nodes.host.nvml import Gpu as RealGpu
 from sharebench.nodes.host.nvml import Occupant
 from tenant.contract import CONTEXT_LOCK_VARIABLE
@@ -122,7 +122,7 @@ def found(strategy: Strategy, grant: Grant, pid: int, **seen: Any) -> set[str]:
     """Names of the evidence of a tenant that does not hold."""
     tenant: Any = view(pid, **{"memory_free_bytes": 69 * GIB, "over_limit_refused": True} | seen)
     two: Any = [Gpu()]
-    return broken(collect(strategy, two, [grant], [tenant], [Occupant(pid, "compute", GIB)], []))
+    return broken(collect_evidence(strategy, two, [grant], [tenant], [Occupant(pid, "compute", GIB)], []))
 
 
 def test_evidence_is_in_the_process_and_in_what_cuda_shows_it(
@@ -151,5 +151,5 @@ def test_evidence_is_in_the_process_and_in_what_cuda_shows_it(
 def test_a_limit_that_is_the_whole_device_shows_what_cuda_leaves_of_it(
     limit_bytes: int, total_bytes: int | None, holds: bool
 ) -> None:
-    (seen,) = hami_core.shown_memory(limit_bytes, 140 * GIB, total_bytes, "tenant 0")
+    (seen,) = hami_core.memory_evidence(limit_bytes, 140 * GIB, total_bytes, "tenant 0")
     assert seen["holds"] is holds

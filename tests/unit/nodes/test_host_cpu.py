@@ -50,17 +50,17 @@ def machine(root: Path, packages: int, cores: int, threads: int) -> list[int]:
 def test_devices_share_the_cores_that_are_near_them(root: Path) -> None:
     cores = machine(root, packages=2, cores=4, threads=2)
     first, second = [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]
-    assert host_cpu.parts(cores, [first, second]) == [first, second]
-    assert host_cpu.parts(cores, [second, first, first]) == [second, [0, 1, 8, 9], [2, 3, 10, 11]]
+    assert host_cpu.split_cores(cores, [first, second]) == [first, second]
+    assert host_cpu.split_cores(cores, [second, first, first]) == [second, [0, 1, 8, 9], [2, 3, 10, 11]]
 
 
 @pytest.mark.parametrize("near", [[None] * 3, [[0, 1, 2, 3], None, None], [[90], [91], None]])
 def test_parts_are_disjoint_and_keep_threads_of_a_core_together(root: Path, near: list[list[int] | None]) -> None:
-    found = host_cpu.parts(machine(root, packages=1, cores=8, threads=2), near)
+    found = host_cpu.split_cores(machine(root, packages=1, cores=8, threads=2), near)
     assert sorted(core for part in found for core in part) == list(range(16))
     assert sorted(map(len, found)) == [4, 6, 6]
     assert all({core % 8 for core in part if core < 8} == {core % 8 for core in part if core >= 8} for part in found)
 
 
 def test_more_devices_than_cores_have_empty_parts(root: Path) -> None:
-    assert sorted(map(len, host_cpu.parts([0, 1], [None] * 3))) == [0, 1, 1]
+    assert sorted(map(len, host_cpu.split_cores([0, 1], [None] * 3))) == [0, 1, 1]

@@ -10,7 +10,7 @@ import pytest
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Grant
 from sharebench.nodes.host import nvidia_evidence
-from sharebench.nodes.host.nvidia_evidence import collect
+from sharebench.nodes.host.nvidia_evidence import collect_evidence
 from sharebench.nodes.host.nvml import Occupant
 from sharebench.nodes.limits import PRIORITY_VARIABLE as PRIORITY
 from tenant.contract import device_digest
@@ -87,7 +87,7 @@ def evidence(
     process = 0 if mechanisms == "streams" else None
     grants = [Grant(index, index % len(devices), process=process) for index in range(len(records))]
     occupants = [Occupant(pid, kind, GIB) for kind, pids in on_gpu.items() for pid in pids]
-    return collect(strategy, devices, grants, records, occupants, daemons, cast(Any, sampled or {}))
+    return collect_evidence(strategy, devices, grants, records, occupants, daemons, cast(Any, sampled or {}))
 
 
 def exited(*pids: int) -> list[dict[str, Any]]:
@@ -255,7 +255,7 @@ def test_each_tenants_own_limits_are_proven(
     first = view(21, sm_count=78, memory_free_bytes=69 * GIB, over_limit_refused=True)
     second = view(22, **{"sm_count": 26, "memory_free_bytes": 19 * GIB, "over_limit_refused": True} | changes)
     occupants = [Occupant(pid, "mps", GIB) for pid in (21, 22)]
-    found = collect(UNEQUAL, [Gpu()], grants, [first, second], occupants, [Daemon([21, 22])])
+    found = collect_evidence(UNEQUAL, [Gpu()], grants, [first, second], occupants, [Daemon([21, 22])])
     assert broken(found) == names
     clients = [item for item in found if item["name"].startswith("MPS variables of tenant")]
     assert [item["expected"] for item in clients] == variables

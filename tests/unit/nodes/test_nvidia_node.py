@@ -370,5 +370,5 @@ def test_a_switch_is_timed_out_of_the_old_state_and_into_the_new(
     monkeypatch.setattr(mps, "foreign_daemon", lambda *_: None)
     node.ensure(state("mps"))
     assert node.switched == {"from": None, "out_seconds": 0.0, "in_seconds": 5.0}
-    node._move(state("exclusive"))
+    node._change_state(state("exclusive"))
     assert node.switched == {"from": "mps block 1", "out_seconds": 2.0, "in_seconds": 0.0}

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("mock_nvml")
 def test_a_program_has_a_name_and_no_arguments(words: list[str], name: str, tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cmdline").write_bytes("\0".join([*words, ""]).encode())
-    assert usage.program(7, tmp_path) == name
-    assert usage.program(8, tmp_path) == "process 8"
+    assert usage.program_name(7, tmp_path) == name
+    assert usage.program_name(8, tmp_path) == "process 8"
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_each_gpu_is_watched_and_an_idle_one_is_nobodys(tmp_path: Path, monkeypa
     (file := tmp_path / "processes").write_text("compute 641 710\n")
     monkeypatch.setenv("MOCK_PROCESSES", str(file))
     monkeypatch.setenv("MOCK_GPUS", "2")
-    seen = usage.watch(1.0 / 3600, threading.Event())
+    seen = usage.watch_gpus(1.0 / 3600, threading.Event())
     busy, idle = seen.usages
     assert (busy.workload, idle.workload) == ("process 641", None)
     assert busy.place.product == "NVIDIA H200" and len(busy.series) == 4
@@ -53,7 +53,7 @@ def test_each_gpu_is_watched_and_an_idle_one_is_nobodys(tmp_path: Path, monkeypa
 def test_two_programs_on_a_gpu_have_their_own_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (file := tmp_path / "processes").write_text("compute 641 710\ncompute 642 100\n")
     monkeypatch.setenv("MOCK_PROCESSES", str(file))
-    first, second = usage.watch(0.5 / 3600, threading.Event()).usages
+    first, second = usage.watch_gpus(0.5 / 3600, threading.Event()).usages
     assert first.is_shared and second.is_shared
     assert (first.series[MEMORY].max(), second.series[MEMORY].max()) == (710, 100)
 
@@ -62,11 +62,11 @@ def test_two_programs_on_a_gpu_have_their_own_memory(tmp_path: Path, monkeypatch
 def test_a_process_on_two_gpus_is_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCK_GPUS", "2")
     monkeypatch.setattr(usage.Gpu, "occupants", lambda gpu: [Occupant(641, "compute", None)])
-    assert [each.is_spread for each in usage.watch(0.5 / 3600, threading.Event()).usages] == [True, True]
+    assert [each.is_spread for each in usage.watch_gpus(0.5 / 3600, threading.Event()).usages] == [True, True]
 
 
 @pytest.mark.usefixtures("steps")
 def test_an_event_ends_it() -> None:
     (is_over := threading.Event()).set()
-    seen = usage.watch(10, is_over)
+    seen = usage.watch_gpus(10, is_over)
     assert seen.hours == 0 and all(len(each.series) == 1 for each in seen.usages)

@@ -14,7 +14,7 @@ ANSWER_SECONDS = 10
 Labels = Mapping[str, str]
 
 
-class PrometheusSilent(Refusal):
+class PrometheusUnavailable(Refusal):
     """The server cannot be reached or does not understand the question; the message is one line."""
 
 
@@ -54,10 +54,10 @@ class Server:
         try:
             return self._client.custom_query(query, {} if at is None else {"time": f"{at:.3f}"})
         except PrometheusApiClientException as error:
-            raise PrometheusSilent(f"Prometheus refuses: {' '.join(str(error).split()):.200}") from None
+            raise PrometheusUnavailable(f"Prometheus refuses: {' '.join(str(error).split()):.200}") from None
         except (RequestException, ValueError) as error:
             # Its words name hosts, which have no place in a record.
-            raise PrometheusSilent(f"Prometheus does not answer ({type(error).__name__})") from None
+            raise PrometheusUnavailable(f"Prometheus does not answer ({type(error).__name__})") from None
 
     def vector(self, query: str, at: float | None = None) -> list[tuple[Labels, float]]:
         """Labels and value of each series of an instant query, at a moment (epoch seconds) or now."""
@@ -67,7 +67,7 @@ class Server:
         """The raw samples of each series in the seconds up to a moment (epoch), as they were scraped."""
         return self._ranges(f"{series}[{duration(seconds)}]", at)
 
-    def course(self, query: str, hours: float, step_seconds: float, at: float) -> list[tuple[Labels, Samples]]:
+    def time_series(self, query: str, hours: float, step_seconds: float, at: float) -> list[tuple[Labels, Samples]]:
         """The values of each series of a query in the hours up to a moment (epoch), at multiples of the step."""
         return self._ranges(f"({query})[{duration(3600 * hours)}:{duration(step_seconds)}]", at)
 

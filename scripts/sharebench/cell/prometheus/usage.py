@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from sharebench.cell.prometheus.server import Labels, PrometheusSilent, Server, duration, selector
+from sharebench.cell.prometheus.server import Labels, PrometheusUnavailable, Server, duration, selector
 from sharebench.core.counters import Samples
 from sharebench.records.usage import (
     ACTIVITIES,
@@ -38,32 +38,32 @@ METRICS = {
 INSTANCE, PROFILE = "GPU_I_ID", "GPU_I_PROFILE"
 Key = tuple[str, str]
 # A course of a day has 1440 rows, and an answer for a hundred GPUs a few megabytes; the exporter's interval is 30 s.
-MOST_STEPS, LEAST_STEP_SECONDS = 1440, 30.0
+MAX_STEPS, MIN_STEP_SECONDS = 1440, 30.0
 HOURS = 24.0
 # A day of a large cluster takes a busy server some seconds.
 ANSWER_SECONDS = 120
 # The end of a pod's name by its ReplicaSet and by itself, in the letters that Kubernetes draws from.
 LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
-DRAWN = re.compile(f"(-{LETTERS}{{6,10}})?-{LETTERS}{{5}}$")
+GENERATED_SUFFIX = re.compile(f"(-{LETTERS}{{6,10}})?-{LETTERS}{{5}}$")
 # A hundredth of DCGM's smallest value that stands for none (dcgm_structs.h, DCGM_INT32_BLANK), which no metric
 # reaches: a mean over a step may have one such value in it.
-UNBELIEVABLE = 0x7FFFFFF0 / 100
+BLANK_LIMIT = 0x7FFFFFF0 / 100
 EXPORTER = "dcgm-exporter"
 # Where a pod ends and the next one begins, both are in one step.
 SHARED_RATIO = 0.1
 
 
-def device_of(labels: Labels) -> Key:
+def device_key(labels: Labels) -> Key:
     """What identifies a device: the node, and the GPU's UUID (or its index)."""
     return labels.get("Hostname", ""), labels.get("UUID") or labels.get("gpu", "")
 
 
-def owner(pod: str) -> str:
+def workload_name(pod: str) -> str:
     """The workload of a pod, by its name: what a Deployment, a DaemonSet or a Job calls its pods after."""
-    return DRAWN.sub("", pod)
+    return GENERATED_SUFFIX.sub("", pod)
 
 
-def pod_of(labels: Labels, is_renamed: bool) -> tuple[str, str] | None:
+def pod_key(labels: Labels, is_renamed: bool) -> tuple[str, str] | None:
     """Namespace and name of the pod that has the GPU; None where none has it.
 
     Where Prometheus does not honour the exporter's labels (`is_renamed`), the pod's own begin with `exported_`, and the
@@ -76,22 +76,22 @@ def pod_of(labels: Labels, is_renamed: bool) -> tuple[str, str] | None:
     return labels.get(f"{prefix}namespace", ""), pod
 
 
-def step_of(hours: float) -> float:
+def step_length(hours: float) -> float:
     """Seconds from one row of a course to the next."""
-    return max(LEAST_STEP_SECONDS, round(3600 * hours / MOST_STEPS))
+    return max(MIN_STEP_SECONDS, round(3600 * hours / MAX_STEPS))
 
 
-def seen(server: Server, labels: Labels, hours: float, now: float) -> ObservedUsage:
+def gpu_usage(server: Server, labels: Labels, hours: float, now: float) -> ObservedUsage:
     """What the server knows of the hours before a moment (epoch seconds). Raises PrometheusSilent."""
-    step_seconds = step_of(hours)
+    step_seconds = step_length(hours)
     step = duration(step_seconds)
     found = {
-        metric: server.course(f"avg_over_time({selector(metric, labels)}[{step}])", hours, step_seconds, now)
+        metric: server.time_series(f"avg_over_time({selector(metric, labels)}[{step}])", hours, step_seconds, now)
         for metric in METRICS
     }
     if not any(METRICS[metric] in ACTIVITIES and series for metric, series in found.items()):
         chosen = "".join(f" with {name}={value}" for name, value in labels.items())
-        raise PrometheusSilent(
+        raise PrometheusUnavailable(
             f"Prometheus has no metric of dcgm-exporter in the last {hours:g} h{chosen}; is this the Prometheus that "
             "scrapes it? See docs/survey.md"
         )
@@ -111,22 +111,22 @@ def usages(
     everything = [labels for series in found.values() for labels, _ in series]
     is_renamed = any("exported_pod" in labels for labels in everything)
     # Outside of Kubernetes what runs has no name: then the GPU stands for it.
-    knows_pods = any(pod_of(labels, is_renamed) for labels in everything)
-    courses: dict[tuple[Key, str], dict[tuple[str, str] | None, dict[str, pd.Series[float]]]] = {}
+    knows_pods = any(pod_key(labels, is_renamed) for labels in everything)
+    series_by_place: dict[tuple[Key, str], dict[tuple[str, str] | None, dict[str, pd.Series[float]]]] = {}
     about: dict[tuple[Key, str], Labels] = {}
     for metric, series in found.items():
         for labels, samples in series:
-            key = device_of(labels), labels.get(INSTANCE, "")
+            key = device_key(labels), labels.get(INSTANCE, "")
             about[key] = labels
-            pods = courses.setdefault(key, {}).setdefault(pod_of(labels, is_renamed), {})
-            course = _series(samples, 100.0 if "_PROF_" in metric else 1.0)
+            pods = series_by_place.setdefault(key, {}).setdefault(pod_key(labels, is_renamed), {})
+            values = _series(samples, 100.0 if "_PROF_" in metric else 1.0)
             # A pod of several containers has a series for each, all of the same GPU.
-            pods[METRICS[metric]] = pods[METRICS[metric]].combine_first(course) if METRICS[metric] in pods else course
-    gpus = Counter(pod for pods in courses.values() for pod in pods if pod)
+            pods[METRICS[metric]] = pods[METRICS[metric]].combine_first(values) if METRICS[metric] in pods else values
+    gpus = Counter(pod for pods in series_by_place.values() for pod in pods if pod)
     spread = {pod for pod, count in gpus.items() if count > 1}
     found_usages = [
         usage
-        for key, pods in courses.items()
+        for key, pods in series_by_place.items()
         for frames in [{pod: pd.DataFrame(own) for pod, own in pods.items()}]
         for usage in _of_place(key, about[key], frames, spread, image_of)
     ]
@@ -134,7 +134,7 @@ def usages(
 
 
 def _series(samples: Samples, factor: float) -> "pd.Series[float]":
-    known = {at: factor * value for at, value in samples if value == value and abs(value) < UNBELIEVABLE}
+    known = {at: factor * value for at, value in samples if value == value and abs(value) < BLANK_LIMIT}
     return pd.Series(known, dtype=float)
 
 
@@ -146,7 +146,7 @@ def _of_place(
     image_of: Mapping[tuple[str, str], str],
 ) -> Iterable[Usage]:
     (node, _), instance = key
-    memory = pd.concat([_total(course) for course in pods.values()]).max()
+    memory = pd.concat([_total(series) for series in pods.values()]).max()
     place = GpuPlace(
         node,
         labels.get("gpu") or labels.get("UUID", ""),
@@ -155,20 +155,20 @@ def _of_place(
         instance,
         labels.get(PROFILE, ""),
     )
-    at_once = pd.concat([pd.Series(1, course.index) for pod, course in pods.items() if pod] or [pd.Series(dtype=int)])
+    at_once = pd.concat([pd.Series(1, series.index) for pod, series in pods.items() if pod] or [pd.Series(dtype=int)])
     is_crowded = at_once.groupby(level=0).sum() > 1
     workloads: dict[str | None, list[tuple[str, str] | None]] = {}
     for pod in pods:
-        workloads.setdefault(None if pod is None else f"{pod[0]}/{owner(pod[1])}", []).append(pod)
+        workloads.setdefault(None if pod is None else f"{pod[0]}/{workload_name(pod[1])}", []).append(pod)
     for workload, own in workloads.items():
-        course = pd.concat([pods[pod] for pod in own]).groupby(level=0).mean().reindex(columns=list(QUANTITIES))
-        is_shared = workload is not None and is_crowded.reindex(course.index, fill_value=False).mean() > SHARED_RATIO
+        series = pd.concat([pods[pod] for pod in own]).groupby(level=0).mean().reindex(columns=list(QUANTITIES))
+        is_shared = workload is not None and is_crowded.reindex(series.index, fill_value=False).mean() > SHARED_RATIO
         image = next((image_of[pod] for pod in own if pod and pod in image_of), None)
-        yield Usage(place, workload, course, bool(is_shared), not spread.isdisjoint(filter(None, own)), image)
+        yield Usage(place, workload, series, bool(is_shared), not spread.isdisjoint(filter(None, own)), image)
 
 
-def _total(course: pd.DataFrame) -> "pd.Series[float]":
+def _total(series: pd.DataFrame) -> "pd.Series[float]":
     """The GPU's memory, from what of it is used and what is free."""
-    if not {MEMORY, FREE_MIB} <= set(course):
+    if not {MEMORY, FREE_MIB} <= set(series):
         return pd.Series(dtype=float)
-    return course[MEMORY] + course[FREE_MIB]
+    return series[MEMORY] + series[FREE_MIB]

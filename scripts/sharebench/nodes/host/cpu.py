@@ -33,7 +33,7 @@ from sharebench.nodes.contract import (
 from sharebench.nodes.host import host_cpu
 from sharebench.nodes.host.host_cpu import HostCounters, HostSampler
 from sharebench.nodes.host.processes import ProcessTenants
-from sharebench.nodes.host.programs.tenants import infeasible
+from sharebench.nodes.host.programs.tenants import port_conflict
 from sharebench.nodes.node import Node
 from sharebench.records.types import NodeFacts
 from tenant.contract import TenantReport
@@ -68,7 +68,7 @@ class CpuNode(Node):
         section = cast(StandInOptions, options)
         own: list[StandInOptions] = [
             {"cores": cores, "devices": 1}
-            for cores in host_cpu.parts(_cores(section["cores"]), [None] * section["devices"])
+            for cores in host_cpu.split_cores(_cores(section["cores"]), [None] * section["devices"])
         ]
         if not all(each["cores"] for each in own):
             raise NodeError(f"cpu.devices: {len(own)} need as many cores, and these are fewer; set a smaller number")
@@ -104,7 +104,7 @@ class CpuNode(Node):
             if sum(sizes) > len(self.cores):
                 each = "/".join(map(str, sorted(set(sizes))))
                 return f"{len(sizes)} instances of {each} core(s) need {sum(sizes)} cores, there are {len(self.cores)}"
-        return infeasible(workloads)
+        return port_conflict(workloads)
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """Affinity masks by mechanism; the instance comes first, then what is shared inside it."""

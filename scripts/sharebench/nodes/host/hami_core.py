@@ -26,7 +26,7 @@ POLICY_VARIABLE = "GPU_CORE_UTILIZATION_POLICY"
 LIMIT_VARIABLES = (THREADS_VARIABLE, MEMORY_VARIABLE, POLICY_VARIABLE)
 
 
-def missing(library: str | None, gpu_index: int) -> str | None:
+def unavailable(library: str | None, gpu_index: int) -> str | None:
     """Why tenants of this GPU cannot be limited so, or None."""
     if library is None:
         return f"nvidia.hami_core names no library; build libvgpu.so of {SOURCE}, and give its path"
@@ -56,20 +56,20 @@ def variables(library: str, region: Path, own: TenantLimits, memory_bytes: int) 
     return {name: value for name, value in values.items() if value is not None}
 
 
-def begin(folder: Path) -> None:
+def empty_region_folder(folder: Path) -> None:
     """Empty the folder of the regions: the limits in one that is found stay, whatever the environment says."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
 
 
 @lru_cache
-def _named(library: str) -> str:
+def _library_identity(library: str) -> str:
     """The library's name and the beginning of its digest: versions have no other name."""
     content = Path(library).read_bytes()
     return f"{Path(library).name} sha256:{hashlib.sha256(content).hexdigest()[:12]}"
 
 
-def _maps(pid: int, library: str) -> bool:
+def _has_mapped(pid: int, library: str) -> bool:
     with contextlib.suppress(psutil.Error, OSError):
         return str(Path(library).resolve()) in {each.path for each in psutil.Process(pid).memory_maps()}
     return False
@@ -79,8 +79,8 @@ def evidence(grant: Grant, family: Iterable[int | None]) -> Evidence:
     """Whether the library is in all of a tenant's processes, and the limits that they were started with."""
     pids = [pid for pid in family if pid is not None]
     library = grant.environment[LIBRARY_VARIABLE]
-    named = _named(library)
-    is_mapped = bool(pids) and all(_maps(pid, library) for pid in pids)
+    named = _library_identity(library)
+    is_mapped = bool(pids) and all(_has_mapped(pid, library) for pid in pids)
     wanted = {name: grant.environment[name] for name in LIMIT_VARIABLES if name in grant.environment}
     seen: list[Mapping[str, str]] = [process_variables(pid, LIMIT_VARIABLES) for pid in pids]
     observed = next((each for each in seen if each != wanted), wanted if seen else {})
@@ -90,7 +90,7 @@ def evidence(grant: Grant, family: Iterable[int | None]) -> Evidence:
     ]
 
 
-def shown_memory(limit_bytes: int | None, device_bytes: int, total_bytes: int | None, source: str) -> Evidence:
+def memory_evidence(limit_bytes: int | None, device_bytes: int, total_bytes: int | None, source: str) -> Evidence:
     """CUDA's size of the device is the limit; of a limit that is the whole device, what CUDA leaves of it."""
     if limit_bytes is None:
         return []

@@ -19,16 +19,16 @@ ROOT = Path("/")
 
 
 def model() -> str:
-    found = re.search(r"^model name\s*:(.*)$", _text(ROOT / "proc/cpuinfo") or "", re.MULTILINE)
+    found = re.search(r"^model name\s*:(.*)$", _read_text(ROOT / "proc/cpuinfo") or "", re.MULTILINE)
     return re.sub(r"\s+", " ", found[1]).strip() if found else platform.processor() or platform.machine()
 
 
 def facts() -> dict[str, str | int | None]:
     """Of the CPUs; None where it is not known."""
     cpus = ROOT / "sys/devices/system/cpu"
-    governors = map(_text, cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
+    governors = map(_read_text, cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
     # Of the hardware: psutil has the limit that is set, and fails where there is none.
-    largest_khz = map(_text, cpus.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq"))
+    largest_khz = map(_read_text, cpus.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq"))
     return {
         "cpu": model(),
         "cpu_cores": psutil.cpu_count(logical=False),
@@ -38,7 +38,7 @@ def facts() -> dict[str, str | int | None]:
     }
 
 
-def parts(cores: Sequence[int], near: Sequence[Collection[int] | None]) -> list[list[int]]:
+def split_cores(cores: Sequence[int], near: Sequence[Collection[int] | None]) -> list[list[int]]:
     """Disjoint parts of these cores, one for each device: of those that are `near` it, or of all (None).
 
     Threads of one physical core stay together. A part is empty where there are more devices than cores.
@@ -46,7 +46,7 @@ def parts(cores: Sequence[int], near: Sequence[Collection[int] | None]) -> list[
     threads: dict[tuple[int, ...], list[int]] = {}
     for core in cores:
         topology = ROOT / f"sys/devices/system/cpu/cpu{core}/topology"
-        package, place = (_text(topology / name) for name in ("physical_package_id", "core_id"))
+        package, place = (_read_text(topology / name) for name in ("physical_package_id", "core_id"))
         threads.setdefault((int(package), int(place)) if package and place else (0, 0, core), []).append(core)
     whole = frozenset(cores)
     own = [whole.intersection(whole if each is None else each) or whole for each in near]
@@ -60,7 +60,7 @@ def parts(cores: Sequence[int], near: Sequence[Collection[int] | None]) -> list[
     return found
 
 
-def _text(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     with contextlib.suppress(OSError):
         return path.read_text().strip() or None
     return None
@@ -99,14 +99,14 @@ class HostCounters:
     What these start is theirs. `at_end` are the CPU seconds of those of them that have ended, which the host forgets.
     """
 
-    def __init__(self, cores: Sequence[int], pids: Iterable[int], at_end: Callable[[], float] = float) -> None:
+    def __init__(self, cores: Sequence[int], pids: Iterable[int], ended_seconds: Callable[[], float] = float) -> None:
         self.cores = cores
         self.processes: list[psutil.Process] = []
         for pid in sorted(set(pids)):
             # A server may have processes that come and go.
             with contextlib.suppress(psutil.NoSuchProcess):
                 self.processes.append(psutil.Process(pid))
-        self._at_end = at_end
+        self._ended_seconds = ended_seconds
         # In the order in which psutil lists the CPUs. Those that are offline, or not a container's, are missing.
         stat = (Path(psutil.PROCFS_PATH) / "stat").read_text()
         self._numbers = [int(number) for number in re.findall(r"^cpu(\d+)", stat, re.MULTILINE)]
@@ -127,7 +127,7 @@ class HostCounters:
         self._first = self._now()
 
     def _now(self) -> tuple[Any, tuple[float, float], float, int | None, float]:
-        ours = cpu_seconds(self.processes) + self._at_end()
+        ours = cpu_seconds(self.processes) + self._ended_seconds()
         return psutil.cpu_times(), self.busy(), ours, _throttled_usec(), time.monotonic()
 
     def stop(self) -> HostUse:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from sharebench.core.files import SCRIPTS
 from sharebench.core.spec import Spec, tenant_workload
 from sharebench.nodes.contract import Endpoint, Grant, PlannedLoad, TenantUnreachable, classify_exit
-from sharebench.nodes.host.logs import last_of
+from sharebench.nodes.host.logs import log_end
 from sharebench.nodes.tenant_http import HttpEndpoint
 from sharebench.records.types import TenantStatus
 from tenant.contract import TOKEN_VARIABLE
@@ -23,7 +23,7 @@ LOG_TAIL_BYTES = 2000
 
 
 @dataclass(frozen=True)
-class Context:
+class CellContext:
     """What the tenants of a cell have in common.
 
     `python` is the interpreter that has the workload's framework, `device` what the tenants run on: cpu or cuda.
@@ -51,14 +51,14 @@ class Program:
     out: Path | None
 
 
-def inherited() -> dict[str, str]:
+def inherited_environment() -> dict[str, str]:
     """This process's environment without CUDA's settings, which are the grant's alone."""
     return {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
 
 
-def environment(grant: Grant) -> dict[str, str]:
+def grant_environment(grant: Grant) -> dict[str, str]:
     """What a process of the driver's own sees that has the grant."""
-    return {**inherited(), **grant.environment, "PYTHONPATH": str(SCRIPTS)}
+    return {**inherited_environment(), **grant.environment, "PYTHONPATH": str(SCRIPTS)}
 
 
 class HostEndpoint(Endpoint, Protocol):
@@ -81,7 +81,7 @@ class TenantProcess(ABC):
     # Whether it is done when it exits, so that its record has how it did.
     ends_itself = False
 
-    def __init__(self, context: Context, grants: Sequence[Grant], home: Path) -> None:
+    def __init__(self, context: CellContext, grants: Sequence[Grant], home: Path) -> None:
         self.context = context
         self.grants = grants
         self.home = home
@@ -97,7 +97,7 @@ class TenantProcess(ABC):
     def programs(self) -> list[Program]:
         """What to start, the process with the grants first. Raises NodeError."""
 
-    def started(self) -> None:  # noqa: B027
+    def on_started(self) -> None:  # noqa: B027
         """Take note of the processes."""
 
     @abstractmethod
@@ -115,11 +115,11 @@ class TenantProcess(ABC):
         """Exit code of the first of its processes that ended and should not have, None without one."""
         return next((code for popen in self.popens if (code := popen.poll()) is not None), None)
 
-    def judged(self, code: int) -> tuple[TenantStatus, str]:
-        return classify_exit(code, self.has_exit_codes, last_of(self.log))
+    def classified_exit(self, code: int) -> tuple[TenantStatus, str]:
+        return classify_exit(code, self.has_exit_codes, log_end(self.log))
 
     def log_tail(self) -> str:
-        return last_of(self.log, LOG_TAIL_BYTES)
+        return log_end(self.log, LOG_TAIL_BYTES)
 
     def cpu_seconds_at_end(self) -> float:
         """What it used, if it is done."""
@@ -138,7 +138,7 @@ class TenantProcess(ABC):
         return None
 
 
-class OwnTenant(TenantProcess):
+class BuiltInTenant(TenantProcess):
     """A process of scripts/tenant/ and its tenants, of which more than one are on streams of it."""
 
     def command(self) -> list[str]:
@@ -150,7 +150,7 @@ class OwnTenant(TenantProcess):
 
     def programs(self) -> list[Program]:
         first = self.grants[0]
-        variables = {**environment(first), TOKEN_VARIABLE: self.context.token}
+        variables = {**grant_environment(first), TOKEN_VARIABLE: self.context.token}
         return [Program(self.command(), variables, first.cores, self.out)]
 
     def endpoints(self) -> Sequence[HostEndpoint]:
@@ -158,7 +158,7 @@ class OwnTenant(TenantProcess):
 
 
 def tenant_command(
-    context: Context,
+    context: CellContext,
     index: int,
     module: str,
     params: Mapping[str, Any],

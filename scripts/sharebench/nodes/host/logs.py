@@ -6,12 +6,12 @@ from pathlib import Path
 from sharebench.core.console import plain_text
 
 # Beyond this a log is cut: of several tenants it would fill the disk for temporary files.
-CUT_BYTES = 1 << 28
+MAX_LOG_BYTES = 1 << 28
 # What stays of a log, cut or not, when the cell is over. A user program may print a line per iteration.
 KEPT_BYTES = 1 << 16
 
 
-class Search:
+class LogSearch:
     """Looks for a text in a log that grows, and reads every byte once."""
 
     def __init__(self, log: Path, text: str) -> None:
@@ -35,7 +35,7 @@ class Search:
         return self._is_found
 
 
-def last_of(log: Path, size_bytes: int = KEPT_BYTES) -> str:
+def log_end(log: Path, size_bytes: int = KEPT_BYTES) -> str:
     """The end of the log as plain text; empty where there is none."""
     if not log.exists():
         return ""
@@ -44,11 +44,11 @@ def last_of(log: Path, size_bytes: int = KEPT_BYTES) -> str:
         return plain_text(file.read().decode(errors="replace"))
 
 
-def cut(log: Path) -> None:
+def truncate_log(log: Path) -> None:
     """Leave only the end of a log that has become too long. Its program appends, and so goes on after that."""
-    if not log.exists() or log.stat().st_size <= CUT_BYTES:
+    if not log.exists() or log.stat().st_size <= MAX_LOG_BYTES:
         return
-    end = last_of(log)
+    end = log_end(log)
     os.truncate(log, 0)
     with log.open("a") as file:
-        file.write(f"[more than {CUT_BYTES >> 20} MiB were printed: what came before was cut]\n{end}")
+        file.write(f"[more than {MAX_LOG_BYTES >> 20} MiB were printed: what came before was cut]\n{end}")

@@ -56,7 +56,7 @@ def capacity(gpu: Gpu, wanted: str) -> int:
     return next((int(info.instanceCount) for name, info in _profiles(gpu) if profile_matches(name, wanted)), 0)
 
 
-def _existing(read: Callable[..., None], owner: Any, info: Any, handle: Any) -> list[Any]:
+def _instances(read: Callable[..., None], owner: Any, info: Any, handle: Any) -> list[Any]:
     """The instances of that profile which `read` finds on their owner; `handle` is their ctypes class."""
     array, count = (handle * max(1, info.instanceCount))(), pynvml.c_uint(0)
     read(owner, info.id, array, pynvml.byref(count))
@@ -67,7 +67,7 @@ def _existing(read: Callable[..., None], owner: Any, info: Any, handle: Any) -> 
 def _gpu_instances(gpu: Gpu) -> Iterator[tuple[str, Any, Any]]:
     """Profile's name and info, and handle of each GPU instance."""
     for name, info in _profiles(gpu):
-        for instance in _existing(pynvml.nvmlDeviceGetGpuInstances, gpu.handle, info, pynvml.c_nvmlGpuInstance_t):
+        for instance in _instances(pynvml.nvmlDeviceGetGpuInstances, gpu.handle, info, pynvml.c_nvmlGpuInstance_t):
             yield name, info, instance
 
 
@@ -75,7 +75,7 @@ def _compute_instances(gpu_instance: Any) -> Iterator[tuple[int, Any]]:
     """Profile id and handle of each compute instance."""
     for info in _compute_profiles(gpu_instance):
         read, handle = pynvml.nvmlGpuInstanceGetComputeInstances, pynvml.c_nvmlComputeInstance_t
-        for instance in _existing(read, gpu_instance, info, handle):
+        for instance in _instances(read, gpu_instance, info, handle):
             yield info.id, instance
 
 
@@ -96,14 +96,14 @@ def layout(gpu: Gpu) -> list[Placement]:
     return sorted(found, key=lambda placement: placement["start"])
 
 
-def _clear(gpu: Gpu) -> None:
+def _destroy_instances(gpu: Gpu) -> None:
     for _, _, instance in list(_gpu_instances(gpu)):
         for _, compute in list(_compute_instances(instance)):
             pynvml.nvmlComputeInstanceDestroy(compute)
         pynvml.nvmlGpuInstanceDestroy(instance)
 
 
-def _info(gpu: Gpu, wanted: str) -> Any:
+def _profile_info(gpu: Gpu, wanted: str) -> Any:
     """NVML's info of the smallest profile of that name. Raises NodeError for one that this GPU does not have."""
     for name, info in _profiles(gpu):
         if profile_matches(name, wanted):
@@ -113,10 +113,10 @@ def _info(gpu: Gpu, wanted: str) -> Any:
 
 def fits(gpu: Gpu, wanted: Sequence[str]) -> bool:
     """Whether the empty GPU has room for these profiles side by side, by their compute and memory slices."""
-    infos = [_info(gpu, each) for each in wanted]
+    infos = [_profile_info(gpu, each) for each in wanted]
     _, whole = list(_profiles(gpu))[-1]
-    compute, memory = sum(info.sliceCount for info in infos), sum(_size(gpu, info) for info in infos)
-    return bool(compute <= whole.sliceCount and memory <= _size(gpu, whole))
+    compute, memory = sum(info.sliceCount for info in infos), sum(_memory_slices(gpu, info) for info in infos)
+    return bool(compute <= whole.sliceCount and memory <= _memory_slices(gpu, whole))
 
 
 def partition(gpu: Gpu, wanted: Sequence[str]) -> None:
@@ -125,9 +125,9 @@ def partition(gpu: Gpu, wanted: Sequence[str]) -> None:
     Raises NodeError for a profile that this GPU does not have, and when it is in use.
     """
     # The largest first: they fit at few places.
-    infos = sorted((_info(gpu, each) for each in wanted), key=lambda info: -info.sliceCount)
+    infos = sorted((_profile_info(gpu, each) for each in wanted), key=lambda info: -info.sliceCount)
     try:
-        _clear(gpu)
+        _destroy_instances(gpu)
         for info in infos:
             instance = pynvml.nvmlDeviceCreateGpuInstance(gpu.handle, info.id)
             whole = next((each for each in _compute_profiles(instance) if each.sliceCount == info.sliceCount), None)
@@ -143,11 +143,11 @@ def restore(gpu: Gpu, original: list[Placement]) -> None:
     if layout(gpu) == original:
         return
     try:
-        _clear(gpu)
+        _destroy_instances(gpu)
         for placement in original:
             info = next(info for _, info in _profiles(gpu) if info.id == placement["profile_id"])
             where = pynvml.c_nvmlGpuInstancePlacement_t()
-            where.start, where.size = placement["start"], _size(gpu, info, placement["start"])
+            where.start, where.size = placement["start"], _memory_slices(gpu, info, placement["start"])
             instance = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(gpu.handle, info.id, pynvml.byref(where))
             for profile_id in placement["compute"]:
                 pynvml.nvmlGpuInstanceCreateComputeInstance(instance, profile_id)
@@ -157,7 +157,7 @@ def restore(gpu: Gpu, original: list[Placement]) -> None:
         raise NodeError(f"the MIG layout was not restored exactly; it was {original}")
 
 
-def _size(gpu: Gpu, info: Any, start: int | None = None) -> int:
+def _memory_slices(gpu: Gpu, info: Any, start: int | None = None) -> int:
     """How many memory slices an instance of that profile takes at that start, or at its first one."""
     array = (pynvml.c_nvmlGpuInstancePlacement_t * 32)()
     count = pynvml.c_uint(32)

@@ -68,7 +68,7 @@ def _daemons() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
                     yield process, {}
 
 
-def _pipe(environment: Mapping[str, str]) -> Path:
+def _pipe_folder(environment: Mapping[str, str]) -> Path:
     return Path(environment.get(MPS_PIPE_VARIABLE) or DEFAULT_PIPE)
 
 
@@ -88,7 +88,7 @@ def _foreign_daemon(ours: Path, devices: Collection[str]) -> str | None:
     for process, environment in _daemons():
         bound = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         is_elsewhere = bool(bound) and all("-" in name and name not in devices for name in bound)
-        if not is_elsewhere and not _pipe(environment).is_relative_to(ours):
+        if not is_elsewhere and not _pipe_folder(environment).is_relative_to(ours):
             return (
                 f"an MPS daemon that is not ours is running (process {process.pid}); "
                 f"stop it first: echo quit | {MPS_PIPE_VARIABLE}=<its pipe directory> {CONTROL}"
@@ -98,20 +98,24 @@ def _foreign_daemon(ours: Path, devices: Collection[str]) -> str | None:
 
 def kill_leftovers(ours: Path) -> int:
     """End MPS processes under our folder, politely where the daemon still answers; returns how many there were."""
-    left = [(process, _pipe(seen)) for process, seen in _daemons() if seen and _pipe(seen).is_relative_to(ours)]
+    left = [
+        (process, _pipe_folder(seen))
+        for process, seen in _daemons()
+        if seen and _pipe_folder(seen).is_relative_to(ours)
+    ]
     for pipe in {pipe for _, pipe in left}:
         with contextlib.suppress(NodeError, OSError):
-            _control(pipe, command="quit")
+            _run_control(pipe, command="quit")
     processes = [process for process, _ in left]
     _, alive = psutil.wait_procs([process for process in processes if is_running(process.pid)], timeout=1.0)
     for process in alive:
         with contextlib.suppress(psutil.Error):
             process.send_signal(signal.SIGKILL)
-    _wait(lambda: not any(is_running(process.pid) for process in processes), QUIT_SECONDS)
+    _wait_for(lambda: not any(is_running(process.pid) for process in processes), QUIT_SECONDS)
     return len(left)
 
 
-def _wait(condition: Callable[[], bool], seconds: float) -> bool:
+def _wait_for(condition: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -127,7 +131,7 @@ def _environment(pipe: Path, device: str | None = None) -> dict[str, str]:
     return kept | own | ({"CUDA_VISIBLE_DEVICES": device} if device else {})
 
 
-def _control(pipe: Path, *arguments: str, command: str = "", device: str | None = None) -> str:
+def _run_control(pipe: Path, *arguments: str, command: str = "", device: str | None = None) -> str:
     """What NVIDIA's control program says to its arguments, or to a command. Raises NodeError when it refuses."""
     what = command or " ".join(arguments)
     try:
@@ -166,7 +170,7 @@ class MpsDaemon:
         return None
 
     def command(self, text: str) -> str:
-        return _control(self.pipe, command=text)
+        return _run_control(self.pipe, command=text)
 
     def start(self, device_uuid: str, thread_percent: float | None, memory_bytes: int | None) -> None:
         """Start daemon and server for one device, with default limits per client. Raises NodeError.
@@ -176,15 +180,15 @@ class MpsDaemon:
         """
         for folder in (self.pipe, self.folder / "log"):
             folder.mkdir(parents=True, mode=0o700)
-        _control(self.pipe, "-d", device=device_uuid)
-        if not _wait(lambda: self.pid is not None, START_SECONDS):
+        _run_control(self.pipe, "-d", device=device_uuid)
+        if not _wait_for(lambda: self.pid is not None, START_SECONDS):
             raise NodeError(f"the MPS daemon did not start; its log: {self.log_tail()}")
         if thread_percent is not None:
             self.command(f"set_default_active_thread_percentage {thread_percent:g}")
         if memory_bytes is not None:
             self.command(f"set_default_device_pinned_mem_limit 0 {memory_bytes // MEBIBYTE}M")
         self.command(f"start_server -uid {os.getuid()}")
-        if not _wait(lambda: self.server() is not None, START_SECONDS):
+        if not _wait_for(lambda: self.server() is not None, START_SECONDS):
             raise NodeError(f"the MPS server did not start; its log: {self.log_tail()}")
 
     def log_tail(self) -> str:
@@ -215,7 +219,7 @@ class MpsDaemon:
         if pid is not None:
             with contextlib.suppress(NodeError):
                 self.command("quit")
-            _wait(lambda: not is_running(pid), QUIT_SECONDS)
+            _wait_for(lambda: not is_running(pid), QUIT_SECONDS)
         kill_leftovers(self.folder)
         if pid is not None and is_running(pid):
             raise NodeError(f"the MPS daemon (process {pid}) cannot be ended")

@@ -29,11 +29,11 @@ from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError,
 from sharebench.nodes.host import host_cpu
 from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
 from sharebench.nodes.host.host_cpu import HostCounters
-from sharebench.nodes.host.launch import environment
-from sharebench.nodes.host.nvidia_evidence import Target, collect
-from sharebench.nodes.host.nvml import Gpu, every_gpu
+from sharebench.nodes.host.launch import grant_environment
+from sharebench.nodes.host.nvidia_evidence import Target, collect_evidence
+from sharebench.nodes.host.nvml import Gpu, list_gpus
 from sharebench.nodes.host.processes import ProcessTenants
-from sharebench.nodes.host.programs.tenants import infeasible
+from sharebench.nodes.host.programs.tenants import port_conflict
 from sharebench.nodes.limits import client_variables, probe_variables
 from sharebench.nodes.node import UNKNOWN_STATE, Characteristics, Node
 from sharebench.records.types import NodeFacts
@@ -56,8 +56,8 @@ class NvidiaNode(Node):
     @classmethod
     def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
         section = cast(NvidiaOptions, options)
-        gpus = every_gpu() if section["gpu"] == "all" else list(map(Gpu, section["gpu"]))
-        parts = host_cpu.parts(sorted(os.sched_getaffinity(0)), [gpu.near_cores() for gpu in gpus])
+        gpus = list_gpus() if section["gpu"] == "all" else list(map(Gpu, section["gpu"]))
+        parts = host_cpu.split_cores(sorted(os.sched_getaffinity(0)), [gpu.local_cores() for gpu in gpus])
         own = [cast(NvidiaOptions, {**section, "gpu": gpu.uuid}) for gpu in gpus]
         # With fewer cores than GPUs all of them are everybody's, which gates will notice.
         return [DeviceOptions(each, cores if all(parts) else None) for each, cores in zip(own, parts, strict=True)]
@@ -123,7 +123,7 @@ class NvidiaNode(Node):
         try:
             run = subprocess.run(
                 [str(self.tenant_python), "-m", "tenant.gpu.peaks"],
-                env=environment(self.grants(EXCLUSIVE, 1)[0]),
+                env=grant_environment(self.grants(EXCLUSIVE, 1)[0]),
                 capture_output=True,
                 text=True,
                 timeout=PEAKS_SECONDS,
@@ -158,7 +158,7 @@ class NvidiaNode(Node):
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
         compute_mode = self.gpu.compute_mode()
         inner = strategy.mechanisms[-1]
-        if (why := infeasible(workloads)) is not None:
+        if (why := port_conflict(workloads)) is not None:
             return why
         if compute_mode == "PROHIBITED":
             return "the GPU's compute mode is PROHIBITED; its owner can set it: nvidia-smi -c DEFAULT"
@@ -170,7 +170,7 @@ class NvidiaNode(Node):
                 return f"{mps.CONTROL} is not on PATH; it belongs to the NVIDIA driver's compute utilities"
             if per_daemon > MPS_CLIENTS:
                 return f"{per_daemon} clients of one MPS server are more than {MPS_CLIENTS}"
-        if inner == HAMI_CORE and (why := hami_core.missing(self.options["hami_core"], self.gpu.index)) is not None:
+        if inner == HAMI_CORE and (why := hami_core.unavailable(self.options["hami_core"], self.gpu.index)) is not None:
             return why
         if strategy.mechanisms[0] == "mig":
             return self._mig_infeasible(strategy, replicas)
@@ -244,7 +244,7 @@ class NvidiaNode(Node):
             }
             own, memory_bytes = tenant_limits(limits, index), targets[group].memory_bytes
             if strategy.mechanisms == (HAMI_CORE,):
-                region = self._regions / str(index)
+                region = self._region_folder / str(index)
                 variables |= hami_core.variables(str(self.options["hami_core"]), region, own, memory_bytes)
             else:
                 variables |= client_variables(own.excluding(shared), memory_bytes)
@@ -267,7 +267,7 @@ class NvidiaNode(Node):
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         """What NVML, MPS daemons and tenants themselves see while the tenants run, and the sampler saw before."""
         targets, sampled = self.targets(strategy, len(grants)), self._sampler.processes if self._sampler else {}
-        return collect(strategy, targets, grants, records, self.gpu.occupants(), self._daemons(), sampled)
+        return collect_evidence(strategy, targets, grants, records, self.gpu.occupants(), self._daemons(), sampled)
 
     # States.
 
@@ -281,28 +281,28 @@ class NvidiaNode(Node):
     def ensure(self, state: State) -> None:
         """Bring the GPU into the state; one whose daemons are not all there is set up again. Raises NodeError."""
         running = sum(daemon.pid is not None for daemon in self._daemons())
-        if self.current() != state.key or running != len(self._shared(state)):
-            self._move(state)
+        if self.current() != state.key or running != len(self._daemon_targets(state)):
+            self._change_state(state)
         if state.strategy.mechanisms == (HAMI_CORE,):
-            hami_core.begin(self._regions)
+            hami_core.empty_region_folder(self._region_folder)
 
     @property
-    def _regions(self) -> Path:
+    def _region_folder(self) -> Path:
         """A file for each tenant, in which HAMi-core counts what all its processes use."""
         return self.host_folder / HAMI_CORE
 
     def mark_dirty(self) -> None:
         """Restart the MPS daemons: one whose client died may fail the next (NVIDIA, Multi-Process Service)."""
         if self._daemons():
-            self._note(UNKNOWN_STATE)
+            self._write_state(UNKNOWN_STATE)
 
-    def _shared(self, state: State) -> list[Target]:
+    def _daemon_targets(self, state: State) -> list[Target]:
         """What has an MPS daemon in this state; without a limit that depends on N, the state is one for all N."""
         if state.strategy.mechanisms[-1] != "mps":
             return []
         return self.targets(state.strategy, state.replicas or MPS_CLIENTS)
 
-    def _refuse_a_folder_of_others(self) -> None:
+    def _refuse_foreign_folder(self) -> None:
         """Raise NodeError unless the host folder is ours or not there: its name is known, and its content acted on."""
         try:
             found = os.lstat(self.host_folder)
@@ -313,7 +313,7 @@ class NvidiaNode(Node):
 
     def switch(self, state: State | None) -> None:
         """Stop our daemons, start those of the state; MIG instances only where the owner allowed it."""
-        self._refuse_a_folder_of_others()
+        self._refuse_foreign_folder()
         for daemon in self._daemons():
             daemon.stop()
         self.mark_old_state_left()
@@ -328,7 +328,7 @@ class NvidiaNode(Node):
         if state.strategy.mechanisms[0] == "mig" and self.may_change_mig:
             self._partition(state.strategy)
         limits = state.strategy.shared_limits(state.replicas or MPS_CLIENTS)
-        for group, target in enumerate(self._shared(state)):
+        for group, target in enumerate(self._daemon_targets(state)):
             memory_bytes = limits.memory_bytes(target.memory_bytes)
             mps.MpsDaemon(self._daemon_folder(group)).start(target.uuid, limits.thread_percent, memory_bytes)
 
@@ -352,10 +352,10 @@ class NvidiaNode(Node):
 
     def sweep(self) -> None:
         """Stop the daemons of a dead run of any study on this GPU and put its MIG layout back. Raises NodeError."""
-        self._refuse_a_folder_of_others()
+        self._refuse_foreign_folder()
         if self.host_folder.exists() or self.current() is not None:
             mps.kill_leftovers(self.host_folder)
-            self._move(None)
+            self._change_state(None)
 
     def plan(self, strategy: Strategy) -> str:
         changes = []

@@ -17,7 +17,7 @@ from tenant.contract.gpu import GpuProcess
 
 # MPS writes a share with one decimal.
 PERCENT_TOLERANCE = 0.1
-UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+UNIT_BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Target:
     memory_bytes: int
 
 
-def collect(
+def collect_evidence(
     strategy: Strategy,
     targets: Sequence[Target],
     grants: Sequence[Grant],
@@ -46,7 +46,7 @@ def collect(
     # An external server is not on this GPU.
     both = [pair for pair in zip(grants, records, strict=True) if not is_external_server(pair[1])]
     grants, records = [grant for grant, _ in both], [record for _, record in both]
-    families = [_pids(record, sampled) for record in records]
+    families = [_tenant_pids(record, sampled) for record in records]
     exited = [family for record, family in zip(records, families, strict=True) if record.get("measured_by") == "exit"]
     ours = {pid for family in exited for pid in family}
     kinds: dict[int | None, str] = {pid: process["kind"] for pid, process in sampled.items() if pid in ours}
@@ -64,15 +64,15 @@ def collect(
             own, target, view = tenant_limits(limits, grant.index), targets[grant.group], record["view"]
             if by_library:
                 total, limit = view and view["memory_total_bytes"], own.memory_bytes(target.memory_bytes)
-                evidence += hami_core.shown_memory(limit, target.memory_bytes, total, f"tenant {grant.index}")
+                evidence += hami_core.memory_evidence(limit, target.memory_bytes, total, f"tenant {grant.index}")
                 # It delays launches; SMs it does not hide.
                 own = replace(own, thread_percent=None)
-            evidence += _from_inside(target, own, grant, view)
+            evidence += _tenant_evidence(target, own, grant, view)
         elif (outside := record.get("outside")) is not None:
             on_gpu = [pid for pid in family if pid in kinds]
-            evidence += _from_outside(targets[grant.group], grant, outside, on_gpu, family in exited)
+            evidence += _program_evidence(targets[grant.group], grant, outside, on_gpu, family in exited)
     # Streams are tenants of one process.
-    seen = sorted(_kind(family, kinds) for family in set(families))
+    seen = sorted(_context_kinds(family, kinds) for family in set(families))
     under_mps = strategy.mechanisms[-1] == "mps"
     processes = 1 if strategy.mechanisms[-1] == "streams" else len(grants)
     expected = ["mps" if under_mps else "compute"] * processes
@@ -81,15 +81,15 @@ def collect(
         for group, target in enumerate(targets):
             members = [pair for pair in zip(grants, families, strict=True) if pair[0].group == group]
             daemon = daemons[group] if group < len(daemons) else None
-            evidence += _from_daemon(daemon, target, shared, [family for _, family in members], were_clients)
+            evidence += _daemon_evidence(daemon, target, shared, [family for _, family in members], were_clients)
             if daemon is not None and strategy.is_unequal:
-                evidence += _from_clients(daemon, members)
+                evidence += _client_evidence(daemon, members)
     else:
         evidence.append(item("our MPS daemons", 0, len(daemons), "node"))
     return evidence
 
 
-def _pids(record: TenantReport, sampled: Mapping[int, GpuProcess]) -> tuple[int | None, ...]:
+def _tenant_pids(record: TenantReport, sampled: Mapping[int, GpuProcess]) -> tuple[int | None, ...]:
     """The tenant's processes: its own, of a user program also those that it started; of one that has exited sampled."""
     if "measured_by" not in record:
         return (None if record["view"] is None else record["view"]["pid"],)
@@ -100,12 +100,12 @@ def _pids(record: TenantReport, sampled: Mapping[int, GpuProcess]) -> tuple[int 
     return (*known, *(pid for pid, process in sampled.items() if pid not in known and known & {*process["ancestors"]}))
 
 
-def _kind(family: Iterable[int | None], kinds: Mapping[int | None, str]) -> str:
+def _context_kinds(family: Iterable[int | None], kinds: Mapping[int | None, str]) -> str:
     """Kind of the contexts of a tenant's processes; of several kinds all."""
     return "+".join(sorted({kinds[pid] for pid in family if pid in kinds})) or "not on the GPU"
 
 
-def _from_outside(
+def _program_evidence(
     target: Target, grant: Grant, outside: ProcessView, on_gpu: Sequence[int | None], has_exited: bool
 ) -> Evidence:
     """The device in a user program's environment, and which of its processes compute; MPS alone knows its limits.
@@ -124,13 +124,13 @@ def _from_outside(
     ]
 
 
-def _from_inside(target: Target, limits: TenantLimits, grant: Grant, view: DeviceView | None) -> Evidence:
+def _tenant_evidence(target: Target, limits: TenantLimits, grant: Grant, view: DeviceView | None) -> Evidence:
     source = f"tenant {grant.index}"
     evidence = [item("device", device_digest(target.uuid), view and view["device"], source)]
     return evidence + limits_evidence(limits, target.sm_count, target.memory_bytes, view, source)
 
 
-def _from_daemon(
+def _daemon_evidence(
     daemon: MpsDaemon | None,
     target: Target,
     limits: TenantLimits,
@@ -153,13 +153,13 @@ def _from_daemon(
     evidence.append(item("share of the SMs by the MPS server, percent", round(threads, 2), observed, "node", close))
     if (memory_bytes := limits.memory_bytes(target.memory_bytes)) is not None:
         limit = memory_bytes // MEBIBYTE * MEBIBYTE
-        told = daemon.memory_limit(server)
+        reported = daemon.memory_limit(server)
         text = f"{limit // MEBIBYTE}M"
-        evidence.append(item("memory limit by the MPS server", text, told, "node", _is_limit(told, limit)))
+        evidence.append(item("memory limit by the MPS server", text, reported, "node", _matches_limit(reported, limit)))
     return evidence
 
 
-def _from_clients(daemon: MpsDaemon, members: Sequence[tuple[Grant, Sequence[int | None]]]) -> Evidence:
+def _client_evidence(daemon: MpsDaemon, members: Sequence[tuple[Grant, Sequence[int | None]]]) -> Evidence:
     """The limits that each tenant was started with. What the server makes of a priority, no one can ask it."""
     server = daemon.server()
     clients = [] if server is None else daemon.clients(server)
@@ -173,7 +173,7 @@ def _from_clients(daemon: MpsDaemon, members: Sequence[tuple[Grant, Sequence[int
     return evidence
 
 
-def _is_limit(told: str, limit_bytes: int) -> bool:
+def _matches_limit(reported: str, limit_bytes: int) -> bool:
     """Whether MPS reports this limit; it writes the largest whole unit and drops the rest (46G for 47923M)."""
-    unit = UNITS.get(told[-1:])
-    return unit is not None and told[:-1].isdecimal() and int(told[:-1]) == limit_bytes // unit
+    unit = UNIT_BYTES.get(reported[-1:])
+    return unit is not None and reported[:-1].isdecimal() and int(reported[:-1]) == limit_bytes // unit

@@ -55,7 +55,7 @@ def _instance(mig: Any) -> Instance:
     )
 
 
-def _begin() -> None:
+def _init_nvml() -> None:
     """Load NVML. Raises NodeError."""
     try:
         pynvml.nvmlInit()
@@ -63,9 +63,9 @@ def _begin() -> None:
         raise NodeError(f"NVML cannot be used ({error}); is the NVIDIA driver loaded? See `nvidia-smi`") from None
 
 
-def every_gpu() -> list["Gpu"]:
+def list_gpus() -> list["Gpu"]:
     """The GPUs of this host that answer, by index. Raises NodeError for none."""
-    _begin()
+    _init_nvml()
     found = []
     for index in range(try_read(pynvml.nvmlDeviceGetCount) or 0):
         # One that has fallen off the bus keeps its index until the driver is loaded again.
@@ -95,7 +95,7 @@ class Gpu:
     """
 
     def __init__(self, which: str) -> None:
-        _begin()
+        _init_nvml()
         try:
             if which.isdecimal():
                 self.handle = pynvml.nvmlDeviceGetHandleByIndex(int(which))
@@ -105,8 +105,8 @@ class Gpu:
             self.product = str(pynvml.nvmlDeviceGetName(self.handle))
         except pynvml.NVMLError:
             count = pynvml.nvmlDeviceGetCount()
-            known_ones = f"this host has {count}, counted from 0" if count else "this host has none"
-            raise NodeError(f"nvidia.gpu: there is no GPU {which}; {known_ones}, see `nvidia-smi -L`") from None
+            available = f"this host has {count}, counted from 0" if count else "this host has none"
+            raise NodeError(f"nvidia.gpu: there is no GPU {which}; {available}, see `nvidia-smi -L`") from None
 
     @property
     def digest(self) -> str:
@@ -117,7 +117,7 @@ class Gpu:
         """NVML's, from 0."""
         return int(pynvml.nvmlDeviceGetIndex(self.handle))
 
-    def near_cores(self) -> list[int] | None:
+    def local_cores(self) -> list[int] | None:
         """The CPUs of the host that are on the GPU's side of it; None where that is not known."""
         words = try_read(pynvml.nvmlDeviceGetCpuAffinity, self.handle, -(-(os.cpu_count() or 1) // WORD_BITS))
         if words is None:

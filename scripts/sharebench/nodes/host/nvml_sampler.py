@@ -28,7 +28,7 @@ def ancestors(pid: int) -> list[int]:
     return []
 
 
-def note(gpu: Gpu, by_pid: dict[str, GpuProcess]) -> None:
+def add_processes(gpu: Gpu, by_pid: dict[str, GpuProcess]) -> None:
     """Add the processes that are on the GPU now; ancestors are those at first sight."""
     occupants, t_seconds = gpu.occupants(), time.monotonic()
     for occupant in occupants:
@@ -56,10 +56,10 @@ def main(uuid: str) -> str | None:
     for number, reading in enumerate(gpu_samples(gpu.handle, activity)):
         samples.append(reading)
         if number % ROUNDS_PER_PROCESS_LIST == 0:
-            note(gpu, by_pid)
+            add_processes(gpu, by_pid)
         if number == 0:
             print("ready", flush=True)
-    note(gpu, by_pid)
+    add_processes(gpu, by_pid)
     with contextlib.suppress(BrokenPipeError):
         seen: GpuSamples = {"samples": samples, "activity_reason": activity.reason, "processes": by_pid}
         print(json.dumps(seen), flush=True)

@@ -21,8 +21,8 @@ from sharebench.core.run_record import DEVICE_VARIABLE, RUN_ID_VARIABLE, STOP_SI
 from sharebench.core.spec import Spec, tenant_workload
 from sharebench.core.units import NS
 from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed
-from sharebench.nodes.host.launch import Context, HostEndpoint, Program, TenantProcess
-from sharebench.nodes.host.logs import cut, last_of
+from sharebench.nodes.host.launch import CellContext, HostEndpoint, Program, TenantProcess
+from sharebench.nodes.host.logs import log_end, truncate_log
 from sharebench.nodes.host.programs.process_tree import Orphans, ProcessTree
 from sharebench.nodes.host.programs.tenants import tenant_class
 from sharebench.records.types import Exit, Outcome
@@ -50,7 +50,7 @@ def _pinned(cores: tuple[int, ...] | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
+def _stop_signals_held() -> Iterator[None]:
     """Hold stop signals back until the block is done: no process is forgotten between its start and its end."""
     held: list[int] = []
     before = {number: signal.signal(number, lambda caught, _: held.append(caught)) for number in STOP_SIGNALS}
@@ -69,7 +69,7 @@ def group_by_process(grants: Sequence[Grant]) -> list[tuple[Grant, ...]]:
     return [tuple(group) for _, group in groups]
 
 
-def _ended(popen: subprocess.Popen[bytes]) -> bool:
+def _has_ended(popen: subprocess.Popen[bytes]) -> bool:
     """Whether the process ends now; one that waits inside a driver may never do so."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         popen.wait(GRACE_SECONDS)
@@ -88,11 +88,11 @@ class ProcessTenants:
         self, spec: Spec, settings: Settings, python: Path = Path(sys.executable), device: str = "cpu"
     ) -> None:
         watched_cell = settings.get("watched_cell")
-        self.context = Context(spec, settings["loads"], python, device, secrets.token_hex(16), watched_cell)
+        self.context = CellContext(spec, settings["loads"], python, device, secrets.token_hex(16), watched_cell)
         self.start_seconds = settings["timeouts"]["start_seconds"]
         self.processes: list[TenantProcess] = []
         self._hung: list[TenantProcess] = []
-        self._later: list[tuple[Grant, ...]] = []
+        self._waiting: list[tuple[Grant, ...]] = []
         self._orphans: Orphans | None = None
         self.scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix(os.environ.get(RUN_ID_VARIABLE))))
 
@@ -117,13 +117,13 @@ class ProcessTenants:
 
     def sweep(self) -> None:
         """End tenants of earlier cells of this run, whose driver died, and remove their scratch."""
-        self._end_strays()
+        self._kill_strays()
         for folder in scratch_folders(os.environ.get(RUN_ID_VARIABLE)):
             if folder != self.scratch:
                 shutil.rmtree(folder, ignore_errors=True)
 
     @staticmethod
-    def _end_strays() -> None:
+    def _kill_strays() -> None:
         """End every process that a tenant of this run started on this device, whatever session it is in."""
         ours = [os.environ.get(name) for name in (RUN_ID_VARIABLE, DEVICE_VARIABLE)]
         for process in psutil.process_iter():
@@ -145,21 +145,21 @@ class ProcessTenants:
         """
         if any(is_program(tenant_workload(self.context.spec, grant.index)) for grant in grants):
             self._orphans = Orphans()
-        self._later = group_by_process(grants)
+        self._waiting = group_by_process(grants)
         self._start_next()
 
     def _start_next(self) -> None:
         """Launch those that need not wait until the ones before them are ready; at least one, where any is left."""
         self._deadline = time.monotonic() + self.start_seconds
         first = len(self.processes)
-        while self._later and (len(self.processes) == first or not self._is_staggered(self._later[0])):
-            process = self._process(self._later.pop(0), self.scratch / str(len(self.processes)))
+        while self._waiting and (len(self.processes) == first or not self._is_staggered(self._waiting[0])):
+            process = self._process(self._waiting.pop(0), self.scratch / str(len(self.processes)))
             process.home.mkdir(mode=0o700)
-            with _undisturbed():
+            with _stop_signals_held():
                 self.processes.append(process)
                 for program in process.programs():
                     process.popens.append(self._launch(process, program))
-            process.started()
+            process.on_started()
 
     def _is_staggered(self, group: Sequence[Grant]) -> bool:
         return tenant_workload(self.context.spec, group[0].index).get("start") == "staggered"
@@ -180,9 +180,9 @@ class ProcessTenants:
             except OSError as error:
                 raise NodeError(f"cannot start {program.argv[0]!r}: {error.strerror or error}") from None
 
-    def _bound_logs(self) -> None:
+    def _truncate_logs(self) -> None:
         for process in self.processes:
-            cut(process.log)
+            truncate_log(process.log)
 
     def wait_ready(self) -> None:
         """Until every tenant is warm. Raises TenantsFailed when one died or time ran out.
@@ -193,13 +193,13 @@ class ProcessTenants:
         waiting = self.processes.copy()
         while waiting and time.monotonic() < self._deadline:
             codes = {process: code for process in self.processes if (code := process.code()) is not None}
-            if any(process.judged(code)[0] != "oom" for process, code in codes.items()):
+            if any(process.classified_exit(code)[0] != "oom" for process, code in codes.items()):
                 break
             waiting = [process for process in waiting if process not in codes and not process.is_ready()]
-            self._bound_logs()
+            self._truncate_logs()
             if waiting:
                 time.sleep(POLL_SECONDS)
-            elif self._later:
+            elif self._waiting:
                 first = len(self.processes)
                 self._start_next()
                 waiting = self.processes[first:]
@@ -231,7 +231,7 @@ class ProcessTenants:
         for process in self.processes:
             code = process.code()
             if code is not None:
-                status, reason = process.judged(code)
+                status, reason = process.classified_exit(code)
             elif late := process.overdue():
                 status, reason = "hung", late
             elif process in self._hung:
@@ -242,7 +242,7 @@ class ProcessTenants:
                 continue
             end: Exit = {"code": code, "reason": reason, "log_tail": process.log_tail()}
             outcomes += [Outcome(status=status, exit=end) for _ in process.grants]
-        return outcomes + [Outcome(status="ok", exit=None) for group in self._later for _ in group]
+        return outcomes + [Outcome(status="ok", exit=None) for group in self._waiting for _ in group]
 
     def now_ns(self) -> int:
         return time.monotonic_ns()
@@ -251,7 +251,7 @@ class ProcessTenants:
         """Sleep, looking now and then whether all tenants live. Raises TenantsFailed when one does not."""
         while (left := monotonic_ns - time.monotonic_ns()) > 0:
             time.sleep(min(left / NS, WATCH_SECONDS))
-            self._bound_logs()
+            self._truncate_logs()
             if any(process.code() is not None for process in self.processes if not process.ends_itself):
                 raise TenantsFailed("a tenant ended early")
 
@@ -271,10 +271,10 @@ class ProcessTenants:
                 threading.Thread(target=watch, args=(process, popen), daemon=True).start()
         while (left := monotonic_ns - time.monotonic_ns()) > 0:
             time.sleep(min(left / NS, WATCH_SECONDS))
-            self._bound_logs()
+            self._truncate_logs()
         return ended.copy()
 
-    @_undisturbed()
+    @_stop_signals_held()
     def stop(self) -> None:
         """End all tenants and what they started, put their logs into this job's log, remove their scratch.
 
@@ -291,14 +291,14 @@ class ProcessTenants:
         for popen in started:
             # The whole session: a tenant may have started processes of its own.
             self._signal(popen, signal.SIGKILL)
-        immortal = [popen.pid for popen in started if not _ended(popen)]
+        immortal = [popen.pid for popen in started if not _has_ended(popen)]
         if self._orphans is not None:
             # A user program may have put what it started into a session of its own, with another environment.
             self._orphans.end()
-            self._end_strays()
+            self._kill_strays()
         for process in self.processes:
             name = "-".join(str(index) for index in sorted({process.grants[0].index, process.grants[-1].index}))
-            for line in last_of(process.log).splitlines():
+            for line in log_end(process.log).splitlines():
                 print(f"tenant {name}: {line}", file=sys.stderr)
         shutil.rmtree(self.scratch, ignore_errors=True)
         if immortal:

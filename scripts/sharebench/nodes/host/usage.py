@@ -23,7 +23,7 @@ SHARED_RATIO = 0.1
 Row = dict[str, float]
 
 
-def program(pid: int, proc: Path = Path("/proc")) -> str:
+def program_name(pid: int, proc: Path = Path("/proc")) -> str:
     """What a process is called: its program and, of an interpreter, its script or module.
 
     No further argument is read: they may hold secrets.
@@ -41,7 +41,7 @@ def program(pid: int, proc: Path = Path("/proc")) -> str:
     return name
 
 
-class Watch:
+class GpuWatch:
     def __init__(self, index: int) -> None:
         self.gpu = Gpu(str(index))
         self.index = index
@@ -52,14 +52,14 @@ class Watch:
         self.crowded: set[float] = set()
         self._last: GpuSample | None = None
 
-    def look(self, at: float) -> None:
+    def take_sample(self, at: float) -> None:
         """Add what there is at a moment (epoch seconds)."""
         now, last = gpu_sample(self.gpu.handle, self.activity), self._last
         self._last = now
         device = _device(now, last)
         programs: dict[str, list[Occupant]] = {}
         for each in self.gpu.occupants():
-            name = self.names.setdefault(each.pid, program(each.pid))
+            name = self.names.setdefault(each.pid, program_name(each.pid))
             programs.setdefault(name, []).append(each)
         if len(programs) > 1:
             self.crowded.add(at)
@@ -107,15 +107,15 @@ def _device(now: GpuSample, last: GpuSample | None) -> Row:
     }
 
 
-def watch(hours: float, is_over: threading.Event) -> ObservedUsage:
+def watch_gpus(hours: float, is_over: threading.Event) -> ObservedUsage:
     """Watch all GPUs of this host for so long, or until the event. Raises NodeError."""
     Gpu("0")
-    watched = [Watch(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    watched = [GpuWatch(index) for index in range(pynvml.nvmlDeviceGetCount())]
     begin = time.monotonic()
     epoch, end, steps = round(time.time()), begin + 3600 * hours, 0
     while True:
         for each in watched:
-            each.look(epoch + steps * PERIOD_SECONDS)
+            each.take_sample(epoch + steps * PERIOD_SECONDS)
         steps += 1
         due = begin + steps * PERIOD_SECONDS
         if due >= end or is_over.wait(max(0.0, due - time.monotonic())):

@@ -274,7 +274,7 @@ class ClusterNode(Node):
         self._sweep_tenants()
         if self.cluster.saved_state() is not None:
             print("restoring the node, which a run that did not end well has left changed", file=sys.stderr)
-            self._move(None)
+            self._change_state(None)
         self._remove_pod_monitor()
         self._refuse_without_access()
         self.cluster.refuse_foreign_pods()
@@ -308,7 +308,7 @@ class ClusterNode(Node):
         if is_suspect:
             access.restart_mps()
         if is_suspect or self.current() != state.key or not access.is_in_state(state):
-            self._move(state)
+            self._change_state(state)
         if is_suspect:
             self.mps_suspect_file(access.name).unlink(missing_ok=True)
         self._current_strategy = state.strategy
@@ -323,9 +323,9 @@ class ClusterNode(Node):
         self._sweep_tenants()
         is_changed = self.cluster.saved_state() is not None
         if is_changed:
-            self._move(None)
+            self._change_state(None)
         else:
-            self._note(None)
+            self._write_state(None)
         for name in ACCESSES:
             self.mps_suspect_file(name).unlink(missing_ok=True)
         # Last: the node is restored even where PodMonitors may not be removed.

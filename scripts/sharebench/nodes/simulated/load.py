@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from sharebench.core.config_catalogues import Model
-from sharebench.core.config_nodes import Noise as Planted
+from sharebench.core.config_nodes import Noise as PlantedNoise
 from sharebench.core.config_nodes import SimulatedOptions
 from sharebench.core.spec import StrategySpec
 from sharebench.core.strategies import slice_count
@@ -56,7 +56,7 @@ class Noise:
     share and length of stragglers, and drift over the window, which makes the first iteration fast and the last slow.
     """
 
-    def __init__(self, planted: Planted, seconds: float, draw: random.Random) -> None:
+    def __init__(self, planted: PlantedNoise, seconds: float, draw: random.Random) -> None:
         self.draw = draw
         self.sigma = math.sqrt(math.log1p(planted["iteration_cv"] ** 2))
         self.correlation = planted["autocorrelation"]
@@ -146,7 +146,7 @@ class SimulatedTenant:
 def run_closed(
     tenants: Sequence[SimulatedTenant],
     means_seconds: Sequence[float],
-    planted: Planted,
+    planted: PlantedNoise,
     seconds: float,
     draw: random.Random,
 ) -> None:
@@ -193,7 +193,7 @@ def run_jobs(
 def run_open(
     tenants: Sequence[SimulatedTenant],
     per_active: Sequence[float],
-    planted: Planted,
+    planted: PlantedNoise,
     seconds: float,
     draw: random.Random,
 ) -> None:

@@ -17,7 +17,7 @@ from sharebench.core.config_catalogues import LIMIT_KEYS
 from sharebench.core.files import replace_atomically, write_json
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Grant, NodeError, State
-from sharebench.nodes.host.launch import environment
+from sharebench.nodes.host.launch import grant_environment
 from sharebench.nodes.host.nvidia import NvidiaNode
 from sharebench.nodes.host.processes import group_by_process
 from sharebench.nodes.node import Node
@@ -60,7 +60,7 @@ def probing_processes(python: Path, grants: Sequence[Grant]) -> Iterator[list[su
         for group in group_by_process(grants):
             command = [str(python), "-m", "tenant.spin", "--streams", str(len(group))]
             command += ["--threshold-ns", str(THRESHOLD_NS)]
-            env = environment(group[0])
+            env = grant_environment(group[0])
             processes.append(subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         yield processes
     finally:

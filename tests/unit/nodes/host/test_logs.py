@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from sharebench.nodes.host import logs
-from sharebench.nodes.host.logs import Search, cut, last_of
+from sharebench.nodes.host.logs import LogSearch, log_end, truncate_log
 
 
 def test_a_text_is_found_wherever_it_is_and_read_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("loading the model ser")
-    search = Search(log, "server is up")
+    search = LogSearch(log, "server is up")
     assert not search.found()
     with log.open("a") as more:
         more.write("ver is ")
@@ -25,14 +25,14 @@ def test_a_text_is_found_wherever_it_is_and_read_once(tmp_path: Path) -> None:
 
 
 def test_a_long_log_is_cut_to_its_end_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "CUT_BYTES", 1 << 20)
+    monkeypatch.setattr(logs, "MAX_LOG_BYTES", 1 << 20)
     log = tmp_path / "log"
     with log.open("ab") as printing:
         printing.write(b"step\n" * (1 << 18))
         printing.flush()
-        search = Search(log, "up")
+        search = LogSearch(log, "up")
         assert not search.found()
-        cut(log)
+        truncate_log(log)
         assert log.stat().st_size < logs.KEPT_BYTES + 100
         assert log.read_text().startswith("[more than 1 MiB were printed: what came before was cut]\n")
         printing.write(b"up\n")
@@ -40,14 +40,14 @@ def test_a_long_log_is_cut_to_its_end_and_says_so(tmp_path: Path, monkeypatch: p
     assert search.found(), "it goes on in what comes after"
     assert log.read_text().endswith("step\nup\n")
     before = log.read_text()
-    cut(log)
+    truncate_log(log)
     assert log.read_text() == before
 
 
 def test_only_plain_lines_reach_a_terminal(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"\x1b[31mred\x1b[0m\x07\x1b]0;a title\x07 \xff\n10 %\r20 %\n\x1b[2J" + b"x" * 600 + b"\n")
-    red, ten, twenty, long = last_of(log).splitlines()
+    red, ten, twenty, long = log_end(log).splitlines()
     assert (red, ten, twenty) == ("red \N{REPLACEMENT CHARACTER}", "10 %", "20 %")
     assert long == "x" * 500 + "… (600 characters)"
-    assert last_of(tmp_path / "none") == ""
+    assert log_end(tmp_path / "none") == ""

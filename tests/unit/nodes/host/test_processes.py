@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from unit.nodes.host.tenants import CORES, FOREVER, command_of, is_alive, wait_for
 
-from sharebench.cell.window import measure, settle
+from sharebench.cell.window import measure_window, settle
 from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, classify_exit
 from sharebench.nodes.host import processes
-from sharebench.nodes.host.launch import environment as environment_of
+from sharebench.nodes.host.launch import grant_environment
 from sharebench.nodes.host.processes import ProcessTenants
 
 NS = 1_000_000_000
@@ -36,7 +36,7 @@ def test_from_start_to_stop(
         def stop(self, *_: float) -> Any:
             return [], {}
 
-    window, records, *_ = measure(tenants, NoSampler(), 0.2, 5.0)
+    window, records, *_ = measure_window(tenants, NoSampler(), 0.2, 5.0)
     assert window["end_monotonic_seconds"] < time.monotonic()
     assert window["end_epoch_seconds"] == pytest.approx(time.time(), abs=2)
     assert window["clock_error_seconds"] < 0.1
@@ -218,7 +218,7 @@ def test_settings_of_cuda_come_from_the_grant_only(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/somebody/elses")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/kept")
-    environment = environment_of(Grant(0, 0, {"CUDA_VISIBLE_DEVICES": "GPU-1"}))
+    environment = grant_environment(Grant(0, 0, {"CUDA_VISIBLE_DEVICES": "GPU-1"}))
     given = {key: value for key, value in environment.items() if key.startswith("CUDA_")}
     assert given == {"CUDA_VISIBLE_DEVICES": "GPU-1"}
     assert environment["LD_LIBRARY_PATH"] == "/kept"

@@ -14,7 +14,7 @@ from unit.studies import W, study_of
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host import logs, processes
-from sharebench.nodes.host.programs.tenants import free_port, infeasible
+from sharebench.nodes.host.programs.tenants import free_port, port_conflict
 from sharebench.study.cells import Cell
 
 QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 1, "tolerance_percent": 50}, "window_seconds": 0.5}
@@ -94,10 +94,9 @@ def test_a_program_with_a_fixed_port_is_measured_alone(tmp_path: Path) -> None:
         "infeasible",
         "mine always listens on port 8000, which one tenant of a host can; give it a port by {port}",
     )
-    assert infeasible([{"kind": "http", "name": "mine", "port": None}] * 2) is None
-    assert (
-        infeasible([{"kind": "http", "name": name, "port": port} for name, port in (("a", 8000), ("b", 9000))]) is None
-    )
+    assert port_conflict([{"kind": "http", "name": "mine", "port": None}] * 2) is None
+    different = [{"kind": "http", "name": name, "port": port} for name, port in (("a", 8000), ("b", 9000))]
+    assert port_conflict(different) is None
 
 
 def test_a_port_that_others_use_is_refused(tmp_path: Path) -> None:
@@ -142,16 +141,16 @@ def test_a_server_that_is_not_ready_says_what_it_answered_last(tmp_path: Path) -
 def test_a_program_that_prints_much_is_measured_and_its_log_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(logs, "CUT_BYTES", 1 << 20)
+    monkeypatch.setattr(logs, "MAX_LOG_BYTES", 1 << 20)
     cuts = []
 
-    def cut(log: Path) -> None:
+    def truncate_log(log: Path) -> None:
         before = log.stat().st_size
-        logs.cut(log)
-        if before > logs.CUT_BYTES:
+        logs.truncate_log(log)
+        if before > logs.MAX_LOG_BYTES:
             cuts.append(log.read_bytes())
 
-    monkeypatch.setattr(processes, "cut", cut)
+    monkeypatch.setattr(processes, "truncate_log", truncate_log)
     measured = run(tmp_path, command(naps(extra="print('x' * (1 << 20), flush=True)"), ready={"log": "up"}))
     assert measured["status"] == "ok"
     assert cuts

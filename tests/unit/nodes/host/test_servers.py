@@ -16,8 +16,8 @@ from unit.studies import S, W, simulated, study_of
 from sharebench.core.spec import Spec
 from sharebench.nodes.contract import Grant, Settings, TenantsFailed
 from sharebench.nodes.host import processes
-from sharebench.nodes.host.launch import OwnTenant
-from sharebench.nodes.host.nvidia_evidence import Target, collect
+from sharebench.nodes.host.launch import BuiltInTenant
+from sharebench.nodes.host.nvidia_evidence import Target, collect_evidence
 from sharebench.nodes.host.nvml import Occupant
 from sharebench.nodes.host.processes import ProcessTenants
 from sharebench.nodes.host.programs.process_tree import ProcessTree
@@ -70,7 +70,7 @@ class Slow(ProcessTenants):
     def _process(self, grants: Any, home: Path) -> Any:
         due = self.clock.now + self.seconds[len(self.launched)]
         self.launched.append(self.clock.now)
-        process: Any = OwnTenant(self.context, grants, home)
+        process: Any = BuiltInTenant(self.context, grants, home)
         process.programs, process.is_ready = list, lambda: self.clock.now >= due
         return process
 
@@ -155,7 +155,7 @@ def test_the_workers_of_a_server_are_its_own(server: ProcessTenants) -> None:
     strategy = study_of({}).strategies["time-slicing"]
     record: Any = {"measured_by": "scrape", "view": None, "outside": ProcessTree(pid).seen()}
     on_gpu = [Occupant(worker.pid, "compute", 1 << 30)]
-    found = collect(strategy, [Target("GPU-1", 132, 1 << 36)], [Grant(0, 0)], [record], on_gpu, [])
+    found = collect_evidence(strategy, [Target("GPU-1", 132, 1 << 36)], [Grant(0, 0)], [record], on_gpu, [])
     assert all(item["holds"] for item in found)
     assert {item["name"]: item["observed"] for item in found}["processes of tenant 0 on the GPU"] == worker.name()
 

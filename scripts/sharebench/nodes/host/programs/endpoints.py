@@ -6,8 +6,8 @@ from pathlib import Path
 from sharebench.core.spec import WorkloadSpec
 from sharebench.core.units import NS
 from sharebench.nodes.contract import TenantUnreachable
-from sharebench.nodes.host.logs import Search
-from sharebench.nodes.host.programs.process_tree import AtEdges, ProcessTree
+from sharebench.nodes.host.logs import LogSearch
+from sharebench.nodes.host.programs.process_tree import EdgeReader, ProcessTree
 from sharebench.nodes.scraped import ScrapedProgram
 from sharebench.nodes.tenant_http import HttpEndpoint
 from tenant.contract import SteadinessRule, TenantReport, environment
@@ -27,8 +27,8 @@ class ScrapedEndpoint(ScrapedProgram):
         self.port = port
         self.outside = outside
         wanted = workload["ready"]["log"]
-        self._in_log = None if wanted is None else Search(log, wanted)
-        self._edges: AtEdges[tuple[Page, float]] | None = None
+        self._in_log = None if wanted is None else LogSearch(log, wanted)
+        self._edges: EdgeReader[tuple[Page, float]] | None = None
         self._window = (0, 0)
 
     def page(self, path: str) -> Page:
@@ -45,10 +45,10 @@ class ScrapedEndpoint(ScrapedProgram):
         if start_ns <= time.monotonic_ns():
             return False
         self._window = (start_ns, end_ns)
-        self._edges = AtEdges(self._look, start_ns, end_ns)
+        self._edges = EdgeReader(self._read_edge, start_ns, end_ns)
         return True
 
-    def _look(self) -> tuple[Page, float]:
+    def _read_edge(self) -> tuple[Page, float]:
         return fetch_page(self.port, self.workload["metrics"]["path"], EDGE_TIMEOUT_SECONDS), self.outside.cpu_seconds()
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
@@ -79,13 +79,13 @@ class ServedEndpoint(HttpEndpoint):
     def __init__(self, port: int, token: str, outside: ProcessTree | None) -> None:
         super().__init__("127.0.0.1", port, token)
         self.outside = outside
-        self._edges: AtEdges[float] | None = None
+        self._edges: EdgeReader[float] | None = None
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
         """Announce the window, and look at the server's CPU time at its ends."""
         taken = super().set_window(start_ns, end_ns, iterations)
         if taken and self.outside is not None:
-            self._edges = AtEdges(self.outside.cpu_seconds, start_ns, end_ns)
+            self._edges = EdgeReader(self.outside.cpu_seconds, start_ns, end_ns)
         return taken
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:

@@ -72,11 +72,11 @@ class ProcessTree:
         return {"pids": list(named), "names": list(named.values()), "visible_devices": visible}
 
 
-class AtEdges(Generic[T]):
+class EdgeReader(Generic[T]):
     """Looks at something twice, at the start and at the end of a window, in a thread of its own."""
 
-    def __init__(self, look: Callable[[], T], start_ns: int, end_ns: int) -> None:
-        self._look = look
+    def __init__(self, read: Callable[[], T], start_ns: int, end_ns: int) -> None:
+        self._read = read
         self._seen: list[T] = []
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, args=(start_ns, end_ns), daemon=True)
@@ -86,7 +86,7 @@ class AtEdges(Generic[T]):
         try:
             for edge_ns in edges_ns:
                 time.sleep(max(0, edge_ns - time.monotonic_ns()) / NS)
-                self._seen.append(self._look())
+                self._seen.append(self._read())
         except Exception as failure:
             self._failure = failure
 
@@ -98,7 +98,7 @@ class AtEdges(Generic[T]):
         return (self._seen[0], self._seen[1]) if len(self._seen) == 2 else None
 
 
-def _adopt(is_on: bool) -> None:
+def _set_subreaper(is_on: bool) -> None:
     """Whether orphans among the descendants become children of this process, and not of init."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(is_on), 0, 0, 0)
 
@@ -107,23 +107,23 @@ class Orphans:
     """The orphans among this process's descendants from now on, whatever their session or environment."""
 
     def __init__(self) -> None:
-        self._others = {child.pid for child in psutil.Process().children()}
-        _adopt(True)
+        self._earlier = {child.pid for child in psutil.Process().children()}
+        _set_subreaper(True)
 
     def end(self) -> None:
         """End all processes that have become children of this one since, and what they started."""
         for _ in range(ROUNDS):
-            left = self._left()
+            left = self._remaining()
             if not left:
                 break
             for process in left:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
             psutil.wait_procs(left, GRACE_SECONDS)
-        _adopt(False)
+        _set_subreaper(False)
 
-    def _left(self) -> list[psutil.Process]:
-        found = [child for child in psutil.Process().children() if child.pid not in self._others]
+    def _remaining(self) -> list[psutil.Process]:
+        found = [child for child in psutil.Process().children() if child.pid not in self._earlier]
         for child in found.copy():
             # It may end while it is looked at; the others are looked at all the same.
             with contextlib.suppress(psutil.Error):

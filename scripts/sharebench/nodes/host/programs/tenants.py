@@ -18,19 +18,19 @@ from sharebench.core.programs import BODY_FILES, CLIENT, is_program, request_tex
 from sharebench.core.spec import WorkloadSpec, runs_until_exit, tenant_workload
 from sharebench.nodes.contract import Grant, NodeError
 from sharebench.nodes.host.launch import (
-    Context,
+    BuiltInTenant,
+    CellContext,
     HostEndpoint,
-    OwnTenant,
     Program,
     TenantProcess,
     announced_ports,
-    environment,
-    inherited,
+    grant_environment,
+    inherited_environment,
     tenant_command,
 )
 from sharebench.nodes.host.programs.endpoints import ScrapedEndpoint, ServedEndpoint
+from sharebench.nodes.host.programs.exiting import LAUNCHER, ExitEndpoint, ProgramExit
 from sharebench.nodes.host.programs.process_tree import ProcessTree
-from sharebench.nodes.host.programs.to_its_end import LAUNCHER, Ending, ExitEndpoint
 from sharebench.nodes.programs import fill_in, placeholder_values
 from tenant.contract import TOKEN_VARIABLE, SteadinessRule
 from tenant.contract.requests import variable_problem
@@ -42,7 +42,7 @@ OUTSIDE_EPHEMERAL = range(20_000, 32_768)
 _PORTS = itertools.cycle(random.sample(OUTSIDE_EPHEMERAL, len(OUTSIDE_EPHEMERAL)))
 
 
-def infeasible(workloads: Sequence[WorkloadSpec]) -> str | None:
+def port_conflict(workloads: Sequence[WorkloadSpec]) -> str | None:
     """Why this host cannot run these programs at once, one for each tenant, or None."""
     fixed = [each for each in workloads if is_program(each) and each["port"] is not None]
     counts = Counter(each["port"] for each in fixed)
@@ -61,7 +61,7 @@ def free_port() -> int:
     raise NodeError(f"no port between {OUTSIDE_EPHEMERAL[0]} and {OUTSIDE_EPHEMERAL[-1]} is free on this host")
 
 
-def refuse_taken(port: int) -> None:
+def refuse_taken_port(port: int) -> None:
     """Raise NodeError when somebody listens on a port that a program is about to use."""
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -71,7 +71,7 @@ def refuse_taken(port: int) -> None:
 class ProgramTenant(TenantProcess):
     has_exit_codes = False
 
-    def __init__(self, context: Context, grants: Sequence[Grant], home: Path) -> None:
+    def __init__(self, context: CellContext, grants: Sequence[Grant], home: Path) -> None:
         super().__init__(context, grants, home)
         (self.grant,) = grants
         self.index = self.grant.index
@@ -85,9 +85,9 @@ class ProgramTenant(TenantProcess):
 
     def program(self) -> Program:
         argv = [self.fill_in(word) for word in self.workload["command"] or ()]
-        refuse_taken(self.port)
+        refuse_taken_port(self.port)
         variables = {
-            **inherited(),
+            **inherited_environment(),
             **self.grant.environment,
             PORT_VARIABLE: str(self.port),
             INDEX_VARIABLE: str(self.index),
@@ -101,7 +101,7 @@ class CommandTenant(ProgramTenant):
     def programs(self) -> list[Program]:
         return [self.program()]
 
-    def started(self) -> None:
+    def on_started(self) -> None:
         rule = SteadinessRule(**self.context.spec["warmup"])
         self._endpoint = ScrapedEndpoint(self.index, self.workload, self.port, self.log, ProcessTree(self.pid), rule)
 
@@ -122,7 +122,7 @@ class ExitTenant(ProgramTenant):
     _endpoint: ExitEndpoint | None = None
 
     @property
-    def _ended(self) -> Ending | None:
+    def _ended(self) -> ProgramExit | None:
         return None if self._endpoint is None else self._endpoint.ended
 
     def programs(self) -> list[Program]:
@@ -132,7 +132,7 @@ class ExitTenant(ProgramTenant):
             raise NodeError(f"cannot start {own.argv[0]!r}: {os.strerror(errno.ENOENT)}")
         return [replace(own, argv=[*LAUNCHER, *own.argv])]
 
-    def started(self) -> None:
+    def on_started(self) -> None:
         self._endpoint = ExitEndpoint(self.index, self.workload, self.port, self.log, self.pid)
 
     def code(self) -> int | None:
@@ -163,23 +163,23 @@ class HttpTenant(ProgramTenant):
             **request,
             "ready_path": self.workload["ready"]["path"],
             "stream": self.workload["stream"],
-            "note": str(self._note),
+            "note": str(self._client_note),
         }
         params |= {key: str(Path.cwd() / params[key]) for key in BODY_FILES if params.get(key)}
         # With the driver's own packages: what the tenants have is theirs.
         argv = tenant_command(self.context, self.index, CLIENT, params, device="cpu", python=sys.executable)
         # The client computes nothing on the device: it sees none, and runs wherever there is room.
-        variables = {**environment(Grant(self.index, 0)), TOKEN_VARIABLE: self.context.token}
+        variables = {**grant_environment(Grant(self.index, 0)), TOKEN_VARIABLE: self.context.token}
         return [*own, Program(argv, variables, None, self.out)]
 
     @property
-    def _note(self) -> Path:
+    def _client_note(self) -> Path:
         return self.out.with_suffix(".note")
 
     def waiting_for(self) -> str | None:
-        return self._note.read_text() if self._note.exists() else None
+        return self._client_note.read_text() if self._client_note.exists() else None
 
-    def started(self) -> None:
+    def on_started(self) -> None:
         self._outside = ProcessTree(self.pid) if self.workload["url"] is None else None
 
     def endpoints(self) -> Sequence[HostEndpoint]:
@@ -190,4 +190,4 @@ def tenant_class(workload: WorkloadSpec) -> type[TenantProcess]:
     if runs_until_exit(workload):
         return ExitTenant
     kinds: Mapping[str, type[TenantProcess]] = {"command": CommandTenant, "http": HttpTenant}
-    return kinds.get(workload.get("kind", "loop"), OwnTenant)
+    return kinds.get(workload.get("kind", "loop"), BuiltInTenant)

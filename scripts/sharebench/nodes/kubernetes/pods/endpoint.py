@@ -239,7 +239,7 @@ class ScrapedPod(ScrapedProgram, ClientEndpoint):
 
         Raises TenantsFailed when the program does not answer its client, NodeError as `report` does.
         """
-        seen = self._waited_for("/record", deadline_seconds, ahead_seconds)
+        seen = self._get_and_wait("/record", deadline_seconds, ahead_seconds)
         try:
             made = self.report(seen["pages"], self._window, seen["environment"], self.process_seconds or 0.0)
         except TenantUnreachable as silence:
@@ -277,7 +277,7 @@ class ExitEndpoint(ClientEndpoint):
         How long the kubelet took to start it is `start_delay_seconds`. Raises TenantsFailed when it did not end well,
         unless it had no memory: how many others have is a result.
         """
-        seen: ExitReport = self._waited_for("/record", deadline_seconds, ahead_seconds)
+        seen: ExitReport = self._get_and_wait("/record", deadline_seconds, ahead_seconds)
         started_ns, ended_ns, seconds = seen["started_ns"], seen["ended_ns"], None
         if ended_ns is not None and (failed := self._ending()) is None:
             seconds = (ended_ns - (started_ns or ended_ns)) / NS

@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from sharebench.cell.cell import Course, MeasuredCell, Observed
-from sharebench.cell.prometheus.server import Labels, PrometheusSilent, Server, duration, selector
+from sharebench.cell.cell import CellProcedure, MeasuredCell, Observation
+from sharebench.cell.prometheus.server import Labels, PrometheusUnavailable, Server, duration, selector
 from sharebench.core import counters, prometheus_options
 from sharebench.core.files import write_json
 from sharebench.core.run_record import RUN_ID_VARIABLE
@@ -44,20 +44,20 @@ POLL_SECONDS = 0.2
 SCRAPES_TO_WAIT = 3
 STORED_SECONDS = 2.0
 # A server that was killed and started again reads its log first.
-BACK_SECONDS = 20.0
+RESTART_SECONDS = 20.0
 # Samples further away than this are of no use at the window's ends.
 BEFORE_SCRAPES = 10
 
 
 @runtime_checkable
-class Scraped(Tenants, Protocol):
+class ScrapableTenants(Tenants, Protocol):
     """Tenants whose metrics others can read."""
 
     def metrics_addresses(self) -> list[str]:
         """Where, as `host:port`, in order."""
 
 
-def settings_of(config: StudyConfig, cell_folder: str) -> WatchSettings:
+def watch_settings(config: StudyConfig, cell_folder: str) -> WatchSettings:
     """What a watched cell has in its settings, and what its tenants carry: the cell's name in the metrics."""
     section = config["prometheus"]
     name = f"{os.environ.get(RUN_ID_VARIABLE, '')}/{cell_folder}"
@@ -71,7 +71,7 @@ def settings_of(config: StudyConfig, cell_folder: str) -> WatchSettings:
 
 
 @contextlib.contextmanager
-def targets(folder: Path, owner: Path, scrape_seconds: float, addresses: Sequence[str]) -> Iterator[None]:
+def target_file(folder: Path, owner: Path, scrape_seconds: float, addresses: Sequence[str]) -> Iterator[None]:
     """A file of targets in a folder that Prometheus reads; one per results folder, whoever wrote it last."""
     digest = hashlib.sha256(str(owner.resolve()).encode()).hexdigest()[:12]
     path, interval = folder / f"sharebench-{digest}.json", f"{round(1000 * scrape_seconds)}ms"
@@ -84,7 +84,7 @@ def targets(folder: Path, owner: Path, scrape_seconds: float, addresses: Sequenc
             path.unlink()
 
 
-class PrometheusCourse(Course):
+class PrometheusProcedure(CellProcedure):
     """`settings` has what `settings_of` adds."""
 
     def __init__(self, node: Node, strategy: Strategy, spec: Spec, settings: Settings) -> None:
@@ -95,27 +95,29 @@ class PrometheusCourse(Course):
         self.server = Server(str(self.section["url"]))
         self.replicas = spec["replicas"]
 
-    def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observed:
+    def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
         """Run the window while Prometheus watches. Raises as `Course.observe`."""
-        assert isinstance(tenants, Scraped)
+        assert isinstance(tenants, ScrapableTenants)
         with contextlib.ExitStack() as shown:
             try:
-                self._wait_until_seen(tenants, self._show(tenants.metrics_addresses(), shown))
-            except (PrometheusSilent, OSError) as failure:
+                self._wait_until_seen(tenants, self._expose_tenants(tenants.metrics_addresses(), shown))
+            except (PrometheusUnavailable, OSError) as failure:
                 raise NodeError(f"{failure}; prometheus.url is {self.server.url}") from None
             seen = super().observe(tenants, grants)
             ends = seen.window["start_epoch_seconds"], seen.window["end_epoch_seconds"]
-        return replace(seen, prometheus=self._answer(*ends))
+        return replace(seen, prometheus=self._query_window(*ends))
 
-    def after(self, record: MeasuredCell, seen: Observed | None, state: State, grants: Sequence[Grant]) -> MeasuredCell:
-        return {**super().after(record, seen, state, grants), "prometheus": seen.prometheus if seen else None}
+    def complete(
+        self, record: MeasuredCell, seen: Observation | None, state: State, grants: Sequence[Grant]
+    ) -> MeasuredCell:
+        return {**super().complete(record, seen, state, grants), "prometheus": seen.prometheus if seen else None}
 
-    def _show(self, addresses: Sequence[str], shown: contextlib.ExitStack) -> float:
+    def _expose_tenants(self, addresses: Sequence[str], shown: contextlib.ExitStack) -> float:
         """Show Prometheus the tenants as long as `shown` is open; returns for how many seconds it may not see them."""
         how = prometheus_options.discovery_method(self.section)
         if how == "file":
             folder = Path(str(self.section["folder"]))
-            shown.enter_context(targets(folder, self.node.folder, self.scrape_seconds, addresses))
+            shown.enter_context(target_file(folder, self.node.folder, self.scrape_seconds, addresses))
             return FILE_SECONDS
         if how == "pod-monitor":
             self.node.watch(self.section)
@@ -142,7 +144,7 @@ class PrometheusCourse(Course):
             # Raises when a tenant ends.
             tenants.sleep_until(tenants.now_ns() + int(POLL_SECONDS * NS))
 
-    def _answer(self, start: float, end: float) -> PrometheusRecord:
+    def _query_window(self, start: float, end: float) -> PrometheusRecord:
         """The record's `prometheus`: what the server reports of the window, as soon as it has seen its end."""
         answer: PrometheusRecord = {
             "discovery": prometheus_options.discovery_method(self.section),
@@ -152,13 +154,13 @@ class PrometheusCourse(Course):
         }
         try:
             return {**answer, "tenants": self._tenants(self._wait_for_the_end(start, end), start, end)}
-        except PrometheusSilent as silence:
+        except PrometheusUnavailable as silence:
             return {**answer, "error": str(silence)}
 
     def _samples(self, suffix: str, start: float, end: float) -> dict[int, counters.Samples]:
         """Raw samples around the window, by tenant; one that is scraped twice, as by a second job, counts once."""
         before = BEFORE_SCRAPES * self.scrape_seconds
-        after = SCRAPES_TO_WAIT * self.scrape_seconds + BACK_SECONDS
+        after = SCRAPES_TO_WAIT * self.scrape_seconds + RESTART_SECONDS
         name = selector(f"{METRIC}_{suffix}", self.cell)
         found: dict[int, counters.Samples] = {}
         for labels, samples in self.server.samples(name, before + end - start + after, end + after):
@@ -171,14 +173,14 @@ class PrometheusCourse(Course):
 
         Raises PrometheusSilent when the server does not answer until then.
         """
-        late = time.monotonic() + SCRAPES_TO_WAIT * self.scrape_seconds + BACK_SECONDS
+        late = time.monotonic() + SCRAPES_TO_WAIT * self.scrape_seconds + RESTART_SECONDS
         while True:
             try:
                 counts = self._samples("count", start, end)
                 is_whole = len(counts) == self.replicas and all(each[-1][0] >= end for each in counts.values())
                 if is_whole or time.monotonic() > late:
                     return counts
-            except PrometheusSilent:
+            except PrometheusUnavailable:
                 if time.monotonic() > late:
                     raise
             # The records are there: what becomes of the tenants now does not matter.

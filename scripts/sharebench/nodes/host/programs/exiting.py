@@ -14,7 +14,7 @@ import psutil
 from sharebench.core.spec import WorkloadSpec
 from sharebench.core.units import NS
 from sharebench.nodes.contract import NodeError, TenantsFailed, classify_exit
-from sharebench.nodes.host.logs import last_of
+from sharebench.nodes.host.logs import log_end
 from sharebench.nodes.host.programs.process_tree import ProcessTree
 from sharebench.nodes.programs import exited_job, exited_report
 from tenant.contract import CpuUse, ProcessView, Steadiness, TenantReport, environment
@@ -27,7 +27,7 @@ NOTHING_TO_SETTLE: Steadiness = {"is_steady": True, "batches": 0, "change_percen
 
 
 @dataclass(frozen=True)
-class Ending:
+class ProgramExit:
     """When a program exited, with which code, and what it and all that it waited for had used."""
 
     at_ns: int
@@ -47,7 +47,7 @@ class ExitEndpoint:
         self.workload = workload
         self.port = port
         self.log = log
-        self.ended: Ending | None = None
+        self.ended: ProgramExit | None = None
         self.overdue: str | None = None
         self._tree = ProcessTree(pid)
         self._has_ended = threading.Event()
@@ -60,7 +60,7 @@ class ExitEndpoint:
         with contextlib.suppress(ChildProcessError):
             # In its place, for what the program has used.
             _, status, usage = os.wait4(self._tree.pid, 0)
-            self.ended = Ending(time.monotonic_ns(), os.waitstatus_to_exitcode(status), usage)
+            self.ended = ProgramExit(time.monotonic_ns(), os.waitstatus_to_exitcode(status), usage)
         self._has_ended.set()
 
     def ready(self) -> bool:
@@ -107,7 +107,7 @@ class ExitEndpoint:
         ended = self.ended
         if ended is None:
             self.overdue = f"it had not exited {(end_ns - start_ns) / NS:g} s after its start"
-        elif ended.code and classify_exit(ended.code, False, last_of(self.log))[0] != "oom":
+        elif ended.code and classify_exit(ended.code, False, log_end(self.log))[0] != "oom":
             raise TenantsFailed("a program did not end well")
         seconds = (ended.at_ns - start_ns) / NS if ended is not None and ended.code == 0 else None
         cpu: CpuUse = {
