@@ -47,7 +47,7 @@ def state_of(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def test_a_study_on_the_chart_as_it_is(charted: Cluster, tmp_path: Path) -> None:
+def test_a_study_on_the_unmodified_chart(charted: Cluster, tmp_path: Path) -> None:
     before = state_of(charted)
     assert before["configs"].keys() == {"default"}
     assert len(before["daemon sets"]) == 3
@@ -80,7 +80,7 @@ def daemon_of(cluster: Cluster) -> Any:
     return found
 
 
-def test_an_mps_daemon_in_doubt_is_renewed_and_shares_as_before(charted: Cluster, tmp_path: Path) -> None:
+def test_a_suspect_mps_daemon_is_restarted_and_shares_as_before(charted: Cluster, tmp_path: Path) -> None:
     """A new one idles where it was faster than its sidecar, which only a plugin that starts, too, finds out."""
     before = state_of(charted)
     with charted.namespace(RESTRICTED) as namespace:

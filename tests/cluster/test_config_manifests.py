@@ -78,7 +78,7 @@ def try_to_make(api: Api, made: dict[str, Any], namespace: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", manifests())
-def test_the_server_takes_it(cluster: Cluster, api: Api, namespace: str, name: str) -> None:
+def test_the_server_accepts_each_manifest(cluster: Cluster, api: Api, namespace: str, name: str) -> None:
     with defining(cluster, api, *DEFINITIONS.get(name, ())):
         for each in objects(name):
             try_to_make(api, each, namespace)
@@ -89,9 +89,7 @@ def test_the_server_takes_it(cluster: Cluster, api: Api, namespace: str, name: s
                 try_to_make(api, pod, namespace)
 
 
-def test_the_pod_monitor_of_a_run_is_one_that_the_prometheus_operator_takes(
-    cluster: Cluster, api: Api, namespace: str
-) -> None:
+def test_the_prometheus_operator_accepts_a_runs_pod_monitor(cluster: Cluster, api: Api, namespace: str) -> None:
     made = pod_monitor.pod_monitor(
         "0123abcd", "sharebench/node", "a run", {"scrape_seconds": 0.5, "labels": {"a": "b"}}
     )
@@ -105,21 +103,21 @@ def test_the_pod_monitor_of_a_run_is_one_that_the_prometheus_operator_takes(
             try_to_make(api, made, namespace)
 
 
-def test_the_server_would_refuse_what_the_namespace_does_not_let_in(api: Api, namespace: str) -> None:
+def test_the_server_refuses_what_pod_security_forbids(api: Api, namespace: str) -> None:
     (made,) = objects("verify.yaml")
     del made["spec"]["securityContext"]
     with pytest.raises(ApiRefused, match="Pod Security refuses the pod"):
         try_to_make(api, made, namespace)
 
 
-def test_the_server_would_refuse_a_field_that_it_does_not_know(api: Api, namespace: str) -> None:
+def test_the_server_refuses_an_unknown_field(api: Api, namespace: str) -> None:
     (made,) = objects("verify.yaml")
     made["spec"]["restartPolcy"] = "Never"
     with pytest.raises(ApiRefused, match=r'unknown field "spec\.restartPolcy"'):
         try_to_make(api, made, namespace)
 
 
-def test_the_namespace_asks_for_what_its_pods_satisfy() -> None:
+def test_the_namespace_enforces_restricted_pod_security() -> None:
     (made,) = objects("tenants/namespace.yaml")
     assert made["metadata"]["labels"] == RESTRICTED
 

@@ -141,7 +141,7 @@ def test_mps_by_a_claim_with_and_without_limits(dra: Cluster, account: Path, tmp
     assert client.AppsV1Api(dra.api).list_namespaced_deployment(gpu.DRA_NAMESPACE).items == []
 
 
-def test_servers_of_another_project_by_a_claim(dra: Cluster, account: Path, tmp_path: Path) -> None:
+def test_http_servers_by_a_claim(dra: Cluster, account: Path, tmp_path: Path) -> None:
     """The user's container has the claim, our client next to it has none."""
     import_images(dra.instance, images.further_archive(images.HTTPBIN))
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true")
@@ -194,7 +194,7 @@ def test_cells_of_a_state_share_a_daemon_until_it_is_suspect(dra: Cluster, tmp_p
             assert client.ResourceV1Api(dra.api).list_namespaced_resource_claim(namespace).items == []
 
 
-def test_claims_as_people_write_them(dra: Cluster, account: Path, tmp_path: Path) -> None:
+def test_claims_as_users_write_them(dra: Cluster, account: Path, tmp_path: Path) -> None:
     """Of a template, of two GPUs, and with unequal limits, on a node with two GPUs."""
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true", gpus=2)
     given = by_claims(strategies=["exclusive-own-claims", "exclusive-two-gpus", "mps-unequal-dra"], replicas=[2])
@@ -276,7 +276,7 @@ def test_instances_that_the_driver_makes(dra: Cluster, account: Path, tmp_path: 
     assert gpu.profiles(dra.instance) is None
 
 
-def test_what_the_driver_does_not_prepare_is_named(
+def test_a_claim_that_the_driver_does_not_prepare_is_named(
     dra: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the gate goes off between the look at the driver and the pods."""

@@ -129,7 +129,7 @@ def records(data: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in data.glob("sharebench/results/cells/*/*/*/*/raw.json")}
 
 
-def test_the_pipeline_as_a_job_that_is_ended_and_goes_on(plugin: Cluster, job: client.BatchV1Api, data: Path) -> None:
+def test_the_pipeline_resumes_after_its_job_is_ended(plugin: Cluster, job: client.BatchV1Api, data: Path) -> None:
     before = shown(plugin)
     suspend(job, False)
 

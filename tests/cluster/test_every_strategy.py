@@ -77,7 +77,7 @@ def plugin(machine: None, request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield Cluster(found)
 
 
-def test_by_the_device_plugin(plugin: Cluster, tmp_path: Path) -> None:
+def test_every_strategy_by_the_device_plugin(plugin: Cluster, tmp_path: Path) -> None:
     """Six minutes on two cores, twice as long on busy ones."""
     gpus = plugin.allocatable()
     assert configure(plugin, f"half-of-{gpus}") == "success"
@@ -115,7 +115,7 @@ def claims(machine: None, request: pytest.FixtureRequest) -> Iterator[tuple[int,
         yield request.param, Cluster(found)
 
 
-def test_by_claims(claims: tuple[int, Cluster], tmp_path: Path) -> None:
+def test_every_strategy_by_claims(claims: tuple[int, Cluster], tmp_path: Path) -> None:
     """Six minutes on two cores, nine on busy ones."""
     gpus, cluster = claims
     records = records_of(tmp_path / "study", cluster, "dra")

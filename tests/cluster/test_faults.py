@@ -82,7 +82,7 @@ def is_as_before(cluster: Cluster, namespace: str, before: dict[str, Any]) -> No
     assert shown(cluster) == before
 
 
-def test_an_api_server_and_a_kubelet_that_are_away_while_windows_run(
+def test_an_api_server_and_a_kubelet_may_be_away_during_windows(
     plugin: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     before = shown(plugin)
@@ -108,9 +108,7 @@ def test_an_api_server_and_a_kubelet_that_are_away_while_windows_run(
     is_as_before(plugin, namespace, before)
 
 
-def test_a_pod_that_is_deleted_and_a_label_that_is_changed_while_windows_run(
-    plugin: Cluster, namespace: str, tmp_path: Path
-) -> None:
+def test_a_deleted_pod_and_a_changed_label_fail_their_jobs(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
     before = shown(plugin)
     run = run_in(tmp_path / "study", plugin.kubeconfig, study(namespace, window_seconds=15))
     with under_way(run) as process:
@@ -143,7 +141,7 @@ def test_a_pod_that_is_deleted_and_a_label_that_is_changed_while_windows_run(
     is_as_before(plugin, namespace, before)
 
 
-def test_a_driver_that_is_killed_and_another_one_beside_it(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_a_killed_driver_and_a_second_one_next_to_it(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
     before = shown(plugin)
     given = study(namespace, window_seconds=15)
     run = run_in(tmp_path / "first", plugin.kubeconfig, given)
@@ -167,7 +165,7 @@ def test_a_driver_that_is_killed_and_another_one_beside_it(plugin: Cluster, name
     is_as_before(plugin, namespace, before)
 
 
-def test_ctrl_c(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_ctrl_c_restores_the_node(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
     """The cell removes its tenants, and the node is restored. (`test_driver_job.py` has SIGTERM.)"""
     before = shown(plugin)
     run = run_in(tmp_path / "study", plugin.kubeconfig, study(namespace, window_seconds=120))

@@ -18,7 +18,7 @@ def ours(cluster: Cluster) -> set[str]:
     return {each for each in found if each.split("/")[1].startswith("sharebench")} | {NAMESPACE} & names(cluster)
 
 
-def test_what_is_applied_is_deleted_again(cluster: Cluster) -> None:
+def test_applied_manifests_can_be_deleted(cluster: Cluster) -> None:
     before = ours(cluster)
     # One before what is in it: `tenants` brings the namespace.
     folders = sorted(path.parent for path in MANIFESTS.glob("**/kustomization.yaml"))
@@ -36,7 +36,7 @@ def test_what_is_applied_is_deleted_again(cluster: Cluster) -> None:
     assert ours(cluster) == before
 
 
-def test_a_kustomization_of_ones_own_has_another_namespace(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_users_kustomization_changes_the_namespace(cluster: Cluster, tmp_path: Path) -> None:
     base = os.path.relpath(MANIFESTS, tmp_path.resolve())
     own = tmp_path / "kustomization.yaml"
     own.write_text(f"namespace: team\nresources: [{base}/tenants, {base}/tenants/dra]\n")

@@ -18,7 +18,7 @@ BIG = offered(*(instance("3g.20gb", number, memory="20Gi") for number in (1, 2))
 
 
 @pytest.mark.parametrize("name", made())
-def test_every_manifest_passes(cluster: Cluster, api: Api, namespace: str, name: str) -> None:
+def test_the_server_accepts_every_cell_object(cluster: Cluster, api: Api, namespace: str, name: str) -> None:
     for body in made()[name]:
         if body["kind"] == "Node":
             change = {"metadata": {"labels": body["metadata"]["labels"]}}
@@ -28,7 +28,7 @@ def test_every_manifest_passes(cluster: Cluster, api: Api, namespace: str, name:
             try_to_make(api, body, namespace)
 
 
-def test_claims_pass_whole(api: Api, namespace: str) -> None:
+def test_the_server_accepts_claims_unchanged(api: Api, namespace: str) -> None:
     """The server drops nothing: MPS on two instances has all that a claim can have."""
     shared = strategy("mig", "mps", profile="3g", instances=2, thread_percent=50.0, memory_percent=50.0)
     found = claims.select_devices(BIG, shared, 6)

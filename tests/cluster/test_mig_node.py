@@ -82,7 +82,7 @@ def shown(mig: Cluster) -> dict[str, Any]:
     }
 
 
-def test_through_all_layouts_and_back(node: ClusterNode, study: Study, mig: Cluster) -> None:
+def test_the_node_reaches_every_layout_and_is_restored(node: ClusterNode, study: Study, mig: Cluster) -> None:
     before = shown(mig)
     node.ensure(state(study, "mig"))
     assert offered(mig) == {ONE_G: 7}
@@ -100,7 +100,7 @@ def test_through_all_layouts_and_back(node: ClusterNode, study: Study, mig: Clus
     assert shown(mig) == before
 
 
-def test_a_plugin_that_offers_instances_as_gpus(node: ClusterNode, study: Study, mig: Cluster) -> None:
+def test_a_plugin_with_the_single_mig_strategy(node: ClusterNode, study: Study, mig: Cluster) -> None:
     """The MIG strategy `single` is set for all keys, as is the GPU operator's default."""
     before = shown(mig)
     set_strategy(mig, "single")
@@ -135,7 +135,7 @@ def is_rolled_out(mig: Cluster, name: str) -> bool:
 
 
 @on_a_cut_gpu
-def test_a_layout_that_somebody_made_comes_back(node: ClusterNode, study: Study, mig: Cluster) -> None:
+def test_a_layout_found_at_the_start_is_restored(node: ClusterNode, study: Study, mig: Cluster) -> None:
     node.ensure(state(study, "mig"))
     assert offered(mig) == {ONE_G: 7}
     # the same value again, for a layout that is not there any more
@@ -174,7 +174,7 @@ def test_a_change_that_fails(node: ClusterNode, study: Study, mig: Cluster) -> N
     assert shown(mig) == before
 
 
-def test_a_gpu_that_does_not_get_into_mig_mode(node: ClusterNode, study: Study, mig: Cluster) -> None:
+def test_a_gpu_that_does_not_enter_mig_mode(node: ClusterNode, study: Study, mig: Cluster) -> None:
     before = shown(mig)
     assert before["instances"] is None
     with gpu.in_use(mig.instance), pytest.raises(NodeError, match=r"failed to set all-1g\.5gb"):

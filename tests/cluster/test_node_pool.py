@@ -109,7 +109,7 @@ def traces(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def test_two_nodes_at_once_have_the_answers_of_one(pool: Cluster, tmp_path: Path) -> None:
+def test_two_nodes_give_the_results_of_one(pool: Cluster, tmp_path: Path) -> None:
     """Six minutes on two cores, ten on busy ones."""
     before = traces(pool)
     seconds: dict[str, float] = {}
@@ -149,7 +149,7 @@ def test_two_nodes_at_once_have_the_answers_of_one(pool: Cluster, tmp_path: Path
     assert len(means) == 4 and ratios and all(1 / FACTOR < ratio < FACTOR for ratio in ratios)
 
 
-def test_a_node_that_fails_leaves_its_cells_to_the_other(pool: Cluster, tmp_path: Path) -> None:
+def test_cells_of_a_failed_node_move_to_the_other(pool: Cluster, tmp_path: Path) -> None:
     with pool.namespace(RESTRICTED) as namespace:
         given = study(namespace, [NODE, SECOND_NODE])
         run = run_in(tmp_path / "study", pool.kubeconfig, given)

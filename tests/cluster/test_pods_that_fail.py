@@ -61,19 +61,21 @@ def failure(node: ClusterNode, study: Study, count: int = 1, **workload: Any) ->
     return str(caught.value)
 
 
-def test_more_tenants_than_room(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
+def test_more_tenants_than_the_node_has_room_for_fail(
+    node: ClusterNode, study: Study, plugin: Cluster, namespace: str
+) -> None:
     node.ensure(state(study, "time-slicing"))
     line = failure(node, study, 4)
     assert "Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu" in line
     assert left(plugin, namespace) == []
 
 
-def test_a_namespace_that_is_not_there(node: ClusterNode, study: Study) -> None:
+def test_a_missing_namespace_fails(node: ClusterNode, study: Study) -> None:
     node.cluster.options = {**node.cluster.options, "namespace": "no-such-namespace"}
     assert 'namespaces "no-such-namespace" not found' in failure(node, study)
 
 
-def test_a_claim_on_the_plugin_that_it_refuses(
+def test_a_request_that_the_plugin_refuses_fails(
     node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scheduler finds room, and the plugin says no when the kubelet asks it: more than one client's part."""
@@ -85,29 +87,29 @@ def test_a_claim_on_the_plugin_that_it_refuses(
     assert left(plugin, namespace) == []
 
 
-def test_a_container_that_the_runtime_cannot_create(
+def test_a_container_that_the_runtime_cannot_create_fails(
     node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = manifest.tenant_pod
+    make_pod = manifest.tenant_pod
 
     def with_lost_profile(*arguments: Any) -> dict[str, Any]:
-        body = copy.deepcopy(made(*arguments))
+        body = copy.deepcopy(make_pod(*arguments))
         lost = {"type": "Localhost", "localhostProfile": "lost.json"}
         body["spec"]["containers"][0]["securityContext"]["seccompProfile"] = lost
         return body
 
-    monkeypatch.setattr(manifest, "pod", with_lost_profile)
+    monkeypatch.setattr(manifest, "tenant_pod", with_lost_profile)
     line = failure(node, study)
     assert "CreateContainerError" in line
     assert "lost.json" in line
     assert left(plugin, namespace) == []
 
 
-def test_a_workload_that_the_image_cannot_run(node: ClusterNode, study: Study) -> None:
+def test_a_workload_that_the_image_cannot_run_fails(node: ClusterNode, study: Study) -> None:
     assert "onnxruntime" in failure(node, study, module="detector", params={})
 
 
-def test_a_pod_that_is_evicted(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
+def test_an_evicted_pod_fails(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
     tenants = tenants_of(node, study, 1)
     try:
         tenants.start(grants(1))
@@ -121,7 +123,7 @@ def test_a_pod_that_is_evicted(node: ClusterNode, study: Study, plugin: Cluster,
     assert left(plugin, namespace) == []
 
 
-def test_an_api_server_that_stays_away(
+def test_an_unreachable_api_server_fails(
     node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A harness failure when patience ends, here sooner than usual; what could not be removed then is swept later."""
@@ -151,7 +153,9 @@ def is_swept(node: ClusterNode) -> bool:
     return True
 
 
-def test_the_config_map_takes_its_pods_along(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
+def test_deleting_the_config_map_deletes_its_pods(
+    node: ClusterNode, study: Study, plugin: Cluster, namespace: str
+) -> None:
     tenants = tenants_of(node, study, 1)
     try:
         tenants.start(grants(1))
@@ -186,7 +190,7 @@ def is_answering(endpoint: PodEndpoint) -> bool:
         return False
 
 
-def test_a_node_that_falls_silent(node: ClusterNode, study: Study, plugin: Cluster) -> None:
+def test_a_silent_node_fails(node: ClusterNode, study: Study, plugin: Cluster) -> None:
     """The cluster takes most of a minute to notice; the driver then says so at once."""
     tenants = tenants_of(node, study, 1)
     try:

@@ -148,7 +148,7 @@ def contents(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield f"{path}: {name}", packed.read(name)
 
 
-def test_a_right_that_is_missing(plugin: Cluster, account: Path, tmp_path: Path) -> None:
+def test_a_missing_right_is_named(plugin: Cluster, account: Path, tmp_path: Path) -> None:
     rbac = client.RbacAuthorizationV1Api(plugin.api)
     role = rbac.read_namespaced_role("sharebench-tenants", NAMESPACE)
     for rule in role.rules:

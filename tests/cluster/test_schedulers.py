@@ -113,7 +113,7 @@ def share(percent: str) -> dict[str, Any]:
     return {"limits": dict(zip(names, ("1", percent, percent), strict=True))}
 
 
-def test_what_hami_makes_of_a_pod_that_names_no_scheduler(hami: Cluster) -> None:
+def test_hami_handles_a_pod_without_a_scheduler(hami: Cluster) -> None:
     """Webhook, extender and plugin; a mock has no CUDA, in which the library would act."""
     with hami.namespace(RESTRICTED) as namespace:
         for name in ("first", "second"):
@@ -161,7 +161,7 @@ def start_fraction(cluster: Cluster, namespace: str, name: str, annotation: str,
     cluster.core.create_namespaced_pod(namespace, body)
 
 
-def test_what_kai_makes_of_fractions(kai: Cluster) -> None:
+def test_kai_sets_the_shares_of_fractions(kai: Cluster) -> None:
     """Webhook, pod grouper, scheduler, binder and its pod on the GPU; none enforces what they set."""
     total_mib = int(kai.labels()["gpu.memory"])
     # In MiB a share is rounded up to hundredths, of a total that is itself rounded.

@@ -50,7 +50,7 @@ def leases(cluster: Cluster) -> list[str]:
     return sorted(each.spec.holder_identity for each in found if each.metadata.name.startswith("sharebench"))
 
 
-def test_runs_on_two_nodes_side_by_side(two: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_runs_on_two_nodes_at_the_same_time(two: Cluster, namespace: str, tmp_path: Path) -> None:
     before, config = shown(two), study_on(namespace, two.node_name)
     with pytest.raises(NodeError, match=rf"2 nodes have GPUs \({two.node_name}, {NAME}\); name the one to measure"):
         node_of(study_on(namespace, "auto"), tmp_path / "any", FIRST_RUN)
@@ -100,7 +100,7 @@ def end(made: ClusterNode, run_id: str) -> None:
     made.release()
 
 
-def test_a_run_that_died_on_one_node_takes_nothing_from_another(two: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_a_dead_run_on_one_node_does_not_affect_another(two: Cluster, namespace: str, tmp_path: Path) -> None:
     config, other_config = study_on(namespace, two.node_name), study_on(namespace, NAME)
     dead = node_of(config, tmp_path / "one", FIRST_RUN)
     other = node_of(other_config, tmp_path / "other", SECOND_RUN)

@@ -28,7 +28,7 @@ AS_FOUND = {
 }
 
 
-def test_a_study_that_switches_nothing(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_a_static_study_changes_only_the_taint(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
     """The path of other schedulers from end to end; theirs are not here, which is in the tables."""
     plugin.switch("ts3", 3)
     # The labels come by another way than the number of GPUs.

@@ -51,7 +51,9 @@ def shown(cluster: Cluster) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("label", ["exclusive", None])
-def test_through_all_states_and_back(node: ClusterNode, study: Study, plugin: Cluster, label: str | None) -> None:
+def test_the_node_reaches_all_states_and_is_restored(
+    node: ClusterNode, study: Study, plugin: Cluster, label: str | None
+) -> None:
     plugin.set_label(label)
     before, ended_before = eventually("the label", lambda: shown(plugin)), sidecar_ends(plugin)
     node.ensure(state(study, "time-slicing"))
@@ -78,7 +80,7 @@ def uids(cluster: Cluster, name: str) -> set[str]:
     return {pod.metadata.uid for pod in cluster.plugin_pods(name)}
 
 
-def test_an_mps_daemon_in_doubt_is_renewed(node: ClusterNode, study: Study, plugin: Cluster) -> None:
+def test_a_suspect_mps_daemon_is_restarted(node: ClusterNode, study: Study, plugin: Cluster) -> None:
     """Of tenants that ended badly: the stand-in of NVIDIA's control program has no server that they could harm."""
     before = shown(plugin)
     node.ensure(state(study, "mps", 3))
@@ -104,9 +106,7 @@ def share(cluster: Cluster) -> float:
     return cluster.mps_share(daemon)
 
 
-def test_a_node_that_was_found_under_mps_has_its_own_daemon_again(
-    node: ClusterNode, study: Study, plugin: Cluster
-) -> None:
+def test_a_node_found_under_mps_gets_its_daemon_back(node: ClusterNode, study: Study, plugin: Cluster) -> None:
     plugin.switch("mps7", 7, seconds=120)
     before = eventually("the labels", lambda: plugin.labels()["gpu.sharing-strategy"] == "mps" and shown(plugin))
     theirs = uids(plugin, "mps-control-daemon")
@@ -125,7 +125,7 @@ def sidecar_ends(cluster: Cluster) -> int:
     return int(cluster.containers()["nvidia-device-plugin-sidecar"].restart_count)
 
 
-def test_a_plugin_pod_that_is_deleted_during_a_switch(node: ClusterNode, study: Study, plugin: Cluster) -> None:
+def test_a_switch_survives_the_deletion_of_the_plugins_pod(node: ClusterNode, study: Study, plugin: Cluster) -> None:
     before = shown(plugin)
     failures: list[BaseException] = []
 
@@ -147,7 +147,7 @@ def test_a_plugin_pod_that_is_deleted_during_a_switch(node: ClusterNode, study: 
     assert shown(plugin) == before
 
 
-def test_pods_of_others(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
+def test_foreign_gpu_pods_are_refused(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
     plugin.start(namespace, "training", resources={"limits": {"nvidia.com/gpu": "1"}})
     plugin.wait_for_phase(namespace, "training")
     with pytest.raises(NodeError, match=f"foreign GPU pods run on the node: {namespace}/training"):

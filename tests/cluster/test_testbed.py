@@ -56,7 +56,7 @@ def host() -> dict[str, object]:
     return contents | {setting: Path("/proc/sys", setting).read_text() for setting in settings}
 
 
-def test_two_run_side_by_side_and_nothing_is_left_of_the_one_that_ends(cluster: Cluster, other_name: str) -> None:
+def test_two_test_beds_run_at_once_and_one_that_ends_leaves_nothing(cluster: Cluster, other_name: str) -> None:
     before = host()
     found = lifecycle.up(other_name)
     other = Cluster(found)
@@ -78,7 +78,7 @@ def test_two_run_side_by_side_and_nothing_is_left_of_the_one_that_ends(cluster: 
     assert cluster.core.list_node(_request_timeout=5).items
 
 
-def test_one_that_was_killed_is_cleared_away_by_the_next_start(machine: None, other_name: str) -> None:
+def test_the_next_start_removes_a_killed_test_bed(machine: None, other_name: str) -> None:
     found = lifecycle.up(other_name)
     pid = found.init_pid()
     assert pid
@@ -88,7 +88,7 @@ def test_one_that_was_killed_is_cleared_away_by_the_next_start(machine: None, ot
     assert again.init_pid() not in (None, pid)
 
 
-def test_manifests_on_a_real_driver_have_nothing_of_the_mock() -> None:
+def test_manifests_for_a_real_driver_do_not_mention_the_mock() -> None:
     for file in ("device-plugin", "gfd", "mps", "dra", "schedulers/hami"):
         text = real.on_real_driver((gpu.MANIFESTS / f"{file}.yaml").read_text())
         assert "mock" not in text.lower()
@@ -100,7 +100,7 @@ def test_manifests_on_a_real_driver_have_nothing_of_the_mock() -> None:
     assert daemon["spec"]["template"]["spec"]["hostPID"] is True
 
 
-def test_what_killed_tests_left_is_swept(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remains_of_killed_tests_are_removed(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHAREBENCH_TESTBED_CACHE", str(tmp_path))
     with subprocess.Popen(["sleep", "60"]) as tests:
         instance.create("theirs", tests.pid)

@@ -98,7 +98,7 @@ def test_a_server_under_every_setting_of_the_plugin(server: Cluster, namespace: 
     assert left(server, namespace) == []
 
 
-def test_a_server_by_a_template(server: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_a_server_under_a_static_template(server: Cluster, namespace: str, tmp_path: Path) -> None:
     """Where another scheduler would share the GPU."""
     server.switch("ts3", 3)
     eventually("the labels of three", lambda: server.labels().get("gpu.replicas") == "3")
@@ -224,7 +224,7 @@ LATE = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_container_that_goes_wrong_is_named_at_once(node: ClusterNode, study: Study, what: str) -> None:
+def test_a_failing_user_container_is_named_at_once(node: ClusterNode, study: Study, what: str) -> None:
     changes, status, words = BAD[what]
     tenants = tenants_of(node, study, 1, **changes)
     began = time.monotonic()
@@ -241,7 +241,7 @@ def test_a_container_that_goes_wrong_is_named_at_once(node: ClusterNode, study: 
 
 
 @pytest.mark.parametrize("what", LATE)
-def test_a_server_that_never_gets_ready_says_why(node: ClusterNode, study: Study, what: str) -> None:
+def test_a_server_that_never_becomes_ready_gives_the_reason(node: ClusterNode, study: Study, what: str) -> None:
     changes, words = LATE[what]
     tenants = tenants_of(node, study, 1, **changes)
     tenants.timeouts = {**tenants.timeouts, "start_seconds": 10}
@@ -257,7 +257,7 @@ def test_a_server_that_never_gets_ready_says_why(node: ClusterNode, study: Study
 
 
 @pytest.mark.parametrize("kind", ["http", "command"])
-def test_a_program_that_dies_at_work(
+def test_a_program_that_dies_during_the_window(
     node: ClusterNode, study: Study, server: Cluster, namespace: str, kind: str
 ) -> None:
     changes = {"image": PYTHON_IMAGE, "command": ["python3", "-m", "http.server", "{port}"]}

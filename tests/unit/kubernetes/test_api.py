@@ -72,9 +72,7 @@ def api(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Api:
     return opened(server.server_port, tmp_path, monkeypatch)
 
 
-def test_a_token_that_runs_out_is_asked_for_again(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_expired_token_is_renewed(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of managed clusters do, every quarter of an hour: the kubeconfig names a program that has a new one."""
     program = tmp_path / "get-token"
     program.write_text(
@@ -97,13 +95,13 @@ def test_a_token_that_runs_out_is_asked_for_again(
     assert first != second
 
 
-def test_what_passes_is_tried_again(api: Api, server: Server) -> None:
+def test_transient_errors_are_retried(api: Api, server: Server) -> None:
     server.answers = [(503, "starting"), (429, {"message": "slow down"}), (200, {"kind": "Node"})]
     assert api.get("/api/v1/nodes/x", limit=5) == {"kind": "Node"}
     assert [path for _, path, _ in server.asked] == ["/api/v1/nodes/x?limit=5"] * 3
 
 
-def test_a_server_that_stays_away_is_given_up_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_fails_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -111,9 +109,7 @@ def test_a_server_that_stays_away_is_given_up_with_a_line(tmp_path: Path, monkey
         opened(port, tmp_path, monkeypatch).get("/version")
 
 
-def test_a_server_that_cannot_be_trusted_is_given_up_at_once(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_untrusted_server_fails_at_once(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NodeError, match=r"the API server cannot be trusted: SSLError .*SSL"):
         opened(server.server_port, tmp_path, monkeypatch, "https").get("/version")
 
@@ -128,7 +124,7 @@ def test_a_server_that_cannot_be_trusted_is_given_up_at_once(
         (422, "spec.x:\n  Invalid", r"the API server refused \(422\): spec\.x: Invalid"),
     ],
 )
-def test_a_refusal_is_not_tried_again_and_says_why(
+def test_a_refusal_is_not_retried_and_gives_the_reason(
     api: Api, server: Server, status: int, message: str, line: str
 ) -> None:
     server.answers = [(status, {"message": message})]
@@ -138,7 +134,7 @@ def test_a_refusal_is_not_tried_again_and_says_why(
     assert len(server.asked) == 1
 
 
-def test_what_is_not_there_is_none_or_fine(api: Api, server: Server) -> None:
+def test_find_returns_none_and_delete_ignores_what_does_not_exist(api: Api, server: Server) -> None:
     server.answers = [(404, {"message": "not found"})]
     assert api.find("/api/v1/nodes/x") is None
     api.delete("/api/v1/nodes/x")
@@ -146,7 +142,7 @@ def test_what_is_not_there_is_none_or_fine(api: Api, server: Server) -> None:
         api.get("/api/v1/nodes/x")
 
 
-def test_events_of_a_watch(api: Api, server: Server) -> None:
+def test_a_watch_yields_the_servers_events(api: Api, server: Server) -> None:
     events = [{"type": "ADDED", "object": {"n": 1}}, {"type": "DELETED", "object": {"n": 1}}]
     server.answers = [(200, "".join(json.dumps(event) + "\n" for event in events))]
     assert list(api.watch("/api/v1/pods", "7", labelSelector="a=b")) == events
@@ -156,7 +152,7 @@ def test_events_of_a_watch(api: Api, server: Server) -> None:
 @pytest.mark.parametrize(
     ("status", "expected"), [(410, ConnectionError), (429, ConnectionError), (503, ConnectionError), (403, ApiRefused)]
 )
-def test_a_watch_that_is_refused_for_now_is_as_one_that_breaks(
+def test_a_watch_that_is_refused_for_now_raises_a_connection_error(
     api: Api, server: Server, status: int, expected: type[Exception]
 ) -> None:
     server.answers = [(status, {"message": "no"})]
@@ -173,7 +169,7 @@ def test_a_watch_that_is_refused_for_now_is_as_one_that_breaks(
         ("clusters: 3\ncontexts: []\n", "no usable kubeconfig: the file is not a kubeconfig; set KUBECONFIG"),
     ],
 )
-def test_without_a_way_to_a_cluster(
+def test_an_unusable_kubeconfig_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, line: str
 ) -> None:
     file = tmp_path / "kubeconfig"

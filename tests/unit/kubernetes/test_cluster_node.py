@@ -77,7 +77,7 @@ def savers(cluster: FakeCluster) -> set[str] | None:
     return None if found is None else set(found)
 
 
-def test_a_way_is_left_before_another_is_taken(cluster: FakeCluster, node: ClusterNode) -> None:
+def test_one_access_is_restored_before_another_is_used(cluster: FakeCluster, node: ClusterNode) -> None:
     cluster.store[NODE]["metadata"]["labels"]["other"] = "theirs"
     node.ensure(by_plugin())
     assert (label(cluster), savers(cluster)) == ("sharebench-ts-3", {"device-plugin"})
@@ -92,7 +92,7 @@ def test_a_way_is_left_before_another_is_taken(cluster: FakeCluster, node: Clust
     assert (label(cluster), taints(cluster), savers(cluster)) == (None, [], None)
 
 
-def test_a_node_that_another_run_has_taken_is_left_to_it(cluster: FakeCluster, node: ClusterNode) -> None:
+def test_a_node_held_by_another_run_is_not_restored(cluster: FakeCluster, node: ClusterNode) -> None:
     node.ensure(by_plugin())
     node._lease.release("a-run")
     node._lease.acquire("another")
@@ -103,7 +103,7 @@ def test_a_node_that_another_run_has_taken_is_left_to_it(cluster: FakeCluster, n
     assert cluster.store[NODE] == before
 
 
-def test_what_cannot_be_removed_of_prometheus_keeps_no_node(
+def test_a_pod_monitor_that_cannot_be_removed_does_not_block_the_restore(
     cluster: FakeCluster, node: ClusterNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.ensure(by_plugin())
@@ -118,7 +118,7 @@ def test_what_cannot_be_removed_of_prometheus_keeps_no_node(
     assert (label(cluster), taints(cluster), savers(cluster)) == (None, [], None)
 
 
-def test_a_node_whose_lease_somebody_deleted_comes_back(cluster: FakeCluster, node: ClusterNode) -> None:
+def test_a_node_whose_lease_was_deleted_is_restored(cluster: FakeCluster, node: ClusterNode) -> None:
     node.ensure(by_plugin())
     del cluster.store[node._lease.path]
     assert node.restore()
@@ -126,9 +126,7 @@ def test_a_node_whose_lease_somebody_deleted_comes_back(cluster: FakeCluster, no
     assert cluster.store[node._lease.path]["spec"]["holderIdentity"] == "a-run"
 
 
-def test_pods_that_a_stopped_job_has_left_go_before_the_node_comes_back(
-    cluster: FakeCluster, node: ClusterNode
-) -> None:
+def test_leftover_pods_are_removed_before_the_node_is_restored(cluster: FakeCluster, node: ClusterNode) -> None:
     node.ensure(by_plugin())
     cluster.tenants = [{"metadata": {"name": "sharebench-left-0"}}]
     cluster.log.clear()
@@ -137,14 +135,16 @@ def test_pods_that_a_stopped_job_has_left_go_before_the_node_comes_back(
     assert first == "/api/v1/namespaces/sharebench/pods/sharebench-left-0"
 
 
-def test_a_cluster_without_any_way_is_refused_at_the_start(node: ClusterNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_without_any_access_is_refused_at_the_start(
+    node: ClusterNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Other, "lacks", "nothing of the other way")
     node.cluster.options = {**node.cluster.options, "accesses": ["other"]}
     with pytest.raises(NodeError, match="nothing of the other way"):
         node.claim("a-run")
 
 
-def test_a_node_comes_back_though_its_plugin_is_gone(cluster: FakeCluster, node: ClusterNode, tmp_path: Path) -> None:
+def test_a_node_is_restored_without_its_plugin(cluster: FakeCluster, node: ClusterNode, tmp_path: Path) -> None:
     node.cluster.options = {**node.cluster.options, "accesses": ["device-plugin"]}
     node.ensure(by_plugin())
     cluster.daemon_sets, cluster.daemons, cluster.is_stuck = [], {}, True
@@ -159,7 +159,7 @@ def test_a_node_comes_back_though_its_plugin_is_gone(cluster: FakeCluster, node:
     assert cluster.now - began < 60, "nothing is waited for that no plugin does"
 
 
-def test_each_strategy_has_its_own_way_and_it_is_in_the_spec() -> None:
+def test_the_spec_has_each_strategys_access() -> None:
     given = study({"node": "kubernetes", "strategies": ["exclusive", "time-slicing"], "replicas": [1, 3]})
     given[S]["time-slicing"] |= {"access": "device-plugin"}
     of_study = Study(load(given))
@@ -194,7 +194,7 @@ H200 = {
         ("cpu", {"units": 2, "units_name": "cores", "is_gpu": False, "label": "GPU idle, CPU work in pods"}),
     ],
 )
-def test_a_node_with_a_real_gpu_is_known_by_its_labels(
+def test_facts_of_a_real_gpu_come_from_the_nodes_labels(
     cluster: FakeCluster, tmp_path: Path, device: str, expected: dict[str, Any]
 ) -> None:
     """Kubernetes and GPU feature discovery say nothing of SMs; tenants on the GPU may."""

@@ -66,7 +66,7 @@ def test_time_slicing_is_set_once_for_all_numbers_of_tenants(cluster: FakeCluste
     assert [path for _, path, _ in cluster.log[changes:] if not path.startswith(LEASES)] == []
 
 
-def test_a_switch_says_what_took_how_long(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_a_switch_records_the_duration_of_each_phase(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path, stable_seconds=15, publish_seconds=4)
     node.ensure(state("time-slicing"))
     assert node.switched is not None
@@ -76,7 +76,9 @@ def test_a_switch_says_what_took_how_long(cluster: FakeCluster, tmp_path: Path) 
     assert set(node.switched["phases"]) == {"follow", "stable"}
 
 
-def test_without_the_right_to_hurry_the_kubelet_is_waited_for(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_without_the_right_to_annotate_pods_the_kubelet_sync_is_waited_for(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
     patch = cluster.patch
 
     def refuse(path: str, body: Any) -> Any:
@@ -92,7 +94,7 @@ def test_without_the_right_to_hurry_the_kubelet_is_waited_for(cluster: FakeClust
     assert label(cluster) == "sharebench-ts-7"
 
 
-def test_mps_is_set_for_each_number(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_mps_is_set_for_each_number_of_tenants(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mps", 3))
     assert label(cluster) == "sharebench-mps-3"
@@ -107,7 +109,7 @@ def test_mps_is_set_for_each_number(cluster: FakeCluster, tmp_path: Path) -> Non
     assert "mps" not in cluster.daemons
 
 
-def test_an_mps_daemon_that_idles_though_it_looks_well_is_started_anew(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_an_idle_mps_daemon_that_reports_ready_is_restarted(cluster: FakeCluster, tmp_path: Path) -> None:
     """Seen with the chart's daemon, which had started with the default config before its sidecar had seen the label."""
     cluster.idle_daemons = 1
     began = cluster.now
@@ -128,7 +130,7 @@ def test_every_key_of_the_study_is_published_at_once(cluster: FakeCluster, tmp_p
     assert [path for verb, path, _ in cluster.log if path == CONFIGS] == [CONFIGS]
 
 
-def test_everything_is_put_back_absence_as_absence(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_restore_undoes_every_change(cluster: FakeCluster, tmp_path: Path) -> None:
     cluster.store[NODE]["spec"]["taints"] = [{"key": "team", "value": "a", "effect": "NoSchedule"}]
     before = copy.deepcopy(cluster.store)
     node = opened(cluster, tmp_path)
@@ -143,7 +145,7 @@ def test_everything_is_put_back_absence_as_absence(cluster: FakeCluster, tmp_pat
     assert not node.restore()
 
 
-def test_a_later_run_puts_back_what_a_dead_one_left(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_a_later_run_restores_what_a_dead_run_changed(cluster: FakeCluster, tmp_path: Path) -> None:
     opened(cluster, tmp_path / "one").ensure(state("time-slicing"))
     opened(cluster, tmp_path / "other").sweep()
     assert label(cluster) is None
@@ -151,13 +153,13 @@ def test_a_later_run_puts_back_what_a_dead_one_left(cluster: FakeCluster, tmp_pa
     assert saved_state.load(cluster.store[NODE]) is None
 
 
-def test_a_node_that_does_not_follow_fails_with_what_differs(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_a_node_that_does_not_follow_fails_with_the_differences(cluster: FakeCluster, tmp_path: Path) -> None:
     cluster.is_stuck = True
     with pytest.raises(NodeError, match=r"did not become time-slicing within 300 s: .*allocatable is nvidia.com/gpu 1"):
         opened(cluster, tmp_path).ensure(state("time-slicing"))
 
 
-def test_allocatable_that_bounces_is_waited_for(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_allocatable_that_bounces_must_become_stable(cluster: FakeCluster, tmp_path: Path) -> None:
     begun = cluster.now
 
     def bounce() -> None:
@@ -170,7 +172,7 @@ def test_allocatable_that_bounces_is_waited_for(cluster: FakeCluster, tmp_path: 
     assert cluster.now - begun >= 20
 
 
-def test_a_label_that_somebody_changes_meanwhile_is_named_and_left(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_a_label_changed_by_somebody_else_fails_the_state_and_stays(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("time-slicing"))
     cluster.patch(NODE, {"metadata": {"labels": {CONFIG: "default"}}})
@@ -182,7 +184,9 @@ def test_a_label_that_somebody_changes_meanwhile_is_named_and_left(cluster: Fake
 
 
 @pytest.mark.parametrize(("compute", "most"), [("7.0", 16), ("7.5", 48), ("12.0", 48)])
-def test_mps_clients_by_compute_capability(cluster: FakeCluster, tmp_path: Path, compute: str, most: int) -> None:
+def test_the_maximum_of_mps_clients_follows_the_compute_capability(
+    cluster: FakeCluster, tmp_path: Path, compute: str, most: int
+) -> None:
     names = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
     cluster.store[NODE]["metadata"]["labels"] |= dict(zip(names, compute.split("."), strict=True))
     node, mps = opened(cluster, tmp_path), STUDY.strategies["mps"]
@@ -190,7 +194,7 @@ def test_mps_clients_by_compute_capability(cluster: FakeCluster, tmp_path: Path,
     assert node.infeasible(mps, most + 1) == f"the GPU takes {most} MPS clients at most"
 
 
-def test_a_plugin_that_lost_its_pod_is_waited_for(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_a_plugin_without_a_pod_fails_the_state(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("time-slicing"))
     plugin = cluster.daemons.pop("plugin")
@@ -200,7 +204,7 @@ def test_a_plugin_that_lost_its_pod_is_waited_for(cluster: FakeCluster, tmp_path
     node.ensure(state("time-slicing"))
 
 
-def test_pods_of_others_are_refused_with_their_names(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_foreign_gpu_pods_are_refused_by_name(cluster: FakeCluster, tmp_path: Path) -> None:
     cluster.foreign = [pod("training")]
     node = opened(cluster, tmp_path)
     with pytest.raises(NodeError, match="team/training"):
@@ -210,7 +214,7 @@ def test_pods_of_others_are_refused_with_their_names(cluster: FakeCluster, tmp_p
     assert label(cluster) is None
 
 
-def test_what_a_cluster_may_lack(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_missing_components_are_named(cluster: FakeCluster, tmp_path: Path) -> None:
     strategy = STUDY.strategies["mps"]
     plugin, discovery, mps = cluster.daemon_sets
     for there, word in (
@@ -225,14 +229,14 @@ def test_what_a_cluster_may_lack(cluster: FakeCluster, tmp_path: Path) -> None:
         assert word in (node.infeasible(strategy, 3) or "")
 
 
-def test_the_plugins_caps_are_the_strategys() -> None:
+def test_the_strategys_mps_limits_are_the_plugins() -> None:
     # the daemon divides in whole numbers (mps-control-daemon of the plugin)
     assert [STUDY.strategies["mps"].limits(n)["thread_percent"] for n in (2, 3, 7, 8)] == [50.0, 33.0, 14.0, 12.0]
     assert STUDY.strategies["mps"].depends_on_replicas
     assert STUDY.strategies["time-slicing"].limits(7) == {"thread_percent": None, "memory_percent": None}
 
 
-def test_where_it_is_measured_is_not_in_the_spec() -> None:
+def test_the_spec_has_no_node_context_or_namespace() -> None:
     elsewhere = study({"node": "kubernetes", "strategies": ["exclusive"]})
     elsewhere["kubernetes"] = {"node": "a-node", "context": "a-context", "namespace": "a-namespace"}
     text = Study(load(elsewhere)).spec(STUDY.cells[0])

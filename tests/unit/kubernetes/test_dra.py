@@ -125,7 +125,7 @@ def records(**more: Any) -> list[dict[str, Any]]:
     return [{"view": view | more} for _ in range(3)]
 
 
-def test_evidence_of_three_tenants_of_one_claim(cluster: Claims, dra: DraAccess) -> None:
+def test_evidence_of_three_tenants_that_share_a_claim(cluster: Claims, dra: DraAccess) -> None:
     cluster.claims = [allocated(dra)]
     evidence = dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), records(device=device_digest(UUID)))
     refuse_contradiction(TIME_SLICING, evidence)
@@ -144,7 +144,9 @@ def test_evidence_of_three_tenants_of_one_claim(cluster: Claims, dra: DraAccess)
         ({"mps_pipe": "/tmp/nvidia-mps"}, "has the pipe of an MPS daemon"),
     ],
 )
-def test_a_tenant_that_saw_something_else(cluster: Claims, dra: DraAccess, broken: dict[str, Any], words: str) -> None:
+def test_a_tenant_that_saw_another_device_contradicts_the_strategy(
+    cluster: Claims, dra: DraAccess, broken: dict[str, Any], words: str
+) -> None:
     cluster.claims = [allocated(dra)]
     seen = records(device=device_digest(UUID))
     seen[1]["view"] |= broken
@@ -152,7 +154,7 @@ def test_a_tenant_that_saw_something_else(cluster: Claims, dra: DraAccess, broke
         refuse_contradiction(TIME_SLICING, dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), seen))
 
 
-def test_a_claim_that_is_not_what_was_made(cluster: Claims, dra: DraAccess) -> None:
+def test_a_claim_that_differs_from_the_created_one_contradicts_the_strategy(cluster: Claims, dra: DraAccess) -> None:
     for claim, words in (
         (allocated(dra, consumers=2), "reservedFor: expected 3, observed 2"),
         (
@@ -205,7 +207,7 @@ def test_evidence_of_a_claim_for_each_instance(cluster: Claims, dra: DraAccess) 
         refuse_contradiction(wanted, dra.evidence(wanted, grants, seen))
 
 
-def test_evidence_of_claims_that_a_template_made(cluster: Claims, dra: DraAccess) -> None:
+def test_evidence_of_claims_made_from_a_template(cluster: Claims, dra: DraAccess) -> None:
     of_study = study_of(GIVEN | {"strategies": ["exclusive-own-claims"]})
     wanted = of_study.strategies["exclusive-own-claims"]
     spec = of_study.spec_of(next(cell for cell in of_study.cells if (cell.strategy, cell.replicas) == (wanted.name, 3)))
@@ -240,7 +242,7 @@ def test_limits_that_tenants_do_not_share_are_in_their_environment(cluster: Clai
     assert [each["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] for each in given] == ["0=24576M", "0=8192M", "0=8192M"]
 
 
-def test_claims_are_waited_for_and_one_that_stays_is_named(cluster: Claims, dra: DraAccess) -> None:
+def test_clean_up_waits_for_claims_and_names_one_that_stays(cluster: Claims, dra: DraAccess) -> None:
     metadata = {"name": "sharebench-abc-gpu", "finalizers": ["resource.kubernetes.io/delete-protection"]}
     cluster.claims = [{"metadata": metadata}]
     began = cluster.now
@@ -252,7 +254,7 @@ def test_claims_are_waited_for_and_one_that_stays_is_named(cluster: Claims, dra:
         dra.clean_up()
 
 
-def test_an_mps_daemon_of_this_node_is_waited_for(cluster: Claims, dra: DraAccess) -> None:
+def test_clean_up_waits_for_this_nodes_mps_daemon(cluster: Claims, dra: DraAccess) -> None:
     def daemon(name: str, node: str) -> dict[str, Any]:
         return {"metadata": {"name": name}, "spec": {"template": {"spec": {"nodeName": node}}}}
 
@@ -275,7 +277,7 @@ def test_an_mps_daemon_of_this_node_is_waited_for(cluster: Claims, dra: DraAcces
         ("rpc error: something else", 100.0, True),
     ],
 )
-def test_only_what_does_not_pass_is_named(
+def test_only_permanent_prepare_failures_are_reported(
     cluster: Claims, dra: DraAccess, said: str, seconds: float, is_named: bool
 ) -> None:
     cluster.events = [{"involvedObject": {"name": "sharebench-abc-0"}, "message": MESSAGE + said}]
@@ -287,7 +289,7 @@ def test_only_what_does_not_pass_is_named(
     assert (why is not None and said in why) == is_named
 
 
-def test_what_a_cluster_may_lack(cluster: Claims, dra: DraAccess) -> None:
+def test_missing_requirements_of_dra_are_named(cluster: Claims, dra: DraAccess) -> None:
     assert dra.missing() is None
     assert dra.infeasible(TIME_SLICING, 3) is None
     assert "featureGates.MPSSupport=true" in (dra.infeasible(STUDY.strategies["mps"], 3) or "")
@@ -300,7 +302,7 @@ def test_what_a_cluster_may_lack(cluster: Claims, dra: DraAccess) -> None:
         dra.clean_up()
 
 
-def test_a_node_without_labels_is_known_by_its_slices(
+def test_facts_of_a_node_without_labels_come_from_its_slices(
     cluster: Claims, node: ClusterNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = cluster.store["/api/v1/nodes/gpu-node"]
@@ -333,7 +335,7 @@ def test_gates_are_read_from_the_drivers_container() -> None:
     assert feature_gates({}) == {}
 
 
-def test_a_hidden_api_is_no_missing_driver(
+def test_slices_that_may_not_be_read_do_not_mean_a_missing_driver(
     cluster: Claims, dra: DraAccess, node: ClusterNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(api: Any) -> list[Any]:
@@ -350,7 +352,7 @@ def test_a_hidden_api_is_no_missing_driver(
     assert "not allowed: resourceslices" in "\n".join(map(str, rows))
 
 
-def test_a_calibration_under_another_strategy_claims_for_that_one() -> None:
+def test_a_calibration_under_another_strategy_makes_that_ones_claims() -> None:
     """On a GPU that is cut there is no exclusive device to calibrate on."""
     text = STUDY.spec_under(STUDY.calibration_spec("matmul"), "mps")
     assert json.loads(text)["strategy"] == STUDY.spec_of(next(iter(STUDY.cells)))["strategy"] | {

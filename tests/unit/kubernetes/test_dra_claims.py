@@ -37,7 +37,7 @@ def sharing(made: dict[str, Any]) -> list[Any]:
     return [each["opaque"]["parameters"]["sharing"] for each in made["config"]]
 
 
-def test_limits_of_an_instance_are_of_its_memory() -> None:
+def test_an_instances_memory_limit_is_a_share_of_its_own_memory() -> None:
     """A daemon for each instance, so a config for each request."""
     limited = strategy("mig", "mps", profile="3g", instances=2, thread_percent=50.0, memory_percent=50.0)
     made = devices_of(limited, 6, BIG)
@@ -46,7 +46,7 @@ def test_limits_of_an_instance_are_of_its_memory() -> None:
     assert sharing(made) == [{"strategy": "MPS", "mpsConfig": limits}] * 2
 
 
-def test_the_limits_of_the_record_are_those_of_the_driver() -> None:
+def test_the_drivers_limits_are_those_of_the_record() -> None:
     given = study({"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["mps", "mps-limited-200"]})
     of_study = Study(load(given))
     assert of_study.strategies["mps"].limits(3)["thread_percent"] is None
@@ -57,7 +57,7 @@ def test_the_limits_of_the_record_are_those_of_the_driver() -> None:
     ]
 
 
-def test_instances_are_of_the_gpu_that_is_taken_whole() -> None:
+def test_instances_come_from_the_gpu_that_is_used_whole() -> None:
     """Whatever the UUIDs are: only places of the first GPU are like the GPU of the other cells."""
     places = [instance("1g.5gb", 0, minor, is_made=False) for minor in (0, 1)]
     places[0]["attributes"]["parentUUID"], places[1]["attributes"]["parentUUID"] = {"string": "Z"}, {"string": "A"}
@@ -66,7 +66,7 @@ def test_instances_are_of_the_gpu_that_is_taken_whole() -> None:
     assert nvidia.device_uuid(whole) == nvidia.parent_uuid(part) == "Z"
 
 
-def test_only_the_newest_generation_of_this_node_counts() -> None:
+def test_only_this_nodes_newest_slice_generation_counts() -> None:
     old, new, other = in_slice(gpu(0)), in_slice(gpu(1), generation=2), in_slice(gpu(2), node="other")
     assert [device.name for device in claims_api.offered_devices([old, new, other], "gpu-node")] == ["gpu-1"]
 
@@ -80,13 +80,13 @@ def test_only_the_newest_generation_of_this_node_counts() -> None:
         (strategy("mig", profile="2g"), 1, SEVEN, "1 MIG instances of 2g are needed"),
     ],
 )
-def test_what_the_gpu_cannot_give(wanted: Strategy, replicas: int, devices: list[Any], words: str) -> None:
+def test_what_the_gpu_cannot_give_is_refused(wanted: Strategy, replicas: int, devices: list[Any], words: str) -> None:
     found = claims.select_devices(devices, wanted, replicas)
     assert isinstance(found, str)
     assert words in found
 
 
-def test_an_api_server_that_does_not_count_partitions() -> None:
+def test_an_api_server_that_drops_counters_is_refused() -> None:
     """Kubernetes 1.34 and 1.35 without their gate: any two places would look free at the same time."""
     place = instance("1g.18gb", 0, is_made=False)
     del place["consumesCounters"]
@@ -110,7 +110,7 @@ def test_an_api_server_that_does_not_count_partitions() -> None:
         (("7g", "1g"), False),
     ],
 )
-def test_places_that_can_be_had_together(layout: tuple[str, ...], is_possible: bool) -> None:
+def test_only_layouts_that_fit_on_one_gpu_are_feasible(layout: tuple[str, ...], is_possible: bool) -> None:
     counts = {"1g.18gb": 7, "2g.35gb": 3, "3g.71gb": 2, "7g.141gb": 1}
     places = [instance(name, number, is_made=False) for name, count in counts.items() for number in range(count)]
     found = claims.select_devices(offered(*places), strategy("mig", profiles=layout), len(layout))
@@ -127,14 +127,14 @@ def test_places_that_can_be_had_together(layout: tuple[str, ...], is_possible: b
     assert isinstance(several, str) == (len(set(layout)) > 1)
 
 
-def test_instances_are_of_one_gpu() -> None:
+def test_all_instances_come_from_one_gpu() -> None:
     spread = offered(*(instance("1g.5gb", number, minor) for minor in (0, 1) for number in range(2)))
     assert isinstance(claims.select_devices(spread, strategy("mig", profile="1g"), 3), str)
     found = parts(spread, strategy("mig", profile="1g"), 2)
     assert {nvidia.parent_uuid(device) for (device,) in found} == {"GPU-0"}
 
 
-def test_a_profile_by_its_slices_is_the_one_with_the_least_memory() -> None:
+def test_a_profile_given_by_slices_means_the_one_with_least_memory() -> None:
     several = offered(
         instance("1g.35gb", 0, memory="35Gi"), instance("1g.18gb+me", 1, memory="16Gi"), instance("1g.18gb", 2)
     )
@@ -142,7 +142,7 @@ def test_a_profile_by_its_slices_is_the_one_with_the_least_memory() -> None:
     assert nvidia.mig_profile(found[0][0]) == "1g.18gb"
 
 
-def test_what_the_driver_is_asked_for() -> None:
+def test_the_sharing_config_of_each_strategy() -> None:
     ((whole,),) = parts(WHOLE, LONG, 3)
     made = devices_of(LONG, 3, WHOLE)
     assert made["requests"][0]["exactly"]["selectors"] == [
@@ -173,13 +173,15 @@ LONG, MPS, PLAIN = strategy("time-slicing", interval="long"), strategy("mps"), s
         (MPS, "v0.5.0", ALL_ON | {"DynamicMIG": True}, "featureGates.DynamicMIG=false"),
     ],
 )
-def test_gates_and_versions(wanted: Strategy, version: str, gates: dict[str, bool], words: str | None) -> None:
+def test_feature_gates_and_versions_limit_the_strategies(
+    wanted: Strategy, version: str, gates: dict[str, bool], words: str | None
+) -> None:
     why = nvidia.unsupported(wanted, InstalledDriver(version, gates, "driver"))
     assert why is None if words is None else words in (why or "")
     assert nvidia.unsupported(wanted, None) is None
 
 
-def test_the_interval_is_in_the_spec_and_only_where_there_is_one() -> None:
+def test_only_specs_of_strategies_with_an_interval_have_it() -> None:
     given = study({"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["time-slicing", "mps"]})
     given[S]["long"] = {"mechanism": "time-slicing", "interval": "long", "access": "dra"}
     given["strategies"] += ["long"]
@@ -192,7 +194,7 @@ def test_the_interval_is_in_the_spec_and_only_where_there_is_one() -> None:
 FOUR = offered(*(gpu(minor, f"GPU-{minor}") for minor in range(4)))
 
 
-def test_a_claim_of_several_gpus_names_them() -> None:
+def test_a_claim_on_several_gpus_names_them() -> None:
     two = strategy("mps", gpus=2, memory_percent=50.0)
     made = devices_of(two, 3, FOUR)
     (request,) = made["requests"]

@@ -46,7 +46,7 @@ def spec_of(strategy: str) -> dict[str, Any]:
     return STUDY.spec_of(next(cell for cell in STUDY.cells if cell.strategy == strategy))
 
 
-def test_a_state_under_mps_holds_its_claim_and_cells_use_it(cluster: Claims, node: ClusterNode) -> None:
+def test_a_state_under_mps_holds_the_claim_that_its_cells_use(cluster: Claims, node: ClusterNode) -> None:
     node.ensure(state())
     assert made(cluster) == ["resourceclaims", "pods"]
     (claim,) = cluster.claims
@@ -63,7 +63,7 @@ def test_a_state_under_mps_holds_its_claim_and_cells_use_it(cluster: Claims, nod
     assert cluster.claims == [claim], "what is left of cells is removed, what the state holds is not"
 
 
-def test_evidence_does_not_count_who_holds_the_claim(cluster: Claims, node: ClusterNode) -> None:
+def test_evidence_does_not_count_the_holder_pod(cluster: Claims, node: ClusterNode) -> None:
     node.ensure(state())
     dra, mps = node.access("dra"), STUDY.strategies["mps"]
     dra.cell_objects(spec_of("mps"))
@@ -91,7 +91,7 @@ def test_evidence_does_not_count_who_holds_the_claim(cluster: Claims, node: Clus
 
 
 @pytest.mark.parametrize("lost", ["claim", "holder", "another claim"])
-def test_what_somebody_took_away_is_made_again(cluster: Claims, node: ClusterNode, lost: str) -> None:
+def test_a_lost_claim_or_holder_pod_is_recreated(cluster: Claims, node: ClusterNode, lost: str) -> None:
     node.ensure(state())
     if lost == "claim":
         cluster.claims.clear()
@@ -105,7 +105,7 @@ def test_what_somebody_took_away_is_made_again(cluster: Claims, node: ClusterNod
     assert (len(cluster.claims), len(cluster.tenants)) == (1, 1)
 
 
-def test_after_tenants_that_ended_badly_the_daemon_is_a_new_one(
+def test_claims_are_replaced_after_tenants_ended_badly(
     cluster: Claims, node: ClusterNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     node.ensure(state())
@@ -119,7 +119,7 @@ def test_after_tenants_that_ended_badly_the_daemon_is_a_new_one(
     assert made(cluster) == []
 
 
-def test_the_next_state_removes_them(cluster: Claims, node: ClusterNode) -> None:
+def test_the_next_state_removes_held_claims(cluster: Claims, node: ClusterNode) -> None:
     node.ensure(state())
     later = again(node, cluster)
     later.ensure(state("time-slicing"))
@@ -128,7 +128,7 @@ def test_the_next_state_removes_them(cluster: Claims, node: ClusterNode) -> None
 
 
 @pytest.mark.parametrize("way", ["restore", "sweep"])
-def test_nothing_is_left_after_a_run_or_after_its_death(cluster: Claims, node: ClusterNode, way: str) -> None:
+def test_no_claims_are_left_after_a_run_or_its_death(cluster: Claims, node: ClusterNode, way: str) -> None:
     node.ensure(state())
     other = again(node, cluster)
     getattr(other, way)()
@@ -136,7 +136,7 @@ def test_nothing_is_left_after_a_run_or_after_its_death(cluster: Claims, node: C
     assert saved_state.load(other.cluster.read_node()) is None
 
 
-def test_a_driver_that_does_not_prepare_them_fails_the_state(cluster: Claims, node: ClusterNode) -> None:
+def test_claims_that_the_driver_does_not_prepare_fail_the_state(cluster: Claims, node: ClusterNode) -> None:
     cluster.phase = "Pending"
 
     def prepare() -> None:

@@ -30,14 +30,14 @@ def endpoint(monkeypatch: pytest.MonkeyPatch, ending: Ending | None, **seen: Any
     return made
 
 
-def test_time_counts_from_its_own_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_programs_time_counts_from_its_own_start(monkeypatch: pytest.MonkeyPatch) -> None:
     record = endpoint(monkeypatch, None).record(1.0)
     assert record.get("job") == {"iterations": 1, "completed": 1, "start_delay_seconds": 2.0, "completion_seconds": 3.0}
     assert (record["count"], record["sum_seconds"], record["memory_bytes"]) == (1, 3.0, 7)
     assert record.get("measured_by") == "exit"
 
 
-def test_one_that_is_not_done_at_the_deadline_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_is_not_done_at_the_deadline_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def never() -> Ending:
         raise AssertionError("its exit code is not asked for")
 
@@ -47,7 +47,7 @@ def test_one_that_is_not_done_at_the_deadline_has_no_time(monkeypatch: pytest.Mo
     assert job and (job["completed"], job["completion_seconds"]) == (0, None)
 
 
-def test_one_without_memory_is_a_result_and_any_other_failure_is_the_tenants(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_a_result_and_other_failures_are_the_tenants(monkeypatch: pytest.MonkeyPatch) -> None:
     record = endpoint(monkeypatch, ("oom", "ran out of memory", 1)).record(1.0)
     assert record["count"] == 0
     with pytest.raises(TenantsFailed, match="did not end well"):

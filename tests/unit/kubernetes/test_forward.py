@@ -105,7 +105,7 @@ def endpoint_of(server: ApiServer) -> PodEndpoint:
     return PodEndpoint("localhost", "token", partial(open_port, server.api, "ns", "a-pod", TENANT_PORT))
 
 
-def test_one_that_does_not_open_is_tried_again_and_given_up(make: Make) -> None:
+def test_a_port_that_does_not_open_is_retried_then_given_up(make: Make) -> None:
     server, began = make(False), time.monotonic()
     with pytest.raises(PodUnreachable, match=r"the API server forwards no port of the pod: .*timed out"):
         open_port(server.api, "ns", "a-pod", TENANT_PORT, 3.0)
@@ -113,7 +113,7 @@ def test_one_that_does_not_open_is_tried_again_and_given_up(make: Make) -> None:
     assert server.connections > 1
 
 
-def test_one_that_leads_nowhere_is_given_up(make: Make) -> None:
+def test_a_port_without_a_listener_is_given_up(make: Make) -> None:
     server, began = make(True), time.monotonic()
     with pytest.raises(TenantUnreachable, match="GET /healthz: timed out"):
         endpoint_of(server).ready()
@@ -121,7 +121,7 @@ def test_one_that_leads_nowhere_is_given_up(make: Make) -> None:
     assert server.connections == 1
 
 
-def test_one_that_is_reset_ends_at_our_end_too(make: Make) -> None:
+def test_a_port_that_is_reset_ends_on_our_side_too(make: Make) -> None:
     """So that the next question is not sent into it."""
     server = make(True)
     given = open_port(server.api, "ns", "a-pod", TENANT_PORT, LONG_SECONDS)
@@ -137,7 +137,7 @@ def test_one_that_is_reset_ends_at_our_end_too(make: Make) -> None:
         ([b"\x00\x40\x1f", b"\x01\x40\x1f", b"\x00one ", b"\x01lost connection to pod", b"\x00two"], b"one "),
     ],
 )
-def test_its_data_end_with_it_or_with_an_error(make: Make, messages: list[bytes], data: bytes) -> None:
+def test_a_ports_data_end_with_the_port_or_an_error(make: Make, messages: list[bytes], data: bytes) -> None:
     server = make(True)
     given = open_port(server.api, "ns", "a-pod", TENANT_PORT, LONG_SECONDS)
     server.send(messages)
@@ -146,7 +146,7 @@ def test_its_data_end_with_it_or_with_an_error(make: Make, messages: list[bytes]
         assert reader.read() == data
 
 
-def test_an_answer_that_ends_the_connection_is_read_to_its_end(make: Make) -> None:
+def test_an_answer_that_ends_the_connection_is_read_completely(make: Make) -> None:
     """The HTTP client closes the connection when it has seen the head, and reads the body then."""
     server = make(True)
     forward = partial(open_port, server.api, "ns", "a-pod", TENANT_PORT)
@@ -166,9 +166,7 @@ def test_an_answer_that_ends_the_connection_is_read_to_its_end(make: Make) -> No
         (True, TenantsFailed, "not every tenant got ready"),
     ],
 )
-def test_a_pod_that_cannot_be_reached_is_not_a_tenant_that_hangs(
-    make: Make, opens: bool, kind: type[Exception], line: str
-) -> None:
+def test_an_unreachable_pod_is_not_a_hung_tenant(make: Make, opens: bool, kind: type[Exception], line: str) -> None:
     """Where the port is open, it is the tenant that does not answer: a result."""
     server = make(opens)
     timeouts = {"start_seconds": 1.0, "record_seconds": 1.0}

@@ -71,13 +71,13 @@ def test_nodes_with_other_flags_have_other_keys() -> None:
     assert config.key({}) == config.key(active_settings("version: v1")) != config.key(other)
 
 
-def test_mps_is_not_asked_for_beside_instances_of_many_profiles() -> None:
+def test_mps_does_not_keep_the_mixed_mig_strategy() -> None:
     # the plugin refuses to start, also where no GPU is cut
     text = PluginConfig("mps", 3).text(active_settings("flags: {migStrategy: mixed}"))
     assert yaml.safe_load(text)["flags"] == {"migStrategy": "none"}
 
 
-def test_the_flags_that_are_active_are_kept_and_their_sharing_is_not() -> None:
+def test_active_flags_are_kept_and_active_sharing_is_not() -> None:
     flags = {"migStrategy": "single", "plugin": {"deviceListStrategy": ["cdi-cri"]}}
     base = yaml.safe_dump({"version": "v1", "flags": flags, "sharing": {"mps": {"resources": []}}})
     assert active_settings(base) == {"version": "v1", "flags": flags}
@@ -125,7 +125,7 @@ class OneMap:
         return self.keys == FOUND and self.content["metadata"]["annotations"] == {}
 
 
-def test_the_last_one_removes_them() -> None:
+def test_the_last_user_removes_the_keys() -> None:
     shared = OneMap(FOUND)
     shared.add("aaaa")
     shared.add("bbbb")
@@ -135,7 +135,7 @@ def test_the_last_one_removes_them() -> None:
     assert shared.is_as_found()
 
 
-def test_the_keys_of_a_run_that_comes_while_another_one_leaves() -> None:
+def test_a_run_that_starts_while_another_ends_keeps_its_keys() -> None:
     """The second one looks, or has just written, when the first one takes its keys away."""
     first, second = "aaaa", "bbbb"
     shared = OneMap(FOUND)
@@ -155,14 +155,14 @@ def test_the_keys_of_a_run_that_comes_while_another_one_leaves() -> None:
     assert shared.is_as_found()
 
 
-def test_what_is_there_already_is_still_noted_as_needed() -> None:
+def test_keys_that_exist_are_still_noted_as_needed() -> None:
     shared = OneMap(FOUND)
     assert "data" in shared.add("aaaa")
     assert set(shared.add("bbbb")) == {"metadata"}
     assert shared.add("bbbb") == {}
 
 
-def test_a_node_that_is_gone_from_the_cluster_needs_nothing() -> None:
+def test_a_node_that_left_the_cluster_needs_no_keys() -> None:
     shared = OneMap(FOUND)
     shared.add("aaaa")
     shared.add("bbbb")
@@ -170,7 +170,7 @@ def test_a_node_that_is_gone_from_the_cluster_needs_nothing() -> None:
     assert shared.is_as_found()
 
 
-def test_somebody_who_never_stops_changing_it_is_named() -> None:
+def test_a_config_map_that_keeps_changing_fails() -> None:
     shared = OneMap(FOUND)
 
     def disturb() -> None:
@@ -182,7 +182,7 @@ def test_somebody_who_never_stops_changing_it_is_named() -> None:
     shared.add("aaaa")
 
 
-def test_a_change_whose_answer_was_lost_counts_as_one() -> None:
+def test_a_patch_whose_answer_was_lost_counts_as_applied() -> None:
     """The second call finds another version than the one that it read, which the first one made."""
     shared = OneMap(dict(FOUND))
     patch = shared.patch

@@ -71,14 +71,14 @@ def holder(cluster: FakeCluster) -> Any:
     return cluster.store[lease_of(cluster).path]["spec"]["holderIdentity"]
 
 
-def test_the_faster_run_is_named() -> None:
+def test_the_run_that_took_the_node_first_is_named() -> None:
     cluster = Contested(lambda it: put(it, "another"))
     with pytest.raises(NodeError, match="the node is in use by run another"):
         lease_of(cluster).acquire("mine")
 
 
 @pytest.mark.parametrize("call", ["acquire", "renew"])
-def test_a_job_of_the_same_run_is_no_rival(call: str) -> None:
+def test_a_job_of_the_same_run_does_not_conflict(call: str) -> None:
     cluster = Contested(lambda it: put(it, "mine"))
     put(cluster, "mine")
     lease = lease_of(cluster)
@@ -86,7 +86,7 @@ def test_a_job_of_the_same_run_is_no_rival(call: str) -> None:
     assert holder(cluster) == "mine"
 
 
-def test_a_lease_that_its_owner_let_go_meanwhile_is_free() -> None:
+def test_a_lease_that_its_owner_released_is_free() -> None:
     cluster = Contested(lambda it: it.store.pop(lease_of(it).path), status=404)
     put(cluster, "mine")
     lease_of(cluster).acquire("mine")
@@ -97,7 +97,7 @@ SKEWS_SECONDS = [-3600.0, 0.0, 3600.0]
 
 
 @pytest.mark.parametrize("skew_seconds", SKEWS_SECONDS)
-def test_a_run_that_renews_keeps_it_whatever_its_clock_says(cluster: FakeCluster, skew_seconds: float) -> None:
+def test_a_run_that_renews_keeps_the_lease_whatever_its_clock(cluster: FakeCluster, skew_seconds: float) -> None:
     put_of_clock(cluster, "another", skew_seconds)
     renewed = cluster.now
 
@@ -115,7 +115,7 @@ def test_a_run_that_renews_keeps_it_whatever_its_clock_says(cluster: FakeCluster
 
 
 @pytest.mark.parametrize("skew_seconds", SKEWS_SECONDS)
-def test_one_that_nobody_renews_is_taken_after_its_time_and_not_before(
+def test_a_lease_that_nobody_renews_is_taken_after_its_duration(
     cluster: FakeCluster, skew_seconds: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_of_clock(cluster, "dead", skew_seconds)
@@ -129,7 +129,7 @@ def test_one_that_nobody_renews_is_taken_after_its_time_and_not_before(
 
 
 @pytest.mark.parametrize("how", ["removed", "given up"])
-def test_one_that_its_holder_lets_go_is_taken_at_once(cluster: FakeCluster, how: str) -> None:
+def test_a_lease_released_while_waiting_is_taken_at_once(cluster: FakeCluster, how: str) -> None:
     put(cluster, "another")
     path, began = lease_of(cluster).path, cluster.now
 
@@ -145,7 +145,9 @@ def test_one_that_its_holder_lets_go_is_taken_at_once(cluster: FakeCluster, how:
     assert holder(cluster) == "mine"
 
 
-def test_while_the_api_server_is_away_nobody_can_renew(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_does_not_expire_while_the_api_server_is_away(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is there for both at the same time, to whoever asks first."""
     put(cluster, "another")
     began, find = cluster.now, cluster.find

@@ -27,7 +27,7 @@ def known() -> set[str]:
     return {file.stem for file in files} | functions
 
 
-def test_every_test_that_the_page_names_exists() -> None:
+def test_every_test_named_by_troubleshooting_exists() -> None:
     names = named()
     assert len(names) > 10
     missing = []

@@ -118,11 +118,11 @@ def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> Mi
         (SINGLE | {"nvidia.com/gpu.product": "NVIDIA-A100-MIG-3g.20gb-SHARED"}, {"3g.20gb": 2}),
     ],
 )
-def test_what_the_labels_tell(labels: dict[str, str], layout: dict[str, int]) -> None:
+def test_the_layout_that_labels_show(labels: dict[str, str], layout: dict[str, int]) -> None:
     assert mig_instances.shown_layout(labels) == layout
 
 
-def test_profiles_are_distinguished_by_the_memory_of_the_whole_gpu() -> None:
+def test_profiles_are_told_apart_by_the_whole_gpus_memory() -> None:
     """Whatever GPU its label shows: with the plugin's MIG strategy single that is an instance."""
     assert possible(SINGLE, fixed_strategy="single").partitioning(mig("1g"), 2).layout == {"1g.5gb": 7}
     with pytest.raises(MigInfeasible, match=r"1g could be none or several of the manager's map"):
@@ -130,7 +130,7 @@ def test_profiles_are_distinguished_by_the_memory_of_the_whole_gpu() -> None:
 
 
 @pytest.mark.parametrize("labels", [WHOLE, BALANCED, SINGLE])
-def test_the_gpu_is_the_same_however_it_is_cut(labels: dict[str, str]) -> None:
+def test_facts_of_the_gpu_do_not_depend_on_its_partitioning(labels: dict[str, str]) -> None:
     assert mig_instances.whole_product(labels) == "NVIDIA-Mock-A100-SXM4-40GB"
     assert mig_instances.gpu_count(labels) == 1
     # of an instance only, which is not the GPU's
@@ -157,7 +157,7 @@ def test_the_gpu_is_the_same_however_it_is_cut(labels: dict[str, str]) -> None:
         ),
     ],
 )
-def test_the_entry_that_is_chosen(strategy: Strategy, most: int, cut: Partitioning) -> None:
+def test_the_partitioning_of_each_strategy(strategy: Strategy, most: int, cut: Partitioning) -> None:
     assert possible(WHOLE).partitioning(strategy, most) == cut
     # the same once it is there
     assert possible(BALANCED).partitioning(strategy, most) == cut
@@ -173,11 +173,11 @@ def test_the_entry_that_is_chosen(strategy: Strategy, most: int, cut: Partitioni
         (WHOLE | {"nvidia.com/gpu.replicas": "0"}, "all-disabled"),
     ],
 )
-def test_the_whole_gpu(labels: dict[str, str], config: str | None) -> None:
+def test_the_partitioning_for_a_whole_gpu(labels: dict[str, str], config: str | None) -> None:
     assert possible(labels).partitioning(EXCLUSIVE, 1) == Partitioning({}, config=config)
 
 
-def test_instances_that_exist_are_used_and_the_others_stay() -> None:
+def test_existing_instances_are_used_and_others_stay() -> None:
     found = possible(BALANCED, may_change=False).partitioning(mig("1g"), 7)
     assert (found.profiles, found.config) == (("1g.5gb", "1g.5gb"), None)
     assert found.resources == {"nvidia.com/mig-1g.5gb": 2, "nvidia.com/mig-2g.10gb": 1, "nvidia.com/mig-3g.20gb": 1}
@@ -235,14 +235,16 @@ def test_instances_that_exist_are_used_and_the_others_stay() -> None:
         (possible(WHOLE | {"nvidia.com/gpu.replicas": "0"}, may_change=False), EXCLUSIVE, 1, "partitioned by MIG"),
     ],
 )
-def test_why_not(node: MigInventory, strategy: Strategy, replicas: int, words: str) -> None:
+def test_infeasible_strategies_give_the_reason(
+    node: MigInventory, strategy: Strategy, replicas: int, words: str
+) -> None:
     reason = node.infeasible(strategy, replicas, replicas)
     assert reason is not None
     assert words in reason
     assert "\n" not in reason
 
 
-def test_under_the_single_strategy_instances_are_gpus() -> None:
+def test_under_the_single_mig_strategy_instances_are_offered_as_gpus() -> None:
     cut = possible(SINGLE, may_change=False, fixed_strategy="single").partitioning(
         mig("3g", inner="time-slicing", instances=2), 4
     )
@@ -254,7 +256,7 @@ def test_under_the_single_strategy_instances_are_gpus() -> None:
     assert cut.plugin_config == PluginConfig("time-slicing", 2, "single")
 
 
-def test_tenants_of_unequal_instances_ask_for_their_own() -> None:
+def test_tenants_of_unequal_instances_request_their_own_profile() -> None:
     cut = Partitioning({"3g.20gb": 1, "1g.5gb+me": 1}, ("3g.20gb", "1g.5gb+me"))
     names = ("nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me")
     assert tuple(cut.resource_of_group(group) for group in (0, 1)) == names
@@ -275,11 +277,11 @@ def test_tenants_of_unequal_instances_ask_for_their_own() -> None:
         ({"1g.10gb": 4}, 40960, "all-1g.10gb"),
     ],
 )
-def test_an_entry_by_what_it_is(wanted: dict[str, int], memory_mib: int, name: str | None) -> None:
+def test_an_entry_is_found_by_its_layout(wanted: dict[str, int], memory_mib: int, name: str | None) -> None:
     assert known(memory_mib=memory_mib).entry_name(wanted) == name
 
 
-def test_the_label_that_is_set_is_kept_where_it_means_the_same() -> None:
+def test_the_present_label_is_kept_if_it_means_the_same_layout() -> None:
     more = known(text=MAP + "  seven: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}]\n")
     assert more.entry_name({"1g.5gb": 7}, "seven") == "seven"
     assert more.entry_name({"1g.5gb": 7}, "all-balanced") == "all-1g.5gb"
@@ -298,7 +300,7 @@ OTHERS = ["1g.12gb", "2g.24gb", "3g.47gb", "1g.20gb", "1g.35gb", "1g.45gb", "1g.
 
 
 @pytest.mark.parametrize("product", PRODUCTS)
-def test_the_profile_that_is_meant_by_its_slices(product: str) -> None:
+def test_a_profile_given_by_slices_is_resolved_by_memory(product: str) -> None:
     memory_mib, own = PRODUCTS[product]
     everybodys = sorted({name for _, names in PRODUCTS.values() for name in names} | set(OTHERS))
     found = [full_profile_name(name.split(".")[0], everybodys, [], memory_mib) for name in own]
@@ -317,14 +319,14 @@ def test_the_profile_that_is_meant_by_its_slices(product: str) -> None:
         ("4g", ["1g.5gb"], [], 40960, None),
     ],
 )
-def test_a_name_is_never_made_up(
+def test_an_ambiguous_profile_is_not_guessed(
     wanted: str, names: list[str], shown: list[str], memory_mib: int | None, name: str | None
 ) -> None:
     assert full_profile_name(wanted, names, shown, memory_mib) == name
 
 
 @pytest.mark.parametrize("text", ["", "- 1\n", "mig-configs: 1\n", "a: [\n"])
-def test_a_text_that_is_no_map(text: str) -> None:
+def test_an_invalid_layout_map_is_refused(text: str) -> None:
     with pytest.raises(NodeError, match="of no use: key k of"):
         parse_entries(text, "key k of a map")
 

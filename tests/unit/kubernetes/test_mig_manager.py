@@ -90,7 +90,7 @@ def test_an_old_success_is_not_taken_for_the_new_one(
     assert [body["metadata"]["labels"][MIG_CONFIG_LABEL] for _, _, body in fake.log] == values
 
 
-def test_what_an_earlier_failure_left_away_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_components_paused_by_an_earlier_failure_are_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {"all-1g": [(0.1, state("success"))]}, PAUSED)
     manager.set_layout("all-1g", {})
     assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
@@ -103,14 +103,14 @@ def test_an_earlier_change_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
     assert fake.now - 1000.0 == pytest.approx(35.0)
 
 
-def test_an_earlier_change_that_never_ends_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_earlier_change_that_never_ends_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {"all-1g": GOOD, "all-2g": [(0.0, state("pending", **PAUSED))]})
     fake.patch(NODE, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g"}}})
     manager.set_layout("all-1g", {})
     assert ("delete", "/api/v1/namespaces/nvidia/pods/manager-x", None) in fake.log
 
 
-def test_a_failure_brings_back_what_was_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_change_resumes_paused_components(monkeypatch: pytest.MonkeyPatch) -> None:
     failing = [(0.5, state("pending", **PAUSED)), (5.0, state("failed"))]
     fake, manager = opened(monkeypatch, {"all-1g": failing})
     with pytest.raises(NodeError, match=r"failed to set all-1g \(is something using the GPU\?\); see its log$"):
@@ -122,7 +122,7 @@ def test_a_failure_brings_back_what_was_paused(monkeypatch: pytest.MonkeyPatch) 
     assert [what for what, _, _ in fake.log if what == "delete"] == []
 
 
-def test_one_that_is_stuck_is_started_anew_without_a_layout_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stuck_manager_is_restarted_without_a_layout_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {"all-1g": [(0.5, state("pending", **PAUSED))]})
     with pytest.raises(NodeError, match="was pending for 100 s with all-1g; it waits for pods to end: discovery-x"):
         manager.set_layout("all-1g", {})
@@ -135,7 +135,9 @@ def test_one_that_is_stuck_is_started_anew_without_a_layout_to_set(monkeypatch: 
     ("script", "words"),
     [([], "did nothing about all-1g within 100 s"), ([(1.0, state("rebooting"))], "reboots the node to set all-1g")],
 )
-def test_other_ends(monkeypatch: pytest.MonkeyPatch, script: list[tuple[float, Json]], words: str) -> None:
+def test_changes_that_end_without_success(
+    monkeypatch: pytest.MonkeyPatch, script: list[tuple[float, Json]], words: str
+) -> None:
     _, manager = opened(monkeypatch, {"all-1g": script})
     with pytest.raises(NodeError, match=words):
         manager.set_layout("all-1g", {})
@@ -154,7 +156,7 @@ def test_other_ends(monkeypatch: pytest.MonkeyPatch, script: list[tuple[float, J
         ({}, None),
     ],
 )
-def test_a_layout_that_could_not_come_back(labels: dict[str, str], words: str | None) -> None:
+def test_a_layout_that_could_not_be_restored_is_refused(labels: dict[str, str], words: str | None) -> None:
     made = node()
     made["metadata"]["labels"].update(labels)
     if words is None:
@@ -164,7 +166,7 @@ def test_a_layout_that_could_not_come_back(labels: dict[str, str], words: str | 
         mig_manager.refuse_unsettled(made)
 
 
-def test_a_map_that_cannot_be_read_and_one_that_the_manager_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_managers_map_from_its_config_map_or_the_generated_one(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {})
     fake.store[MAP] = {"metadata": {"resourceVersion": "1"}, "data": {"config.yaml": "nothing"}}
     with pytest.raises(NodeError, match=r"key config\.yaml of ConfigMap nvidia/layouts"):
@@ -179,7 +181,7 @@ def test_a_map_that_cannot_be_read_and_one_that_the_manager_makes(monkeypatch: p
     assert generated.layout_map(1, None).entry_name({}) == "all-disabled"
 
 
-def test_where_its_map_is() -> None:
+def test_the_map_file_is_found_by_its_mount() -> None:
     assert map_file(StackComponent(manager_set(), "nvidia-mig-manager"), "gpu-node") == (
         "nvidia",
         "layouts",

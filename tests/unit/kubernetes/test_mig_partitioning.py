@@ -65,7 +65,7 @@ def limits(node: ClusterNode, name: str, replicas: int) -> list[str]:
     return [resource for grant in node.grants(strategy, replicas) for resource in access.pod_needs(spec, grant).limits]
 
 
-def test_into_every_state_and_back(cluster: MigCluster, tmp_path: Path) -> None:
+def test_the_node_reaches_every_state_and_is_restored(cluster: MigCluster, tmp_path: Path) -> None:
     before = copy.deepcopy(cluster.store)
     node = opened(cluster, tmp_path)
     node.ensure(state("mig"))
@@ -87,7 +87,7 @@ def test_into_every_state_and_back(cluster: MigCluster, tmp_path: Path) -> None:
     assert after == before
 
 
-def test_a_layout_that_the_map_lacks_comes_with_the_entry_to_add(cluster: MigCluster, tmp_path: Path) -> None:
+def test_a_layout_missing_from_the_map_comes_with_the_entry_to_add(cluster: MigCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     why = node.infeasible(STUDY.strategies["lacking"], 2)
     assert why == (
@@ -101,14 +101,14 @@ def test_a_layout_that_the_map_lacks_comes_with_the_entry_to_add(cluster: MigClu
     assert limits(node, "lacking", 2) == ["nvidia.com/mig-4g.20gb", ONE_G]
 
 
-def test_nothing_is_cut_for_strategies_that_need_no_mig(cluster: MigCluster, tmp_path: Path) -> None:
+def test_strategies_without_mig_do_not_partition_the_gpu(cluster: MigCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("exclusive"))
     node.restore()
     assert all(MIG_CONFIG_LABEL not in (body or {}).get("metadata", {}).get("labels", {}) for _, _, body in cluster.log)
 
 
-def test_without_leave_only_instances_that_exist_are_used(cluster: MigCluster, tmp_path: Path) -> None:
+def test_without_may_change_only_existing_instances_are_used(cluster: MigCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path, may_change=[])
     assert "may_change: [mig]" in (node.infeasible(STUDY.strategies["mig"], 1) or "")
     cluster.patch(
@@ -129,7 +129,7 @@ def test_without_leave_only_instances_that_exist_are_used(cluster: MigCluster, t
     assert all(MIG_CONFIG_LABEL not in each for each in labels)
 
 
-def test_what_is_missing_for_mig(cluster: MigCluster, tmp_path: Path) -> None:
+def test_missing_requirements_of_mig_are_named(cluster: MigCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     assert "refuses MPS on MIG instances" in (node.infeasible(STUDY.strategies["mig-mps"], 2) or "")
     cluster.daemon_sets[0]["spec"]["template"]["spec"]["containers"][0]["env"] = [
@@ -140,7 +140,7 @@ def test_what_is_missing_for_mig(cluster: MigCluster, tmp_path: Path) -> None:
     assert "MIG manager makes others" in (opened(cluster, tmp_path).infeasible(STUDY.strategies["mig"], 2) or "")
 
 
-def test_an_unsettled_node_is_left_as_it_is(cluster: MigCluster, tmp_path: Path) -> None:
+def test_an_unsettled_node_is_refused_unchanged(cluster: MigCluster, tmp_path: Path) -> None:
     cluster.store[NODE]["metadata"]["labels"]["nvidia.com/mig.config.state"] = "pending"
     node = opened(cluster, tmp_path)
     with pytest.raises(NodeError, match="the MIG manager is changing the node"):
@@ -148,7 +148,7 @@ def test_an_unsettled_node_is_left_as_it_is(cluster: MigCluster, tmp_path: Path)
     assert saved_state.load_access(cluster.store[NODE], "device-plugin") is None
 
 
-def test_a_label_that_is_newer_than_the_layout(cluster: MigCluster, tmp_path: Path) -> None:
+def test_a_label_newer_than_the_layout_is_refused(cluster: MigCluster, tmp_path: Path) -> None:
     labels = cluster.store[NODE]["metadata"]["labels"]
     labels |= {MIG_CONFIG_LABEL: "all-1g.5gb", "nvidia.com/mig.config.state": "success"}
     node = opened(cluster, tmp_path)
@@ -163,7 +163,7 @@ def test_a_label_that_is_newer_than_the_layout(cluster: MigCluster, tmp_path: Pa
     node.ensure(state("exclusive"))
 
 
-def test_a_layout_that_somebody_else_sets_meanwhile(cluster: MigCluster, tmp_path: Path) -> None:
+def test_a_layout_set_by_somebody_else_fails_the_state_and_stays(cluster: MigCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mig"))
     cluster.patch(NODE, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g.10gb"}}})
@@ -178,7 +178,7 @@ def test_a_layout_that_somebody_else_sets_meanwhile(cluster: MigCluster, tmp_pat
     assert saved_state.load(cluster.store[NODE]) is None
 
 
-def test_a_layout_that_changed_behind_the_managers_back_is_set_again(cluster: MigCluster, tmp_path: Path) -> None:
+def test_a_layout_changed_without_the_manager_is_set_again(cluster: MigCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mig"))
     cluster.layout = {"1g.5gb": 2}

@@ -42,7 +42,7 @@ def end(node: ClusterNode, monkeypatch: pytest.MonkeyPatch, records: list[dict[s
     node.evidence(STUDY.strategies["mps"], node.grants(STUDY.strategies["mps"], len(records)), delivered)
 
 
-def test_after_tenants_that_ended_badly_the_next_job_has_a_new_daemon(
+def test_the_mps_daemon_is_restarted_after_tenants_ended_badly(
     cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     node = opened(cluster, tmp_path)
@@ -75,7 +75,7 @@ def test_after_tenants_that_ended_badly_the_next_job_has_a_new_daemon(
         (None, True, True),
     ],
 )
-def test_tenants_are_in_doubt_until_their_records_say_otherwise(
+def test_the_daemon_is_suspect_until_the_tenants_records_are_good(
     cluster: FakeCluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -92,7 +92,7 @@ def test_tenants_are_in_doubt_until_their_records_say_otherwise(
     assert deleted(cluster) == ([DAEMON, PLUGIN, PLUGIN] if is_renewed else [])
 
 
-def test_a_daemon_that_has_gone_meanwhile_needs_nothing(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_a_suspect_daemon_that_is_gone_needs_no_restart(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mps", 3))
     node.mark_dirty()
@@ -106,7 +106,7 @@ def test_a_daemon_that_has_gone_meanwhile_needs_nothing(cluster: FakeCluster, tm
     assert not node.mps_suspect_file("device-plugin").exists(), "nor after the end of the run"
 
 
-def test_a_daemon_that_does_not_end_is_said_and_stays_in_doubt(
+def test_a_daemon_that_does_not_end_fails_and_stays_suspect(
     cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = opened(cluster, tmp_path)

@@ -59,7 +59,7 @@ def studied(node: Any, **changes: Any) -> Study:
 
 
 @pytest.mark.parametrize("given, is_pool", [("auto", False), ("node-b", False), (["node-b"], True), (POOL, True)])
-def test_a_list_and_labels_are_several(given: Any, is_pool: bool) -> None:
+def test_a_list_or_a_selector_is_a_node_pool(given: Any, is_pool: bool) -> None:
     assert uses_several_devices(studied(given).config, "kubernetes") is is_pool
 
 
@@ -79,13 +79,13 @@ def test_each_node_is_a_device_of_its_own(pool: Pool, given: Any, names: list[st
     "given, words",
     [(["node-b", "node-x"], "the cluster has no node 'node-x'"), ("pool=b200", "no node with the labels 'pool=b200'")],
 )
-def test_nodes_that_are_not_there_are_named(pool: Pool, given: Any, words: str) -> None:
+def test_nodes_that_do_not_exist_are_named(pool: Pool, given: Any, words: str) -> None:
     with pytest.raises(NodeError, match=words):
         placement.study_devices(studied(given), {})
     assert placement.study_placement(studied(given), Path("results")) is None
 
 
-def test_preflight_looks_at_each(
+def test_preflight_inspects_each_node(
     pool: Pool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def inspected(study: Study, of_node: Any) -> tuple[list[str], bool]:
@@ -102,13 +102,13 @@ def test_nodes_of_different_gpus_are_refused_before_they_are_measured(pool: Pool
         placement.study_devices(studied(POOL), {})
 
 
-def test_nodes_of_one_machine_id_are_refused(pool: Pool) -> None:
+def test_nodes_with_the_same_machine_id_are_refused(pool: Pool) -> None:
     pool.store["/api/v1/nodes/node-c"]["status"]["nodeInfo"]["systemUUID"] = "machine-1"
     with pytest.raises(NodeError, match="devices 0 and 1 of the study have one identity"):
         placement.study_devices(studied(POOL), {})
 
 
-def test_a_node_is_known_before_and_after_its_gpu_was_seen(pool: Pool, tmp_path: Path) -> None:
+def test_a_nodes_identity_is_the_same_before_and_after_its_gpu_was_seen(pool: Pool, tmp_path: Path) -> None:
     study = studied(POOL, **{"kubernetes.device": "cuda"})
     (first, _) = placement.study_devices(study, {})
     made = placement.open_nodes(study, tmp_path, [first])[0]
@@ -123,7 +123,7 @@ def test_a_node_is_known_before_and_after_its_gpu_was_seen(pool: Pool, tmp_path:
     assert assigned[placement.placement_key(study, study.cells[0])] == 1
 
 
-def test_a_key_that_another_node_has_just_brought_is_waited_for(
+def test_a_key_just_added_by_another_node_is_waited_for(
     pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The study's first change brings all keys but those of MIG layouts."""

@@ -16,19 +16,19 @@ def plugin(name: str = "plugin") -> dict[str, Any]:
     return manager("nvidia-device-plugin-ctr", name)
 
 
-def test_the_config_map_is_the_one_that_the_manager_reads() -> None:
+def test_the_config_map_is_the_one_the_config_manager_reads() -> None:
     found = find_stack([plugin()], [])
     assert found.config_map == PluginConfigMap("nvidia", "sharing", "default")
 
 
-def test_of_several_the_one_on_this_node_counts() -> None:
+def test_of_several_plugins_the_one_on_this_node_counts() -> None:
     here = daemon_pod("second", "nvidia-device-plugin-ctr")
     found = find_stack([plugin("first"), plugin("second")], [here])
     assert found.plugin is not None
     assert found.plugin.name == "second"
 
 
-def test_parts_are_known_by_their_containers() -> None:
+def test_components_are_found_by_their_containers() -> None:
     parts = [
         daemon_set("a", "gpu-feature-discovery-ctr"),
         daemon_set("b", "mps-control-daemon-ctr"),
@@ -40,7 +40,7 @@ def test_parts_are_known_by_their_containers() -> None:
     assert found.plugin is None
 
 
-def test_versions_and_owners() -> None:
+def test_a_components_version_and_cluster_policy() -> None:
     labelled = plugin()
     labelled["metadata"]["labels"] = {"app.kubernetes.io/version": "0.20.0"}
     owned = plugin()
@@ -58,7 +58,7 @@ def test_a_plugin_of_the_operator_without_a_config_map_is_refused() -> None:
     assert "have the ClusterPolicy cluster-policy name one" in no_config_map_message(part)
 
 
-def test_while_a_pod_is_replaced_the_new_one_counts() -> None:
+def test_the_new_pod_counts_while_a_pod_is_replaced() -> None:
     part = find_stack([plugin()], []).plugin
     assert part is not None
     old = daemon_pod("plugin", deletionTimestamp="2026-11-20T16:00:00Z")
@@ -73,7 +73,7 @@ def pod(name: str, asks: str | None = "nvidia.com/gpu", phase: str = "Running", 
     return {"metadata": {"namespace": "team", "name": name}, "spec": spec, "status": {"phase": phase}}
 
 
-def test_who_holds_a_gpu() -> None:
+def test_foreign_pods_that_hold_a_gpu_are_found() -> None:
     ours, elsewhere = pod("ours"), pod("elsewhere")
     for each in (ours, elsewhere):
         each["metadata"]["labels"] = {"sharebench/node": "0123"}
@@ -85,7 +85,7 @@ def test_who_holds_a_gpu() -> None:
     assert [each["metadata"]["name"] for each in found] == ["a", "mig", "init", "claim", "elsewhere"]
 
 
-def test_the_refusal_lists_them() -> None:
+def test_the_refusal_lists_foreign_pods() -> None:
     line = foreign_pods.refusal_message([pod(f"p{number}") for number in range(7)])
     assert "team/p0, team/p1" in line
     assert "and 2 more" in line

@@ -74,7 +74,7 @@ def node(cluster: Dealing, tmp_path: Path) -> ClusterNode:
     return leased(cluster, STUDY.node_options(), tmp_path)
 
 
-def test_all_gpus_but_one_are_held_as_long_as_the_state(cluster: Dealing, node: ClusterNode) -> None:
+def test_placeholders_hold_all_gpus_but_one_during_a_state(cluster: Dealing, node: ClusterNode) -> None:
     node.ensure(state("time-slicing"))
     assert cluster.held == {uuid(1): 7}, "the study's largest number of tenants"
     later = leased(cluster, STUDY.node_options(), node.folder)
@@ -87,7 +87,7 @@ def test_all_gpus_but_one_are_held_as_long_as_the_state(cluster: Dealing, node: 
     assert cluster.held == {}
 
 
-def test_a_placeholder_that_is_gone_is_made_again(cluster: Dealing, node: ClusterNode) -> None:
+def test_a_lost_placeholder_is_recreated(cluster: Dealing, node: ClusterNode) -> None:
     node.ensure(state("exclusive"))
     cluster.tenants.clear()
     leased(cluster, STUDY.node_options(), node.folder).ensure(state("exclusive"))
@@ -95,7 +95,7 @@ def test_a_placeholder_that_is_gone_is_made_again(cluster: Dealing, node: Cluste
 
 
 @pytest.mark.parametrize(("seen", "holds"), [(uuid(0), True), (uuid(1), False)])
-def test_which_gpu_the_tenants_have_is_evidence(cluster: Dealing, node: ClusterNode, seen: str, holds: bool) -> None:
+def test_the_tenants_gpu_is_evidence(cluster: Dealing, node: ClusterNode, seen: str, holds: bool) -> None:
     node.ensure(state("exclusive"))
     exclusive = STUDY.strategies["exclusive"]
     records: list[Any] = [{"view": {"device": device_digest(seen), "is_mig": False, "mps_pipe": None}}]
@@ -104,7 +104,7 @@ def test_which_gpu_the_tenants_have_is_evidence(cluster: Dealing, node: ClusterN
     assert (found["expected"], found["holds"]) == ([device_digest(uuid(0))], holds)
 
 
-def test_gpus_by_their_device_files(cluster: Dealing, node: ClusterNode) -> None:
+def test_gpus_are_identified_by_device_files(cluster: Dealing, node: ClusterNode) -> None:
     """As where the plugin gives devices by CDI."""
     cluster.says = "void nvidia{minor}"
     node.ensure(state("exclusive"))
@@ -114,7 +114,7 @@ def test_gpus_by_their_device_files(cluster: Dealing, node: ClusterNode) -> None
         node.ensure(state("time-slicing"))
 
 
-def test_a_node_without_room_for_them(cluster: Dealing, node: ClusterNode) -> None:
+def test_a_node_without_room_for_placeholders_is_infeasible(cluster: Dealing, node: ClusterNode) -> None:
     cluster.store[NODE]["status"]["allocatable"]["pods"] = "40"
     why = node.infeasible(STUDY.strategies["time-slicing"], 3)
     assert why is not None and why.startswith(
@@ -131,5 +131,5 @@ def test_a_node_without_room_for_them(cluster: Dealing, node: ClusterNode) -> No
         ("GPU-1,GPU-2 nvidia3", "nvidia3"),
     ],
 )
-def test_what_a_placeholder_logs(said: str, gpu: str) -> None:
+def test_the_gpu_is_parsed_from_a_placeholders_log(said: str, gpu: str) -> None:
     assert parse_gpu(said) == gpu

@@ -75,7 +75,7 @@ def endpoint(forwarder: Forwarder) -> PodEndpoint:
     return PodEndpoint("localhost", "token", forwarder)
 
 
-def test_all_questions_go_through_one_connection(endpoint: PodEndpoint, forwarder: Forwarder, state: State) -> None:
+def test_all_requests_share_one_connection(endpoint: PodEndpoint, forwarder: Forwarder, state: State) -> None:
     assert not endpoint.ready()
     state.status = "ready"
     assert endpoint.ready()
@@ -84,14 +84,16 @@ def test_all_questions_go_through_one_connection(endpoint: PodEndpoint, forwarde
     assert len(forwarder.opened) == 1
 
 
-def test_after_a_refusal_which_ends_it_there_is_a_new_one(endpoint: PodEndpoint, forwarder: Forwarder) -> None:
+def test_a_refusal_that_ends_the_connection_is_followed_by_a_new_one(
+    endpoint: PodEndpoint, forwarder: Forwarder
+) -> None:
     assert not endpoint.set_window(1, 2)
     endpoint.read_clock()
     endpoint.read_clock()
     assert len(forwarder.opened) == 2
 
 
-def test_one_that_was_cut_meanwhile_is_not_asked(endpoint: PodEndpoint, forwarder: Forwarder) -> None:
+def test_a_connection_that_was_cut_is_not_used(endpoint: PodEndpoint, forwarder: Forwarder) -> None:
     endpoint.read_clock()
     forwarder.opened[0].shutdown(socket.SHUT_RDWR)
     # As it is seen at once, nothing is sent that might be lost: a window may be announced like this.
@@ -99,9 +101,7 @@ def test_one_that_was_cut_meanwhile_is_not_asked(endpoint: PodEndpoint, forwarde
     assert len(forwarder.opened) == 2
 
 
-def test_a_question_that_the_end_cuts_off_is_not_asked_again(
-    endpoint: PodEndpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_cut_off_by_close_is_not_repeated(endpoint: PodEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """As to a tenant that is stopped: it answers when it is ended, by the end of its connection."""
     endpoint.read_clock()
     asked = []
@@ -124,14 +124,14 @@ def mute() -> Iterator[OnceMute]:
     server.listening.close()
 
 
-def test_what_only_asks_asks_again_where_the_connection_broke(mute: OnceMute) -> None:
+def test_a_get_is_repeated_after_a_broken_connection(mute: OnceMute) -> None:
     endpoint = PodEndpoint("localhost", "token", Forwarder(mute.port))
     assert endpoint.ready()
     assert endpoint.ready()
     assert mute.requests == 3
 
 
-def test_what_changes_something_is_never_said_twice(mute: OnceMute) -> None:
+def test_a_post_is_never_repeated(mute: OnceMute) -> None:
     endpoint = PodEndpoint("localhost", "token", Forwarder(mute.port))
     assert endpoint.ready()
     with pytest.raises(TenantUnreachable, match="POST /window"):
@@ -146,7 +146,7 @@ def test_two_threads_never_share_a_connection(endpoint: PodEndpoint, state: Stat
     assert answers == [True] * 400
 
 
-def test_an_address_where_nothing_answers_is_told_from_a_tenant_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_address_differs_from_a_silent_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint_module, "READY_TIMEOUT_SECONDS", 0.2)
     # With its queue full, a kernel answers no more: as behind a network that drops what comes.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listening, contextlib.ExitStack() as waiting:

@@ -34,7 +34,7 @@ def pod(needs: PodNeeds = UNIT, **options: Any) -> dict[str, Any]:
     return manifest.tenant_pod(cell_place, OWNER, 2, [container], needs, 60)
 
 
-def test_restricted_pod_security() -> None:
+def test_pods_satisfy_restricted_pod_security() -> None:
     """What the standard of that name demands of a pod (Kubernetes, Pod Security Standards)."""
     spec = pod()["spec"]
     container = spec["containers"][0]["securityContext"]
@@ -48,13 +48,13 @@ def test_restricted_pod_security() -> None:
     assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (False, False)
 
 
-def test_it_ends_by_itself_once_and_no_autoscaler_ends_it() -> None:
+def test_a_pod_ends_by_itself_and_autoscalers_leave_it_alone() -> None:
     made = pod()
     assert (made["spec"]["activeDeadlineSeconds"], made["spec"]["restartPolicy"]) == (60, "Never")
     assert NO_DISRUPTION_ANNOTATIONS.items() <= made["metadata"]["annotations"].items()
 
 
-def test_the_user_has_a_name_although_no_image_knows_it() -> None:
+def test_the_pods_user_has_a_name() -> None:
     (container,) = pod()["spec"]["containers"]
     environment = {each["name"]: each["value"] for each in container["env"]}
     # As torch does it, which writes its caches below a folder of that name.
@@ -65,7 +65,7 @@ def test_the_user_has_a_name_although_no_image_knows_it() -> None:
     assert environment["USER"] == environment["LOGNAME"]
 
 
-def test_it_has_what_the_config_says() -> None:
+def test_a_pod_has_the_configured_options() -> None:
     own = {"key": "team", "operator": "Equal", "value": "a", "effect": None}
     spec = pod(resources={"cpu": "2", "memory": None}, tolerations=[own], priority_class="high")["spec"]
     asked = {"cpu": "2", "nvidia.com/gpu": "1"}
@@ -75,7 +75,7 @@ def test_it_has_what_the_config_says() -> None:
     assert spec["priorityClassName"] == "high"
 
 
-def test_the_archive_is_the_same_every_time() -> None:
+def test_the_archive_is_reproducible() -> None:
     code = manifest.code_archive()
     manifest.code_archive.cache_clear()
     assert manifest.code_archive() == code
@@ -85,7 +85,7 @@ def test_the_archive_is_the_same_every_time() -> None:
     assert len(packed) < 1 << 20
 
 
-def test_the_archive_holds_no_path_of_this_machine(tmp_path: Path) -> None:
+def test_the_archive_has_no_absolute_paths(tmp_path: Path) -> None:
     packed = tmp_path / "tenant.pyz"
     packed.write_bytes(manifest.code_archive())
     with zipfile.ZipFile(packed) as found:

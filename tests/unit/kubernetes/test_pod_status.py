@@ -32,18 +32,18 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
         (tenant_pod(state={"running": {}}, conditions=[TAINTED]), ["DeletionByTaintManager"]),
     ],
 )
-def test_what_the_cluster_refuses_is_named(pod: dict[str, Any], words: list[str]) -> None:
+def test_a_pod_that_the_cluster_refuses_has_a_reason(pod: dict[str, Any], words: list[str]) -> None:
     why = pod_status.unavailable_reason(pod, pending_seconds=8.0)
     assert why is not None
     assert all(word in why for word in words)
     assert pod_status.ending(pod) is None
 
 
-def test_a_scheduler_may_change_its_mind_at_first() -> None:
+def test_an_unschedulable_pod_has_a_grace_period() -> None:
     assert pod_status.unavailable_reason(tenant_pod("Pending", conditions=[NOWHERE]), pending_seconds=1.0) is None
 
 
-def test_a_deleted_pod() -> None:
+def test_a_deleted_pod_has_a_reason() -> None:
     pod = tenant_pod(state={"running": {}})
     pod["metadata"]["deletionTimestamp"] = "2026-11-20T16:00:00Z"
     assert pod_status.unavailable_reason(pod, 0.0) == "somebody deleted the pod"
@@ -53,7 +53,7 @@ def test_a_deleted_pod() -> None:
     assert pod_status.unavailable_reason(pod, 0.0) == "EvictionByEvictionAPI: evicting"
 
 
-def test_a_tenant_that_ends_because_somebody_deleted_its_pod_has_not_ended_by_itself() -> None:
+def test_a_tenant_of_a_deleted_pod_has_not_ended_by_itself() -> None:
     pod = tenant_pod(state={"terminated": {"exitCode": 143, "reason": "Error"}})
     assert pod_status.ending(pod) is not None
     pod["metadata"]["deletionTimestamp"] = "2026-11-20T16:00:00Z"
@@ -61,7 +61,7 @@ def test_a_tenant_that_ends_because_somebody_deleted_its_pod_has_not_ended_by_it
     assert pod_status.unavailable_reason(pod, 0.0) == "somebody deleted the pod"
 
 
-def test_a_container_that_the_cluster_puts_beside_it_is_not_the_tenant() -> None:
+def test_an_injected_container_is_not_the_tenant() -> None:
     pod = tenant_pod(state={"running": {}})
     beside = {"name": "istio-proxy", "ready": False, "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
     pod["status"]["containerStatuses"].insert(0, beside)
@@ -72,7 +72,7 @@ def test_a_container_that_the_cluster_puts_beside_it_is_not_the_tenant() -> None
 @pytest.mark.parametrize(
     "pod", [tenant_pod("Pending"), waiting("ContainerCreating"), tenant_pod(state={"running": {}})]
 )
-def test_nothing_wrong(pod: dict[str, Any]) -> None:
+def test_a_pod_without_problems_has_no_reason(pod: dict[str, Any]) -> None:
     assert pod_status.unavailable_reason(pod, 100.0) is None
     assert pod_status.ending(pod) is None
 
@@ -88,7 +88,7 @@ def test_nothing_wrong(pod: dict[str, Any]) -> None:
         ({"exitCode": 0, "reason": "Completed"}, "crashed", 0),
     ],
 )
-def test_a_tenant_that_ended_is_a_measured_outcome(terminated: dict[str, Any], status: str, code: int) -> None:
+def test_the_ending_of_a_tenant_is_classified(terminated: dict[str, Any], status: str, code: int) -> None:
     pod = tenant_pod("Failed", {"terminated": terminated})
     end = pod_status.ending(pod)
     assert end is not None
@@ -96,7 +96,7 @@ def test_a_tenant_that_ended_is_a_measured_outcome(terminated: dict[str, Any], s
     assert pod_status.unavailable_reason(pod, 0.0) is None
 
 
-def test_a_pod_of_a_silent_node() -> None:
+def test_a_pod_of_a_silent_node_is_running_but_unready() -> None:
     silent = tenant_pod(state={"running": {}}, conditions=[{"type": "Ready", "status": "False"}])
     assert pod_status.is_running_unready(silent)
     ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting"}
@@ -122,7 +122,7 @@ def beside(program: dict[str, Any], client: dict[str, Any] | None = None) -> dic
         ({"exitCode": 137, "reason": "OOMKilled"}, ("oom", "the container exceeded its memory limit (OOMKilled)", 137)),
     ],
 )
-def test_a_users_container_that_ends_says_why(terminated: dict[str, Any], ending: tuple[str, str, int]) -> None:
+def test_the_ending_of_a_users_container_has_a_reason(terminated: dict[str, Any], ending: tuple[str, str, int]) -> None:
     """Its exit codes mean what its author says, not what ours do."""
     assert pod_status.ending(beside({"terminated": terminated})) == ending
 
@@ -136,7 +136,7 @@ def test_a_users_container_that_ends_says_why(terminated: dict[str, Any], ending
         ({"running": {}}, None),
     ],
 )
-def test_a_client_that_fails_is_named(client: dict[str, Any], line: str | None) -> None:
+def test_a_failed_client_is_named(client: dict[str, Any], line: str | None) -> None:
     pod = beside({"running": {}}, client)
     assert pod_status.unavailable_reason(pod, 1.0) == line
     assert pod_status.is_running(pod) == (line is None)

@@ -132,7 +132,7 @@ def started(api: LostAnswers, monkeypatch: pytest.MonkeyPatch, **workload: Any) 
     return tenants
 
 
-def test_objects_that_a_call_made_whose_answer_was_lost_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_created_by_a_call_without_an_answer_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     api = LostAnswers()
     started(api, monkeypatch)
     assert [each["kind"] for each in api.made.values()][:2] == ["ConfigMap", "ResourceClaim"]
@@ -140,7 +140,7 @@ def test_objects_that_a_call_made_whose_answer_was_lost_are_taken(monkeypatch: p
     assert owners == ["uid-0"] * 3, "what is there belongs to the ConfigMap that is there"
 
 
-def test_what_belongs_to_an_earlier_start_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_of_an_earlier_start_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     api = LostAnswers()
     started(api, monkeypatch)
     config_map = next(iter(api.made.values()))
@@ -159,19 +159,19 @@ def test_staggered_tenants_start_one_after_another(monkeypatch: pytest.MonkeyPat
     assert sum(each["kind"] == "Pod" for each in api.made.values()) == 2
 
 
-def test_pods_in_the_order_of_tenants(make: Make) -> None:
+def test_pods_are_in_the_order_of_tenants(make: Make) -> None:
     assert make(2, OnePodList([pod(1), pod(0)])).pods() == [pod(0), pod(1)]
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_pods_that_somebody_deleted_are_missed_also_when_none_is_left(make: Make, count: int) -> None:
+def test_deleted_pods_are_noticed_even_when_none_is_left(make: Make, count: int) -> None:
     """A pod that never ran goes without a trace."""
     there = [pod(index) for index in range(count)]
     tenants = make(count, OnePodList(there, *({"type": "DELETED", "object": each} for each in there)))
     assert until_refused(tenants) == "tenant 0: its pod is gone; somebody deleted it"
 
 
-def test_a_pod_starts_when_its_code_runs(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pods_start_time_ends_when_its_code_runs(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both times by the node's clock, which is 1000 s ahead of the driver's here."""
     tenants = make(1, OnePodList([pod(0)]))
     endpoint = PodEndpoint("10.0.0.1", "token", None)
@@ -218,9 +218,7 @@ def test_a_tenant_ends_when_its_connection_does(make: Make, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("broken", [ConnectionError("503"), ValueError("half a line"), {"type": "ERROR", "object": {}}])
-def test_a_watch_goes_on_from_a_new_list_when_it_breaks(
-    make: Make, monkeypatch: pytest.MonkeyPatch, broken: Any
-) -> None:
+def test_a_broken_watch_restarts_from_a_new_list(make: Make, monkeypatch: pytest.MonkeyPatch, broken: Any) -> None:
     monkeypatch.setattr(api_module, "FIRST_PAUSE_SECONDS", 0.001)
     later = pod(0, phase="Failed", reason="Evicted", message="by a person")
     events = [*[broken] * 5, {"type": "MODIFIED", "object": later}]
@@ -234,11 +232,11 @@ def test_a_watch_goes_on_from_a_new_list_when_it_breaks(
         (RuntimeError("unforeseen"), "the pods cannot be watched: RuntimeError: unforeseen"),
     ],
 )
-def test_a_watch_that_is_over_is_no_silence(make: Make, failure: Exception, line: str) -> None:
+def test_a_watch_that_fails_is_reported(make: Make, failure: Exception, line: str) -> None:
     assert until_refused(make(1, OnePodList([pod(0)], failure))) == line
 
 
-def test_what_does_not_go_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_that_cannot_be_removed_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "POD_REMOVAL_SECONDS", 0.0)
     api: Any = OnePodList([pod(0), pod(1)])
     with pytest.raises(NodeError, match="2 of our pods did not go within 0 s"):

@@ -59,7 +59,7 @@ def inspected(**options: Any) -> tuple[str, bool]:
     return re.sub(r"\n {6,}", " ", "\n".join(lines)), is_fit
 
 
-def test_a_cluster_that_has_it_all(cluster: Cluster) -> None:
+def test_a_complete_cluster_passes_preflight(cluster: Cluster) -> None:
     text, is_fit = inspected()
     assert is_fit
     # somebody waits in front of it
@@ -80,7 +80,7 @@ def test_rows_fit_a_terminal_and_commands_stay_whole() -> None:
     assert [line.strip() for line in said] == ["it has none; name one:"] and last.strip() == command
 
 
-def test_each_missing_part_comes_with_what_brings_it(cluster: Cluster) -> None:
+def test_each_missing_component_comes_with_its_remedy(cluster: Cluster) -> None:
     del cluster.daemon_sets[1:], cluster.store["/api/v1/namespaces/sharebench"]
     text, is_fit = inspected()
     assert not is_fit
@@ -92,7 +92,7 @@ def test_each_missing_part_comes_with_what_brings_it(cluster: Cluster) -> None:
     assert "no NVIDIA device plugin; install it" in text
 
 
-def test_a_right_that_is_missing_comes_with_the_command_that_grants_it(cluster: Cluster) -> None:
+def test_a_missing_right_comes_with_the_command_that_grants_it(cluster: Cluster) -> None:
     cluster.refused = {("create", "pods"), ("delete", "leases")}
     text, is_fit = inspected()
     assert not is_fit
@@ -112,14 +112,14 @@ def test_a_right_on_one_object_names_it(cluster: Cluster) -> None:
     assert {("patch", "configmaps", "sharing"), ("get", "nodes", "gpu-node"), ("list", "nodes", None)} <= cluster.asked
 
 
-def test_the_mig_managers_map_is_asked_for_only_where_it_may_be_changed(cluster: Cluster) -> None:
+def test_the_right_to_the_mig_map_is_needed_only_with_may_change(cluster: Cluster) -> None:
     cluster.daemon_sets.append(daemon_set("mig", "nvidia-mig-manager"))
     cluster.refused = {("get", "configmaps")}
     assert "plugin/mig" not in inspected()[0]
     assert "kubectl apply --namespace nvidia -k config/cluster/plugin/mig" in inspected(may_change=["mig"])[0]
 
 
-def test_what_is_typed_for_a_namespace_of_ones_own_is_for_that_one(cluster: Cluster) -> None:
+def test_another_namespace_comes_with_its_own_hint(cluster: Cluster) -> None:
     cluster.refused = {("watch", "pods")}
     text, is_fit = inspected(namespace="team-a")
     assert not is_fit
@@ -127,7 +127,7 @@ def test_what_is_typed_for_a_namespace_of_ones_own_is_for_that_one(cluster: Clus
     assert "granted by config/cluster/tenants, in a kustomization for team-a" in text
 
 
-def test_without_a_plugin_no_rights_in_its_namespace_are_asked_for(cluster: Cluster) -> None:
+def test_without_a_plugin_no_rights_in_its_namespace_are_needed(cluster: Cluster) -> None:
     cluster.daemon_sets.clear()
     cluster.refused = {("delete", "leases"), ("watch", "pods")}
     text, _ = inspected()
@@ -135,12 +135,12 @@ def test_without_a_plugin_no_rights_in_its_namespace_are_asked_for(cluster: Clus
     assert "leases" not in text
 
 
-def test_a_namespace_that_we_may_not_look_at_is_not_missing(cluster: Cluster) -> None:
+def test_a_namespace_that_may_not_be_read_is_not_missing(cluster: Cluster) -> None:
     cluster.hidden = {"/api/v1/namespaces/sharebench"}
     assert inspected()[1]
 
 
-def test_a_node_in_use_is_not_fit(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_node_with_foreign_pods_fails_preflight(cluster: Cluster, tmp_path: Path) -> None:
     limits = {"limits": {"nvidia.com/gpu": "1"}}
     cluster.foreign.append(
         {
@@ -154,9 +154,7 @@ def test_a_node_in_use_is_not_fit(cluster: Cluster, tmp_path: Path) -> None:
     assert "theirs/training" in text
 
 
-def test_what_keeps_one_strategy_from_being_judged_leaves_the_others(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_for_one_strategy_does_not_hide_the_others(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     judged = ClusterNode.infeasible
 
     def infeasible(self: ClusterNode, strategy: Strategy, *rest: Any) -> str | None:

@@ -16,7 +16,7 @@ def objects(name: str) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all((MANIFESTS / name).read_text()) if each]
 
 
-def test_pods_beside_the_privileged_ones_of_the_plugin_are_not_changed_by_default() -> None:
+def test_by_default_pods_in_the_plugins_namespace_may_only_be_deleted() -> None:
     assert {right.verb for right in granted_rights("plugin") if right.resource == "pods"} == {"delete"}
 
 
@@ -32,7 +32,7 @@ def test_config_maps_of_the_plugins_namespace_are_named() -> None:
     assert all(rule["resourceNames"] for rule in rules)
 
 
-def test_every_manifest_of_rights_is_used() -> None:
+def test_every_rbac_manifest_is_used() -> None:
     names = {path.parent.name for path in MANIFESTS.glob("**/rbac.yaml")}
     assert names == {"tenants", "plugin", *FEATURES, "hurry"}
 
@@ -47,7 +47,7 @@ def test_every_binding_names_the_account_and_its_role() -> None:
             assert each["subjects"] == [{"kind": "ServiceAccount", "name": "sharebench", "namespace": "sharebench"}]
 
 
-def test_what_the_documents_narrow_is_the_right_on_one_object() -> None:
+def test_the_rights_that_documents_narrow_are_on_one_object() -> None:
     """Patches name a rule by its number."""
     text = (MANIFESTS.parents[1] / "docs/cluster/install.md").read_text()
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(namespace:.*?)```", text, re.DOTALL)]
@@ -62,7 +62,7 @@ def test_what_the_documents_narrow_is_the_right_on_one_object() -> None:
     assert narrowed == {("nodes", "get", "patch"), ("configmaps", "get", "patch")}
 
 
-def test_what_is_not_used_is_not_asked_for() -> None:
+def test_rights_of_unused_features_are_not_needed() -> None:
     assert set(needed_rights(NONE, is_inside=True)) == {"plugin", "tenants"}
     assert set(needed_rights(NONE | {"may_change": ["mig"]}, is_inside=True)) == {"plugin", "tenants", "mig"}
     inside, outside = (set(needed_rights(NONE, is_inside)["tenants"]) for is_inside in (True, False))

@@ -37,7 +37,7 @@ def seen(node: ClusterNode, name: str, replicas: int, **changes: Any) -> list[st
     return sorted({item["name"] for item in evidence if not item["holds"]})
 
 
-def test_a_tenant_shows_which_gpu_it_is(node: ClusterNode, cluster: FakeCluster, tmp_path: Path) -> None:
+def test_a_tenant_reveals_the_nodes_gpu(node: ClusterNode, cluster: FakeCluster, tmp_path: Path) -> None:
     before = node.facts()
     assert before["device"] == before["details"]["machine"]
     assert seen(node, "exclusive", 1) == []
@@ -50,7 +50,7 @@ def test_a_tenant_shows_which_gpu_it_is(node: ClusterNode, cluster: FakeCluster,
     assert node.facts()["device"] == "4567", "an instance is not the GPU"
 
 
-def test_limited_tenants_are_held_to_their_share(node: ClusterNode) -> None:
+def test_tenants_beyond_their_limits_contradict_the_strategy(node: ClusterNode) -> None:
     limited = {"sm_count": 42, "memory_free_bytes": THIRD - GIB, "over_limit_refused": True}
     assert seen(node, "mps", 3, **{**limited, "sm_count": 132}) == [], "the number of SMs is not known yet"
     assert seen(node, "exclusive", 1) == []
@@ -61,7 +61,7 @@ def test_limited_tenants_are_held_to_their_share(node: ClusterNode) -> None:
     assert seen(node, "time-slicing", 3, sm_count=42) == ["SMs"]
 
 
-def test_a_limited_tenant_tries_to_allocate_more(node: ClusterNode) -> None:
+def test_a_limited_tenant_probes_its_memory_limit(node: ClusterNode) -> None:
     for name, limit in (("time-slicing", None), ("mps", str(int((143771 << 20) * (100 / 3) / 100) + GIB))):
         cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == (name, 3))
         spec: Any = STUDY.spec_of(cell)

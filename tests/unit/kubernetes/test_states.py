@@ -49,13 +49,13 @@ def unmet(here: Json, *pods: Json, sets: tuple[Json, ...] = (PLUGIN, MPS_SET), e
         ({"allocatable": {"nvidia.com/gpu": 7, "nvidia.com/gpu.shared": 0, "nvidia.com/mig-1g.5gb": 0}}, None),
     ],
 )
-def test_one_signal_differs(changes: dict[str, Any], line: str | None) -> None:
+def test_each_signal_that_differs_is_a_problem(changes: dict[str, Any], line: str | None) -> None:
     found = unmet(switched(**changes), plugin())
     assert len(found) == (line is not None)
     assert line is None or line in found[0]
 
 
-def test_daemons_that_are_not_ready() -> None:
+def test_daemons_that_are_not_ready_are_problems() -> None:
     crashing = plugin(ready=False)
     crashing["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
     behind = PLUGIN | {"status": {"observedGeneration": 1}}
@@ -79,7 +79,7 @@ def test_mps_needs_its_daemon_but_not_the_daemons_sidecar() -> None:
     assert unmet(here, plugin(), crashing, expected=MPS3) == []
 
 
-def test_a_node_that_was_found_without_gpus_need_not_get_back_there() -> None:
+def test_a_node_found_without_gpus_is_not_restored_to_none() -> None:
     found = state.capture(node(allocatable={}), "nvidia", "configs", {})
     assert state.restore_problems(node(), found) == []
     assert state.restore_problems(node("sharebench-ts-7", "time-slicing", 7), found)
@@ -135,11 +135,11 @@ def failing(records: Any, groups: list[int], is_partitioned: bool = True) -> dic
         ([view("a"), view("b"), view("b"), view("b")], [0, 1, 0, 1], ["tenants on each device"]),
     ],
 )
-def test_tenants_have_the_instances_of_their_strategy(records: Any, groups: list[int], names: list[str]) -> None:
+def test_evidence_shows_each_tenants_instance(records: Any, groups: list[int], names: list[str]) -> None:
     assert list(failing(records, groups)) == names
 
 
-def test_what_no_tenant_knows_of_its_device_is_not_observed() -> None:
+def test_a_device_unknown_to_the_tenants_is_not_observed() -> None:
     records = [view("a", is_mig=None), view("b"), view("c")]
     assert failing(records, [0, 1, 2]) == {"device is a MIG instance": None}, "left to the gate, no contradiction"
 

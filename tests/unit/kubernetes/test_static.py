@@ -83,7 +83,7 @@ def why(node: ClusterNode, name: str, replicas: int = 3) -> str | None:
 @pytest.mark.parametrize(
     "there", [[], [scheduler_pod("hami-scheduler", ready=False)], [scheduler_pod("hami-scheduler-extender")]]
 )
-def test_a_scheduler_that_is_not_there(cluster: FakeCluster, node: ClusterNode, there: list[Json]) -> None:
+def test_a_missing_scheduler_is_infeasible(cluster: FakeCluster, node: ClusterNode, there: list[Json]) -> None:
     cluster.foreign = there
     assert (why(node, "hami") or "").startswith("no Deployment hami-scheduler with a ready pod is in the cluster;")
     with pytest.raises(NodeError, match="no Deployment hami-scheduler"):
@@ -91,7 +91,7 @@ def test_a_scheduler_that_is_not_there(cluster: FakeCluster, node: ClusterNode, 
     assert why(node, "as-found") is None
 
 
-def test_a_node_that_offers_too_little(cluster: FakeCluster, node: ClusterNode) -> None:
+def test_a_node_that_offers_too_little_is_infeasible(cluster: FakeCluster, node: ClusterNode) -> None:
     offered = cluster.store[NODE]["status"]["allocatable"]
     offered["nvidia.com/gpu"] = "4"
     assert why(node, "as-found", 3) is None
@@ -101,7 +101,7 @@ def test_a_node_that_offers_too_little(cluster: FakeCluster, node: ClusterNode) 
     assert (why(node, "volcano-vgpu") or "").startswith("the node offers no volcano.sh/vgpu-number or")
 
 
-def test_room_under_what_another_way_has_set_says_nothing(cluster: FakeCluster, node: ClusterNode) -> None:
+def test_room_is_not_judged_while_another_access_is_active(cluster: FakeCluster, node: ClusterNode) -> None:
     """It is left before these pods come; a reason found then would stay in the records."""
     cluster.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] = "1"
     saved = saved_state.dump({"device-plugin": {}})
@@ -111,22 +111,20 @@ def test_room_under_what_another_way_has_set_says_nothing(cluster: FakeCluster, 
     assert why(node, "as-found", 7) is not None
 
 
-def test_memory_that_is_not_known(cluster: FakeCluster, node: ClusterNode) -> None:
+def test_unknown_memory_is_infeasible_for_mib(cluster: FakeCluster, node: ClusterNode) -> None:
     assert "no label nvidia.com/gpu.memory" in (why(node, "volcano-vgpu") or "")
     cluster.store[NODE]["metadata"]["labels"][MEMORY] = "40960"
     assert why(node, "volcano-vgpu") is None
 
 
-def test_a_cluster_without_nvidias_plugin_keeps_the_lease_beside_the_tenants(
-    cluster: FakeCluster, tmp_path: Path
-) -> None:
+def test_without_nvidias_plugin_the_lease_is_in_the_tenants_namespace(cluster: FakeCluster, tmp_path: Path) -> None:
     cluster.daemon_sets.clear()
     made = leased(cluster, STUDY.node_options(), tmp_path)
     assert any("/namespaces/sharebench/leases/" in path for path in cluster.store)
     assert made.infeasible(STUDY.strategies["hami"], 3) is None
 
 
-def test_nothing_is_changed_but_the_taint(cluster: FakeCluster, node: ClusterNode) -> None:
+def test_only_the_taint_is_changed(cluster: FakeCluster, node: ClusterNode) -> None:
     before = copy.deepcopy(cluster.store[NODE])
     node.ensure(state("hami"))
     changed = cluster.store[NODE]
@@ -137,9 +135,7 @@ def test_nothing_is_changed_but_the_taint(cluster: FakeCluster, node: ClusterNod
     assert saved_state.load(cluster.store[NODE]) is None
 
 
-def test_an_mps_daemon_of_others_that_is_in_doubt_is_refused_until_somebody_says_otherwise(
-    node: ClusterNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_suspect_foreign_mps_daemon_is_refused(node: ClusterNode, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = State(replace(STUDY.strategies["as-found"], mechanisms=("mps",)), None, 0)
     node.ensure(shared)
     node.mark_dirty()
@@ -156,7 +152,7 @@ def test_an_mps_daemon_of_others_that_is_in_doubt_is_refused_until_somebody_says
     node.ensure(shared)
 
 
-def test_the_pods_that_hold_a_gpu_for_a_scheduler_are_waited_for(cluster: FakeCluster, node: ClusterNode) -> None:
+def test_a_schedulers_reservation_pods_are_waited_for(cluster: FakeCluster, node: ClusterNode) -> None:
     holder = scheduler_pod("holder")
     holder["metadata"]["namespace"] = "kai-resource-reservation"
     cluster.foreign.append(holder)
@@ -190,15 +186,13 @@ def of_hami(cluster: FakeCluster, node: ClusterNode, *records: Json) -> Evidence
     return node.evidence(STUDY.strategies["hami"], grants, records)
 
 
-def test_evidence_of_a_share_without_cuda_is_what_pods_and_variables_show(
-    cluster: FakeCluster, node: ClusterNode
-) -> None:
+def test_without_cuda_evidence_comes_from_pods_and_variables(cluster: FakeCluster, node: ClusterNode) -> None:
     evidence = of_hami(cluster, node, view(), view())
     assert failed(evidence) == set()
     assert not any("memory" in item["name"] for item in evidence)
 
 
-def test_a_share_that_was_not_given(cluster: FakeCluster, node: ClusterNode) -> None:
+def test_a_share_that_was_not_allocated_contradicts_the_strategy(cluster: FakeCluster, node: ClusterNode) -> None:
     cluster.foreign += [tenant("default-scheduler"), tenant()]
     evidence = of_hami(cluster, node, view(), view(variables={"CUDA_DEVICE_SM_LIMIT": None}, device="1" * 16))
     assert failed(evidence) == {
@@ -209,7 +203,7 @@ def test_a_share_that_was_not_given(cluster: FakeCluster, node: ClusterNode) -> 
     }
 
 
-def test_a_whole_gpu_is_no_fraction_of_one(cluster: FakeCluster, node: ClusterNode) -> None:
+def test_a_whole_gpu_is_not_requested_as_a_fraction(cluster: FakeCluster, node: ClusterNode) -> None:
     kai = STUDY.strategies["kai-fraction"]
     cluster.foreign += [tenant("kai-scheduler", **{"received-resource-type": "Fraction"})]
     assert failed(node.evidence(kai, [Grant(0, 0)], [view()])) == set()

@@ -77,7 +77,7 @@ def environment(made: Json) -> dict[str, str]:
     return {each["name"]: each["value"] for each in made["env"]}
 
 
-def test_an_image_as_it_is() -> None:
+def test_a_users_image_runs_unmodified() -> None:
     made = pod(image="server:1", port=80)
     own = container(made)
     assert own["image"] == "server:1"
@@ -98,7 +98,7 @@ def test_an_image_as_it_is() -> None:
     assert made == plain
 
 
-def test_the_client_takes_nothing_of_the_gpu_and_asks_over_localhost() -> None:
+def test_the_client_has_no_gpu_and_connects_over_localhost() -> None:
     made = pod(image="server:1", port=80, options={"client_image": "client:1"})
     client = container(made, "client")
     assert client["image"] == "client:1"
@@ -111,7 +111,7 @@ def test_the_client_takes_nothing_of_the_gpu_and_asks_over_localhost() -> None:
     assert client["securityContext"] == container(made)["securityContext"], "it may look at what the other has"
 
 
-def test_a_program_that_exits_is_started_by_the_startup_probe_of_the_client() -> None:
+def test_a_batch_program_starts_after_the_clients_startup_probe() -> None:
     made = pod(kind="command", until="exit", request=None, image="batch:1")
     assert [each["name"] for each in made["spec"]["containers"]] == ["tenant"]
     (client,) = made["spec"]["initContainers"]
@@ -121,7 +121,7 @@ def test_a_program_that_exits_is_started_by_the_startup_probe_of_the_client() ->
 
 
 @pytest.mark.parametrize("kind", ["loop", "server", "exit"])
-def test_an_overlay_reaches_the_client_wherever_it_is(kind: str) -> None:
+def test_an_overlay_reaches_the_client_in_both_places(kind: str) -> None:
     added = {"name": "client", "env": [{"name": "KEY", "value": "k"}]}
     batch = {"kind": "command", "until": "exit", "request": None} if kind == "exit" else {}
     before = ours() if kind == "loop" else pod(image="server:1", **batch)
@@ -132,12 +132,12 @@ def test_an_overlay_reaches_the_client_wherever_it_is(kind: str) -> None:
     assert all(environment(each).items() >= {"KEY": "k", "USER": "sharebench"}.items() for each in clients)
 
 
-def test_a_command_takes_the_place_of_the_entrypoint() -> None:
+def test_a_command_replaces_the_entrypoint() -> None:
     made = container(pod(4, image="server:1", command=["serve", "--port={port}", "{index}/{replicas}", "{fraction}"]))
     assert made["command"] == ["serve", "--port=8080", "1/4", "0.25"]
 
 
-def test_bodies_travel_with_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_bodies_are_in_the_config_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ask.json").write_text("{}")
     spec, _ = spec_of(image="server:1", request={"method": "POST", "body_file": "ask.json"})
@@ -153,7 +153,7 @@ def from_manifest(folder: Path, monkeypatch: pytest.MonkeyPatch, documents: list
     return pod(manifest="mine.yaml", **more)
 
 
-def test_a_manifest_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_manifest_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = from_manifest(tmp_path, monkeypatch, [{"kind": "Service", "spec": {"ports": []}}, DEPLOYMENT])
     own = container(made)
     assert [each["name"] for each in made["spec"]["containers"]] == ["logs", "tenant", "client"]
@@ -182,7 +182,9 @@ def test_a_manifest_with_two_containers_for_the_gpu_is_refused(tmp_path: Path, m
     ("kind", "wrap"),
     [("Pod", lambda made: made), ("CronJob", lambda made: {"spec": {"jobTemplate": {"spec": {"template": made}}}})],
 )
-def test_what_has_a_pod_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, wrap: Any) -> None:
+def test_every_kind_with_a_pod_template_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, wrap: Any
+) -> None:
     template = DEPLOYMENT["spec"]["template"]  # type: ignore[index]
     made = from_manifest(tmp_path, monkeypatch, [{**wrap(template), "kind": kind}], port=80)
     assert container(made)["image"] == "vllm:1"
