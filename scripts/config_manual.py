@@ -1,4 +1,4 @@
-"""Write what is made from the types of the config: its JSON schema, and the tables of keys in its manual."""
+"""Write the files that are generated from the config's types: its JSON schema, and the tables of keys in its manual."""
 
 import json
 import re
@@ -26,8 +26,8 @@ NAMES = re.compile(r"(<!-- names of (\w+), by `make docs` -->\n).*?(<!-- end of 
 
 def schema() -> dict[str, Any]:
     head = {"$schema": GenerateJsonSchema.schema_dialect, "$id": "sharebench/config/1"}
-    texts: dict[str, Any] = _without_links(types.schema())
-    return {**head, **texts, "title": "Configuration of a study"}
+    rules: dict[str, Any] = _without_links(types.schema())
+    return {**head, **rules, "title": "Configuration of a study"}
 
 
 def table(section: dict[str, Any]) -> str:
@@ -36,26 +36,26 @@ def table(section: dict[str, Any]) -> str:
 
 
 def manual() -> str:
-    whole = types.schema()
-    sections = {"config": whole, **{name: types.section_in(whole["properties"][name]) or {} for name in BUILT_IN}}
-    text = TABLE.sub(lambda found: f"{found[1]}{table(sections[found[2]])}{found[3]}", MANUAL.read_text("utf-8"))
-    return NAMES.sub(lambda found: f"{found[1]}{names(found[2])}{found[3]}", text)
+    rules = types.schema()
+    sections = {"config": rules, **{name: types.section_in(rules["properties"][name]) or {} for name in BUILT_IN}}
+    text = TABLE.sub(lambda match: f"{match[1]}{table(sections[match[2]])}{match[3]}", MANUAL.read_text("utf-8"))
+    return NAMES.sub(lambda match: f"{match[1]}{names(match[2])}{match[3]}", text)
 
 
 def names(catalogue: str) -> str:
-    known = ", ".join(f"`{name}`" for name in yaml.safe_load(BUILT_IN[catalogue].read_text("utf-8"))[catalogue])
-    return textwrap.fill(f"Built in: {known}.", 120, break_on_hyphens=False) + "\n"
+    entries = ", ".join(f"`{name}`" for name in yaml.safe_load(BUILT_IN[catalogue].read_text("utf-8"))[catalogue])
+    return textwrap.fill(f"Built in: {entries}.", 120, break_on_hyphens=False) + "\n"
 
 
 def _without_links(value: Any, key: str = "") -> Any:
-    """Texts as an editor shows them, which has no manual to lead to."""
+    """The rules with descriptions for editors, where links to the manual lead nowhere."""
     if isinstance(value, dict):
         return {name: _without_links(inner, name) for name, inner in value.items()}
     return LINK.sub(r"\1", " ".join(value.split())) if key == "description" and isinstance(value, str) else value
 
 
 def rows(section: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """What a person may set: a section stands for its keys, unless it may be absent."""
+    """Dotted keys with their rules; a section has no row of its own, unless it may be absent."""
     for key, rules in section["properties"].items():
         inner = types.section_in(rules)
         is_many = any("items" in part or "patternProperties" in part for part in types.parts(rules))
@@ -74,10 +74,10 @@ def _default(rules: dict[str, Any]) -> str:
     return f"`{quoted(value)}`"
 
 
-def made() -> dict[Path, str]:
+def generated_files() -> dict[Path, str]:
     return {SCHEMA: json.dumps(schema(), indent=2, ensure_ascii=False) + "\n", MANUAL: manual()}
 
 
 if __name__ == "__main__":
-    for path, text in made().items():
+    for path, text in generated_files().items():
         path.write_text(text, "utf-8")

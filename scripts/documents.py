@@ -1,4 +1,4 @@
-"""Hold the documents and the ready tables of this checkout against the data of published/, or rewrite them from it."""
+"""Compare the documents and ready tables of this checkout with the data of published/, or rewrite them from it."""
 
 import argparse
 import sys
@@ -9,28 +9,25 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "made", type=Path, help="what `snakemake paper` made of all data sets: paper/together/repository"
-    )
-    parser.add_argument("--write", action="store_true", help="write what differs, instead of naming it")
+    parser.add_argument("built", type=Path, help="output of `snakemake paper` for all data sets, …/together/repository")
+    parser.add_argument("--write", action="store_true", help="write the files that differ, instead of naming them")
     arguments = parser.parse_args()
-    wanted = {path.relative_to(arguments.made): path for path in arguments.made.rglob("*") if path.is_file()}
-    here = {name: ROOT / name for name in wanted}
-    differ = [
+    built = {path.relative_to(arguments.built): path for path in arguments.built.rglob("*") if path.is_file()}
+    different = [
         name
-        for name, path in sorted(wanted.items())
-        if not here[name].is_file() or here[name].read_bytes() != path.read_bytes()
+        for name, path in sorted(built.items())
+        if not (ROOT / name).is_file() or (ROOT / name).read_bytes() != path.read_bytes()
     ]
-    images = {ROOT / name for name in wanted if name.suffix == ".svg"}
+    images = {ROOT / name for name in built if name.suffix == ".svg"}
     folders = {path.parent for path in images}
     leftover = sorted(path for folder in folders for path in folder.glob("*.svg") if path not in images)
     if arguments.write:
-        for name in differ:
-            here[name].parent.mkdir(parents=True, exist_ok=True)
-            here[name].write_bytes(wanted[name].read_bytes())
+        for name in different:
+            (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
+            (ROOT / name).write_bytes(built[name].read_bytes())
         for path in leftover:
             path.unlink()
-    changed = [*map(str, differ), *(str(path.relative_to(ROOT)) for path in leftover)]
+    changed = [*map(str, different), *(str(path.relative_to(ROOT)) for path in leftover)]
     if changed and not arguments.write:
         print(f"differ from the data: {', '.join(changed)}; rewrite them: make findings")
         return 1

@@ -1,12 +1,12 @@
-"""A job of the pipeline: `job.py NAME --option …`, whose options are the parameters of its function."""
+"""Run a job of the pipeline: `job.py NAME --option …`, whose options are the parameters of its function."""
 
 import sys
 from importlib import import_module
 
 from sharebench.core import console
 
-# Of the run that owns the results, which is their first parameter.
-OF_A_RUN = {
+# Functions whose first parameter is the run that owns the results.
+RUN_JOBS = {
     "calibrate": "sharebench.run.jobs.calibrate",
     "characterise_node": "sharebench.run.jobs.characterise_node",
     "configure_node": "sharebench.run.jobs.configure_node",
@@ -14,7 +14,7 @@ OF_A_RUN = {
     "restore": "sharebench.run.jobs.restore",
     "run_cell": "sharebench.run.jobs.measure_cell",
 }
-JOBS = OF_A_RUN | {
+JOBS = RUN_JOBS | {
     "aggregate": "sharebench.analysis.aggregate.aggregate",
     "archive": "sharebench.datasets.ro_crate.write",
     "compare": "sharebench.analysis.compare.write_comparison",
@@ -39,7 +39,7 @@ def main(name: str = "", *arguments: str) -> int:
         print(f"there is no job {name!r}; name one of {', '.join(JOBS)}", file=sys.stderr)
         return 2
     module, _, function = JOBS[name].rpartition(".")
-    opening = import_module("sharebench.run.jobs").measuring_job if name in OF_A_RUN else None
+    opening = import_module("sharebench.run.jobs").measuring_job if name in RUN_JOBS else None
     return console.run_job(getattr(import_module(module), function), arguments, opening)
 
 

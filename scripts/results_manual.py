@@ -12,10 +12,10 @@ TABLE = re.compile(r"(<!-- columns of (\w+), by `make docs` -->\n).*?(<!-- end o
 
 
 def table(name: str) -> str:
-    """The columns of a table as a list in Markdown; neighbours with the same text, or without one, share a line."""
+    """The columns of a table as a Markdown list; neighbours with the same text, or without one, share a line."""
     lines = []
-    for (meaning, blank), own in groupby(table_columns(name), lambda column: (_meaning(column), column.blank)):
-        names = ", ".join(f"`{column.name}`" + "±" * (len(column.names) > len(INTERVAL_SUFFIXES)) for column in own)
+    for (meaning, blank), columns in groupby(table_columns(name), lambda column: (_meaning(column), column.blank)):
+        names = ", ".join(f"`{column.name}`" + "±" * (len(column.names) > len(INTERVAL_SUFFIXES)) for column in columns)
         text = f"{meaning} {f'*Blank: {blank}.*' if blank else ''}".strip()
         lines.append(f"- {names}{f': {text}' if text else ''}\n")
     return "".join(lines)
@@ -27,7 +27,7 @@ def _meaning(column: Column) -> str:
 
 
 def manual() -> str:
-    return TABLE.sub(lambda found: f"{found[1]}{table(found[2])}{found[3]}", MANUAL.read_text("utf-8"))
+    return TABLE.sub(lambda match: f"{match[1]}{table(match[2])}{match[3]}", MANUAL.read_text("utf-8"))
 
 
 if __name__ == "__main__":

@@ -86,9 +86,9 @@ def test_a_ready_made_config_is_one_by_the_schema_too() -> None:
     jsonschema_rs.validate(SCHEMA, load(files()))
 
 
-@pytest.mark.parametrize("path", config_manual.made(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", config_manual.generated_files(), ids=lambda path: path.name)
 def test_what_is_made_from_the_models_is_up_to_date(path: Path) -> None:
-    assert path.read_text("utf-8") == config_manual.made()[path], "run `make docs`"
+    assert path.read_text("utf-8") == config_manual.generated_files()[path], "run `make docs`"
 
 
 def test_the_manual_has_all_tables_of_keys() -> None:
