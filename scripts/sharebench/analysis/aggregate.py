@@ -49,12 +49,12 @@ NEUTRAL_CLUSTER: Mapping[Literal["context", "node", "namespace", "priority_class
     "priority_class": None,
 }
 OPTIONAL_TABLES = {"interference", "jobs", "isolation", "prometheus"}
-"""The tables that not every study has, each with a figure of the same name."""
+"""Tables that not every study has, each with a figure of the same name."""
 CONFOUNDED = "Each strategy was set up once, so differences between strategies are also differences in time."
 
 
 def public_config(config: StudyConfig) -> dict[str, Any]:
-    """The config without what is private to this host or cluster: paths, addresses, names, and which GPU it was."""
+    """The config without what is private to this host or cluster: paths, addresses, names and the GPU's UUID."""
     nvidia = config["nvidia"]
     which, known = nvidia["gpu"], ("all", *map(str, range(1000)))
     gpu: str | list[str] = which if isinstance(which, str) and which in known else "0"
@@ -70,7 +70,7 @@ def public_config(config: StudyConfig) -> dict[str, Any]:
         prometheus = prometheus | {"url": "http://prometheus", "folder": None, "labels": {}}
     return config | {
         "prometheus": prometheus,
-        # It measures nothing here, and names a cluster's own.
+        # A survey measures nothing in a study, and its options name what belongs to a cluster.
         "survey": config["survey"] | {"url": None, "labels": {}, "namespaces": []},
         "workload_catalogue": workloads,
         "results": dataset.redact(config["results"]),
@@ -82,7 +82,7 @@ def public_config(config: StudyConfig) -> dict[str, Any]:
 
 
 def public_command(argv: list[str], config: StudyConfig) -> list[str]:
-    """The command without the names of a cluster's own and without the address of a Prometheus."""
+    """The command without a cluster's own names and without the address of a Prometheus."""
     cluster, prometheus = config["kubernetes"], config["prometheus"]
     names = [cluster[key] for key, known in NEUTRAL_CLUSTER.items() if cluster[key] != known]
     names += [name for each in cluster["tolerations"] for name in (each["key"], each["value"]) if name != "true"]
@@ -90,7 +90,7 @@ def public_command(argv: list[str], config: StudyConfig) -> list[str]:
     names += [config["survey"]["url"], *config["survey"]["labels"].values(), *config["survey"]["namespaces"]]
     flat = [name for each in names if each for name in (each if isinstance(each, list) else [each])]
     for name in sorted(flat, key=len, reverse=True):
-        # A short name may be a part of other words.
+        # A short name may be part of another word.
         argv = [re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "…", word) for word in argv]
     return argv
 
@@ -113,14 +113,14 @@ def _manifest(study: Study, run: run_record.RunRecord, units: int | None) -> dic
 
 
 def aggregate(data: Path, results: Path, tabled: Path) -> None:
-    """Write tables and manifest of the running run's study, and make the marker, the only file in its folder.
+    """Write tables and manifest of the current run's study, then the marker `tabled`, the only file in its folder.
 
     Raises RecordsRefused when the records do not belong together.
     """
     run = run_record.read_run(results)
     study = Study(run["config"])
     made = write_tables(study, data, results, run)
-    # Those of another study in this folder.
+    # An earlier study in this folder may have had other optional tables.
     for name in OPTIONAL_TABLES - made:
         for leftover in (results / f"tables/{name}.csv", *results.glob(f"figures/{name}.*")):
             leftover.unlink(missing_ok=True)
@@ -131,7 +131,7 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
 
 
 def write_tables(study: Study, data: Path, results: Path, run: run_record.RunRecord) -> Set[str]:
-    """Write `results`/tables and manifest.json from the records under `data`; `run` is who did it and why.
+    """Write `results`/tables and manifest.json from the records under `data`; `run` says who measured them and when.
 
     Returns the names of the tables. Raises RecordsRefused when the records do not belong together.
     """
@@ -149,7 +149,7 @@ def write_tables(study: Study, data: Path, results: Path, run: run_record.RunRec
 
 
 def write_partial_tables(results: Path) -> str:
-    """Table the cells that a failed run did measure, under partial/; a line that says so, empty if there are none."""
+    """Write the cells that a failed run did measure to partial/. Returns a line about them, empty if there are none."""
     shutil.rmtree(results / "partial", ignore_errors=True)
     run = run_record.read_run(results)
     study = Study(run["config"])
@@ -220,7 +220,7 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
 
 
 def _switches(checker: Checker) -> Switches:
-    """The switches of the node that no cell made: those of `nodes/` and of calibrations."""
+    """The switches of the node outside of cells: those in nodes/ and in calibrations."""
     switches = Switches()
     for strategy in checker.study.strategies:
         gate = checker.data / "nodes" / f"{strategy}.json"
@@ -242,7 +242,7 @@ def _write_files(
         repeats=study.config["repeats"],
         remarks=(note, run["not_shown"], confounded),
     )
-    # A row that is copied elsewhere still says that it is not of a GPU.
+    # A row that is copied elsewhere must still say that it does not come from a GPU.
     labelled = {name: tables[name].copy().assign(label=node["label"]) for name in ("cells", "summary")}
     for name, table in (tables | labelled).items():
         replace_atomically(folder / f"{name}.csv", table.to_csv(index=False))

@@ -1,4 +1,4 @@
-"""The records of a study, checked: which of them may be in one table."""
+"""Which records of a study may be in one table."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from sharebench.records.types import NodeFacts, Provenance, Record, Switch
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
-# The most files that a refusal names; the list that its command reads has all.
+# The most files that a refusal names; the list that its command reads has all of them.
 MAX_LISTED = 5
 REFERENCE_KEYS = ("output_digest", "capacity_hz", "roofs", "idle_power_watts")
 Identity = dict[str, str | None]
-"""What must be the same in everything that a table comes from: the product, its driver, and the frameworks."""
+"""What all sources of a table must have in common: the product, its driver, and the packages."""
 WorkloadBlock = tuple[int, str]
-"""A block, and a workload in it."""
+"""Number of a block, and a workload in it."""
 
 
 class RecordsRefused(Refusal):
@@ -49,22 +49,22 @@ class Calibration(WithProvenance):
 
 
 def _identities(file: Mapping[str, Any]) -> frozenset[str | None]:
-    """By what a record, a calibration or nodes/device.json knows its device; others of the study are in it, too."""
+    """All identities of the devices in a record, a calibration or nodes/device.json: hashes and machines."""
     node: NodeFacts = file["node"]
     return frozenset({node["device"], node["details"].get("machine"), *file.get("others", ())})
 
 
 @dataclass
 class _Origin:
-    """What a file comes from, and the blocks that it belongs to (none of a calibration)."""
+    """Device and software that a file comes from, and the blocks that it belongs to (none for a calibration)."""
 
     started_epoch_seconds: float
     identity: Identity
     device: str
     machine: str | None
-    """Of a cluster's node, where a file that was written before any tenant ran may not know the device."""
+    """A cluster's node; a file that was written before any tenant ran may not know the device."""
     device_identities: frozenset[str | None]
-    """All by which the file knows its device, or its devices."""
+    """All identities of the file's device or devices."""
     blocks: list[WorkloadBlock]
 
     @classmethod
@@ -77,18 +77,18 @@ class _Origin:
 
 
 class Checker:
-    """Reads calibrations at once and records one by one, and collects why some of them are refused."""
+    """Reads all calibrations first, then records one by one, and collects the reasons why files are refused."""
 
     def __init__(self, study: Study, data: Path) -> None:
         self.study = study
         self.data = data
         self.sound_count = 0
         self.units: int | None = None
-        """Of the device, as far as the sound records know."""
+        """The device's SMs or cores, as far as the sound records know."""
         self.refused: dict[Path, str] = {}
         self._origins: dict[Path, _Origin] = {}
         self._first_references: dict[tuple[str, str], Mapping[str, object]] = {}
-        """By workload and device the references of its first cell, on devices that calibration/ is not of."""
+        """The references of the first cell by workload and device, for devices without a calibration of their own."""
         self.calibrations = {workload: self._calibration(workload) for workload in study.calibrated_workloads()}
 
     def _calibration(self, workload: str) -> Calibration | None:
@@ -112,7 +112,7 @@ class Checker:
     def _is_outdated(self, record: Record, workload: str) -> bool:
         """Whether a record used another reference of the workload than its calibration has now.
 
-        On another device than the calibration's, than the first cell there used. False without one that is readable.
+        On another device than the calibration's, the first cell there is the reference. False without a calibration.
         """
         calibration, device = record["calibration"], record["node"]["device"]
         used: dict[str, object] = {**(calibration or {}), **workload_reference(calibration, workload)}
@@ -125,7 +125,7 @@ class Checker:
         return any(now[key] != value for key, value in used.items() if key in now and value is not None)
 
     def records(self, cells: Iterable[Cell]) -> Iterator[Record]:
-        """The sound records of these cells; why the others are refused goes into `refused`."""
+        """The sound records of these cells; reasons against the others go into `refused`."""
         for cell in cells:
             path = self.data / cell.raw
             components = self.study.components(cell)
@@ -151,10 +151,10 @@ class Checker:
             yield record
 
     def mismatched(self) -> dict[Path, str]:
-        """Why files cannot be in one table with the newest ones.
+        """Reasons why files cannot be in one table with the newest ones.
 
-        Product, driver and frameworks must be those of the newest file that has any. The cells of one workload in one
-        block must be on one device, since ratios are taken within these; different blocks and workloads may be on
+        Product, driver and packages must be those of the newest file that has any. The cells of one workload in one
+        block must be on one device, since ratios are taken within blocks; different blocks and workloads may be on
         different devices of one product.
         """
         newest: Identity = {}
@@ -179,7 +179,7 @@ class Checker:
 
 
 def refusal_message(refused: Mapping[Path, str], results: Path, measured_here: bool = True) -> str:
-    """Which records are refused and why, and the command that re-measures exactly them, if they were measured here."""
+    """Says which records are refused and why, with the command that re-measures them if they were measured here."""
     reasons = Counter(refused.values())
     lines = [f"refused: {len(refused)} record(s) cannot be in these tables:"]
     for reason, count in reasons.most_common(MAX_LISTED):

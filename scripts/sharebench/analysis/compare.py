@@ -1,4 +1,4 @@
-"""Two data sets: how every cell that both have has changed, and what besides the numbers is different."""
+"""Comparison of two data sets: how each common cell has changed, and which facts differ."""
 
 import json
 from collections import defaultdict
@@ -41,7 +41,7 @@ METRICS = (
     "throughput_total_hz",
     "slowdown",
 )
-# Keys of specs that may differ: which cell it is, and what may have been changed.
+# Keys of a spec that may differ between comparable data sets.
 VARIABLE_KEYS = ("repeat", "environment")
 
 
@@ -51,7 +51,7 @@ class NotComparable(Refusal):
 
 @dataclass(frozen=True)
 class MeasuredData:
-    """A finished data set: its valid cells and the reasons of the others by group, specs, and what may differ."""
+    """A finished data set: its valid cells, reasons against the others, specs, and the facts that may differ."""
 
     name: str
     study: Study
@@ -64,7 +64,7 @@ class MeasuredData:
 
 
 def write_comparison(before: Path, after: Path, out: Path) -> str:
-    """Write `out`/compare.csv, .md and the figure of two data sets; what is said of them. Raises NotComparable."""
+    """Write `out`/compare.csv, .md and the figure of two data sets. Returns the summary. Raises NotComparable."""
     old, new = map(read_data, (before, after), dataset.short_names([str(before), str(after)]))
     table = compare(old, new)
     text = compare_markdown(table, old.name, new.name, changed_facts(old, new))
@@ -77,7 +77,7 @@ def write_comparison(before: Path, after: Path, out: Path) -> str:
 
 
 def read_data(path: Path, name: str | None = None) -> MeasuredData:
-    """Read all records of the data set, a folder or an archive; it is called by its path where it has no name.
+    """Read all records of a data set, a folder or an archive; without `name` its path names it.
 
     Raises DataSetError or RecordError.
     """
@@ -111,10 +111,10 @@ def read_data(path: Path, name: str | None = None) -> MeasuredData:
 
 
 def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
-    """One row per group that both have and metric, in the order of the first. Raises NotComparable.
+    """One row per common group and metric, in the order of `before`. Raises NotComparable.
 
-    The ratio is that of the geometric means over the repeats, after over before, with Welch's interval: cells of two
-    data sets share no block. Each metric's p are adjusted together (Holm).
+    The ratio is that of the geometric means over the repeats, after over before, with Welch's interval, as cells of two
+    data sets share no block. The p values of each metric are adjusted together (Holm).
     """
     groups = [group for group in before.specs if group in after.specs]
     if not groups:
@@ -141,14 +141,14 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
 
 
 def _shared_metrics(before: MeasuredData, after: MeasuredData) -> list[str]:
-    """The metrics that only studies of their kind have; goodput is one where both have the same SLO."""
+    """The optional metrics of both studies; goodput only where both have the same SLO."""
     one, other = before.study.config, after.study.config
     kinds = study_kinds(one) & study_kinds(other)
     return optional_metrics(kinds if one["slo"] == other["slo"] else kinds - {SLO})
 
 
 def changed_facts(before: MeasuredData, after: MeasuredData) -> list[tuple[str, str, str]]:
-    """What may differ and does: its name, and what it is in either data set."""
+    """Name and both values of each fact that differs."""
     names = dict.fromkeys([*before.facts, *after.facts])
     pairs = [(name, before.facts.get(name, "none"), after.facts.get(name, "none")) for name in names]
     return [(name, one, other) for name, one, other in pairs if one != other]
@@ -166,7 +166,7 @@ def first_difference(one: object, other: object, key: str = "") -> tuple[str, st
 
 
 def _comparable(spec: Spec) -> Mapping[str, object]:
-    """Without what may differ; of a node only its kind, as the device may be what has changed."""
+    """The spec without what may differ; only the kind of its node, as the device may have changed."""
     kept = {key: value for key, value in spec.items() if key not in VARIABLE_KEYS}
     return {**kept, "node": {"kind": spec["node"]["kind"]}}
 
@@ -188,7 +188,7 @@ def _facts(record: Record) -> dict[str, str]:
 
 
 def _values(data: MeasuredData, group: GroupKey, metric: str) -> tuple[list[float], list[str]]:
-    """A metric of the group's cells that have it, and the device of each."""
+    """The metric of the group's cells that have it, and the device of each."""
     cells = data.cells.get(group, [])
     values = (
         cell_slowdowns(cells, data.baseline) if metric == "slowdown" else [cell_value(cell, metric) for cell in cells]

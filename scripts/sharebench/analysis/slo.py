@@ -1,4 +1,4 @@
-"""An SLO of several parts: what each asks, and the requests of a tenant that hold all that apply to them."""
+"""An SLO of several parts: their limits, and how many requests of a tenant meet all that apply."""
 
 from collections.abc import Mapping
 
@@ -11,17 +11,17 @@ from tenant.contract import RequestColumns
 
 LATENCY = "latency"
 PART_LABELS = {LATENCY: "latency", "ttft": "TTFT", "itl": "ITL", "tpot": "TPOT"}
-"""The parts, with their names for people; all but the latency are of streams only."""
+"""The parts with their labels; all but the latency apply to streams only."""
 
 
 def slo_limits(slo: Slo) -> dict[str, float]:
-    """Seconds by part, of the parts that ask something."""
+    """Limit in seconds of each part that has one."""
     asked = dict(zip(PART_LABELS, (slo["latency_ms"], slo["ttft_ms"], slo["itl_ms"], slo["tpot_ms"]), strict=True))
     return {part: ms / 1e3 for part, ms in asked.items() if ms is not None}
 
 
 def format_limits(limits: Mapping[str, float]) -> str:
-    """`50 ms`, or with the parts where it is not latency alone: `TTFT 500 ms, TPOT 50 ms`."""
+    """`50 ms` for an SLO of the latency alone, else with the parts: `TTFT 500 ms, TPOT 50 ms`."""
     if limits.keys() == {LATENCY}:
         return f"{1e3 * limits[LATENCY]:g} ms"
     return ", ".join(f"{PART_LABELS[part]} {1e3 * seconds:g} ms" for part, seconds in limits.items())
@@ -32,16 +32,16 @@ def dollars_per_million(price_per_hour: float, hz: float) -> float:
 
 
 def request_seconds(requests: RequestColumns) -> dict[str, list[float] | list[float | None]]:
-    """By part what each request took: of the gaps the longest, None where it has none."""
+    """Seconds of each request by part; ITL is the longest gap. None where a request has no value."""
     times = (requests["latency_seconds"], requests["ttft_seconds"], requests["itl_max_seconds"])
     return dict(zip(PART_LABELS, (*times, requests["tpot_seconds"]), strict=True))
 
 
 def good_count(tenant: TenantRecord, limits: Mapping[str, float]) -> float | None:
-    """How many requests of a tenant hold every part that applies.
+    """How many requests of a tenant meet every part that applies.
 
-    Of a stream these are counted one by one. Otherwise the latency alone applies, by its histogram. None where no part
-    applies, or where there are no buckets.
+    Requests of a stream are counted one by one. Otherwise only the latency applies, by its histogram. None where no
+    part applies, or where there are no buckets.
     """
     if (requests := tenant.get("requests")) is not None:
         if not limits:
@@ -53,5 +53,5 @@ def good_count(tenant: TenantRecord, limits: Mapping[str, float]) -> float | Non
     if LATENCY not in limits or (tenant["count"] and not found):
         return None
     lower, upper, count = np.array(found, dtype=float).reshape(-1, 3).T
-    # Inside the SLO's bucket linearly, as quantiles of coarse buckets are; none of one without an upper bound.
+    # Interpolate linearly within the SLO's bucket, as for quantiles; a bucket without an upper bound counts as missed.
     return float((count * np.clip((limits[LATENCY] - lower) / (upper - lower), 0, 1)).sum())

@@ -1,4 +1,4 @@
-"""tables/summary.md: the summary for people, in ms, with intervals and the reason of every blank."""
+"""tables/summary.md and compare.md: readable tables in ms, with intervals and the reason of every blank."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -22,7 +22,7 @@ REMARKS = {"no": "not separable"}
 class SummaryColumn:
     """A metric of the summary as people see it: heading, factor to that unit, with or without interval.
 
-    One that is `of_some` studies has a column only where a row has a value.
+    An optional metric has a column only where a row has a value.
     """
 
     metric: str
@@ -66,7 +66,7 @@ def summary_markdown(summary: pd.DataFrame, caption: str) -> str:
 
 
 def _text_table(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The table in text, and its notes with their marks, in the order in which they appear."""
+    """The table as text, and its notes with their marks in order of appearance."""
     notes: dict[str, str] = {}
     rows = []
     columns = [
@@ -110,7 +110,7 @@ def _value(row: Mapping[Hashable, Any], shown: SummaryColumn) -> str:
 
 
 def compare_markdown(table: pd.DataFrame, before: str, after: str, differences: Sequence[tuple[str, str, str]]) -> str:
-    """compare.md: mean latencies of two data sets, the ratios beyond chance, and what else differs."""
+    """compare.md: mean latencies of two data sets, the ratios beyond chance, and the facts that differ."""
     means = table[table["metric"] == "latency_mean_seconds"]
     slower, faster = _beyond_chance(means)
     untested = int(means["p"].isna().sum())
@@ -141,13 +141,13 @@ def compare_markdown(table: pd.DataFrame, before: str, after: str, differences: 
 
 
 def _beyond_chance(rows: pd.DataFrame) -> tuple[int, int]:
-    """How many ratios are above 1, and below, beyond chance and beyond what the baseline differs from itself."""
+    """How many ratios are above and below 1, beyond chance and beyond the A/A difference of the baseline."""
     sure = rows[(rows["p_holm"] < 1 - CONFIDENCE) & (rows["separable"] != "no")]
     return int((sure["ratio"] > 1).sum()), int((sure["ratio"] < 1).sum())
 
 
 def _shortest(means: pd.DataFrame, before: str, after: str) -> list[str]:
-    """For each workload and number of tenants: which strategy in which data set had the shortest mean latency."""
+    """A line per workload and number of tenants: strategy and data set with the shortest mean latency."""
     of_one = ["workload", "tenant_workload", "replicas"]
     own = means[~means["strategy"].map(is_control)].rename(columns={"before": before, "after": after})
     long = own.melt([*of_one, "strategy"], [before, after], "data set", "seconds").dropna(subset="seconds")

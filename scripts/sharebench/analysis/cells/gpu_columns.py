@@ -1,4 +1,4 @@
-"""What a cell's telemetry says of the device: power, energy, clock, temperature and memory."""
+"""The device's columns of a cell, from its telemetry: power, energy, clock, temperature and memory."""
 
 import math
 from typing import TypedDict
@@ -8,7 +8,7 @@ from sharebench.gates.verdict import window_seconds
 from sharebench.records.types import Record
 
 MIB = 1 << 20
-# Memory is divided among their tenants before anything runs, or belongs to all of them together.
+# These mechanisms divide memory among tenants before anything runs, or give it to all of them together.
 MEMORY_NOT_FREE = {"mig", "streams"}
 
 
@@ -28,7 +28,7 @@ class DeviceColumns(TypedDict):
 def device_units(record: Record) -> int | None:
     """SMs of the whole GPU, or cores of the stand-in; None where neither the node nor a tenant reports it.
 
-    A Kubernetes node does not. There CUDA reports it to a tenant without a limit and outside of MIG.
+    A Kubernetes node does not report it. There CUDA tells it to a tenant that has no limit and no MIG instance.
     """
     node = record["node"]
     if node["units"] is not None:
@@ -41,9 +41,9 @@ def device_units(record: Record) -> int | None:
 
 
 def device_columns(record: Record, count: int) -> DeviceColumns:
-    """What a record says of the device; `count` is the number of all tenants' iterations.
+    """The device's columns of a record; `count` is the number of all tenants' iterations.
 
-    Energy per iteration only where all tenants run the same workload: an iteration of one is not one of another.
+    Energy per iteration is blank where tenants run different workloads, since their iterations are not comparable.
     """
     telemetry, calibration = record["telemetry"], record["calibration"]
     seconds = window_seconds(record) if record["window"] else None
@@ -62,7 +62,7 @@ def device_columns(record: Record, count: int) -> DeviceColumns:
     }
     energy = columns["energy_joules"]
     if energy and seconds:
-        # Ten samples a second may all fall into the same part of short iterations; energy does not.
+        # Ten samples a second may all fall into the same part of short iterations; the energy counter misses nothing.
         columns["power_mean_watts"] = energy / seconds
     if energy is not None and seconds and count > 0 and len({tenant["workload"] for tenant in record["tenants"]}) == 1:
         columns["energy_per_iteration_joules"] = energy / count
@@ -72,10 +72,9 @@ def device_columns(record: Record, count: int) -> DeviceColumns:
 
 
 def tenant_memory_mib(record: Record) -> list[float | None]:
-    """Memory of each tenant: on a GPU what the driver counts for its process, elsewhere what the tenant itself does.
+    """Memory of each tenant: on a GPU what the driver counts for its process, elsewhere what the tenant counts.
 
-    The workload's own count on a GPU leaves out context and libraries, so it does not stand in where the driver is
-    silent.
+    A tenant's own count on a GPU leaves out context and libraries, so it does not replace a missing driver count.
     """
     tenants = record["tenants"]
     if record["node"]["is_gpu"]:
@@ -85,10 +84,10 @@ def tenant_memory_mib(record: Record) -> list[float | None]:
 
 
 def tenants_that_fit(record: Record) -> int | None:
-    """How many tenants with the memory of this cell's largest one the GPU's memory holds.
+    """How many tenants as large as this cell's largest fit into the GPU's memory.
 
-    From what was measured: the GPU's memory, less what was in use besides the tenants (the driver's share, and an MPS
-    server), over one tenant. None where that is unknown, and where memory is limited or divided by the strategy.
+    It is the GPU's memory, less what others than the tenants used (the driver, an MPS server), over one tenant. None
+    where that is unknown, and where the strategy limits or divides memory.
     """
     telemetry, total_bytes = record["telemetry"], record["node"]["memory_bytes"]
     if not record["node"]["is_gpu"] or telemetry is None or total_bytes is None:

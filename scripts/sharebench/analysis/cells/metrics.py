@@ -1,4 +1,4 @@
-"""The metrics in which cells are compared; of percentiles the buckets' error in the interval, and why one is blank."""
+"""The metrics in which cells are compared, with the buckets' error of percentiles, and why a percentile is blank."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -13,7 +13,7 @@ from sharebench.records.tables import ACTIVITY, SLO, STREAMS, columns
 MEAN, TOKEN_COST = "latency_mean_seconds", "cost_per_million_tokens"
 TOTAL_COLUMNS = {"throughput_total_hz": "throughput_hz", "output_tokens_total_hz": "output_tokens_hz"}
 TOTAL_COLUMNS |= {"goodput_total_hz": "goodput_hz"}
-"""Sums over a cell's tenants, each with the column of one."""
+"""Metrics that are sums over a cell's tenants, each with the column of one tenant."""
 QUANTILES = {f"latency_{name}_seconds": name for name in NEEDED_COUNT} | {
     f"{name}_seconds": name for name in STAGE_METRICS
 }
@@ -29,14 +29,14 @@ def study_kinds(config: StudyConfig) -> set[str]:
 def optional_metrics(studies: Collection[str]) -> list[str]:
     """The metrics that only these kinds of study have.
 
-    A cost compares no more than its tokens do, and activity is neither good nor bad.
+    Cost is left out, as it compares the same as its tokens, and so is activity, which is neither good nor bad.
     """
     every = columns("metrics", {*studies} - {ACTIVITY})
     return [metric for metric in every if metric not in (*columns("metrics"), TOKEN_COST)]
 
 
 def cell_value(cell: MeasuredCell, metric: str) -> float | None:
-    """The mean latency, a percentile or a total of the cell; None for one that is 0 or not known."""
+    """The mean latency, a percentile or a total of the cell; None where it is 0 or not known."""
     if metric in TOTAL_COLUMNS:
         return cell.total(TOTAL_COLUMNS[metric]) or None
     if metric in QUANTILES:
@@ -48,9 +48,9 @@ def cell_value(cell: MeasuredCell, metric: str) -> float | None:
 def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | None:
     """Geometric mean of a percentile over the cells, Student's interval widened by the buckets' error.
 
-    None unless all of them have it: those that lack it are the disturbed ones, and a mean of the others would flatter.
-    Each cell's exact percentile is anywhere between the bounds of its bucket, all of them perhaps at the same side. So
-    the interval's ends are moved by the geometric mean of bound over value.
+    None unless all cells have it: those that lack it are the disturbed ones, and a mean of the others would flatter.
+    Each exact percentile is anywhere within its bucket, perhaps all of them at the same end, so the interval's ends
+    are moved by the geometric mean of bound over value.
     """
     found = [cell.percentiles[name] for cell in cells if name in cell.percentiles]
     if not cells or len(found) < len(cells):
@@ -81,7 +81,7 @@ def percentile_note(name: str, cells: Sequence[MeasuredCell]) -> str | None:
         return f"{PERCENTILE_LABELS[name]} needs {NEEDED_COUNT[percentile]} independent requests, {had}{share}"
     needed, most = NEEDED_COUNT[name], max(blank, key=lambda cell: cell.effective_count)
     if name == max(NEEDED_COUNT, key=lambda each: NEEDED_COUNT[each]) and most.effective_count < needed:
-        # Few windows are long enough: the same words in all rows are one note for people.
+        # Few windows are long enough, so all rows share one note without their own sample size.
         return f"{PERCENTILE_LABELS[name]} needs {needed} independent iterations{share}"
     if most.count < needed:
         return f"{PERCENTILE_LABELS[name]} needs {needed} iterations, had {most.count}{share}"

@@ -1,4 +1,4 @@
-"""What several programs on one device make of it: metrics of a cell from the slowdowns of all its tenants.
+"""Multiprogram metrics: how well a device is shared, from the slowdowns of all tenants of a cell.
 
 With T_i the mean latency of tenant i in the cell and A_i that of its own workload alone, x_i = T_i / A_i is its
 slowdown and 1 / x_i its progress. Tenants of a mix are each compared with their own workload.
@@ -16,7 +16,7 @@ from sharebench.analysis.statistics.intervals import Estimate, log_interval, mea
 
 Floats = NDArray[np.float64]
 
-# Of the logarithm of a baseline's mean, to see how far a metric follows it.
+# Step in the logarithm of a baseline's mean, for the numerical derivative of a metric.
 STEP = 1e-4
 
 
@@ -66,11 +66,11 @@ FORMULAS: Mapping[str, Callable[[Floats], Floats]] = {
 def group_metrics(cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str, Estimate | None]:
     """Each of FORMULAS over `cells`, the valid repeats of one group; None where a tenant has no baseline.
 
-    * Paired, where every cell has a baseline cell of its own run and block for each of its workloads and no two share
-      one: Student's interval of the cells' own values on the log scale.
-    * Else the values against the means of the baselines, whose variances are added (`_unpaired`).
+    * Where every cell has a baseline cell of its own run and block for each of its workloads, and no two share one, the
+      interval is Student's over the cells' own values on the log scale (paired).
+    * Otherwise the values refer to the means of the baselines, whose variances are added (`_unpaired`).
 
-    The baseline itself has the value of a slowdown of exactly 1.
+    The baseline's own value is that of a slowdown of exactly 1.
     """
     if not cells:
         return dict.fromkeys(FORMULAS)
@@ -95,7 +95,7 @@ def group_metrics(cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str
 
 
 def _over_repeats(slowdowns: Sequence[Floats], cells: Sequence[MeasuredCell]) -> dict[str, Estimate | None]:
-    """Student's interval of each metric's values in these cells; of several devices over the devices."""
+    """Student's interval of each metric over these cells, or over the devices where there are several."""
     values = {name: [float(formula(each)) for each in slowdowns] for name, formula in FORMULAS.items()}
     devices = [cell.device for cell in cells]
     return {name: _clip_index(name, log_interval(each, devices), cells[0]) for name, each in values.items()}
@@ -106,9 +106,9 @@ def _unpaired(
 ) -> Estimate:
     """Welch's interval of a metric whose cells share baselines that were measured apart from them.
 
-    The variance of the mean log of the cells' values and, for each workload, that of the mean log of its baseline times
-    the square of how far the metric follows it (its derivative) add up, with Satterthwaite's degrees of freedom. Where
-    all tenants run the same, this is the interval of the slowdown.
+    The variance is that of the mean log of the cells' values, plus for each workload that of the mean log of its
+    baseline times the square of the metric's derivative, with Satterthwaite's degrees of freedom. Where all tenants run
+    the same workload, this is the interval of the slowdown.
     """
     mean, variance = mean_of_logs([float(formula(each)) for each in slowdowns])
     parts = [(variance, len(cells) - 1)]
@@ -117,7 +117,7 @@ def _unpaired(
         is_of = [np.array([row.tenant_workload == workload for row in cell.all_rows]) for cell in cells]
         ends = []
         for step in (-STEP, STEP):
-            # A baseline that is longer makes the slowdowns smaller.
+            # A longer baseline makes the slowdowns smaller.
             moved = (each * np.exp(-step * own) for each, own in zip(slowdowns, is_of, strict=True))
             ends.append(mean_of_logs([float(formula(each)) for each in moved])[0])
         follows = (ends[1] - ends[0]) / (2 * STEP)
@@ -128,7 +128,7 @@ def _unpaired(
 
 
 def _clip_index(name: str, estimate: Estimate, cell: MeasuredCell) -> Estimate:
-    """The estimate, of Jain's index with the ends that an index of its number of tenants can have."""
+    """The estimate; the ends of Jain's index are clipped to [1/n, 1] for n tenants."""
     if name != "jain_index" or estimate.low is None or estimate.high is None:
         return estimate
     least = 1 / len(cell.all_rows)
@@ -136,7 +136,7 @@ def _clip_index(name: str, estimate: Estimate, cell: MeasuredCell) -> Estimate:
 
 
 def _slowdowns(cell: MeasuredCell, alone_seconds: Callable[[str], float | None]) -> Floats | None:
-    """Slowdown of each tenant of the whole cell, shape (tenants,); None if one is not known."""
+    """Slowdown of each tenant of the whole cell, shape (tenants,); None if any is not known."""
     slowdowns = []
     for row in cell.all_rows:
         alone = alone_seconds(row.tenant_workload) if row.tenant_workload else None

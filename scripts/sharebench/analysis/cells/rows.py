@@ -20,27 +20,27 @@ from sharebench.records.tables import TableRow
 from sharebench.records.types import Record, TenantRecord
 
 SAMPLE_SIZE_STAGE = {"ttft": "ttft", "itl": "tpot", "tpot": "tpot"}
-"""The stages that are metrics, each with the one whose sample size counts."""
+"""The stages that are metrics, each with the stage that gives its effective sample size."""
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 STAGE_METRICS = {f"{stage}_{name}": (stage, name) for stage in SAMPLE_SIZE_STAGE for name in ("p50", "p99")}
-"""Percentiles of a stream's stages, by their own names."""
+"""Stage and percentile of each metric of a stream's stages."""
 GroupKey = tuple[str, str, str, int]
 """Strategy, workload, workload of the tenants, and number of tenants of the cell."""
 GROUP_COLUMNS = ("strategy", "workload", "tenant_workload", "replicas")
 SloLimits = Mapping[str, float]
-"""An SLO, as `slo_limits` has it."""
+"""Seconds by part of an SLO, from `slo_limits`."""
 NO_SLO: SloLimits = {}
 Item = TypeVar("Item")
 Key = TypeVar("Key")
-# Of independent iterations.
+# The independent iterations that each percentile needs.
 NEEDED_COUNT = {name: required_count(q) for name, q in PERCENTILES.items()}
-# Where at least this part of a tenant's iterations has device times, these are the times of all, but for the edges.
+# With device times for at least this share of its iterations, a tenant's device mean stands for all of them.
 ALL_TIMED_RATIO = 0.99
 
 
 @dataclass(frozen=True, slots=True)
 class StageSample:
-    """Times of one stage: their histogram, the number of requests that have any, and their effective number."""
+    """Times of one stage: their histogram, the number of requests that have any, and the effective sample size."""
 
     histogram: Histogram
     count: int
@@ -48,19 +48,19 @@ class StageSample:
 
 
 def stage_samples(tenants: Sequence[TenantRecord], window_seconds: float) -> Mapping[str, StageSample]:
-    """The stages of these tenants together; none where none of them streams.
+    """The stages of these tenants together; empty where no tenant streams.
 
-    TTFT and TPOT have one value per request, and the record has them one by one: their effective sample size is found
-    as that of latencies. Gaps of a request are alike, and those of requests that a server decodes together are one and
-    the same step. So the sample of ITL is taken to be worth no more than the requests are, by their TPOT.
+    TTFT and TPOT have one recorded value per request, so their effective sample size is computed like that of
+    latencies. The gaps (ITL) of one request are alike, and requests that a server decodes together share their steps.
+    So ITL gets the effective sample size of the requests, by their TPOT.
     """
-    worth = {name: _series(tenants, name, window_seconds) for name in set(SAMPLE_SIZE_STAGE.values())}
+    series = {name: _series(tenants, name, window_seconds) for name in set(SAMPLE_SIZE_STAGE.values())}
     found = {}
     for stage, by in SAMPLE_SIZE_STAGE.items():
         stored = [timed["histogram"] for tenant in tenants if (timed := tenant["stages"].get(stage))]
-        if stored and worth[by]:
+        if stored and series[by]:
             together = merge(map(Histogram.from_sparse, stored))
-            found[stage] = StageSample(together, sum(each.count for each in worth[by]), effective_count(worth[by]))
+            found[stage] = StageSample(together, sum(each.count for each in series[by]), effective_count(series[by]))
     return found
 
 
@@ -76,7 +76,7 @@ def _series(tenants: Sequence[TenantRecord], name: str, window_seconds: float) -
 
 @dataclass(frozen=True, slots=True)
 class TenantRow:
-    """One tenant of a cell; None is a blank, also where the tenant left no record. A cell without tenants has one."""
+    """One tenant of a cell; None is a blank, also where it left no record. A cell without tenants has one empty row."""
 
     tenant_workload: str | None = None
     latency_mean_seconds: float | None = None
@@ -91,7 +91,7 @@ class TenantRow:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCell:
-    """One cell: its rows, and its tenants taken together; or of a mix the tenants that run one of its workloads."""
+    """One cell, or the tenants of a mix that run one workload: the rows of the tenants, and their values together."""
 
     strategy: str
     workload: str
@@ -102,7 +102,7 @@ class MeasuredCell:
     block: int
     run_id: str
     pairing_scope: str
-    """The run, or of a study on several devices the device: a block is paired within it."""
+    """The run, or in a study on several devices the device; blocks are paired within it."""
     device: str
     status: str
     valid: bool
@@ -111,27 +111,27 @@ class MeasuredCell:
     warnings: tuple[str, ...]
     rows: tuple[TenantRow, ...]
     all_rows: tuple[TenantRow, ...]
-    """Those of the whole cell, whatever its tenants run."""
+    """The rows of the whole cell, whatever its tenants run."""
     count: int
     effective_count: float
     latency_mean_seconds: float | None
     percentiles: Mapping[str, Quantile]
-    """Of all tenants' latencies together, and OF_STAGES; without those that their samples cannot carry."""
+    """PERCENTILES of all latencies together, and STAGE_METRICS, where the samples suffice."""
     stages: Mapping[str, StageSample]
-    """Of all tenants together, those of streams."""
+    """The stages of streams, over all tenants."""
     notes: tuple[str, ...]
-    """What is to know of its streams and of the SLO."""
+    """Remarks on its streams and on the SLO."""
     device_columns: DeviceColumns
-    """The same in all its rows."""
+    """Columns that are the same in all its rows."""
     tenants_that_fit: int | None
 
     @property
     def group(self) -> GroupKey:
-        """Whose repeat it is; a whole mix is in none."""
+        """The group that it is a repeat of; a whole mix belongs to none."""
         return self.strategy, self.workload, str(self.tenant_workload), self.replicas
 
     def total(self, column: str) -> float | None:
-        """Sum of a number over its rows; None where none has it."""
+        """Sum of a column over its rows; None where no row has it."""
         known = [value for row in self.rows if (value := getattr(row, column)) is not None]
         return sum(known) if known else None
 
@@ -147,7 +147,7 @@ def split_by_workload(record: Record, whole: MeasuredCell, limits: SloLimits = N
 def reduce_record(record: Record, tenant_workload: str | None = None, limits: SloLimits = NO_SLO) -> MeasuredCell:
     """What the tables need of a record; slowdowns come later, when the baseline's records are known too.
 
-    With `tenant_workload` it is only about the tenants that run this. `limits` are the SLO of the goodput.
+    `tenant_workload` restricts it to the tenants that run this workload. `limits` is the SLO of the goodput.
     """
     names = [tenant_workload] if tenant_workload else components(parse_spec(record["spec"]))
     failed = [gate for gate in record["gates"] if not gate["passed"]]
@@ -195,7 +195,7 @@ def _tenant_row(
     length_seconds: float | None,
     limits: SloLimits,
 ) -> TenantRow:
-    """Its columns; those of the window only where it delivered a record."""
+    """The tenant's columns; those of the window only where it delivered a record."""
     known: TableRow = {"tenant": tenant["index"], "tenant_status": tenant["status"]}
     known |= {f"startup_{part}": seconds for part, seconds in (tenant["startup"] or {}).items()}
     row, load = TenantRow(tenant["workload"], memory_mib=memory_mib, other_columns=known), tenant["load"]
@@ -208,7 +208,7 @@ def _tenant_row(
     of_stages = _stage_percentiles(stage_samples([tenant], length_seconds))
     if (timed := tenant["device_histogram"]) and timed["count"]:
         known["device_mean_seconds"] = on_device = timed["sum_seconds"] / timed["count"]
-        # A sample may have more of the rare long ones than all have, and then more than all of the host's time.
+        # A small sample may overrepresent rare long iterations, so that its mean exceeds that of the host.
         if mean and timed["count"] >= ALL_TIMED_RATIO * count:
             known["device_to_host_ratio"] = on_device / mean
     if work and work["flop"] is not None:
@@ -228,11 +228,11 @@ def _tenant_row(
     return replace(
         row,
         latency_mean_seconds=mean,
-        # A job's own rate ends with it; in the cell it is one of several.
+        # A job's own rate ends when it does, so that rates of jobs refer to the whole window.
         throughput_hz=load["achieved_rate_hz"] if job is None else count / length_seconds,
         scrape_error_percent=_scrape_error_percent(tenant),
         output_tokens_hz=(tokens := tenant.get("output_tokens")) and tokens["count"] / length_seconds,
-        # A job is asked to end, not to be prompt.
+        # An SLO does not apply to jobs, which have to end, not to be prompt.
         goodput_hz=None if job or (good := good_count(tenant, limits)) is None else good / length_seconds,
     )
 
@@ -257,7 +257,7 @@ def _notes(tenants: Sequence[TenantRecord], stages: Mapping[str, StageSample], l
 
 
 def _scrape_error_percent(tenant: TenantRecord) -> float | None:
-    """The largest error of mean or rate from a window between two scrapes; None without scrapes."""
+    """The larger error of mean and rate, from the window's edges between two scrapes; None without scrapes."""
     scrape = tenant.get("scrape")
     ratios = (scrape["rate_error_ratio"], scrape["mean_error_ratio"]) if scrape else ()
     known = [ratio for ratio in ratios if ratio is not None]
@@ -265,9 +265,9 @@ def _scrape_error_percent(tenant: TenantRecord) -> float | None:
 
 
 def _percentiles(tenants: Sequence[TenantRecord], histogram: Histogram, effective: float) -> dict[str, Quantile]:
-    """Percentiles of these tenants' latencies together; `histogram` is the sum of their histograms in our own buckets.
+    """Percentiles of these tenants' latencies together; `histogram` is the sum of their histograms in our buckets.
 
-    Programs that measure themselves have buckets of their own, which cannot be added to others.
+    The histograms of programs that measure themselves have other buckets and are merged separately.
     """
     counted = [tenant for tenant in tenants if tenant["count"]]
     scraped = [tenant for tenant in counted if tenant.get("measured_by") == "scrape"]
@@ -282,7 +282,7 @@ def _percentiles(tenants: Sequence[TenantRecord], histogram: Histogram, effectiv
 
 
 def supported_percentiles(histogram: Histogram | ForeignHistogram, count: float) -> dict[str, Quantile]:
-    """The percentiles that this number of independent iterations can carry and whose bucket has two finite bounds."""
+    """The percentiles for which `count` independent iterations suffice and whose bucket has two finite bounds."""
     names = [name for name, needed in NEEDED_COUNT.items() if count >= needed]
     found = histogram.quantiles([PERCENTILES[name] for name in names]) if names else []
     return {name: quantile for name, quantile in zip(names, found, strict=True) if quantile.is_bounded}
@@ -310,7 +310,7 @@ def outcome_columns(
 
 
 def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> defaultdict[Key, list[Item]]:
-    """The items by key, in the order in which they come; none under any other key."""
+    """The items by key, in their order; empty for any other key."""
     groups: defaultdict[Key, list[Item]] = defaultdict(list)
     for item in items:
         groups[key(item)].append(item)

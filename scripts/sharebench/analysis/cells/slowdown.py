@@ -1,7 +1,7 @@
-"""Ratios of groups of repeats, with the interval that their pairing allows, and which of them a study can distinguish.
+"""Ratios between groups of repeats, with the interval that their pairing allows, and whether they are separable.
 
-A slowdown refers to the cells of the baseline strategy at one tenant. An effect must exceed the difference between two
-measurements of the same thing.
+A slowdown refers to the cells of the baseline strategy at one tenant. An effect is separable if it exceeds the
+difference between two measurements of the same thing.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from sharebench.core.strategies import CONTROL_SUFFIX, control_name, is_control
 
 # Workload, run and block.
 BlockKey = tuple[str, str, int]
-# Logs that differ by less are equal but for rounding.
+# Logarithms that differ by less are equal up to rounding.
 ROUNDING = 1e-9
 
 
 class Baseline:
     """The valid cells of `strategy` at one tenant, by workload; empty when `strategy` is None.
 
-    Where a block has one valid cell of the A/A control too, the block's baseline is the geometric mean of the two. The
-    two themselves are compared without it (`for_strategy`): a control in its own baseline would differ by half.
+    Where a block has one valid cell of the A/A control too, the block's baseline is the geometric mean of both. Those
+    two are compared with the baseline alone (`for_strategy`): a control in its own baseline halves the difference.
     """
 
     def __init__(self, cells: Iterable[MeasuredCell], strategy: str | None, has_control: bool = True) -> None:
@@ -48,7 +48,7 @@ class Baseline:
         self._without_control = Baseline(own, strategy, has_control=False) if has_control else self
 
     def for_strategy(self, strategy: str) -> Baseline:
-        """What cells of a strategy are compared with: without the control for the control and the baseline itself."""
+        """The baseline of a strategy's cells; without the control for the control and for the baseline itself."""
         return (
             self._without_control
             if self._strategy is not None and strategy.removesuffix(CONTROL_SUFFIX) == self._strategy
@@ -59,25 +59,25 @@ class Baseline:
         return strategy == self._strategy and replicas == 1
 
     def latencies_seconds(self, workload: str) -> Sequence[float]:
-        """Mean latency of each valid baseline cell of the workload, with its control."""
+        """Mean latency of each valid baseline cell of the workload, averaged with its control."""
         return [seconds for own in self._on_device.get(workload, {}).values() for seconds in own]
 
     def spans_devices(self, workload: str) -> bool:
-        """Whether they are on several devices, so that a ratio to all of them would mix devices."""
+        """Whether the workload's baseline cells are on several devices, so that a ratio to all would mix devices."""
         return len(self._on_device.get(workload, ())) > 1
 
     def mean_seconds(self, cell: MeasuredCell, workload: str) -> float | None:
-        """Their geometric mean, where they are on several devices that of those on the cell's; None without any."""
+        """Geometric mean of the workload's baseline cells (of those on the cell's device, if several); None without."""
         known = self._on_device.get(workload, {})
         found = known.get(cell.device, []) if self.spans_devices(workload) else self.latencies_seconds(workload)
         return log_interval(found).value if found else None
 
     def has_block(self, cell: MeasuredCell, workload: str) -> bool:
-        """Whether it has cells of that run and block: one where each repeat is a block, else those of all repeats."""
+        """Whether the baseline has cells of the cell's run and block."""
         return (workload, cell.pairing_scope, cell.block) in self._in_block
 
     def partner_seconds(self, cell: MeasuredCell, workload: str) -> float | None:
-        """Mean latency of the one baseline cell of that run and block; None if there are none or several."""
+        """Mean latency of the one baseline cell of the cell's run and block; None if there is none or several."""
         found = self._in_block.get((workload, cell.pairing_scope, cell.block), [])
         return found[0] if len(found) == 1 else None
 
@@ -89,14 +89,13 @@ def _block(cell: MeasuredCell) -> BlockKey:
 def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[Estimate | None, str | None]:
     """Slowdown over `cells`, the valid repeats of one group, and a note where it or its interval is missing.
 
-    All tenants of the group run one workload. The slowdown of a cell is the mean over them of mean latency /
-    baseline's mean latency (same workload).
+    All tenants of the group run one workload. The slowdown of a cell is the mean over its tenants of mean latency over
+    the baseline's mean latency.
 
-    * Paired, where every cell has a baseline cell of its own run and block and no two share one: the
-      geometric mean of the cells' slowdowns against their partners, with Student's interval of these ratios (of
-      several devices, of the devices' means).
-    * Else the geometric mean over the cells over that of all valid baseline cells, with Welch's interval. Of baselines
-      on several devices each cell counts against those on its own, with Student's interval over the devices.
+    * Where every cell has a baseline cell of its own run and block, and no two share one, it is the geometric mean of
+      the cells' slowdowns against their partners, with Student's interval over cells, or over devices (paired).
+    * Otherwise it is the geometric mean of the cells over that of all valid baseline cells, with Welch's interval. With
+      baselines on several devices each cell refers to its own device's, with Student's interval over the devices.
 
     The baseline's own slowdown is 1 by definition.
     """
@@ -115,7 +114,7 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
         return None, "no slowdown without a valid baseline"
     if baseline.spans_devices(_tenant_workload(cells[0])):
         return log_interval(slowdowns, [device for _, device in known]), None
-    # Relative to their geometric mean, as the slowdowns are; Welch's interval does not depend on the unit.
+    # Baselines are taken relative to their geometric mean, like the slowdowns; Welch's interval has no unit.
     latencies = baseline.latencies_seconds(_tenant_workload(cells[0]))
     alone = [seconds / log_interval(latencies).value for seconds in latencies]
     note = "no interval of the slowdown against one baseline cell" if len(alone) == 1 else None
@@ -123,10 +122,7 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
 
 
 def cell_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> Sequence[float | None]:
-    """Slowdown of each of the cells, paired as `group_slowdown` has it, else against the mean of the baseline.
-
-    None of a cell for whose tenants there is no baseline.
-    """
+    """Slowdown of each cell, paired as in `group_slowdown`, else against the baseline's mean; None without one."""
     if not cells:
         return []
     seen = baseline.for_strategy(cells[0].strategy)
@@ -134,9 +130,9 @@ def cell_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> Sequenc
 
 
 def group_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric: str = MEAN) -> Estimate | None:
-    """A metric of one group of valid repeats over that of another; None where one of them has none.
+    """Ratio of a metric between two groups of valid repeats; None where one of them has no value.
 
-    The pairs (`are_paired`) are tested, else the groups (Welch). Of cells of several devices only the pairs count,
+    Paired groups (`are_paired`) have the interval of their pairs, others Welch's. On several devices only pairs count,
     however many there are.
     """
     tops, bottoms = _values_by_block(over, metric), _values_by_block(under, metric)
@@ -159,7 +155,7 @@ def are_paired(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metr
 
 
 def _values_by_block(cells: Sequence[MeasuredCell], metric: str) -> dict[tuple[str, int], float]:
-    """A metric by run and block, of the cells that have it."""
+    """The metric by run and block, for cells that have it."""
     return {(cell.pairing_scope, cell.block): value for cell in cells if (value := cell_value(cell, metric))}
 
 
@@ -169,7 +165,7 @@ def _tenant_workload(cell: MeasuredCell) -> str:
 
 
 def _paired_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> list[float]:
-    """Slowdown of each cell against its own partner; empty where one has none, or two share one."""
+    """Slowdown of each cell against its own partner; empty where a cell has none, or two share one."""
     found = [slowdown for slowdown in _slowdowns(cells, baseline.partner_seconds) if slowdown is not None]
     return found if len(found) == len(cells) == len({(cell.pairing_scope, cell.block) for cell in cells}) else []
 
@@ -177,7 +173,7 @@ def _paired_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> list
 def _slowdowns(
     cells: Sequence[MeasuredCell], alone_seconds: Callable[[MeasuredCell, str], float | None]
 ) -> list[float | None]:
-    """Slowdown of each cell; None of one for whose tenants there is no baseline."""
+    """Slowdown of each cell; None where its tenants have no baseline."""
     found: list[float | None] = []
     for cell in cells:
         alone, means = alone_seconds(cell, _tenant_workload(cell)), [row.latency_mean_seconds for row in cell.rows]
@@ -187,7 +183,7 @@ def _slowdowns(
 
 
 class Separability:
-    """The A/A ratios of a study, by workload: the control over the baseline, which is then without its control."""
+    """The A/A ratios of a study by workload: the control over the baseline alone."""
 
     def __init__(self, cells: Iterable[MeasuredCell], baseline: Baseline) -> None:
         of_one = [cell for cell in cells if cell.valid and cell.tenant_workload]
@@ -204,10 +200,10 @@ class Separability:
     def verdict(self, tenant_workload: str, ratio: Estimate | None, metric: str = MEAN) -> str | None:
         """`yes` where the ratio differs from 1, and by more than the A/A ratio of the workload does; else `no`.
 
-        The first where the ratio's interval leaves 1 out. The second where the interval (Welch) of the ratio over the
-        A/A ratio does; the A/A ratio is turned to the same side of 1, for which of the two measurements was the control
-        is chance. Both have the noise of the baseline in them, but a baseline that is the mean of both measurements
-        does not correlate with their ratio. None where one of the two has no interval.
+        The ratio differs from 1 if its interval excludes 1, and from the A/A ratio if Welch's interval of their
+        quotient does. The A/A ratio is taken on the same side of 1, as chance decides which measurement is the control.
+        Both contain the noise of the baseline, but a baseline that is the mean of both measurements does not correlate
+        with their ratio. None where either has no interval.
         """
         control = self._control(tenant_workload, metric)
         if ratio is None or control is None or ratio.low is None or ratio.high is None or control.low is None:

@@ -1,21 +1,21 @@
-"""The effective sample size of a window: iterations that follow each other are rarely independent.
+"""The effective sample size of a window, whose successive iterations are rarely independent.
 
 Batch means. A window is divided into G groups of neighbouring slots of its timeline, and a sum of deviations from the
-tenant's mean, d_g = Σ (sum - mean × count), is taken in each. Of independent iterations the sum of a group has the
-variance (iterations in it) × σ², so that
+tenant's mean, d_g = Σ (sum - mean × count), is taken in each. If iterations are independent, the sum of a group has
+the variance (iterations in it) × σ², so that
 
     factor = G / (G - 1) × Σ d_g² / (n σ²)
 
-is about 1, and in general it is 1 + 2 Σ r_k with the correlations r_k at lag k, as far as they fit into a group. That
-is the method of batch means (Law, Simulation Modeling and Analysis, §9.5.3) with the estimator of a ratio, since groups
-differ in count (Cochran, Sampling Techniques, 1977, §2.11). Slots have a fixed length instead of a fixed count, which
-does no harm: an iteration belongs to the slot in which it starts, so that the count is a stopping time, and the
-variance is that of Wald's second identity. The effective sample size is then n / factor.
+is about 1, and in general it is 1 + 2 Σ r_k with the correlations r_k at lag k, as far as they fit into a group. This
+is the method of batch means (Law, Simulation Modeling and Analysis, §9.5.3) with the ratio estimator, since groups
+differ in count (Cochran, Sampling Techniques, 1977, §2.11). Slots of fixed length instead of fixed count do no harm: an
+iteration belongs to the slot in which it starts, so the count is a stopping time, and Wald's second identity gives the
+variance. The effective sample size is n / factor.
 
-Groups of one, two and four slots are tried, since a correlation that outlasts a group is seen only in part. A factor
-that independent iterations would show once in a hundred (χ² with G - 1 degrees of freedom) or more often counts as 1;
-of the others the largest counts, which errs by a fifth or so on the side of too few. It is the dependence of the mean:
-what the record has of a tail is too little to tell the dependence of rare iterations apart.
+Groups of one, two and four slots are tried, since a group shows only part of a correlation that outlasts it. A factor
+that independent iterations would show at least once in a hundred windows (χ² with G - 1 degrees of freedom) counts as
+1. The largest of the others counts, which underestimates the sample size by about a fifth. The factor is about the
+mean: a record has too little of a tail to estimate the dependence of rare iterations.
 """
 
 from collections.abc import Sequence
@@ -34,15 +34,15 @@ Floats = NDArray[np.float64]
 
 SLOTS_PER_GROUP = (1, 2, 4)
 CHANCE = 0.01
-# With fewer iterations a group says nothing.
+# A group with fewer iterations has no information.
 MIN_PER_GROUP = 2
-# What the difference of two sums of doubles may be off by: less spread than a millionth of the mean is none.
+# Relative rounding error of a difference of two sums of doubles: a spread below a millionth of the mean counts as 0.
 ROUNDING_RATIO = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Times of one tenant: how many, their sum, their variance in s², and count and sum by slot (None: not known)."""
+    """Times of one tenant: count, sum, variance in s², and count and sum by slot (None if not known)."""
 
     count: int
     sum_seconds: float
@@ -59,7 +59,7 @@ def latency_series(tenant: TenantRecord, histogram: Histogram) -> Series:
 
 
 def value_series(starts_seconds: Floats, seconds: Floats, window_seconds: float) -> Series:
-    """Times that are known one by one, with the moments (from the window's start) to which they belong."""
+    """A series from single times; `starts_seconds` are their moments from the window's start."""
     if not seconds.size:
         return Series(0, 0.0, 0.0, None)
     slot = np.clip(starts_seconds * TIMELINE_SLOTS / window_seconds, 0, TIMELINE_SLOTS - 1).astype(int)
@@ -71,10 +71,10 @@ def value_series(starts_seconds: Floats, seconds: Floats, window_seconds: float)
 
 
 def effective_count(series: Sequence[Series]) -> float:
-    """The effective sample size of all times of these tenants together.
+    """The effective sample size of all times of these tenants together, at most their number.
 
     Deviations are taken from each tenant's own mean and added up slot by slot, so that a stall that hits all tenants at
-    once counts as one. A tenant without slots counts with all its times. At most the number of times.
+    once counts as one. A tenant without slots counts with all its times.
     """
     count = sum(each.count for each in series)
     timed = [(each, each.slots) for each in series if each.count and each.slots]
@@ -88,9 +88,9 @@ def effective_count(series: Sequence[Series]) -> float:
 
 
 def _variance(tenant: TenantRecord, histogram: Histogram) -> float:
-    """Variance of a tenant's latencies in s²; of an old record, which has no squares, that of its histogram.
+    """Variance of a tenant's latencies in s²; an old record without squares has that of its histogram.
 
-    The histogram's is too large where latencies scatter by less than a bucket is wide: 10 times at 0.1 %.
+    The histogram's variance is too large where latencies scatter by less than a bucket's width: 10 times at 0.1 %.
     """
     squares = tenant.get("sum_squares_seconds2")
     if squares is None:

@@ -1,7 +1,7 @@
 """Statistics over repeats: geometric means and ratios with 95 % Student-t intervals on the log scale.
 
-The unit of replication is the cell run, not the iteration: the iterations of one run are correlated. Of repeats on
-several devices it is the device: repeats on one are alike as far as devices differ (`independent_values`).
+The unit of replication is the cell run, not the iteration: the iterations of one run are correlated. With several
+devices it is the device, as repeats on one device share its deviation from the others (`independent_values`).
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its 95 % interval, in the unit of what went in; no bounds where `n` values give none."""
+    """A value with its 95 % interval, in the unit of the input; without bounds where `n` values give none."""
 
     value: float
     low: float | None = None
     high: float | None = None
     n: int = 0
-    """Values behind it."""
+    """Number of values behind it."""
     log_variance: float | None = field(default=None, compare=False)
-    """Variance of the mean log, with these degrees of freedom; None where it is not known."""
+    """Variance of the mean log, with `degrees_of_freedom`; None where it is not known."""
     degrees_of_freedom: float = field(default=0.0, compare=False)
     probability: float | None = field(default=None, compare=False)
-    """p of Student's two-sided test that it is 1: below 0.05 just where the interval leaves 1 out."""
+    """p of Student's two-sided test that it is 1: below 0.05 exactly where the interval excludes 1."""
 
     def columns(self, name: str) -> dict[str, float | None]:
-        """Its three columns of a table: `name`, and with `_low` and `_high`."""
+        """Its three columns of a table: `name`, `name`_low and `name`_high."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
     def times(self, factor: float) -> Estimate:
@@ -48,11 +48,11 @@ class Estimate:
 
 
 def independent_values(values: Sequence[float], devices: Sequence[str]) -> Sequence[float]:
-    """Of positive repeats on several devices the geometric mean of each device; of one device the repeats themselves.
+    """The geometric mean of each device's positive values; with one device, or one value per device, the values.
 
-    So an interval over them holds the variance between devices, whatever it is, with a degree of freedom less than
-    devices: exact for equally many repeats of each, and without a split of the variance into components. `devices` has
-    the device of each value; without any all values are of one.
+    An interval over them contains the variance between devices, with one degree of freedom less than devices. It is
+    exact for equally many repeats on each, without a split into variance components. `devices` has the device of each
+    value; if empty, all values belong to one device.
     """
     by_device: dict[str, list[float]] = {}
     for value, device in zip(values, devices, strict=bool(devices)):
@@ -74,7 +74,7 @@ def log_interval(values: Sequence[float], devices: Sequence[str] = ()) -> Estima
 
 
 def rate_interval(values: Sequence[float], devices: Sequence[str] = ()) -> Estimate:
-    """As `log_interval`; where a rate is 0, their mean without an interval."""
+    """`log_interval` of rates; where any is 0, their arithmetic mean without an interval."""
     if min(values) > 0:
         return log_interval(values, devices)
     return Estimate(math.fsum(values) / len(values), n=len(values))
@@ -89,7 +89,7 @@ def welch_ratio(
 
     exp(d ± t √(v₁ + v₂)): d is the difference of the mean logs, v their variances, and t has the degrees of
     freedom of Welch (Biometrika 34, 1947) and Satterthwaite. No interval when either sample has one value;
-    `n` is the number of numerators. `devices` are those of both samples, as in `log_interval`, which raises as this.
+    `n` is the number of numerators. `devices` are those of both samples. Raises ValueError like `log_interval`.
     """
     over, under = (independent_values(*sample) for sample in zip((numerators, denominators), devices, strict=True))
     mean_over, variance_over = mean_of_logs(over)
@@ -99,10 +99,10 @@ def welch_ratio(
 
 
 def welch_estimate(mean: float, parts: Sequence[tuple[float | None, float]], n: int) -> Estimate:
-    """exp(`mean`), of a mean of logs whose variance is a sum of independent parts, each with its degrees of freedom.
+    """exp(`mean`) for a mean of logs whose variance is the sum of independent `parts` (variance, degrees of freedom).
 
-    The sum has those of Welch (Biometrika 34, 1947) and Satterthwaite (Biometrics Bulletin 2, 1946). No interval where
-    a part is not known (None).
+    The degrees of freedom of the sum are those of Welch (Biometrika 34, 1947) and Satterthwaite (Biometrics Bulletin 2,
+    1946). No interval where the variance of a part is not known (None).
     """
     known = [(variance, degrees) for variance, degrees in parts if variance is not None]
     if len(known) < len(parts):
@@ -113,9 +113,9 @@ def welch_estimate(mean: float, parts: Sequence[tuple[float | None, float]], n: 
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
-    """The p values adjusted for their number, by Holm's step-down method (Scandinavian J. of Statistics 6, 1979).
+    """The p values adjusted for their number by Holm's step-down method (Scandinavian J. of Statistics 6, 1979).
 
-    In the order given: of m values the k-th smallest becomes the largest of (m - i + 1) p_i over i <= k, at most 1.
+    The k-th smallest of m values becomes the largest of (m - i + 1) p_i over i <= k, at most 1. Keeps the order.
     """
     adjusted = [0.0] * len(probabilities)
     largest = 0.0
@@ -126,7 +126,7 @@ def holm(probabilities: Sequence[float]) -> list[float]:
 
 
 def with_holm(rows: Sequence[TableRow]) -> Sequence[TableRow]:
-    """The rows, those that have a `p` with a `p_holm` too."""
+    """The rows, with a `p_holm` added to those that have a `p`."""
     tested = [(row, p) for row in rows if isinstance(p := row.get("p"), float)]
     for (row, _), adjusted in zip(tested, holm([p for _, p in tested]), strict=True):
         row["p_holm"] = adjusted
@@ -134,7 +134,7 @@ def with_holm(rows: Sequence[TableRow]) -> Sequence[TableRow]:
 
 
 def required_count(quantile: float) -> int:
-    """How many samples an upper 95 % bound on this quantile needs: the least n with 1 - quantileⁿ >= 0.95.
+    """How many samples an upper 95 % bound on this quantile needs: the smallest n with 1 - quantileⁿ >= 0.95.
 
     Fewer samples may all lie below the quantile, whatever it is (299 for p99, 59 for p95, 5 for the median).
     """
@@ -158,7 +158,7 @@ def mean_of_logs(values: Sequence[float]) -> tuple[float, float | None]:
 
 @lru_cache(maxsize=4096)
 def _t(degrees_of_freedom: float) -> float:
-    # scipy.stats.t.ppf is the same number, at half a second for its import.
+    # scipy.stats.t.ppf gives the same number, but its import takes half a second.
     return float(stdtrit(degrees_of_freedom, (1 + CONFIDENCE) / 2))
 
 
