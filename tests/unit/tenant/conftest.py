@@ -1,4 +1,4 @@
-"""A clock that moves only when moved, a workload that takes its time, and real tenants in processes."""
+"""A fake clock, a fake workload that advances it, and real tenants in processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOKEN = "secret"
 
 
 class FakeClock:
-    """Nanoseconds that pass only in `advance_ns` and `sleep`."""
+    """A clock in ns that advances only by `advance_ns` and `sleep`."""
 
     def __init__(self, now_ns: int = 10**15) -> None:
         self.now_ns = now_ns
@@ -42,7 +42,7 @@ class FakeClock:
 
 
 class FakeWorkload(Workload):
-    """Each step takes the next of `durations_ns`, at last always the last; `before` is called within a step."""
+    """Each step takes the next of `durations_ns` and then always the last; it calls `before` first."""
 
     work = Work(1.0, None, 1)
 
@@ -74,10 +74,10 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def asked(
+def http_request(
     port: int, method: str, path: str, body: str | None = None, authorization: str | None = None
 ) -> tuple[int, str]:
-    """Status and text of the answer to one request on a connection of its own."""
+    """Send a request on a new connection; returns status and text of the answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
         connection.request(method, path, body, {"Authorization": authorization} if authorization else {})
@@ -107,18 +107,18 @@ class Tenant:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         self.ports: list[int] = json.loads(line)["ports"] if line else []
-        # The one that is talked to.
+        # Which of the process's tenants requests go to.
         self.number = 0
 
     def stream(self, number: int) -> Tenant:
         """Another tenant of the same process."""
-        other = copy.copy(self)
-        other.number = number
-        return other
+        tenant = copy.copy(self)
+        tenant.number = number
+        return tenant
 
     def call(self, method: str, path: str, body: Any = None, token: str | None = TOKEN) -> tuple[int, str]:
-        said = None if body is None else json.dumps(body)
-        return asked(self.ports[self.number], method, path, said, None if token is None else f"Bearer {token}")
+        text = None if body is None else json.dumps(body)
+        return http_request(self.ports[self.number], method, path, text, None if token is None else f"Bearer {token}")
 
     def get(self, path: str) -> Any:
         status, text = self.call("GET", path)
@@ -139,7 +139,7 @@ class Tenant:
             time.sleep(0.02)
 
     def announce(self, seconds: float, **job: int) -> int:
-        """Set a window of that length, as early as this machine can; its start in monotonic ns."""
+        """Set a window of that length as early as this machine can; returns its start in monotonic ns."""
         for lead_ms in (100, 1000, 10_000):
             start_ns: int = self.get("/clock")["monotonic_ns"] + lead_ms * MS
             window = {"start_ns": start_ns, "end_ns": start_ns + int(seconds * 1e9)}
@@ -149,25 +149,25 @@ class Tenant:
         raise AssertionError(text)
 
     def measure(self, seconds: float) -> dict[str, Any]:
-        """The record of a window of that length."""
+        """Run a window of that length and return its record."""
         self.announce(seconds)
         record: dict[str, Any] = self.get("/record?deadline_seconds=10")
         return record
 
     def stop(self) -> None:
-        """Tell it to stop, which it does well and without a word."""
+        """Stop the tenant and check that it ends cleanly and silently."""
         self.process.terminate()
         assert self.end() == (0, "")
 
     def end(self) -> tuple[int, str]:
-        """Wait for its end; exit code and what it wrote to stderr."""
+        """Wait for the tenant's end; returns exit code and stderr."""
         _, errors = self.process.communicate(timeout=120)
         return self.process.returncode, errors
 
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a library that answers as the CUDA driver does."""
+    """A folder with a stand-in of the CUDA driver's library."""
     compiler = shutil.which("gcc")
     if compiler is None:
         pytest.skip("no compiler here for the stand-in of the CUDA driver")
@@ -180,7 +180,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def launch() -> Iterator[Callable[..., Tenant]]:
-    """Starts tenants; whatever still runs at the end is killed."""
+    """A function that starts tenants, which are killed at the end of the test."""
     started: list[Tenant] = []
 
     def start(*arguments: str, **options: Any) -> Tenant:

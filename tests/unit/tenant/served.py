@@ -1,4 +1,4 @@
-"""A server in memory, asked by the client under a clock that moves only when everybody waits."""
+"""An HTTP server in memory for the client, under a clock that advances only when everything waits."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def word(text: str = "word ", **more: object) -> bytes:
 
 DONE = chunk(b"data: [DONE]\n\n") + chunk(b"")
 Answer = Callable[[int], Sequence[tuple[int, bytes]]]
-"""What request number N is answered: pieces, each some ns after the one before. An empty one is a hang-up."""
+"""The answer to request N in pieces, each with its delay in ns after the one before. An empty piece hangs up."""
 
 
 class Wire:
-    """The transport of one connection."""
+    """The server's end of a connection."""
 
     def __init__(self, loop: MemoryLoop, connection: Connection) -> None:
         self.loop, self.connection, self.is_closed = loop, connection, False
@@ -58,11 +58,11 @@ class Wire:
             self.loop.call_soon(self.connection.connection_lost, None)
 
     def write(self, data: bytes) -> None:
-        if self.loop.gone:
+        if self.loop.is_closing:
             self.abort()
             return
-        number = len(self.loop.asked)
-        self.loop.asked.append((self.loop.clock.now_ns, data))
+        number = len(self.loop.requests)
+        self.loop.requests.append((self.loop.clock.now_ns, data))
         self.plan(self.loop.clock.now_ns, list(self.loop.answer(number)))
 
     def plan(self, since_ns: int, pieces: list[tuple[int, bytes]]) -> None:
@@ -82,7 +82,7 @@ class Wire:
 
 
 class Waits(selectors.SelectSelector):
-    """In place of waiting, moves the clock."""
+    """A selector that advances the clock instead of waiting."""
 
     clock: FakeClock
 
@@ -94,7 +94,7 @@ class Waits(selectors.SelectSelector):
 
 
 class MemoryLoop(asyncio.SelectorEventLoop):
-    """An event loop whose connections end in a server that gives these answers; it notes what it was asked and when."""
+    """An event loop whose connections lead to a server with these answers; `requests` has (time in ns, content)."""
 
     def __init__(self, clock: FakeClock, answer: Answer) -> None:
         self.clock = clock
@@ -102,10 +102,10 @@ class MemoryLoop(asyncio.SelectorEventLoop):
         waits.clock = clock
         super().__init__(waits)
         self.answer = answer
-        self.asked: list[tuple[int, bytes]] = []
+        self.requests: list[tuple[int, bytes]] = []
         self.connections = 0
-        # Whether each further request finds its connection closed.
-        self.gone = False
+        # Whether the next request finds its connection closed.
+        self.is_closing = False
         self.is_refusing = False
 
     def time(self) -> float:
@@ -115,14 +115,14 @@ class MemoryLoop(asyncio.SelectorEventLoop):
         if self.is_refusing:
             raise ConnectionRefusedError
         self.connections += 1
-        self.gone = False
+        self.is_closing = False
         connection = factory()
         connection.connection_made(cast(Any, Wire(self, connection)))
         return connection.transport, connection
 
 
 class Served(Workload):
-    """A client of a server in memory."""
+    """The client workload of a server in memory."""
 
     work = Work(None, None, 1)
     is_client = True
@@ -154,14 +154,14 @@ class Served(Workload):
 
 
 def warmed(workload: Served, load: Load, clock: FakeClock, rule: SteadinessRule) -> Measurement:
-    """Ready to measure."""
+    """A measurement that has warmed up."""
     measurement = Measurement(workload, Identity(0, "served", 0, 0, 0), load, rule, clock, clock.sleep)
     measurement.warm_up()
     return measurement
 
 
 def measured(workload: Served, load: Load, clock: FakeClock, seconds: float, waits_seconds: float = 60) -> TenantReport:
-    """The record of a window that begins 100 ms after warm-up; what lasts longer than it may is cut off."""
+    """The record of a window 100 ms after warm-up; it is cut off if it lasts `waits_seconds` longer."""
     measurement = warmed(workload, load, clock, SteadinessRule(min_iterations=4, max_seconds=2, tolerance_percent=5))
     start_ns = clock.now_ns + 100 * MS
     end_ns = start_ns + round(seconds * 1e9)

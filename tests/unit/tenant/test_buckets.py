@@ -15,13 +15,13 @@ def largest_ns_within(index: int) -> int:
     return value
 
 
-def test_every_edge_belongs_to_the_bucket_below_it() -> None:
+def test_a_bucket_bound_belongs_to_the_bucket_below_it() -> None:
     edges = np.array([largest_ns_within(index) for index in range(LAST_FINITE_INDEX + 1)])
     assert bucket_index(edges).tolist() == list(range(LAST_FINITE_INDEX + 1))
     assert bucket_index(edges + 1).tolist() == list(range(1, LAST_FINITE_INDEX + 2))
 
 
-def test_everything_up_to_a_microsecond_is_in_the_first_bucket_and_the_rest_overflows() -> None:
+def test_latencies_up_to_a_microsecond_are_in_the_first_bucket_and_the_longest_overflow() -> None:
     assert bucket_index(np.array([0, 1, 1000, 1001])).tolist() == [0, 0, 0, 1]
     assert bucket_index(np.array([10**15])).tolist() == [OVERFLOW_INDEX]
 

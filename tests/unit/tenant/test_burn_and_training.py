@@ -1,4 +1,4 @@
-"""Burning and training on a CPU: right results, and planted wrong ones. Skipped without torch."""
+"""The workloads burn and training on a CPU, with correct and wrong results. Skipped without torch."""
 
 import importlib
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ SMALL = {"inputs": 6, "hidden": 5, "outputs": 3, "batch": 7}
 
 @pytest.fixture
 def burning() -> Iterator[Any]:
-    """Attached for as long as the test takes: inference mode is the thread's."""
+    """A workload that is attached for the duration of the test, because inference mode belongs to the thread."""
     workload = burn.Burn("cpu", 32, "float32", 32 * 32 * 4 * 10)
     workload.attach()
     yield workload
@@ -26,7 +26,7 @@ def burning() -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def gradients() -> Iterator[None]:
-    """Another test's workload may have left this thread in inference mode, which has none."""
+    """Enable gradients, because another test's workload may have left this thread in inference mode."""
     with torch.inference_mode(False):
         yield
 
@@ -38,7 +38,7 @@ def trained(steps: int = 0) -> Any:
     return workload
 
 
-def test_burn_takes_its_share_and_computes_every_result(burning: Any) -> None:
+def test_burn_fills_its_memory_and_computes_every_result(burning: Any) -> None:
     assert len(burning.results) == 10 - 6
     for _ in range(5):
         burning.step()
@@ -66,7 +66,7 @@ def test_burn_finds_a_planted_fault(planted: float, burning: Any, monkeypatch: p
     burning.step()
 
 
-def test_burn_takes_less_where_another_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_burn_takes_less_memory_if_another_tenant_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     fill = torch.full
 
     def scarce(shape: tuple[int, ...], *rest: Any, **options: Any) -> Any:
@@ -78,7 +78,7 @@ def test_burn_takes_less_where_another_was_faster(monkeypatch: pytest.MonkeyPatc
     assert len(burn.Burn("cpu", 8, "float32", 8 * 8 * 4 * 106).results) == 12
 
 
-def test_training_learns_and_begins_again() -> None:
+def test_training_learns_and_restarts_from_its_initial_weights() -> None:
     workload = trained(1)
     first = float(workload.output)
     for _ in range(training.RESTART_STEPS - 1):

@@ -1,4 +1,4 @@
-"""The driver's calls against a library that answers as the driver does."""
+"""Calls of the CUDA driver, against a stand-in of its library."""
 
 import ctypes
 import fcntl
@@ -18,7 +18,7 @@ UUID = "a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf"
 
 @pytest.fixture
 def stub(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ctypes.CDLL]:
-    """The library, freshly taken up by the module, and a context in this thread."""
+    """The stand-in, freshly loaded by the module, with a context in this thread."""
     library = str(driver / "libcuda.so.1")
     monkeypatch.setattr(cuda, "LIBRARY", library)
     for cached in (cuda._library, cuda._device, cuda._primary_context):
@@ -44,19 +44,19 @@ def test_the_view_of_a_gpu(stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(("probe_bytes", "is_refused"), [((1 << 20) + 1, True), (1 << 20, False)])
-def test_a_memory_limit_is_tried_and_nothing_is_kept(
+def test_probing_a_memory_limit_keeps_no_memory(
     stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, probe_bytes: int, is_refused: bool
 ) -> None:
     monkeypatch.setenv(contract.PROBE_BYTES_VARIABLE, str(probe_bytes))
     for _ in range(2):
-        seen = cuda.device_view()
-        assert (seen["over_limit_refused"], seen["memory_free_bytes"]) == (is_refused, 1 << 20)
+        view = cuda.device_view()
+        assert (view["over_limit_refused"], view["memory_free_bytes"]) == (is_refused, 1 << 20)
 
 
-def test_tenants_with_one_lock_make_their_contexts_one_after_another(
+def test_tenants_that_share_a_lock_create_their_contexts_one_after_another(
     stub: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock of another is waited for, and given back once the context is there."""
+    """`open_context` waits for another holder's lock, and releases its own once the context exists."""
     path = tmp_path / "lock"
     monkeypatch.setenv(contract.CONTEXT_LOCK_VARIABLE, str(path))
     thread = threading.Thread(target=cuda.open_context)
@@ -71,7 +71,7 @@ def test_tenants_with_one_lock_make_their_contexts_one_after_another(
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_a_buffer_is_zeroed_read_and_given_back(stub: ctypes.CDLL) -> None:
+def test_a_device_buffer_is_zeroed_read_and_freed(stub: ctypes.CDLL) -> None:
     buffer = cuda.DeviceBuffer(64)
     # An address needs all of its 64 bits.
     assert buffer.pointer > 1 << 32
@@ -85,12 +85,12 @@ def test_a_buffer_is_zeroed_read_and_given_back(stub: ctypes.CDLL) -> None:
     assert caught.value.name == cuda.OUT_OF_MEMORY
 
 
-def test_what_the_compiler_says_is_in_the_error(stub: ctypes.CDLL) -> None:
+def test_a_kernel_error_has_the_compilers_message(stub: ctypes.CDLL) -> None:
     with pytest.raises(cuda.CudaError, match="cuModuleLoadDataEx: CUDA_ERROR_INVALID_PTX: ptxas: syntax error"):
         cuda.Kernel("broken", "nothing")
 
 
-def test_without_a_library_there_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_cuda_driver_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "LIBRARY", "libno-such-driver.so.1")
     cuda._library.cache_clear()
     cuda._device.cache_clear()

@@ -1,4 +1,4 @@
-"""The trained detector finds text where there is text, on one thread, without importing the wheel it came with."""
+"""The trained detector: it finds text where there is text, on one thread, without importing rapidocr."""
 
 import importlib.metadata
 from typing import Any
@@ -19,27 +19,27 @@ def make(**params: Any) -> Detector:
 
 
 @pytest.mark.parametrize(("height", "width"), [(64, 64), (96, 160)])
-def test_text_is_found_where_it_is(height: int, width: int) -> None:
+def test_the_detector_finds_text_where_it_is(height: int, width: int) -> None:
     likelihood = make(height=height, width=width, batch=2)._likelihood
     _, line = detector.draw_digits(2, height, width)
     assert likelihood.shape == (2, 1, height, width)
-    for picture in likelihood[:, 0]:
-        assert picture[line].mean() > 0.5
-        assert picture[~line].mean() < 0.05
+    for image in likelihood[:, 0]:
+        assert image[line].mean() > 0.5
+        assert image[~line].mean() < 0.05
 
 
-def test_without_text_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_detector_finds_nothing_without_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detector, "DIGITS", ((0,) * 7,) * 10)
     assert make()._likelihood.max() < 0.1
 
 
-def test_the_output_is_the_same_for_every_tenant_and_summed_up_by_more_than_zeros() -> None:
+def test_every_tenant_has_the_same_digest_which_is_not_close_to_zero() -> None:
     first, second = make().output_digest(), make().output_digest()
     assert first == second
     assert min(first) > 0.1
 
 
-def test_declared_work() -> None:
+def test_the_detector_declares_its_work() -> None:
     workload = make(batch=3)
     assert workload.packages() == {name: importlib.metadata.version(name) for name in ("onnxruntime", "rapidocr")}
     work = workload.work
@@ -48,14 +48,14 @@ def test_declared_work() -> None:
     assert weights == detector.model_path().stat().st_size > 9e6
 
 
-def test_it_runs_in_the_thread_that_calls() -> None:
+def test_the_detector_runs_in_the_calling_thread() -> None:
     before = psutil.Process().num_threads()
     workload = make()
     workload.step()
     assert psutil.Process().num_threads() == before
 
 
-def test_a_session_that_fell_back_to_the_cpu_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_fell_back_to_the_cpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detector.onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
     monkeypatch.setattr(detector.onnxruntime, "preload_dlls", lambda: None)
     with pytest.raises(RuntimeError, match="could not use the GPU"):

@@ -1,4 +1,4 @@
-"""Which events of a stream carry tokens, and how many, by answers as servers give them."""
+"""The number of tokens in each event of a stream, for the answers of various servers."""
 
 import json
 from typing import Any
@@ -18,8 +18,8 @@ def chat(delta: dict[str, Any], finish: str | None = None, **more: Any) -> dict[
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
 
 
-def text(said: str, finish: str | None = None, **more: Any) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "text": said, "finish_reason": finish}], **more}
+def text(content: str, finish: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "text": content, "finish_reason": finish}], **more}
 
 
 def used(tokens: int) -> dict[str, Any]:
@@ -30,18 +30,18 @@ ROLE = chat({"role": "assistant", "content": ""})
 STOP = chat({}, "stop")
 
 
-def taken(*said: object) -> EventStream:
-    """The stream of these events, one each ms from 1 ms on."""
+def event_stream(*documents: object) -> EventStream:
+    """A stream with one of these events per ms, from 1 ms on."""
     events = EventStream()
-    for number, each in enumerate((*said, None), start=1):
-        data = "[DONE]" if each is None else json.dumps(each)
+    for number, document in enumerate((*documents, None), start=1):
+        data = "[DONE]" if document is None else json.dumps(document)
         events.take(f"data: {data}\n\n".encode(), number * MS)
     events.end()
     return events
 
 
 @pytest.mark.parametrize(
-    ("said", "at_ms", "tokens", "reported"),
+    ("documents", "at_ms", "tokens", "reported"),
     [
         ([ROLE, chat({"content": "a"}), chat({"content": "b"}), STOP], [2, 3], [1, 1], None),
         ([chat({"role": "assistant", "content": "a"}), chat({"content": "b"}, "length")], [1, 2], [1, 1], None),
@@ -57,16 +57,16 @@ def taken(*said: object) -> EventStream:
     ],
     ids=["chat", "role", "thinks", "tool", "empty", "usage", "last", "continuous", "counted", "null", "other"],
 )
-def test_an_event_has_the_tokens_that_it_carries(
-    said: list[object], at_ms: list[int], tokens: list[int], reported: int | None
+def test_each_event_is_counted_with_its_tokens(
+    documents: list[object], at_ms: list[int], tokens: list[int], reported: int | None
 ) -> None:
-    stream = taken(*said).stream(0, 99 * MS)
+    stream = event_stream(*documents).stream(0, 99 * MS)
     assert [ns // MS for ns in stream.times_ns] == at_ms
     assert (list(stream.tokens), stream.reported) == (tokens, reported)
     assert token_count(stream) == (sum(tokens) if reported is None else reported)
 
 
-def test_an_event_counts_when_its_last_byte_is_there() -> None:
+def test_an_event_is_timed_by_its_last_byte() -> None:
     events = EventStream()
     events.take(b": ping\r\n\r\ndata: {", 1 * MS)
     events.take(b'"a": 1}', 2 * MS)
@@ -76,7 +76,7 @@ def test_an_event_counts_when_its_last_byte_is_there() -> None:
         events.take(b"4\n\n", 4 * MS)
 
 
-def test_an_answer_of_another_type_is_counted_by_its_pieces() -> None:
+def test_each_piece_of_another_content_type_is_one_token() -> None:
     pieces = new_answer("application/x-ndjson")
     assert type(pieces) is TokenPieces
     pieces.take(b"{}\n{}\n", MS)
@@ -84,29 +84,31 @@ def test_an_answer_of_another_type_is_counted_by_its_pieces() -> None:
     assert list(pieces.stream(0, None).times_ns) == [MS, 2 * MS]
 
 
-def of(*streams: Any, start_ms: int, end_ms: int) -> tuple[Window, OutputTokens]:
+def window_tokens(*streams: Any, start_ms: int, end_ms: int) -> tuple[Window, OutputTokens]:
     window = Window(start_ms * MS, end_ms * MS)
     window.streams += streams
     return window, output_tokens(window)
 
 
-def test_tokens_are_of_the_window_in_which_they_came() -> None:
-    said = [text("a", **used(1)), text("bcd", **used(4)), text("e", "stop", **used(5))]
-    _, tokens = of(taken(*said).stream(-5 * MS, 9 * MS), start_ms=2, end_ms=3)
+def test_tokens_count_in_the_window_in_which_they_arrive() -> None:
+    documents = [text("a", **used(1)), text("bcd", **used(4)), text("e", "stop", **used(5))]
+    _, tokens = window_tokens(event_stream(*documents).stream(-5 * MS, 9 * MS), start_ms=2, end_ms=3)
     assert tokens == {"count": 3, "source": "usage"}
-    # Known in the end only: an equal part for each event.
-    _, tokens = of(taken(text("a"), text("b"), {"choices": [], **used(10)}).stream(0, 9 * MS), start_ms=2, end_ms=9)
+    # With only a total, each event gets an equal share.
+    _, tokens = window_tokens(
+        event_stream(text("a"), text("b"), {"choices": [], **used(10)}).stream(0, 9 * MS), start_ms=2, end_ms=9
+    )
     assert tokens == {"count": 5, "source": "usage"}
-    mixed = taken(text("a")).stream(0, 9 * MS), taken(text("a", **used(1))).stream(0, 9 * MS)
-    assert of(*mixed, start_ms=0, end_ms=9)[1] == {"count": 2, "source": "chunks"}
-    assert of(start_ms=0, end_ms=9)[1] == {"count": 0, "source": "chunks"}
+    mixed = event_stream(text("a")).stream(0, 9 * MS), event_stream(text("a", **used(1))).stream(0, 9 * MS)
+    assert window_tokens(*mixed, start_ms=0, end_ms=9)[1] == {"count": 2, "source": "chunks"}
+    assert window_tokens(start_ms=0, end_ms=9)[1] == {"count": 0, "source": "chunks"}
 
 
-def test_one_token_has_no_time_per_further_one_and_one_event_no_gap() -> None:
-    one, lump = taken(text("a")), taken(text("abc", **used(3)))
-    window, _ = of(one.stream(MS, 9 * MS), lump.stream(0, 9 * MS), start_ms=0, end_ms=9)
-    found = request_columns(finished_streams(window), window.start_ns)
-    assert found == {
+def test_one_token_has_no_tpot_and_one_event_no_itl() -> None:
+    one, lump = event_stream(text("a")), event_stream(text("abc", **used(3)))
+    window, _ = window_tokens(one.stream(MS, 9 * MS), lump.stream(0, 9 * MS), start_ms=0, end_ms=9)
+    columns = request_columns(finished_streams(window), window.start_ns)
+    assert columns == {
         "start_seconds": [0.0, 0.001],
         "ttft_seconds": [0.001, 0.0],
         "tpot_seconds": [None, None],
@@ -116,6 +118,6 @@ def test_one_token_has_no_time_per_further_one_and_one_event_no_gap() -> None:
     }
 
 
-def test_several_tokens_at_once_are_one_gap() -> None:
-    stream = taken(text("a", **used(1)), text("bcd", **used(4)), text("e", **used(5))).stream(0, 9 * MS)
+def test_several_tokens_in_one_event_end_one_gap() -> None:
+    stream = event_stream(text("a", **used(1)), text("bcd", **used(4)), text("e", **used(5))).stream(0, 9 * MS)
     assert tpot_ns(stream) == pytest.approx(2 * MS / 4)

@@ -9,16 +9,16 @@ def samples(text: bytes) -> dict[str, list]:
     return {family.name: family.samples for family in text_string_to_metric_families(text.decode())}
 
 
-def test_the_text_has_the_exact_counts_below_each_of_its_bounds() -> None:
+def test_prometheus_buckets_have_exact_counts() -> None:
     latencies_ns = (10 ** np.random.default_rng(1).uniform(2, 12.5, 3000)).astype(np.int64)
     tally = Tally()
     tally.add(latencies_ns)
-    found = samples(exposition(tally, 4, True, "matmul", 2, "abc"))
-    assert set(found) == {"sharebench_iteration_seconds", "sharebench_errors", "sharebench_ready"}
-    assert found["sharebench_errors"][0].name == "sharebench_errors_total"
-    assert found["sharebench_errors"][0].value == 4
-    assert found["sharebench_ready"][0].value == 1
-    histogram = found["sharebench_iteration_seconds"]
+    families = samples(exposition(tally, 4, True, "matmul", 2, "abc"))
+    assert set(families) == {"sharebench_iteration_seconds", "sharebench_errors", "sharebench_ready"}
+    assert families["sharebench_errors"][0].name == "sharebench_errors_total"
+    assert families["sharebench_errors"][0].value == 4
+    assert families["sharebench_ready"][0].value == 1
+    histogram = families["sharebench_iteration_seconds"]
     assert all(
         {"workload": "matmul", "tenant": "2", "cell": "abc"}.items() <= sample.labels.items() for sample in histogram
     )

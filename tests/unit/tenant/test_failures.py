@@ -20,7 +20,9 @@ class OutOfMemoryError(RuntimeError):
         RuntimeError("BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size 1"),
     ],
 )
-def test_memory_of_host_or_device_ran_out(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+def test_out_of_memory_errors_of_all_libraries_have_one_exit_code(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert exit_code(error) == 12
     said = capsys.readouterr().err
     assert said.startswith("out of memory: ") and said.count("\n") == 1

@@ -28,8 +28,8 @@ def ok(handler: http.server.BaseHTTPRequestHandler, body: bytes = b"ok", status:
     handler.wfile.write(body)
 
 
-class Seen:
-    """What a server was asked: method, path, headers and body of each request, and how many connections there were."""
+class Log:
+    """A server's log: method, path, headers and body of each request, and the number of connections."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
@@ -37,25 +37,25 @@ class Seen:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., tuple[str, Seen]]]:
-    """Serves answers, one after the other and then the last one for ever; returns its URL and what it sees."""
+def serve() -> Iterator[Callable[..., tuple[str, Log]]]:
+    """Starts a server that gives these answers and then always the last one; returns its URL and its log."""
     servers = []
 
-    def start(*answers: Answer) -> tuple[str, Seen]:
-        left, seen = list(answers), Seen()
+    def start(*answers: Answer) -> tuple[str, Log]:
+        remaining, log = list(answers), Log()
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
 
             def setup(self) -> None:
-                seen.connections += 1
+                log.connections += 1
                 super().setup()
 
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                seen.requests.append((self.command, self.path, dict(self.headers), body))
-                (left.pop(0) if len(left) > 1 else left[0])(self)
+                log.requests.append((self.command, self.path, dict(self.headers), body))
+                (remaining.pop(0) if len(remaining) > 1 else remaining[0])(self)
 
             do_POST = do_GET
 
@@ -64,7 +64,7 @@ def serve() -> Iterator[Callable[..., tuple[str, Seen]]]:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{server.server_port}", seen
+        return f"http://127.0.0.1:{server.server_port}", log
 
     yield start
     for server in servers:
@@ -72,51 +72,53 @@ def serve() -> Iterator[Callable[..., tuple[str, Seen]]]:
         server.server_close()
 
 
-def test_a_request_is_made_as_it_was_asked_for(serve: Callable[..., tuple[str, Seen]], tmp_path: Path) -> None:
-    url, seen = serve(ok)
+def test_a_request_has_the_configured_method_path_headers_and_body(
+    serve: Callable[..., tuple[str, Log]], tmp_path: Path
+) -> None:
+    url, log = serve(ok)
     client = create({"url": url, "method": "POST", "path": "/v1?x=1", "headers": {"A": "b"}, "body": "{}"}, "cpu")
     client.step()
-    method, path, headers, body = seen.requests[-1]
+    method, path, headers, body = log.requests[-1]
     assert (method, path, headers["A"], body) == ("POST", "/v1?x=1", "b", b"{}")
     assert (f"http://{headers['Host']}", headers["Accept-Encoding"]) == (url, "identity")
     (tmp_path / "body").write_bytes(b"\x00\xff")
     create({"url": url, "method": "POST", "body_file": str(tmp_path / "body")}, "cpu").step()
-    assert seen.requests[-1][3] == b"\x00\xff"
+    assert log.requests[-1][3] == b"\x00\xff"
 
 
-def test_what_the_environment_knows_is_filled_in_and_in_no_message(
-    serve: Callable[..., tuple[str, Seen]], monkeypatch: pytest.MonkeyPatch
+def test_environment_variables_are_filled_in_and_redacted_in_errors(
+    serve: Callable[..., tuple[str, Log]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def echo(handler: http.server.BaseHTTPRequestHandler) -> None:
         handler.wfile.write(f"GET {handler.path}\r\n".encode())
         handler.close_connection = True
 
     monkeypatch.setenv("MY_KEY", "sk-1")
-    url, seen = serve(ok, ok, echo)
+    url, log = serve(ok, ok, echo)
     params = {"url": url, "path": "/v1?key={env:MY_KEY}", "headers": {"Authorization": "Bearer {env:MY_KEY}"}}
     client = create(params | {"ready_path": "/health?key={env:MY_KEY}"}, "cpu")
     client.step()
-    assert [request[1] for request in seen.requests] == ["/health?key=sk-1", "/v1?key=sk-1"]
-    assert seen.requests[-1][2]["Authorization"] == "Bearer sk-1"
+    assert [request[1] for request in log.requests] == ["/health?key=sk-1", "/v1?key=sk-1"]
+    assert log.requests[-1][2]["Authorization"] == "Bearer sk-1"
     with pytest.raises(RequestError) as failed:
         client.step()
     assert str(failed.value) == "no HTTP answer, but 'GET /v1?key=…'"
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_no_part_of_a_secret_is_left_where_an_error_is_cut(
-    serve: Callable[..., tuple[str, Seen]], monkeypatch: pytest.MonkeyPatch, is_stream: bool
+def test_a_truncated_error_has_no_part_of_a_secret(
+    serve: Callable[..., tuple[str, Log]], monkeypatch: pytest.MonkeyPatch, is_stream: bool
 ) -> None:
     lengths = list(range(95, 150, 9))
 
     def echo(handler: http.server.BaseHTTPRequestHandler) -> None:
-        said = "x" * lengths.pop() + handler.headers["A"] + "y" * 200
+        text = "x" * lengths.pop() + handler.headers["A"] + "y" * 200
         if is_stream:
             handler.send_response(200)
             handler.send_header("Content-Type", "text/event-stream")
             handler.end_headers()
-            said = f'data: {{"error": {{"message": "{said}"}}}}\n\n'
-        handler.wfile.write(said.encode())
+            text = f'data: {{"error": {{"message": "{text}"}}}}\n\n'
+        handler.wfile.write(text.encode())
         handler.close_connection = True
 
     monkeypatch.setenv("MY_KEY", "SECRET" * 10)
@@ -137,7 +139,7 @@ def test_no_part_of_a_secret_is_left_where_an_error_is_cut(
         ({"headers": {"A": "b\r\nC: d"}}, "of one line"),
     ],
 )
-def test_what_no_request_can_have_is_refused(
+def test_parameters_that_make_no_valid_request_are_refused(
     monkeypatch: pytest.MonkeyPatch, params: dict[str, Any], line: str
 ) -> None:
     monkeypatch.setenv("MY_KEY", "sk-1\n")
@@ -146,16 +148,16 @@ def test_what_no_request_can_have_is_refused(
     assert "sk-1" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("ready_path", "asked"), [(None, "POST /infer"), ("/health", "GET /health")])
-def test_it_waits_until_the_server_is_ready(
-    serve: Callable[..., tuple[str, Seen]], tmp_path: Path, ready_path: str | None, asked: str
+@pytest.mark.parametrize(("ready_path", "ready_request"), [(None, "POST /infer"), ("/health", "GET /health")])
+def test_the_client_waits_until_the_server_is_ready(
+    serve: Callable[..., tuple[str, Log]], tmp_path: Path, ready_path: str | None, ready_request: str
 ) -> None:
-    url, seen = serve(lambda handler: ok(handler, status=503), lambda handler: ok(handler, status=503), ok)
+    url, log = serve(lambda handler: ok(handler, status=503), lambda handler: ok(handler, status=503), ok)
     params = {"url": url, "method": "POST", "path": "/infer", "ready_path": ready_path, "note": str(tmp_path / "note")}
     create(params, "cpu")
-    assert [" ".join(request[:2]) for request in seen.requests] == [asked] * 3
-    said = f"{asked} is answered, but the warm-up with POST /infer has not ended"
-    assert (tmp_path / "note").read_text() == said
+    assert [" ".join(request[:2]) for request in log.requests] == [ready_request] * 3
+    line = f"{ready_request} is answered, but the warm-up with POST /infer has not ended"
+    assert (tmp_path / "note").read_text() == line
 
 
 @pytest.mark.parametrize(
@@ -167,27 +169,27 @@ def test_it_waits_until_the_server_is_ready(
     ],
     ids=["404", "silent", "refused"],
 )
-def test_until_it_is_ready_a_note_has_the_reason(
-    serve: Callable[..., tuple[str, Seen]], monkeypatch: pytest.MonkeyPatch, answers: list[Answer], line: str
+def test_the_note_has_the_reason_until_the_server_is_ready(
+    serve: Callable[..., tuple[str, Log]], monkeypatch: pytest.MonkeyPatch, answers: list[Answer], line: str
 ) -> None:
     url = serve(*answers)[0] if answers else "http://127.0.0.1:1"
-    said: list[str] = []
+    lines: list[str] = []
 
-    def say(_: object, text: str) -> None:
-        said.append(text)
-        if text == line or len(said) == 100:
+    def write(_: object, text: str) -> None:
+        lines.append(text)
+        if text == line or len(lines) == 100:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(http_client.Note, "write", say)
+    monkeypatch.setattr(http_client.Note, "write", write)
     with pytest.raises(KeyboardInterrupt):
         create({"url": url, "method": "POST", "path": "/infer", "ready_path": "/health"}, "cpu")
-    assert said[-1] == line
+    assert lines[-1] == line
 
 
-def test_a_name_of_several_addresses_is_refused_in_few_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_name_with_several_addresses_is_one_short_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(*_: object, **__: object) -> None:
-        said = f"[Errno {errno.ECONNREFUSED}] Connect call failed"
-        raise OSError(f"Multiple exceptions: {said}, {said}")
+        reason = f"[Errno {errno.ECONNREFUSED}] Connect call failed"
+        raise OSError(f"Multiple exceptions: {reason}, {reason}")
 
     client = Client(("localhost", 1), asyncio.new_event_loop(), time.monotonic_ns)
     monkeypatch.setattr(client.loop, "create_connection", refused)

@@ -1,4 +1,4 @@
-"""Fixed work: exact counts, the deadline, and what the record says of it."""
+"""Fixed work: exact counts, the deadline, and its record."""
 
 import pytest
 
@@ -9,18 +9,18 @@ from .conftest import MS, FakeClock
 from .test_measure import SECOND, digest, finish, warm
 
 
-def work(measurement: Measurement, clock: FakeClock, iterations: int, deadline_ns: int = 99 * SECOND) -> dict:
+def job_record(measurement: Measurement, clock: FakeClock, iterations: int, deadline_ns: int = 99 * SECOND) -> dict:
     start = clock.now_ns + CHUNK_NS
     measurement.set_window(start, start + deadline_ns, iterations)
     finish(measurement)
     return measurement.wait_record(0)
 
 
-def test_a_job_is_exactly_its_iterations_from_the_start_on(clock: FakeClock) -> None:
+def test_a_job_counts_exactly_its_iterations_from_the_window_start(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [7 * MS])
     before = workload.steps
-    record = work(measurement, clock, 30)
-    # Warm-up goes on to 56 ms, 6 ms into the window.
+    record = job_record(measurement, clock, 30)
+    # The load continues until 56 ms, 6 ms into the window.
     assert workload.steps - before == 8 + 30
     assert record["job"] == {
         "iterations": 30,
@@ -36,18 +36,18 @@ def test_a_job_is_exactly_its_iterations_from_the_start_on(clock: FakeClock) -> 
     assert record["cpu"] is not None and "output_digest" not in record
 
 
-def test_an_iteration_that_failed_is_not_made_again(clock: FakeClock) -> None:
+def test_a_failed_iteration_of_a_job_is_not_repeated(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
     first = workload.steps + CHUNK_NS // MS
     workload.failing = {first + 5, first + 7}
-    record = work(measurement, clock, 20)
+    record = job_record(measurement, clock, 20)
     assert (record["count"], record["errors"], record["job"]["completed"]) == (18, 2, 20)
     assert record["job"]["completion_seconds"] == pytest.approx(0.02)
 
 
-def test_a_job_ends_at_its_deadline_with_what_it_has(clock: FakeClock) -> None:
+def test_an_unfinished_job_ends_at_its_deadline(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
-    record = work(measurement, clock, 1000, deadline_ns=50 * MS)
+    record = job_record(measurement, clock, 1000, deadline_ns=50 * MS)
     assert record["job"]["completed"] == 50 == record["count"]
     assert record["job"]["completion_seconds"] is None
     assert workload.steps < 1000
@@ -68,14 +68,14 @@ def test_a_job_that_hangs_is_censored_with_its_progress(clock: FakeClock) -> Non
     while not records:
         measurement.run_chunk()
     (record,) = records
-    # One array full before, and what of the next had finished.
+    # One full list of rows, and the finished rows of the next.
     assert record["count"] == record["job"]["completed"] == CAPACITY + 30
     assert record["job"]["completion_seconds"] is None and record["load"]["censored"] == 1
 
 
-def test_after_a_job_the_tenant_rests_until_the_next_window(clock: FakeClock) -> None:
+def test_a_tenant_is_idle_between_a_job_and_the_next_window(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
-    work(measurement, clock, 20)
+    job_record(measurement, clock, 20)
     steps = workload.steps
     for _ in range(3):
         measurement.run_chunk()

@@ -20,7 +20,7 @@ def published(strategy: str, replicas: int) -> list[list[float | None]]:
     return [tenant["output_digest"] for path in records for tenant in json.loads(path.read_text())["tenants"]]
 
 
-def test_outputs_without_limits_are_right_and_those_with_limits_are_not() -> None:
+def test_published_outputs_are_right_without_limits_and_wrong_with_them() -> None:
     model = workloads.create(workloads.load_module("llm_decode", "cpu"), {"dtype": "float32"}, "cpu")
     model.attach()
     model.step()
@@ -28,8 +28,8 @@ def test_outputs_without_limits_are_right_and_those_with_limits_are_not() -> Non
     # Inference mode is the thread's, and other tests train in it.
     model._thread_context.close()
     for strategy, replicas in (("exclusive", 1), ("mps", 3), ("mps", 7)):
-        found = published(strategy, replicas)
-        assert found and all(digest == right for digest in found)
+        digests = published(strategy, replicas)
+        assert digests and all(digest == right for digest in digests)
     assert {tuple(digest) for digest in published("mps-limited", 3)} == {(None, None, None)}
     narrow = published("mps-limited", 7)
     assert narrow and all(digest != right for digest in narrow)

@@ -22,17 +22,17 @@ def test_poisson_gaps_are_exponential_with_the_planned_rate() -> None:
     assert per_tenth.var() / per_tenth.mean() == pytest.approx(1, abs=0.2)
 
 
-def test_poisson_arrivals_are_repeatable_and_different_for_each_tenant_and_seed() -> None:
+def test_poisson_arrivals_are_repeatable_and_differ_by_tenant_and_seed() -> None:
     assert arrivals(POISSON, 50) == arrivals(POISSON, 50)
     assert arrivals(POISSON, 50) != arrivals(POISSON, 50, tenant=1)
     assert arrivals(POISSON, 50) != arrivals(Load("poisson", 200.0, seed=8), 50)
 
 
 @pytest.mark.parametrize("arrival", ["constant", "poisson"])
-def test_the_first_tenant_of_a_workload_has_the_same_arrivals_beside_any_neighbours(arrival: str) -> None:
-    alone, beside = Load(arrival, 200.0, seed=7), Load(arrival, 200.0, seed=7, before=2)
-    assert arrivals(alone, 50) == arrivals(beside, 50, tenant=2)
-    assert arrivals(alone, 50, tenant=1) == arrivals(beside, 50, tenant=3) != arrivals(alone, 50)
+def test_a_workloads_first_tenant_has_the_same_arrivals_next_to_any_neighbours(arrival: str) -> None:
+    alone, mixed = Load(arrival, 200.0, seed=7), Load(arrival, 200.0, seed=7, before=2)
+    assert arrivals(alone, 50) == arrivals(mixed, 50, tenant=2)
+    assert arrivals(alone, 50, tenant=1) == arrivals(mixed, 50, tenant=3) != arrivals(alone, 50)
 
 
 def test_constant_arrivals_do_not_drift() -> None:
@@ -46,7 +46,7 @@ def test_tenants_with_constant_arrivals_are_not_in_step() -> None:
     assert stats.kstest(firsts, "uniform").pvalue > 0.01
 
 
-def test_the_queue_takes_what_is_due_and_drops_what_finds_it_full() -> None:
+def test_the_queue_admits_due_requests_and_drops_them_when_full() -> None:
     queue = ArrivalQueue(iter(range(10, 1000, 10)), limit=3)
     queue.admit(9)
     assert not queue.waiting

@@ -1,4 +1,4 @@
-"""Tenants as the driver meets them: real processes, real HTTP."""
+"""Tenants as the driver uses them: real processes, real HTTP."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def create(params, device):
 
 @pytest.fixture
 def plant(tmp_path: Path, launch: Launch) -> Launch:
-    """A tenant with a workload of one file, whose `step` and `create` are given."""
+    """A function that starts a tenant whose workload has these lines in its `step` and `create`."""
 
     def start(
         step: str = "time.sleep(0.002)", create: str = "pass", *arguments: str, is_captured: bool = False
@@ -74,7 +74,7 @@ def plant(tmp_path: Path, launch: Launch) -> Launch:
 
 
 def validate(record: dict[str, Any]) -> None:
-    """Raise where a record is not as the schema says."""
+    """Raise if a record does not match the schema."""
     schema = json.loads(SCHEMA.read_text())
     validator = jsonschema_rs.validator_for({"$ref": "#/$defs/tenant", "$defs": schema["$defs"]})
     added = {"status": "ok", "exit": None, "output_digest": [1.0]}
@@ -106,7 +106,7 @@ def test_a_window_from_announcement_to_record(launch: Launch) -> None:
 
 @pytest.mark.parametrize("streams", [(), ("--streams", "2")])
 @pytest.mark.parametrize("step", ["time.sleep(3600)", "print('noise')"])
-def test_told_to_stop_it_ends_well_whatever_it_does(plant: Launch, step: str, streams: tuple[str, ...]) -> None:
+def test_sigterm_ends_a_tenant_cleanly_whatever_it_does(plant: Launch, step: str, streams: tuple[str, ...]) -> None:
     tenant = plant(step, "pass", *streams, is_captured=bool(streams))
     tenant.wait_loaded()
     tenant.process.terminate()
@@ -119,7 +119,7 @@ TWO = ("--streams", "2")
 
 
 @pytest.mark.parametrize(
-    ("step", "create", "arguments", "code", "said"),
+    ("step", "create", "arguments", "code", "message"),
     [
         ("raise MemoryError", "pass", (), 12, "out of memory: the allocation failed\n"),
         ("pass", "np.ones(10**18)", (), 12, "out of memory: Unable to allocate"),
@@ -138,23 +138,25 @@ TWO = ("--streams", "2")
         ("if self.steps == 5: 1 / 0", "pass", TWO, 1, "Traceback"),
     ],
 )
-def test_how_it_ends(plant: Launch, step: str, create: str, arguments: tuple[str, ...], code: int, said: str) -> None:
-    ended, errors = plant(step, create, *arguments, is_captured=True).end()
-    assert (ended, errors[: len(said)]) == (code, said)
-    # Two streams may fail at the same time, each with its line.
-    assert len(set(errors.splitlines())) == 1 or said == "Traceback"
+def test_a_failed_tenant_has_an_exit_code_and_a_message(
+    plant: Launch, step: str, create: str, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    exit_code, errors = plant(step, create, *arguments, is_captured=True).end()
+    assert (exit_code, errors[: len(message)]) == (code, message)
+    # Two streams may fail at the same time, and print the same line.
+    assert len(set(errors.splitlines())) == 1 or message == "Traceback"
 
 
-def test_without_a_token_it_does_not_start() -> None:
+def test_a_tenant_without_a_token_does_not_start() -> None:
     environment = {key: value for key, value in os.environ.items() if key != "SHAREBENCH_TOKEN"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "tenant", "--workload", "matmul"],
         env={**environment, "PYTHONPATH": str(SCRIPTS)}, capture_output=True, text=True, timeout=20, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "SHAREBENCH_TOKEN is not set\n")
+    assert (process.returncode, process.stdout, process.stderr) == (2, "", "SHAREBENCH_TOKEN is not set\n")
 
 
-def test_tenants_on_streams_of_one_process_are_measured_apart(plant: Launch) -> None:
+def test_tenants_on_streams_of_one_process_are_measured_separately(plant: Launch) -> None:
     step = "time.sleep(0.002)\nif self.number == 2: [None for _ in range(20000)]"
     tenant = plant(step, "pass", "--streams", "3", "--index", "2", is_captured=True)
     assert len(set(tenant.ports)) == 3
@@ -178,7 +180,7 @@ def test_tenants_on_streams_of_one_process_are_measured_apart(plant: Launch) -> 
 
 
 @pytest.mark.parametrize("streams", [(), ("--streams", "2")])
-def test_on_cuda_the_record_says_what_the_tenant_saw(launch: Launch, driver: Path, streams: tuple[str, ...]) -> None:
+def test_the_record_has_the_tenants_view_of_cuda(launch: Launch, driver: Path, streams: tuple[str, ...]) -> None:
     environment = {"LD_LIBRARY_PATH": str(driver), "SHAREBENCH_PROBE_BYTES": str(2 << 20)}
     tenant = launch("--workload", "empty", "--device", "cuda", *QUICK, *streams, environment=environment)
     last = tenant.stream(len(tenant.ports) - 1)
@@ -188,7 +190,7 @@ def test_on_cuda_the_record_says_what_the_tenant_saw(launch: Launch, driver: Pat
     assert record["view"]["pid"] == tenant.process.pid
     assert (record["view"]["sm_count"], record["view"]["over_limit_refused"]) == (132, True)
     assert record["startup"]["context_seconds"] > 0
-    # The stub's synchronisation takes a millisecond, so every iteration is asked. A sample begins a moment after its
-    # iteration: at the window's start the two can lie on different sides.
+    # The stub synchronises for 1 ms, so every iteration is sampled. A sample begins a moment after its iteration,
+    # so that the window's start can lie between the two.
     assert 0 < record["device_histogram"]["count"] <= record["count"] + 1
     tenant.stop()

@@ -15,7 +15,7 @@ from .conftest import MS, FakeClock, FakeWorkload
 RULE = SteadinessRule(min_iterations=4, max_seconds=2, tolerance_percent=5)
 CLOSED = Load()
 SECOND = 10**9
-# When the first request of `warm`'s tenant is due in a window of 100 requests a second.
+# Time of the first request of `warm`'s tenant in a window of 100 requests per second.
 FIRST_SECONDS = 0.01 * float(np.random.default_rng([0, 3, 1]).random())
 
 
@@ -32,7 +32,7 @@ def run_until(measurement: Measurement, clock: FakeClock, end_ns: int) -> None:
 
 
 def finish(measurement: Measurement) -> None:
-    """Until no window is open."""
+    """Run until no window is open."""
     while measurement._recorder.window is not None:
         measurement.run_chunk()
 
@@ -60,19 +60,19 @@ def test_warm_up_ends_when_steady(clock: FakeClock) -> None:
     assert measured(measurement, clock, MS, SECOND)["startup"]["warmup_seconds"] == pytest.approx(0.5)
 
 
-def test_a_window_never_waits_for_the_collector_to_look_at_what_a_framework_brought(clock: FakeClock) -> None:
+def test_the_garbage_collector_does_not_scan_a_frameworks_objects_in_a_window(clock: FakeClock) -> None:
     framework = [[number] for number in range(1000)]
     warm(clock, [MS])
     try:
-        seen = set(map(id, gc.get_objects()))
-        assert gc.isenabled() and not any(id(each) in seen for each in framework)
+        scanned_ids = set(map(id, gc.get_objects()))
+        assert gc.isenabled() and not any(id(each) in scanned_ids for each in framework)
     finally:
         gc.unfreeze()
 
 
-def test_the_record_counts_what_starts_in_the_window(clock: FakeClock) -> None:
+def test_the_record_counts_iterations_that_start_in_the_window(clock: FakeClock) -> None:
     measurement, _ = warm(clock, [7 * MS])
-    # The chunk in which the window begins ends at its first start after it.
+    # The chunk before the window ends with the first iteration that ends after its start.
     record = measured(measurement, clock, 10 * MS, 100 * MS)
     # Starts at 14, 21, ..., 105 ms of a window from 10 to 110.
     assert record["count"] == 14 == sum(record["timeline"]["count"]) == sum(record["histogram"].values())
@@ -84,7 +84,7 @@ def test_the_record_counts_what_starts_in_the_window(clock: FakeClock) -> None:
     assert (record["index"], record["workload"]) == (3, "fake")
 
 
-def test_nothing_is_folded_in_a_window_that_fits_the_array(clock: FakeClock) -> None:
+def test_no_rows_are_folded_in_a_window_that_fits_the_list(clock: FakeClock) -> None:
     measurement, _ = warm(clock, [MS])
     start = clock.now_ns + 10 * MS
     measurement.set_window(start, start + SECOND)
@@ -94,7 +94,7 @@ def test_nothing_is_folded_in_a_window_that_fits_the_array(clock: FakeClock) -> 
     assert clock.now_ns == start + SECOND
 
 
-def test_a_window_that_was_announced_in_mid_chunk_is_exact(clock: FakeClock) -> None:
+def test_a_window_announced_in_mid_chunk_is_exact(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [2 * MS])
     start = clock.now_ns + 11 * MS
     workload.before = lambda: None if workload.steps != last else measurement.set_window(start, start + 20 * MS)
@@ -104,7 +104,7 @@ def test_a_window_that_was_announced_in_mid_chunk_is_exact(clock: FakeClock) -> 
     assert measurement.wait_record(0)["count"] == 10
 
 
-def test_the_cpu_time_begins_with_the_window_even_if_that_begins_while_the_last_chunk_is_counted(
+def test_cpu_time_starts_with_a_window_that_opens_while_a_chunk_is_folded(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measurement, _ = warm(clock, [MS])
@@ -117,12 +117,12 @@ def test_the_cpu_time_begins_with_the_window_even_if_that_begins_while_the_last_
         clock.now_ns += 2 * MS
 
     monkeypatch.setattr(measurement, "_fold", slow_fold)
-    # The chunk of 50 ms ends 1 ms before the window starts, and is counted until 1 ms after that.
+    # The chunk of 50 ms ends 1 ms before the window starts, and its folding ends 1 ms after that.
     record = measured(measurement, clock, CHUNK_NS + MS, 100 * MS)
     assert record["cpu"]["cpu_seconds"] == pytest.approx(0.1, abs=0.003)
 
 
-def test_the_record_of_an_open_load_is_complete_once_the_backlog_is_served(clock: FakeClock) -> None:
+def test_an_open_loads_record_is_complete_once_the_backlog_is_served(clock: FakeClock) -> None:
     load = Load("constant", rate_hz=100.0)
     measurement, workload = warm(clock, [MS], load)
     workload.durations_ns = [MS] * (workload.steps + 50) + [500 * MS] + [MS]
@@ -132,12 +132,12 @@ def test_the_record_of_an_open_load_is_complete_once_the_backlog_is_served(clock
     assert record["max_seconds"] == pytest.approx(0.5, rel=0.01)
     assert record["load"]["delay_p99_seconds"] == pytest.approx(0.49, rel=0.02)
     assert record["load"]["planned_rate_hz"] == 100
-    # Only what is in the window counts here: 50 requests of 1 ms, then one more every 10 ms, none of which left.
+    # In flight within the window: 50 requests of 1 ms each, then one more every 10 ms, none of which ends.
     present = 50 * 0.001 + sum(min(0.5, 1 - (FIRST_SECONDS + 0.01 * number)) for number in range(50, 100))
     assert record["load"]["in_flight_mean"] == pytest.approx(present)
 
 
-def test_the_arrivals_of_a_window_do_not_depend_on_how_long_warm_up_took(clock: FakeClock) -> None:
+def test_a_windows_arrivals_do_not_depend_on_the_length_of_the_warm_up(clock: FakeClock) -> None:
     load = Load("poisson", rate_hz=300.0, seed=5)
     timelines = []
     for lead_ns in (100 * MS, 730 * MS):
@@ -147,20 +147,18 @@ def test_the_arrivals_of_a_window_do_not_depend_on_how_long_warm_up_took(clock: 
     assert timelines[0] == timelines[1] and sum(timelines[0]) > 200
 
 
-def test_memory_is_that_of_the_work_and_not_of_summing_up_its_output(clock: FakeClock) -> None:
+def test_memory_does_not_include_the_computation_of_the_digest(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
-    held = [700]
-    workload.memory_bytes = lambda: held[0]
-    workload.output_digest = lambda: held.insert(0, 2100) or [1.0]
+    memory_bytes = [700]
+    workload.memory_bytes = lambda: memory_bytes[0]
+    workload.output_digest = lambda: memory_bytes.insert(0, 2100) or [1.0]
     assert measured(measurement, clock, MS, 50 * MS)["memory_bytes"] == 700
     assert digest(measurement) == [1.0]
     assert measurement._workload.memory_bytes() == 2100
 
 
 @pytest.mark.parametrize("load", [CLOSED, Load("constant", rate_hz=500.0)], ids=["closed", "open"])
-def test_after_its_window_a_tenant_goes_on_as_before_and_sums_up_its_output_only_when_told(
-    clock: FakeClock, load: Load
-) -> None:
+def test_after_a_window_the_load_continues_and_the_digest_is_computed_on_request(clock: FakeClock, load: Load) -> None:
     measurement, workload = warm(clock, [MS], load)
     record = measured(measurement, clock, MS, 100 * MS)
     assert "output_digest" not in record
@@ -169,13 +167,13 @@ def test_after_its_window_a_tenant_goes_on_as_before_and_sums_up_its_output_only
         measurement.run_chunk()
         assert workload.steps - steps == pytest.approx(record["count"] * (clock.now_ns - began) / (100 * MS), abs=1)
     steps = workload.steps
-    assert digest(measurement) == [float(steps)], "of the last output that there was"
-    assert digest(measurement) == [float(steps)], "asked again, it is the same"
+    assert digest(measurement) == [float(steps)], "the digest of the last output"
+    assert digest(measurement) == [float(steps)], "a second request returns the same"
     measurement.run_chunk()
     assert workload.steps > steps
 
 
-def test_a_digest_is_of_a_window_and_not_of_the_one_before(clock: FakeClock) -> None:
+def test_a_digest_belongs_to_the_last_window(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
     with pytest.raises(RefusedError, match="no record"):
         measurement.wait_digest(0)
@@ -188,14 +186,14 @@ def test_a_digest_is_of_a_window_and_not_of_the_one_before(clock: FakeClock) -> 
     assert digest(measurement) == [float(workload.steps)] != first
 
 
-def test_what_is_no_number_in_a_digest_is_none(clock: FakeClock) -> None:
+def test_nan_and_infinity_in_a_digest_are_none(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
     workload.output_digest = lambda: [1.0, float("nan"), float("-inf")]
     measured(measurement, clock, MS, 50 * MS)
     assert digest(measurement) == [1.0, None, None]
 
 
-def test_windows_that_cannot_be_are_refused(clock: FakeClock) -> None:
+def test_impossible_windows_are_refused(clock: FakeClock) -> None:
     cold = Measurement(FakeWorkload(clock, [MS]), Identity(0, "fake", 0, 0, 0), Load(), RULE, clock, clock.sleep)
     with pytest.raises(RefusedError, match="not ready"):
         cold.set_window(clock.now_ns + MS, clock.now_ns + 2 * MS)
@@ -210,16 +208,16 @@ def test_windows_that_cannot_be_are_refused(clock: FakeClock) -> None:
     measurement.set_window(now + MS, now + 2 * MS)
     with pytest.raises(RefusedError, match="pending or running"):
         measurement.set_window(now + 5 * MS, now + 6 * MS)
-    for load, lead_ns, why in (
+    for load, lead_ns, reason in (
         (Load("constant", rate_hz=100.0), CHUNK_NS, "closed"),
         (CLOSED, CHUNK_NS - 1, "too soon"),
     ):
         measurement, _ = warm(clock, [MS], load)
-        with pytest.raises(RefusedError, match=why):
+        with pytest.raises(RefusedError, match=reason):
             measurement.set_window(clock.now_ns + lead_ns, clock.now_ns + SECOND, 10)
 
 
-def test_an_iteration_that_hangs_is_censored_and_what_finished_before_counts(clock: FakeClock) -> None:
+def test_a_hanging_iteration_is_censored_and_earlier_ones_count(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
     start = clock.now_ns + 10 * MS
     measurement.set_window(start, start + 100 * MS)
@@ -237,14 +235,14 @@ def test_an_iteration_that_hangs_is_censored_and_what_finished_before_counts(clo
     assert record["load"]["censored"] == 1
     assert record["load"]["in_flight_mean"] == pytest.approx(1)
     assert record["coverage_ratio"] == pytest.approx(1)
-    assert measurement.wait_digest(60) is None, "at once, for the loop may be stuck"
+    assert measurement.wait_digest(60) is None, "at once, because the loop may be stuck"
     assert record["cpu"] is not None
-    # Delivered once, it does not change when the loop goes on; the totals have every iteration once.
+    # The record does not change when the loop continues; the totals count every iteration once.
     assert measurement.wait_record(0) is record
     assert measurement._recorder.totals().count == workload.steps
 
 
-def test_a_synchronise_that_hangs_is_cut_off_with_the_time_it_took_so_far(clock: FakeClock) -> None:
+def test_a_hanging_synchronise_is_cut_off_and_its_time_recorded(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
     start = clock.now_ns + 10 * MS
     records = []
@@ -261,7 +259,7 @@ def test_a_synchronise_that_hangs_is_cut_off_with_the_time_it_took_so_far(clock:
     assert measurement._recorder.totals().count == workload.steps
 
 
-def test_requests_that_wait_at_the_deadline_are_censored(clock: FakeClock) -> None:
+def test_requests_waiting_at_the_deadline_are_censored(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS], Load("constant", rate_hz=100.0))
     start = clock.now_ns
     measurement.set_window(start, start + SECOND)
@@ -277,7 +275,7 @@ def test_requests_that_wait_at_the_deadline_are_censored(clock: FakeClock) -> No
     run_until(measurement, clock, start + 2 * SECOND)
     assert records[0]["count"] == 29
     assert records[0]["load"]["censored"] == 71
-    # Arrivals every 10 ms: 29 took 1 ms, the others were there until the end.
+    # Arrivals every 10 ms: 29 took 1 ms, the others were in flight until the end.
     present = 29 * 0.001 + sum(1 - (FIRST_SECONDS + 0.01 * number) for number in range(29, 100))
     assert records[0]["load"]["in_flight_mean"] == pytest.approx(present)
 
@@ -296,7 +294,7 @@ def test_steadiness_is_judged_again_on_later_iterations_only(clock: FakeClock) -
     assert measured(measurement, clock, MS, SECOND)["steady"]["batches"] == 3
 
 
-def test_metrics_stand_still_while_a_window_is_open(clock: FakeClock) -> None:
+def test_metrics_do_not_change_while_a_window_is_open(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
     before, _ = measurement.metrics()
     measurement.run_chunk()
@@ -312,24 +310,24 @@ def test_metrics_stand_still_while_a_window_is_open(clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("load", [CLOSED, Load("constant", rate_hz=500.0)], ids=["closed", "open"])
-def test_metrics_follow_every_iteration_of_a_window_that_somebody_watches(clock: FakeClock, load: Load) -> None:
+def test_metrics_follow_every_iteration_of_a_watched_window(clock: FakeClock, load: Load) -> None:
     workload = FakeWorkload(clock, [MS])
     identity = Identity(0, "fake", 0, 0, 0)
     measurement = Measurement(workload, identity, load, RULE, clock, clock.sleep, "abc")
     measurement.warm_up()
-    seen = []
+    counts = []
 
-    def look() -> None:
+    def read_count() -> None:
         if start <= clock.now_ns < start + 10 * MS:
             text = measurement.metrics()[0].decode()
-            seen.append(int(float(text.split("seconds_count{")[1].split("} ")[1].split("\n")[0])))
+            counts.append(int(float(text.split("seconds_count{")[1].split("} ")[1].split("\n")[0])))
 
     measurement.run_chunk()
     start = clock.now_ns + MS
-    workload.before = look
+    workload.before = read_count
     measurement.set_window(start, start + 10 * MS)
     run_until(measurement, clock, start + 10 * MS)
-    assert len(seen) > 3 and seen == list(range(seen[0], seen[0] + len(seen)))
+    assert len(counts) > 3 and counts == list(range(counts[0], counts[0] + len(counts)))
     total = measurement.metrics()[0]
-    assert measurement.wait_record(0)["count"] == len(seen)
-    assert f"}} {float(seen[-1] + 1)}" in total.decode()
+    assert measurement.wait_record(0)["count"] == len(counts)
+    assert f"}} {float(counts[-1] + 1)}" in total.decode()

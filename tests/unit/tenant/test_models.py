@@ -26,10 +26,10 @@ attached: list[Any] = []
 
 @pytest.fixture(autouse=True)
 def precision_settings() -> Iterator[None]:
-    """Which precision products may use is a setting of the process."""
+    """Restore the precision of matmuls, which is a setting of the process."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     yield
-    # Inference mode is the thread's, and other tests train in it.
+    # Inference mode belongs to the thread, in which other tests train.
     while attached:
         attached.pop()._thread_context.close()
     torch.set_float32_matmul_precision(before[0])
@@ -50,7 +50,7 @@ def make(module: str, **params: Any) -> Any:
     return workload
 
 
-def test_operations_of_resnet50_are_those_of_the_literature() -> None:
+def test_resnet50_has_the_operations_of_the_literature() -> None:
     work = make("resnet50").work
     assert work.flop == pytest.approx(2 * 4.09e9, rel=0.002)
     # 25.6 million weights, the statistics of its normalisations, an image and 1000 classes.
@@ -66,7 +66,7 @@ def test_yolos_is_the_model_of_the_nos_benchmark() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "precision"), [("float32", "fp32"), ("tf32", "tf32"), ("bfloat16", "bf16")])
-def test_the_precision_is_the_one_that_was_asked_for(dtype: str, precision: str) -> None:
+def test_a_model_computes_in_the_configured_precision(dtype: str, precision: str) -> None:
     single, workload = make("resnet50"), make("resnet50", dtype=dtype)
     is_half, is_tf32 = dtype == "bfloat16", dtype == "tf32"
     assert workload.work.precision == precision
@@ -109,26 +109,26 @@ def reference_decode(context: int, layers: int) -> Any:
     model.lm_head.weight.copy_(decoder.head)
     cache = transformers.DynamicCache(config=config)
     splits = [heads * TINY["HEAD"] for heads in (TINY["HEADS"], TINY["KEY_HEADS"], TINY["KEY_HEADS"])]
-    for number, (own, theirs) in enumerate(zip(decoder.layers, model.model.layers, strict=True)):
-        attention, mlp = theirs.self_attn, theirs.mlp
+    for number, (layer, reference) in enumerate(zip(decoder.layers, model.model.layers, strict=True)):
+        attention, mlp = reference.self_attn, reference.mlp
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-        for projection, weight in zip(projections, own.query_key_value.split(splits), strict=True):
+        for projection, weight in zip(projections, layer.query_key_value.split(splits), strict=True):
             projection.weight.copy_(weight)
-        attention.o_proj.weight.copy_(own.out)
-        for projection, weight in zip((mlp.gate_proj, mlp.up_proj), own.gate_up.chunk(2), strict=True):
+        attention.o_proj.weight.copy_(layer.out)
+        for projection, weight in zip((mlp.gate_proj, mlp.up_proj), layer.gate_up.chunk(2), strict=True):
             projection.weight.copy_(weight)
-        mlp.down_proj.weight.copy_(own.down)
-        cache.update(own.keys[:, :, :context].clone(), own.values[:, :, :context].clone(), number)
+        mlp.down_proj.weight.copy_(layer.down)
+        cache.update(layer.keys[:, :, :context].clone(), layer.values[:, :, :context].clone(), number)
     token = torch.randint(TINY["VOCABULARY"], (1, 1), generator=torch.Generator().manual_seed(0))
     return model(token, past_key_values=cache, position_ids=torch.tensor([[context]])).logits[0]
 
 
-def test_decoding_is_that_of_llama(tiny_llm: None) -> None:
+def test_decoding_agrees_with_llama_of_transformers(tiny_llm: None) -> None:
     workload = make("llm_decode", layers=2, context=9)
     assert torch.allclose(workload.output, reference_decode(9, 2), atol=1e-4)
 
 
-def test_the_table_of_an_embedding_is_not_counted(tiny_llm: None) -> None:
+def test_work_does_not_count_the_embedding_table(tiny_llm: None) -> None:
     work = make("llm_decode", layers=1, context=8).work
     head = TINY["HIDDEN"] * TINY["VOCABULARY"]
     layer = TINY["HIDDEN"] * (2 * 4 * 16 + 2 * 2 * 16 + 3 * TINY["INNER"])
@@ -143,7 +143,7 @@ def test_the_table_of_an_embedding_is_not_counted(tiny_llm: None) -> None:
         ("yolos", {"graph": True}, "graph: true needs device cuda, not cpu"),
     ],
 )
-def test_wrong_parameters_are_one_clear_line(module: str, params: dict[str, Any], message: str) -> None:
+def test_a_wrong_parameter_is_one_clear_line(module: str, params: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError) as caught:
         make(module, **params)
     assert str(caught.value) == message

@@ -19,20 +19,20 @@ yolov8 = importlib.import_module("tenant.workloads.yolov8")
 
 @pytest.fixture
 def workload() -> Iterator[Any]:
-    """Attached for as long as the test takes."""
-    made = workloads.create(yolov8, {"batch": 2}, "cpu")
-    made.attach()
-    yield made
-    made._thread_context.close()
+    """A workload that is attached for the duration of the test."""
+    yolo = workloads.create(yolov8, {"batch": 2}, "cpu")
+    yolo.attach()
+    yield yolo
+    yolo._thread_context.close()
 
 
-def test_operations_are_those_of_the_literature(workload: Any) -> None:
+def test_yolov8_has_the_operations_of_the_literature(workload: Any) -> None:
     # 8.7 billion at 640 x 640.
     assert workload.work.flop == pytest.approx(2 * 8.7e9 * 480 / 640, rel=0.02)
     assert workload.work.items == 2
 
 
-def test_stages_make_up_the_iteration(workload: Any) -> None:
+def test_stages_add_up_to_the_iteration(workload: Any) -> None:
     begin_ns = time.monotonic_ns()
     workload.step()
     end_ns = time.monotonic_ns()
@@ -46,7 +46,7 @@ def test_stages_make_up_the_iteration(workload: Any) -> None:
     assert sum(sample.duration_ns for sample in samples) > 0.9 * (end_ns - begin_ns)
 
 
-def test_boxes_are_those_of_the_network(workload: Any) -> None:
+def test_boxes_are_selected_from_the_networks_output(workload: Any) -> None:
     workload.step()
     assert [tuple(boxes.shape) for boxes in workload.boxes] == [(0, 6), (0, 6)]
     # Two certain objects far apart, and one that almost covers the first.

@@ -8,10 +8,10 @@ from tenant.workloads.http_client import DEFAULTS
 ALL = {"size": 1, "rate": 0.5, "graph": False, "dtype": ("float32", "float64"), "path": "/", "any": None}
 
 
-def test_given_values_win_over_defaults() -> None:
-    found = with_defaults({"rate": 2, "dtype": "float64", "any": [3]}, ALL, "thing")
-    assert found == {"size": 1, "rate": 2, "graph": False, "dtype": "float64", "path": "/", "any": [3]}
-    assert list(found) == list(ALL)
+def test_given_values_replace_defaults() -> None:
+    completed = with_defaults({"rate": 2, "dtype": "float64", "any": [3]}, ALL, "thing")
+    assert completed == {"size": 1, "rate": 2, "graph": False, "dtype": "float64", "path": "/", "any": [3]}
+    assert list(completed) == list(ALL)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_given_values_win_over_defaults() -> None:
         ("path", [3, None], "text"),
     ],
 )
-def test_a_value_is_of_its_defaults_type(name: str, values: list[object], line: str) -> None:
+def test_a_value_must_have_the_type_of_its_default(name: str, values: list[object], line: str) -> None:
     for value in values:
         with pytest.raises(ParameterError) as caught:
             with_defaults({name: value}, ALL, "thing")
@@ -44,7 +44,7 @@ def test_a_value_is_of_its_defaults_type(name: str, values: list[object], line: 
         ("http_client", {"verb": 1}, f"http_client: unknown parameter verb; known: {', '.join(DEFAULTS)}"),
     ],
 )
-def test_a_workload_refuses_parameters_in_one_line(module: str, params: dict[str, object], message: str) -> None:
+def test_a_workload_refuses_wrong_parameters_in_one_line(module: str, params: dict[str, object], message: str) -> None:
     with pytest.raises(ParameterError) as caught:
         workloads.create(workloads.load_module(module, "cpu"), params, "cpu")
     assert str(caught.value) == message

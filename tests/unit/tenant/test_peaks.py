@@ -1,4 +1,4 @@
-"""Peaks: the best of what fits into the time, by a timer that is set; what torch does with it is tried on a GPU."""
+"""Peak rates with a fake timer; the tasks in torch are tested on a GPU."""
 
 import sys
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from tenant.gpu.peaks import Task, best_rate
 
 
 class Device:
-    """Does each task at its own rate, the first call of each a hundred times slower, in time that it counts."""
+    """Runs each task at its own rate in fake time; the first call of a task is a hundred times slower."""
 
     def __init__(self) -> None:
         self.amounts: list[float] = []
@@ -22,28 +22,28 @@ class Device:
 
         return amount, run
 
-    def timed(self, run: Callable[[], object], times: int) -> float:
+    def timer(self, run: Callable[[], object], times: int) -> float:
         run()
         slow = 1 if self._amount in self.amounts else 100
         self.amounts.append(self._amount)
         return slow * times * self._amount / self._rate
 
 
-def test_the_best_of_all_sizes_counts_and_no_first_call_does() -> None:
+def test_a_peak_is_the_best_rate_of_all_sizes_without_first_calls() -> None:
     device = Device()
     tasks = [device.task(1e6, 1e12), device.task(8e6, 3e12), device.task(64e6, 2e12)]
-    assert best_rate(tasks, device.timed) == pytest.approx(3e12)
+    assert best_rate(tasks, device.timer) == pytest.approx(3e12)
 
 
-def test_sizes_that_would_take_too_long_are_left_out() -> None:
+def test_sizes_that_would_take_too_long_are_skipped() -> None:
     device = Device()
     tasks = [device.task(8.0**power, 1e3) for power in range(1, 9)]
-    assert best_rate(tasks, device.timed) == pytest.approx(1e3)
+    assert best_rate(tasks, device.timer) == pytest.approx(1e3)
     longest = max(device.amounts)
     assert longest * (peaks.ROUNDS + 2) / 1e3 <= peaks.SIZE_SECONDS < 8 * longest * (peaks.ROUNDS + 2) / 1e3
 
 
-def test_without_torch_one_line_says_what_to_type(
+def test_a_missing_torch_is_one_line_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)

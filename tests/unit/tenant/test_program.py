@@ -1,4 +1,4 @@
-"""The container next to ours, as a pod's shared processes show it, over a made-up /proc."""
+"""Observing the container next to ours through the pod's shared processes, on a made-up /proc."""
 
 import os
 from collections.abc import Callable
@@ -11,16 +11,16 @@ from tenant.contract import device_digest
 from tenant.failures import RefusedError
 from tenant.program import ExitingProgram, UserProgram
 
-GIVEN = {"SHAREBENCH_GRANTED": "1", "CUDA_MPS_PIPE_DIRECTORY": "/mps", "NVIDIA_VISIBLE_DEVICES": "GPU-1"}
+GRANT = {"SHAREBENCH_GRANTED": "1", "CUDA_MPS_PIPE_DIRECTORY": "/mps", "NVIDIA_VISIBLE_DEVICES": "GPU-1"}
 Add = Callable[..., None]
 
 
 @pytest.fixture
 def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Add:
-    """Adds a process; `environment` is None for one whose environment may not be read."""
+    """A function that adds a process; `environment` is None if it may not be read."""
     monkeypatch.setattr(program, "PROC", tmp_path)
 
-    def added(pid: int, parent: int, environment: dict[str, str] | None = None, ticks: int = 0) -> None:
+    def add_process(pid: int, parent: int, environment: dict[str, str] | None = None, ticks: int = 0) -> None:
         folder = tmp_path / str(pid)
         (folder / "root" / "dev").mkdir(parents=True)
         fields = ["S", str(parent), *"0" * 9, str(ticks), *"0" * 10]
@@ -30,41 +30,41 @@ def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Add:
         if environment is not None:
             (folder / "environ").write_bytes("\0".join(f"{k}={v}" for k, v in environment.items()).encode())
 
-    added(1, 0)
-    added(os.getpid(), 0, {})
-    return added
+    add_process(1, 0)
+    add_process(os.getpid(), 0, {})
+    return add_process
 
 
-def test_the_container_with_the_grant_is_the_program(add: Add) -> None:
+def test_the_program_is_the_container_with_the_grant(add: Add) -> None:
     add(7, 0, {"A": "a sidecar"})
-    add(8, 0, GIVEN, ticks=100)
-    add(9, 8, GIVEN, ticks=50)
-    found = UserProgram()
-    assert found.pids() == [8, 9]
-    assert found.cpu_seconds() == pytest.approx(150 / os.sysconf("SC_CLK_TCK"))
-    assert found.peak_resident_bytes() == 4096
-    assert found.process_view() == {"pids": [8, 9], "names": ["serve", "serve"], "visible_devices": None}
-    assert found.view is not None
-    assert (found.view["pid"], found.view["device"]) == (8, device_digest("GPU-1"))
-    assert (found.view["mps_pipe"], found.view["is_mig"]) == ("/mps", False)
+    add(8, 0, GRANT, ticks=100)
+    add(9, 8, GRANT, ticks=50)
+    user_program = UserProgram()
+    assert user_program.pids() == [8, 9]
+    assert user_program.cpu_seconds() == pytest.approx(150 / os.sysconf("SC_CLK_TCK"))
+    assert user_program.peak_resident_bytes() == 4096
+    assert user_program.process_view() == {"pids": [8, 9], "names": ["serve", "serve"], "visible_devices": None}
+    assert user_program.view is not None
+    assert (user_program.view["pid"], user_program.view["device"]) == (8, device_digest("GPU-1"))
+    assert (user_program.view["mps_pipe"], user_program.view["is_mig"]) == ("/mps", False)
 
 
-@pytest.mark.parametrize("others", [1, 2])
-def test_another_users_program_is_seen_if_it_can_be_no_other(add: Add, others: int) -> None:
-    for pid in range(7, 7 + others):
+@pytest.mark.parametrize("count", [1, 2])
+def test_another_users_program_is_found_if_it_is_the_only_candidate(add: Add, count: int) -> None:
+    for pid in range(7, 7 + count):
         add(pid, 0, None)
-    found = UserProgram()
-    assert (found.pid(), found.view) == (7 if others == 1 else None, None)
+    user_program = UserProgram()
+    assert (user_program.pid(), user_program.view) == (7 if count == 1 else None, None)
 
 
-def test_a_container_that_is_being_made_is_no_program_yet(add: Add, tmp_path: Path) -> None:
-    """Its environment may not be read, as that of another user's program."""
+def test_a_container_that_is_being_created_is_not_the_program(add: Add, tmp_path: Path) -> None:
+    """As for another user's program, its environment may not be read."""
     add(7, 0, None)
     (tmp_path / "7" / "comm").write_text("runc:[2:INIT]\n")
     assert UserProgram().pid() is None
 
 
-def test_where_processes_are_not_shared_nothing_is_seen(add: Add) -> None:
+def test_a_program_without_shared_processes_is_not_visible(add: Add) -> None:
     report = UserProgram().complete_report({"count": 1})  # type: ignore[typeddict-item]
     assert (report["measured_by"], report["cpu"], report["outside"]) == ("client", None, None)
 
@@ -77,10 +77,10 @@ def test_where_processes_are_not_shared_nothing_is_seen(add: Add) -> None:
         ([], None, None),
     ],
 )
-def test_a_gpu_that_came_by_cdi_is_known_by_its_files(
+def test_a_gpu_that_came_by_cdi_is_identified_by_its_device_files(
     add: Add, tmp_path: Path, files: list[str], device: str | None, is_mig: bool | None
 ) -> None:
-    add(8, 0, GIVEN | {"NVIDIA_VISIBLE_DEVICES": "void"})
+    add(8, 0, GRANT | {"NVIDIA_VISIBLE_DEVICES": "void"})
     for name in files:
         path = tmp_path / "8" / "root" / "dev" / name
         path.parent.mkdir(exist_ok=True)
@@ -89,13 +89,13 @@ def test_a_gpu_that_came_by_cdi_is_known_by_its_files(
         folder = tmp_path / "driver" / "nvidia" / "gpus" / str(minor)
         folder.mkdir(parents=True)
         (folder / "information").write_text(f"Model: \t\t X\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n")
-    found = UserProgram()
-    found.pid()
-    assert found.view is not None
-    assert (found.view["device"], found.view["is_mig"]) == (device, is_mig)
+    user_program = UserProgram()
+    user_program.pid()
+    assert user_program.view is not None
+    assert (user_program.view["device"], user_program.view["is_mig"]) == (device, is_mig)
 
 
-def test_a_program_that_exits_begins_once(add: Add) -> None:
+def test_a_program_that_exits_has_one_window(add: Add) -> None:
     exiting = ExitingProgram()
     with pytest.raises(RefusedError, match="in the past"):
         exiting.set_window(1, 2)

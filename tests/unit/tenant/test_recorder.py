@@ -10,12 +10,14 @@ from tenant.workload import DEVICE_TIME, TimeSample
 START, END = 1_000, 41_000  # slots of 1000 ns
 
 
-def back_to_back(times: list[int], failed: tuple[int, ...] = ()) -> Rows:
+def closed_rows(times: list[int], failed: tuple[int, ...] = ()) -> Rows:
     array = np.array(times, dtype=np.int64)
     return Rows(array[:-1], None, array[1:], failed, (), (times[0], times[-1]))
 
 
-def queued(requests: list[tuple[int, int, int]], dropped: tuple[int, ...] = (), failed: tuple[int, ...] = ()) -> Rows:
+def open_rows(
+    requests: list[tuple[int, int, int]], dropped: tuple[int, ...] = (), failed: tuple[int, ...] = ()
+) -> Rows:
     columns = np.array(requests, dtype=np.int64)
     return Rows(columns[:, 0], columns[:, 1], columns[:, 2], failed, dropped, (0, int(columns[-1, 2])))
 
@@ -25,14 +27,14 @@ def random_times(seed: int) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_fold_agrees_with_counting_one_by_one_however_it_is_cut(seed: int) -> None:
+def test_folding_in_any_pieces_equals_counting_one_by_one(seed: int) -> None:
     times = random_times(seed)
     window = Window(START, END)
     recorder = Recorder(window)
     cuts = [0, *sorted(np.random.default_rng(seed + 100).integers(1, 59, 3).tolist()), 59]
     for low, high in pairwise(cuts):
         if high > low:
-            recorder.fold(back_to_back(times[low : high + 1]))
+            recorder.fold(closed_rows(times[low : high + 1]))
     inside = [(start, end) for start, end in pairwise(times) if START <= start < END]
     assert window.latencies.count == len(inside)
     assert window.latencies.sum_ns == sum(end - start for start, end in inside)
@@ -45,28 +47,28 @@ def test_fold_agrees_with_counting_one_by_one_however_it_is_cut(seed: int) -> No
         assert window.slot_max_ns[slot] == max(latencies, default=0)
     assert recorder.totals().count == 59
     assert recorder.totals().sum_ns == times[-1] - times[0]
-    own = bucket_index(np.array([end - start for start, end in inside]))
-    assert window.latencies.counts.tolist() == np.bincount(own, minlength=BUCKET_COUNT).tolist()
+    indices = bucket_index(np.array([end - start for start, end in inside]))
+    assert window.latencies.counts.tolist() == np.bincount(indices, minlength=BUCKET_COUNT).tolist()
 
 
-def test_a_sample_belongs_to_the_window_iff_it_begins_in_it() -> None:
+def test_a_sample_belongs_to_the_window_in_which_it_begins() -> None:
     window = Window(START, END)
     recorder = Recorder(window)
     pre = [TimeSample("pre", begun, duration) for duration, begun in enumerate((999, 1000, 40_999, 41_000), start=1)]
-    recorder.fold(back_to_back([999, 2000]), [*pre[:2], TimeSample(DEVICE_TIME, 1500, 7)])
-    recorder.fold(back_to_back([2000, 42_000]), pre[2:])
+    recorder.fold(closed_rows([999, 2000]), [*pre[:2], TimeSample(DEVICE_TIME, 1500, 7)])
+    recorder.fold(closed_rows([2000, 42_000]), pre[2:])
     assert {kind: (tally.count, tally.sum_ns) for kind, tally in window.samples.items()} == {
         "pre": (2, 2 + 3),
         DEVICE_TIME: (1, 7),
     }
     recorder.close_window()
-    recorder.fold(back_to_back([42_000, 43_000]), [TimeSample("pre", 2000, 9)])
+    recorder.fold(closed_rows([42_000, 43_000]), [TimeSample("pre", 2000, 9)])
     assert window.samples["pre"].count == 2
 
 
-def test_slots_cover_the_window_even_where_it_cannot_be_divided() -> None:
+def test_slots_cover_a_window_of_any_length() -> None:
     window = Window(7, 7 + 1003)
-    Recorder(window).fold(back_to_back(list(range(7, 7 + 1004))))
+    Recorder(window).fold(closed_rows(list(range(7, 7 + 1004))))
     assert sum(window.slot_count) == 1003
     assert set(window.slot_count) == {25, 26}
 
@@ -74,21 +76,21 @@ def test_slots_cover_the_window_even_where_it_cannot_be_divided() -> None:
 def test_failed_iterations_are_errors_and_not_latencies() -> None:
     window = Window(START, END)
     recorder = Recorder(window)
-    recorder.fold(back_to_back([0, 500, 2000, 3000, 9000], failed=(0, 2)))
+    recorder.fold(closed_rows([0, 500, 2000, 3000, 9000], failed=(0, 2)))
     assert (window.latencies.count, window.errors, recorder.errors) == (1, 1, 2)
     assert window.latencies.sum_ns == recorder.totals().sum_ns - 1500 == 6000
     assert window.in_flight_ns == 8000
 
 
-def test_activity_and_presence_are_clipped_to_the_window() -> None:
+def test_activity_and_requests_in_flight_are_clipped_to_the_window() -> None:
     window = Window(START, END)
     recorder = Recorder(window)
-    recorder.fold(back_to_back([0, 600, 2000]))
-    recorder.fold(back_to_back([2500, 30_000, 60_000]))
+    recorder.fold(closed_rows([0, 600, 2000]))
+    recorder.fold(closed_rows([2500, 30_000, 60_000]))
     assert window.active_ns == window.in_flight_ns == 1000 + (END - 2500)
 
 
-def test_requests_in_flight_agree_with_counting_them_at_every_moment() -> None:
+def test_requests_in_flight_equal_counting_them_at_every_moment() -> None:
     generator = np.random.default_rng(3)
     intended = np.sort(generator.integers(0, 50_000, 80))
     requests, free = [], 0
@@ -97,13 +99,13 @@ def test_requests_in_flight_agree_with_counting_them_at_every_moment() -> None:
         free = begun + int(generator.integers(1, 1200))
         requests.append((arrival, begun, free))
     window = Window(START, END)
-    Recorder(window).fold(queued(requests))
+    Recorder(window).fold(open_rows(requests))
     moments = np.arange(START, END)
     present = sum(((a <= moments) & (moments < d)).sum() for a, _, d in requests)
     assert window.in_flight_ns == present
 
 
-def test_open_load_counts_latency_and_delay_from_the_intended_start() -> None:
+def test_latency_and_delay_of_an_open_load_count_from_the_intended_start() -> None:
     window = Window(START, END)
     requests = [
         (900, 1100, 1300),
@@ -112,26 +114,26 @@ def test_open_load_counts_latency_and_delay_from_the_intended_start() -> None:
         (40_999, 50_000, 60_000),
         (41_000, 60_000, 60_001),
     ]
-    Recorder(window).fold(queued(requests, dropped=(999, 1000, 2000, 41_000), failed=(2,)))
+    Recorder(window).fold(open_rows(requests, dropped=(999, 1000, 2000, 41_000), failed=(2,)))
     assert window.latencies.sum_ns == 4000 + 19_001
     assert (window.delays.count, window.delays.sum_ns) == (2, 300 + 9001)
     assert (window.drops, window.errors) == (2, 1)
 
 
-def test_what_a_closed_window_counted_stays_in_the_totals() -> None:
+def test_counts_of_a_closed_window_stay_in_the_totals() -> None:
     recorder = Recorder(Window(START, END))
-    recorder.fold(back_to_back([0, 600, 2000, 2500]))
+    recorder.fold(closed_rows([0, 600, 2000, 2500]))
     before = recorder.totals()
     recorder.close_window()
     after = recorder.totals()
     assert (after.count, after.sum_ns, after.min_ns, after.max_ns) == (3, 2500, 500, 1400)
     assert (before.counts == after.counts).all()
-    recorder.fold(back_to_back([3000, 3001]))
+    recorder.fold(closed_rows([3000, 3001]))
     assert recorder.totals().count == 4
 
 
 def test_squares_of_long_latencies_do_not_overflow() -> None:
-    tally, more = Tally(), Tally()
+    tally, merged = Tally(), Tally()
     tally.add(np.full(10_000, 10**12, dtype=np.int64))
-    more.merge(tally)
-    assert tally.sum_squares_ns2 == more.sum_squares_ns2 == pytest.approx(1e28, rel=1e-14)
+    merged.merge(tally)
+    assert tally.sum_squares_ns2 == merged.sum_squares_ns2 == pytest.approx(1e28, rel=1e-14)

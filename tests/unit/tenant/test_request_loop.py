@@ -1,4 +1,4 @@
-"""Requests in flight: what is planted in a server in memory is what the record says, to the nanosecond."""
+"""Requests in flight: the record reports what a server in memory does, to the nanosecond."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from sharebench.gates.load import _littles_law_of
+from sharebench.gates.load import _littles_law_and_limit
 from sharebench.records.types import TenantRecord
 from tenant.contract import BUCKETS_PER_DOUBLING, SMALLEST_SECONDS, SteadinessRule, TenantReport, TimedHistogram
 from tenant.load import Load
@@ -19,7 +19,7 @@ TOKENS = 16
 
 @pytest.fixture
 def serve(clock: FakeClock) -> Iterator[Callable[..., Served]]:
-    """Makes clients of servers in memory."""
+    """A function that creates clients of servers in memory."""
     made = []
 
     def start(answer: Answer, is_stream: bool = True) -> Served:
@@ -32,7 +32,7 @@ def serve(clock: FakeClock) -> Iterator[Callable[..., Served]]:
 
 
 class Planted:
-    """Draws of the time to the first token and of the gaps, in ns, by a seed; one row per request."""
+    """Answers with random times to the first token and random gaps, in ns; one row per request."""
 
     def __init__(self, seed: int) -> None:
         generator = np.random.default_rng(seed)
@@ -49,7 +49,7 @@ def mean_seconds(timed: TimedHistogram) -> float:
 
 
 def median_seconds(timed: TimedHistogram) -> float:
-    """The geometric middle of its bucket."""
+    """The geometric middle of the median's bucket."""
     counts = {int(index): count for index, count in timed["histogram"].items()}
     indices = [index for index, count in sorted(counts.items()) for _ in range(count)]
     return SMALLEST_SECONDS * 2 ** ((indices[len(indices) // 2] - 0.5) / BUCKETS_PER_DOUBLING)
@@ -57,20 +57,20 @@ def median_seconds(timed: TimedHistogram) -> float:
 
 @pytest.mark.parametrize("in_flight", [1, 16, 64])
 @pytest.mark.parametrize("arrival", ["closed", "poisson", "constant"])
-def test_what_is_planted_is_what_is_reported(
+def test_the_record_reports_the_planted_latencies(
     clock: FakeClock, serve: Callable[..., Served], in_flight: int, arrival: str
 ) -> None:
     planted = Planted(seed=in_flight)
     served = serve(planted)
-    # Three quarters of what that many in flight could do, so that some requests wait for others.
+    # Three quarters of the rate that the concurrency allows, so that some requests wait for others.
     rate_hz = None if arrival == "closed" else 0.75 * in_flight / 0.22
     record = measured(served, Load(arrival, rate_hz, concurrency=in_flight), clock, 8)
     requests = record["requests"]
-    first_sent = [content for _, content in served.server.asked].index(b"1 0")
+    first_sent = [content for _, content in served.server.requests].index(b"1 0")
     numbers = list(range(first_sent, first_sent + record["count"]))
-    sent_ns = np.array([served.server.asked[number][0] for number in numbers])
+    sent_ns = np.array([served.server.requests[number][0] for number in numbers])
     first, gaps = planted.first[numbers] / 1e9, planted.gaps[numbers] / 1e9
-    # From when it was due, and that is later than this by what it waited for another to end.
+    # A request is due before it is sent by the time that it waits for another to end.
     waited = (sent_ns - served.window_start_ns) / 1e9 - np.array(requests["start_seconds"])
     assert (waited >= -1e-6).all() and (arrival != "closed" or waited.max() < 1e-6)
     exactly = {"rel": 0, "abs": 2e-6}
@@ -94,26 +94,22 @@ def test_what_is_planted_is_what_is_reported(
     assert record["generator"]["lateness_p99_seconds"] == pytest.approx(0, abs=2e-6)
     if rate_hz is not None:
         assert load["in_flight_mean"] is not None
-        # Little's law, but for the requests that cross an edge of the window.
-        share, limit = _littles_law_of(cast(TenantRecord, record), load["in_flight_mean"], 8)
+        # Little's law holds except for requests that cross an edge of the window.
+        share, limit = _littles_law_and_limit(cast(TenantRecord, record), load["in_flight_mean"], 8)
         assert share < min(limit, 0.35 if in_flight == 1 else 0.15)
     else:
         assert load["in_flight_mean"] == pytest.approx(in_flight)
         assert load["delay_p99_seconds"] is None
 
 
-def test_tokens_count_when_they_come_whenever_their_request_was_sent(
-    clock: FakeClock, serve: Callable[..., Served]
-) -> None:
-    # Answers of 3 s in a window of 1 s: no request that is sent in it is over, one token comes every 100 ms.
+def test_tokens_count_by_their_arrival_not_by_their_request(clock: FakeClock, serve: Callable[..., Served]) -> None:
+    # Answers of 3 s in a window of 1 s: none of its requests ends, and each yields a token every 100 ms.
     served = serve(lambda _: [(100 * MS, STREAM + word()), *((100 * MS, word()) for _ in range(29)), (0, DONE)])
     record = measured(served, Load(concurrency=8), clock, 1)
     assert record["output_tokens"] == {"count": pytest.approx(80, abs=8), "source": "chunks"}
 
 
-def test_a_server_that_is_too_slow_for_the_window_has_finished_nothing_and_its_tokens_count(
-    clock: FakeClock, serve: Callable[..., Served]
-) -> None:
+def test_tokens_of_a_server_too_slow_to_finish_a_request_count(clock: FakeClock, serve: Callable[..., Served]) -> None:
     served = serve(
         lambda number: (
             [(MS, STREAM + word() + DONE)]
@@ -127,7 +123,7 @@ def test_a_server_that_is_too_slow_for_the_window_has_finished_nothing_and_its_t
 
 
 @pytest.mark.parametrize("load", [Load(concurrency=3), Load("poisson", rate_hz=40, concurrency=3)])
-def test_a_window_that_comes_after_a_refused_one_has_other_requests(
+def test_a_window_after_a_refused_one_has_new_requests(
     clock: FakeClock, serve: Callable[..., Served], load: Load
 ) -> None:
     served = serve(lambda _: [(20 * MS, OK)], is_stream=False)
@@ -136,13 +132,11 @@ def test_a_window_that_comes_after_a_refused_one_has_other_requests(
         measurement.set_window(clock.now_ns + 100 * MS, clock.now_ns + 600 * MS)
         while measurement._recorder.window is not None:
             measurement.run_chunk()
-    contents = [content for _, content in served.server.asked]
+    contents = [content for _, content in served.server.requests]
     assert contents.count(b"1 0") == 1 and len(set(contents)) == len(contents)
 
 
-def test_an_open_load_sends_when_it_is_due_and_no_more_at_once_than_it_may(
-    clock: FakeClock, serve: Callable[..., Served]
-) -> None:
+def test_an_open_load_sends_on_time_up_to_its_concurrency(clock: FakeClock, serve: Callable[..., Served]) -> None:
     def in_flight(concurrency: int | None) -> tuple[TenantReport, int]:
         served = serve(lambda _: [(95 * MS, OK)], is_stream=False)
         record = measured(served, Load("constant", rate_hz=100, concurrency=concurrency), clock, 1, waits_seconds=2)
@@ -154,14 +148,14 @@ def test_an_open_load_sends_when_it_is_due_and_no_more_at_once_than_it_may(
     assert record["load"]["in_flight_mean"] == pytest.approx(9.5, abs=0.6)
     record, connections = in_flight(4)
     assert connections == 4
-    # Four at once make 42 a second: requests wait for more than half of the time since the window's start.
+    # Four in flight serve 42 per second, so requests wait for more than half of the time since the window's start.
     assert record["max_seconds"] is not None and record["max_seconds"] > 1
     assert record["generator"]["lateness_p99_seconds"] == pytest.approx(0, abs=1e-6), "they were not free to go"
     delay = record["load"]["delay_p99_seconds"]
     assert delay is not None and delay > 0.9
 
 
-def test_a_client_that_is_held_up_says_so(clock: FakeClock, serve: Callable[..., Served]) -> None:
+def test_a_delayed_client_reports_its_lateness(clock: FakeClock, serve: Callable[..., Served]) -> None:
     served = serve(lambda number: held_up(number) or [(MS, OK)], is_stream=False)
 
     def held_up(number: int) -> None:
@@ -174,9 +168,7 @@ def test_a_client_that_is_held_up_says_so(clock: FakeClock, serve: Callable[...,
     assert record["stages"] == {} and "requests" not in record
 
 
-def test_rows_ascend_by_their_intended_start_whatever_ends_first(
-    clock: FakeClock, serve: Callable[..., Served]
-) -> None:
+def test_rows_ascend_by_intended_start_whichever_ends_first(clock: FakeClock, serve: Callable[..., Served]) -> None:
     waits = np.random.default_rng(1).integers(1, 80, 10_000)
     served = serve(lambda number: [(int(waits[number]) * MS, ERROR if number % 7 == 0 else OK)], is_stream=False)
     record = measured(served, Load(concurrency=9), clock, 2)
@@ -186,14 +178,14 @@ def test_rows_ascend_by_their_intended_start_whatever_ends_first(
     assert record["last_error"] == "status 500"
 
 
-# Servers that do not behave.
+# Servers that misbehave.
 
 FEW = [(10 * MS, STREAM + word()), (10 * MS, word())]
 FINE = [*FEW, (0, DONE)]
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
         ([(MS, ERROR)], "status 500"),
         ([(MS, b"220 smtp ready\r\n")], "no HTTP answer, but '220 smtp ready'"),
@@ -207,32 +199,30 @@ FINE = [*FEW, (0, DONE)]
     ],
     ids=["500", "no-http", "drop", "bad-chunk", "garbage", "bytes", "error", "no-done", "no-token"],
 )
-def test_what_a_bad_server_did_is_said_and_the_others_go_on(
-    clock: FakeClock, serve: Callable[..., Served], bad: Sequence[tuple[int, bytes]], said: str
+def test_a_bad_answer_is_reported_and_other_requests_continue(
+    clock: FakeClock, serve: Callable[..., Served], bad: Sequence[tuple[int, bytes]], message: str
 ) -> None:
     served = serve(lambda number: bad if number % 5 == 0 else FINE)
     record = measured(served, Load(concurrency=4), clock, 1)
-    assert record["last_error"] is not None and record["last_error"].startswith(said)
+    assert record["last_error"] is not None and record["last_error"].startswith(message)
     assert record["errors"] == pytest.approx(record["count"] / 4, abs=4)
     assert len(record["requests"]["ttft_seconds"]) == record["count"] > 50
     assert record["load"]["in_flight_mean"] == pytest.approx(4)
 
 
-def test_one_that_hangs_up_on_a_fresh_connection_too_has_not_answered(
+def test_a_server_that_hangs_up_on_a_new_connection_has_not_answered(
     clock: FakeClock, serve: Callable[..., Served]
 ) -> None:
     served = serve(lambda number: [(MS, OK if number < 60 else b"")], is_stream=False)
     record = measured(served, Load(concurrency=4), clock, 1)
     assert (record["count"], record["last_error"]) == (0, "the connection was closed without an answer")
-    assert 40 <= record["errors"] <= 4 * 22, "each lane asked again at once"
+    assert 40 <= record["errors"] <= 4 * 22, "each lane retried at once"
 
 
-def test_a_connection_that_was_closed_between_requests_is_no_error(
-    clock: FakeClock, serve: Callable[..., Served]
-) -> None:
+def test_a_connection_closed_between_requests_is_not_an_error(clock: FakeClock, serve: Callable[..., Served]) -> None:
     def answer(number: int) -> Sequence[tuple[int, bytes]]:
         # The next request finds its connection closed.
-        served.server.gone = number % 3 == 0
+        served.server.is_closing = number % 3 == 0
         return [(10 * MS, OK)]
 
     served = serve(answer, is_stream=False)
@@ -244,8 +234,10 @@ def test_a_connection_that_was_closed_between_requests_is_no_error(
 @pytest.mark.parametrize(
     "head", [b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", b"HTTP/1.0 200 OK\r\n\r\nok"]
 )
-def test_an_answer_may_end_with_its_connection(clock: FakeClock, serve: Callable[..., Served], head: bytes) -> None:
+def test_the_end_of_a_connection_may_end_the_answer(
+    clock: FakeClock, serve: Callable[..., Served], head: bytes
+) -> None:
     served = serve(lambda _: [(10 * MS, head), (0, b"")], is_stream=False)
     record = measured(served, Load(concurrency=2), clock, 1)
     assert (record["errors"], record["count"]) == (0, pytest.approx(200, abs=2))
-    assert served.server.connections == len(served.server.asked)
+    assert served.server.connections == len(served.server.requests)

@@ -8,22 +8,22 @@ from tenant.failures import RefusedError
 from tenant.measure import Measurement
 from tenant.server import Server, State
 
-from .conftest import asked
+from .conftest import http_request
 
 
 class Client:
-    """A tenant's server, and the measurement that it asks."""
+    """A tenant's server with a mocked measurement."""
 
     def __init__(self) -> None:
         self.state = State()
-        self.asked = create_autospec(Measurement, instance=True)
+        self.measurement = create_autospec(Measurement, instance=True)
         self.server = Server("127.0.0.1", 0, "right", self.state)
         self.server.start()
 
     def ask(
         self, method: str, path: str, body: str | None = None, authorization: str | None = "Bearer right"
     ) -> tuple[int, Any]:
-        status, text = asked(self.server.port, method, path, body, authorization)
+        status, text = http_request(self.server.port, method, path, body, authorization)
         return status, json.loads(text) if text.startswith("{") else text
 
 
@@ -34,7 +34,7 @@ def client() -> Client:
 
 @pytest.fixture
 def loaded(client: Client) -> Client:
-    client.state.measurement = client.asked
+    client.state.measurement = client.measurement
     return client
 
 
@@ -48,15 +48,15 @@ def loaded(client: Client) -> Client:
         ("GET", "/digest?deadline_seconds=1"),
     ],
 )
-def test_without_the_token_the_driver_is_refused(
+def test_the_server_refuses_the_driver_without_its_token(
     loaded: Client, method: str, path: str, authorization: str | None
 ) -> None:
     status, answer = loaded.ask(method, path, '{"start_ns": 1, "end_ns": 2}', authorization)
     assert (status, answer) == (401, {"error": "wrong or missing token"})
-    assert loaded.asked.mock_calls == []
+    assert loaded.measurement.mock_calls == []
 
 
-def test_while_loading_nothing_can_be_measured(client: Client) -> None:
+def test_a_loading_tenant_refuses_windows_and_records(client: Client) -> None:
     assert client.ask("GET", "/healthz", authorization=None) == (200, {"status": "loading"})
     assert client.ask("GET", "/readyz") == (503, {"ready": False, "stage": "loading"})
     assert client.ask("GET", "/metrics")[0] == 503
@@ -64,21 +64,21 @@ def test_while_loading_nothing_can_be_measured(client: Client) -> None:
     assert client.ask("GET", "/record?deadline_seconds=1")[0] == 409
 
 
-def test_readiness_has_the_verdict(loaded: Client) -> None:
-    loaded.state.status, loaded.asked.readiness.return_value = "warming", None
+def test_readiness_reports_the_steadiness_verdict(loaded: Client) -> None:
+    loaded.state.status, loaded.measurement.readiness.return_value = "warming", None
     assert loaded.ask("GET", "/readyz") == (503, {"ready": False, "stage": "warming"})
-    steady = loaded.asked.readiness.return_value = {"is_steady": True, "batches": 2, "change_percent": 1.5}
+    steady = loaded.measurement.readiness.return_value = {"is_steady": True, "batches": 2, "change_percent": 1.5}
     assert loaded.ask("GET", "/readyz?since=123", authorization=None) == (200, {"ready": True, "steady": steady})
-    assert loaded.asked.readiness.call_args_list == [call(None), call(123)]
-    loaded.asked.metrics.return_value = b"# planted\n", "text/planted"
+    assert loaded.measurement.readiness.call_args_list == [call(None), call(123)]
+    loaded.measurement.metrics.return_value = b"# planted\n", "text/planted"
     assert loaded.ask("GET", "/metrics", authorization=None) == (200, "# planted\n")
 
 
-def test_a_window_is_handed_over(loaded: Client) -> None:
+def test_the_server_passes_windows_to_the_measurement(loaded: Client) -> None:
     for window in ({"start_ns": 1, "end_ns": 2}, {"start_ns": 1, "end_ns": 2, "iterations": 7}):
         assert loaded.ask("POST", "/window", json.dumps(window)) == (200, {"accepted": True})
-        loaded.asked.set_window.assert_called_with(**window)
-    loaded.asked.set_window.side_effect = RefusedError("planted")
+        loaded.measurement.set_window.assert_called_with(**window)
+    loaded.measurement.set_window.side_effect = RefusedError("planted")
     assert loaded.ask("POST", "/window", '{"start_ns": 2, "end_ns": 1}') == (409, {"error": "planted"})
 
 
@@ -95,17 +95,17 @@ def test_a_window_is_handed_over(loaded: Client) -> None:
         ("POST", "/record", None, 404),
     ],
 )
-def test_nonsense_is_answered_with_a_line(
+def test_a_malformed_request_is_answered_with_one_line(
     loaded: Client, method: str, path: str, body: str | None, status: int
 ) -> None:
-    found, answer = loaded.ask(method, path, body)
-    assert found == status
+    answer_status, answer = loaded.ask(method, path, body)
+    assert answer_status == status
     assert answer["error"] and "\n" not in answer["error"]
 
 
-def test_record_and_digest_are_waited_for_as_long_as_asked(loaded: Client) -> None:
-    loaded.asked.wait_record.return_value, loaded.asked.wait_digest.return_value = {"count": 1}, [1.0, None]
+def test_record_and_digest_are_waited_for_until_the_deadline(loaded: Client) -> None:
+    loaded.measurement.wait_record.return_value, loaded.measurement.wait_digest.return_value = {"count": 1}, [1.0, None]
     assert loaded.ask("GET", "/record?deadline_seconds=2.5") == (200, {"count": 1})
     assert loaded.ask("GET", "/digest?deadline_seconds=1.5") == (200, {"output_digest": [1.0, None]})
-    loaded.asked.wait_record.assert_called_with(2.5)
-    loaded.asked.wait_digest.assert_called_with(1.5)
+    loaded.measurement.wait_record.assert_called_with(2.5)
+    loaded.measurement.wait_digest.assert_called_with(1.5)

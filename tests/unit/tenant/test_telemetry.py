@@ -1,4 +1,4 @@
-"""Samples of a GPU from within a pod: which GPU it is, what is read, and how it gets out."""
+"""Samples of a GPU from within a pod: finding the GPU, reading it, and delivering the samples."""
 
 import time
 from pathlib import Path
@@ -17,30 +17,28 @@ UUID_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 
 
 @pytest.mark.parametrize("has_readings", [True, False])
-def test_a_reading_is_blank_where_nvml_has_none(
+def test_a_sample_is_blank_where_nvml_has_no_reading(
     mock_nvml: Path, has_readings: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if has_readings:
         monkeypatch.setenv("MOCK_READINGS", "1")
     gpu = nvml.granted_gpu({})
     sample = nvml.gpu_sample(gpu, nvml.ActivityCounters(gpu))
-    known = {name for name, value in sample._asdict().items() if value is not None}
-    assert known == (set(GpuSample._fields) if has_readings else {"t_seconds", "cpu_seconds", "memory_used_bytes"})
+    filled = {name for name, value in sample._asdict().items() if value is not None}
+    assert filled == (set(GpuSample._fields) if has_readings else {"t_seconds", "cpu_seconds", "memory_used_bytes"})
 
 
-def test_activity_grows_by_its_share_of_the_time_between_two_readings(
-    mock_nvml: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_activity_grows_by_its_share_of_the_elapsed_time(mock_nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCK_READINGS", "1")
     activity = nvml.ActivityCounters(nvml.granted_gpu({}))
     read = [tuple(activity.read(at_seconds).values()) for at_seconds in (100.0, 100.1, 100.3, 108.3)]
-    # Two samples that are close together are not compared.
+    # Samples that are close together are not compared.
     assert read[:2] == [(0.0, 0.0, 0.0), ()]
     assert read[2:] == [pytest.approx(seconds) for seconds in ((0.1875, 0.09375, 0.0375), (5.1875, 2.59375, 1.0375))]
     assert activity.reason is None
 
 
-def test_activity_that_cannot_be_read_any_more_has_the_reason(mock_nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_activity_that_cannot_be_read_has_a_reason(mock_nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCK_READINGS", "1")
     activity = nvml.ActivityCounters(nvml.granted_gpu({}))
     assert activity.read(time.monotonic())
@@ -56,30 +54,30 @@ def test_activity_that_cannot_be_read_any_more_has_the_reason(mock_nvml: Path, m
     assert activity.read(time.monotonic()) == {}
 
 
-def test_the_gpu_is_the_one_that_the_pod_was_given(mock_nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_granted_gpu_is_found_by_its_uuid(mock_nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCK_GPUS", "2")
     pynvml.nvmlInit()
     first, second = (pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index)) for index in (0, 1))
-    assert granted(f"{second},{second}") == second
+    assert granted_uuid(f"{second},{second}") == second
     for name in ("", "all", "void", "1"):
         with pytest.raises(nvml.NvmlError, match="2 GPUs, and nothing names the one of this pod"):
-            granted(name)
+            granted_uuid(name)
     monkeypatch.setenv("MOCK_GPUS", "1")
-    assert granted("void") == first
+    assert granted_uuid("void") == first
 
 
-def granted(name: str) -> str:
+def granted_uuid(name: str) -> str:
     uuid: str = pynvml.nvmlDeviceGetUUID(nvml.granted_gpu({UUID_VARIABLE: name}))
     return uuid
 
 
-def test_of_a_mig_instance_it_is_the_whole_gpu(mock_nvml: Path) -> None:
+def test_the_granted_gpu_of_a_mig_instance_is_the_whole_gpu(mock_nvml: Path) -> None:
     mock_nvml.write_text("gpu 0: 1g.18gb\n")
     pynvml.nvmlInit()
     whole = pynvml.nvmlDeviceGetHandleByIndex(0)
     instance = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, 0))
     assert instance.startswith("MIG-")
-    assert granted(instance) == pynvml.nvmlDeviceGetUUID(whole)
+    assert granted_uuid(instance) == pynvml.nvmlDeviceGetUUID(whole)
 
 
 class Endpoint(PodEndpoint):
@@ -93,12 +91,12 @@ class Endpoint(PodEndpoint):
         self.port = server.port
 
 
-def test_samples_of_the_window_reach_the_driver(nvml_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_receives_the_samples_of_the_window(nvml_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library))
     monkeypatch.setenv("MOCK_READINGS", "1")
     sampler = PodSampler(Endpoint()).wait_until_begun()
     sampler.start()
-    # Whatever the machine does meanwhile, the window is as long as some samples.
+    # The window spans some samples even on a busy machine.
     begin = time.monotonic()
     time.sleep(1.0)
     rows, summary = sampler.stop(begin, time.monotonic())
@@ -112,7 +110,7 @@ def test_samples_of_the_window_reach_the_driver(nvml_library: Path, monkeypatch:
     assert summary["tenant_memory_mib"] is None and summary["foreign_processes"] is None
 
 
-def test_without_the_library_all_is_blank_with_the_reason() -> None:
+def test_telemetry_without_nvml_is_blank_with_the_reason() -> None:
     endpoint = Endpoint()
     sampler = PodSampler(endpoint)
     rows, summary = sampler.stop(0.0, 1.0)
@@ -122,9 +120,7 @@ def test_without_the_library_all_is_blank_with_the_reason() -> None:
         endpoint.end_telemetry()
 
 
-def test_a_tenant_that_falls_silent_costs_only_its_telemetry(
-    nvml_library: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_sampler_costs_only_the_telemetry(nvml_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library))
     endpoint = Endpoint()
     sampler = PodSampler(endpoint).wait_until_begun()

@@ -1,4 +1,4 @@
-"""What torch does on a CPU; streams, graphs and events need a GPU (tests/gpu)."""
+"""Torch workloads on a CPU; streams, graphs and events need a GPU (tests/gpu)."""
 
 import threading
 
@@ -22,7 +22,7 @@ class Doubling(TorchWorkload):
             self.prepare(lambda: values.mul_(2))
 
 
-def test_a_step_is_one_forward_pass_in_inference_mode_in_the_loops_thread() -> None:
+def test_a_step_is_a_forward_pass_in_inference_mode_in_the_loops_thread() -> None:
     workload = Doubling()
     seen = []
 
@@ -40,11 +40,11 @@ def test_a_step_is_one_forward_pass_in_inference_mode_in_the_loops_thread() -> N
     assert workload.output_digest() == [8.0, 8.0, 12.0]
     assert workload.packages()["torch"] == torch.__version__
     assert (workload.memory_bytes() or 0) > 2**20
-    # Without a device of its own there is no device time.
+    # A CPU has no device time.
     assert workload.samples == []
 
 
-def test_a_digest_is_taken_in_double_precision() -> None:
+def test_a_digest_is_computed_in_double_precision() -> None:
     workload = Doubling()
     workload.output = torch.full((4096,), 1 + 2**-7, dtype=torch.bfloat16)
     assert workload.output_digest() == [1 + 2**-7, 1 + 2**-7, -1 - 2**-7]
@@ -60,7 +60,9 @@ def test_a_digest_is_taken_in_double_precision() -> None:
         ("bfloat16", "bf16", 2, 1e-1),
     ],
 )
-def test_matmul_with_torch(dtype: str, precision: str, element_bytes: int, tolerance: float) -> None:
+def test_torch_matmul_multiplies_in_every_dtype(
+    dtype: str, precision: str, element_bytes: int, tolerance: float
+) -> None:
     workload = matmul.TorchMatmul("cpu", 32, dtype, graph=False)
     workload.attach()
     workload.step()
@@ -73,7 +75,7 @@ def test_matmul_with_torch(dtype: str, precision: str, element_bytes: int, toler
     )
 
 
-def test_a_large_matrix_repeats_its_draws_without_equal_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_random_matrix_repeats_values_without_equal_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matmul, "DISTINCT_VALUES", 101)
     workload = matmul.TorchMatmul("cpu", 32, "float64", graph=False)
     values = workload._random_matrix(32)
@@ -81,7 +83,7 @@ def test_a_large_matrix_repeats_its_draws_without_equal_rows(monkeypatch: pytest
     assert len({tuple(row) for row in values.tolist()}) == 32
 
 
-def test_memcopy_with_torch_copies() -> None:
+def test_torch_memcopy_copies() -> None:
     workload = memcopy.TorchMemcopy("cpu", 1)
     workload.attach()
     workload.step()

@@ -9,7 +9,7 @@ from tenant.usage import peak_resident_bytes
 from .conftest import SCRIPTS
 
 
-def test_peak_memory_is_of_this_process_and_not_of_its_parent() -> None:
+def test_peak_memory_does_not_include_the_parents() -> None:
     ballast = np.ones(30_000_000)
     assert (peak_resident_bytes() or 0) > ballast.nbytes
     code = "from tenant.usage import peak_resident_bytes; print(peak_resident_bytes())"
