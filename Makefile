@@ -1,21 +1,21 @@
 # make help     print this text, as does make alone
 # make install  the environment of the pipeline, in .venv (once, two to four minutes); `make run` does it too
 # make run      measure on this machine and write tables, figures and a report into results/
-# make test     linters, types and the tests that this machine can run, but those on a Kubernetes and thorough ones
-# make test-thorough  whole scenarios, statistics and commands of documents, some minutes more; CI runs them too
+# make test     linters, types and the tests that this machine can run, except thorough tests and those on Kubernetes
+# make test-thorough  whole scenarios, statistics and commands of documents, some minutes more; CI runs these too
 # make paper    rebuild the data sets of published/ into results/paper/, and compare the documents with them;
 #               `make findings` rewrites these documents
-# make bench    the benchmarks: what the pipeline itself costs, and whether its intervals cover what was planted
-# make test-cluster  the tests on a real Kubernetes (tests/cluster/README.md); `make cluster-up` and `cluster-down`
-#               start and end one by hand; GPU=real or GPU=real-cdi puts it on the GPU of this machine
+# make bench    benchmarks: the cost of the pipeline itself, and whether its intervals cover planted values
+# make test-cluster  the tests on real Kubernetes (tests/cluster/README.md); `make cluster-up` and `cluster-down`
+#               start and end a cluster by hand; GPU=real or GPU=real-cdi puts it on the GPU of this machine
 # make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
-# make docs     rebuild what documents show of the code: keys of the config, manifests, architecture figures, pages
+# make docs     rebuild the documents' parts from code: keys of the config, manifests, architecture figures, pages
 # make clean    remove environments, caches and all of results/; wait for runs to end first
 #
 # `make run ARGS="--config 'strategies=[mps,mig]'"` passes arguments on to snakemake.
 # `make run GPU_ENV=` installs no frameworks: for an interpreter of your own (nvidia.python), or another node.
 
-# An environment whose making failed half-way must not pass for one the next time.
+# An environment whose set-up failed half-way must not count as ready the next time.
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
@@ -30,16 +30,16 @@ GPU ?=
 INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 
 NAME := main
-# One more than the cores of a small machine, which are idle while a test waits for its windows.
+# One worker more than a small machine has cores, since a core is idle while a test waits for its windows.
 PIPELINE_WORKERS := 3
-# Each of two processes starts a test bed for itself: tests wait more than they work. One that runs already has one user.
+# Two workers, since tests mostly wait; each starts a test bed of its own. A running test bed can have one user only.
 CLUSTER_WORKERS := $(if $(SHAREBENCH_TESTBED_NAME),,-n 2 --dist loadgroup)
 TESTBED := PYTHONPATH=tests $(BIN)/python -m cluster.testbed
 
 .DEFAULT_GOAL := help
 .PHONY: help install run paper findings test lint bench gpu-env clean test-thorough cluster-up cluster-down test-cluster
 
-# The comment at the head of this file.
+# Prints the comment at the top of this file.
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 

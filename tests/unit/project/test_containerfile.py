@@ -1,4 +1,4 @@
-"""The tenants' image as its file describes it; it is not built here."""
+"""The Containerfile of the tenants' image, which is not built here."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ def values(name: str) -> list[str]:
     return [rest for word, rest in instructions() if word == name]
 
 
-def test_it_installs_the_lock_that_gpu_tenants_have_everywhere_and_nothing_else() -> None:
+def test_the_image_installs_exactly_the_lock_of_gpu_tenants() -> None:
     (copied,) = values("COPY")
     source, target = copied.split()
     assert (ENVS / source).exists()
@@ -28,7 +28,7 @@ def test_it_installs_the_lock_that_gpu_tenants_have_everywhere_and_nothing_else(
     assert command.split()[-3:] == ["--require-hashes", "--requirement", target]
 
 
-def test_the_default_image_is_named_by_a_whole_digest() -> None:
-    """Tag for people, digest for machines: what it names cannot change under a study."""
+def test_the_default_image_is_named_by_a_full_digest() -> None:
+    """The tag is for people; a digest names an image that cannot change during a study."""
     image = yaml.safe_load((CONFIG / "config.yaml").read_text())["kubernetes"]["image"]
     assert re.fullmatch(r"[a-z0-9./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image)

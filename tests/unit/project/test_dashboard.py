@@ -1,4 +1,4 @@
-"""The dashboard for Grafana asks for metrics that there are, and adds up none that must not be."""
+"""The Grafana dashboard queries metrics that exist, and never adds up values of a device."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from tenant.exposition import exposition
 from tenant.recorder import Tally
 
 
-def test_every_metric_that_is_asked_for_is_one_that_somebody_shows() -> None:
+def test_every_queried_metric_is_exported_by_tenants_or_exporters() -> None:
     text = exposition(Tally(), 0, True, "w", 0).decode()
     shown = {line.split("{")[0] for line in text.splitlines() if not line.startswith("#")} | set(METRICS)
     asked = {name for each in expressions() for name in re.findall(r"\b(?:sharebench|DCGM)_\w+", each)}
@@ -18,7 +18,7 @@ def test_every_metric_that_is_asked_for_is_one_that_somebody_shows() -> None:
     assert {"sharebench_iteration_seconds_bucket", "sharebench_errors_total", "DCGM_FI_PROF_SM_ACTIVE"} <= asked
 
 
-def test_every_variable_is_used_and_every_one_used_is_there() -> None:
+def test_variables_of_the_dashboard_are_those_that_its_panels_use() -> None:
     names = {each["name"] for each in BOARD["templating"]["list"]}
     used = set(re.findall(r"\$\{?(\w+)", json.dumps(BOARD["panels"]))) - {"__rate_interval"}
     assert used == names

@@ -1,16 +1,18 @@
-"""What CONTRIBUTING.md says of files, as far as no linter holds it."""
+"""Rules of CONTRIBUTING.md on files that no linter checks."""
 
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-MOST_LINES = 400
+MAX_LINES = 400
 
 
-def test_no_source_file_is_long() -> None:
-    assert f"no source file over {MOST_LINES} lines" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+def test_no_source_file_is_too_long() -> None:
+    assert f"no source file over {MAX_LINES} lines" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     files = [
-        path for room in ("scripts", "tests", "benchmarks", "docs", "examples") for path in (ROOT / room).rglob("*.py")
+        path
+        for folder in ("scripts", "tests", "benchmarks", "docs", "examples")
+        for path in (ROOT / folder).rglob("*.py")
     ]
     lines = {str(path.relative_to(ROOT)): path.read_text("utf-8").count("\n") for path in files}
     assert len(lines) > 300
-    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+    assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}

@@ -1,4 +1,4 @@
-"""What `make` does when it cannot make an environment."""
+"""`make` prints its help, and does not take a half-made environment for a whole one."""
 
 import os
 import re
@@ -9,23 +9,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 
-# As Debian's Python without its package python3-venv: a link to the interpreter is there, pip is not.
-HALF = """#!/bin/sh
+# Behaves as Debian's Python without the package python3-venv: it links the interpreter but lacks pip.
+PYTHON_WITHOUT_PIP = """#!/bin/sh
 if [ "$1" = -m ]; then mkdir -p .venv/bin; ln -s {python} .venv/bin/python; echo "ensurepip is missing"; exit 1; fi
 exec {python} "$@"
 """
 
 
-def made(folder: Path, *targets: str) -> subprocess.CompletedProcess[str]:
-    """What `make` with these targets says in a folder with the Makefile."""
+def run_make(folder: Path, *targets: str) -> subprocess.CompletedProcess[str]:
+    """Run `make` with these targets in a folder with a copy of the Makefile."""
     shutil.copy(ROOT / "Makefile", folder)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
     return subprocess.run(["make", *targets], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def test_make_alone_prints_the_help_and_does_nothing(tmp_path: Path) -> None:
-    alone = made(tmp_path)
-    assert alone.returncode == 0 and alone.stdout == made(tmp_path, "help").stdout
+    alone = run_make(tmp_path)
+    assert alone.returncode == 0 and alone.stdout == run_make(tmp_path, "help").stdout
     assert [path.name for path in tmp_path.iterdir()] == ["Makefile"]
     phony = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)
     for target in " ".join(phony).split():
@@ -36,16 +36,16 @@ def test_install_makes_the_environment_once(tmp_path: Path) -> None:
     for name in (".venv/bin/python", "envs/sharebench.txt", ".venv/run.stamp"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert ".venv is ready: source .venv/bin/activate" in made(tmp_path, "install").stdout
+    assert ".venv is ready: source .venv/bin/activate" in run_make(tmp_path, "install").stdout
 
 
 def test_an_environment_that_failed_half_way_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs/sharebench.txt").touch()
     python = tmp_path / "half"
-    python.write_text(HALF.format(python=sys.executable))
+    python.write_text(PYTHON_WITHOUT_PIP.format(python=sys.executable))
     python.chmod(0o755)
     for attempt in range(2):
-        failed = made(tmp_path, "run", f"PYTHON={python}", "GPU_ENV=")
+        failed = run_make(tmp_path, "run", f"PYTHON={python}", "GPU_ENV=")
         assert failed.returncode != 0
         assert "ensurepip is missing" in failed.stdout, f"attempt {attempt + 1}: {failed.stderr}"

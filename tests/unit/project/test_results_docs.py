@@ -1,4 +1,4 @@
-"""results/README.md lists what the code writes: columns, gates, paths, statuses, histograms. Links hold."""
+"""results/README.md agrees with the code on columns, gates, paths, statuses and histograms; links in documents work."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ TEXT = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
 SCHEMA = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("[a-z]*/README.md")]
 CELL = "cells/{strategy}/{workload}/n{replicas}/r{repeat}"
-# Limits that are their constant plus what noise or the window's edges explain.
+# The limits of these gates are a constant plus an allowance for noise or the window's edges.
 BASE_LIMITS = {
     "drift": drift.DRIFT_RATIO,
     "littles_law": gates_load.LITTLES_LAW_RATIO,
@@ -39,7 +39,7 @@ BASE_LIMITS = {
 
 
 def tables(heading: str) -> list[dict[str, dict[str, str]]]:
-    """The tables of a section, in order: the code words in each row's first cell → column title → text."""
+    """The tables of a section, in order: code word in a row's first cell → column title → text."""
     section = TEXT.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     found = []
     for block in re.findall(r"(?:^\|.*\|\n)+", section, flags=re.MULTILINE):
@@ -58,20 +58,20 @@ def table(heading: str) -> dict[str, dict[str, str]]:
     return only
 
 
-def expanded(path: str) -> set[str]:
-    """A path with `{a,b}` written out; `{strategy}` stays."""
+def expand_braces(path: str) -> set[str]:
+    """The paths that a pattern with `{a,b}` stands for; `{strategy}` stays."""
     pieces = re.split(r"\{([^{}]*,[^{}]*)\}", path)
-    choices = [piece.split(",") if odd % 2 else [piece] for odd, piece in enumerate(pieces)]
+    choices = [piece.split(",") if index % 2 else [piece] for index, piece in enumerate(pieces)]
     return {"".join(choice) for choice in itertools.product(*choices)}
 
 
 def documented_paths() -> dict[str, str]:
-    """Path → who writes it."""
-    return {single: row["rule"] for path, row in table("Paths").items() for single in expanded(path)}
+    """Path → the rule or run that writes it."""
+    return {single: row["rule"] for path, row in table("Paths").items() for single in expand_braces(path)}
 
 
 def written_by_rules() -> dict[str, str]:
-    """Every output and log of the rules' files → the rule."""
+    """Output or log in a file of rules → the rule."""
     found = {}
     for file in sorted((ROOT / "rules").glob("*.smk")):
         for rule in re.split(r"^rule ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
@@ -86,7 +86,7 @@ def written_by_rules() -> dict[str, str]:
     return found
 
 
-def test_every_output_of_the_rules_is_documented_with_its_rule_and_logs_are_in_one_folder() -> None:
+def test_outputs_of_rules_are_documented_with_their_rule_and_logs_are_in_one_folder() -> None:
     paths = written_by_rules()
     assert len(paths) >= 25
     documented = documented_paths()
@@ -95,13 +95,13 @@ def test_every_output_of_the_rules_is_documented_with_its_rule_and_logs_are_in_o
         assert documented.get(path) == f"`{rule}`" or re.fullmatch(r"logs/.*\.log", path), path
 
 
-def test_no_path_is_documented_that_no_rule_writes() -> None:
+def test_a_rule_writes_every_documented_path() -> None:
     by_rules = {path for path, writer in documented_paths().items() if writer.startswith("`")}
     assert by_rules - written_by_rules().keys() == {".sharebench/refused.txt"}
 
 
 def test_state_files_are_documented(tmp_path: Path) -> None:
-    study = Study(config.load({"node": "simulated", "strategy_catalogue": {"exclusive": EXCLUSIVE}, **NOTHING}))
+    study = Study(config.load({"node": "simulated", "strategy_catalogue": {"exclusive": EXCLUSIVE}, **SMALLEST_STUDY}))
     claim = ownership.claim(tmp_path, {})
     folder = run_record.state_folder(tmp_path)
     node = open_node("simulated", study.config["simulated"], folder / "node")
@@ -118,48 +118,48 @@ def test_state_files_are_documented(tmp_path: Path) -> None:
 
 
 EXCLUSIVE = {"mechanism": "exclusive", "replicas": [1]}
-NOTHING = {
+SMALLEST_STUDY = {
     "strategies": ["exclusive"],
     "workloads": ["w"],
     "workload_catalogue": {"w": {"simulated": {"serial_seconds": 1}}},
 }
 
 
-def test_figures_are_named() -> None:
+def test_every_figure_is_documented() -> None:
     assert list(table("Figures")) == list(FIGURES)
 
 
-def test_columns_are_those_of_the_schema() -> None:
+def test_documented_columns_are_those_of_the_schema() -> None:
     """`make docs` writes them into the manual."""
     assert results_manual.manual() == TEXT
     tables = {column.table for column in schema()} - {SHARED_TABLE}
     assert tables == set(re.findall(r"<!-- columns of (\w+),", TEXT)) - {SHARED_TABLE}
 
 
-def test_cells_csv_has_a_column_for_all_that_is_known_of_a_tenant() -> None:
+def test_cells_csv_has_a_column_for_every_value_of_a_tenant() -> None:
     (row,) = reduce_record(record(is_gpu=True)).rows
     assert row.other_columns.keys() - {"affinity"} <= set(columns("cells"))
 
 
-def test_metrics_that_are_compared() -> None:
+def test_compared_metrics_are_documented() -> None:
     assert set(compare.METRICS) <= set(summary.METRICS)
     section = TEXT.split("\n## `compare.csv`\n", 1)[1].split("<!--", 1)[0]
     assert tuple(re.findall(r"`([^`]+)`", section)) == compare.METRICS
 
 
-def test_columns_of_telemetry() -> None:
+def test_columns_of_telemetry_are_documented() -> None:
     assert tuple(table("`telemetry.csv`")) == telemetry.COLUMNS
 
 
-def evaluated() -> dict[str, dict[str, object]]:
+def verdicts_of_a_clean_cell() -> dict[str, dict[str, object]]:
     """The verdicts of a clean cell to which every gate applies."""
     rng = np.random.default_rng(1)
     load: Load = poisson_load(rng, 0.005, 0.1, 20.0, 0.3)
     own, other = (tenant(index, load, 20.0) for index in range(2))
     third = tenant(2, closed_load(rng, 0.005, 0.1, 20.0), 20.0)
-    asked = served(third)
-    asked["generator"]["lateness_p99_seconds"] = 0.0001
-    everyone = [own, scraped(other, [0.01, None], [400, 0]), asked]
+    server = served(third)
+    server["generator"]["lateness_p99_seconds"] = 0.0001
+    everyone = [own, scraped(other, [0.01, None], [400, 0]), server]
     measured = watched(record(tenants=everyone, window_seconds=20.0, is_gpu=True))
     found = gates.evaluate(measured)
     return {gate["name"]: gate for gate in found}
@@ -177,8 +177,8 @@ def documented_gates() -> dict[str, tuple[str, str, str]]:
     }
 
 
-def test_gates_with_severity_and_limit() -> None:
-    real, documented = evaluated(), documented_gates()
+def test_gates_are_documented_with_severity_and_limit() -> None:
+    real, documented = verdicts_of_a_clean_cell(), documented_gates()
     assert list(documented) == [*gates.INVALID, *gates.WARNING] == list(real)
     for name, (severity, text, _) in documented.items():
         assert severity == real[name]["severity"], name
@@ -188,18 +188,20 @@ def test_gates_with_severity_and_limit() -> None:
             assert float(text) == BASE_LIMITS.get(name, real[name]["limit"]), name
 
 
-def test_statuses() -> None:
+def test_statuses_are_documented() -> None:
     documented = table("Statuses")
-    of = {status: row["of"] for status, row in documented.items()}
+    owners = {status: row["of"] for status, row in documented.items()}
     cell = SCHEMA["$defs"]["status"]["enum"]
     tenant = SCHEMA["$defs"]["tenant"]["properties"]["status"]["enum"]
-    assert {status for status, who in of.items() if "cell" in who} == set(cell)
-    assert {status for status, who in of.items() if "tenant" in who} == set(tenant)
-    assert {status for status, who in of.items() if "summary" in who} == {"mixed", "missing"}
+    assert {status for status, who in owners.items() if "cell" in who} == set(cell)
+    assert {status for status, who in owners.items() if "tenant" in who} == set(tenant)
+    assert {status for status, who in owners.items() if "summary" in who} == {"mixed", "missing"}
 
 
 @pytest.mark.parametrize("cv", [0.02, 1.5])
-def test_the_quantile_by_hand_is_right(cv: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_code_for_a_quantile_is_right(
+    cv: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     latencies = lognormal(np.random.default_rng(2), 0.01, cv, 3000)
     (tmp_path / "raw.json").write_text(json.dumps(record(latencies=[latencies])), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -211,13 +213,13 @@ def test_the_quantile_by_hand_is_right(cv: float, tmp_path: Path, monkeypatch: p
 
 
 def anchors(document: Path) -> set[str]:
-    """What links into a document may name: its headings, as they are shown on the web."""
+    """The anchors of a document: its headings, as a web page would name them."""
     headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_links_lead_somewhere(document: Path) -> None:
+def test_links_have_a_target(document: Path) -> None:
     for target in re.findall(r"(?<!!)\[[^\]]+\]\((?!https:)([^)]+)\)", document.read_text(encoding="utf-8")):
         file, _, anchor = target.partition("#")
         linked = document.parent / file if file else document

@@ -1,4 +1,4 @@
-"""What the rules use of Snakemake."""
+"""The rules' use of Snakemake's internals."""
 
 import re
 from pathlib import Path
