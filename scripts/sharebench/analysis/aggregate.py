@@ -113,7 +113,7 @@ def _manifest(study: Study, run: run_record.RunRecord, units: int | None) -> dic
 
 
 def aggregate(data: Path, results: Path, tabled: Path) -> None:
-    """Write tables and manifest of the current run's study, then the marker `tabled`, the only file in its folder.
+    """Write tables and manifest of the current run's study, then a marker, the only file in its folder.
 
     Raises RecordsRefused when the records do not belong together.
     """
@@ -131,7 +131,7 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
 
 
 def write_tables(study: Study, data: Path, results: Path, run: run_record.RunRecord) -> Set[str]:
-    """Write `results`/tables and manifest.json from the records under `data`; `run` says who measured them and when.
+    """Write `results`/tables and manifest.json from the records under `data`; `run` identifies their run.
 
     Returns the names of the tables. Raises RecordsRefused when the records do not belong together.
     """

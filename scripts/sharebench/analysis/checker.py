@@ -179,7 +179,7 @@ class Checker:
 
 
 def refusal_message(refused: Mapping[Path, str], results: Path, measured_here: bool = True) -> str:
-    """Says which records are refused and why, with the command that re-measures them if they were measured here."""
+    """The refused records and the reason, with the command that re-measures them if they were measured here."""
     reasons = Counter(refused.values())
     lines = [f"refused: {len(refused)} record(s) cannot be in these tables:"]
     for reason, count in reasons.most_common(MAX_LISTED):

@@ -28,7 +28,7 @@ class DeviceColumns(TypedDict):
 def device_units(record: Record) -> int | None:
     """SMs of the whole GPU, or cores of the stand-in; None where neither the node nor a tenant reports it.
 
-    A Kubernetes node does not report it. There CUDA tells it to a tenant that has no limit and no MIG instance.
+    A Kubernetes node does not report it. There CUDA shows it to a tenant that has no limit and no MIG instance.
     """
     node = record["node"]
     if node["units"] is not None:
