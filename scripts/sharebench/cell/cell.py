@@ -1,4 +1,4 @@
-"""One cell from start to finish, on any kind of node."""
+"""The measurement of one cell from start to finish, on any kind of node."""
 
 import time
 import zlib
@@ -47,12 +47,12 @@ from sharebench.records.types import (
 )
 from tenant.contract import Environment, Steadiness, TenantReport
 
-# A cell's status when several tenants ended badly: the first of these that any of them has.
+# When several tenants ended badly, the cell gets the first of these that any of them has.
 WORST_FIRST: tuple[TenantStatus, ...] = ("oom", "crashed", "killed", "hung")
 
 
 class MeasuredCell(CellRecord):
-    """A cell's record, and what its tenants ran in (None where nothing was measured)."""
+    """A cell's record, and the software environment of its tenants (None where nothing was measured)."""
 
     environment: Environment | None
 
@@ -63,7 +63,7 @@ class Stopwatch:
         self._began = self._last = time.monotonic()
 
     def lap(self, part: str) -> None:
-        """Everything since the last lap was this part."""
+        """Add the time since the last lap to this part."""
         now = time.monotonic()
         self.seconds[f"{part}_seconds"] += now - self._last
         self.seconds["total_seconds"] = now - self._began
@@ -73,9 +73,9 @@ class Stopwatch:
 def planned_load(
     workload: WorkloadSpec, calibration: Calibration | None, repeat: int = 0, before: int = 0
 ) -> PlannedLoad:
-    """The load in requests per second; a rate that is a share of capacity needs the workload's calibration.
+    """A tenant's load; a rate that is a share of capacity needs the workload's calibration.
 
-    `before` tenants of the cell have a lower index and run another workload. Raises NodeError where a disturbed
+    `before` is the number of tenants with a lower index and another workload. Raises NodeError where a disturbed
     calibration has no capacity.
     """
     load, rate_hz = workload["load"], workload["load"].get("rate_hz")
@@ -85,7 +85,7 @@ def planned_load(
             name, why = calibration["workload"], calibration["warning"]
             raise NodeError(f"the capacity of {name} is not known ({why}); --forcerun calibrate re-measures it")
         rate_hz = share * calibration["capacity_hz"]
-    # Each repeat of each workload has arrivals of its own, and all strategies have the same.
+    # Arrivals differ by repeat and workload, and are the same for all strategies.
     seed = zlib.crc32(f"{workload['name']}/{repeat}".encode())
     planned: PlannedLoad = {"arrival": load["arrival"], "seed": seed, "before": before}
     if (concurrency := load.get("concurrency")) is not None:
@@ -104,7 +104,8 @@ def unmeasured_tenant(index: int, workload: str, outcome: Outcome) -> TenantReco
     }
 
 
-def cell_status(tenants: Sequence[TenantRecord], why: str | None) -> tuple[Status, str | None]:
+def cell_status(tenants: Sequence[TenantRecord], failure: str | None) -> tuple[Status, str | None]:
+    """Status and reason of a cell from its tenants, and from the `failure` that ended it early, if any."""
     statuses = [tenant["status"] for tenant in tenants]
     for status in WORST_FIRST:
         if (count := statuses.count(status)) == 0:
@@ -112,12 +113,13 @@ def cell_status(tenants: Sequence[TenantRecord], why: str | None) -> tuple[Statu
         if status == "oom":
             return "oom", f"{len(statuses) - count} of {len(statuses)} tenants fit into memory"
         first = tenants[statuses.index(status)]["exit"]
-        return cast(Status, status), f"{count} of {len(statuses)} tenants {status}: {first['reason'] if first else why}"
-    return ("hung", why) if why else ("ok", None)
+        reason = first["reason"] if first else failure
+        return cast(Status, status), f"{count} of {len(statuses)} tenants {status}: {reason}"
+    return ("hung", failure) if failure else ("ok", None)
 
 
 def tenant_record(record: TenantReport, steady: Steadiness, outcome: Outcome) -> TenantRecord:
-    """A tenant's own record with what the driver knows: its status, and the verdict on steadiness."""
+    """A tenant's own report, with its status and its steadiness from the driver."""
     load, job, reason = record["load"], record.get("job"), None
     if load["arrival"] == "closed" and load["censored"]:
         reason = "its last iteration did not end within the record's deadline"
@@ -126,15 +128,15 @@ def tenant_record(record: TenantReport, steady: Steadiness, outcome: Outcome) ->
     if reason is not None and outcome["status"] == "ok":
         outcome = {"status": "hung", "exit": {"code": None, "reason": reason, "log_tail": ""}}
     kept = {key: value for key, value in record.items() if key not in ("environment", "outside")}
-    # A program that runs to its end has no warm-up.
-    judged = None if record.get("measured_by") == "exit" else steady
-    return cast(TenantRecord, {**kept, "steady": judged, **outcome})
+    # A program that runs until it exits has no warm-up.
+    verdict = None if record.get("measured_by") == "exit" else steady
+    return cast(TenantRecord, {**kept, "steady": verdict, **outcome})
 
 
 def refuse_contradiction(strategy: Strategy, evidence: Evidence) -> None:
     """Raise NodeError when evidence contradicts the strategy: the cell's data are void.
 
-    What was not observed is left to the gate: a tenant that hung has shown nothing.
+    Missing observations are left to the gate: a hung tenant provides none.
     """
     for item in evidence:
         if not item["holds"] and item["observed"] is not None:
@@ -144,9 +146,9 @@ def refuse_contradiction(strategy: Strategy, evidence: Evidence) -> None:
 
 @dataclass(frozen=True)
 class Observation:
-    """What was seen of tenants that had settled; `measured` has None for a tenant that delivered nothing.
+    """The results of a window; `measured` has None for a tenant that delivered no report.
 
-    `ended` are the seconds from the window's start to a tenant's end, by its index, in a cell with a fault.
+    `ended` has the seconds from the window's start to a tenant's end, by its index, in a cell with a fault.
     """
 
     window: Window
@@ -160,7 +162,7 @@ class Observation:
 
 
 class CellProcedure:
-    """What happens to tenants that have settled: all of them are to be well throughout the window."""
+    """The part of a cell after all tenants are steady. Here every tenant must survive the window."""
 
     def __init__(self, node: Node, strategy: Strategy, spec: Spec, settings: Settings) -> None:
         self.node = node
@@ -180,18 +182,15 @@ class CellProcedure:
         return Observation(window, measured, rows, telemetry, evidence, environment)
 
     def complete(
-        self, record: MeasuredCell, seen: Observation | None, state: State, grants: Sequence[Grant]
+        self, record: MeasuredCell, observed: Observation | None, state: State, grants: Sequence[Grant]
     ) -> MeasuredCell:
-        """The complete record, once the tenants are gone: their status becomes the cell's."""
+        """The complete record, after the tenants have ended: their status becomes the cell's."""
         status, reason = cell_status(record["tenants"], record["reason"])
         return {**record, "status": status, "reason": reason}
 
 
 def used_calibration(spec: Spec, calibrations: Mapping[str, Calibration]) -> UsedCalibration:
-    """The record's `calibration`: what the cell took from the calibration files of its workloads, by their names.
-
-    A mix has digests and capacities by workload.
-    """
+    """The record's `calibration`: the values that the cell used; for a mix, digests and capacities by workload."""
     aggressor, used = aggressor_index(spec), dict[str, WorkloadReference]()
     tenants = [workload for index, workload in enumerate(tenant_workloads(spec)) if index != aggressor]
     workloads = [workload for workload in tenants if not runs_until_exit(workload)]
@@ -212,7 +211,7 @@ def used_calibration(spec: Spec, calibrations: Mapping[str, Calibration]) -> Use
 
 
 def common_environment(environments: Sequence[Environment]) -> Environment:
-    """Python and platform, which all tenants share, and the packages of all of them."""
+    """The Python and platform that all tenants share, and the packages of all of them."""
     packages = {name: text for environment in environments for name, text in environment["packages"].items()}
     return {**environments[0], "packages": packages}
 
@@ -226,10 +225,10 @@ def run_cell(
     calibrations: Mapping[str, Calibration],
     procedure_class: type[CellProcedure] = CellProcedure,
 ) -> tuple[MeasuredCell, list[Row]]:
-    """Measure one cell; returns its record, but for `code` and `provenance`, and the rows of telemetry.csv.
+    """Measure one cell; returns its record, without `code` and `provenance`, and the rows of telemetry.csv.
 
-    `calibrations` holds the calibration file of each workload by its name, nothing while calibrating. Raises NodeError
-    or TenantUnreachable when the harness, not the device or a tenant, is at fault; the tenants are gone in any case.
+    `calibrations` has the calibration of each workload by name, and is empty while calibrating. Raises NodeError or
+    TenantUnreachable when the harness is at fault, not the device or a tenant; the tenants are ended in any case.
     """
     watch = Stopwatch()
     spec = parse_spec(spec_text)
@@ -276,7 +275,7 @@ def run_cell(
     grants = node.grants(strategy, replicas)
     procedure = procedure_class(node, strategy, spec, {**settings, "loads": loads})
     tenants = node.tenants(spec, procedure.settings)
-    seen: Observation | None = None
+    observed: Observation | None = None
     steady: list[Steadiness] = []
     try:
         tenants.sweep()
@@ -288,14 +287,14 @@ def run_cell(
             is_alone = replicas == 1 and loads[0]["arrival"] == "closed"
             steady = settle(tenants, settings["timeouts"]["start_seconds"], as_warmed_up=is_alone)
             watch.lap("settle")
-            seen = procedure.observe(tenants, grants)
+            observed = procedure.observe(tenants, grants)
             watch.lap("window")
-        refuse_contradiction(strategy, seen.evidence)
+        refuse_contradiction(strategy, observed.evidence)
     except TenantsFailed as failure:
         why = str(failure)
         node.mark_dirty()
     except Exception:
-        # They are ended in the middle of whatever they do.
+        # The tenants are killed in the middle of their work.
         node.mark_dirty()
         raise
     finally:
@@ -304,25 +303,25 @@ def run_cell(
         finally:
             tenants.stop()
             watch.lap("stop")
-    measured = [None] * replicas if seen is None else seen.measured
+    measured = [None] * replicas if observed is None else observed.measured
     unjudged: MeasuredCell = {
         **blank,
-        # Tenants may have shown which device it is.
+        # Tenants may have reported which device it is.
         "node": node.facts(),
         "reason": why,
-        "evidence": seen.evidence if seen else [],
+        "evidence": observed.evidence if observed else [],
         "calibration": used_calibration(spec, calibrations) if calibrations else None,
         "switch": switch,
-        "window": seen.window if seen else None,
-        "telemetry": seen.telemetry if seen else None,
+        "window": observed.window if observed else None,
+        "telemetry": observed.telemetry if observed else None,
         "tenants": [
-            unmeasured_tenant(i, name, outcomes[i]) if own is None else tenant_record(own, steady[i], outcomes[i])
-            for i, (name, own) in enumerate(zip(names, measured, strict=True))
+            unmeasured_tenant(i, name, outcomes[i]) if report is None else tenant_record(report, steady[i], outcomes[i])
+            for i, (name, report) in enumerate(zip(names, measured, strict=True))
         ],
-        "environment": seen.environment if seen else None,
+        "environment": observed.environment if observed else None,
     }
-    record = procedure.complete(unjudged, seen, state, grants)
+    record = procedure.complete(unjudged, observed, state, grants)
     if record["status"] == "hung":
-        # With an iteration in flight to the end.
+        # The tenant was killed with an iteration in flight.
         node.mark_dirty()
-    return {**record, "gates": gates.evaluate(record)}, seen.rows if seen else []
+    return {**record, "gates": gates.evaluate(record)}, observed.rows if observed else []

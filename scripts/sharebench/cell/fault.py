@@ -1,9 +1,9 @@
-"""A cell in which one tenant goes wrong on purpose: what becomes of the others, and of the node.
+"""A cell with a fault: one tenant fails on purpose, to see what happens to the others and to the node.
 
-The steps are those of every cell (cell.py) until all are steady. Then comes a short rehearsal, in which all are well:
-its evidence is the cell's, because a tenant that dies delivers none. Then the window, in whose middle the
-aggressor goes wrong (tenant/workloads/fault.py); whoever dies in it, it runs to its end. Once the tenants are gone, one
-more is started: how long that takes is what the fault cost the node.
+The steps are those of every cell (cell.py) until all tenants are steady. A short rehearsal without the fault follows,
+which delivers the cell's evidence, since a tenant that dies delivers none. Then comes the window, in the middle of
+which the aggressor fails (tenant/workloads/fault.py); the window continues whoever dies. After all tenants have ended,
+one more is started, to measure how long the node takes to recover.
 """
 
 import contextlib
@@ -30,20 +30,20 @@ from tenant.contract import FAULTS, TenantReport
 
 T = TypeVar("T")
 REHEARSAL_SECONDS = 0.2
-# An aggressor that has not ended its iteration so long after the window hangs; it is not waited for any longer.
+# An aggressor whose iteration has not ended by then, after the window, counts as hung.
 HANG_SECONDS = 1.0
-# Beyond a deadline, for the way of the answer.
+# Allowance beyond a deadline, for the transfer of the answer.
 ANSWER_SECONDS = 0.5
-# Starts of a new tenant; before the second, the state is set up again.
+# Attempts to start a new tenant; the state is set up again before the second.
 ATTEMPTS = 2
 SILENT: Exit = {"code": None, "reason": "did not deliver its record within the deadline", "log_tail": ""}
 
 
 class FaultProcedure(CellProcedure):
-    """One tenant, the aggressor, goes wrong at a set moment of the window; the others are its victims."""
+    """One tenant, the aggressor, fails at a set moment of the window; the others are its victims."""
 
     def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
-        """Rehearse, then run the window to its end. Raises as `Course.observe`, but not for who dies in the window."""
+        """Rehearse, then run the window. Raises like `CellProcedure.observe`, except for deaths in the window."""
         assert isinstance(tenants, MortalTenants)
         aggressor, deadline = self.spec["fault"]["aggressor"], self.deadline_seconds
         endpoints = tenants.endpoints()
@@ -62,7 +62,7 @@ class FaultProcedure(CellProcedure):
             rows, telemetry = sampler.stop(start_ns / NS, end_ns / NS)
             measured = self._records(pool, endpoints, aggressor)
             if aggressor not in ended and FAULTS[self.spec["fault"]["kind"]] != "hung":
-                # It was to end, and is late.
+                # The aggressor should have ended, and is late.
                 tenants.watch_until(end_ns + int(HANG_SECONDS * NS))
         finally:
             pool.shutdown(wait=False)
@@ -73,11 +73,11 @@ class FaultProcedure(CellProcedure):
     def _records(
         self, pool: ThreadPoolExecutor, endpoints: Sequence[Endpoint], aggressor: int
     ) -> list[TenantReport | None]:
-        """The record of each tenant, None for one that is dead or silent. An aggressor that hangs is not waited for."""
+        """The report of each tenant, None for a dead or silent one. A hung aggressor is not waited for."""
         waits = [HANG_SECONDS if i == aggressor else self.deadline_seconds for i in range(len(endpoints))]
         asked = [pool.submit(each.record, wait) for each, wait in zip(endpoints, waits, strict=True)]
         records = [_answer(future, wait + ANSWER_SECONDS) for future, wait in zip(asked, waits, strict=True)]
-        # Only now does no tenant measure any more.
+        # A digest is work for the device, so it must wait until no tenant measures.
         answered = {i: pool.submit(endpoints[i].output_digest, waits[i]) for i, each in enumerate(records) if each}
         digests = {i: _answer(future, waits[i] + ANSWER_SECONDS) for i, future in answered.items()}
         for i, record in enumerate(records):
@@ -86,22 +86,25 @@ class FaultProcedure(CellProcedure):
         return records
 
     def complete(
-        self, record: MeasuredCell, seen: Observation | None, state: State, grants: Sequence[Grant]
+        self, record: MeasuredCell, observed: Observation | None, state: State, grants: Sequence[Grant]
     ) -> MeasuredCell:
-        """The record with the victims' status for the cell's, after a new tenant on the node. Raises Unrecoverable."""
+        """The record with the victims' status as the cell's, and the start of a new tenant on the node.
+
+        Raises UnrecoverableNodeError when no new tenant can start.
+        """
         fault, tenants = self.spec["fault"], record["tenants"]
-        if seen is not None:
+        if observed is not None:
             silent: Outcome = {"status": "hung", "exit": SILENT}
             tenants = [{**each, **silent} if each["status"] == "not-measured" else each for each in tenants]
-        judged = [each for each in tenants if seen is None or each["index"] != fault["aggressor"]]
-        status, reason = cell_status(judged, record["reason"])
+        victims = [each for each in tenants if observed is None or each["index"] != fault["aggressor"]]
+        status, reason = cell_status(victims, record["reason"])
         new_tenant_seconds, recovery_seconds, refused = self._new_tenant(state, grants)
         outcome: FaultOutcome = {
             "kind": fault["kind"],
             "aggressor": fault["aggressor"],
             "at_seconds": fault["at_fraction"] * self.spec["window_seconds"],
-            "happened": seen is not None and tenants[fault["aggressor"]]["status"] != "ok",
-            "ended_seconds": [seen.ended.get(each["index"]) if seen else None for each in tenants],
+            "happened": observed is not None and tenants[fault["aggressor"]]["status"] != "ok",
+            "ended_seconds": [observed.ended.get(each["index"]) if observed else None for each in tenants],
             "new_tenant_seconds": new_tenant_seconds,
             "recovery_seconds": recovery_seconds,
             "set_up_again": self.node.switched is not None,
@@ -110,9 +113,9 @@ class FaultProcedure(CellProcedure):
         return {**record, "tenants": tenants, "status": status, "reason": reason, "fault": outcome}
 
     def _new_tenant(self, state: State, grants: Sequence[Grant]) -> tuple[float, float, int]:
-        """Seconds until the node has a new tenant ready, from its launch and from now, and how many were refused.
+        """Seconds until a new tenant is ready, from its launch and from now, and the number of failed attempts.
 
-        After a refused one the state is set up again, if that is what the node needs.
+        After a failed attempt the state is set up again, if the node needs that.
         """
         began = time.monotonic()
         self.node.switched = None
@@ -120,7 +123,7 @@ class FaultProcedure(CellProcedure):
             self.node.ensure(state)
             launched = time.monotonic()
             new_tenant_seconds = self._new_tenant_seconds(grants)
-            # What a fault, or a start that failed, did to the state need not show at once.
+            # Damage to the state by a fault or a failed start may not show at once.
             self.node.mark_dirty()
             if new_tenant_seconds is not None:
                 return new_tenant_seconds, launched - began + new_tenant_seconds, attempt
@@ -131,7 +134,7 @@ class FaultProcedure(CellProcedure):
         )
 
     def _new_tenant_seconds(self, grants: Sequence[Grant]) -> float | None:
-        """Time from the launch of one more victim until it is warm; None when it does not get there in time."""
+        """Time from the launch of one more victim until it is warm; None when it is not warm in time."""
         tenants = self.node.tenants(self.spec, self.settings)
         began = time.monotonic()
         try:

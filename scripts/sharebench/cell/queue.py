@@ -1,7 +1,7 @@
-"""Jobs one after another: a cell of a queue is one cell with one tenant for each job, joined into one record.
+"""A cell of a queue: jobs one after another, each measured as a cell with one tenant, joined into one record.
 
-Each job has the exclusive device, from the launch of its tenant to its end, and the next one is not launched before.
-Every measuring job starts this module, so it imports nothing heavy.
+Each job has the exclusive device from the launch of its tenant to its end; then the next one is launched. Every
+measuring job starts this module, so it imports nothing heavy.
 """
 
 import json
@@ -24,7 +24,7 @@ from sharebench.nodes.node import Node
 from sharebench.records.telemetry import Row, Telemetry
 from sharebench.records.types import EvidenceItem, Outcome, TenantRecord, Timing, Window
 
-# Of a turn's telemetry, how it becomes that of the queue; the rest is in `_telemetry`.
+# How the jobs' telemetry becomes the queue's; the other keys are in `_queue_telemetry`.
 MEAN_KEYS = (
     *("utilisation_mean_percent", "power_mean_watts", "sm_clock_mean_mhz", "memory_clock_mean_mhz"),
     *("sm_active_mean_percent", "sm_occupancy_mean_percent", "dram_active_mean_percent", "sampler_cpu_percent"),
@@ -42,7 +42,7 @@ def run_queue(
     settings: Settings,
     calibrations: Mapping[str, Calibration],
 ) -> tuple[MeasuredCell, list[Row]]:
-    """Measure one cell of a queue, as `cell.run_cell` does another; a job that does not end well ends the queue."""
+    """Measure one cell of a queue, like `cell.run_cell`; a job that does not end well ends the queue."""
     spec = parse_spec(spec_text)
     jobs: list[tuple[MeasuredCell, list[Row]]] = []
     for workload in tenant_workloads(spec):
@@ -62,7 +62,7 @@ def run_queue(
 
 
 def join_jobs(spec_text: str, jobs: Sequence[MeasuredCell], calibrations: Mapping[str, Calibration]) -> MeasuredCell:
-    """The record of the queue from those of its turns, in order; the last may be one that did not end well."""
+    """The record of the queue from its jobs' records, in order; the last job may have ended badly."""
     spec, first = parse_spec(spec_text), jobs[0]
     timing = {part: sum(job["timing"][part] for job in jobs) for part in Timing.__annotations__}  # type: ignore[literal-required]
     record: MeasuredCell = {
@@ -118,7 +118,7 @@ def _queue_window(windows: Sequence[Window]) -> Window:
 
 
 def _queue_telemetry(parts: Sequence[Telemetry], seconds: Sequence[float], replicas: int) -> Telemetry:
-    """The summary over all turns: sums, largest values, and means weighted by how long each turn was."""
+    """The summary over all jobs: sums, largest values, and means weighted by the jobs' durations."""
 
     def mean(values: Sequence[float]) -> float:
         return sum(value * weight for value, weight in zip(values, seconds, strict=True)) / sum(seconds)

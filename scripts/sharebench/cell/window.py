@@ -12,24 +12,24 @@ from tenant.contract import Steadiness, TenantReport
 
 # Long enough to reach every tenant before the window starts; doubled when one of them was too slow.
 LEAD_SECONDS = 0.1
-# The same where a network lies between, and each question may need a connection of its own first.
+# The same across a network, where each request may need a new connection.
 REMOTE_LEAD_SECONDS = 1.0
-# Less where all tenants have just answered much faster: this number of rounds, and at least that long.
+# Where all tenants have just answered faster, the lead is this number of their answer times, but not below the minimum.
 REMOTE_ROUNDS = 5
 MIN_REMOTE_LEAD_SECONDS = 0.25
 ATTEMPTS = 6
 CLOCK_READINGS = 3
-# Each question costs a tenant about a millisecond of what it is judged by.
+# Each request costs a tenant about a millisecond of the time in which it judges its steadiness.
 POLL_SECONDS = 0.1
-# A tenant that dies falls silent a moment before its end shows.
+# A dying tenant stops answering a moment before its exit is visible.
 SILENCE_SECONDS = 1.0
-# While jobs run, the driver looks so often whether their tenants live.
+# How often the driver checks, while jobs run, that their tenants live.
 WATCH_SECONDS = 0.5
 
 
 @contextlib.contextmanager
 def detecting_dead_tenants(tenants: Tenants) -> Iterator[None]:
-    """Tell a tenant that is dead or hangs (TenantsFailed) from one that cannot be reached (TenantUnreachable)."""
+    """Raise TenantsFailed in place of TenantUnreachable when the tenant is dead or hangs."""
     try:
         yield
     except TenantUnreachable as silence:
@@ -40,9 +40,9 @@ def detecting_dead_tenants(tenants: Tenants) -> Iterator[None]:
 
 
 def settle(tenants: Tenants, timeout_seconds: float, as_warmed_up: bool = False) -> list[Steadiness]:
-    """Wait until each tenant has judged itself steady again, now that all of them run; their verdicts, in order.
+    """Wait until each tenant has judged itself steady again, with all of them running; their verdicts, in order.
 
-    Where they go on `as_warmed_up`, with no neighbour and no other load since, their first verdicts stand. Raises
+    With `as_warmed_up`, for a tenant whose load has not changed since its warm-up, the first verdicts stand. Raises
     TenantsFailed when a tenant dies, or gives no verdict in time.
     """
     endpoints = tenants.endpoints()
@@ -62,10 +62,10 @@ def settle(tenants: Tenants, timeout_seconds: float, as_warmed_up: bool = False)
 
 
 def read_clock(endpoint: Endpoint) -> tuple[int, int, float]:
-    """The tenant's clock by its fastest answer: a busy tenant's delay is not its clock's error."""
+    """The tenant's clock from its fastest answer, since a busy tenant's delay is not an error of its clock."""
     best = endpoint.clock()
     for _ in range(CLOCK_READINGS - 1):
-        # Of a clock that is known without error there is nothing more to learn.
+        # A reading without error needs no second one.
         if best[2] > 0:
             best = min(best, endpoint.clock(), key=lambda reading: reading[2])
     return best
@@ -80,13 +80,12 @@ def announce_window(
     last: int | None = None,
     round_seconds: float = REMOTE_LEAD_SECONDS,
 ) -> tuple[int, int]:
-    """Set one window on all tenants; its start and end in ns of the node's clock.
+    """Set one window on all tenants; returns its start and end in ns of the node's clock.
 
-    Tenant `last` gets it only when all others have taken it; `round_seconds` is how long all took to answer before.
+    Tenant `last` is asked only after all others have accepted; `round_seconds` is how long all took to answer before.
     Raises TenantsFailed when one refuses too often.
     """
     endpoints = tenants.endpoints()
-    # A tenant without a job is asked without one.
     work = [(count,) for count in jobs] if jobs else [()] * len(endpoints)
     lead_seconds = LEAD_SECONDS
     if not tenants.are_local:
@@ -102,19 +101,19 @@ def announce_window(
         taken = list(pool.map(is_taken, first))
         if all(taken) and (last is None or is_taken(last)):
             return start_ns, end_ns
-        # Those that hold a window which others refused can take another once they have closed it.
+        # Tenants that accepted must close this window before they can accept another.
         holders = [endpoints[index] for index, took in zip(first, taken, strict=True) if took]
         if holders:
             if not jobs:
                 tenants.sleep_until(end_ns)
-            patience = (record_seconds, seconds) if jobs else (record_seconds,)
-            list(pool.map(lambda endpoint: endpoint.record(*patience), holders))  # noqa: B023
+            deadlines = (record_seconds, seconds) if jobs else (record_seconds,)
+            list(pool.map(lambda endpoint: endpoint.record(*deadlines), holders))  # noqa: B023
     raise TenantsFailed(f"a tenant did not take a window in {ATTEMPTS} attempts")
 
 
 @contextlib.contextmanager
 def stopping_sampler_on_failure(tenants: Tenants, sampler: Sampler, start_ns: int) -> Iterator[None]:
-    """Stop a sampler of this host when a tenant dies in the window; one in a pod may have died with it."""
+    """Stop the sampler when a tenant fails in the window; not in a pod, where it may have died with the tenant."""
     try:
         yield
     except (TenantsFailed, TenantUnreachable):
@@ -127,19 +126,18 @@ def stopping_sampler_on_failure(tenants: Tenants, sampler: Sampler, start_ns: in
 def _job_records(
     tenants: Tenants, pool: ThreadPoolExecutor, seconds: float, record_seconds: float
 ) -> list[TenantReport]:
-    """The records of jobs, each delivered when it is done or at its deadline; until then nothing is asked."""
-    asked = [pool.submit(endpoint.record, record_seconds, seconds) for endpoint in tenants.endpoints()]
-    while wait(asked, WATCH_SECONDS, FIRST_EXCEPTION).not_done and not any(_failed(each) for each in asked):
+    """The reports of jobs, each delivered when the job is done or at its deadline; nothing else is sent meanwhile."""
+    reports = [pool.submit(endpoint.record, record_seconds, seconds) for endpoint in tenants.endpoints()]
+    while wait(reports, WATCH_SECONDS, FIRST_EXCEPTION).not_done and not any(map(_has_failed, reports)):
         # Raises when a tenant has died.
         tenants.sleep_until(tenants.now_ns() + NS // 1000)
-    for each in asked:
-        if _failed(each):
-            each.result()
-    return [each.result() for each in asked]
+    for report in filter(_has_failed, reports):
+        report.result()
+    return [report.result() for report in reports]
 
 
-def _failed(asked: Future[TenantReport]) -> bool:
-    return asked.done() and asked.exception() is not None
+def _has_failed(report: Future[TenantReport]) -> bool:
+    return report.done() and report.exception() is not None
 
 
 def measure_window(
@@ -169,18 +167,18 @@ def measure_window(
         rows, summary = sampler.stop(start_ns / NS, end_ns / NS)
         if not jobs:
             records = list(pool.map(lambda endpoint: endpoint.record(record_seconds), endpoints))
-        # Only now does no tenant measure any more.
+        # A digest is work for the device, so it must wait until no tenant measures.
         digests = pool.map(lambda endpoint: endpoint.output_digest(record_seconds), endpoints)
         for record, digest in zip(records, digests, strict=True):
             record["output_digest"] = digest
     finally:
-        # Not waited for: after a failure or an interrupt one of them may still ask a tenant that hangs.
+        # Not waited for: after a failure or an interrupt a thread may still wait for a hung tenant.
         pool.shutdown(wait=False)
     return window_record(start_ns, end_ns, clocks), records, rows, summary
 
 
 def window_record(start_ns: int, end_ns: int, clocks: Sequence[tuple[int, int, float]]) -> Window:
-    """The record's `window`; `clocks` are the tenants'; the real time is that of the first."""
+    """The record's `window`; `clocks` are the tenants' readings, of which the first gives the real time."""
     monotonic_ns, realtime_ns, _ = clocks[0]
     to_epoch_ns = realtime_ns - monotonic_ns
     return {

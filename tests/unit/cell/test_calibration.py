@@ -27,7 +27,7 @@ from sharebench.study.study import Study
         ("gpu 0:", "exclusive"),
     ],
 )
-def test_in_mig_mode_it_is_the_largest_instance_of_the_study(
+def test_in_mig_mode_the_calibration_runs_on_the_largest_instance(
     mock_nvml: Path, tmp_path: Path, layout: str, chosen: str
 ) -> None:
     mock_nvml.write_text(f"{layout}\n")
@@ -38,7 +38,7 @@ def test_in_mig_mode_it_is_the_largest_instance_of_the_study(
     assert pick_strategy(strategies, ["mig", "mig-mps"], node, {"params": {}}).name == chosen
 
 
-def test_where_only_another_access_has_the_whole_device_that_is_taken() -> None:
+def test_another_access_with_the_whole_device_replaces_a_missing_one() -> None:
     class Node:
         def infeasible(self, strategy: Strategy, *_: object) -> str | None:
             return "no device plugin" if strategy.access == "device-plugin" else None
@@ -52,7 +52,7 @@ def test_where_only_another_access_has_the_whole_device_that_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes, spoilt",
+    "changes, is_fatal",
     [
         ({}, True),
         ({"passed": True}, False),
@@ -61,9 +61,9 @@ def test_where_only_another_access_has_the_whole_device_that_is_taken() -> None:
         ({"name": "window_length"}, False),
     ],
 )
-def test_a_failed_check_that_excludes_a_cell_spoils_a_calibration(changes: dict[str, Any], spoilt: bool) -> None:
+def test_a_failed_gate_that_excludes_a_cell_disqualifies_a_calibration(changes: dict[str, Any], is_fatal: bool) -> None:
     gate = {"name": "foreign_process", "severity": "invalid", "passed": False}
-    assert bool(fatal_gates([gate | changes])) is spoilt
+    assert bool(fatal_gates([gate | changes])) is is_fatal
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -73,15 +73,15 @@ def test_the_capacity_does_not_depend_on_where_the_window_opens(seed: int) -> No
     assert capacity_hz(tenant(0, load)) == pytest.approx(1 / 0.27, rel=0.002)
 
 
-def test_requests_that_fail_are_no_capacity() -> None:
-    pick_strategy = tenant(0, closed_load(np.random.default_rng(1), 0.1, 0.001, 2.0))
+def test_failed_requests_do_not_count_as_capacity() -> None:
+    alone = tenant(0, closed_load(np.random.default_rng(1), 0.1, 0.001, 2.0))
     # Half of the lanes are refused, each at once.
-    pick_strategy["load"] |= {"concurrency": 16, "achieved_rate_hz": 80.0}
-    pick_strategy["errors"] = 5000
-    assert capacity_hz(pick_strategy) == 80
+    alone["load"] |= {"concurrency": 16, "achieved_rate_hz": 80.0}
+    alone["errors"] = 5000
+    assert capacity_hz(alone) == 80
 
 
-def test_of_a_program_that_measures_itself_it_is_the_rate() -> None:
+def test_the_capacity_of_a_program_that_measures_itself_is_its_rate() -> None:
     measured = scraped(tenant(0, closed_load(np.random.default_rng(1), 0.1, 0.1, 2.0)), [0.25, None], [80, 0])
     measured["load"]["achieved_rate_hz"] = 40.0
     assert capacity_hz(measured) == 40
@@ -108,20 +108,20 @@ def from_attempts(*records: dict[str, Any], needs_capacity: bool = False) -> tup
 
 
 @pytest.mark.parametrize("needs_capacity", [False, True])
-def test_a_burst_of_steal_is_waited_out(needs_capacity: bool) -> None:
+def test_a_calibration_is_repeated_after_a_burst_of_steal(needs_capacity: bool) -> None:
     taken, asked = from_attempts(disturbed("cpu_stolen"), FINE, needs_capacity=needs_capacity)
     assert len(asked) == 2
     assert taken == {"capacity_hz": pytest.approx(200), "output_digest": [1.5, -2.0], "warning": None}
 
 
-def test_steal_that_stays_leaves_the_digest_and_no_capacity(capsys: pytest.CaptureFixture[str]) -> None:
+def test_constant_steal_keeps_the_digest_and_drops_the_capacity(capsys: pytest.CaptureFixture[str]) -> None:
     taken, _ = from_attempts(*[disturbed("cpu_stolen")] * 3)
     assert taken == {"capacity_hz": None, "output_digest": [1.5, -2.0], "warning": "cpu_stolen: 8.9 % gone"}
     assert "calibrated with a warning, without capacity: cpu_stolen: 8.9 % gone" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("gate", ["scrape_error", "generator_bound", "generator_late", "cpu_throttled"])
-def test_what_concerns_the_rate_alone_stops_no_study(gate: str) -> None:
+def test_a_failed_gate_about_the_rate_only_drops_the_capacity(gate: str) -> None:
     taken, asked = from_attempts(*[disturbed(gate)] * 3)
     assert (len(asked), taken["capacity_hz"]) == (3, None)
 
@@ -131,7 +131,7 @@ def test_a_load_that_is_a_share_of_the_capacity_needs_a_clean_calibration() -> N
         from_attempts(*[disturbed("cpu_stolen")] * 3, needs_capacity=True)
 
 
-def test_what_is_more_than_a_slow_machine_is_no_reference() -> None:
+def test_a_failed_gate_about_more_than_the_rate_is_refused() -> None:
     with pytest.raises(CalibrationError, match=r"^mine cannot be calibrated: foreign_process: 8\.9 % gone$"):
         from_attempts(*[disturbed("foreign_process")] * 3)
 
@@ -148,7 +148,7 @@ def test_a_server_that_fails_every_request_does_not_run_alone() -> None:
         from_attempts(idle(70, "status 500"))
 
 
-def test_a_request_that_is_longer_than_the_window_is_given_the_studys() -> None:
+def test_a_request_longer_than_the_window_gets_the_window_of_the_study() -> None:
     taken, asked = from_attempts(idle(0), FINE)
     assert asked == [False, True]
     assert taken["capacity_hz"] == pytest.approx(200)
@@ -157,7 +157,7 @@ def test_a_request_that_is_longer_than_the_window_is_given_the_studys() -> None:
         from_attempts(*[idle(0)] * 3)
 
 
-def test_without_a_digest_of_its_output_a_workload_is_not_calibrated() -> None:
+def test_a_workload_without_an_output_digest_is_not_calibrated() -> None:
     silent = copy.deepcopy(FINE)
     silent["tenants"][0]["output_digest"] = None
     with pytest.raises(CalibrationError, match=r"mine did not sum up its output in time; .*timeouts.record_seconds"):

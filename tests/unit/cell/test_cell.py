@@ -44,7 +44,7 @@ def run(
 
 
 @pytest.mark.parametrize("observed, raises", [("exclusive", True), (None, False)])
-def test_contradicting_evidence_is_no_data_and_missing_evidence_is_judged(
+def test_contradicting_evidence_fails_the_job_and_missing_evidence_is_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, observed: str | None, raises: bool
 ) -> None:
     node = FakeNode(tmp_path / "node", FakeTenants(2))
@@ -58,7 +58,7 @@ def test_contradicting_evidence_is_no_data_and_missing_evidence_is_judged(
     assert node.fakes.life[-1] == "stop"
 
 
-def test_a_cell_that_goes_well(node: FakeNode) -> None:
+def test_a_successful_cell_has_a_complete_record(node: FakeNode) -> None:
     measured = run(node)
     assert (measured["status"], measured["reason"]) == ("ok", None)
     assert measured["cell"] == {"strategy": "mps", "workload": "matmul", "replicas": 2, "repeat": 3, "block": 3}
@@ -75,7 +75,7 @@ def test_a_cell_that_goes_well(node: FakeNode) -> None:
     assert node.current() == "mps block 3"
 
 
-def test_a_change_of_the_nodes_state_is_on_record_where_the_cell_made_one(node: FakeNode) -> None:
+def test_the_record_has_the_switch_only_if_the_cell_made_one(node: FakeNode) -> None:
     first = run(node)["switch"]
     assert first["from"] is None
     assert first["out_seconds"] is None, "this node does not note when it has left a state"
@@ -97,7 +97,7 @@ def test_the_time_of_a_cell_is_split_into_its_parts(node: FakeNode) -> None:
     assert timing["total_seconds"] == pytest.approx(parts)
 
 
-def test_a_cell_that_cannot_be_is_data_and_touches_nothing(node: FakeNode) -> None:
+def test_an_infeasible_cell_is_recorded_and_touches_nothing(node: FakeNode) -> None:
     node.cannot = "there are only 2 cores"
     measured = run(node)
     assert (measured["status"], measured["reason"]) == ("infeasible", "there are only 2 cores")
@@ -107,7 +107,7 @@ def test_a_cell_that_cannot_be_is_data_and_touches_nothing(node: FakeNode) -> No
     assert node.current() is None
 
 
-def test_what_the_harness_does_not_attempt_is_not_called_infeasible(node: FakeNode) -> None:
+def test_a_cell_that_is_not_attempted_is_not_called_infeasible(node: FakeNode) -> None:
     node.unattempted = "threads would wait for the interpreter"
     measured = run(node)
     assert (measured["status"], measured["reason"]) == ("not-measured", node.unattempted)
@@ -135,7 +135,7 @@ def fail_at_start(node: FakeNode, statuses: list[dict[str, Any]]) -> dict[str, A
         ([OK, OK], "hung", "not every tenant got ready"),
     ],
 )
-def test_the_status_of_a_cell_is_its_tenants_worst(
+def test_the_status_of_a_cell_is_the_worst_of_its_tenants(
     node: FakeNode, outcomes: list[dict[str, Any]], status: str, reason: str
 ) -> None:
     measured = fail_at_start(node, outcomes)
@@ -151,7 +151,7 @@ def test_the_status_of_a_cell_is_its_tenants_worst(
     assert node.fakes.life[-1] == "stop"
 
 
-def test_a_death_in_the_window_leaves_no_latencies(node: FakeNode) -> None:
+def test_a_tenant_that_dies_in_the_window_has_no_latencies(node: FakeNode) -> None:
     node.fakes.dies_at_ns = node.fakes.clock_ns + 1_500_000_000
     measured = run(node)
     assert measured["status"] == "killed"
@@ -180,7 +180,7 @@ def test_a_closed_loop_whose_iteration_never_ended_is_hung(node: FakeNode) -> No
     assert node.times_dirty
 
 
-def test_an_open_load_that_is_behind_is_no_hang(node: FakeNode) -> None:
+def test_an_open_load_that_is_behind_is_not_hung(node: FakeNode) -> None:
     for fake in node.fakes.fakes:
         fake.changes = load_of(3, "poisson")
     measured = run(node)
@@ -220,7 +220,7 @@ def test_a_share_of_capacity_becomes_a_rate(load: dict[str, Any], rate: float | 
     assert planned["arrival"] == load["arrival"]
 
 
-def test_the_capacity_that_was_used_is_on_record_and_reaches_the_tenants(node: FakeNode) -> None:
+def test_the_used_capacity_is_recorded_and_reaches_the_tenants(node: FakeNode) -> None:
     for fake in node.fakes.fakes:
         fake.changes = load_of(0, "poisson")
     measured = run(node, spec_text=spec(arrival="poisson", rate_of_capacity=0.5))
@@ -238,7 +238,7 @@ def test_arrivals_differ_between_repeats_and_not_between_strategies(node: FakeNo
     assert seeds[0] == seeds[1] != seeds[2]
 
 
-def test_a_tenant_has_the_same_arrivals_alone_and_beside_another_workload(node: FakeNode) -> None:
+def test_a_tenant_has_the_same_arrivals_alone_and_in_a_mix(node: FakeNode) -> None:
     run(named(node), MPS, mix_spec(arrival="poisson", rate_of_capacity=0.5), BOTH)
     light, heavy = node.given[0]["loads"]
     assert (light["seed"], light["before"]) == (zlib.crc32(b"light/3"), 0)

@@ -69,7 +69,7 @@ def run(node: FaultNode, kind: str = "killed") -> dict[str, Any]:
     return factories.written(node.folder / "raw.json", measured)
 
 
-def test_the_victim_is_measured_to_the_windows_end_and_its_status_is_the_cells(node: FaultNode) -> None:
+def test_a_victim_is_measured_to_the_end_of_the_window_and_sets_the_status(node: FaultNode) -> None:
     measured = run(node)
     assert (measured["status"], measured["reason"]) == ("ok", None)
     assert [tenant["status"] for tenant in measured["tenants"]] == ["ok", "killed"]
@@ -88,7 +88,7 @@ def test_the_victim_is_measured_to_the_windows_end_and_its_status_is_the_cells(n
     assert fresh.life == ["start 1", "wait_ready", "stop"], "when the others are gone"
 
 
-def test_evidence_is_that_of_a_rehearsal_in_which_all_live(node: FaultNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evidence_comes_from_the_rehearsal(node: FaultNode, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
     def evidence(_: object, grants: list[Any], records: list[Any]) -> list[dict[str, Any]]:
@@ -103,14 +103,14 @@ def test_evidence_is_that_of_a_rehearsal_in_which_all_live(node: FaultNode, monk
     assert [end - start for start, end in windows] == [int(REHEARSAL_SECONDS * NS)] * 2 + [2 * NS] * 2
 
 
-def test_the_aggressor_is_told_of_a_window_only_when_its_victims_have_taken_it(node: FaultNode) -> None:
+def test_the_aggressor_gets_the_window_after_its_victims_have_accepted(node: FaultNode) -> None:
     node.fakes.fakes[0].refuses = 1
     run(node)
     told = [index for _, what, index, _ in node.fakes.calls if what == "window"]
     assert told == [0, 0, 1, 0, 1]
 
 
-def test_a_victim_that_dies_too_is_the_cells_status(node: FaultNode) -> None:
+def test_a_victim_that_dies_sets_the_status_of_the_cell(node: FaultNode) -> None:
     node.fakes.ends = {0: (1.1, ended("crashed", 1, "an error of the driver")), **node.fakes.ends}
     measured = run(node)
     assert (measured["status"], measured["reason"]) == ("crashed", "1 of 1 tenants crashed: an error of the driver")
@@ -118,7 +118,7 @@ def test_a_victim_that_dies_too_is_the_cells_status(node: FaultNode) -> None:
     assert None not in measured["fault"]["ended_seconds"]
 
 
-def test_an_aggressor_that_hangs_is_not_waited_for(node: FaultNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hung_aggressor_is_not_waited_for(node: FaultNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_cell, "HANG_SECONDS", 0.05)
     monkeypatch.setattr(fault_cell, "ANSWER_SECONDS", 0.05)
     node.fakes.ends = {}
@@ -144,12 +144,12 @@ def test_an_aggressor_that_hangs_is_not_waited_for(node: FaultNode, monkeypatch:
     assert measured["fault"]["ended_seconds"] == [None, None]
 
 
-def test_a_state_that_was_lost_is_set_up_again_and_said_so(node: FaultNode) -> None:
+def test_a_lost_state_is_set_up_again_and_recorded(node: FaultNode) -> None:
     node.loses_state = True
     assert run(node)["fault"]["set_up_again"]
 
 
-def test_a_second_new_tenant_is_tried_after_setting_up_anew(node: FaultNode) -> None:
+def test_a_second_new_tenant_is_started_after_setting_the_state_up_again(node: FaultNode) -> None:
     node.refused = 1
     fault = run(node)["fault"]
     assert fault["refused_tenants"] == 1
@@ -163,7 +163,7 @@ def test_a_device_that_takes_no_new_tenant_is_unrecoverable(node: FaultNode) -> 
     assert [fresh.life[-1] for fresh in node.fresh] == ["stop", "stop"]
 
 
-def test_a_victim_that_lives_but_gives_no_record_hangs(node: FaultNode) -> None:
+def test_a_living_victim_without_a_record_is_hung(node: FaultNode) -> None:
     real = node.fakes.fakes[0].record
 
     def silent(deadline_seconds: float) -> dict[str, Any]:

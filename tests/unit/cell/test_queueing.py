@@ -48,7 +48,7 @@ def run(simulated: Study, tmp_path: Path, replicas: int = 3) -> dict[str, Any]:
     return measured
 
 
-def test_each_job_of_a_queue_is_alone(simulated: Study, tmp_path: Path) -> None:
+def test_each_job_of_a_queue_runs_alone(simulated: Study, tmp_path: Path) -> None:
     measured = run(simulated, tmp_path)
     work = simulated.config["workload_catalogue"]["batch-matmul"]["simulated"]
     alone = 1500 * (work["serial_seconds"] + work["parallel_sm_seconds"] / 108)
@@ -80,7 +80,7 @@ def test_a_job_of_a_queue_that_misses_its_deadline_keeps_its_progress(simulated:
     assert measured["tenants"][1]["status"] == "not-measured"
 
 
-def test_telemetry_of_a_queue_weighs_each_turn_by_its_length(simulated: Study, tmp_path: Path) -> None:
+def test_telemetry_of_a_queue_weighs_each_job_by_its_duration(simulated: Study, tmp_path: Path) -> None:
     cell = Cell("sequential", "batch-matmul", 2, 1)
     one = run(simulated, tmp_path, replicas=1)
     turns = []
@@ -120,7 +120,7 @@ def test_a_queue_has_cells_of_jobs_only() -> None:
     assert queued == {("batch-matmul", 1), ("batch-matmul", 2), ("pair-of-jobs", 2)}
 
 
-def test_a_simulated_job_is_alone_when_its_neighbour_is_done(tmp_path: Path) -> None:
+def test_a_simulated_job_runs_alone_after_its_neighbour_is_done(tmp_path: Path) -> None:
     catalogue = {
         name: {
             **{"kind": "job", "job": {"iterations": iterations}},

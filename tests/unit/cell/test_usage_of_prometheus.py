@@ -37,11 +37,11 @@ def relabelled(found: Series, **labels: str | None) -> Series:
         ("two-words", "two-words"),
     ],
 )
-def test_a_workload_is_called_as_its_pods_are(pod: str, workload: str) -> None:
+def test_a_workload_is_named_after_its_pods(pod: str, workload: str) -> None:
     assert workload_name(pod) == workload
 
 
-def test_a_course_for_each_workload_on_each_gpu() -> None:
+def test_each_workload_on_each_gpu_has_a_time_series() -> None:
     found = by_workload(series(cluster()))
     assert set(found) == {f"team/{n}" for n in ("api", "notebook-0", "llm", "train-0", "left-0", "right-0")} | {None}
     train = found["team/train-0"]
@@ -52,7 +52,7 @@ def test_a_course_for_each_workload_on_each_gpu() -> None:
     assert {name for name, each in found.items() if each.is_shared} == {"team/left-0", "team/right-0"}
 
 
-def test_pods_under_renamed_labels() -> None:
+def test_pods_are_read_from_renamed_labels() -> None:
     """Prometheus without honor_labels: what the exporter calls a pod is not the exporter's own."""
     exporter = {"namespace": "monitoring", "pod": "dcgm-exporter-abcde", "container": "exporter"}
     named = relabelled(
@@ -66,13 +66,13 @@ def test_pods_under_renamed_labels() -> None:
     assert set(found) == {"team/api", None}
 
 
-def test_the_exporters_own_pod_is_no_workload() -> None:
+def test_the_pod_of_the_exporter_is_not_a_workload() -> None:
     busy = series([Planted("0", "api-0", steady(0.5))])
     idle = relabelled(series([Planted("1")]), namespace="monitoring", pod="dcgm-exporter-abcde")
     assert set(by_workload({metric: busy[metric] + idle[metric] for metric in busy})) == {"team/api-0", None}
 
 
-def test_without_any_pods_each_gpu_stands_for_its_workload() -> None:
+def test_without_pods_a_workload_is_named_after_its_gpu() -> None:
     found = by_workload(series([Planted("0"), Planted("1", node="node-b")]))
     assert set(found) == {"GPU 0 of node-a", "GPU 1 of node-b"}
 
@@ -89,7 +89,7 @@ def test_pods_of_one_deployment_that_follow_one_another_are_one_workload() -> No
     assert found.workload == "team/api" and not found.is_shared and len(found.series) == 240
 
 
-def test_instances_are_places_of_their_own_and_blank_values_none() -> None:
+def test_each_instance_is_a_place_and_blank_values_are_dropped() -> None:
     one = relabelled(series([Planted("0", "a-0", steady(0.5))]), GPU_I_ID="1", GPU_I_PROFILE="3g.71gb")
     other = relabelled(series([Planted("0", "b-0", steady(9.2e18))]), GPU_I_ID="2", GPU_I_PROFILE="3g.71gb")
     found = by_workload({metric: one[metric] + other[metric] for metric in one})
@@ -120,13 +120,13 @@ def asked(found: Series, labels: dict[str, str] | None = None) -> tuple[list[str
     return server.asked, answer.usages
 
 
-def test_questions_are_means_over_a_step_of_the_chosen_series() -> None:
+def test_queries_ask_for_means_over_a_step_of_the_chosen_series() -> None:
     questions, found = asked(series(cluster()), {"cluster": "eu-1"})
     assert 'avg_over_time(DCGM_FI_PROF_SM_ACTIVE{cluster="eu-1"}[120000ms])' in questions
     assert {each.image for each in found if each.workload == "team/train-0"} == {"trainer:2"}
 
 
 @pytest.mark.parametrize("found", [{}, series([replace(cluster()[0])], minutes=0)], ids=["no series", "empty ones"])
-def test_no_metrics_of_the_exporter_is_one_line(found: Series) -> None:
+def test_missing_metrics_of_the_exporter_are_reported_in_one_line(found: Series) -> None:
     with pytest.raises(PrometheusUnavailable, match=r"no metric of dcgm-exporter in the last 48 h with cluster=eu-1"):
         asked({metric: [each for each in own if each[1]] for metric, own in found.items()}, {"cluster": "eu-1"})

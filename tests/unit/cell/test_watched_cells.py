@@ -24,12 +24,12 @@ def watched(tmp_path: Path, **changes: Any) -> Study:
     return study_of(WATCHED | {"prometheus.folder": str(tmp_path)} | changes)
 
 
-def test_a_study_that_nobody_watches_says_nothing_of_it() -> None:
+def test_an_unwatched_study_does_not_mention_prometheus() -> None:
     plain = study_of({})
     assert all("prometheus" not in plain.spec_of(cell) for cell in plain.cells)
 
 
-def test_being_watched_is_part_of_a_cell_and_of_no_calibration(tmp_path: Path) -> None:
+def test_being_watched_is_in_the_spec_of_cells_and_not_of_calibrations(tmp_path: Path) -> None:
     plain, seen = study_of({"window_seconds": 5}), watched(tmp_path)
     assert {seen.spec_of(cell)["prometheus"]["scrape_seconds"] for cell in seen.cells} == {1}
     assert seen.calibration_spec("matmul") == plain.calibration_spec("matmul")
@@ -45,7 +45,7 @@ def test_being_watched_is_part_of_a_cell_and_of_no_calibration(tmp_path: Path) -
         ({"faults": ["killed"]}, False),
     ],
 )
-def test_what_is_not_counted_from_start_to_end_is_not_watched(
+def test_cells_without_one_continuous_window_are_not_watched(
     tmp_path: Path, changes: dict[str, Any], is_watched: bool
 ) -> None:
     seen = watched(tmp_path, **changes)
@@ -54,7 +54,7 @@ def test_what_is_not_counted_from_start_to_end_is_not_watched(
     assert cells and {"prometheus" in seen.spec_of(cell) for cell in cells} == {is_watched}
 
 
-def test_every_cell_has_a_name_of_its_own_in_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cell_has_its_own_name_in_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = watched(tmp_path).config
     monkeypatch.setenv("SHAREBENCH_RUN_ID", "one")
     names = {watch_settings(config, folder)["watched_cell"] for folder in ("a", "b")}
@@ -63,14 +63,14 @@ def test_every_cell_has_a_name_of_its_own_in_the_metrics(tmp_path: Path, monkeyp
     assert len(names) == 3
 
 
-def test_pods_are_annotated_where_that_is_how_they_are_found(tmp_path: Path) -> None:
+def test_pods_are_annotated_where_discovery_uses_annotations(tmp_path: Path) -> None:
     section = {"prometheus.discovery": "annotations", "node": "kubernetes", "strategies": ["exclusive"]}
     config = watched(tmp_path, **section).config
     assert watch_settings(config, "a")["pod_annotations"]["prometheus.io/port"] == "8000"
     assert watch_settings(watched(tmp_path).config, "a")["pod_annotations"] == {}
 
 
-def test_targets_are_a_file_that_goes_again(tmp_path: Path) -> None:
+def test_the_file_of_targets_is_removed_at_the_end(tmp_path: Path) -> None:
     with target_file(tmp_path, tmp_path / "results", 0.5, ["127.0.0.1:1", "127.0.0.1:2"]):
         (path,) = tmp_path.glob("*.json")
         (group,) = json.loads(path.read_text())
@@ -86,7 +86,7 @@ def test_labels_are_quoted() -> None:
     assert selector("m", {"a": 'x"y\\'}) == 'm{a="x\\"y\\\\"}'
 
 
-# A course with stand-ins in it.
+# A procedure with stand-ins for its server, node and tenants.
 
 
 class Tenants:
@@ -113,7 +113,7 @@ class Node:
         self.folder = folder
 
 
-def course(tmp_path: Path) -> PrometheusProcedure:
+def procedure(tmp_path: Path) -> PrometheusProcedure:
     seen = watched(tmp_path)
     cell = next(cell for cell in seen.cells if cell.replicas == 2)
     settings = {"timeouts": {"record_seconds": 1}, **watch_settings(seen.config, "a")}
@@ -121,13 +121,13 @@ def course(tmp_path: Path) -> PrometheusProcedure:
     return PrometheusProcedure(Node(tmp_path / "node"), strategy, seen.spec_of(cell), settings)  # type: ignore[arg-type]
 
 
-def test_a_prometheus_that_cannot_be_reached_is_a_failure_before_anything_is_measured(tmp_path: Path) -> None:
+def test_an_unreachable_prometheus_fails_the_cell_before_the_window(tmp_path: Path) -> None:
     with pytest.raises(NodeError, match=r"does not answer \(ConnectionError\); prometheus.url is http://127"):
-        course(tmp_path).observe(Tenants(), [])  # type: ignore[arg-type]
+        procedure(tmp_path).observe(Tenants(), [])  # type: ignore[arg-type]
     assert not list(tmp_path.glob("*.json"))
 
 
-def test_one_that_does_not_find_the_tenants_is_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prometheus_without_the_tenants_fails_the_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Blind:
         def __init__(self, url: str) -> None:
             pass
@@ -140,25 +140,25 @@ def test_one_that_does_not_find_the_tenants_is_too(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(prometheus_cell, "STORED_SECONDS", 0.0)
     monkeypatch.setattr(prometheus_cell, "SCRAPES_TO_WAIT", 0)
     with pytest.raises(NodeError, match=r"saw 1 of 2 tenants within 0 s \(discovery: file\)"):
-        course(tmp_path).observe(Tenants(), [])  # type: ignore[arg-type]
+        procedure(tmp_path).observe(Tenants(), [])  # type: ignore[arg-type]
     assert not list(tmp_path.glob("*.json"))
 
 
-def test_silence_after_the_window_is_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prometheus_that_fails_after_the_window_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Dead:
         def samples(self, *_: Any) -> Any:
             raise PrometheusUnavailable("Prometheus does not answer (ReadTimeout)")
 
     monkeypatch.setattr(prometheus_cell, "RESTART_SECONDS", 0.0)
     monkeypatch.setattr(prometheus_cell, "SCRAPES_TO_WAIT", 0)
-    watching = course(tmp_path)
+    watching = procedure(tmp_path)
     watching.server = Dead()  # type: ignore[assignment]
     said = watching._query_window(10.0, 15.0)
     assert said["error"] == "Prometheus does not answer (ReadTimeout)"
     assert said["tenants"] == []
 
 
-def test_neither_address_nor_folder_nor_labels_are_published(tmp_path: Path) -> None:
+def test_address_folder_and_labels_of_prometheus_are_not_published(tmp_path: Path) -> None:
     config = watched(tmp_path, **{"prometheus.labels": {"release": "secret"}}).config
     told = public_config(config)["prometheus"]
     assert told["url"] == "http://prometheus" and told["folder"] is None and told["labels"] == {}
@@ -178,7 +178,7 @@ def test_a_survey_of_a_cluster_is_not_published() -> None:
     assert public_command(words, config) == ["survey={url: …, labels: {cluster: …}, namespaces: […]}"]
 
 
-def test_no_name_of_a_cluster_is_published() -> None:
+def test_names_in_a_cluster_are_not_published() -> None:
     mine = {
         "context": "prod",
         "node": "gpu",
@@ -222,7 +222,7 @@ class Answering:
 
 def test_a_tenant_that_is_scraped_twice_counts_once(tmp_path: Path) -> None:
     often, seldom = [(float(at), 10.0 * at) for at in range(9)], [(4.0, 40.0)]
-    watching = course(tmp_path)
+    watching = procedure(tmp_path)
     series = [({"tenant": "0", "job": "a"}, often), ({"tenant": "0", "job": "b"}, seldom), ({"tenant": "1"}, often)]
     watching.server = Answering(series)  # type: ignore[assignment]
     assert watching._samples("count", 1.0, 5.0) == {0: often, 1: often}

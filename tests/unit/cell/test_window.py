@@ -18,7 +18,7 @@ from sharebench.cell.window import (
 from sharebench.nodes.contract import TenantsFailed, TenantUnreachable
 
 
-def test_settling_waits_for_a_verdict_on_what_ran_after_the_last_was_ready() -> None:
+def test_settling_waits_for_a_verdict_on_the_time_after_the_last_was_ready() -> None:
     tenants = FakeTenants(3)
     began_ns = tenants.clock_ns
     unsteady = {"is_steady": False, "batches": 9, "change_percent": 30.0}
@@ -29,7 +29,7 @@ def test_settling_waits_for_a_verdict_on_what_ran_after_the_last_was_ready() -> 
     assert {since for _, what, _, since in tenants.calls if what == "steadiness"} == {began_ns}
 
 
-def test_tenants_that_go_on_as_they_warmed_up_are_not_judged_again() -> None:
+def test_tenants_whose_load_is_unchanged_are_not_judged_again() -> None:
     tenants = FakeTenants(1)
     tenants.fakes[0].settles_after_ns = 10 * NS
     began_ns = tenants.clock_ns
@@ -38,7 +38,7 @@ def test_tenants_that_go_on_as_they_warmed_up_are_not_judged_again() -> None:
     assert {since for _, what, _, since in tenants.calls if what == "steadiness"} == {None}
 
 
-def test_a_tenant_that_has_settled_is_left_alone() -> None:
+def test_a_settled_tenant_is_not_asked_again() -> None:
     tenants = FakeTenants(2)
     tenants.fakes[1].settles_after_ns = NS
     settle(tenants, 60.0)
@@ -47,7 +47,7 @@ def test_a_tenant_that_has_settled_is_left_alone() -> None:
     assert 2 < asked.count(1) < 40, "asked again, but not without a pause"
 
 
-def test_settling_ends_when_time_is_up() -> None:
+def test_settling_times_out() -> None:
     tenants = FakeTenants(2)
     tenants.fakes[1].settles_after_ns = 100 * NS
     began_ns = tenants.clock_ns
@@ -56,7 +56,7 @@ def test_settling_ends_when_time_is_up() -> None:
     assert 5 * NS <= tenants.clock_ns - began_ns < 6 * NS
 
 
-def test_one_window_for_all_and_nothing_sent_inside_it() -> None:
+def test_all_tenants_get_one_window_and_nothing_is_sent_inside_it() -> None:
     tenants = FakeTenants(4)
     sampler = FakeSampler(tenants)
     window, records, rows, summary = measure_window(tenants, sampler, 2.0, 30.0)
@@ -74,7 +74,7 @@ def test_one_window_for_all_and_nothing_sent_inside_it() -> None:
 
 
 @pytest.mark.parametrize("jobs", [None, [10, 20, 10]])
-def test_outputs_are_summed_up_when_no_tenant_measures_any_more(jobs: list[int] | None) -> None:
+def test_outputs_are_digested_after_all_tenants_have_measured(jobs: list[int] | None) -> None:
     tenants = FakeTenants(3)
     tenants.fakes[1].digest = None
     delivered = []
@@ -87,7 +87,7 @@ def test_outputs_are_summed_up_when_no_tenant_measures_any_more(jobs: list[int] 
     assert {given for _, what, _, given in tenants.calls if what == "digest"} == {30.0}
 
 
-def test_the_sampler_covers_the_window_and_hardly_more() -> None:
+def test_the_sampler_covers_little_more_than_the_window() -> None:
     tenants = FakeTenants(2)
     tenants.are_local = True
     sampler = FakeSampler(tenants)
@@ -119,7 +119,7 @@ def test_the_clock_error_is_half_of_the_slowest_tenants_fastest_answer() -> None
     assert window["clock_error_seconds"] == 0.003
 
 
-def test_a_clock_that_is_known_without_error_is_read_once() -> None:
+def test_a_clock_without_error_is_read_once() -> None:
     """Each question costs a connection of its own where a network lies between."""
     tenants = FakeTenants(2)
     tenants.fakes[0].round_trips = [0.0]
@@ -137,13 +137,13 @@ def leads(tenants: FakeTenants) -> list[float]:
 
 # 0.15 s is too long for the lead of a host: each tenant would have refused.
 @pytest.mark.parametrize(("answer_seconds", "lead"), [(0.15, REMOTE_LEAD_SECONDS), (0.001, MIN_REMOTE_LEAD_SECONDS)])
-def test_tenants_behind_a_network_get_a_lead_as_long_as_they_need(answer_seconds: float, lead: float) -> None:
+def test_the_lead_of_remote_tenants_follows_their_answer_time(answer_seconds: float, lead: float) -> None:
     tenants = FakeTenants(2, answer_seconds)
     measure_window(tenants, FakeSampler(tenants), 1.0, 30.0)
     assert leads(tenants) == [lead]
 
 
-def test_a_late_announcement_is_made_again_with_twice_the_lead() -> None:
+def test_a_late_announcement_is_repeated_with_twice_the_lead() -> None:
     # Each answer takes so long that only the third lead is enough for all.
     tenants = FakeTenants(2, answer_seconds=0.15)
     tenants.are_local = True
@@ -155,7 +155,7 @@ def test_a_late_announcement_is_made_again_with_twice_the_lead() -> None:
     assert len(sampler.ran) == 2
 
 
-def test_a_window_that_some_refused_is_closed_before_the_next_is_announced() -> None:
+def test_a_partly_refused_window_is_closed_before_the_next() -> None:
     tenants = FakeTenants(3)
     tenants.fakes[1].refuses = 1
     window, records, *_ = measure_window(tenants, FakeSampler(tenants), 2.0, 30.0)
@@ -167,7 +167,7 @@ def test_a_window_that_some_refused_is_closed_before_the_next_is_announced() -> 
     assert len(records) == 3
 
 
-def test_a_tenant_that_takes_no_window_ends_the_cell() -> None:
+def test_a_tenant_that_refuses_every_window_ends_the_cell() -> None:
     tenants = FakeTenants(2)
     tenants.fakes[1].refuses = 99
     with pytest.raises(TenantsFailed, match="did not take a window"):
@@ -175,7 +175,7 @@ def test_a_tenant_that_takes_no_window_ends_the_cell() -> None:
     assert len(leads(tenants)) == ATTEMPTS
 
 
-def test_a_failure_does_not_wait_for_a_tenant_that_hangs() -> None:
+def test_a_failure_does_not_wait_for_a_hung_tenant() -> None:
     tenants = FakeTenants(2)
     hangs = threading.Event()
     tenants.fakes[0].raises["record"] = TenantUnreachable("connection reset")
@@ -189,7 +189,7 @@ def test_a_failure_does_not_wait_for_a_tenant_that_hangs() -> None:
         hangs.set()
 
 
-def test_silence_of_the_dying_is_told_from_silence_of_the_living() -> None:
+def test_a_dying_tenant_is_distinguished_from_a_silent_one() -> None:
     living = FakeTenants(1)
     with pytest.raises(TenantUnreachable, match="silent"), detecting_dead_tenants(living):
         raise TenantUnreachable("silent")

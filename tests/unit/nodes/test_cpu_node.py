@@ -62,7 +62,9 @@ ONE, TWO, EIGHT = {5}, {0, 3}, set(range(8))
         (EIGHT, "mig-unequal", 2, [[0, 1, 2], [3, 4]]),
     ],
 )
-def test_masks_by_mechanism(host: Any, cores: set[int], strategy: str, replicas: int, masks: list[list[int]]) -> None:
+def test_mechanisms_give_masks(
+    host: Any, cores: set[int], strategy: str, replicas: int, masks: list[list[int]]
+) -> None:
     node = host(cores)
     assert node.infeasible(STRATEGIES[strategy], replicas) is None
     grants = node.grants(STRATEGIES[strategy], replicas)
@@ -84,14 +86,16 @@ def test_masks_by_mechanism(host: Any, cores: set[int], strategy: str, replicas:
         (EIGHT, "mig-unequal", 5, ["5 tenants need 5 MIG instances", "has 4"]),
     ],
 )
-def test_what_does_not_fit_says_why(host: Any, cores: set[int], strategy: str, replicas: int, words: list[str]) -> None:
+def test_what_does_not_fit_has_a_reason(
+    host: Any, cores: set[int], strategy: str, replicas: int, words: list[str]
+) -> None:
     reason = host(cores).infeasible(STRATEGIES[strategy], replicas)
     assert reason is not None
     assert "\n" not in reason
     assert [word for word in words if word not in reason] == []
 
 
-def test_only_cores_that_may_be_used_count_in_ascending_order(host: Any) -> None:
+def test_only_usable_cores_count_in_ascending_order(host: Any) -> None:
     assert host({9, 2, 4}).cores == [2, 4, 9]
     assert host(EIGHT, [6, 1, 99]).cores == [1, 6]
 
@@ -101,7 +105,7 @@ def records(*masks: list[int] | None) -> list[dict[str, Any]]:
     return [{"cpu": {"affinity": mask}} for mask in masks]
 
 
-def test_each_tenants_own_view_of_its_mask_is_the_evidence(host: Any) -> None:
+def test_the_affinity_mask_that_a_tenant_reports_is_the_evidence(host: Any) -> None:
     node = host(EIGHT, [4, 2])
     grants = node.grants(STRATEGIES["mig"], 2)
     evidence = node.evidence(STRATEGIES["mig"], grants, records([2], [4]))
@@ -115,7 +119,7 @@ def test_each_tenants_own_view_of_its_mask_is_the_evidence(host: Any) -> None:
     assert node.evidence(STRATEGIES["mps"], both, records([2, 4]))[0]["holds"], "sorted like the tenant's own"
 
 
-def test_facts_say_that_it_is_no_gpu_and_name_no_host(host: Any) -> None:
+def test_facts_label_the_stand_in_and_name_no_host(host: Any) -> None:
     node = host(EIGHT, [1, 2])
     facts = node.facts()
     assert (facts["label"], facts["is_gpu"], facts["units"], facts["units_name"]) == (LABEL, False, 2, "cores")

@@ -23,7 +23,7 @@ def test_the_gpus_of_a_host_are_devices_with_cores_of_their_own(monkeypatch: pyt
         NvidiaNode.devices({"gpu": ["1", "7"], "python": "auto", "may_change": []})
 
 
-def test_fewer_cores_than_gpus_are_not_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_cores_than_gpus_are_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCK_GPUS", "2")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
     found = NvidiaNode.devices({"gpu": "all", "python": "auto", "may_change": []})

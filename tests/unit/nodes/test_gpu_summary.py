@@ -87,7 +87,7 @@ def test_means_and_extremes_are_of_the_window_alone() -> None:
     assert summary["throttle_reasons"] == {"sw_power_cap": 10, "gpu_idle": 90}
 
 
-def test_the_energy_is_that_between_the_exact_ends_of_the_window() -> None:
+def test_the_energy_is_counted_between_the_exact_ends_of_the_window() -> None:
     # The power changes beyond the window, so only interpolated ends give what was used in it.
     summary = summary_of({"energy_joules": lambda at: 300 * min(max(at, 100.05), 101.95), "power_watts": 300.0})
     assert summary["energy_joules"] == pytest.approx(300 * 1.9)
@@ -105,19 +105,19 @@ def test_activity_is_the_mean_between_the_exact_ends_of_the_window() -> None:
 
 
 @pytest.mark.parametrize("renewal_seconds", [0.02, 0.1, 0.25])
-def test_a_counter_that_is_renewed_in_steps_is_off_by_no_more_than_it_says(renewal_seconds: float) -> None:
+def test_the_energy_error_bounds_a_counter_that_is_renewed_in_steps(renewal_seconds: float) -> None:
     stale = lambda at: 300 * (at // renewal_seconds) * renewal_seconds  # noqa: E731
     summary = summary_of({"energy_joules": stale})
     assert abs(summary["energy_joules"] - 600) <= summary["energy_error_joules"] + 1e-6
     assert summary["energy_error_joules"] == pytest.approx(300 * max(0.1, renewal_seconds), abs=300 * 0.11)
 
 
-def test_without_a_counter_the_energy_is_that_of_the_power_samples() -> None:
+def test_without_a_counter_the_energy_comes_from_the_power_samples() -> None:
     summary = summary_of({"energy_joules": None, "power_watts": lambda at: 200 if at < 101 else 400})
     assert (summary["energy_joules"], summary["energy_error_joules"]) == (pytest.approx(600), None)
 
 
-def test_what_the_gpu_cannot_tell_is_null_and_the_rest_is_there() -> None:
+def test_quantities_that_the_gpu_does_not_report_are_null() -> None:
     unknown = dict.fromkeys(GpuSample._fields[2:])
     summary = summary_of(unknown)
     told = {key for key, value in summary.items() if value is not None}
@@ -129,7 +129,7 @@ def test_what_the_gpu_cannot_tell_is_null_and_the_rest_is_there() -> None:
     assert summary_of({"temperature_celsius": None})["power_mean_watts"] == 300
 
 
-def test_memory_is_by_tenant_and_the_servers_apart() -> None:
+def test_memory_is_reported_by_tenant_and_for_the_mps_servers() -> None:
     seen = {"5": process("compute", 66), "11": process("mps", 700), "10": process("mps", 800)}
     summary = summary_of(processes=seen, servers=(5,))
     assert summary["tenant_memory_mib"] == [800, 700]
@@ -148,7 +148,7 @@ def test_memory_that_nvml_hides_is_null_for_that_tenant() -> None:
     assert summary_of(processes=seen)["tenant_memory_mib"] == [None, 700]
 
 
-def test_processes_of_others_are_counted_by_kind() -> None:
+def test_foreign_processes_are_counted_by_kind() -> None:
     seen = {
         "10": process(),
         "11": process(),
@@ -175,12 +175,12 @@ def test_the_workers_of_a_tenant_are_not_foreign_and_their_memory_is_the_tenants
     assert summary["tenant_memory_mib"] == [800, 700]
 
 
-def test_pids_of_another_namespace_say_nothing() -> None:
+def test_pids_of_another_namespace_give_no_memory_and_no_foreign_processes() -> None:
     summary = summary_of(processes={"4711": process()})
     assert summary["foreign_processes"] is summary["tenant_memory_mib"] is None
 
 
-def test_memory_that_a_tenant_takes_after_the_window_is_not_its_works() -> None:
+def test_memory_taken_after_the_window_does_not_count() -> None:
     tenant = process(mib=2338)
     tenant["memory"].append([102.1, 6434 * MIB])
     assert summary_of(processes={"10": tenant}, tenants=(10,))["tenant_memory_mib"] == [2338]

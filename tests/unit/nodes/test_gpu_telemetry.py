@@ -105,7 +105,7 @@ def test_the_sampling_process_sees_the_whole_window(made_up: Path) -> None:
     assert 0 <= summary["foreign_cpu_percent"] <= 100
 
 
-def test_a_gpu_that_tells_nothing_is_sampled_all_the_same(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_reports_nothing_is_still_sampled(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("broken", "gpu")
     monkeypatch.setenv("old", "yes")
     summary = sampled(0.3)
@@ -118,7 +118,7 @@ def test_a_gpu_that_tells_nothing_is_sampled_all_the_same(made_up: Path, monkeyp
     assert summary["tenant_memory_mib"] == [700]
 
 
-def test_power_is_nvmls_mean_where_there_is_no_momentary_one(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_power_is_the_mean_of_nvml_without_an_instant_value(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("old", "yes")
     summary = sampled(0.25)
     assert summary["power_mean_watts"] == 249
@@ -128,7 +128,7 @@ def test_power_is_nvmls_mean_where_there_is_no_momentary_one(made_up: Path, monk
     )
 
 
-def test_a_driver_that_is_not_there_is_a_node_error(
+def test_a_missing_driver_is_a_node_error(
     made_up: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("broken", "library")
@@ -139,7 +139,7 @@ def test_a_driver_that_is_not_there_is_a_node_error(
     ]
 
 
-def test_a_sampling_process_that_died_is_a_node_error(made_up: Path) -> None:
+def test_a_dead_sampling_process_is_a_node_error(made_up: Path) -> None:
     running = sampler()
     running.start()
     running._process.kill()
@@ -188,7 +188,7 @@ class IdleGpu:
 
 
 @pytest.mark.parametrize(("occupied", "expected"), [(False, 120.0), (True, None)])
-def test_idle_power_is_that_of_an_empty_gpu(
+def test_idle_power_is_measured_on_an_empty_gpu(
     monkeypatch: pytest.MonkeyPatch, occupied: bool, expected: float | None
 ) -> None:
     IdleGpu.visits = [[], [Occupant(1, "compute", None)] if occupied else []]

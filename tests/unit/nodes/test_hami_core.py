@@ -40,7 +40,7 @@ def node(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_nv
     return NvidiaNode({"gpu": "0", "python": "auto", "hami_core": str(library), "may_change": []}, tmp_path)
 
 
-def test_each_tenant_has_its_limits_and_a_region_of_its_own(node: NvidiaNode, library: Path) -> None:
+def test_each_tenant_has_its_own_limits_and_region(node: NvidiaNode, library: Path) -> None:
     own = [grant.environment for grant in node.grants(HAMI_CORE, 3)]
     assert node.infeasible(HAMI_CORE, 3) is None
     assert {each["LD_PRELOAD"] for each in own} == {str(library)}
@@ -53,7 +53,7 @@ def test_each_tenant_has_its_limits_and_a_region_of_its_own(node: NvidiaNode, li
     assert "LD_PRELOAD" not in node.grants(nvidia.EXCLUSIVE, 1)[0].environment
 
 
-def test_no_cell_finds_the_regions_of_another(node: NvidiaNode) -> None:
+def test_regions_are_empty_before_each_cell(node: NvidiaNode) -> None:
     state = State(HAMI_CORE, 2, 1)
     node.ensure(state)
     region = Path(node.grants(HAMI_CORE, 2)[0].environment[SHARED_REGION])
@@ -90,7 +90,7 @@ def one_process_only(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
         (one_process_only, "compute mode is EXCLUSIVE_PROCESS"),
     ],
 )
-def test_what_is_infeasible_and_why(
+def test_infeasible_strategies_have_a_reason(
     node: NvidiaNode,
     monkeypatch: pytest.MonkeyPatch,
     happens: Callable[[NvidiaNode, pytest.MonkeyPatch], None],
@@ -125,7 +125,7 @@ def found(strategy: Strategy, grant: Grant, pid: int, **seen: Any) -> set[str]:
     return broken(collect_evidence(strategy, two, [grant], [tenant], [Occupant(pid, "compute", GIB)], []))
 
 
-def test_evidence_is_in_the_process_and_in_what_cuda_shows_it(
+def test_evidence_comes_from_the_process_and_from_its_view_of_cuda(
     library: Path, start: Callable[[dict[str, str]], int]
 ) -> None:
     strategy = replace(HAMI_CORE, thread_percent=50.0, memory_percent=50.0)
@@ -148,7 +148,7 @@ def test_evidence_is_in_the_process_and_in_what_cuda_shows_it(
     "limit_bytes, total_bytes, holds",
     [(70 * GIB, 70 * GIB, True), (70 * GIB, 69 * GIB, False), (140 * GIB, 139 * GIB, True), (70 * GIB, None, False)],
 )
-def test_a_limit_that_is_the_whole_device_shows_what_cuda_leaves_of_it(
+def test_a_limit_of_the_whole_device_allows_for_memory_that_cuda_reserves(
     limit_bytes: int, total_bytes: int | None, holds: bool
 ) -> None:
     (seen,) = hami_core.memory_evidence(limit_bytes, 140 * GIB, total_bytes, "tenant 0")

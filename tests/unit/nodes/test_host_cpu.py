@@ -31,7 +31,7 @@ def test_facts_of_the_host(root: Path) -> None:
     assert (facts["cpu_threads"], facts["cpu_mhz_max"]) == (psutil.cpu_count(), 3500)
 
 
-def test_what_a_virtual_machine_does_not_know_is_null(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_that_a_virtual_machine_lacks_are_null(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_cpu.platform, "processor", lambda: "")
     monkeypatch.setattr(host_cpu.platform, "machine", lambda: "arm64")
     facts = host_cpu.facts()
@@ -47,7 +47,7 @@ def machine(root: Path, packages: int, cores: int, threads: int) -> list[int]:
     return list(range(total * threads))
 
 
-def test_devices_share_the_cores_that_are_near_them(root: Path) -> None:
+def test_devices_share_the_cores_on_their_side(root: Path) -> None:
     cores = machine(root, packages=2, cores=4, threads=2)
     first, second = [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]
     assert host_cpu.split_cores(cores, [first, second]) == [first, second]

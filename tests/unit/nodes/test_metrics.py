@@ -64,7 +64,7 @@ def state(latencies: list[float], at_ms: int = 0, took_ms: int = 0, buckets: tup
 @pytest.mark.parametrize(
     ("unit", "seconds"), [("seconds", 1.0), ("milliseconds", 1e-3), ("microseconds", 1e-6), ("nanoseconds", 1e-9)]
 )
-def test_units_are_of_sum_and_buckets_alike(unit: str, seconds: float) -> None:
+def test_the_unit_applies_to_sum_and_buckets(unit: str, seconds: float) -> None:
     text = page({"a": [4, 40]}, buckets=(5, 50))
     found = parse_metrics(text, metrics(histogram="work", unit=unit))
     assert found.sum_seconds == pytest.approx(44 * seconds)
@@ -88,7 +88,7 @@ def test_labels_pick_a_series() -> None:
         parse_metrics(text, metrics(histogram="work", labels={"stage": "blur"}))
 
 
-def test_what_is_not_there_is_said_with_what_is() -> None:
+def test_a_missing_series_is_reported_with_those_that_exist() -> None:
     text = page({"a": [1.0]})
     with pytest.raises(MissingSeries, match=r"there is no histogram 'wrok'; this page has: work"):
         parse_metrics(text, metrics(histogram="wrok"))
@@ -117,7 +117,7 @@ def of_the_truth(ratio: float) -> float:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_truth_is_within_the_bounds_wherever_the_edges_fall(seed: int) -> None:
+def test_the_truth_is_within_the_bounds_wherever_the_edges_fall(seed: int) -> None:
     """A closed loop is scraped at unknown moments; what began in the window is the truth."""
     rng = np.random.default_rng(seed)
     ends = np.cumsum(latencies := rng.lognormal(-3.3, 0.6, 400))
@@ -151,7 +151,7 @@ def test_truth_is_within_the_bounds_wherever_the_edges_fall(seed: int) -> None:
         assert abs(found.mean_seconds / true_mean - 1) <= of_the_truth(found.mean_error_ratio)
 
 
-def test_error_bounds_by_hand() -> None:
+def test_error_bounds_match_a_calculation_by_hand() -> None:
     found = subtract_scrapes(state([], at_ms=0, took_ms=10), state([0.05] * 100, at_ms=5000, took_ms=10))
     assert found.rate_error_ratio == pytest.approx(0.01 / 5 + 2 / 100)
     # An edge's iteration may be 0.1 s, that is 0.05 s off the mean of 0.05 s, and the page may be torn by 10 ms twice.
@@ -170,7 +170,7 @@ def test_a_window_without_iterations_has_no_mean_and_no_error() -> None:
     [state([0.02] * 3, at_ms=1000), state([0.2] * 20, at_ms=1000), state([0.02] * 20, at_ms=1000, buckets=(0.01, 0.5))],
     ids=["fewer", "another distribution", "other buckets"],
 )
-def test_a_program_that_began_anew_is_no_window(after: Scrape) -> None:
+def test_a_program_that_restarted_has_no_window(after: Scrape) -> None:
     with pytest.raises(NodeError, match="it restarted"):
         subtract_scrapes(state([0.02] * 10), after)
 
@@ -233,7 +233,7 @@ def window_of(asked: ScrapedEndpoint | ScrapedPod, seconds: float = 0.05) -> Ten
     return asked.record(5.0)
 
 
-def test_the_windows_scrapes_make_the_record(endpoint: Made, served: Callable[..., int], tmp_path: Path) -> None:
+def test_the_record_comes_from_both_scrapes(endpoint: Made, served: Callable[..., int], tmp_path: Path) -> None:
     before, inside = [0.02] * 7, [0.05] * 3 + [0.2]
     asked = endpoint(served(page({"a": before}).encode(), page({"a": before + inside}).encode()), tmp_path)
     found = window_of(asked)
@@ -247,7 +247,7 @@ def test_the_windows_scrapes_make_the_record(endpoint: Made, served: Callable[..
         assert found["outside"]["pids"][0] == os.getpid()
 
 
-def test_a_program_that_begins_anew_in_the_window_is_no_result(
+def test_a_program_that_restarts_in_the_window_is_a_node_error(
     endpoint: Made, served: Callable[..., int], tmp_path: Path
 ) -> None:
     port = served(page({"a": [0.02] * 100}).encode(), page({"a": [0.02] * 3}).encode())
@@ -257,7 +257,7 @@ def test_a_program_that_begins_anew_in_the_window_is_no_result(
         window_of(endpoint(port, tmp_path))
 
 
-def test_a_program_that_falls_silent_is_unreachable_or_known_to_hang(endpoint: Made, tmp_path: Path) -> None:
+def test_a_silent_program_is_unreachable_or_hung(endpoint: Made, tmp_path: Path) -> None:
     with pytest.raises((TenantUnreachable, TenantsFailed), match="GET /metrics: connection refused"):
         window_of(endpoint(1, tmp_path))
 
@@ -266,7 +266,7 @@ def test_a_window_in_the_past_is_refused(endpoint: Made, tmp_path: Path) -> None
     assert not endpoint(1, tmp_path).set_window(time.monotonic_ns() - MS, time.monotonic_ns() + MS)
 
 
-def test_it_is_ready_once_its_rule_holds_and_it_was_judged(
+def test_a_program_is_ready_after_its_rule_holds_and_a_verdict(
     endpoint: Made, served: Callable[..., int], tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -284,7 +284,7 @@ def test_it_is_ready_once_its_rule_holds_and_it_was_judged(
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])
 @pytest.mark.parametrize("what", ["sum", "count"])
-def test_a_sum_that_is_no_number_is_named(what: str, value: str) -> None:
+def test_a_sum_or_count_that_is_not_finite_is_named(what: str, value: str) -> None:
     lines = page({"a": [0.05]}).splitlines()
     broken = [f"{line.rpartition(' ')[0]} {value}" if line.startswith(f"work_{what}") else line for line in lines]
     named = "nan" if value == "NaN" else "inf"
@@ -292,7 +292,7 @@ def test_a_sum_that_is_no_number_is_named(what: str, value: str) -> None:
         parse_metrics("\n".join(broken) + "\n", metrics(histogram="work"))
 
 
-def test_a_page_without_end_is_not_read(served: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_page_is_refused(served: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 1 << 20)
     text = page({"a": [0.05]}).encode()
     assert scrape(served(text)).count == 1
@@ -300,7 +300,7 @@ def test_a_page_without_end_is_not_read(served: Callable[..., int], monkeypatch:
         scrape(served(text + b"# more\n" * (1 << 18)))
 
 
-def test_what_it_waits_for_is_said(endpoint: Made, served: Callable[..., int], tmp_path: Path) -> None:
+def test_the_unmet_ready_condition_is_named(endpoint: Made, served: Callable[..., int], tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("loading")
     good = page({"a": [0.02] * 9}).encode()
@@ -322,7 +322,7 @@ def test_what_it_waits_for_is_said(endpoint: Made, served: Callable[..., int], t
 @pytest.mark.parametrize(
     ("status", "body"), [(503, b""), (200, b"work_sum what\n"), (200, b"\xff\xfe")], ids=["busy", "no page", "no text"]
 )
-def test_no_page_is_no_scrape(served: Callable[..., int], status: int, body: bytes) -> None:
+def test_a_page_that_cannot_be_fetched_is_unreachable(served: Callable[..., int], status: int, body: bytes) -> None:
     port = served(body, status=status)
     with pytest.raises(TenantUnreachable):
         scrape(port)
@@ -340,7 +340,7 @@ def judged(pieces: list[list[float]], every_ms: int = 100, rule: SteadinessRule 
     return judge.verdict(len(pieces) * every_ms * MS)
 
 
-def test_two_alike_batches_are_steady() -> None:
+def test_two_similar_batches_are_steady() -> None:
     verdict = judged([[0.02] * 5, [0.0204] * 5])
     assert verdict == {"is_steady": True, "batches": 2, "change_percent": pytest.approx(2.0)}
 

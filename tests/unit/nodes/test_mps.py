@@ -52,7 +52,7 @@ def test_a_daemon_that_ignores_quit_is_killed(daemon: MpsDaemon, monkeypatch: py
     assert not mps.is_running(pid) and not mps.is_running(server)
 
 
-def test_the_next_run_finds_the_daemon_of_a_killed_one(daemon: MpsDaemon, tmp_path: Path) -> None:
+def test_the_next_run_ends_the_daemon_of_a_killed_run(daemon: MpsDaemon, tmp_path: Path) -> None:
     daemon.start("GPU-1", None, None)
     pid = daemon.pid
     assert pid is not None
@@ -73,7 +73,7 @@ def test_a_daemon_elsewhere_is_foreign_and_stays(daemon: MpsDaemon, tmp_path: Pa
     assert mps.foreign_daemon(tmp_path / "ours", {"GPU-2"}) is None
 
 
-def test_a_question_to_a_daemon_elsewhere_is_no_daemon(mps_control: Path, tmp_path: Path) -> None:
+def test_a_command_line_that_asks_a_daemon_is_not_a_daemon(mps_control: Path, tmp_path: Path) -> None:
     # It names no GPU, and a study next to this one asks often.
     mps_control.write_text(
         mps_control.read_text().replace("def main() -> None:", "def main() -> None:\n    time.sleep(60)")
@@ -89,7 +89,7 @@ def test_a_question_to_a_daemon_elsewhere_is_no_daemon(mps_control: Path, tmp_pa
         asking.kill()
 
 
-def test_the_callers_cuda_settings_and_run_stay_out(
+def test_a_daemon_does_not_inherit_cuda_settings_or_the_run_id(
     daemon: MpsDaemon, mps_control: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10")
@@ -103,7 +103,7 @@ def test_the_callers_cuda_settings_and_run_stay_out(
     assert "THREAD_PERCENTAGE" not in seen and "SHAREBENCH_RUN_ID" not in seen
 
 
-def test_a_number_in_a_stale_pid_file_is_no_daemon(daemon: MpsDaemon) -> None:
+def test_a_reused_pid_in_a_stale_pid_file_is_not_a_daemon(daemon: MpsDaemon) -> None:
     daemon.pipe.mkdir(parents=True)
     (daemon.pipe / f"{mps.CONTROL}.pid").write_text(str(os.getpid()))
     assert daemon.pid is None

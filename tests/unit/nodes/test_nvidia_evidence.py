@@ -191,7 +191,7 @@ CASES: dict[str, tuple[Callable[[], list[dict[str, Any]]], set[str]]] = {
 
 
 @pytest.mark.parametrize("collected, names", CASES.values(), ids=CASES.keys())
-def test_evidence_breaks_where_the_strategy_was_not_active(
+def test_evidence_fails_where_the_strategy_was_not_active(
     collected: Callable[[], list[dict[str, Any]]], names: set[str]
 ) -> None:
     assert broken(collected()) == names
@@ -216,7 +216,7 @@ def test_evidence_names_no_process_and_its_source() -> None:
         ("35G", {"device": device_digest("GPU-2")}, {"device"}),
     ],
 )
-def test_limits_hold_from_inside_and_outside(answer: str, changes: dict[str, Any], names: set[str]) -> None:
+def test_limits_hold_in_tenants_and_at_the_daemon(answer: str, changes: dict[str, Any], names: set[str]) -> None:
     """Four tenants under a quarter of SMs and memory each; `changes` of the last one's view."""
     fair = {"sm_count": 32, "memory_free_bytes": 34 * GIB, "over_limit_refused": True}
     records = [view(pid) for pid in (1, 2, 3, 4)]
@@ -241,7 +241,7 @@ UNEQUAL = Strategy("own", ("mps",), thread_percent=(60.0, 20.0), memory_limit=("
         ({}, {22: {}}, {"MPS variables of tenant 1"}),
     ],
 )
-def test_each_tenants_own_limits_are_proven(
+def test_the_limits_of_each_tenant_are_proven(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], started: dict[int, dict[str, str]], names: set[str]
 ) -> None:
     """Two tenants, `changes` being of the second one's view, and `started` what processes were started with instead."""
@@ -263,7 +263,7 @@ def test_each_tenants_own_limits_are_proven(
 
 
 @pytest.mark.parametrize("mechanism", ["time-slicing", "mps"])
-def test_a_program_that_was_over_before_it_was_seen_has_shown_nothing(mechanism: str) -> None:
+def test_a_program_that_ended_before_it_was_sampled_gives_no_evidence(mechanism: str) -> None:
     """Which excludes the cell, and contradicts nothing."""
     daemons = [Daemon([])] if mechanism == "mps" else []
     found = evidence(mechanism, exited(1, 2), {}, daemons, sampled=saw("compute", 1))

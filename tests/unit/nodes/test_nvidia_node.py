@@ -79,7 +79,7 @@ def test_facts_name_the_product_and_hide_the_uuid(node: NvidiaNode) -> None:
         ("", "mps", 49, "49 clients of one MPS server are more than 48"),
     ],
 )
-def test_what_is_infeasible_and_why(
+def test_infeasible_strategies_have_a_reason(
     node: NvidiaNode, mock_nvml: Path, layout: str, strategy: str, replicas: int, reason: str | None
 ) -> None:
     mock_nvml.write_text(f"{layout}\n")
@@ -97,7 +97,7 @@ def test_what_is_infeasible_and_why(
         ("2", "streams", 3, False),
     ],
 )
-def test_the_compute_mode_that_the_owner_set(
+def test_an_exclusive_compute_mode_makes_sharing_infeasible(
     node: NvidiaNode, monkeypatch: pytest.MonkeyPatch, mode: str, strategy: str, replicas: int, feasible: bool
 ) -> None:
     monkeypatch.setenv("MOCK_COMPUTE_MODE", mode)
@@ -138,7 +138,7 @@ def of(module: str, graph: bool | None = None) -> dict[str, Any]:
         ([], None),
     ],
 )
-def test_what_is_not_measured_in_streams_is_not_called_infeasible(
+def test_workloads_not_attempted_in_streams_are_not_infeasible(
     node: NvidiaNode, workloads: list[dict[str, Any]], reason: str | None
 ) -> None:
     streams = STRATEGIES["streams"]
@@ -148,13 +148,13 @@ def test_what_is_not_measured_in_streams_is_not_called_infeasible(
     assert node.not_attempted(STRATEGIES["time-slicing"], workloads) is None
 
 
-def test_without_the_mps_program_mps_is_infeasible(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mps_is_infeasible_without_its_program(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert "not on PATH" in (node.infeasible(STRATEGIES["mps"], 2) or "")
     assert node.infeasible(STRATEGIES["time-slicing"], 2) is None
 
 
-def test_tenants_see_one_gpu_and_no_daemon_but_ours(node: NvidiaNode) -> None:
+def test_tenants_see_one_gpu_and_only_our_daemon(node: NvidiaNode) -> None:
     grants = node.grants(STRATEGIES["time-slicing"], 3)
     for grant in grants:
         assert grant.environment["CUDA_VISIBLE_DEVICES"] == node.gpu.uuid
@@ -185,7 +185,7 @@ def test_limits_of_each_tenant_are_in_its_own_environment(node: NvidiaNode) -> N
     assert (node._daemons()[0].thread_percent(server), node._daemons()[0].memory_limit(server)) == (100.0, "")
 
 
-def test_an_amount_of_memory_for_all_is_the_servers(node: NvidiaNode) -> None:
+def test_a_common_amount_of_memory_is_set_at_the_server(node: NvidiaNode) -> None:
     strategy = replace(mechanism("mps"), memory_limit="5Gi", thread_percent=(60.0, 40.0))
     node.ensure(State(strategy, None, 1))
     process = node._daemons()[0].server()
@@ -211,7 +211,7 @@ def test_each_tenant_gets_a_mig_instance_of_its_own(node: NvidiaNode, mock_nvml:
     assert set(visible) <= {found.uuid for found in node.gpu.instances() if found.profile == "1g.18gb"}
 
 
-def test_a_daemon_lives_as_long_as_its_state(node: NvidiaNode) -> None:
+def test_a_daemon_runs_as_long_as_its_state(node: NvidiaNode) -> None:
     node.ensure(state("mps-limited", 4))
     daemon = node._daemons()[0]
     pid, server = daemon.pid, daemon.server()
@@ -251,7 +251,7 @@ def test_restoring_leaves_nothing(node: NvidiaNode) -> None:
     assert node.restore() is False
 
 
-def test_what_a_killed_run_of_another_study_left_is_swept(
+def test_leftovers_of_a_killed_run_of_another_study_are_swept(
     node: NvidiaNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.ensure(state("mps"))
@@ -273,7 +273,7 @@ def test_a_planted_link_in_place_of_the_host_folder_is_refused(node: NvidiaNode,
     assert precious.is_dir()
 
 
-def test_the_way_back_works_on_a_full_disk(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restore_works_on_a_full_disk(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.ensure(state("mps"))
     pid = node._daemons()[0].pid
     assert pid is not None
@@ -292,7 +292,7 @@ def test_a_clean_host_is_left_alone(node: NvidiaNode) -> None:
     assert node.current() is None and not (node.folder / "journal.jsonl").exists()
 
 
-def test_somebody_elses_daemon_is_refused(node: NvidiaNode, tmp_path: Path) -> None:
+def test_a_foreign_daemon_is_refused(node: NvidiaNode, tmp_path: Path) -> None:
     foreign = mps.MpsDaemon(tmp_path / "theirs")
     foreign.start(node.gpu.uuid, None, None)
     with pytest.raises(NodeError, match="MPS daemon that is not ours"):
@@ -319,7 +319,7 @@ def test_mig_instances_are_made_only_where_the_owner_allowed_it(
     assert sorted(mock_nvml.read_text().split()) == sorted(before.split())
 
 
-def test_unequal_instances_are_dealt_in_the_strategys_order(
+def test_unequal_instances_are_assigned_in_the_order_of_the_strategy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_nvml: Path
 ) -> None:
     mock_nvml.write_text("gpu 0: 7g.141gb@0\n")
@@ -344,7 +344,7 @@ def test_unequal_instances_are_dealt_in_the_strategys_order(
         ({"python": "/no/such/python"}, True, "is not a file"),
     ],
 )
-def test_what_the_host_lacks_is_one_line(
+def test_a_host_that_lacks_something_is_reported_in_one_line(
     options: dict[str, Any], shows_gpu: bool, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sharebench.config import nodes
@@ -358,7 +358,7 @@ def test_what_the_host_lacks_is_one_line(
     assert "\n" not in str(raised.value)
 
 
-def test_a_switch_is_timed_out_of_the_old_state_and_into_the_new(
+def test_leaving_the_old_state_and_entering_the_new_are_timed(
     node: NvidiaNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     past: list[float] = []

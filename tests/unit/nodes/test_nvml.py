@@ -24,12 +24,12 @@ def test_facts_of_a_whole_gpu() -> None:
 
 
 @pytest.mark.parametrize("which", ["7", "GPU-none"])
-def test_a_gpu_that_is_not_there_is_one_line(which: str) -> None:
+def test_a_missing_gpu_is_reported_in_one_line(which: str) -> None:
     with pytest.raises(NodeError, match=f"no GPU {which}; this host has 1"):
         Gpu(which)
 
 
-def test_instances_that_exist(mock_nvml: Path) -> None:
+def test_existing_instances_are_listed(mock_nvml: Path) -> None:
     mock_nvml.write_text("gpu 0: 3g.71gb@0 1g.18gb@6 1g.18gb@5-\n")
     found = Gpu("0").instances()
     # A GPU instance without its compute instance makes no device.
@@ -64,12 +64,12 @@ def test_an_mps_client_of_another_gpu_is_not_on_this_one(tmp_path: Path, monkeyp
         ("3g.71gb", "1g", False),
     ],
 )
-def test_profile_names(name: str, wanted: str, matches: bool) -> None:
+def test_profile_names_match_without_their_suffix(name: str, wanted: str, matches: bool) -> None:
     assert profile_matches(name, wanted) is matches
 
 
 @pytest.mark.parametrize("wanted, name, count", [("1g", "1g.18gb", 7), ("3g", "3g.71gb", 2), ("1g.35gb", "1g.35gb", 4)])
-def test_cutting_makes_as_many_as_fit(mock_nvml: Path, wanted: str, name: str, count: int) -> None:
+def test_partitioning_creates_as_many_instances_as_fit(mock_nvml: Path, wanted: str, name: str, count: int) -> None:
     mock_nvml.write_text("gpu 0: 2g.35gb@0\n")
     gpu = Gpu("0")
     assert mig.capacity(gpu, wanted) == count
@@ -80,7 +80,7 @@ def test_cutting_makes_as_many_as_fit(mock_nvml: Path, wanted: str, name: str, c
 @pytest.mark.parametrize(
     "original", ["gpu 0: 1g.18gb@6 2g.35gb@4 3g.71gb@0-", "gpu 0:", "gpu 0: 7g.141gb@0", "gpu 0: 1g.18gb@3 1g.18gb@1"]
 )
-def test_the_layout_found_comes_back_exactly(mock_nvml: Path, original: str) -> None:
+def test_the_original_layout_is_restored_exactly(mock_nvml: Path, original: str) -> None:
     mock_nvml.write_text(original + "\n")
     gpu = Gpu("0")
     before = mig.layout(gpu)
@@ -100,14 +100,14 @@ def test_an_unknown_profile_changes_nothing(mock_nvml: Path) -> None:
     assert mig.layout(gpu) == before
 
 
-def test_a_gpu_in_use_is_one_line(mock_nvml: Path) -> None:
+def test_a_gpu_in_use_is_reported_in_one_line(mock_nvml: Path) -> None:
     mock_nvml.write_text("gpu 0: 2g.35gb@0\n")
     mock_nvml.with_name("layout.busy").touch()
     with pytest.raises(NodeError, match="still using the GPU"):
         mig.partition(Gpu("0"), ["1g"])
 
 
-def test_without_a_driver_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise pynvml.NVMLError_DriverNotLoaded
 

@@ -22,12 +22,12 @@ def endpoint_whose_clock_says(monkeypatch: pytest.MonkeyPatch, boot_id: str | No
     return HttpEndpoint("127.0.0.1", 1, "token")
 
 
-def test_a_tenant_under_our_kernel_reads_our_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenant_under_the_same_kernel_has_the_same_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     assert endpoint_whose_clock_says(monkeypatch, "this boot", 0).clock()[1:] == (7, 0.0)
 
 
 @pytest.mark.parametrize("boot_id, offset_ns", [("another boot", 0), (None, 0), ("this boot", 10**9)])
-def test_any_other_clock_is_as_uncertain_as_the_answer_took(
+def test_the_error_of_another_clock_is_the_round_trip(
     monkeypatch: pytest.MonkeyPatch, boot_id: str | None, offset_ns: int
 ) -> None:
     assert endpoint_whose_clock_says(monkeypatch, boot_id, offset_ns).clock()[2] == 0.01

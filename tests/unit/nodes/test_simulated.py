@@ -81,7 +81,7 @@ def published_means(tmp_path: Path, **changes: Any) -> dict[tuple[str, int], flo
     return {point: geometric_mean(of_point) for point, of_point in means.items()}
 
 
-def test_it_reproduces_the_published_table_without_noise(tmp_path: Path) -> None:
+def test_the_simulation_reproduces_the_published_table_without_noise(tmp_path: Path) -> None:
     means = published_means(tmp_path, repeats=1, **{"simulated.noise": SILENT})
     assert means == {point: pytest.approx(seconds, rel=0.012) for point, seconds in PUBLISHED.items()}
 
@@ -100,7 +100,7 @@ def test_clean_cells_of_every_strategy_are_valid_records_that_pass_their_gates(t
     assert failed == []
 
 
-def test_the_planted_spread_is_that_of_cells_and_iterations(tmp_path: Path) -> None:
+def test_cells_and_iterations_have_the_planted_spread(tmp_path: Path) -> None:
     noise = {"cell_cv": 0.1, "iteration_cv": 0.3}
     planned = simulated_study(strategies=["exclusive"], repeats=200, window_seconds=20, **{"simulated.noise": noise})
     means = [mean_latency(measure(planned, cell, tmp_path)) for cell in planned.requested]
@@ -128,7 +128,7 @@ def test_the_same_seed_gives_the_same_record_and_another_repeat_another(tmp_path
 
 
 @pytest.mark.parametrize("window_seconds", [1e-6, 0.05])
-def test_a_window_shorter_than_an_iteration(tmp_path: Path, window_seconds: float) -> None:
+def test_a_window_may_be_shorter_than_an_iteration(tmp_path: Path, window_seconds: float) -> None:
     short = {"workload_catalogue.yolos.min_window_seconds": 0, "window_seconds": window_seconds, "seed": 3}
     planned = simulated_study(strategies=["mps"], replicas=[3], repeats=1, **short)
     measured = measure(planned, Cell("mps", "yolos", 3, 1), tmp_path)
@@ -163,7 +163,7 @@ WORK = {"serial_seconds": 1.0, "parallel_sm_seconds": 60.0}
         (["mig", "mps"], "3g", 50.0, 1, 1.0 + 60 / 15),  # a share of the slice
     ],
 )
-def test_the_model_against_its_formulas(
+def test_the_model_follows_its_formulas(
     mechanisms: list[str], profile: str | None, percent: float | None, active: int, seconds: float
 ) -> None:
     strategy = {"mechanisms": mechanisms, "profile": profile, "limits": {"thread_percent": percent}}
@@ -178,7 +178,7 @@ def test_the_model_against_its_formulas(
         ("mig-unequal", 4, [3, 2, 1, 1], [1, 1, 1, 1]),
     ],
 )
-def test_tenants_feel_their_own_instance_and_group_only(
+def test_tenants_are_slowed_only_by_their_own_instance_and_group(
     tmp_path: Path, strategy: str, replicas: int, slices: list[int], active: list[float]
 ) -> None:
     noise = {"simulated.noise": SILENT}
@@ -217,7 +217,7 @@ def test_a_rate_may_be_a_share_of_capacity(tmp_path: Path) -> None:
     assert [gate["name"] for gate in measured["gates"] if not gate["passed"]] == []
 
 
-def test_a_state_that_cannot_be_set_leaves_the_node_in_none(tmp_path: Path) -> None:
+def test_a_failed_switch_leaves_the_node_in_no_state(tmp_path: Path) -> None:
     planned = simulated_study()
     node = SimulatedNode(planned.config["simulated"], tmp_path)
     (tmp_path / "outage.json").write_text(json.dumps({"strategies": ["mig"]}))

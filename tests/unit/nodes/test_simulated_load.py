@@ -29,7 +29,7 @@ def test_planted_autocorrelation_is_that_of_the_logs_and_keeps_their_spread() ->
     assert np.exp(logs).std() == pytest.approx(0.3, rel=0.05)
 
 
-def test_planted_stragglers_are_so_many_and_so_slow() -> None:
+def test_planted_stragglers_have_their_share_and_length() -> None:
     found = factors(20_000, straggler_ratio=0.02, straggler_factor=5)
     assert set(found) == {1.0, 5.0}
     assert (found == 5).mean() == pytest.approx(0.02, abs=0.004)
@@ -56,7 +56,7 @@ def test_an_iteration_belongs_to_the_window_in_which_it_starts() -> None:
     assert written["load"]["achieved_rate_hz"] == 0.75
 
 
-def test_buckets_are_those_of_the_real_tenant() -> None:
+def test_buckets_equal_those_of_a_real_tenant() -> None:
     seconds = np.concatenate([np.geomspace(1.0001e-6, 999, 4001), [1e-9, 1e-6, 1001.0, 1e9]])
     real = bucket_index(np.rint(seconds * 1e9).astype(np.int64))
     ours = np.array([bucket(value) for value in seconds])
@@ -93,7 +93,7 @@ def mean_of(records: Sequence[dict[str, Any]]) -> float:
 
 
 @pytest.mark.parametrize("utilisation", [0.2, 0.5, 0.8])
-def test_one_queue_waits_as_theory_says(utilisation: float) -> None:
+def test_a_queue_waits_as_theory_predicts(utilisation: float) -> None:
     """Poisson arrivals, constant service (M/D/1): mean wait rho s / (2 (1 - rho)), by Pollaczek and Khinchine."""
     service = 0.01
     records = open_load(service, 1, utilisation / service, 100.0, "poisson", 20)
@@ -117,7 +117,7 @@ def test_a_short_window_opens_on_a_queue_in_its_stationary_state() -> None:
     assert mean_of(records) == pytest.approx(service + wait, rel=0.05)
 
 
-def test_what_comes_after_the_window_still_slows_what_came_in_it() -> None:
+def test_requests_after_the_window_slow_those_in_it() -> None:
     """Two requests a period that overlap, or do not: each pair is like every other, also at the window's end."""
     records = open_load(0.4, 2, 1.0, 1.0, "constant", 40)
     assert all(one["count"] == 1 for one in records)
@@ -127,7 +127,7 @@ def test_what_comes_after_the_window_still_slows_what_came_in_it() -> None:
 
 
 @pytest.mark.parametrize("utilisation", [0.3, 0.6])
-def test_many_light_tenants_share_the_device_as_theory_says(utilisation: float) -> None:
+def test_many_light_tenants_share_the_device_as_theory_predicts(utilisation: float) -> None:
     """Processor sharing: R = s / (1 - rho), whatever the distribution of the service times."""
     service, tenants = 0.01, 40
     records = open_load(service, tenants, utilisation / service / tenants, 100.0, "poisson", 4)

@@ -21,7 +21,7 @@ Times = namedtuple("Times", "user nice system idle iowait irq softirq steal gues
 ZERO = Times(*[0.0] * 10)
 
 
-def test_the_csv_has_all_columns_and_blanks_for_what_is_not_known() -> None:
+def test_the_csv_has_all_columns_and_blanks_for_unknown_values() -> None:
     rows = list(csv.reader(io.StringIO(to_csv([{"t_seconds": 0.5, "memory_used_mib": 12.0, "power_watts": None}]))))
     assert rows[0] == list(COLUMNS)
     assert dict(zip(*rows, strict=True)) == dict.fromkeys(COLUMNS, "") | {"t_seconds": "0.5", "memory_used_mib": "12.0"}
@@ -126,7 +126,7 @@ def test_tenants_that_outrun_the_clock_tick_leave_nothing_foreign(counters: Coun
     assert host.stop()["foreign_cpu_percent"] == 0
 
 
-def test_a_host_without_control_groups_knows_no_throttling(counters: Counters) -> None:
+def test_a_host_without_control_groups_reports_no_throttling(counters: Counters) -> None:
     counters.throttled = None
     assert a_window(counters).stop()["host_throttled_percent"] is None
 
@@ -142,7 +142,7 @@ worker.communicate()
 """
 
 
-def test_what_a_tenant_starts_within_the_window_is_not_foreign() -> None:
+def test_processes_that_a_tenant_starts_in_the_window_are_not_foreign() -> None:
     with subprocess.Popen([sys.executable, "-c", STARTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdin is not None and server.stdout is not None
         # One that has ended by now is not missed.

@@ -36,7 +36,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("steps")
-def test_each_gpu_is_watched_and_an_idle_one_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_gpu_is_watched_and_an_idle_one_has_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (file := tmp_path / "processes").write_text("compute 641 710\n")
     monkeypatch.setenv("MOCK_PROCESSES", str(file))
     monkeypatch.setenv("MOCK_GPUS", "2")
@@ -66,7 +66,7 @@ def test_a_process_on_two_gpus_is_spread(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.usefixtures("steps")
-def test_an_event_ends_it() -> None:
+def test_an_event_ends_the_watch() -> None:
     (is_over := threading.Event()).set()
     seen = usage.watch_gpus(10, is_over)
     assert seen.hours == 0 and all(len(each.series) == 1 for each in seen.usages)

@@ -1,9 +1,9 @@
-"""A cell that Prometheus watches: what it says of the tenants, next to their own records, which stay the truth.
+"""A cell that Prometheus watches: its numbers go next to the tenants' own records, which remain authoritative.
 
-The steps are those of every cell (cell.py) until all are steady. Then Prometheus is shown the tenants, and the window
-waits until it has scraped each of them, so that there is a sample before its start; after its end one more is waited
-for. A Prometheus that cannot be had at the start is a failure of the harness, in one line. One that fails later costs
-the cell nothing but its numbers.
+The steps are those of every cell (cell.py) until all tenants are steady. Then Prometheus discovers the tenants, and the
+window waits until it has scraped each of them, so that there is a sample before its start; after its end one more
+sample is waited for. If Prometheus is not available at the start, the harness fails with one line. If it fails later,
+the cell only lacks its numbers.
 """
 
 import contextlib
@@ -29,36 +29,36 @@ from sharebench.nodes.contract import Grant, NodeError, Settings, State, Tenants
 from sharebench.nodes.node import Node
 from sharebench.records.types import PrometheusRecord, PrometheusTenant
 
-# Of a target in a file; what a scrape config says of these is overruled.
+# Labels of a target in a file, which override the scrape config.
 INTERVAL_LABEL, TIMEOUT_LABEL = "__scrape_interval__", "__scrape_timeout__"
-# Prometheus looks at its files at once, and takes up what it found there every five seconds.
+# Prometheus reads its files at once, and applies what it found every five seconds.
 FILE_SECONDS = 15.0
-# The operator writes a Secret, the kubelet brings it to the pod within about a minute, and then it is read.
+# The operator writes a Secret, the kubelet updates it in the pod within about a minute, and then it is read.
 MONITOR_SECONDS = 180.0
-# What scrape configs for pods look for by custom; no part of Kubernetes.
+# Annotations that scrape configs for pods use by convention; not part of Kubernetes.
 ANNOTATIONS = {"prometheus.io/scrape": "true", "prometheus.io/port": "8000", "prometheus.io/path": "/metrics"}
 METRIC = "sharebench_iteration_seconds"
 QUANTILES = (0.5, 0.95, 0.99)
 POLL_SECONDS = 0.2
-# One scrape may fail, and the next one is to be stored too.
+# One scrape may fail, and the next one must be stored too.
 SCRAPES_TO_WAIT = 3
 STORED_SECONDS = 2.0
-# A server that was killed and started again reads its log first.
+# A server that restarts after a crash reads its log first.
 RESTART_SECONDS = 20.0
-# Samples further away than this are of no use at the window's ends.
+# Older samples are of no use at the window's start.
 BEFORE_SCRAPES = 10
 
 
 @runtime_checkable
 class ScrapableTenants(Tenants, Protocol):
-    """Tenants whose metrics others can read."""
+    """Tenants whose metrics Prometheus can scrape."""
 
     def metrics_addresses(self) -> list[str]:
-        """Where, as `host:port`, in order."""
+        """The tenants' addresses as `host:port`, in order."""
 
 
 def watch_settings(config: StudyConfig, cell_folder: str) -> WatchSettings:
-    """What a watched cell has in its settings, and what its tenants carry: the cell's name in the metrics."""
+    """The additional settings of a watched cell, with the cell's name for the tenants' metrics."""
     section = config["prometheus"]
     name = f"{os.environ.get(RUN_ID_VARIABLE, '')}/{cell_folder}"
     cell = hashlib.sha256(name.encode()).hexdigest()[:12]
@@ -72,7 +72,7 @@ def watch_settings(config: StudyConfig, cell_folder: str) -> WatchSettings:
 
 @contextlib.contextmanager
 def target_file(folder: Path, owner: Path, scrape_seconds: float, addresses: Sequence[str]) -> Iterator[None]:
-    """A file of targets in a folder that Prometheus reads; one per results folder, whoever wrote it last."""
+    """A file of targets in a folder that Prometheus reads; one per results folder, removed at the end."""
     digest = hashlib.sha256(str(owner.resolve()).encode()).hexdigest()[:12]
     path, interval = folder / f"sharebench-{digest}.json", f"{round(1000 * scrape_seconds)}ms"
     try:
@@ -85,7 +85,7 @@ def target_file(folder: Path, owner: Path, scrape_seconds: float, addresses: Seq
 
 
 class PrometheusProcedure(CellProcedure):
-    """`settings` has what `settings_of` adds."""
+    """The window of a watched cell; `settings` includes those of `watch_settings`."""
 
     def __init__(self, node: Node, strategy: Strategy, spec: Spec, settings: Settings) -> None:
         super().__init__(node, strategy, spec, settings)
@@ -96,48 +96,48 @@ class PrometheusProcedure(CellProcedure):
         self.replicas = spec["replicas"]
 
     def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
-        """Run the window while Prometheus watches. Raises as `Course.observe`."""
+        """Run the window while Prometheus watches. Raises like `CellProcedure.observe`."""
         assert isinstance(tenants, ScrapableTenants)
-        with contextlib.ExitStack() as shown:
+        with contextlib.ExitStack() as exposed:
             try:
-                self._wait_until_seen(tenants, self._expose_tenants(tenants.metrics_addresses(), shown))
+                self._wait_until_scraped(tenants, self._expose_tenants(tenants.metrics_addresses(), exposed))
             except (PrometheusUnavailable, OSError) as failure:
                 raise NodeError(f"{failure}; prometheus.url is {self.server.url}") from None
-            seen = super().observe(tenants, grants)
-            ends = seen.window["start_epoch_seconds"], seen.window["end_epoch_seconds"]
-        return replace(seen, prometheus=self._query_window(*ends))
+            observed = super().observe(tenants, grants)
+            ends = observed.window["start_epoch_seconds"], observed.window["end_epoch_seconds"]
+        return replace(observed, prometheus=self._query_window(*ends))
 
     def complete(
         self, record: MeasuredCell, seen: Observation | None, state: State, grants: Sequence[Grant]
     ) -> MeasuredCell:
         return {**super().complete(record, seen, state, grants), "prometheus": seen.prometheus if seen else None}
 
-    def _expose_tenants(self, addresses: Sequence[str], shown: contextlib.ExitStack) -> float:
-        """Show Prometheus the tenants as long as `shown` is open; returns for how many seconds it may not see them."""
-        how = prometheus_options.discovery_method(self.section)
-        if how == "file":
+    def _expose_tenants(self, addresses: Sequence[str], exposed: contextlib.ExitStack) -> float:
+        """Let Prometheus discover the tenants while `exposed` is open; returns how many seconds that may take."""
+        discovery = prometheus_options.discovery_method(self.section)
+        if discovery == "file":
             folder = Path(str(self.section["folder"]))
-            shown.enter_context(target_file(folder, self.node.folder, self.scrape_seconds, addresses))
+            exposed.enter_context(target_file(folder, self.node.folder, self.scrape_seconds, addresses))
             return FILE_SECONDS
-        if how == "pod-monitor":
+        if discovery == "pod-monitor":
             self.node.watch(self.section)
             return MONITOR_SECONDS
         # Pods carry their annotations.
         return FILE_SECONDS + SCRAPES_TO_WAIT * self.scrape_seconds
 
-    def _wait_until_seen(self, tenants: Tenants, patience_seconds: float) -> None:
-        """Until each tenant has been scraped. Raises NodeError when it takes too long, TenantsFailed when one ends."""
-        waited = patience_seconds + SCRAPES_TO_WAIT * self.scrape_seconds + STORED_SECONDS
-        count = f"count(count by (tenant) ({selector(f'{METRIC}_count', self.cell)}))"
+    def _wait_until_scraped(self, tenants: Tenants, discovery_seconds: float) -> None:
+        """Wait until each tenant has been scraped. Raises NodeError after a time-out, TenantsFailed when one ends."""
+        timeout = discovery_seconds + SCRAPES_TO_WAIT * self.scrape_seconds + STORED_SECONDS
+        query = f"count(count by (tenant) ({selector(f'{METRIC}_count', self.cell)}))"
 
-        def seen() -> int:
-            return int(max((value for _, value in self.server.vector(count)), default=0))
+        def scraped_count() -> int:
+            return int(max((value for _, value in self.server.vector(query)), default=0))
 
-        deadline = time.monotonic() + waited
-        while (known := seen()) < self.replicas:
+        deadline = time.monotonic() + timeout
+        while (count := scraped_count()) < self.replicas:
             if time.monotonic() > deadline:
                 raise NodeError(
-                    f"Prometheus at {self.section['url']} saw {known} of {self.replicas} tenants within {waited:g} s "
+                    f"Prometheus at {self.section['url']} saw {count} of {self.replicas} tenants within {timeout:g} s "
                     f"(discovery: {prometheus_options.discovery_method(self.section)}); see its page of targets, "
                     "and docs/prometheus.md"
                 )
@@ -145,45 +145,45 @@ class PrometheusProcedure(CellProcedure):
             tenants.sleep_until(tenants.now_ns() + int(POLL_SECONDS * NS))
 
     def _query_window(self, start: float, end: float) -> PrometheusRecord:
-        """The record's `prometheus`: what the server reports of the window, as soon as it has seen its end."""
-        answer: PrometheusRecord = {
+        """The record's `prometheus`: the server's numbers for the window, as soon as it has a sample after its end."""
+        blank: PrometheusRecord = {
             "discovery": prometheus_options.discovery_method(self.section),
             "scrape_seconds": self.scrape_seconds,
             "error": None,
             "tenants": [],
         }
         try:
-            return {**answer, "tenants": self._tenants(self._wait_for_the_end(start, end), start, end)}
-        except PrometheusUnavailable as silence:
-            return {**answer, "error": str(silence)}
+            return {**blank, "tenants": self._tenants(self._samples_past_end(start, end), start, end)}
+        except PrometheusUnavailable as failure:
+            return {**blank, "error": str(failure)}
 
     def _samples(self, suffix: str, start: float, end: float) -> dict[int, counters.Samples]:
-        """Raw samples around the window, by tenant; one that is scraped twice, as by a second job, counts once."""
+        """Raw samples around the window, by tenant; of a tenant that two jobs scrape, the longer series."""
         before = BEFORE_SCRAPES * self.scrape_seconds
         after = SCRAPES_TO_WAIT * self.scrape_seconds + RESTART_SECONDS
         name = selector(f"{METRIC}_{suffix}", self.cell)
-        found: dict[int, counters.Samples] = {}
+        by_tenant: dict[int, counters.Samples] = {}
         for labels, samples in self.server.samples(name, before + end - start + after, end + after):
             tenant = int(labels["tenant"])
-            found[tenant] = max(samples, found.get(tenant, ()), key=len)
-        return found
+            by_tenant[tenant] = max(samples, by_tenant.get(tenant, ()), key=len)
+        return by_tenant
 
-    def _wait_for_the_end(self, start: float, end: float) -> dict[int, counters.Samples]:
-        """The samples of each tenant's count, once each has one after the window, or time is up.
+    def _samples_past_end(self, start: float, end: float) -> dict[int, counters.Samples]:
+        """The samples of each tenant's count, once each has one after the window, or after a time-out.
 
-        Raises PrometheusSilent when the server does not answer until then.
+        Raises PrometheusUnavailable when the server has not answered until then.
         """
-        late = time.monotonic() + SCRAPES_TO_WAIT * self.scrape_seconds + RESTART_SECONDS
+        deadline = time.monotonic() + SCRAPES_TO_WAIT * self.scrape_seconds + RESTART_SECONDS
         while True:
             try:
                 counts = self._samples("count", start, end)
                 is_whole = len(counts) == self.replicas and all(each[-1][0] >= end for each in counts.values())
-                if is_whole or time.monotonic() > late:
+                if is_whole or time.monotonic() > deadline:
                     return counts
             except PrometheusUnavailable:
-                if time.monotonic() > late:
+                if time.monotonic() > deadline:
                     raise
-            # The records are there: what becomes of the tenants now does not matter.
+            # The tenants have delivered their records, so they need not be watched any more.
             time.sleep(POLL_SECONDS)
 
     def _tenants(self, counts: dict[int, counters.Samples], start: float, end: float) -> list[PrometheusTenant]:
@@ -191,8 +191,8 @@ class PrometheusProcedure(CellProcedure):
         buckets = f"{selector(f'{METRIC}_bucket', self.cell)}[{duration(end - start)}]"
 
         def quantile(q: float) -> dict[int, float]:
-            found = self.server.vector(f"histogram_quantile({q}, max by (tenant, le) (increase({buckets})))", end)
-            return {int(labels["tenant"]): value for labels, value in found if not math.isnan(value)}
+            values = self.server.vector(f"histogram_quantile({q}, max by (tenant, le) (increase({buckets})))", end)
+            return {int(labels["tenant"]): value for labels, value in values if not math.isnan(value)}
 
         quantiles = {q: quantile(q) for q in QUANTILES}
         return [

@@ -1,4 +1,4 @@
-"""Questions to a Prometheus server, through prometheus-api-client."""
+"""Queries to a Prometheus server, through prometheus-api-client."""
 
 import os
 from collections.abc import Mapping
@@ -8,33 +8,33 @@ from sharebench.core.counters import Samples
 from sharebench.core.files import Refusal
 
 TOKEN_VARIABLE = "SHAREBENCH_PROMETHEUS_TOKEN"
-# An answer takes milliseconds; a server that reads its log after a restart takes seconds, and says 503 meanwhile.
+# An answer takes milliseconds; a server that reads its log after a restart answers 503 for some seconds.
 ANSWER_SECONDS = 10
 
 Labels = Mapping[str, str]
 
 
 class PrometheusUnavailable(Refusal):
-    """The server cannot be reached or does not understand the question; the message is one line."""
+    """The server cannot be reached or refuses the query; the message is one line."""
 
 
 def selector(name: str, labels: Labels) -> str:
-    """A series by its name and labels, as PromQL has it."""
+    """A PromQL selector of a series by its name and labels."""
     escaped = {key: value.replace("\\", "\\\\").replace('"', '\\"') for key, value in labels.items()}
     inside = ",".join(f'{key}="{value}"' for key, value in escaped.items())
     return f"{name}{{{inside}}}"
 
 
 def duration(seconds: float) -> str:
-    """A duration in PromQL, to the millisecond."""
+    """A PromQL duration, to the millisecond."""
     return f"{round(1000 * seconds)}ms"
 
 
 class Server:
-    """A Prometheus at a URL. With a token in SHAREBENCH_PROMETHEUS_TOKEN it is asked as its bearer."""
+    """A Prometheus at a URL; SHAREBENCH_PROMETHEUS_TOKEN, if set, is sent as the bearer token."""
 
     def __init__(self, url: str, answer_seconds: float = ANSWER_SECONDS) -> None:
-        # Imported here: it takes a tenth of a second, and only cells that are watched need it.
+        # Imported here: it takes a tenth of a second, and only watched cells need it.
         import requests
         from prometheus_api_client import PrometheusConnect
         from urllib3.util.retry import Retry
@@ -43,9 +43,9 @@ class Server:
         self._session = requests.Session()
         if token := os.environ.get(TOKEN_VARIABLE):
             self._session.headers["Authorization"] = f"Bearer {token}"
-        # Whoever asks decides how long to go on.
-        never = Retry(total=0)
-        self._client = PrometheusConnect(self.url, retry=never, timeout=answer_seconds, session=self._session)
+        # The caller decides whether to try again.
+        no_retries = Retry(total=0)
+        self._client = PrometheusConnect(self.url, retry=no_retries, timeout=answer_seconds, session=self._session)
 
     def _ask(self, query: str, at: float | None) -> Any:
         from prometheus_api_client.exceptions import PrometheusApiClientException
@@ -56,7 +56,7 @@ class Server:
         except PrometheusApiClientException as error:
             raise PrometheusUnavailable(f"Prometheus refuses: {' '.join(str(error).split()):.200}") from None
         except (RequestException, ValueError) as error:
-            # Its words name hosts, which have no place in a record.
+            # The error's text names hosts, which must not get into a record.
             raise PrometheusUnavailable(f"Prometheus does not answer ({type(error).__name__})") from None
 
     def vector(self, query: str, at: float | None = None) -> list[tuple[Labels, float]]:
@@ -64,7 +64,7 @@ class Server:
         return [(each["metric"], float(each["value"][1])) for each in self._ask(query, at)]
 
     def samples(self, series: str, seconds: float, at: float) -> list[tuple[Labels, Samples]]:
-        """The raw samples of each series in the seconds up to a moment (epoch), as they were scraped."""
+        """The raw samples of each series in the seconds up to a moment (epoch)."""
         return self._ranges(f"{series}[{duration(seconds)}]", at)
 
     def time_series(self, query: str, hours: float, step_seconds: float, at: float) -> list[tuple[Labels, Samples]]:
@@ -72,5 +72,5 @@ class Server:
         return self._ranges(f"({query})[{duration(3600 * hours)}:{duration(step_seconds)}]", at)
 
     def _ranges(self, query: str, at: float) -> list[tuple[Labels, Samples]]:
-        found = self._ask(query, at)
-        return [(each["metric"], [(float(t), float(value)) for t, value in each["values"]]) for each in found]
+        series = self._ask(query, at)
+        return [(each["metric"], [(float(t), float(value)) for t, value in each["values"]]) for each in series]

@@ -1,4 +1,4 @@
-"""What a Prometheus has of dcgm-exporter about the GPUs of a cluster: a course for each workload on each GPU."""
+"""GPU usage in a cluster, from dcgm-exporter's metrics in Prometheus: time series by workload and GPU."""
 
 import re
 from collections import Counter
@@ -24,7 +24,7 @@ from sharebench.records.usage import (
 )
 
 # The exporter's names (etc/dcp-metrics-included.csv) and ours. Those with PROF are ratios, not percentages; SM_ACTIVE
-# is off unless it was asked for in the exporter's own list.
+# must be enabled in the exporter's own list.
 FREE_MIB = "memory_free_mib"
 METRICS = {
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": ENGINE,
@@ -37,37 +37,37 @@ METRICS = {
 }
 INSTANCE, PROFILE = "GPU_I_ID", "GPU_I_PROFILE"
 Key = tuple[str, str]
-# A course of a day has 1440 rows, and an answer for a hundred GPUs a few megabytes; the exporter's interval is 30 s.
+# A day has 1440 rows, and the answer for a hundred GPUs a few megabytes; the exporter's interval is 30 s.
 MAX_STEPS, MIN_STEP_SECONDS = 1440, 30.0
 HOURS = 24.0
 # A day of a large cluster takes a busy server some seconds.
 ANSWER_SECONDS = 120
-# The end of a pod's name by its ReplicaSet and by itself, in the letters that Kubernetes draws from.
+# The generated end of a pod's name (its ReplicaSet's and its own), in the letters that Kubernetes uses.
 LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
 GENERATED_SUFFIX = re.compile(f"(-{LETTERS}{{6,10}})?-{LETTERS}{{5}}$")
-# A hundredth of DCGM's smallest value that stands for none (dcgm_structs.h, DCGM_INT32_BLANK), which no metric
-# reaches: a mean over a step may have one such value in it.
+# A hundredth of DCGM's smallest blank value (dcgm_structs.h, DCGM_INT32_BLANK), which no metric reaches: the mean over
+# a step may include a blank.
 BLANK_LIMIT = 0x7FFFFFF0 / 100
 EXPORTER = "dcgm-exporter"
-# Where a pod ends and the next one begins, both are in one step.
+# When a pod ends and the next one begins, both are in one step.
 SHARED_RATIO = 0.1
 
 
 def device_key(labels: Labels) -> Key:
-    """What identifies a device: the node, and the GPU's UUID (or its index)."""
+    """The key of a device: the node, and the GPU's UUID (or its index)."""
     return labels.get("Hostname", ""), labels.get("UUID") or labels.get("gpu", "")
 
 
 def workload_name(pod: str) -> str:
-    """The workload of a pod, by its name: what a Deployment, a DaemonSet or a Job calls its pods after."""
+    """The workload of a pod from the pod's name: the name of its Deployment, DaemonSet or Job."""
     return GENERATED_SUFFIX.sub("", pod)
 
 
 def pod_key(labels: Labels, is_renamed: bool) -> tuple[str, str] | None:
-    """Namespace and name of the pod that has the GPU; None where none has it.
+    """Namespace and name of the pod that has the GPU; None where no pod has it.
 
-    Where Prometheus does not honour the exporter's labels (`is_renamed`), the pod's own begin with `exported_`, and the
-    plain ones are of the exporter.
+    Where Prometheus does not honour the exporter's labels (`is_renamed`), the pod's labels begin with `exported_`, and
+    the plain labels are the exporter's own.
     """
     prefix = "exported_" if is_renamed else ""
     pod = labels.get(f"{prefix}pod", "")
@@ -77,12 +77,12 @@ def pod_key(labels: Labels, is_renamed: bool) -> tuple[str, str] | None:
 
 
 def step_length(hours: float) -> float:
-    """Seconds from one row of a course to the next."""
+    """Seconds from one row to the next."""
     return max(MIN_STEP_SECONDS, round(3600 * hours / MAX_STEPS))
 
 
 def gpu_usage(server: Server, labels: Labels, hours: float, now: float) -> ObservedUsage:
-    """What the server knows of the hours before a moment (epoch seconds). Raises PrometheusSilent."""
+    """The usage in the hours before a moment (epoch seconds). Raises PrometheusUnavailable."""
     step_seconds = step_length(hours)
     step = duration(step_seconds)
     found = {
@@ -99,19 +99,19 @@ def gpu_usage(server: Server, labels: Labels, hours: float, now: float) -> Obser
 
 
 def images(server: Server, hours: float, now: float) -> dict[tuple[str, str], str]:
-    """The image of each pod, where kube-state-metrics is scraped too; of several containers, one."""
-    known = server.vector(f"last_over_time(kube_pod_container_info[{duration(3600 * hours)}])", now)
-    return {(labels.get("namespace", ""), labels.get("pod", "")): labels.get("image", "") for labels, _ in known}
+    """The image of each pod (one of several containers' images), where kube-state-metrics is scraped too."""
+    containers = server.vector(f"last_over_time(kube_pod_container_info[{duration(3600 * hours)}])", now)
+    return {(labels.get("namespace", ""), labels.get("pod", "")): labels.get("image", "") for labels, _ in containers}
 
 
 def usages(
     found: Mapping[str, Sequence[tuple[Labels, Samples]]], image_of: Mapping[tuple[str, str], str]
 ) -> list[Usage]:
-    """A course for each workload on each GPU or MIG instance, from the series of each metric."""
-    everything = [labels for series in found.values() for labels, _ in series]
-    is_renamed = any("exported_pod" in labels for labels in everything)
-    # Outside of Kubernetes what runs has no name: then the GPU stands for it.
-    knows_pods = any(pod_key(labels, is_renamed) for labels in everything)
+    """The usage of each workload on each GPU or MIG instance, from the series of each metric."""
+    all_labels = [labels for series in found.values() for labels, _ in series]
+    is_renamed = any("exported_pod" in labels for labels in all_labels)
+    # Outside Kubernetes a workload has no name: it is named after its GPU.
+    knows_pods = any(pod_key(labels, is_renamed) for labels in all_labels)
     series_by_place: dict[tuple[Key, str], dict[tuple[str, str] | None, dict[str, pd.Series[float]]]] = {}
     about: dict[tuple[Key, str], Labels] = {}
     for metric, series in found.items():
@@ -120,7 +120,7 @@ def usages(
             about[key] = labels
             pods = series_by_place.setdefault(key, {}).setdefault(pod_key(labels, is_renamed), {})
             values = _series(samples, 100.0 if "_PROF_" in metric else 1.0)
-            # A pod of several containers has a series for each, all of the same GPU.
+            # A pod with several containers has a series for each, all of the same GPU.
             pods[METRICS[metric]] = pods[METRICS[metric]].combine_first(values) if METRICS[metric] in pods else values
     gpus = Counter(pod for pods in series_by_place.values() for pod in pods if pod)
     spread = {pod for pod, count in gpus.items() if count > 1}
@@ -134,8 +134,8 @@ def usages(
 
 
 def _series(samples: Samples, factor: float) -> "pd.Series[float]":
-    known = {at: factor * value for at, value in samples if value == value and abs(value) < BLANK_LIMIT}
-    return pd.Series(known, dtype=float)
+    values = {at: factor * value for at, value in samples if value == value and abs(value) < BLANK_LIMIT}
+    return pd.Series(values, dtype=float)
 
 
 def _of_place(
@@ -168,7 +168,7 @@ def _of_place(
 
 
 def _total(series: pd.DataFrame) -> "pd.Series[float]":
-    """The GPU's memory, from what of it is used and what is free."""
+    """The GPU's memory: used plus free."""
     if not {MEMORY, FREE_MIB} <= set(series):
         return pd.Series(dtype=float)
     return series[MEMORY] + series[FREE_MIB]

@@ -47,7 +47,7 @@ def events(url: str, **asked: Any) -> list[tuple[float, dict[str, Any]]]:
     return found
 
 
-def test_a_completion_of_ids_counts_its_tokens_as_it_goes(server: str) -> None:
+def test_a_completion_of_ids_counts_its_tokens_in_every_event(server: str) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
     found = [
         event for _, event in events(f"{server}/v1/completions", prompt=[5, 6, 7], max_tokens=3, stream_options=options)
@@ -58,7 +58,7 @@ def test_a_completion_of_ids_counts_its_tokens_as_it_goes(server: str) -> None:
     assert found[-1]["choices"] == [], "the usage of all comes alone, as OpenAI has it"
 
 
-def test_a_chat_has_usage_only_where_it_is_asked_for(server: str) -> None:
+def test_a_chat_reports_usage_only_on_request(server: str) -> None:
     message = {"role": "user", "content": "two words"}
     found = [event for _, event in events(f"{server}/v1/chat/completions", messages=[message], max_tokens=2)]
     assert [event["choices"][0]["delta"]["content"] for event in found] == ["word0 ", "word1 "]
@@ -68,7 +68,7 @@ def test_a_chat_has_usage_only_where_it_is_asked_for(server: str) -> None:
         assert json.load(answer)["choices"][0]["message"]["content"] == "word0 word1 "
 
 
-def test_a_model_has_a_word_for_every_token(tmp_path: Path) -> None:
+def test_the_model_folder_has_a_word_for_every_token(tmp_path: Path) -> None:
     subprocess.run([sys.executable, EXAMPLES / "make_model.py", "0.6b", tmp_path / "small"], check=True)
     config, tokenizer = (
         json.loads((tmp_path / "small" / name).read_text()) for name in ("config.json", "tokenizer.json")

@@ -29,7 +29,7 @@ def run(tmp_path: Path, entry: dict[str, Any], replicas: int = 2, **others: Any)
     return cell_of(tmp_path, planned, Cell("time-slicing", "mine", replicas, 1))
 
 
-def test_all_begin_together_and_are_timed_by_their_exit(tmp_path: Path) -> None:
+def test_exiting_programs_begin_together_and_are_timed_by_their_exit(tmp_path: Path) -> None:
     noted = tmp_path / "noted"
     text = f"""
 import sys, time
@@ -55,7 +55,7 @@ time.sleep(0.2 + 0.2 * int(sys.argv[1]))
     assert [tenant["steady"] for tenant in measured["tenants"]] == [None, None]
 
 
-def test_its_cpu_time_is_not_that_of_others(tmp_path: Path) -> None:
+def test_the_cpu_time_of_an_exited_program_is_its_own(tmp_path: Path) -> None:
     """Also of what it started and waited for, though all of it is gone when the host is asked."""
     busy = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'for _ in range(9000000): pass'])"
     measured = run(tmp_path, exiting(busy), replicas=1)
@@ -78,7 +78,7 @@ def test_its_cpu_time_is_not_that_of_others(tmp_path: Path) -> None:
     ],
     ids=["code", "signal", "abort", "memory", "deadline"],
 )
-def test_how_it_may_end(tmp_path: Path, text: str, status: str, reason: str) -> None:
+def test_the_end_of_a_program_decides_its_status(tmp_path: Path, text: str, status: str, reason: str) -> None:
     # What it put into a session of its own goes with it.
     text = f"""
 import os, subprocess, sys, time
@@ -95,7 +95,7 @@ if sys.argv[1] == "1":
         assert measured["tenants"][0]["status"] == "not-measured"
 
 
-def test_the_others_do_not_wait_for_one_that_fails(tmp_path: Path) -> None:
+def test_a_failed_program_ends_the_cell_at_once(tmp_path: Path) -> None:
     began = time.monotonic()
     text = "import sys, time\nif sys.argv[1] == '1': sys.exit(1)\ntime.sleep(600)"
     assert run(tmp_path, exiting(text, 600))["status"] == "crashed"
@@ -104,12 +104,12 @@ def test_the_others_do_not_wait_for_one_that_fails(tmp_path: Path) -> None:
     assert time.monotonic() - began < 300
 
 
-def test_a_program_that_is_not_there_is_no_result(tmp_path: Path) -> None:
+def test_a_missing_program_is_a_node_error(tmp_path: Path) -> None:
     with pytest.raises(NodeError, match=r"^cannot start 'gpu-burn-x': No such file or directory$"):
         run(tmp_path, exiting("", command=["gpu-burn-x", "60"]))
 
 
-def test_it_starts_as_it_is(tmp_path: Path) -> None:
+def test_a_program_starts_with_unchanged_signals_and_arguments(tmp_path: Path) -> None:
     """No signal is ignored that is not ignored elsewhere, and no word is read by a shell."""
     text = """
 import os, signal, sys
@@ -124,7 +124,7 @@ sys.exit(1)
     assert said.startswith(subprocess.check_output(plain, text=True).strip())
 
 
-def test_its_spec_has_what_it_depends_on_and_no_more() -> None:
+def test_the_spec_of_an_exiting_program_has_only_its_dependencies() -> None:
     planned = study_of({f"{W}.mine": exiting("pass", 7), "workloads": ["mine"], "node": "cpu"})
     spec = json.loads(planned.spec(Cell("mps", "mine", 2, 1)))
     assert spec["workload"].keys() >= {"command", "until", "job", "files"}
@@ -158,5 +158,5 @@ def test_its_spec_has_what_it_depends_on_and_no_more() -> None:
     ],
     ids=["load", "loop", "pair", "mix", "simulated", "kubernetes"],
 )
-def test_what_has_no_meaning_for_it_is_refused(changes: dict[str, Any], line: str) -> None:
+def test_keys_without_meaning_for_an_exiting_program_are_refused(changes: dict[str, Any], line: str) -> None:
     assert line in refusal(changes)

@@ -8,7 +8,7 @@ from sharebench.nodes.host import logs
 from sharebench.nodes.host.logs import LogSearch, log_end, truncate_log
 
 
-def test_a_text_is_found_wherever_it_is_and_read_once(tmp_path: Path) -> None:
+def test_a_text_is_found_anywhere_in_a_log_that_is_read_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("loading the model ser")
     search = LogSearch(log, "server is up")
@@ -24,7 +24,7 @@ def test_a_text_is_found_wherever_it_is_and_read_once(tmp_path: Path) -> None:
     assert search.found()
 
 
-def test_a_long_log_is_cut_to_its_end_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_is_cut_to_its_end_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "MAX_LOG_BYTES", 1 << 20)
     log = tmp_path / "log"
     with log.open("ab") as printing:

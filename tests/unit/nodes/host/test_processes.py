@@ -21,7 +21,7 @@ OUT_OF_MEMORY = "import sys; print('out of memory: 728 TiB', file=sys.stderr); s
 CRASHES = "raise SystemExit('it broke')"
 
 
-def test_from_start_to_stop(
+def test_tenants_run_from_start_to_stop(
     launch: Callable[..., ProcessTenants], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tenants = launch(None, None)
@@ -51,7 +51,7 @@ def test_from_start_to_stop(
     assert capfd.readouterr().err == ""
 
 
-def test_affinity_is_inherited_and_the_drivers_own_comes_back(launch: Callable[..., ProcessTenants]) -> None:
+def test_affinity_is_inherited_and_that_of_the_driver_is_restored(launch: Callable[..., ProcessTenants]) -> None:
     tenants = launch(FOREVER, FOREVER, cores=(CORES[-1],))
     assert sorted(os.sched_getaffinity(0)) == CORES
     # Pinned before its first instruction, not by a call of its own.
@@ -73,7 +73,7 @@ def test_a_tenant_that_is_killed_ends_the_wait_at_once(launch: Callable[..., Pro
     assert "SIGKILL" in outcomes[1]["exit"]["reason"]
 
 
-def test_when_a_watched_tenant_ended_is_known_though_nobody_looked(launch: Callable[..., ProcessTenants]) -> None:
+def test_the_end_of_a_watched_tenant_is_timed_to_the_moment(launch: Callable[..., ProcessTenants]) -> None:
     tenants = launch("import sys; sys.stdin.read()")
     began = tenants.now_ns()
     os.kill(tenants.pids()[0], signal.SIGKILL)
@@ -90,7 +90,7 @@ time.sleep(60)
 """
 
 
-def test_each_tenant_works_in_a_private_folder_that_goes_with_it(launch: Callable[..., ProcessTenants]) -> None:
+def test_each_tenant_has_a_private_folder_that_is_removed_with_it(launch: Callable[..., ProcessTenants]) -> None:
     tenants = launch(TEMPORARY, TEMPORARY)
     said = []
     for number in range(2):
@@ -107,7 +107,7 @@ def test_each_tenant_works_in_a_private_folder_that_goes_with_it(launch: Callabl
     assert not tenants.scratch.exists()
 
 
-def test_what_fits_into_memory_is_waited_for(launch: Callable[..., ProcessTenants]) -> None:
+def test_tenants_that_fit_into_memory_are_waited_for(launch: Callable[..., ProcessTenants]) -> None:
     tenants = launch(OUT_OF_MEMORY, None, OUT_OF_MEMORY)
     with pytest.raises(TenantsFailed):
         tenants.wait_ready()
@@ -117,7 +117,7 @@ def test_what_fits_into_memory_is_waited_for(launch: Callable[..., ProcessTenant
     assert outcomes[0]["exit"]["log_tail"].strip() == "out of memory: 728 TiB"
 
 
-def test_a_crash_at_the_start_does_not_wait_for_the_others(launch: Callable[..., ProcessTenants]) -> None:
+def test_a_crash_at_the_start_ends_the_wait(launch: Callable[..., ProcessTenants]) -> None:
     tenants = launch(FOREVER, CRASHES, start_seconds=300.0)
     began = time.monotonic()
     with pytest.raises(TenantsFailed):
@@ -153,7 +153,7 @@ def test_a_tenant_that_never_answers_hangs(launch: Callable[..., ProcessTenants]
         (-40, "crashed", "signal 40"),
     ],
 )
-def test_what_an_exit_code_means(code: int, status: str, words: str) -> None:
+def test_an_exit_code_gives_status_and_reason(code: int, status: str, words: str) -> None:
     assert classify_exit(code)[0] == status
     assert words in classify_exit(code)[1]
 
@@ -167,12 +167,12 @@ def test_what_an_exit_code_means(code: int, status: str, words: str) -> None:
         ("no data", "crashed"),
     ],
 )
-def test_what_a_program_said_last_tells_that_it_had_no_memory(said: str, status: str) -> None:
+def test_the_last_output_of_a_program_shows_that_it_ran_out_of_memory(said: str, status: str) -> None:
     assert classify_exit(1, False, said)[0] == status
     assert classify_exit(1, True, said)[0] == "crashed", "ours say it by their code"
 
 
-def test_a_tenant_that_cannot_do_what_it_is_asked_to_is_no_result(launch: Callable[..., ProcessTenants]) -> None:
+def test_a_tenant_that_refuses_its_arguments_is_a_node_error(launch: Callable[..., ProcessTenants]) -> None:
     refuses = "import sys; print('a warning', file=sys.stderr); print('bert needs torch', file=sys.stderr); sys.exit(2)"
     tenants = launch(FOREVER, refuses)
     with pytest.raises(NodeError, match=r"^bert needs torch$"):
@@ -214,7 +214,7 @@ for server in servers: threading.Thread(target=server.serve_forever).start()
     assert len({endpoint.port for endpoint in tenants.endpoints()}) == 2
 
 
-def test_settings_of_cuda_come_from_the_grant_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_settings_come_from_the_grant_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/somebody/elses")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/kept")

@@ -18,7 +18,7 @@ IGNORES_SIGTERM = "import signal, time; signal.signal(15, signal.SIG_IGN); print
 HAS_A_CHILD = "import subprocess; subprocess.Popen(['sleep', '60']); print('born', flush=True); " + FOREVER
 
 
-def test_a_frozen_tenant_ends_by_itself_as_others_do(
+def test_a_stopped_tenant_ends_by_itself(
     launch: Callable[..., ProcessTenants], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "GRACE_SECONDS", 600)
@@ -33,7 +33,7 @@ def test_a_frozen_tenant_ends_by_itself_as_others_do(
     assert not is_alive(tenants.pids()[0])
 
 
-def test_stop_ends_what_does_not_want_to(
+def test_stop_kills_tenants_that_ignore_the_signal(
     launch: Callable[..., ProcessTenants], capfd: pytest.CaptureFixture[str]
 ) -> None:
     tenants = launch(IGNORES_SIGTERM, HAS_A_CHILD)
@@ -105,7 +105,7 @@ def test_an_interrupt_at_the_start_of_a_tenant_does_not_forget_it(
     assert sorted(os.sched_getaffinity(0)) == CORES
 
 
-def test_sweeping_ends_this_runs_tenants_and_nobody_elses(this_run: str) -> None:
+def test_sweeping_ends_only_tenants_of_this_run(this_run: str) -> None:
     def sleeper(**variables: str) -> subprocess.Popen[bytes]:
         bare = {key: value for key, value in os.environ.items() if key not in (RUN_ID_VARIABLE, TENANT_VARIABLE)}
         return subprocess.Popen(["sleep", "60"], env=bare | variables)

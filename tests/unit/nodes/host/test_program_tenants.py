@@ -99,7 +99,7 @@ def test_a_program_with_a_fixed_port_is_measured_alone(tmp_path: Path) -> None:
     assert port_conflict(different) is None
 
 
-def test_a_port_that_others_use_is_refused(tmp_path: Path) -> None:
+def test_a_port_that_is_in_use_is_refused(tmp_path: Path) -> None:
     """Or else their metrics would be taken for the program's."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -116,7 +116,7 @@ def test_a_port_that_others_use_is_refused(tmp_path: Path) -> None:
     ],
     ids=["metric", "labels", "program"],
 )
-def test_what_the_config_has_wrong_is_no_result(tmp_path: Path, changes: dict[str, Any], line: str) -> None:
+def test_a_wrong_config_is_a_node_error(tmp_path: Path, changes: dict[str, Any], line: str) -> None:
     with pytest.raises(NodeError, match=f"^{line}"):
         run(tmp_path, command(naps()) | changes, start_seconds=3)
 
@@ -126,19 +126,19 @@ def test_what_the_config_has_wrong_is_no_result(tmp_path: Path, changes: dict[st
     [({"log": "up"}, "ok"), ({"count": 3}, "ok"), ({"path": "/metrics"}, "ok"), ({"log": "never said"}, "hung")],
     ids=str,
 )
-def test_when_a_program_has_started(tmp_path: Path, ready: dict[str, Any], status: str) -> None:
+def test_a_program_has_started_when_its_rule_holds(tmp_path: Path, ready: dict[str, Any], status: str) -> None:
     measured = run(tmp_path, command(naps(), ready=ready), start_seconds=30 if status == "ok" else 2)
     assert measured["status"] == status
 
 
-def test_a_server_that_is_not_ready_says_what_it_answered_last(tmp_path: Path) -> None:
+def test_a_server_that_is_not_ready_is_reported_with_its_last_answer(tmp_path: Path) -> None:
     """The first mistake in a workload of one's own."""
     measured = run(tmp_path, server(status=404, ready={"path": "/health"}), start_seconds=8)
     assert measured["status"] == "hung"
     assert measured["reason"] == "1 of 1 tenants hung: not ready after 8 s: GET /health: status 404"
 
 
-def test_a_program_that_prints_much_is_measured_and_its_log_is_bounded(
+def test_the_log_of_a_program_that_prints_much_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(logs, "MAX_LOG_BYTES", 1 << 20)
@@ -159,14 +159,14 @@ def test_a_program_that_prints_much_is_measured_and_its_log_is_bounded(
 
 
 @pytest.mark.parametrize("more", ["", ", env={}"], ids=["its environment", "no environment"])
-def test_what_a_program_put_into_a_session_of_its_own_ends_with_it(tmp_path: Path, more: str) -> None:
+def test_processes_in_a_session_of_their_own_end_with_the_program(tmp_path: Path, more: str) -> None:
     started = f"['sleep', '{naps_of(tmp_path)}'], executable={shutil.which('sleep')!r}, start_new_session=True{more}"
     daemon = f"import subprocess; subprocess.Popen({started})"
     assert run(tmp_path, command(naps(before=daemon)))["status"] == "ok"
     assert sleeping(naps_of(tmp_path)) == []
 
 
-def test_its_own_environment_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_does_not_get_the_environment_of_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/theirs")
     seen = """
 import os, sys
@@ -179,7 +179,7 @@ sys.exit(1)
     assert measured["tenants"][0]["exit"]["log_tail"].strip() == "/theirs None 0\nTrue True []"
 
 
-def test_a_secret_is_in_the_request_and_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_is_only_in_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_key = {"request": {"headers": {"X-Api-Key": "{env:MY_KEY}"}}}
     keyed = server(status="200 if self.headers['X-Api-Key'] == os.environ['MY_KEY'] else 401", before="import os")
     with pytest.raises(NodeError, match=r"^mine: \{env:MY_KEY\} is not set in the environment; export MY_KEY$"):
@@ -196,7 +196,7 @@ def test_a_secret_is_in_the_request_and_nowhere_else(tmp_path: Path, monkeypatch
     assert "hunter2" not in json.dumps(seen) + (tmp_path / "raw.json").read_text()
 
 
-def test_a_server_that_is_not_ours(tmp_path: Path) -> None:
+def test_an_external_server_is_measured(tmp_path: Path) -> None:
     port = free_port()
     theirs = subprocess.Popen([sys.executable, "-c", SERVER.format(before="pass", status=200), str(port)])
     try:

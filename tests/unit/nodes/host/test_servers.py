@@ -41,7 +41,7 @@ WORKERS = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {FOREV
 SERVES = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WORKERS!r}])"
 
 
-def test_when_a_staggered_tenant_dies_those_after_it_are_not_measured(tmp_path: Path) -> None:
+def test_tenants_after_a_dead_staggered_one_are_not_measured(tmp_path: Path) -> None:
     entry = command(naps(before="os.environ['SHAREBENCH_INDEX'] == '1' and sys.exit(3)"), start="staggered")
     measured = run(tmp_path, entry, replicas=3)
     assert measured["status"] == "crashed"
@@ -92,9 +92,7 @@ def slow(clock: Clock, start: str, *seconds: float) -> Slow:
 
 
 @pytest.mark.parametrize(("start", "launched"), [("together", [0, 0, 0]), ("staggered", [0, 8, 12])])
-def test_each_staggered_tenant_has_the_time_to_start_for_itself(
-    clock: Clock, start: str, launched: list[float]
-) -> None:
+def test_each_staggered_tenant_has_its_own_time_to_start(clock: Clock, start: str, launched: list[float]) -> None:
     tenants = slow(clock, start, 8, 4, 8)
     tenants.wait_ready()
     assert tenants.launched == pytest.approx(launched, abs=0.2)
@@ -118,14 +116,14 @@ def test_a_staggered_tenant_that_takes_too_long_is_hung_and_the_next_one_never_s
         ("exclusive", {}, 1, 1),
     ],
 )
-def test_a_tenant_knows_its_part_of_the_memory_that_it_sees(
+def test_a_tenant_gets_its_fraction_of_the_memory(
     strategy: str, changes: dict[str, Any], replicas: int, fraction: float
 ) -> None:
     spec = simulated(changes).spec_of(Cell(strategy, "matmul", replicas, 1))
     assert memory_fraction(spec, replicas - 1) == pytest.approx(fraction)
 
 
-def test_number_and_share_of_the_tenants_are_filled_in(tmp_path: Path) -> None:
+def test_the_number_of_tenants_and_the_fraction_are_filled_in(tmp_path: Path) -> None:
     text = "import sys; print(sys.argv[1:]); sys.exit(1)"
     words = {"command": ["{python}", "-c", text, "{replicas}", "--part={fraction}", "{port}"]}
     said = run(tmp_path, command("") | words, replicas=3)["tenants"][0]["exit"]["log_tail"]
@@ -145,7 +143,7 @@ def server() -> Iterator[ProcessTenants]:
     tenants.stop()
 
 
-def test_the_workers_of_a_server_are_its_own(server: ProcessTenants) -> None:
+def test_the_workers_of_a_server_belong_to_its_tenant(server: ProcessTenants) -> None:
     (pid,) = server.pids()
     wait_for(lambda: len(ProcessTree(pid).pids()) == 3)
     worker = psutil.Process(pid).children()[0].children()[0]
