@@ -196,7 +196,7 @@ def absent_tenant(index: int, status: str, workload: str = "matmul") -> dict[str
     return blank | {"status": status, "exit": ended, "coverage_ratio": 0.0}
 
 
-def spec(
+def spec_text(
     workload: str = "matmul", window_seconds: float = 2.0, tenants_run: Sequence[str] | None = None, **more: Any
 ) -> str:
     """A canonical spec text with what the readers of records look at; `tenants_run` makes it a mix's."""
@@ -267,7 +267,7 @@ def record(
         tenants = [tenant(index, load, window_seconds, names[index]) for index, load in enumerate(loads)]
     measured: dict[str, Any] = {
         "schema": 1,
-        "spec": spec(workload, window_seconds, tenants_run, strategy={"mechanisms": [strategy]}),
+        "spec": spec_text(workload, window_seconds, tenants_run, strategy={"mechanisms": [strategy]}),
         "code": CODE,
         "cell": {
             "strategy": strategy,
@@ -328,7 +328,7 @@ def record(
     return measured | {"gates": gates.evaluate(cast(CellRecord, measured))}
 
 
-def changed(record: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def with_changes(record: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The record, with other values at these dotted paths."""
     for path, value in changes.items():
         *outer, last = [int(part) if part.isdigit() else part for part in path.split(".")]
@@ -339,14 +339,14 @@ def changed(record: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     return record
 
 
-def gate(record: Mapping[str, Any], name: str) -> GateVerdict | None:
+def gate_verdict(record: Mapping[str, Any], name: str) -> GateVerdict | None:
     """The verdict of the gate of that name now; None when it does not apply."""
     found = [each for each in gates.evaluate(cast(CellRecord, record)) if each["name"] == name]
     assert len(found) <= 1
     return found[0] if found else None
 
 
-def written(path: Path, measured: Mapping[str, Any]) -> Record:
+def write_and_read(path: Path, measured: Mapping[str, Any]) -> Record:
     """The record of what a cell measured, written as its job writes it, and read again."""
     provenance: dict[str, Any] = {
         "run_id": "run-1",
@@ -363,7 +363,7 @@ def written(path: Path, measured: Mapping[str, Any]) -> Record:
     return records.read(path)
 
 
-def watched(measured: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def with_prometheus(measured: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """The record with what a Prometheus would have said that saw every iteration; `changes` of the last tenant's."""
     tenants = [
         {

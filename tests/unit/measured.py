@@ -17,7 +17,7 @@ from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
 Json = dict[str, Any]
-ALONE_SECONDS = 0.005
+BASELINE_SECONDS = 0.005
 VIEW: Json = {
     "pid": 7,
     "device": "0123456789abcdef",
@@ -29,7 +29,7 @@ VIEW: Json = {
 IN_A_POD: Json = {"mps_pipe": "/mps", "is_mig": False, "variables": {"SHARE": "1"}, "nodes": ["nvidia0"]}
 
 
-def facts(study: Study) -> Json:
+def node_facts(study: Study) -> Json:
     """The node of the study."""
     kind = study.node_kind
     is_gpu = kind == "nvidia" or (kind == "kubernetes" and study.config["kubernetes"]["device"] == "cuda")
@@ -52,7 +52,7 @@ def _timed(count: int) -> Json:
 
 def _tenant(study: Study, cell: Cell, index: int, name: str, is_gpu: bool) -> Json:
     rng = np.random.default_rng([len(cell.strategy), len(name), cell.replicas, cell.repeat, index])
-    mean = ALONE_SECONDS * (cell.replicas if cell.strategy == "time-slicing" else 1.05) * rng.normal(1, 0.01)
+    mean = BASELINE_SECONDS * (cell.replicas if cell.strategy == "time-slicing" else 1.05) * rng.normal(1, 0.01)
     entry, window_seconds = study.config["workload_catalogue"].get(name), study.config["window_seconds"]
     if entry is None or entry["load"]["arrival"] == "closed":
         load = factories.closed_load(rng, mean, 0.1, window_seconds)
@@ -78,9 +78,9 @@ def _tenant(study: Study, cell: Cell, index: int, name: str, is_gpu: bool) -> Js
     return tenant
 
 
-def record(study: Study, cell: Cell, change: Callable[[Json], Json] = lambda made: made) -> Json:
+def cell_record(study: Study, cell: Cell, change: Callable[[Json], Json] = lambda made: made) -> Json:
     """The record of a cell that went well, after `change`, with the gates that it deserves then."""
-    node, names = facts(study), study.workloads_of(cell)
+    node, names = node_facts(study), study.workloads_of(cell)
     tenants = [_tenant(study, cell, index, name, node["is_gpu"]) for index, name in enumerate(names)]
     is_mix = len(study.components(cell)) > 1
     made = factories.record(
@@ -107,7 +107,7 @@ def record(study: Study, cell: Cell, change: Callable[[Json], Json] = lambda mad
         made["window"] |= {"turns": [[start, start + 1.5] for start in starts]}
         made["window"] |= {"end_monotonic_seconds": starts[-1] + 1.5}
     if "prometheus" in json.loads(made["spec"]):
-        made = factories.watched(made)
+        made = factories.with_prometheus(made)
     made = change(made)
     return made | {"gates": gates.evaluate(cast(CellRecord, made))}
 
@@ -132,11 +132,11 @@ def _calibrations(study: Study, node: Json, change: Callable[[Json], Json]) -> I
         )
 
 
-def write(root: Path, study: Study, change: Callable[[Json], Json] = lambda made: made) -> Mapping[str, Any]:
+def write_data_set(root: Path, study: Study, change: Callable[[Json], Json] = lambda made: made) -> Mapping[str, Any]:
     """Write cells/, calibration/ and nodes/ of the study under `root`; returns what a run of it says of itself."""
-    node = change(factories.record() | {"node": facts(study)})["node"]
+    node = change(factories.record() | {"node": node_facts(study)})["node"]
     for cell in study.cells:
-        write_json(root / cell.raw, record(study, cell, change))
+        write_json(root / cell.raw, cell_record(study, cell, change))
     for strategy, workload in study.strategy_workload_pairs():
         folder = root / "cells" / strategy / workload
         export_histograms(sorted(folder.glob("*/*/raw.json")), folder / "histograms.csv")

@@ -41,19 +41,19 @@ def _walk(part: Mapping[str, Any], path: Key) -> Iterator[Key]:
             yield from _walk(below, (*path, "[]"))
 
 
-NULLABLE: list[Key] = list(dict.fromkeys(_walk(SCHEMA, ())))
+NULLABLE_KEYS: list[Key] = list(dict.fromkeys(_walk(SCHEMA, ())))
 
 
-def nulled(record: dict[str, Any], path: Key) -> dict[str, Any] | None:
+def with_null(record: dict[str, Any], path: Key) -> dict[str, Any] | None:
     """A copy of the record with null at `path`; None where it has nothing there, or nothing but null."""
     made = copy.deepcopy(record)
     return made if _null(made, path) else None
 
 
-def all_nulled(record: dict[str, Any], but: frozenset[Key] = frozenset()) -> dict[str, Any]:
+def with_all_null(record: dict[str, Any], but: frozenset[Key] = frozenset()) -> dict[str, Any]:
     """A copy of the record with null wherever it may be, the innermost first."""
     made = copy.deepcopy(record)
-    for path in sorted(NULLABLE, key=len, reverse=True):
+    for path in sorted(NULLABLE_KEYS, key=len, reverse=True):
         if path not in but:
             _null(made, path)
     return made

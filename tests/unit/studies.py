@@ -29,7 +29,7 @@ MIXED: dict[str, Any] = {
 
 
 @cache
-def files() -> dict[str, Any]:
+def base_config() -> dict[str, Any]:
     """The three files that the Snakefile loads, as one config."""
     merged: dict[str, Any] = {}
     for name in ("strategies", "workloads", "config"):
@@ -37,9 +37,9 @@ def files() -> dict[str, Any]:
     return merged
 
 
-def study(changes: dict[str, Any]) -> dict[str, Any]:
+def config_with(changes: dict[str, Any]) -> dict[str, Any]:
     """The default config on the CPU stand-in with some keys, dotted, set to other values."""
-    config = copy.deepcopy(files()) | {"node": "cpu"}
+    config = copy.deepcopy(base_config()) | {"node": "cpu"}
     for key, value in changes.items():
         *outer, last = key.split(".")
         section = config
@@ -49,27 +49,27 @@ def study(changes: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def study_of(changes: dict[str, Any]) -> Study:
+def study_with(changes: dict[str, Any]) -> Study:
     """The cells of the default config with these changes."""
-    return Study(load(study(changes)))
+    return Study(load(config_with(changes)))
 
 
 def simulated(dotted: dict[str, Any] | None = None, **keys: Any) -> Study:
     """The default study on the simulated node with these keys changed, without A/A control unless they ask for one."""
-    return study_of(SIMULATED | {"null_cells": False} | (dotted or {}) | keys)
+    return study_with(SIMULATED | {"null_cells": False} | (dotted or {}) | keys)
 
 
-def plots_in_order(of_study: Study) -> list[WholePlot]:
+def whole_plots(of_study: Study) -> list[WholePlot]:
     """The node's states in the order in which they are set, one for each run of cells that share it."""
     return [plot for plot, _ in groupby(of_study.cells, key=of_study.plot)]
 
 
-def refusal(changes: dict[str, Any]) -> str:
+def refusal_line(changes: dict[str, Any]) -> str:
     """The line with which the default config with these changes is refused where only onnxruntime is installed."""
 
     def installed(name: str) -> object | None:
         return object() if name == "onnxruntime" else None
 
     with mock.patch.object(workloads, "find_spec", installed), pytest.raises(ConfigError) as caught:
-        open_study(study(changes))
+        open_study(config_with(changes))
     return str(caught.value)

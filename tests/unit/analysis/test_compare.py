@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from unit.factories import record
-from unit.studies import study
+from unit.studies import config_with
 
 from sharebench.analysis.compare import METRICS, NotComparable, changed_facts, compare, read_data
 from sharebench.analysis.statistics.intervals import holm
@@ -26,7 +26,7 @@ ALONE, SHARED = (0.0040, 0.0043, 0.0041), (0.0080, 0.0087, 0.0081)
 def write(folder, alone=ALONE, shared=SHARED, null=(), device="A", run_id="run-1", **config):
     """A data set of MPS with two tenants and its baseline, with these mean latencies, one per repeat."""
     keys = {"node": "simulated", "strategies": ["mps"], "replicas": [2], "workloads": ["matmul"]}
-    made = Study(load_config(study(keys | {"repeats": len(alone), "null_cells": bool(null)} | config)))
+    made = Study(load_config(config_with(keys | {"repeats": len(alone), "null_cells": bool(null)} | config)))
     means = {"exclusive": alone, "mps": shared, control_name("exclusive"): null}
     for cell in made.cells:
         latencies = [np.full(400, means[cell.strategy][cell.repeat - 1])] * cell.replicas

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 from unit.factories import record
-from unit.studies import W, study_of
+from unit.studies import W, study_with
 
 from sharebench.analysis.cells.rows import reduce_record, split_by_workload
 from sharebench.analysis.cells.slowdown import Baseline
@@ -18,7 +18,7 @@ from sharebench.analysis.tables.contrasts import contrasts_table, declared_contr
 def of(**changes):
     """A simulated study of MPS, time-slicing and MIG at 1 and 2 tenants with one workload."""
     keys = {"node": "simulated", "strategies": ["mps", "time-slicing", "mig"], "replicas": [1, 2]}
-    return study_of(keys | {"workloads": ["matmul"]} | changes)
+    return study_with(keys | {"workloads": ["matmul"]} | changes)
 
 
 def cells(strategy, *means, replicas=2, **more):

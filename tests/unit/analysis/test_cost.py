@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from scipy import stats
-from unit.factories import record, written
+from unit.factories import record, write_and_read
 
 from sharebench.analysis.decide.cost import cost_table
 from sharebench.analysis.decide.rows import summary_rows
@@ -30,7 +30,7 @@ def kept(data: Path, good: int, slow: int, repeat: int, **more: Any) -> None:
     """A record in windows of 2 s with this number of iterations of 10 ms and of 30 ms, both in four tenants."""
     latencies = [[0.01] * good + [0.03] * slow] * 4
     made = record("mps", latencies, repeat=repeat, window_seconds=2.0, **more) | {"environment": None}
-    written(data / f"cells/mps/matmul/n4/r{repeat}/raw.json", made)
+    write_and_read(data / f"cells/mps/matmul/n4/r{repeat}/raw.json", made)
 
 
 def test_what_an_iteration_and_a_tenant_cost(tmp_path: Path) -> None:

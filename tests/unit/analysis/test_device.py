@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from unit.factories import record, spec
+from unit.factories import record, spec_text
 
 from sharebench.analysis.cells.gpu_columns import device_units
 
@@ -21,7 +21,7 @@ def in_pods(mechanisms: list[str], seen: list[int | None], thread_percent: float
     """A cell on the GPU of a Kubernetes node, whose tenants saw that number of SMs; None for one without a view."""
     made = copy.deepcopy(record(latencies=[[0.005] * 40 for _ in seen], is_gpu=True))
     made["node"] |= {"kind": "kubernetes", "units": None}
-    made["spec"] = spec(strategy={"mechanisms": mechanisms})
+    made["spec"] = spec_text(strategy={"mechanisms": mechanisms})
     made["limits"]["thread_percent"] = thread_percent
     for tenant, sms in zip(made["tenants"], seen, strict=True):
         tenant["view"] = None if sms is None else VIEW | {"sm_count": sms}

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 from unit.factories import Load, back_to_back, record, scraped, streamed, tenant
-from unit.studies import W, study, study_of
+from unit.studies import W, config_with, study_with
 
 from sharebench.analysis import slo
 from sharebench.analysis.cells.rows import reduce_record
@@ -176,7 +176,7 @@ def test_strategies_are_compared_in_each_metric_and_tested_within_it() -> None:
         for k, ttft in enumerate(planted, 1)
     ]
     cells = [reduce_record(each, limits={"ttft": 0.2}) for each in made]
-    planned = study_of(
+    planned = study_with(
         {"node": "simulated", "strategies": ["mps", "time-slicing"], "replicas": [2], "workloads": ["matmul"]}
     )
     table = contrasts_table(cells, planned, Baseline(cells, None), STUDY_KINDS).set_index("metric")
@@ -196,7 +196,7 @@ CHAT = {"kind": "http", "url": "http://127.0.0.1:9", "stream": True, "request": 
 def data_set(folder: Path, planted: Sequence[float], slo: Mapping[str, float]) -> Path:
     """A streaming server under MPS for two, which takes this time to the first token in each repeat."""
     keys = {"strategies": ["mps"], "replicas": [2], "workloads": ["chat"], f"{W}.chat": CHAT, "null_cells": False}
-    made = Study(load_config(study(keys | {"repeats": len(planted), "baseline": "none", "slo": slo})))
+    made = Study(load_config(config_with(keys | {"repeats": len(planted), "baseline": "none", "slo": slo})))
     for cell in made.cells:
         tenants = [stream(index, ttft=planted[cell.repeat - 1]) | {"workload": "chat"} for index in range(2)]
         one = of(*tenants, repeat=cell.repeat)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from unit import factories, measured
-from unit.studies import W, study_of
+from unit.studies import W, study_with
 
 from sharebench.analysis import aggregate
 from sharebench.analysis.decide import decide
@@ -41,14 +41,14 @@ def streaming(record: dict[str, Any]) -> dict[str, Any]:
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("chat")
     entry = {"kind": "http", "url": "http://127.0.0.1:9", "stream": True, "request": {"path": "/"}}
-    study = study_of(
+    study = study_with(
         {
             **{"strategies": ["exclusive", "time-slicing", "mps"], "replicas": [1, 2, 4], "workloads": ["chat"]},
             **{"window_seconds": WINDOW_SECONDS, "slo": SLO, "price_per_hour": 3.6, "null_cells": False},
             f"{W}.chat": entry | {"load": {"concurrency": [1, 8]}},
         }
     )
-    run = measured.write(root, study, streaming)
+    run = measured.write_data_set(root, study, streaming)
     study.config["from"] = str(root)
     folder = root / "results"
     aggregate.write_tables(study, root, folder, dict(run))  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from planted_gpus import H200_MIB, PROFILING, Planted, bursts, cluster, series, steady
 from snakemake.utils import update_config
-from unit.studies import study
+from unit.studies import config_with
 
 from sharebench.analysis.survey import text
 from sharebench.analysis.survey.judge import GpuUse, Survey, group_table, judge_usage, workload_table
@@ -20,7 +20,9 @@ from sharebench.study.open_study import open_study
 
 
 def limits(**changes: Any) -> SurveyOptions:
-    return load(study({f"survey.{key}": value for key, value in {"url": "http://x", **changes}.items()}))["survey"]
+    return load(config_with({f"survey.{key}": value for key, value in {"url": "http://x", **changes}.items()}))[
+        "survey"
+    ]
 
 
 def surveyed(planted: list[Planted], without: tuple[str, ...] = (), minutes: int = 240, **changes: Any) -> Survey:
@@ -119,7 +121,7 @@ def test_a_weak_measure_is_said() -> None:
 def opened(planted: list[Planted], **changes: Any) -> tuple[str, Any]:
     """The written study, and it as the pipeline has it on the CPU stand-in."""
     written = study_of_survey(surveyed(planted, **changes), "results/survey/study.yaml", "results/survey-study")
-    config = study({})
+    config = config_with({})
     update_config(config, yaml.safe_load(written))
     return written, open_study(config | {"node": "cpu"})
 
@@ -154,5 +156,5 @@ def test_what_the_comment_puts_in_place_of_a_standin_is_a_workload_of_a_cluster(
     comment = OWN_CONTAINER.format(image="api:1").splitlines()[1:]
     entry = yaml.safe_load("\n".join(line.removeprefix("  #   ") for line in comment))
     own = {"workload_catalogue.mine": entry, "workloads": ["mine"], "strategies": ["exclusive", "mps"]}
-    config = load(study({"node": "kubernetes", **own}))
+    config = load(config_with({"node": "kubernetes", **own}))
     assert config["workload_catalogue"]["mine"]["image"] == "api:1"

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 import pytest
 from unit import factories, measured
-from unit.nullable import NULLABLE, Key, all_nulled, nulled
-from unit.studies import W, study_of
+from unit.nullable import NULLABLE_KEYS, Key, with_all_null, with_null
+from unit.studies import W, study_with
 
 from sharebench.analysis import aggregate, compare
 from sharebench.analysis import text as publish
@@ -75,13 +75,13 @@ def a_gpu_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def study(name: str, folder: Path, **changes: Any) -> Study:
-    return study_of(STUDIES[name](folder) | changes)
+    return study_with(STUDIES[name](folder) | changes)
 
 
 def made(root: Path, of: Study, change: Callable[[Json], Json], drawn: tuple[str, ...] = ()) -> pd.DataFrame:
     """Everything that is made of a data set, with some of its figures; returns the summary."""
     folder = root / "results"
-    run = measured.write(root, of, change)
+    run = measured.write_data_set(root, of, change)
     of.config["from"] = str(root)
     aggregate.write_tables(of, root, folder, dict(run))
     write_json(root / "manifest.json", read_json(folder / "manifest.json"))
@@ -156,7 +156,7 @@ FOR_VALIDITY = NEVER_NULL | {
 @pytest.mark.parametrize("kept", [NEVER_NULL, FOR_VALIDITY], ids=["invalid", "valid"])
 def test_it_is_made_of_records_with_null_wherever_it_may_be(name: str, kept: frozenset[Key], tmp_path: Path) -> None:
     drawn = DRAWN if name in ("GPU of this host", "programs") else ()
-    summary = made(tmp_path, study(name, tmp_path), lambda record: all_nulled(record, but=kept), drawn)
+    summary = made(tmp_path, study(name, tmp_path), lambda record: with_all_null(record, but=kept), drawn)
     if kept is FOR_VALIDITY and name != "jobs":
         assert (summary["n"] > 0).any()
 
@@ -166,11 +166,11 @@ def test_each_null_alone_is_taken(name: str, tmp_path: Path) -> None:
     """Of the cells of a study each lacks something else, until each lacked everything."""
     of = study(name, tmp_path, repeats=1)
     of.config["from"] = "elsewhere"
-    paths = [path for path in NULLABLE if path not in NEVER_NULL]
+    paths = [path for path in NULLABLE_KEYS if path not in NEVER_NULL]
     for cell in of.cells:
-        whole = measured.record(of, cell)
+        whole = measured.cell_record(of, cell)
         for path in paths:
-            if (record := nulled(whole, path)) is not None:
+            if (record := with_null(whole, path)) is not None:
                 taken(record)
 
 
@@ -178,7 +178,7 @@ def test_each_null_alone_is_taken(name: str, tmp_path: Path) -> None:
 def test_a_record_that_contradicts_itself_is_refused_in_one_line(path: Key, tmp_path: Path) -> None:
     of = study("stand-in", tmp_path)
     of.config["from"] = "elsewhere"
-    record = nulled(measured.record(of, of.cells[0]), path)
+    record = with_null(measured.cell_record(of, of.cells[0]), path)
     assert record is not None
     write_json(tmp_path / "raw.json", record)
     with pytest.raises(RecordError, match=path[-1]) as refusal:
@@ -241,7 +241,7 @@ def test_small_studies_are_taken(name: str, changes: Json, tmp_path: Path) -> No
 
 def test_data_sets_full_of_nulls_are_compared(tmp_path: Path) -> None:
     of = study("stand-in", tmp_path)
-    made(tmp_path, of, lambda record: all_nulled(record, but=FOR_VALIDITY))
+    made(tmp_path, of, lambda record: with_all_null(record, but=FOR_VALIDITY))
     one, other = (compare.read_data(tmp_path, label) for label in ("one", "other"))
     table = compare.compare(one, other)
     assert not table.empty

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from unit.factories import back_to_back, closed_load, record, scraped, served, tenant
-from unit.studies import study
+from unit.studies import config_with
 
 from sharebench.cell.calibration import CalibrationError, capacity_hz, fatal_gates, measure_reference, pick_strategy
 from sharebench.config.load import load
@@ -31,7 +31,7 @@ def test_in_mig_mode_the_calibration_runs_on_the_largest_instance(
     mock_nvml: Path, tmp_path: Path, layout: str, chosen: str
 ) -> None:
     mock_nvml.write_text(f"{layout}\n")
-    asked = load(study({"node": "simulated", "strategies": ["mig", "mig-mps"], "workloads": ["matmul"]}))
+    asked = load(config_with({"node": "simulated", "strategies": ["mig", "mig-mps"], "workloads": ["matmul"]}))
     asked["strategy_catalogue"]["mig-mps"]["instances"] = 1
     node = NvidiaNode({"gpu": "0", "python": "auto", "hami_core": None, "may_change": []}, tmp_path)
     strategies = Study(asked).strategies

@@ -40,7 +40,7 @@ def run(
 ) -> dict[str, Any]:
     """The cell's record; refused if it breaks the schema."""
     measured, _ = run_cell(node, strategy, spec_text or spec(), 3, SETTINGS, calibrations or {"matmul": CALIBRATION})
-    return factories.written(node.folder / "raw.json", measured) | {"environment": measured["environment"]}
+    return factories.write_and_read(node.folder / "raw.json", measured) | {"environment": measured["environment"]}
 
 
 @pytest.mark.parametrize("observed, raises", [("exclusive", True), (None, False)])

@@ -66,7 +66,7 @@ def spec(kind: str = "killed") -> str:
 def run(node: FaultNode, kind: str = "killed") -> dict[str, Any]:
     """The cell's record; refused if it breaks the schema."""
     measured, _ = run_cell(node, MPS, spec(kind), 1, SETTINGS, {"matmul": CALIBRATION}, FaultProcedure)
-    return factories.written(node.folder / "raw.json", measured)
+    return factories.write_and_read(node.folder / "raw.json", measured)
 
 
 def test_a_victim_is_measured_to_the_end_of_the_window_and_sets_the_status(node: FaultNode) -> None:

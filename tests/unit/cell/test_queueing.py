@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from unit import factories
-from unit.studies import study, study_of
+from unit.studies import config_with, study_with
 
 from sharebench.cell.cell import run_cell
 from sharebench.cell.queue import join_jobs, run_queue
@@ -29,7 +29,7 @@ def simulated() -> Study:
         "workloads": "batch-matmul",
         "simulated.noise.cell_cv": 0,
     }
-    return study_of(changes)
+    return study_with(changes)
 
 
 def run(simulated: Study, tmp_path: Path, replicas: int = 3) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def test_a_queue_ends_with_the_first_job_that_fails(simulated: Study, tmp_path: 
     assert measured["status"] == "crashed" and "1 of 3 tenants crashed" in measured["reason"]
     assert [tenant["status"] for tenant in measured["tenants"]] == ["crashed", "not-measured", "not-measured"]
     assert measured["window"] is None and measured["gates"] == []
-    factories.written(tmp_path / "raw.json", measured)
+    factories.write_and_read(tmp_path / "raw.json", measured)
 
 
 def test_a_job_of_a_queue_that_misses_its_deadline_keeps_its_progress(simulated: Study, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_queue_has_cells_of_jobs_only() -> None:
         **{"workloads": "batch-matmul,matmul,service-and-batch,pair-of-jobs", "interference": "batch-matmul,matmul"},
         "workload_catalogue.pair-of-jobs": mixed["pair-of-jobs"],
     }
-    cells = study_of(changes).cells
+    cells = study_with(changes).cells
     queued = {(cell.workload, cell.replicas) for cell in cells if cell.strategy == "sequential"}
     assert queued == {("batch-matmul", 1), ("batch-matmul", 2), ("pair-of-jobs", 2)}
 
@@ -132,7 +132,7 @@ def test_a_simulated_job_runs_alone_after_its_neighbour_is_done(tmp_path: Path) 
     added = {f"workload_catalogue.{name}": entry for name, entry in catalogue.items()}
     both = {"workload_catalogue.both": {"tenants": ["long", "short"]}}
     shared = Study(
-        load(study(exact | added | both | {"strategies": "time-slicing", "workloads": "both", "replicas": 2}))
+        load(config_with(exact | added | both | {"strategies": "time-slicing", "workloads": "both", "replicas": 2}))
     )
     node = SimulatedNode(shared.config["simulated"], tmp_path)
     calibration = {"output_digest": [1.0], "capacity_hz": None, "roofs": None, "idle_power_watts": None}

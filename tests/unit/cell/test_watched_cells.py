@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.studies import study, study_of
+from unit.studies import config_with, study_with
 
 from sharebench.analysis.aggregate import public_command, public_config
 from sharebench.cell.prometheus import procedure as prometheus_cell
@@ -21,16 +21,16 @@ WATCHED = {"prometheus.url": "http://127.0.0.1:1", "window_seconds": 5}
 
 
 def watched(tmp_path: Path, **changes: Any) -> Study:
-    return study_of(WATCHED | {"prometheus.folder": str(tmp_path)} | changes)
+    return study_with(WATCHED | {"prometheus.folder": str(tmp_path)} | changes)
 
 
 def test_an_unwatched_study_does_not_mention_prometheus() -> None:
-    plain = study_of({})
+    plain = study_with({})
     assert all("prometheus" not in plain.spec_of(cell) for cell in plain.cells)
 
 
 def test_being_watched_is_in_the_spec_of_cells_and_not_of_calibrations(tmp_path: Path) -> None:
-    plain, seen = study_of({"window_seconds": 5}), watched(tmp_path)
+    plain, seen = study_with({"window_seconds": 5}), watched(tmp_path)
     assert {seen.spec_of(cell)["prometheus"]["scrape_seconds"] for cell in seen.cells} == {1}
     assert seen.calibration_spec("matmul") == plain.calibration_spec("matmul")
     assert seen.code("matmul") != plain.code("matmul")
@@ -166,14 +166,16 @@ def test_address_folder_and_labels_of_prometheus_are_not_published(tmp_path: Pat
     words = [f"prometheus={{url: http://127.0.0.1:1, folder: {tmp_path}}}"]
     assert public_command(words, config) == ["prometheus={url: …, folder: …}"]
     assert public_command(["prometheus={labels: {release: secret}}"], config) == ["prometheus={labels: {release: …}}"]
-    assert public_config(load(study({})))["prometheus"]["url"] is None
+    assert public_config(load(config_with({})))["prometheus"]["url"] is None
     # What is published can be rebuilt from.
-    load(study({"prometheus": told, "from": str(tmp_path), "window_seconds": 5}))
+    load(config_with({"prometheus": told, "from": str(tmp_path), "window_seconds": 5}))
 
 
 def test_a_survey_of_a_cluster_is_not_published() -> None:
-    config = load(study({"survey": {"url": "http://secret:9090", "labels": {"cluster": "eu"}, "namespaces": ["team"]}}))
-    assert public_config(config)["survey"] == load(study({}))["survey"]
+    config = load(
+        config_with({"survey": {"url": "http://secret:9090", "labels": {"cluster": "eu"}, "namespaces": ["team"]}})
+    )
+    assert public_config(config)["survey"] == load(config_with({}))["survey"]
     words = ["survey={url: http://secret:9090, labels: {cluster: eu}, namespaces: [team]}"]
     assert public_command(words, config) == ["survey={url: …, labels: {cluster: …}, namespaces: […]}"]
 
@@ -186,7 +188,7 @@ def test_names_in_a_cluster_are_not_published() -> None:
         "priority_class": "urgent",
         "tolerations": [{"key": "team-a/only", "operator": "Equal", "value": "them"}],
     }
-    config = load(study({"node": "kubernetes", "kubernetes": mine}))
+    config = load(config_with({"node": "kubernetes", "kubernetes": mine}))
     told = public_config(config)
     assert {key: told["kubernetes"][key] for key in mine} == {
         "context": None,
@@ -201,7 +203,7 @@ def test_names_in_a_cluster_are_not_published() -> None:
         # a name is not looked for within other words
         *("node=kubernetes", "gpu-a"),
     ]
-    several = load(study({"node": "kubernetes", "kubernetes": {"node": ["gpu-a", "gpu-b"]}}))
+    several = load(config_with({"node": "kubernetes", "kubernetes": {"node": ["gpu-a", "gpu-b"]}}))
     assert public_config(several)["kubernetes"]["node"] == "auto"
     assert public_command(["kubernetes={node: [gpu-a, gpu-b]}"], several) == ["kubernetes={node: […, …]}"]
     assert public_command(["kubernetes={tolerations: [{key: team-a/only, value: them}]}", "x"], config) == [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from snakemake.cli import parse_config
 from snakemake.utils import update_config
 from unit.config_cases import COMMAND_LINES, MALFORMED
-from unit.studies import S, W, files, refusal, study, study_of
+from unit.studies import S, W, base_config, config_with, refusal_line, study_with
 
 from sharebench.config import workloads as workload_modules
 from sharebench.config.load import ConfigError, load
@@ -28,7 +28,7 @@ FRAMEWORKS = ("onnxruntime", "torch", "torchvision", "transformers", "ultralytic
 @pytest.mark.parametrize("case", MALFORMED.values(), ids=MALFORMED)
 def test_malformed(case: tuple[dict[str, Any], list[str]]) -> None:
     changes, substance = case
-    line = refusal(changes)
+    line = refusal_line(changes)
     assert line.startswith("config: ")
     assert len(line.splitlines()) == 1
     assert line.isprintable()
@@ -43,13 +43,13 @@ def test_not_even_a_mapping(config: Any) -> None:
 
 
 def test_the_unknown_key_is_named_before_what_follows_from_it() -> None:
-    assert "'replica'" in refusal({"replica": [1], "replicas": [0]})
+    assert "'replica'" in refusal_line({"replica": [1], "replicas": [0]})
 
 
 @pytest.mark.parametrize("case", COMMAND_LINES.values(), ids=COMMAND_LINES)
 def test_command_line(case: tuple[list[str], dict[str, Any]]) -> None:
     arguments, expected = case
-    config = study({})
+    config = config_with({})
     update_config(config, parse_config(arguments))
     loaded = load(config)
     for key, value in expected.items():
@@ -61,18 +61,18 @@ def test_command_line(case: tuple[list[str], dict[str, Any]]) -> None:
 def test_a_part_of_a_study_keeps_the_exclusions_of_the_whole(part: dict[str, Any]) -> None:
     whole = {"node": "simulated", "workloads": ["matmul", "detector"], "exclude": ["mps/matmul/n4"]}
     with_models = {f"{W}.{name}.simulated": {"serial_seconds": 1} for name in ("matmul", "detector")}
-    assert load(study(whole | with_models | part))["exclude"] == ["mps/matmul/n4"]
+    assert load(config_with(whole | with_models | part))["exclude"] == ["mps/matmul/n4"]
 
 
 def test_an_archive_can_be_compared(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "before.zip", "w") as packed:
         packed.writestr("manifest.json", "{}")
     both = [str(tmp_path / "before.zip"), str(tmp_path)]
-    assert load(study({"datasets": both}))["datasets"] == both
+    assert load(config_with({"datasets": both}))["datasets"] == both
 
 
 def test_command_line_adds_a_strategy_and_a_variant() -> None:
-    config = study({"node": "simulated"})
+    config = config_with({"node": "simulated"})
     update_config(
         config,
         parse_config(
@@ -92,7 +92,7 @@ def test_command_line_adds_a_strategy_and_a_variant() -> None:
 
 
 def test_input_is_not_touched_and_shares_nothing_with_the_output() -> None:
-    config = study({"replicas": "1,2", "warmup": None})
+    config = config_with({"replicas": "1,2", "warmup": None})
     before = copy.deepcopy(config)
     loaded = load(config)
     assert config == before
@@ -102,19 +102,19 @@ def test_input_is_not_touched_and_shares_nothing_with_the_output() -> None:
 
 
 def test_from_an_existing_folder_asks_nothing_of_this_node(tmp_path: Path) -> None:
-    loaded = load(study({"from": str(tmp_path), "strategies": ["mps-limited"], "workloads": ["yolos"]}))
+    loaded = load(config_with({"from": str(tmp_path), "strategies": ["mps-limited"], "workloads": ["yolos"]}))
     assert loaded["from"] == str(tmp_path)
 
 
 def test_every_built_in_strategy_runs_somewhere() -> None:
-    for strategy in all_strategies(load(study({}))).values():
+    for strategy in all_strategies(load(config_with({}))).values():
         able = capabilities.supporting_kinds(strategy, "device-plugin")
         assert ("kubernetes" if strategy.access else "nvidia") in able
 
 
-@pytest.mark.parametrize("name", [name for name, entry in files()[W].items() if "tenants" not in entry])
+@pytest.mark.parametrize("name", [name for name, entry in base_config()[W].items() if "tenants" not in entry])
 def test_a_built_in_workload_runs_on_the_stand_in_or_the_config_says_why_not(name: str) -> None:
-    entry = load(study({}))[W][name]
+    entry = load(config_with({}))[W][name]
 
     def create() -> workload.Workload:
         return workloads.create(workloads.load_module(entry["module"], "cpu"), entry["params"], "cpu")
@@ -126,17 +126,17 @@ def test_a_built_in_workload_runs_on_the_stand_in_or_the_config_says_why_not(nam
         create().step()
 
 
-@pytest.mark.parametrize("name", [name for name, entry in files()[W].items() if "tenants" in entry])
+@pytest.mark.parametrize("name", [name for name, entry in base_config()[W].items() if "tenants" in entry])
 def test_a_built_in_mix_is_a_study(name: str) -> None:
-    needed = max(load(study({}))[W][tenant]["min_window_seconds"] for tenant in files()[W][name]["tenants"])
+    needed = max(load(config_with({}))[W][tenant]["min_window_seconds"] for tenant in base_config()[W][name]["tenants"])
     changes = {"workloads": name, "replicas": 2, "strategies": "mps", "window_seconds": max(needed, 1)}
     is_for_gpus = name.startswith("yolos")
     if is_for_gpus:
         with pytest.raises(ConfigError, match="impossible on the node 'cpu'"):
-            load(study(changes))
+            load(config_with(changes))
     else:
-        cells = study_of(changes).cells
-        assert {cell.workload for cell in cells} == {name, *files()[W][name]["tenants"]}
+        cells = study_with(changes).cells
+        assert {cell.workload for cell in cells} == {name, *base_config()[W][name]["tenants"]}
 
 
 def without(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,18 +161,18 @@ def test_a_workload_without_its_framework_is_refused(
 ) -> None:
     wanted = {"workloads": [workload], "window_seconds": 10}
     monkeypatch.setattr(workload_modules, "find_spec", lambda name: object())
-    load(study(wanted))
+    load(config_with(wanted))
     without(framework, monkeypatch)
     with pytest.raises(ConfigError) as caught:
-        load(study(wanted))
+        load(config_with(wanted))
     line = str(caught.value)
     assert f"workloads: '{workload}' is impossible on the node 'cpu'" in line
     assert f"it needs {framework}, which {sys.executable} lacks" in line
     offered = re.findall(r"[a-z0-9-]+", line.split("use one that is possible (")[1].split(")")[0])
     assert "matmul" in offered and workload not in offered
     assert not {"matmul-256-graph", "matmul-16384", "resnet50-graph"} & set(offered)
-    load(study({"workloads": offered, "window_seconds": 10}))
-    load(study(wanted | {"node": "simulated", f"{W}.{workload}.simulated": {"serial_seconds": 1}}))
+    load(config_with({"workloads": offered, "window_seconds": 10}))
+    load(config_with(wanted | {"node": "simulated", f"{W}.{workload}.simulated": {"serial_seconds": 1}}))
 
 
 def test_frameworks_are_looked_for_where_the_tenants_of_a_gpu_are_by_them(
@@ -181,7 +181,7 @@ def test_frameworks_are_looked_for_where_the_tenants_of_a_gpu_are_by_them(
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
     monkeypatch.setattr(workload_modules, "find_spec", lambda name: None)
     of_a_gpu = {"node": "nvidia", "nvidia.python": sys.executable, "window_seconds": 10}
-    load(study(of_a_gpu | {"workloads": ["yolos", "matmul-16384", "resnet50-graph"]}))
+    load(config_with(of_a_gpu | {"workloads": ["yolos", "matmul-16384", "resnet50-graph"]}))
 
 
 @pytest.mark.parametrize(
@@ -217,9 +217,9 @@ def test_a_module_declares_the_frameworks_that_it_imports(module: str) -> None:
 # Junk: any JSON-like value, in the place of the whole config or of one of its parts.
 WORDS = st.sampled_from(["auto", "null", "mps", "100/N", "true", "1", "nan", ",", "", "a+b", "\ud800", "\n"])
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | WORDS
-KEYS = st.sampled_from([*files(), *files()[S], *files()[W], "mechanism", "noise", "cores", "load"]) | st.text(
-    max_size=4
-)
+KEYS = st.sampled_from(
+    [*base_config(), *base_config()[S], *base_config()[W], "mechanism", "noise", "cores", "load"]
+) | st.text(max_size=4)
 JUNK = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3))
 
 
@@ -229,9 +229,9 @@ def paths(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=150)
-@given(path=st.sampled_from(paths(files())), junk=JUNK)
+@given(path=st.sampled_from(paths(base_config())), junk=JUNK)
 def test_junk_is_refused_in_one_line_or_accepted_for_good(path: tuple[str, ...], junk: Any) -> None:
-    config: Any = study({}) if path else junk
+    config: Any = config_with({}) if path else junk
     if path:
         section = config
         for part in path[:-1]:
@@ -262,7 +262,7 @@ def test_parse_limit(limit: float | str, replicas: int, percent: float) -> None:
 
 def test_catalogue() -> None:
     half = {"mechanism": "mps", "thread_percent": "50"}
-    strategies = all_strategies(load(study({"strategies": ["exclusive"], "replicas": [2], f"{S}.half": half})))
+    strategies = all_strategies(load(config_with({"strategies": ["exclusive"], "replicas": [2], f"{S}.half": half})))
     assert strategies["exclusive"].replicas == (1,), "not an empty matrix"
     assert strategies["half"].limits(4)["thread_percent"] == 50 and not strategies["half"].depends_on_replicas
     limited = strategies["mps-limited"]

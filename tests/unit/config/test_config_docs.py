@@ -12,7 +12,7 @@ import yaml
 from snakemake.cli import parse_config
 from snakemake.utils import update_config
 from unit.config_cases import MALFORMED
-from unit.studies import CONFIG, S, W, files, refusal, study
+from unit.studies import CONFIG, S, W, base_config, config_with, refusal_line
 
 import config_manual
 from sharebench.config import schema as types
@@ -83,7 +83,7 @@ def test_only_these_keys_are_required() -> None:
 
 def test_a_ready_made_config_is_one_by_the_schema_too() -> None:
     """What load makes of the files, which may have one value for a list."""
-    jsonschema_rs.validate(SCHEMA, load(files()))
+    jsonschema_rs.validate(SCHEMA, load(base_config()))
 
 
 @pytest.mark.parametrize("path", config_manual.generated_files(), ids=lambda path: path.name)
@@ -104,13 +104,13 @@ def test_config_file_holds_every_key_with_its_default() -> None:
 
 
 def test_defaults_of_a_loaded_config_are_those_of_the_models() -> None:
-    loaded = load({key: files()[key] for key in (S, W)})
+    loaded = load({key: base_config()[key] for key in (S, W)})
     kept = {key: value for key, value in loaded.items() if key not in (S, W)}
     assert dict(flat(kept)) | {S: {}, W: {}} == LEAVES
 
 
 def test_every_entry_of_a_catalogue_has_a_description() -> None:
-    assert all(entry["description"].endswith(".") for key in (S, W) for entry in files()[key].values())
+    assert all(entry["description"].endswith(".") for key in (S, W) for entry in base_config()[key].values())
 
 
 def test_manual_lists_every_ready_made_config() -> None:
@@ -128,7 +128,7 @@ def test_command_lines_of_the_manual_work() -> None:
         line = line.replace('make run ARGS="', "").rstrip('"')
         words = shlex.split(line, comments=True)
         if "--config" in words:
-            config = study({})
+            config = config_with({})
             update_config(config, parse_config(words[words.index("--config") + 1 :]))
             load(config)
             seen += 1
@@ -139,7 +139,7 @@ def test_yaml_of_the_manual_works() -> None:
     blocks = code_blocks("yaml")
     assert len(blocks) >= 5
     for block in blocks:
-        config = study({})
+        config = config_with({})
         update_config(config, yaml.safe_load(block))
         load(config)
 
@@ -147,7 +147,7 @@ def test_yaml_of_the_manual_works() -> None:
 def test_refusals_of_the_manual_are_real() -> None:
     quoted = "".join(code_blocks("text")).splitlines()
     assert len(quoted) >= 10
-    real = [refusal(changes) for changes, _ in MALFORMED.values()]
+    real = [refusal_line(changes) for changes, _ in MALFORMED.values()]
     for line in quoted:
         pattern = re.escape(line).replace(r"\.\.\.", ".*")
         assert any(re.fullmatch(pattern, refused) for refused in real), line

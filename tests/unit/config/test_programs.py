@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from snakemake.utils import update_config
-from unit.studies import W, files, refusal, study, study_of
+from unit.studies import W, base_config, config_with, refusal_line, study_with
 
 from sharebench.analysis.aggregate import public_config
 from sharebench.config.load import load
@@ -109,7 +109,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
 def test_each_mistake_is_one_line_that_names_key_value_and_remedy(case: tuple[dict[str, Any], list[str]]) -> None:
     entry, wanted = case
-    line = refusal({f"{W}.mine": entry, "workloads": ["mine"]})
+    line = refusal_line({f"{W}.mine": entry, "workloads": ["mine"]})
     assert line.startswith(f"config: {W}.mine")
     assert "\n" not in line
     for piece in wanted:
@@ -118,7 +118,7 @@ def test_each_mistake_is_one_line_that_names_key_value_and_remedy(case: tuple[di
 
 @pytest.mark.parametrize("case", [each for name, each in REFUSED.items() if "secret" in name])
 def test_a_refused_secret_is_not_repeated(case: tuple[dict[str, Any], list[str]]) -> None:
-    assert "sk-1" not in refusal({f"{W}.mine": case[0], "workloads": ["mine"]})
+    assert "sk-1" not in refusal_line({f"{W}.mine": case[0], "workloads": ["mine"]})
 
 
 def test_a_variable_stands_in_the_record_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_a_variable_stands_in_the_record_by_its_name(monkeypatch: pytest.MonkeyP
 
 def spec_of(entry: dict[str, Any], name: str = "mine") -> dict[str, Any]:
     """The spec of the workload of a cell of two such tenants."""
-    planned = study_of({f"{W}.{name}": entry, "workloads": [name]})
+    planned = study_with({f"{W}.{name}": entry, "workloads": [name]})
     found: dict[str, Any] = json.loads(planned.spec(Cell("mps", name, 2, 1)))["workload"]
     return found
 
@@ -176,7 +176,7 @@ def test_a_cell_depends_on_the_files_of_its_study(tmp_path: Path, monkeypatch: p
 
 def test_its_code_is_that_of_programs_and_of_no_loop() -> None:
     entries = {f"{W}.mine": COMMAND, f"{W}.server": HTTP, f"{W}.both": {"tenants": ["mine", "server"]}}
-    planned = study_of(entries)
+    planned = study_with(entries)
     digests = [planned.code(name) for name in ("matmul", "mine", "server", "both")]
     assert len(set(digests)) == 3, "a mix of both kinds has the code of the server"
     assert digests[2] == digests[3]
@@ -203,7 +203,7 @@ def test_yaml_of_the_pages_works(block: str, tmp_path: Path, monkeypatch: pytest
         given = {W: {"mine": given}, "workloads": ["mine"]}
     elif "command" in given:
         given = {W: {"mine": HTTP | given}, "workloads": ["mine"]}
-    config = study({})
+    config = config_with({})
     update_config(config, given)
     loaded = load(config)
     entry = loaded[W][loaded["workloads"][0]]
@@ -215,7 +215,7 @@ def test_yaml_of_the_pages_works(block: str, tmp_path: Path, monkeypatch: pytest
 def test_the_examples_run_on_the_cpu_of_a_gpu_host_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", Path("/dev/null"))
     monkeypatch.chdir(Path(__file__).parents[3])
-    config = copy.deepcopy(files())
+    config = copy.deepcopy(base_config())
     update_config(config, yaml.safe_load(Path("config/programs.yaml").read_text()))
     planned = Study(load(config))
     assert resolve_node_kind(planned.config) == planned.node_kind == "cpu"
@@ -225,7 +225,7 @@ def test_the_examples_run_on_the_cpu_of_a_gpu_host_too(tmp_path: Path, monkeypat
 
 def test_a_manifest_does_not_tell_where_programs_are() -> None:
     words = ["/home/me/vllm/bin/vllm", "serve", "--model=/home/me/small", "{here}/x", "{port}"]
-    config = load(study({f"{W}.mine": COMMAND | {"command": words}}))
+    config = load(config_with({f"{W}.mine": COMMAND | {"command": words}}))
     told = public_config(config)[W]["mine"]["command"]
     assert told == ["…/vllm", "serve", "--model=…/small", "{here}/x", "{port}"]
     assert public_config(config)[W]["matmul"]["command"] is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from unit.studies import study_of
+from unit.studies import study_with
 
 from sharebench.config import nodes, programs
 from sharebench.core import capabilities
@@ -39,7 +39,7 @@ def claims(name: str) -> Iterator[tuple[str, int]]:
 def planned(given: dict[str, Any]) -> int:
     """Seconds in the first line of the plan, before anything is measured."""
     own = {f"workload_catalogue.{name}": entry for name, entry in given.pop("workload_catalogue", {}).items()}
-    study = study_of(given | own | ({"allow_faults": True} if given.get("faults") else {}))
+    study = study_with(given | own | ({"allow_faults": True} if given.get("faults") else {}))
     calibrations = {"calibrate": len({cell.workload for cell in study.cells})}
     return seconds(plan.headline(study, {}, study.cells, calibrations).rpartition("about ")[2])
 

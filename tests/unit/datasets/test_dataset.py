@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.studies import W, files, simulated, study, study_of
+from unit.studies import W, base_config, config_with, simulated, study_with
 
 from publication import rebuild
 from sharebench.config.load import ConfigError, load
@@ -21,7 +21,7 @@ PUBLISHED = Path(__file__).parents[3] / "published"
 
 def requested(**changes: Any) -> Study:
     """The default study on the simulated node, with the changes of a command line."""
-    return study_of({"node": "simulated"} | changes)
+    return study_with({"node": "simulated"} | changes)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_a_published_study_with_short_windows_has_a_note_in_table_and_manifest(t
 
 
 def test_a_note_counts_the_cells_that_the_config_excludes() -> None:
-    assert excluded_cells_note(study_of({"node": "simulated"})) == ""
-    line = excluded_cells_note(study_of({"node": "simulated", "exclude": ["mps/*/n2"]}))
+    assert excluded_cells_note(study_with({"node": "simulated"})) == ""
+    line = excluded_cells_note(study_with({"node": "simulated", "exclude": ["mps/*/n2"]}))
     assert re.fullmatch(r"Left out by the config: 6 of \d+ cells \(mps/\*/n2\)\.", line)
 
 
@@ -59,7 +59,7 @@ def data_set(tmp_path: Path) -> Path:
     """The manifest of another user's study on the stand-in, in a folder that was moved."""
     folder = tmp_path / "their-results"
     folder.mkdir()
-    config = load(study({"node": "cpu", "strategies": ["mps"], "replicas": [2], "results": "results/theirs"}))
+    config = load(config_with({"node": "cpu", "strategies": ["mps"], "replicas": [2], "results": "results/theirs"}))
     manifest = {"config": config | {"node": "auto"}, "node_kind": "cpu"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder
@@ -93,13 +93,15 @@ def test_a_data_set_with_withdrawn_config_keys_is_opened(data_set: Path) -> None
 
 
 def test_the_config_of_a_published_study_can_be_used() -> None:
-    assert load(files() | {"slo_ms": None})["slo"] == dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms"))
+    assert load(base_config() | {"slo_ms": None})["slo"] == dict.fromkeys(
+        ("latency_ms", "ttft_ms", "itl_ms", "tpot_ms")
+    )
 
 
 def test_a_data_set_is_rebuilt_into_a_folder_of_its_own(data_set: Path) -> None:
-    assert results_root(load(study({"results": "results/mine"}))) == Path("results/mine")
+    assert results_root(load(config_with({"results": "results/mine"}))) == Path("results/mine")
     for spelling in (str(data_set), f"{data_set}/", os.path.relpath(data_set)):
-        assert results_root(load(study({"from": spelling}))) == Path("results/from/their-results")
+        assert results_root(load(config_with({"from": spelling}))) == Path("results/from/their-results")
 
 
 def test_a_data_set_of_a_gpu_is_opened_where_there_is_none(data_set: Path) -> None:
@@ -153,7 +155,7 @@ def test_the_rebuild_of_another_folder_of_the_same_name_is_not_overwritten(
 
 def test_a_question_takes_given_keys_and_else_those_of_the_data_set() -> None:
     study = requested(isolation="fault", slo={"latency_ms": 5}, tenants=3)
-    asked = load(files() | {"isolation": "none", "slo": None, "price_per_hour": 2.0})
+    asked = load(base_config() | {"isolation": "none", "slo": None, "price_per_hour": 2.0})
     given = ["isolation", "slo", "price_per_hour"]
     nothing = dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms"))
     expected = {"isolation": "none", "slo": nothing, "tenants": 3, "price_per_hour": 2.0}

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from unit.studies import study_of
+from unit.studies import study_with
 
 from sharebench.datasets.join import JoinError, join
 from sharebench.study.study import Study
@@ -12,7 +12,7 @@ from sharebench.study.study import Study
 
 @pytest.fixture
 def planned() -> Study:
-    return study_of({"node": "simulated", "workloads": ["matmul"], "strategies": ["mps"], "repeats": 1})
+    return study_with({"node": "simulated", "workloads": ["matmul"], "strategies": ["mps"], "repeats": 1})
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from snakemake.utils import update_config
-from unit.studies import files
+from unit.studies import base_config
 
 from publication import rebuild
 from sharebench.config.load import load
@@ -27,7 +27,7 @@ CONFIGS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("publis
 
 def repeated(path: str, **changes: Any) -> dict[str, Any]:
     """The config of `--configfile PATH --config results=results/mine`, over the defaults."""
-    config = copy.deepcopy(files())
+    config = copy.deepcopy(base_config())
     update_config(config, yaml.safe_load((ROOT / path).read_text(encoding="utf-8")))
     return load(config | {"results": "results/mine"} | changes)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from unit import factories, measured
-from unit.studies import files, study_of
+from unit.studies import base_config, study_with
 
 from sharebench.analysis import aggregate
 from sharebench.analysis.decide import decide
@@ -39,12 +39,12 @@ RUN = {
 
 
 def study(strategies: Sequence[str] = MECHANISMS) -> Study:
-    known = files()
+    known = base_config()
     workloads = {
         name: known["workload_catalogue"]["matmul"] | {"description": f"{name} in a loop"} for name in ALONE_SECONDS
     }
     matrix = {"strategies": list(strategies), "replicas": [1, 2, 4], "workloads": list(ALONE_SECONDS), "repeats": 3}
-    return study_of(
+    return study_with(
         {
             **matrix,
             "window_seconds": WINDOW_SECONDS,
@@ -111,7 +111,7 @@ def _made(label: str, strategies: tuple[str, ...]) -> TemporaryDirectory[str]:
     """The data set, made once; it goes with this process."""
     folder = TemporaryDirectory()
     root, of = Path(folder.name), study(strategies)
-    run = measured.write(root, of, lambda record: _as_told(record, label))
+    run = measured.write_data_set(root, of, lambda record: _as_told(record, label))
     # Of a data set, whose measuring code need not be today's; then of a study of one's own.
     of.config["from"] = str(root)
     aggregate.write_tables(of, root, root, {**run, **RUN})  # type: ignore[typeddict-item]

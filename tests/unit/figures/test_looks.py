@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 from matplotlib.colors import to_rgb
-from unit.studies import files
+from unit.studies import base_config
 
 from sharebench.config.load import load
 from sharebench.core import strategies
@@ -53,7 +53,7 @@ def test_colours_differ_for_every_kind_of_colour_vision() -> None:
 
 def test_the_strategies_of_the_default_study_differ_in_grey() -> None:
     # The A/A control is in no figure.
-    catalogue = [name for name in strategies.all_strategies(load(files())) if not strategies.is_control(name)]
+    catalogue = [name for name in strategies.all_strategies(load(base_config())) if not strategies.is_control(name)]
     shown = yaml.safe_load((CONFIG / "config.yaml").read_text())["strategies"]
     style = strategy_looks(catalogue, [])
     assert min(np.diff(sorted(lab(style[name].color)[0] for name in shown))) > 12

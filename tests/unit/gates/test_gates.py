@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 from unit import factories
-from unit.factories import WINDOW_SECONDS, back_to_back, changed, closed_load, gate, poisson_load
+from unit.factories import WINDOW_SECONDS, back_to_back, closed_load, gate_verdict, poisson_load, with_changes
 
 from sharebench.gates import gates, gpu
 
@@ -76,7 +76,7 @@ BROKEN = [
 
 @pytest.mark.parametrize(("changes", "name", "severity", "value", "message"), BROKEN)
 def test_each_gate_fails_alone_and_says_why(changes, name, severity, value, message):
-    record = changed(factories.record("mps", [[0.005] * 400, [0.006] * 333]), changes)
+    record = with_changes(factories.record("mps", [[0.005] * 400, [0.006] * 333]), changes)
     record["gates"] = gates.evaluate(record)
     failed = [each for each in record["gates"] if not each["passed"]]
     assert [each["name"] for each in failed] == [name]
@@ -88,26 +88,26 @@ def test_each_gate_fails_alone_and_says_why(changes, name, severity, value, mess
 
 def test_what_survives_many_failures_is_no_measurement():
     for errors, is_valid in ((17, True), (18, False)):
-        record = changed(factories.record("mps", [[0.005] * 400, [0.006] * 333]), {"tenants.1.errors": errors})
+        record = with_changes(factories.record("mps", [[0.005] * 400, [0.006] * 333]), {"tenants.1.errors": errors})
         record["gates"] = gates.evaluate(record)
         assert gates.is_valid(record) == is_valid
-    found = gate(record, "failed_share")
+    found = gate_verdict(record, "failed_share")
     assert (found["value"], found["severity"]) == (pytest.approx(18 / 351), "invalid")
     assert found["message"] == "5.1% of what tenant 1 began failed, and has no latency"
 
 
 def test_another_limit_of_steal_is_in_the_record(monkeypatch):
-    record = changed(factories.record(), {"telemetry.host_steal_percent": 60.0})
-    assert (gate(record, "cpu_stolen")["passed"], gate(record, "cpu_stolen")["limit"]) == (False, 5.0)
+    record = with_changes(factories.record(), {"telemetry.host_steal_percent": 60.0})
+    assert (gate_verdict(record, "cpu_stolen")["passed"], gate_verdict(record, "cpu_stolen")["limit"]) == (False, 5.0)
     monkeypatch.setenv(gates.STEAL_VARIABLE, "100")
-    assert (gate(record, "cpu_stolen")["passed"], gate(record, "cpu_stolen")["limit"]) == (True, 100.0)
+    assert (gate_verdict(record, "cpu_stolen")["passed"], gate_verdict(record, "cpu_stolen")["limit"]) == (True, 100.0)
 
 
 def test_what_the_node_cannot_know_passes_and_says_so():
     unknown = {"telemetry": None, "calibration.roofs": None, "tenants.0.cpu.run_queue_seconds": None}
-    record = changed(factories.record(is_gpu=True), unknown)
+    record = with_changes(factories.record(is_gpu=True), unknown)
     for name in ("cpu_stolen", "cpu_throttled", "foreign_cpu", *GPU_GATES):
-        found = gate(record, name)
+        found = gate_verdict(record, name)
         assert found["passed"] and found["value"] is None
         assert found["message"] == "not known on this node"
 
@@ -127,7 +127,7 @@ def test_what_the_node_cannot_know_passes_and_says_so():
 def test_a_queue_is_what_waits_longer_than_streams_and_calls_do(strategy, latencies, drain_seconds, passes):
     record = factories.record(strategy, [latencies] * 2)
     waited = {f"tenants.{index}.drain_seconds": drain_seconds for index in (0, 1)}
-    assert gate(changed(record, waited), "drained_queue")["passed"] is passes
+    assert gate_verdict(with_changes(record, waited), "drained_queue")["passed"] is passes
 
 
 def test_a_cell_that_did_not_end_well_has_no_gates_and_does_not_count():
@@ -145,11 +145,11 @@ def test_a_tenant_that_pauses_is_marked(usual_seconds, pause_seconds, value):
     half = round((WINDOW_SECONDS - pause_seconds) / usual_seconds / 2)
     paused = back_to_back([usual_seconds] * half + [pause_seconds] + [usual_seconds] * half)
     record = factories.record("mps", [back_to_back([0.005] * 400), paused])
-    found = gate(record, "stall")
+    found = gate_verdict(record, "stall")
     assert found["value"] == pytest.approx(value, rel=0.01) and found["passed"] == (value <= 0.05)
     assert found["passed"] or found["message"].startswith("one iteration of tenant 1 took")
     # In the middle of the window it is not a drift, and the tenant was there all the time.
-    assert gate(record, "drift")["passed"] and gate(record, "window_coverage")["passed"]
+    assert gate_verdict(record, "drift")["passed"] and gate_verdict(record, "window_coverage")["passed"]
 
 
 @pytest.mark.thorough
@@ -168,7 +168,9 @@ def test_a_window_that_iterations_hardly_fit_into_is_refused_whatever_began_in_i
 def test_a_job_may_be_one_iteration():
     made = factories.record("mps", [back_to_back([1.9])])
     made["tenants"][0]["job"] = {"iterations": 1}
-    assert gate(made, "window_length") is None and gate(factories.record("mps", [back_to_back([1.9])]), "window_length")
+    assert gate_verdict(made, "window_length") is None and gate_verdict(
+        factories.record("mps", [back_to_back([1.9])]), "window_length"
+    )
 
 
 MEANS, CVS = (0.0005, 0.005, 0.04), (0.02, 0.2)
@@ -208,10 +210,10 @@ def test_tenants_of_a_mix_are_held_against_their_own_output_and_tolerance():
     made["tenants"][0]["output_digest"] = [1.8, -2.0]
     for index in (1, 2):
         made["tenants"][index]["output_digest"] = [7.0]
-    assert gate(made, "output_digest")["passed"], "a sixth is within the first one's tolerance"
+    assert gate_verdict(made, "output_digest")["passed"], "a sixth is within the first one's tolerance"
     made["tenants"][2]["output_digest"] = [7.0 + 1e-4]
-    found = gate(made, "output_digest")
+    found = gate_verdict(made, "output_digest")
     assert not found["passed"] and "tenant 2" in found["message"]
     assert found["limit"] == 1e-6 and found["value"] == pytest.approx(1e-4 / 7, rel=1e-3)
     made["calibration"]["workloads"]["b"]["output_digest"] = None
-    assert "no digest" in gate(made, "output_digest")["message"]
+    assert "no digest" in gate_verdict(made, "output_digest")["message"]

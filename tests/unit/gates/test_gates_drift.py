@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from unit import factories
-from unit.factories import WINDOW_SECONDS, Load, back_to_back, gate, poisson_load
+from unit.factories import WINDOW_SECONDS, Load, back_to_back, gate_verdict, poisson_load
 
 from sharebench.gates import drift, gates
 
@@ -35,12 +35,12 @@ def two_levels(first, second, cv=0.02, seed=0):
     ],
 )
 def test_drift_is_a_change_beyond_ten_percent_and_beyond_noise(load, drifts):
-    assert gate(factories.record("mps", [[0.005] * 400, load]), "drift")["passed"] == (not drifts)
+    assert gate_verdict(factories.record("mps", [[0.005] * 400, load]), "drift")["passed"] == (not drifts)
 
 
 def test_a_large_change_that_noise_explains_is_no_drift():
     noisy = back_to_back(np.concatenate([np.tile([0.02, 0.2], 5), np.tile([0.05, 0.2], 4)]))
-    found = gate(factories.record("exclusive", [noisy]), "drift")
+    found = gate_verdict(factories.record("exclusive", [noisy]), "drift")
     assert found["passed"] and found["value"] > 0.1 and found["limit"] > found["value"]
 
 
@@ -49,7 +49,7 @@ def test_a_step_in_an_open_load_is_drift():
     starts = np.sort(rng.uniform(0, WINDOW_SECONDS, 800))
     latencies = np.where(starts < 1, 0.002, 0.003) * factories.lognormal(rng, 1.0, 0.02, 800)
     load = Load(starts, latencies, "poisson", 400.0, latencies.sum() / WINDOW_SECONDS)
-    assert not gate(factories.record("exclusive", [load]), "drift")["passed"]
+    assert not gate_verdict(factories.record("exclusive", [load]), "drift")["passed"]
 
 
 def in_groups(means):
@@ -64,7 +64,7 @@ def test_the_limit_of_drift_does_not_grow_with_the_drift(before, width):
     # A level that falls by a third, at once or over part of the window, at or off its middle.
     means = np.interp(np.arange(20), [before - width / 2 - 0.5, before + width / 2 - 0.5], [0.0072, 0.0048])
     noise = factories.lognormal(np.random.default_rng(3), 1.0, 0.05, 20)
-    found = gate(factories.record("exclusive", [in_groups(means * noise)]), "drift")
+    found = gate_verdict(factories.record("exclusive", [in_groups(means * noise)]), "drift")
     assert found["value"] > 0.2 and not found["passed"]
 
 
@@ -95,16 +95,16 @@ def test_a_tenant_between_two_states_is_marked(dwell_ratio, least):
 
 def test_one_slow_iteration_is_no_other_level():
     latencies = [0.005] * 160 + [0.4] + [0.005] * 160
-    found = gate(factories.record("exclusive", [latencies]), "level_shift")
+    found = gate_verdict(factories.record("exclusive", [latencies]), "level_shift")
     assert found["passed"]
 
 
 def test_a_job_may_become_faster_when_its_neighbours_are_done():
     job = back_to_back([0.01] * 100 + [0.005] * 200)
     record = factories.record("mps", [job])
-    assert not gate(record, "drift")["passed"] and not gate(record, "level_shift")["passed"]
+    assert not gate_verdict(record, "drift")["passed"] and not gate_verdict(record, "level_shift")["passed"]
     record["tenants"][0]["job"] = {"iterations": 300, "completed": 300, "start_delay_seconds": 0.0}
-    assert gate(record, "drift")["passed"] and gate(record, "level_shift") is None
+    assert gate_verdict(record, "drift")["passed"] and gate_verdict(record, "level_shift") is None
 
 
 @pytest.mark.thorough
@@ -115,7 +115,7 @@ def test_a_queues_slow_waves_are_no_drift():
         )
         for seed in range(300)
     ]
-    found = [gate(each, "drift") for each in records]
+    found = [gate_verdict(each, "drift") for each in records]
     assert sum(each["value"] > 0.1 for each in found) > 200
     assert sum(not each["passed"] for each in found) <= 1
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from unit import factories
-from unit.factories import WINDOW_SECONDS, Load, changed, gate
+from unit.factories import WINDOW_SECONDS, Load, gate_verdict, with_changes
 
 from sharebench.gates import gates
 
@@ -45,14 +45,14 @@ ON_GPUS = [
 
 @pytest.mark.parametrize(("changes", "name", "severity", "value", "message"), ON_GPUS)
 def test_each_gate_of_gpus_fails_alone_and_says_why_and_never_elsewhere(changes, name, severity, value, message):
-    record = changed(factories.record("mps", [[0.005] * 400, [0.006] * 333], is_gpu=True), changes)
+    record = with_changes(factories.record("mps", [[0.005] * 400, [0.006] * 333], is_gpu=True), changes)
     record["gates"] = gates.evaluate(record)
     (failed,) = (each for each in record["gates"] if not each["passed"])
     assert (failed["name"], failed["severity"], failed["value"]) == (name, severity, value)
     assert re.search(message, failed["message"])
     assert gates.is_valid(record) == (severity == "warning")
     record["node"]["is_gpu"] = False
-    assert gate(record, name) is None
+    assert gate_verdict(record, name) is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_each_gate_of_gpus_fails_alone_and_says_why_and_never_elsewhere(changes,
     ],
 )
 def test_just_within_its_limit_a_gate_of_gpus_passes(just, name, value):
-    found = gate(changed(factories.record("mps", [[0.005] * 400, [0.006] * 333], is_gpu=True), just), name)
+    found = gate_verdict(with_changes(factories.record("mps", [[0.005] * 400, [0.006] * 333], is_gpu=True), just), name)
     assert found["passed"] and found["value"] == value
 
 
@@ -81,7 +81,7 @@ def test_requests_that_ended_after_the_window_are_no_wonder():
     load = Load(starts, np.linspace(0.02, WINDOW_SECONDS, 100), "constant", 50.0, 25.0)
     record = factories.record("exclusive", [load], is_gpu=True)
     record["tenants"][0]["work"] = {"flop": 2e12 / 25, "bytes": None, "items": 1, "precision": "fp32"}
-    assert gate(record, "speed_of_light")["value"] == pytest.approx(1.0)
+    assert gate_verdict(record, "speed_of_light")["value"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -96,5 +96,5 @@ def test_requests_that_ended_after_the_window_are_no_wonder():
 def test_work_without_a_roof_is_not_held_against_one(work):
     record = factories.record(is_gpu=True)
     record["tenants"][0]["work"] = work
-    found = gate(record, "speed_of_light")
+    found = gate_verdict(record, "speed_of_light")
     assert found["passed"] and found["value"] is None and "no work is declared" in found["message"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from unit import factories
-from unit.factories import WINDOW_SECONDS, Load, gate, poisson_load
+from unit.factories import WINDOW_SECONDS, Load, gate_verdict, poisson_load
 
 from sharebench.gates import gates
 from sharebench.records.record import read
@@ -29,13 +29,13 @@ def at_fixed_intervals(service_seconds: float, utilisation: float) -> Load:
 @pytest.mark.parametrize("utilisation", [1.2, 1.5, 4.0])
 def test_a_load_that_cannot_be_served_is_no_measurement_of_anything_but_the_window(utilisation):
     record = factories.record("time-slicing", [steady_poisson(), at_fixed_intervals(0.002, utilisation)])
-    found = gate(record, "queue_growth")
+    found = gate_verdict(record, "queue_growth")
     # Each request waits longer than the one before by the excess of the work that comes with it.
     assert found["value"] == pytest.approx(utilisation - 1, rel=0.05)
     assert not found["passed"] and not gates.is_valid(record)
     assert "tenant 1: requests came" in found["message"]
     # What else is known of the load does not show it: all that was due was served in the end.
-    assert gate(record, "load_achieved")["passed"] and gate(record, "drift")["passed"]
+    assert gate_verdict(record, "load_achieved")["passed"] and gate_verdict(record, "drift")["passed"]
 
 
 def refused(utilisation: float, mean_seconds: float, cv: float, draws: int) -> float:
@@ -44,7 +44,7 @@ def refused(utilisation: float, mean_seconds: float, cv: float, draws: int) -> f
         poisson_load(np.random.default_rng(seed), mean_seconds, cv, WINDOW_SECONDS, utilisation)
         for seed in range(draws)
     )
-    return sum(not gate(factories.record("mps", [load]), "queue_growth")["passed"] for load in loads) / draws
+    return sum(not gate_verdict(factories.record("mps", [load]), "queue_growth")["passed"] for load in loads) / draws
 
 
 @pytest.mark.thorough
@@ -66,19 +66,19 @@ def test_an_overload_of_less_than_a_tenth_is_found(requests, least):
 def test_a_measured_overload_of_less_than_a_tenth_is_found(repeat):
     # Three tenants asked for 165 requests per second, and MPS served 155: the tables' latency would be the window's.
     record = read(PUBLISHED / f"h200/load/cells/mps/yolos-heavy/n3/r{repeat}/raw.json")
-    found = gate(record, "queue_growth")
+    found = gate_verdict(record, "queue_growth")
     assert not found["passed"] and found["value"] < 0.11
 
 
 @pytest.mark.parametrize("cell", ["exclusive/yolos-heavy/n1", "mps/yolos-light/n7", "time-slicing/yolos-light/n3"])
 @pytest.mark.parametrize("repeat", [1, 2, 3])
 def test_measured_loads_that_were_served_stay_valid(cell, repeat):
-    assert gate(read(PUBLISHED / f"h200/load/cells/{cell}/r{repeat}/raw.json"), "queue_growth")["passed"]
+    assert gate_verdict(read(PUBLISHED / f"h200/load/cells/{cell}/r{repeat}/raw.json"), "queue_growth")["passed"]
 
 
 def test_a_part_of_the_window_without_a_request_tells_nothing():
     load = Load(np.array([0.1, 0.2]), np.array([0.01, 0.3]), "constant", 1.0, 0.155)
-    found = gate(factories.record("exclusive", [load]), "queue_growth")
+    found = gate_verdict(factories.record("exclusive", [load]), "queue_growth")
     assert found["passed"] and found["value"] is None and "too few" in found["message"]
 
 
@@ -88,7 +88,7 @@ def test_a_slot_without_a_request_is_not_a_short_queue():
     limits = []
     for kept in (starts, np.delete(starts, 30)):
         load = Load(kept, np.linspace(0.2, 0.4, len(kept)), "constant", 20.0, 6.0)
-        limits.append(gate(factories.record("mps", [load]), "queue_growth")["limit"] * len(kept) ** 0.5)
+        limits.append(gate_verdict(factories.record("mps", [load]), "queue_growth")["limit"] * len(kept) ** 0.5)
     assert limits == pytest.approx([1.0, 1.0])
 
 
@@ -96,7 +96,7 @@ def test_a_slot_without_a_request_is_not_a_short_queue():
 def test_littles_law_compares_two_ways_to_count_requests_in_flight(factor, passes):
     load = steady_poisson()
     wrong = Load(load.starts, load.latencies, "poisson", load.planned_rate_hz, load.in_flight_mean * factor)
-    found = gate(factories.record("exclusive", [wrong]), "littles_law")
+    found = gate_verdict(factories.record("exclusive", [wrong]), "littles_law")
     assert found["passed"] == passes
     assert 0.05 < found["limit"] < 0.11
 
@@ -104,14 +104,14 @@ def test_littles_law_compares_two_ways_to_count_requests_in_flight(factor, passe
 def test_requests_that_were_never_in_flight_break_littles_law():
     load = steady_poisson()
     never = Load(load.starts, load.latencies, "poisson", 250.0, 0.0)
-    found = gate(factories.record("exclusive", [never]), "littles_law")
+    found = gate_verdict(factories.record("exclusive", [never]), "littles_law")
     assert not found["passed"] and found["value"] is None
 
 
 def test_littles_law_allows_what_a_few_slow_requests_at_the_edges_explain():
     # One of four requests was already in flight when the window opened, so in-flight time has 0.2 s more.
     few = Load(np.array([0.1, 0.6, 1.1, 1.6]), np.full(4, 0.2), "constant", 2.0, 1.0 / WINDOW_SECONDS)
-    assert gate(factories.record("exclusive", [few]), "littles_law")["passed"]
+    assert gate_verdict(factories.record("exclusive", [few]), "littles_law")["passed"]
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_littles_law_allows_what_a_few_slow_requests_at_the_edges_explain():
 def test_the_achieved_rate_may_miss_the_plan_by_noise_only(arrival, count, planned_hz, passes):
     starts = np.linspace(0, WINDOW_SECONDS, count, endpoint=False)
     load = Load(starts, np.full(count, 0.001), arrival, planned_hz, count * 0.001 / WINDOW_SECONDS)
-    assert gate(factories.record("exclusive", [load]), "load_achieved")["passed"] == passes
+    assert gate_verdict(factories.record("exclusive", [load]), "load_achieved")["passed"] == passes
 
 
 def test_a_dropped_request_fails_the_load():
     record = factories.record("exclusive", [steady_poisson()])
     record["tenants"][0]["load"]["drops"] = 1
-    found = gate(record, "load_achieved")
+    found = gate_verdict(record, "load_achieved")
     assert not found["passed"] and found["value"] == 1 and "dropped" in found["message"]

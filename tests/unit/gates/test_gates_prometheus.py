@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from unit.factories import record, watched
+from unit.factories import record, with_prometheus
 
 from sharebench.analysis.tables.cells import prometheus_rows
 from sharebench.gates import gates
@@ -19,7 +19,7 @@ def verdicts(measured: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def said(error: str | None = None, **changes: Any) -> dict[str, dict[str, Any]]:
-    measured = watched(record(latencies=[np.full(400, 0.005)] * 2), **changes)
+    measured = with_prometheus(record(latencies=[np.full(400, 0.005)] * 2), **changes)
     if error:
         measured["prometheus"] |= {"error": error, "tenants": []}
     return verdicts(measured)
@@ -68,7 +68,7 @@ def test_what_makes_its_numbers_doubtful_is_named(changes: dict[str, Any], words
 
 
 def test_the_table_has_both_sides_by_side() -> None:
-    measured = watched(record(latencies=[np.full(400, 0.005)] * 2), count=396.0, sum_seconds=1.98)
+    measured = with_prometheus(record(latencies=[np.full(400, 0.005)] * 2), count=396.0, sum_seconds=1.98)
     first, second = prometheus_rows(measured)
     assert first["prometheus_count_difference_percent"] == pytest.approx(0)
     assert second["prometheus_count_difference_percent"] == pytest.approx(-1)
@@ -80,7 +80,7 @@ def test_the_table_has_both_sides_by_side() -> None:
 
 
 def test_a_prometheus_that_said_nothing_is_in_the_table_with_its_reason() -> None:
-    measured = watched(record())
+    measured = with_prometheus(record())
     measured["prometheus"] |= {"error": "gone", "tenants": []}
     (row,) = prometheus_rows(measured)
     assert row["reason"] == "gone" and row["count"] == 400 and "prometheus_count" not in row

@@ -12,7 +12,7 @@ from unittest import mock
 import yaml
 from unit.kubernetes.fake_cluster import CONFIGS, NODE, MigCluster, node_of
 from unit.kubernetes.objects import UUID, gpu, in_slice, instance
-from unit.studies import CONFIG, files
+from unit.studies import CONFIG, base_config
 
 from sharebench.config.load import load
 from sharebench.core.capabilities import unsupported_reason
@@ -70,7 +70,7 @@ def names() -> list[str]:
 
     Some once more by claims.
     """
-    config = load({**files(), "node": "simulated"})
+    config = load({**base_config(), "node": "simulated"})
     known = all_strategies(config)
     found = [
         name
@@ -111,7 +111,7 @@ def manifests(name: str) -> list[Json]:
     ready_made["kubernetes"]["may_change"] = ["mig"]
     # What a strategy makes is the same for every workload but its name.
     ready_made["workloads"] = ["matmul-16384"]
-    study = Study(load(files() | ready_made | {"strategies": [name], "replicas": [TENANTS], "null_cells": False}))
+    study = Study(load(base_config() | ready_made | {"strategies": [name], "replicas": [TENANTS], "null_cells": False}))
     cell = next(cell for cell in study.cells if cell.strategy == name)
     spec, strategy = study.spec_of(cell), study.strategies[name]
     with _opened(study) as (cluster, node):

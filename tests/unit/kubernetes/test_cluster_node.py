@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased, node_of
 from unit.kubernetes.test_device_plugin import cluster, label, taints
-from unit.studies import S, study, study_of
+from unit.studies import S, config_with, study_with
 
 from sharebench.config.load import load
 from sharebench.core.strategies import Strategy
@@ -61,7 +61,7 @@ class Other(Access):
 
 @pytest.fixture
 def node(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterNode:
-    given = load(study({"node": "kubernetes", "strategies": ["time-slicing"], "replicas": [3]}))
+    given = load(config_with({"node": "kubernetes", "strategies": ["time-slicing"], "replicas": [3]}))
     options = Study(given).node_options() | {"accesses": ["device-plugin", "other"]}
     monkeypatch.setitem(cluster_node.ACCESSES, "other", Other)
     return leased(cluster, options, tmp_path)
@@ -160,13 +160,13 @@ def test_a_node_is_restored_without_its_plugin(cluster: FakeCluster, node: Clust
 
 
 def test_the_spec_has_each_strategys_access() -> None:
-    given = study({"node": "kubernetes", "strategies": ["exclusive", "time-slicing"], "replicas": [1, 3]})
+    given = config_with({"node": "kubernetes", "strategies": ["exclusive", "time-slicing"], "replicas": [1, 3]})
     given[S]["time-slicing"] |= {"access": "device-plugin"}
     of_study = Study(load(given))
     spec = of_study.spec_of(of_study.cells[0])
     assert spec["strategy"]["access"] == "device-plugin"
     assert of_study.node_options()["accesses"] == ["device-plugin"]
-    on_host = study_of({"strategies": ["exclusive"]})
+    on_host = study_with({"strategies": ["exclusive"]})
     assert "access" not in on_host.spec_of(on_host.cells[0])["strategy"]
 
 
@@ -200,7 +200,7 @@ def test_facts_of_a_real_gpu_come_from_the_nodes_labels(
     """Kubernetes and GPU feature discovery say nothing of SMs; tenants on the GPU may."""
     cluster.store[NODE]["metadata"]["labels"] = H200
     cluster.store[NODE]["status"]["nodeInfo"] = INFO
-    options = Study(load(study({"node": "kubernetes", "kubernetes.device": device}))).node_options()
+    options = Study(load(config_with({"node": "kubernetes", "kubernetes.device": device}))).node_options()
     facts = node_of(cluster, options, tmp_path).facts()
     assert {key: facts[key] for key in expected} == expected
     assert (facts["kind"], facts["product"]) == ("kubernetes", "NVIDIA H200")

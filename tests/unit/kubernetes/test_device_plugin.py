@@ -8,7 +8,7 @@ import pytest
 from unit.kubernetes.fake_cluster import CONFIGS, NODE, PODS, FakeCluster, leased
 from unit.kubernetes.objects import CONFIG
 from unit.kubernetes.test_nvidia_stack import pod
-from unit.studies import study
+from unit.studies import config_with
 
 from sharebench.config.load import load
 from sharebench.core.run_record import RUN_ID_VARIABLE
@@ -21,7 +21,7 @@ from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
 
 STUDY = Study(
-    load(study({"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"], "replicas": [1, 3, 7]}))
+    load(config_with({"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"], "replicas": [1, 3, 7]}))
 )
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/nvidia/leases"
 
@@ -237,7 +237,7 @@ def test_the_strategys_mps_limits_are_the_plugins() -> None:
 
 
 def test_the_spec_has_no_node_context_or_namespace() -> None:
-    elsewhere = study({"node": "kubernetes", "strategies": ["exclusive"]})
+    elsewhere = config_with({"node": "kubernetes", "strategies": ["exclusive"]})
     elsewhere["kubernetes"] = {"node": "a-node", "context": "a-context", "namespace": "a-namespace"}
     text = Study(load(elsewhere)).spec(STUDY.cells[0])
     assert not any(name in text for name in ("a-node", "a-context", "a-namespace"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from unit.kubernetes.fake_cluster import FakeCluster, node_of
 from unit.kubernetes.objects import UUID, daemon_set, gpu, in_slice, instance
-from unit.studies import study, study_of
+from unit.studies import config_with, study_with
 
 from sharebench.cell.cell import refuse_contradiction
 from sharebench.config.load import load
@@ -25,7 +25,7 @@ from sharebench.study.study import Study
 from tenant.contract import device_digest
 
 GIVEN = {"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["time-slicing", "mps"], "replicas": [3]}
-STUDY = study_of(GIVEN)
+STUDY = study_with(GIVEN)
 TIME_SLICING = STUDY.strategies["time-slicing"]
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/sharebench/resourceclaims"
 MESSAGE = "error preparing devices for claim sharebench/x: "
@@ -174,7 +174,7 @@ def test_a_claim_that_differs_from_the_created_one_contradicts_the_strategy(clus
 
 
 def test_evidence_of_a_claim_for_each_instance(cluster: Claims, dra: DraAccess) -> None:
-    given = study(GIVEN | {"strategies": ["mig-own-claims"]})
+    given = config_with(GIVEN | {"strategies": ["mig-own-claims"]})
     of_study = Study(load(given))
     wanted = of_study.strategies["mig-own-claims"]
     cell = next(cell for cell in of_study.cells if (cell.strategy, cell.replicas) == (wanted.name, 3))
@@ -208,7 +208,7 @@ def test_evidence_of_a_claim_for_each_instance(cluster: Claims, dra: DraAccess) 
 
 
 def test_evidence_of_claims_made_from_a_template(cluster: Claims, dra: DraAccess) -> None:
-    of_study = study_of(GIVEN | {"strategies": ["exclusive-own-claims"]})
+    of_study = study_with(GIVEN | {"strategies": ["exclusive-own-claims"]})
     wanted = of_study.strategies["exclusive-own-claims"]
     spec = of_study.spec_of(next(cell for cell in of_study.cells if (cell.strategy, cell.replicas) == (wanted.name, 3)))
     cluster.slices = [in_slice(*(gpu(minor, f"GPU-{minor}") for minor in range(4)))]
@@ -234,7 +234,7 @@ def test_evidence_of_claims_made_from_a_template(cluster: Claims, dra: DraAccess
 
 
 def test_limits_that_tenants_do_not_share_are_in_their_environment(cluster: Claims, dra: DraAccess) -> None:
-    of_study = study_of(GIVEN | {"strategies": ["mps-unequal-dra"]})
+    of_study = study_with(GIVEN | {"strategies": ["mps-unequal-dra"]})
     wanted = of_study.strategies["mps-unequal-dra"]
     spec = of_study.spec_of(next(cell for cell in of_study.cells if cell.strategy == wanted.name))
     given = [dra.pod_needs(spec, grant).environment for grant in dra.grants(wanted, 3)]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from unit.kubernetes.objects import gpu, in_slice, instance, offered, strategy
-from unit.studies import S, study
+from unit.studies import S, config_with
 
 from sharebench.config.load import load
 from sharebench.core.strategies import Strategy
@@ -47,7 +47,7 @@ def test_an_instances_memory_limit_is_a_share_of_its_own_memory() -> None:
 
 
 def test_the_drivers_limits_are_those_of_the_record() -> None:
-    given = study({"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["mps", "mps-limited-200"]})
+    given = config_with({"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["mps", "mps-limited-200"]})
     of_study = Study(load(given))
     assert of_study.strategies["mps"].limits(3)["thread_percent"] is None
     assert [of_study.strategies["mps-limited-200"].limits(n)["thread_percent"] for n in (1, 3, 7)] == [
@@ -182,7 +182,7 @@ def test_feature_gates_and_versions_limit_the_strategies(
 
 
 def test_only_specs_of_strategies_with_an_interval_have_it() -> None:
-    given = study({"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["time-slicing", "mps"]})
+    given = config_with({"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["time-slicing", "mps"]})
     given[S]["long"] = {"mechanism": "time-slicing", "interval": "long", "access": "dra"}
     given["strategies"] += ["long"]
     of_study = Study(load(given))

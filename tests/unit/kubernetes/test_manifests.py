@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from unit.studies import CONFIG, files
+from unit.studies import CONFIG, base_config
 
 from sharebench.config.load import load
 
@@ -53,7 +53,7 @@ def frameworks(module: str) -> set[str]:
 
 @pytest.mark.parametrize("name", ["kubernetes", "kubernetes_dra"])
 def test_the_default_image_runs_the_workloads_of_the_ready_made_config(name: str) -> None:
-    config = load(files() | yaml.safe_load((CONFIG / f"{name}.yaml").read_text()))
+    config = load(base_config() | yaml.safe_load((CONFIG / f"{name}.yaml").read_text()))
     entries = [config["workload_catalogue"][each] for each in config["workloads"]]
     assert len(entries) == 3
     assert all(frameworks(entry["module"]) <= IN_THE_IMAGE for entry in entries)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from unit.kubernetes.fake_cluster import MAP, NODE, FakeCluster, manager_set, merged
 from unit.kubernetes.objects import daemon_pod, node
-from unit.studies import study_of
+from unit.studies import study_with
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import mig_manager
@@ -15,7 +15,7 @@ from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import StackComponent
 
-STUDY = study_of({"node": "kubernetes", "strategies": ["exclusive"], "kubernetes": {"switch_seconds": 100}})
+STUDY = study_with({"node": "kubernetes", "strategies": ["exclusive"], "kubernetes": {"switch_seconds": 100}})
 OPTIONS: Any = STUDY.node_options() | {"node": "gpu-node"}
 PAUSED = {mig_manager.DEPLOY_LABELS[0]: mig_manager.PAUSED_VALUE}
 RUNNING = {mig_manager.DEPLOY_LABELS[0]: "true"}

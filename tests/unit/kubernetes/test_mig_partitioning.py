@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from unit.kubernetes.fake_cluster import CONFIGS, MAP, NODE, MigCluster, leased
-from unit.studies import study
+from unit.studies import config_with
 
 from sharebench.config.load import load
 from sharebench.core.run_record import RUN_ID_VARIABLE
@@ -22,7 +22,7 @@ ONE_G, TWO_G, THREE_G = ("nvidia.com/mig-1g.5gb", "nvidia.com/mig-2g.10gb", "nvi
 STRATEGIES = ["exclusive", "mps", "mig", "mig-unequal", "mig-time-slicing", "mig-mps", "lacking"]
 STUDY = Study(
     load(
-        study(
+        config_with(
             {
                 "node": "kubernetes",
                 "strategies": STRATEGIES,

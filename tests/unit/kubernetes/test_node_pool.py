@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased
 from unit.kubernetes.objects import node as node_object
-from unit.studies import study_of
+from unit.studies import study_with
 
 from sharebench.core.study_config import uses_several_devices
 from sharebench.nodes.contract import NodeError
@@ -55,7 +55,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
 
 
 def studied(node: Any, **changes: Any) -> Study:
-    return study_of({"node": "kubernetes", "strategies": ["time-slicing"], "kubernetes.node": node} | changes)
+    return study_with({"node": "kubernetes", "strategies": ["time-slicing"], "kubernetes.node": node} | changes)
 
 
 @pytest.mark.parametrize("given, is_pool", [("auto", False), ("node-b", False), (["node-b"], True), (POOL, True)])

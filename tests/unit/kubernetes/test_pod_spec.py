@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.studies import study
+from unit.studies import config_with
 
 from sharebench.config.load import load
 from sharebench.core.files import SCRIPTS
@@ -17,7 +17,7 @@ from sharebench.nodes.kubernetes.cluster.restricted import NO_DISRUPTION_ANNOTAT
 from sharebench.nodes.kubernetes.pods import manifest
 from sharebench.nodes.kubernetes.pods.manifest import Place
 
-OPTIONS = load(study({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
+OPTIONS = load(config_with({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
 OWNER = {"metadata": {"uid": "the-uid"}}
 
 

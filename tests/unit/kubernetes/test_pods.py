@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from unit.studies import study, study_of
+from unit.studies import config_with, study_with
 
 from sharebench.config.load import load
 from sharebench.nodes.contract import Grant, NodeError
@@ -21,7 +21,7 @@ from sharebench.nodes.kubernetes.pods import watch
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 
-OPTIONS = load(study({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
+OPTIONS = load(config_with({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
 SECONDS = 20.0
 RUNNING = {"containerStatuses": [{"name": "tenant", "state": {"running": {}}}]}
 
@@ -121,7 +121,7 @@ class LostAnswers:
 
 def started(api: LostAnswers, monkeypatch: pytest.MonkeyPatch, **workload: Any) -> PodTenants:
     monkeypatch.setattr("sharebench.nodes.kubernetes.pods.tenants.PodWatcher.start", lambda watcher: None)
-    cells = study_of({"node": "kubernetes", "strategies": ["exclusive"]})
+    cells = study_with({"node": "kubernetes", "strategies": ["exclusive"]})
     spec = cells.spec_of(cells.cells[0])
     spec["workload"] = cast(Any, {**spec["workload"], **workload})
     settings: Any = {"timeouts": {"start_seconds": 1, "record_seconds": 1}, "loads": [{"arrival": "closed"}] * 2}

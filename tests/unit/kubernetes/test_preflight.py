@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster
 from unit.kubernetes.objects import daemon_set
-from unit.studies import study_of
+from unit.studies import study_with
 
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError
@@ -55,7 +55,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def inspected(**options: Any) -> tuple[str, bool]:
-    lines, is_fit = preflight.inspect(study_of(STUDY | {"kubernetes": options}))
+    lines, is_fit = preflight.inspect(study_with(STUDY | {"kubernetes": options}))
     return re.sub(r"\n {6,}", " ", "\n".join(lines)), is_fit
 
 

@@ -4,12 +4,12 @@ import re
 from typing import Any
 
 import yaml
-from unit.studies import study_of
+from unit.studies import study_with
 
 from sharebench.nodes.kubernetes.preflight.rights import FEATURES, MANIFESTS, granted_rights, needed_rights
 
 # A study that uses no feature.
-NONE = study_of({"node": "kubernetes", "strategies": ["exclusive"]}).node_options()
+NONE = study_with({"node": "kubernetes", "strategies": ["exclusive"]}).node_options()
 
 
 def objects(name: str) -> list[dict[str, Any]]:

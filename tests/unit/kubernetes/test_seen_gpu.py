@@ -7,7 +7,7 @@ import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, node_of
 from unit.kubernetes.test_cluster_node import H200, INFO
 from unit.kubernetes.test_device_plugin import cluster
-from unit.studies import study_of
+from unit.studies import study_with
 
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
 from sharebench.nodes.kubernetes.node import ClusterNode
@@ -16,7 +16,7 @@ from tenant.contract import PROBE_BYTES_VARIABLE
 __all__ = ["cluster"]
 GIB = 1 << 30
 THIRD = (143771 << 20) * 33 // 100
-STUDY = study_of({"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"], "replicas": [3]})
+STUDY = study_with({"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"], "replicas": [3]})
 
 
 @pytest.fixture

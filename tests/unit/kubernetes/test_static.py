@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased
-from unit.studies import S, study, study_of
+from unit.studies import S, config_with, study_with
 
 from sharebench.config.load import load
 from sharebench.core import pod_template
@@ -24,7 +24,7 @@ from sharebench.nodes.kubernetes.node import ClusterNode
 NAMES = ["hami", "volcano-vgpu", "kai-fraction", "as-found"]
 AS_FOUND = {"mechanism": "time-slicing", "access": "static", "pod": {"resources": {"nvidia.com/gpu": 1}}}
 GIVEN = {"node": "kubernetes", "replicas": [1, 3, 7], "strategies": NAMES, f"{S}.as-found": AS_FOUND}
-STUDY = study_of(GIVEN)
+STUDY = study_with(GIVEN)
 MEMORY = "nvidia.com/gpu.memory"
 
 
@@ -272,7 +272,7 @@ def test_the_limits_of_the_record_are_what_the_pods_ask_for() -> None:
 
 def test_a_template_of_the_config_reaches_the_strategy() -> None:
     entry = {"mechanism": "time-slicing", "access": "static", "pod": {"resources": {"nvidia.com/gpu": 1}}}
-    known = all_strategies(load(study({"strategy_catalogue.own": entry})))
+    known = all_strategies(load(config_with({"strategy_catalogue.own": entry})))
     assert known["own"].pod == WHOLE_GPU
     assert known["mps"].pod is None
     assert effective_strategy(replace(known["exclusive"], access="static")).pod == WHOLE_GPU

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from unit.studies import study_of
+from unit.studies import study_with
 
 from sharebench.core.spec import Spec
 from sharebench.nodes.contract import NodeError
@@ -51,7 +51,9 @@ def spec_of(replicas: int = 2, options: dict[str, Any] | None = None, **workload
     entry = {"kind": "http", "request": {"path": "/get"}, **workload}
     entry = {key: value for key, value in entry.items() if value is not None}
     given = {"node": "kubernetes", "strategies": ["time-slicing"], "replicas": [replicas], "baseline": "none"}
-    study = study_of(given | {"workloads": ["web"], "workload_catalogue": {"web": entry}, "kubernetes": options or {}})
+    study = study_with(
+        given | {"workloads": ["web"], "workload_catalogue": {"web": entry}, "kubernetes": options or {}}
+    )
     return study.spec_of(study.cells[0]), Place("gpu-node", "abc", study.node_options())  # type: ignore[arg-type]
 
 

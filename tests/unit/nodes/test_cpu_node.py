@@ -8,14 +8,14 @@ from typing import Any
 
 import psutil
 import pytest
-from unit.studies import study
+from unit.studies import config_with
 
 from sharebench.config.load import load
 from sharebench.core.strategies import Strategy, all_strategies
 from sharebench.nodes import open_node
 from sharebench.nodes.host.cpu import LABEL, CpuNode
 
-STRATEGIES = all_strategies(load(study({"node": "simulated"})))
+STRATEGIES = all_strategies(load(config_with({"node": "simulated"})))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from unit.nodes.test_nvidia_evidence import GIB, Gpu, broken, view
-from unit.studies import study
+from unit.studies import config_with
 
 from sharebench.config.load import load
 from sharebench.core.strategies import Strategy, node_strategies
@@ -22,7 +22,7 @@ from sharebench.nodes.host.nvml import Gpu as RealGpu
 from sharebench.nodes.host.nvml import Occupant
 from tenant.contract import CONTEXT_LOCK_VARIABLE
 
-HAMI_CORE = node_strategies(load(study({"node": "simulated"})), "nvidia")["hami-core"]
+HAMI_CORE = node_strategies(load(config_with({"node": "simulated"})), "nvidia")["hami-core"]
 SHARED_REGION = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.studies import study
+from unit.studies import config_with
 
 from sharebench.config.load import load
 from sharebench.core.strategies import Strategy, all_strategies
@@ -18,7 +18,7 @@ from tenant.contract import MPS_PIPE_VARIABLE
 
 pytestmark = pytest.mark.usefixtures("mock_nvml", "mps_control")
 
-STRATEGIES = all_strategies(load(study({"node": "simulated"})))
+STRATEGIES = all_strategies(load(config_with({"node": "simulated"})))
 
 
 @pytest.fixture
@@ -354,7 +354,7 @@ def test_a_host_that_lacks_something_is_reported_in_one_line(
     monkeypatch.setattr(nodes, "has_nvidia_gpu", lambda: shows_gpu)
     monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path("/no/such/environment"))
     with pytest.raises(ConfigError, match=line) as raised:
-        load(study({"node": "nvidia", "nvidia": options}))
+        load(config_with({"node": "nvidia", "nvidia": options}))
     assert "\n" not in str(raised.value)
 
 

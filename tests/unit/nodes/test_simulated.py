@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from unit import factories
-from unit.studies import CONFIG, study_of
+from unit.studies import CONFIG, study_with
 
 from sharebench.cell.cell import run_cell
 from sharebench.nodes.contract import NodeError, State
@@ -51,7 +51,7 @@ def simulated_study(**changes: Any) -> Study:
     """The study of config/simulated.yaml with some keys changed."""
     file = yaml.safe_load((CONFIG / "simulated.yaml").read_text())
     noise = file.pop("simulated")["noise"]
-    return study_of(file | {"simulated.noise": noise} | changes)
+    return study_with(file | {"simulated.noise": noise} | changes)
 
 
 def measure(planned: Study, cell: Cell, folder: Path) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def measure(planned: Study, cell: Cell, folder: Path) -> dict[str, Any]:
     strategy = planned.strategies[cell.strategy]
     measured, rows = run_cell(node, strategy, planned.spec(cell), planned.block(cell), settings, calibrations)
     assert rows == []
-    return factories.written(folder / cell.raw, measured)
+    return factories.write_and_read(folder / cell.raw, measured)
 
 
 def mean_latency(of_cell: dict[str, Any]) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from unit.factories import Load, closed_load, lognormal, poisson_load, record, scraped, served, tenant, watched
+from unit.factories import Load, closed_load, lognormal, poisson_load, record, scraped, served, tenant, with_prometheus
 
 import results_manual
 from sharebench.analysis import checker, compare
@@ -160,7 +160,7 @@ def verdicts_of_a_clean_cell() -> dict[str, dict[str, object]]:
     server = served(third)
     server["generator"]["lateness_p99_seconds"] = 0.0001
     everyone = [own, scraped(other, [0.01, None], [400, 0]), server]
-    measured = watched(record(tenants=everyone, window_seconds=20.0, is_gpu=True))
+    measured = with_prometheus(record(tenants=everyone, window_seconds=20.0, is_gpu=True))
     found = gates.evaluate(measured)
     return {gate["name"]: gate for gate in found}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from unit.kubernetes.manifests import made
-from unit.studies import files
+from unit.studies import base_config
 
 ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "docs" / "strategies"
@@ -37,7 +37,7 @@ def test_a_page_has_its_sections_figure_and_manifests(page: Path) -> None:
 def test_every_strategy_is_on_a_page_with_the_manifest_of_each_access() -> None:
     text = "\n".join(page.read_text() for page in PAGES.glob("*.md"))
     named = set(re.findall(r"`([a-z0-9-]+)`", text))
-    assert set(files()["strategy_catalogue"]) <= named
+    assert set(base_config()["strategy_catalogue"]) <= named
     shown = {found[2] for found in include.BLOCK.finditer(text)}
     assert shown <= set(made())
     assert {"exclusive", "time-slicing", "mps-dra", "mps-limited", "hami", "volcano-vgpu", "kai-fraction"} <= shown

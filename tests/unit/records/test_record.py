@@ -101,7 +101,7 @@ CHANGES = {
 @pytest.mark.parametrize("message", CHANGES)
 def test_a_record_that_is_not_sound_is_refused_in_one_line(path, sound, message):
     record.write(path, sound)
-    path.write_text(json.dumps(factories.changed(sound, CHANGES[message])))
+    path.write_text(json.dumps(factories.with_changes(sound, CHANGES[message])))
     with pytest.raises(RecordError) as refusal:
         record.read(path)
     assert str(refusal.value).startswith(f"{path}: ")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from unit.figures import fabricated
-from unit.studies import study
+from unit.studies import config_with
 
 from sharebench.config.load import load
 from sharebench.core.files import SCRIPTS, DamagedFile, write_json
@@ -56,7 +56,7 @@ def test_a_terminal_that_cannot_show_a_character_fails_nothing() -> None:
 def test_a_cell_with_a_damaged_calibration_fails_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    of = Study(load(study({"strategies": ["exclusive"]})))
+    of = Study(load(config_with({"strategies": ["exclusive"]})))
     run = ownership.claim(tmp_path, {"config": of.config, "planned": 1, "git_commit": None, "git_dirty": None})
     monkeypatch.setenv(RUN_ID_VARIABLE, run.run_id)
     cell = of.cells[0]

@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from unit.studies import study_of
+from unit.studies import study_with
 
 from sharebench.core import run_record
 from sharebench.run import lifecycle, ownership, placement
@@ -21,7 +21,7 @@ from sharebench.study.study import Study
 
 def simulated_study(**changes: Any) -> Study:
     """The default study on the simulated node with one workload and some keys changed."""
-    return study_of({"node": "simulated", "workloads": ["matmul"], "null_cells": False} | changes)
+    return study_with({"node": "simulated", "workloads": ["matmul"], "null_cells": False} | changes)
 
 
 def test_the_recorded_command_has_no_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_an_interrupted_start_is_reported_and_releases_the_claim(
 def test_only_a_measuring_run_claims_the_node(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "node.lock"
     monkeypatch.setattr("sharebench.nodes.host.cpu.CpuNode.lock_path", lock)
-    planned = study_of({"node": "cpu"})
+    planned = study_with({"node": "cpu"})
     measuring = lifecycle.begin(planned, results, needed_outputs(planned.cells[:1], results), ["snakemake"], "")
     drawing = lifecycle.begin(planned, tmp_path / "other", {"figures": ["x.svg"], "all": [""]}, ["snakemake"], "")
     drawing.release()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.studies import study_of
+from unit.studies import study_with
 
 from sharebench.nodes.simulated.node import SimulatedNode
 from sharebench.run.plan import count_switches, headline, pending_files, plan
@@ -15,7 +15,7 @@ from sharebench.study.study import Study
 
 def simulated_study(**changes: Any) -> Study:
     """The default study on the simulated node with one workload and some keys changed."""
-    return study_of({"node": "simulated", "workloads": ["matmul"], "null_cells": False} | changes)
+    return study_with({"node": "simulated", "workloads": ["matmul"], "null_cells": False} | changes)
 
 
 @pytest.mark.parametrize("order, expected", [("blocks", 12), ("strategy", 4)])

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from unit.studies import W, refusal, study_of
+from unit.studies import W, refusal_line, study_with
 
 from sharebench.cell.cell import planned_load
 from sharebench.config.load import load
@@ -19,14 +19,14 @@ NAMES = ["chat-concurrency-1", "chat-concurrency-4", "chat-concurrency-16"]
 
 
 def swept(entry: dict[str, Any] = CHAT, **keys: Any) -> Study:
-    return study_of({f"{W}.chat": entry, "workloads": ["chat"], "null_cells": False} | keys)
+    return study_with({f"{W}.chat": entry, "workloads": ["chat"], "null_cells": False} | keys)
 
 
 def test_each_value_is_a_workload_that_differs_in_it_alone() -> None:
     config = swept().config
     assert config["workloads"] == NAMES
     assert "chat" not in config[W]
-    plain = study_of({f"{W}.chat": SERVER, "workloads": ["chat"]}).config[W]["chat"]
+    plain = study_with({f"{W}.chat": SERVER, "workloads": ["chat"]}).config[W]["chat"]
     for name, value in zip(NAMES, (1, 4, 16), strict=True):
         sweep = {"of": "chat", "by": "concurrency", "value": value}
         assert config[W][name] == plain | {"load": plain["load"] | {"concurrency": value}, "sweep": sweep}
@@ -86,14 +86,16 @@ def test_its_capacity_is_that_with_as_many_requests_in_flight() -> None:
     ],
 )
 def test_a_whole_sweep_is_refused_where_one_workload_is_asked_for(changes: dict[str, Any], key: str) -> None:
-    line = refusal({f"{W}.chat": CHAT, "workloads": ["matmul"]} | changes)
+    line = refusal_line({f"{W}.chat": CHAT, "workloads": ["matmul"]} | changes)
     assert key in line
     assert "'chat' is a sweep; name one of its workloads: [chat-concurrency-1," in line
 
 
 def test_a_mistake_in_a_sweep_is_shown_where_it_was_written() -> None:
     entry = {"module": "matmul", "load": {"concurrency": [1, 2]}}
-    assert refusal({f"{W}.chat": entry}).startswith(f"config: {W}.chat.load.concurrency: 1 has no effect on kind: loop")
+    assert refusal_line({f"{W}.chat": entry}).startswith(
+        f"config: {W}.chat.load.concurrency: 1 has no effect on kind: loop"
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import groupby
 
 import pytest
-from unit.studies import MIXED, plots_in_order, simulated
+from unit.studies import MIXED, simulated, whole_plots
 
 from sharebench.study.cells import Cell, cell_from_path
 
@@ -141,7 +141,7 @@ def test_null_cells_are_the_baseline_once_more_in_a_plot_of_its_own() -> None:
     assert {(c.workload, c.replicas, c.repeat) for c in again} == {
         (workload, 1, repeat) for workload in ("matmul", "matmul-light") for repeat in (1, 2)
     }
-    plots = plots_in_order(planned)
+    plots = whole_plots(planned)
     assert Counter(plot.strategy for plot in plots) == {"exclusive": 2, "exclusive-again": 2, "mps": 2}
     for cell in again:
         own, base = planned.spec_of(cell), planned.spec_of(Cell("exclusive", cell.workload, 1, cell.repeat))

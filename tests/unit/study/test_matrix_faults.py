@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from unit.studies import study_of
+from unit.studies import study_with
 
 from sharebench.config import checks
 from sharebench.core import faults
@@ -14,7 +14,7 @@ from sharebench.study.study import Study
 
 def of(**changes: Any) -> Study:
     """The default study with these keys changed, without A/A control unless they ask for one."""
-    return study_of({"null_cells": False} | changes)
+    return study_with({"null_cells": False} | changes)
 
 
 def faulty(*kinds: str, **changes: Any) -> Study:

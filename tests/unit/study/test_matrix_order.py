@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.studies import plots_in_order, simulated
+from unit.studies import simulated, whole_plots
 
 from sharebench.study.cells import WholePlot
 
@@ -41,7 +41,7 @@ def test_the_order_is_drawn_afresh_for_each_block_and_seed() -> None:
     many: dict[str, Any] = {"strategies": ["exclusive", "time-slicing", "mps", "mig", "streams"], "repeats": 6}
 
     def orders(seed: int) -> list[tuple[str, ...]]:
-        plots = plots_in_order(simulated(seed=seed, **many))
+        plots = whole_plots(simulated(seed=seed, **many))
         return [tuple(plot.strategy for plot in block) for _, block in groupby(plots, key=lambda plot: plot.block)]
 
     assert orders(1) == orders(1)
@@ -81,6 +81,6 @@ def test_any_study_runs_every_cell_once_in_whole_plots(
     assert len(planned.cells) == len(set(planned.cells))
     assert set(planned.requested) <= set(planned.cells)
     assert sorted(planned.rank(cell) for cell in planned.cells) == list(range(1, len(planned.cells) + 1))
-    plots = plots_in_order(planned)
+    plots = whole_plots(planned)
     states = {(plot.strategy, plot.replicas) for plot in plots}
     assert len(plots) == len(states) * (repeats if order == "blocks" else 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.studies import MIXED, SIMULATED, simulated, study, study_of
+from unit.studies import MIXED, SIMULATED, config_with, simulated, study_with
 
 from sharebench.config.load import load
 from sharebench.core import capabilities
@@ -66,7 +66,7 @@ EVERYTHING: dict[str, Any] = {"workloads": ["matmul", "matmul-light"], "replicas
 
 def stale(before: dict[str, Any], edit: dict[str, Any]) -> tuple[set[Cell], set[Cell]]:
     """The cells that both studies have, and those of them whose spec the edit changes."""
-    old, new = study_of(before), study_of(before | edit)
+    old, new = study_with(before), study_with(before | edit)
     shared = set(old.cells) & set(new.cells)
     return shared, {cell for cell in shared if old.spec(cell) != new.spec(cell)}
 
@@ -103,7 +103,7 @@ def shuffled(value: Any) -> Any:
 
 
 def test_canonical_text_does_not_depend_on_the_order_of_keys() -> None:
-    config = study(SIMULATED)
+    config = config_with(SIMULATED)
     one, other = Study(load(config)), Study(load(shuffled(copy.deepcopy(config))))
     assert [one.spec(cell) for cell in one.cells] == [other.spec(cell) for cell in other.cells]
     assert one.strategy_spec("mig-mps") == other.strategy_spec("mig-mps")
@@ -137,7 +137,7 @@ def test_setting_up_a_strategy_does_not_depend_on_words_and_numbers_of_tenants()
 
 
 def test_only_tenants_that_are_processes_depend_on_their_environment() -> None:
-    on_cpu = study_of({"node": "cpu"})
+    on_cpu = study_with({"node": "cpu"})
     assert json.loads(on_cpu.spec(on_cpu.cells[0]))["environment"] == tenant_environment("tenant-cpu.txt")
     assert "environment" not in json.loads(simulated().spec(simulated().cells[0]))
 
@@ -147,7 +147,7 @@ def test_tenants_on_a_gpu_depend_on_a_lock_of_their_own(monkeypatch: pytest.Monk
     monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path(sys.executable))
 
     def environment_of(python: str) -> str:
-        planned = study_of({"node": "nvidia", "nvidia.python": python})
+        planned = study_with({"node": "nvidia", "nvidia.python": python})
         spec = planned.spec(planned.cells[0])
         assert sys.executable not in spec, "its path differs between hosts"
         found: str = json.loads(spec)["environment"]
@@ -160,7 +160,7 @@ def test_tenants_on_a_gpu_depend_on_a_lock_of_their_own(monkeypatch: pytest.Monk
 
 def test_a_server_depends_on_what_its_client_asks_with() -> None:
     entry = {"kind": "http", "command": ["serve"], "request": {"path": "/"}}
-    planned = study_of({"node": "cpu", "workload_catalogue.served": entry, "workloads": ["served"]})
+    planned = study_with({"node": "cpu", "workload_catalogue.served": entry, "workloads": ["served"]})
     environment = json.loads(planned.spec(planned.cells[0]))["environment"]
     assert environment == f"{tenant_environment('tenant-cpu.txt')} client {client_environment()}"
 
@@ -195,7 +195,7 @@ def test_an_edit_stales_the_mixes_and_pairs_that_it_is_part_of(edit: dict[str, A
 
 
 def test_the_code_of_a_cell_is_that_of_its_node_and_all_its_workloads() -> None:
-    model, planned = simulated(), study_of({"node": "cpu", "interference": ["matmul", "detector", "memcopy"]})
+    model, planned = simulated(), study_with({"node": "cpu", "interference": ["matmul", "detector", "memcopy"]})
     codes = {planned.code(name) for name in ("matmul", "detector", "detector+matmul", "matmul+memcopy")}
     assert len(codes | {model.code("matmul")}) == 5
     assert planned.code("matmul") == planned.code("matmul-light") == planned.code("matmul+matmul")

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import psutil
 from unit import factories
-from unit.studies import study_of
+from unit.studies import study_with
 
 from sharebench.cell.cell import run_cell
 from sharebench.nodes.contract import Grant
@@ -29,7 +29,7 @@ FOREVER = "import time; time.sleep(60)"
 
 def cpu_study(**changes: Any) -> Study:
     """A study of tiny products and windows on this host."""
-    return study_of({"node": "cpu", "repeats": 1, "workloads": ["matmul"]} | SMALL | QUICK | changes)
+    return study_with({"node": "cpu", "repeats": 1, "workloads": ["matmul"]} | SMALL | QUICK | changes)
 
 
 def cell_of(
@@ -43,7 +43,7 @@ def cell_of(
         for name in planned.calibrated_workloads(cell)
     }
     measured, _ = run_cell(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, known)
-    return cast(dict[str, Any], factories.written(tmp_path / "raw.json", measured))
+    return cast(dict[str, Any], factories.write_and_read(tmp_path / "raw.json", measured))
 
 
 def naps_of(tmp_path: Path) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from unit.nodes.host.tenants import CORES, cell_of, naps_of, sleeping, wait_for
-from unit.studies import W, refusal, study_of
+from unit.studies import W, refusal_line, study_with
 
 from sharebench.nodes.contract import NodeError
 from sharebench.study.cells import Cell
@@ -25,7 +25,7 @@ def exiting(text: str, seconds: float = 60, **more: Any) -> dict[str, Any]:
 def run(tmp_path: Path, entry: dict[str, Any], replicas: int = 2, **others: Any) -> dict[str, Any]:
     """The record of a cell of such programs, after writing it."""
     known = {f"{W}.{name}": other for name, other in others.items()}
-    planned = study_of({f"{W}.mine": entry, "workloads": ["mine"], "node": "cpu"} | known)
+    planned = study_with({f"{W}.mine": entry, "workloads": ["mine"], "node": "cpu"} | known)
     return cell_of(tmp_path, planned, Cell("time-slicing", "mine", replicas, 1))
 
 
@@ -125,7 +125,7 @@ sys.exit(1)
 
 
 def test_the_spec_of_an_exiting_program_has_only_its_dependencies() -> None:
-    planned = study_of({f"{W}.mine": exiting("pass", 7), "workloads": ["mine"], "node": "cpu"})
+    planned = study_with({f"{W}.mine": exiting("pass", 7), "workloads": ["mine"], "node": "cpu"})
     spec = json.loads(planned.spec(Cell("mps", "mine", 2, 1)))
     assert spec["workload"].keys() >= {"command", "until", "job", "files"}
     assert not spec["workload"].keys() & {"metrics", "ready"}
@@ -159,4 +159,4 @@ def test_the_spec_of_an_exiting_program_has_only_its_dependencies() -> None:
     ids=["load", "loop", "pair", "mix", "simulated", "kubernetes"],
 )
 def test_keys_without_meaning_for_an_exiting_program_are_refused(changes: dict[str, Any], line: str) -> None:
-    assert line in refusal(changes)
+    assert line in refusal_line(changes)

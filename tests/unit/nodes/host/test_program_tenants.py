@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from unit.nodes.host.tenants import cell_of, naps_of, sleeping
-from unit.studies import W, study_of
+from unit.studies import W, study_with
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host import logs, processes
@@ -76,7 +76,7 @@ def run(
     tmp_path: Path, entry: dict[str, Any], replicas: int = 1, strategy: str = "mps", start_seconds: float = 30
 ) -> dict[str, Any]:
     """The record of a cell of such tenants, after writing it."""
-    planned = study_of({f"{W}.mine": entry, "workloads": ["mine"]} | QUICK)
+    planned = study_with({f"{W}.mine": entry, "workloads": ["mine"]} | QUICK)
     return cell_of(tmp_path, planned, Cell(strategy, "mine", replicas, 1), start_seconds)
 
 

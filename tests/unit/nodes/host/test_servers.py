@@ -11,7 +11,7 @@ import psutil
 import pytest
 from unit.nodes.host.tenants import wait_for
 from unit.nodes.host.test_program_tenants import command, naps, run
-from unit.studies import S, W, simulated, study_of
+from unit.studies import S, W, simulated, study_with
 
 from sharebench.core.spec import Spec
 from sharebench.nodes.contract import Grant, Settings, TenantsFailed
@@ -83,7 +83,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def slow(clock: Clock, start: str, *seconds: float) -> Slow:
-    planned = study_of({f"{W}.mine": SERVER | {"start": start}, "workloads": ["mine"]})
+    planned = study_with({f"{W}.mine": SERVER | {"start": start}, "workloads": ["mine"]})
     spec = json.loads(planned.spec(Cell("mps", "mine", len(seconds), 1)))
     settings = {"timeouts": {"start_seconds": 10, "record_seconds": 10}, "loads": []}
     tenants = Slow(spec, cast(Settings, settings), clock, [*seconds])
@@ -134,7 +134,7 @@ def test_the_number_of_tenants_and_the_fraction_are_filled_in(tmp_path: Path) ->
 def server() -> Iterator[ProcessTenants]:
     """A tenant that is a server of three processes."""
     entry = {"kind": "command", "command": ["{python}", "-c", SERVES], "metrics": {"histogram": "h"}}
-    planned = study_of({f"{W}.mine": entry, "workloads": ["mine"]})
+    planned = study_with({f"{W}.mine": entry, "workloads": ["mine"]})
     spec = json.loads(planned.spec(Cell("time-slicing", "mine", 1, 1)))
     settings = {"timeouts": {"start_seconds": 10, "record_seconds": 10}, "loads": []}
     tenants = ProcessTenants(spec, cast(Settings, settings))
@@ -150,7 +150,7 @@ def test_the_workers_of_a_server_belong_to_its_tenant(server: ProcessTenants) ->
     # None of them is foreign to it.
     assert server.families() == [[pid, worker.parent().pid, worker.pid]]
 
-    strategy = study_of({}).strategies["time-slicing"]
+    strategy = study_with({}).strategies["time-slicing"]
     record: Any = {"measured_by": "scrape", "view": None, "outside": ProcessTree(pid).seen()}
     on_gpu = [Occupant(worker.pid, "compute", 1 << 30)]
     found = collect_evidence(strategy, [Target("GPU-1", 132, 1 << 36)], [Grant(0, 0)], [record], on_gpu, [])
