@@ -1,5 +1,6 @@
-"""A tenant fails next to another: that one is measured on, the next cell is clean, a wedged device ends the run."""
+"""A tenant fails next to another: the other is still measured, the next cell is clean, a wedged device ends the run."""
 
+import pytest
 from pipeline.harness import Checkout, draw_figures
 from tables import rows
 
@@ -14,45 +15,51 @@ ENDS = {
 }
 
 
-def test_every_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched: Checkout) -> None:
+@pytest.mark.parametrize(
+    "kinds",
+    [("oom", "assert", "killed", "stopped"), pytest.param(tuple(ENDS), marks=pytest.mark.thorough)],
+    ids=["each ending", "each fault"],
+)
+def test_a_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched: Checkout, kinds: tuple[str, ...]) -> None:
     untouched.study = "faults.yaml"
+    untouched.edit("faults.yaml", "faults: []", f"faults: [{', '.join(kinds)}]")
     result = untouched.run().ok()
     assert untouched.processes() == []
     assert untouched.scratch_folders() == []
     records = {cell.split("/")[1]: untouched.record(cell) for cell in result.cells}
-    assert records.keys() == {"calm", *(f"fault-{kind}+calm" for kind in ENDS)}
+    assert records.keys() == {"calm", *(f"fault-{kind}+calm" for kind in kinds)}
 
-    # Each came after another, and its victim was well to the end.
+    # The victim of each fault is well, though another fault came before.
     assert {name: record["status"] for name, record in records.items()} == dict.fromkeys(records, "ok")
     assert records["calm"]["fault"] is None
-    for kind, ends in ENDS.items():
+    for kind in kinds:
         record = records[f"fault-{kind}+calm"]
         victim, aggressor = record["tenants"]
         fault = record["fault"]
         assert (victim["status"], victim["workload"], victim["exit"]) == ("ok", "calm", None)
         assert victim["count"] > 0
-        assert sum(victim["timeline"]["count"][30:]) > 0, "it is measured to the window's end"
-        assert (aggressor["status"], aggressor["workload"]) == (ends, f"fault-{kind}"), aggressor["exit"]
+        assert sum(victim["timeline"]["count"][30:]) > 0, "measured to the end of the window"
+        assert (aggressor["status"], aggressor["workload"]) == (ENDS[kind], f"fault-{kind}"), aggressor["exit"]
         assert (fault["kind"], fault["aggressor"], fault["happened"]) == (kind, 1, True)
         assert fault["ended_seconds"][0] is None
         assert (fault["set_up_again"], fault["refused_tenants"]) == (False, 0)
         assert 0 < fault["new_tenant_seconds"] <= fault["recovery_seconds"]
         assert all(item["holds"] for item in record["evidence"])
-        assert len(record["evidence"]) == 2, "the aggressor was pinned, too"
-    assert records["fault-killed+calm"]["fault"]["ended_seconds"][1] >= 0.4
+        assert len(record["evidence"]) == 2, "the aggressor was pinned too"
+    assert records["fault-killed+calm"]["fault"]["ended_seconds"][1] >= 0.4 * 0.6
 
     tables = untouched.results / "tables"
     isolation = {row["fault"]: row for row in rows(tables / "isolation.csv")}
-    assert isolation.keys() == ENDS.keys()
+    assert isolation.keys() == set(kinds)
     for kind, row in isolation.items():
         assert (row["strategy"], row["victim"], row["n"], row["failed"]) == ("mps", "calm", "1", "0")
         assert row["aggressor"] == ENDS[kind]
         assert int(row["unharmed"]) + int(row["slowed"]) + int(row["unjudged"]) == 1
-    assert {row["workload"] for row in rows(tables / "summary.csv")} == {"calm"}, "a fault is in no mean"
-    marked = {
+    assert {row["workload"] for row in rows(tables / "summary.csv")} == {"calm"}, "no mean includes a cell with a fault"
+    statuses = {
         row["tenant_workload"]: row["tenant_status"] for row in rows(tables / "cells.csv") if row["tenant"] == "1"
     }
-    assert marked == {"calm": "ok"} | {f"fault-{kind}": ends for kind, ends in ENDS.items()}
+    assert statuses == {"calm": "ok"} | {f"fault-{kind}": ENDS[kind] for kind in kinds}
     (start,) = rows(tables / "startup.csv")
     assert float(start["first_result_seconds"]) > 0
 
@@ -66,12 +73,12 @@ def test_every_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched:
 
 def test_a_device_that_takes_no_new_tenant_ends_the_run(untouched: Checkout) -> None:
     untouched.study = "faults.yaml"
-    wedging = ["workloads=[]", "faults=[killed,assert]", "fault_victims=[wedging]", "timeouts={start_seconds: 8}"]
+    wedging = ["workloads=[]", "faults=[killed,assert]", "fault_victims=[wedging]"]
     untouched.run("results/calibration/wedging.json", config=wedging).ok()
     (untouched.root / "tmp/starts").touch()
     result = untouched.run(config=wedging)
     assert result.code != 0
-    assert "no new tenant could start within 8 s after the fault" in result.out
+    assert "no new tenant could start within 120 s after the fault" in result.out
     assert "not tried, the node is down" in result.out
     assert result.failed.keys() >= {"run_cell"}
     assert len(result.failed["run_cell"]) == 2

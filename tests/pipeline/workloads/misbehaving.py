@@ -1,7 +1,7 @@
-"""A test's workload: tenant 0 is well, so that calibration is; what ails the others is the parameter `how`.
+"""A test's workload: all tenants but tenant 0 fail as the parameter `how` says, so calibration succeeds.
 
-One that `starts once` ails tenant 0: once measured, it never gets ready again. A test says from when on that counts, as
-calibrations are repeated where the machine is busy.
+With `starts once` tenant 0 fails too: after one start it does not start again. Starts count once a test has made the
+file `starts`, since a busy machine may repeat calibrations.
 """
 
 import os
@@ -13,20 +13,20 @@ from typing import Any
 
 from tenant.workload import Work, Workload
 
-# Long enough for all tenants to be warm, so that it happens while they are measured.
-WELL_SECONDS = 0.8
-
 
 class Misbehaving(Workload):
     work = Work(flop=None, bytes=None, items=1)
 
     def __init__(self, how: str) -> None:
         self._how = how
-        self._well_until = time.monotonic() + WELL_SECONDS
+        self._fails_at_ns: int | None = None
+
+    def window_set(self, start_ns: int, end_ns: int) -> None:
+        self._fails_at_ns = (start_ns + end_ns) // 2
 
     def step(self) -> None:
         time.sleep(0.002)
-        if time.monotonic() < self._well_until:
+        if self._fails_at_ns is None or time.monotonic_ns() < self._fails_at_ns:
             return
         if self._how == "hangs":
             time.sleep(3600)
@@ -38,12 +38,12 @@ class Misbehaving(Workload):
 
 
 def create(params: Mapping[str, Any], device: str) -> Misbehaving:
-    # Next to the scratch folders of all cells.
+    # The file lies next to the scratch folders of all cells.
     starts = Path.cwd().parents[1] / "starts"
     if params["how"] == "starts once" and starts.exists():
         starts.write_text(starts.read_text() + ".")
         if len(starts.read_text()) > 1:
-            time.sleep(3600)
+            raise RuntimeError("the device takes no new tenant")
     how = params["how"] if os.environ["SHAREBENCH_TENANT"] != "0" else "is well"
     if how == "dies":
         raise RuntimeError("the weights are missing")
