@@ -58,7 +58,7 @@ def test_a_prometheus_that_is_killed_in_mid_window_costs_its_own_numbers_only(
 ) -> None:
     untouched.study = "watched.yaml"
     with prometheus(tmp_path / "prometheus") as server:
-        # The restarted server is ready before the window ends, so the driver need not wait for it as long as for users'.
+        # The server is back before the window ends, so the driver need not wait long for it.
         untouched.edit("scripts/sharebench/cell/prometheus/course.py", "BACK_SECONDS = 20.0", "BACK_SECONDS = 2.0")
         running = untouched.start(config=watched(server, 5), forks_jobs=True)
         # The driver begins its window once both tenants were scraped, and asks nothing until its end.

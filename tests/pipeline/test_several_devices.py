@@ -90,7 +90,9 @@ def test_a_device_more_keeps_every_cell_where_it_is(finished_on_two_devices: Che
     assert len(new - set(before.values())) == 1
 
 
-@pytest.mark.parametrize(("gone", "order"), [(0, "blocks"), pytest.param(1, "blocks", marks=pytest.mark.thorough), (0, "strategy")])
+@pytest.mark.parametrize(
+    ("gone", "order"), [(0, "blocks"), pytest.param(1, "blocks", marks=pytest.mark.thorough), (0, "strategy")]
+)
 def test_a_device_that_fails_leaves_its_blocks_to_the_other(untouched: Checkout, gone: int, order: str) -> None:
     config = [f"order={order}"]
     calibrations = [f"results/calibration/{workload}.json" for workload in ("alpha", "beta")]
