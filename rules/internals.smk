@@ -37,7 +37,7 @@ def is_shown(record):
     """Whether the terminal shows a record. For a failed job we show its log, not the command with its long arguments.
 
     `--quiet` has no such choice, and a logger plugin would have to be installed. Held by
-    tests/pipeline/test_what_the_terminal_shows.py.
+    tests/pipeline/test_terminal_output.py.
     """
     text = str(record.msg)
     if text.startswith(MISSING_RULE):
@@ -54,7 +54,7 @@ def is_shown(record):
 def explain_dry_run():
     """Make a dry run explain every job. The profile hides that in runs, and cannot distinguish the two.
 
-    Held by test_a_dry_run_says_what_would_run_and_why.
+    Held by test_a_dry_run_lists_jobs_with_reasons_and_changes_nothing.
     """
     quiet = workflow.output_settings.quiet
     if workflow.output_settings.dryrun and quiet == PROFILE_QUIET:
@@ -65,7 +65,7 @@ def lift_job_limit():
     """Remove the limit of jobs per second, which no option or profile can do.
 
     The limit starts a timer for every job, which never ends: after n jobs the scheduler would look at all ready jobs
-    n times a second, during measurements. Held by tests/pipeline/test_a_quiet_scheduler.py.
+    n times a second, during measurements. Held by tests/pipeline/test_idle_scheduler.py.
     """
     workflow.scheduler.job_rate_limiter = None
 
@@ -99,7 +99,7 @@ def jobs_to_run():
     """The first output of each job that this run will do ("" if it has none), by rule; known from `onstart` on.
 
     `onstart` itself gets no information on the jobs, which the headline of a run counts. Held by
-    tests/pipeline/test_what_the_terminal_shows.py.
+    tests/pipeline/test_terminal_output.py.
     """
     first_outputs = {}
     for job in workflow.dag.needrun_jobs():
@@ -127,7 +127,7 @@ def command_line_config():
 def given_config():
     """The config that `--config` and `--configfile` give, without the workflow's own defaults.
 
-    Held by tests/pipeline/test_asking_for_advice.py.
+    Held by tests/pipeline/test_advice.py.
     """
     return workflow.config_settings.overwrite_config
 

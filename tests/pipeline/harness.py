@@ -30,12 +30,12 @@ STUBBED = ("figures", "report", "decide")
 STUB_SCRIPT = """import os, runpy, sys
 from pathlib import Path
 sys.path.append({tests!r})
-from pipeline import asking
+from pipeline import prefork_client
 name, *arguments = sys.argv[1:]
 if name not in {stubbed!r}:
     real = str(Path(__file__).with_name("real_job.py"))
-    if asking.SERVER in os.environ:
-        sys.exit(asking.run_in_server([real, *sys.argv[1:]]))
+    if prefork_client.SERVER in os.environ:
+        sys.exit(prefork_client.run_in_server([real, *sys.argv[1:]]))
     runpy.run_path(real, run_name="__main__")
 options = dict(zip(arguments[::2], arguments[1::2]))
 results = Path(options["--results"])

@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.asking import SERVER, ask, receive_number, send_number
+from pipeline.prefork_client import SERVER, ask, receive_number, send_number
 
 TESTS = Path(__file__).resolve().parents[1]
 

@@ -175,7 +175,7 @@ def checkout(untouched: Checkout) -> Checkout:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_the_commands_of_a_document_are_ones_that_work(document: str, checkout: Checkout) -> None:
+def test_the_commands_of_a_document_work(document: str, checkout: Checkout) -> None:
     for text, shown in blocks(document):
         for words in commands(text):
             check(words, shown, checkout)

@@ -35,13 +35,13 @@ def refused(checkout: Checkout, *targets: str, study: str | None = None, config:
     return line
 
 
-def test_one_line_and_nothing_written(untouched: Checkout) -> None:
+def test_a_refused_config_is_one_line_and_writes_nothing(untouched: Checkout) -> None:
     for name, (config, words) in CASES.items():
         line = refused(untouched, config=config)
         assert line.startswith("config: ") and words in line, name
 
 
-def test_a_key_that_a_file_has_twice_is_not_dropped(untouched: Checkout) -> None:
+def test_a_config_file_with_a_duplicate_key_is_refused(untouched: Checkout) -> None:
     study = untouched.root / "twice.yaml"
     study.write_text("cpu: &of_both {cores: [0]}\nwarmup: {<<: *of_both, cores: [1],\n  cores: [2]}\n")
     assert refused(untouched, study="twice.yaml") == f"config: {study}, line 3: 'cores' is there already; remove one"
@@ -52,7 +52,7 @@ def test_an_environment_that_no_job_would_use_is_refused(untouched: Checkout) ->
     assert result.code == 1 and "jobs run with the interpreter that runs snakemake; leave it out" in result.out
 
 
-def test_a_workload_whose_framework_is_not_installed(untouched: Checkout) -> None:
+def test_a_workload_whose_framework_is_not_installed_is_refused(untouched: Checkout) -> None:
     module = untouched.root / "scripts/tenant/workloads/heavy.py"
     module.write_text('import weightless\n\nFRAMEWORKS = {"cpu": ("weightless",), "cuda": ("weightless",)}\n')
     config = ["node=cpu", "workload_catalogue={heavy: {module: heavy}}", "workloads=heavy", "window_seconds=1"]

@@ -18,7 +18,7 @@ def last_rows(checkout: Checkout) -> dict[str, Mapping[str, str]]:
     return {"/".join(row[axis] for axis in axes): row for row in rows(checkout.results / "tables/cells.csv")}
 
 
-def test_a_failed_cell_is_shown_and_the_rest_is_tabled_as_partial(finished: Checkout) -> None:
+def test_a_failed_cell_is_shown_and_the_others_get_partial_tables(finished: Checkout) -> None:
     bad = "mig/alpha/2/1"
     finished.delete_records(bad)
     finished.plant_outage({"cells": [folder(bad)]})
@@ -39,7 +39,7 @@ def test_a_failed_cell_is_shown_and_the_rest_is_tabled_as_partial(finished: Chec
     assert not (finished.results / "partial").exists(), "partial tables of a study that is complete"
 
 
-def test_a_node_that_goes_down_is_not_asked_again(finished: Checkout) -> None:
+def test_no_cell_is_tried_on_a_node_that_is_down(finished: Checkout) -> None:
     cells = {f"mig/{workload}/{n}/{repeat}" for workload in ("alpha", "beta") for n in (1, 2) for repeat in (1, 2)}
     finished.delete_records(*cells)
     finished.plant_outage({"cells_left": 3})
@@ -62,7 +62,7 @@ def test_a_node_that_goes_down_is_not_asked_again(finished: Checkout) -> None:
     assert again.switches == ["mig block 1", "mig block 2"]
 
 
-def test_measured_outcomes_are_rows_and_are_never_measured_again(finished: Checkout) -> None:
+def test_failures_of_tenants_are_rows_and_are_not_remeasured(finished: Checkout) -> None:
     planted = {"mps/alpha/2/1": "oom", "mps/beta/2/1": "crashed", "mig/alpha/2/2": "killed", "mig/beta/1/1": "hung"}
     finished.delete_records(*planted)
     finished.plant_outage({"tenants": {folder(cell): status for cell, status in planted.items()}})
@@ -75,7 +75,7 @@ def test_measured_outcomes_are_rows_and_are_never_measured_again(finished: Check
     assert finished.run().ok().jobs == {}
 
 
-def test_what_the_device_cannot_do_is_a_row(finished: Checkout) -> None:
+def test_an_infeasible_cell_is_a_row(finished: Checkout) -> None:
     config = ["strategies=[mig]", "replicas=[2,8]", "workloads=alpha"]
     result = finished.run(config=config).ok()
     assert result.jobs == measuring_jobs({"mig/alpha/8/1", "mig/alpha/8/2"})

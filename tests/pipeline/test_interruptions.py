@@ -45,7 +45,7 @@ def nothing_is_left(checkout: Checkout) -> None:
     assert checkout.scratch_folders() == []
 
 
-def test_sigterm_lets_the_cell_end_and_starts_no_other(checkout: Checkout) -> None:
+def test_sigterm_lets_the_current_cell_end_and_starts_no_other(checkout: Checkout) -> None:
     running, hold = start_held_in_first_cell(checkout)
     running.signal(signal.SIGTERM)
     running.wait_for(lambda: "Will exit after finishing" in running.text(), "the signal's effect")

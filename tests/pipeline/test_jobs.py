@@ -10,7 +10,7 @@ OF_PRODUCT = {"exclusive/product/1/1", "sequential/product/2/1", "mps/product/2/
 CELLS = BASELINE | OF_PRODUCT | {"sequential/endless/2/1", "mps/endless/2/1", "mps/both/2/1"}
 
 
-def test_jobs_side_by_side_one_after_another_and_beside_a_loop(untouched: Checkout) -> None:
+def test_jobs_run_concurrently_in_a_queue_and_next_to_a_loop(untouched: Checkout) -> None:
     untouched.study = STUDY
     result = untouched.run().ok()
     assert result.jobs == {

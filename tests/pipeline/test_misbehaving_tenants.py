@@ -7,7 +7,7 @@ from pipeline.harness import Checkout, measuring_jobs
 LONGEST_SECONDS = 20
 
 
-def test_every_ending_is_a_row_of_the_table(untouched: Checkout) -> None:
+def test_each_failure_of_a_tenant_is_an_outcome_of_its_cell(untouched: Checkout) -> None:
     untouched.study = "misbehaving.yaml"
     untouched.run().ok()
     # An outcome is not re-measured: with a workload more, and another time-out, only that workload is.

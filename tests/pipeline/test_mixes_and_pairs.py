@@ -15,7 +15,7 @@ OF_THE_MIX = {"time-slicing/blend/3/1", "mps/blend/3/1"}
 CELLS = BASELINE | OF_PAIRS | OF_THE_MIX
 
 
-def test_mixes_and_pairs_bring_their_calibrations_and_baselines(finished_mixes: Checkout) -> None:
+def test_mixes_and_pairs_add_calibrations_and_baselines_of_their_workloads(finished_mixes: Checkout) -> None:
     jobs, _ = finished_mixes.first_run()
     assert jobs == {
         "characterise_node": {""},
@@ -26,7 +26,7 @@ def test_mixes_and_pairs_bring_their_calibrations_and_baselines(finished_mixes: 
     assert finished_mixes.run().ok().jobs == {}
 
 
-def test_each_tenant_is_recorded_and_tabled_as_what_it_runs(finished_mixes: Checkout) -> None:
+def test_records_and_tables_name_the_workload_of_each_tenant(finished_mixes: Checkout) -> None:
     record = finished_mixes.record("mps/blend/3/1")
     assert [tenant["workload"] for tenant in record["tenants"]] == ["alpha", "gamma", "alpha"]
     spec = json.loads(record["spec"])["workload"]
@@ -61,7 +61,7 @@ def test_the_table_of_pairs_holds_the_planted_slowdowns(finished_mixes: Checkout
     assert found == list(itertools.product(("time-slicing", "mps"), names, names)), "in the order of the config"
 
 
-def test_a_change_of_one_workload_redoes_its_cells_and_those_that_it_is_part_of(finished_mixes: Checkout) -> None:
+def test_a_changed_workload_invalidates_its_cells_and_the_mixes_with_it(finished_mixes: Checkout) -> None:
     finished_mixes.edit("mixes.yaml", "serial_seconds: 0.004", "serial_seconds: 0.005")
     stale = {"exclusive/beta/1/1"} | {cell for cell in OF_PAIRS if "beta" in cell}
     assert finished_mixes.run().ok().jobs == {"calibrate": {"beta"}, **measuring_jobs(stale)}
@@ -70,13 +70,13 @@ def test_a_change_of_one_workload_redoes_its_cells_and_those_that_it_is_part_of(
     assert finished_mixes.run().ok().jobs == {"calibrate": {"gamma"}, **measuring_jobs(stale)}
 
 
-def test_another_order_of_the_list_measures_nothing(finished_mixes: Checkout) -> None:
+def test_reordering_the_interference_list_measures_nothing(finished_mixes: Checkout) -> None:
     result = finished_mixes.run(config=["interference=[alpha,beta]"]).ok()
     assert result.jobs == table_jobs(set())
     assert [row["victim"] for row in rows(finished_mixes.results / "tables/interference.csv")][:2] == ["alpha", "alpha"]
 
 
-def test_a_study_without_pairs_has_neither_table_nor_figure_of_them(finished_mixes: Checkout) -> None:
+def test_a_study_without_pairs_has_no_interference_table_or_figure(finished_mixes: Checkout) -> None:
     files = [finished_mixes.results / path for path in ("tables/interference.csv", "figures/interference.svg")]
     assert all(file.exists() for file in files)
     result = finished_mixes.run(config=["interference=[]"]).ok()
@@ -86,7 +86,7 @@ def test_a_study_without_pairs_has_neither_table_nor_figure_of_them(finished_mix
     assert all(file.exists() for file in files)
 
 
-def test_a_cell_of_another_calibration_than_a_tenants_is_refused(finished_mixes: Checkout) -> None:
+def test_a_mix_measured_with_another_calibration_is_refused(finished_mixes: Checkout) -> None:
     def other(record: dict[str, Any]) -> None:
         record["calibration"]["workloads"]["beta"]["output_digest"] = [2.0]
 
@@ -97,7 +97,7 @@ def test_a_cell_of_another_calibration_than_a_tenants_is_refused(finished_mixes:
     assert "measured with another calibration" in (finished_mixes.results / "logs/tables.log").read_text()
 
 
-def test_the_figure_of_pairs_of_a_finished_data_set_is_rebuilt(finished_mixes: Checkout) -> None:
+def test_the_interference_figure_of_a_data_set_is_rebuilt(finished_mixes: Checkout) -> None:
     rebuilt = finished_mixes.root / "results/from/results"
     finished_mixes.run(config=["from=results"], results=rebuilt).ok()
     table = "tables/interference.csv"

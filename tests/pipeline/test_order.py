@@ -5,7 +5,7 @@ from pipeline.harness import Checkout
 STATES = ("exclusive", "mig", "mps-limited n1", "mps-limited n2")
 
 
-def test_by_strategy_every_state_is_set_once(untouched: Checkout) -> None:
+def test_order_by_strategy_sets_each_state_once(untouched: Checkout) -> None:
     result = untouched.run(
         "results/tables/summary.md",
         cores=4,

@@ -5,7 +5,7 @@ import re
 from pipeline.harness import Checkout, measuring_jobs
 
 
-def test_the_plan_of_a_fresh_study(untouched: Checkout) -> None:
+def test_the_plan_of_a_new_study_lists_all_cells_and_writes_only_a_log(untouched: Checkout) -> None:
     before = untouched.files()
     planned = untouched.run("plan").ok()
     assert planned.jobs == {"plan": {""}}
@@ -24,14 +24,14 @@ def test_the_plan_of_a_fresh_study(untouched: Checkout) -> None:
     }
 
 
-def test_the_plan_of_what_is_missing(finished: Checkout) -> None:
+def test_the_plan_lists_only_missing_cells(finished: Checkout) -> None:
     finished.delete_records("mig/alpha/2/1", "mig/beta/2/1", "mps/alpha/1/2")
     planned = finished.run("plan", config=["replicas=[1,2,8]"]).ok()
     assert "15 of 40 cells to measure on node simulated: time-slicing 4, mps 5, mig 6;" in planned.out
     assert "replicas 1, 2, 8  (infeasible here: 8)" in planned.out
 
 
-def test_the_plan_is_what_a_dry_run_says(finished: Checkout) -> None:
+def test_the_plan_agrees_with_a_dry_run(finished: Checkout) -> None:
     for calibration in finished.results.glob("calibration/*.json"):
         calibration.unlink()
     dry = finished.run(options=["-n"]).ok()
@@ -41,7 +41,7 @@ def test_the_plan_is_what_a_dry_run_says(finished: Checkout) -> None:
     assert "files to make: report 1" in finished.run("plan").ok().out
 
 
-def test_restore_brings_the_node_back_once(finished: Checkout) -> None:
+def test_restore_restores_the_node_once(finished: Checkout) -> None:
     restored = finished.run("restore").ok()
     assert restored.jobs == {"restore": {""}}
     assert restored.switches == [None]
@@ -51,7 +51,7 @@ def test_restore_brings_the_node_back_once(finished: Checkout) -> None:
     assert "nothing to restore" in again.out
 
 
-def test_a_dry_run_says_what_would_run_and_why(finished: Checkout) -> None:
+def test_a_dry_run_lists_jobs_with_reasons_and_changes_nothing(finished: Checkout) -> None:
     finished.delete_records("mig/alpha/2/1")
     before = finished.files()
     planned = finished.run(options=["-n"]).ok()

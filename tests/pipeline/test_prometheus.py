@@ -27,7 +27,7 @@ def gates(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {gate["name"]: gate for gate in record["gates"]}
 
 
-def test_prometheus_says_what_the_tenants_say_within_its_buckets(untouched: Checkout, tmp_path: Path) -> None:
+def test_prometheus_agrees_with_the_tenants_within_its_buckets(untouched: Checkout, tmp_path: Path) -> None:
     untouched.study = "watched.yaml"
     with prometheus(tmp_path / "prometheus") as server:
         config = watched(server, 5)
@@ -53,9 +53,7 @@ def test_prometheus_says_what_the_tenants_say_within_its_buckets(untouched: Chec
             server.query(expression)
 
 
-def test_a_prometheus_that_is_killed_in_mid_window_costs_its_own_numbers_only(
-    untouched: Checkout, tmp_path: Path
-) -> None:
+def test_a_prometheus_killed_in_the_window_costs_only_its_own_numbers(untouched: Checkout, tmp_path: Path) -> None:
     untouched.study = "watched.yaml"
     with prometheus(tmp_path / "prometheus") as server:
         # The server is back before the window ends, so the driver need not wait long for it.

@@ -11,7 +11,7 @@ from sharebench.core.study_config import StudyConfig
 from sharebench.figures.catalogue import names_for
 
 
-def test_a_data_set_is_tabled_again_and_drawn_again_to_the_byte(finished: Checkout) -> None:
+def test_tables_and_figures_of_a_data_set_are_rebuilt_to_the_byte(finished: Checkout) -> None:
     data = finished.root / "tmp/paper-2026"
     shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures"))
     shutil.rmtree(finished.root / ".snakemake")
@@ -40,7 +40,7 @@ def test_a_data_set_is_tabled_again_and_drawn_again_to_the_byte(finished: Checko
     assert {path.name: path.read_bytes() for path in (made / "figures").glob("*.svg")} == figures
 
 
-def test_a_published_data_set_of_a_gpu_is_tabled_without_one(untouched: Checkout) -> None:
+def test_tables_of_a_published_gpu_data_set_are_rebuilt_without_a_gpu(untouched: Checkout) -> None:
     data = untouched.root / "published" / "h200" / "eager"
     shutil.copytree(REPOSITORY / "published" / "h200" / "eager", data)
     assert untouched.run(config=["from=published/h200/eager"]).ok().jobs == table_jobs(set())
@@ -55,7 +55,7 @@ def test_a_published_data_set_of_a_gpu_is_tabled_without_one(untouched: Checkout
     assert table.startswith("NVIDIA H200, ") and "not a GPU" not in table
 
 
-def test_a_folder_that_is_no_data_set_is_one_line(untouched: Checkout) -> None:
+def test_a_folder_that_is_not_a_data_set_is_refused_in_one_line(untouched: Checkout) -> None:
     before = untouched.files()
     result = untouched.run(config=["from=envs"])
     assert result.code == 1
@@ -66,7 +66,7 @@ def test_a_folder_that_is_no_data_set_is_one_line(untouched: Checkout) -> None:
     assert untouched.files() == before
 
 
-def test_an_incomplete_data_set_is_one_line(finished: Checkout) -> None:
+def test_an_incomplete_data_set_is_refused_in_one_line(finished: Checkout) -> None:
     finished.delete_records("mig/alpha/2/1", "mps/alpha/2/1")
     result = finished.run(config=["from=results"])
     assert result.code == 1
@@ -75,7 +75,7 @@ def test_an_incomplete_data_set_is_one_line(finished: Checkout) -> None:
     assert line.endswith("/alpha/n2/r1/raw.json; give a complete data set")
 
 
-def test_a_damaged_data_set_is_refused_without_a_command_that_cannot_help(finished: Checkout) -> None:
+def test_a_damaged_data_set_is_refused_without_an_unusable_command(finished: Checkout) -> None:
     finished.record_path("mig/alpha/2/1").write_text("damaged")
     result = finished.run(config=["from=results"])
     assert result.failed == {"aggregate": {""}}

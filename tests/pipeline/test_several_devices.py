@@ -49,7 +49,7 @@ def overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
     return max(one[0], other[0]) < min(one[1], other[1])
 
 
-def test_blocks_are_dealt_and_each_stays_on_one_device(finished_on_two_devices: Checkout) -> None:
+def test_each_block_stays_on_one_device(finished_on_two_devices: Checkout) -> None:
     jobs, _ = finished_on_two_devices.first_run()
     node: Jobs = {"characterise_node": {""}, "calibrate": {"alpha", "beta"}}
     assert jobs == {**node, "configure_node": {"exclusive", *STRATEGIES}, **measuring_jobs(CELLS)}
@@ -61,7 +61,7 @@ def test_blocks_are_dealt_and_each_stays_on_one_device(finished_on_two_devices: 
     assert "measured on 2 devices of this product; every ratio is of one device" in table
 
 
-def test_where_states_stay_a_workload_is_one_block(untouched: Checkout) -> None:
+def test_order_by_strategy_keeps_a_workload_on_one_device(untouched: Checkout) -> None:
     untouched.run(study=TWO, config=["order=strategy"]).ok()
     places = on_devices(untouched)
     assert places["alpha", "1"] == places["alpha", "2"] != places["beta", "1"] == places["beta", "2"]
@@ -72,7 +72,7 @@ def test_where_states_stay_a_workload_is_one_block(untouched: Checkout) -> None:
     }
 
 
-def test_a_part_is_remeasured_where_it_was(finished_on_two_devices: Checkout) -> None:
+def test_deleted_cells_are_remeasured_on_their_device(finished_on_two_devices: Checkout) -> None:
     assert finished_on_two_devices.run().ok().jobs == {}
     cells = ["mps/alpha/2/2", "mig/beta/2/1"]
     before = [device_of(finished_on_two_devices, cell) for cell in cells]
@@ -81,7 +81,7 @@ def test_a_part_is_remeasured_where_it_was(finished_on_two_devices: Checkout) ->
     assert [device_of(finished_on_two_devices, cell) for cell in cells] == before
 
 
-def test_a_device_more_keeps_every_cell_where_it_is(finished_on_two_devices: Checkout) -> None:
+def test_an_added_device_moves_no_measured_cell(finished_on_two_devices: Checkout) -> None:
     before = {cell: device_of(finished_on_two_devices, cell) for cell in CELLS}
     result = finished_on_two_devices.run(config=["simulated={devices: 3}", "repeats=3"]).ok()
     assert result.cells == {f"{cell[:-1]}3" for cell in CELLS}
@@ -93,7 +93,7 @@ def test_a_device_more_keeps_every_cell_where_it_is(finished_on_two_devices: Che
 @pytest.mark.parametrize(
     ("gone", "order"), [(0, "blocks"), pytest.param(1, "blocks", marks=pytest.mark.thorough), (0, "strategy")]
 )
-def test_a_device_that_fails_leaves_its_blocks_to_the_other(untouched: Checkout, gone: int, order: str) -> None:
+def test_the_blocks_of_a_failed_device_move_to_the_other(untouched: Checkout, gone: int, order: str) -> None:
     config = [f"order={order}"]
     calibrations = [f"results/calibration/{workload}.json" for workload in ("alpha", "beta")]
     untouched.run(*calibrations, study=TWO, config=config).ok()
@@ -117,7 +117,7 @@ def test_a_device_that_fails_leaves_its_blocks_to_the_other(untouched: Checkout,
 
 
 @needs_two_cores
-def test_devices_measure_at_the_same_time_and_nothing_else_does(untouched: Checkout) -> None:
+def test_devices_measure_at_the_same_time_and_no_other_job_runs(untouched: Checkout) -> None:
     untouched.run(study="two_devices.yaml").ok()
     records = [untouched.record(cell) for cell in sorted(untouched.measured_cells())]
     assert len(records) == 6
@@ -143,13 +143,13 @@ def test_devices_measure_at_the_same_time_and_nothing_else_does(untouched: Check
     assert not [rule for rule, span in others if any(overlap(span, own) for own in measuring)]
 
 
-def test_the_plan_says_how_many_devices_and_how_long(untouched: Checkout) -> None:
+def test_the_plan_lists_devices_and_their_cells(untouched: Checkout) -> None:
     text = " ".join(untouched.run("plan", study=TWO).ok().out.split())
     assert "on node simulated, 2 devices at once: " in text
     assert "devices at the same time 0: 6 cells, 1: 6 cells" in text
 
 
-def test_interrupted_on_two_devices_nothing_is_left(untouched: Checkout) -> None:
+def test_ctrl_c_on_two_devices_leaves_nothing_behind(untouched: Checkout) -> None:
     untouched.edit("two_devices.yaml", "[product]", "[held]")
     untouched.edit("two_devices.yaml", "product: {module: matmul, params: {size: 32},", "held: {module: held,")
     hold = untouched.root / "tmp/hold"

@@ -13,7 +13,7 @@ MIG_AND_MPS = {
 BASELINE = {f"exclusive/{workload}/1/{repeat}" for workload, repeat in itertools.product(("alpha", "beta"), (1, 2))}
 
 
-def test_a_subset_and_back_costs_no_measurement(finished: Checkout) -> None:
+def test_a_subset_and_the_whole_study_again_measure_nothing(finished: Checkout) -> None:
     summary = finished.results / "tables/summary.md"
     whole = summary.read_text()
 
@@ -43,7 +43,7 @@ def test_a_subset_measures_its_baseline_once(untouched: Checkout) -> None:
     assert planned("baseline=none") == {"mps/alpha/2/1"}
 
 
-def test_another_config_file_never_touches_these_results(finished: Checkout) -> None:
+def test_another_results_folder_leaves_these_results_unchanged(finished: Checkout) -> None:
     def state() -> dict[Path, tuple[int, bytes]]:
         paths = [path for path in finished.results.rglob("*") if path.is_file() and "other" not in path.parts]
         return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
@@ -61,13 +61,13 @@ def test_another_config_file_never_touches_these_results(finished: Checkout) -> 
     assert finished.run().ok().jobs == {}
 
 
-def test_ways_to_name_strategies(untouched: Checkout) -> None:
+def test_strategies_can_be_listed_in_several_notations(untouched: Checkout) -> None:
     for config in ("strategies=[mps,mig]", "strategies=[mps, mig]", 'strategies=["mps","mig"]', "strategies=mps,mig"):
         planned = untouched.run(config=[config], options=["--dry-run"]).ok()
         assert planned.cells == MIG_AND_MPS | BASELINE, config
 
 
-def test_lists_and_numbers_of_the_command_line(untouched: Checkout) -> None:
+def test_lists_and_numbers_can_be_given_on_the_command_line(untouched: Checkout) -> None:
     config = ["replicas=[1,4]", "workloads=alpha", "window_seconds=5", "strategies=mig", "repeats=1", "baseline=none"]
     planned = untouched.run("--printshellcmds", config=config, options=["--dry-run"]).ok()
     assert planned.jobs == {
@@ -80,7 +80,7 @@ def test_lists_and_numbers_of_the_command_line(untouched: Checkout) -> None:
     assert planned.out.count('"replicas":4,') == 1
 
 
-def test_a_sweep_is_a_workload_for_each_value(untouched: Checkout) -> None:
+def test_a_sweep_is_one_workload_per_value(untouched: Checkout) -> None:
     def sweep(*shares: float) -> list[str]:
         load = f"{{arrival: poisson, rate_of_capacity: {list(shares)}}}"
         return [f"workload_catalogue={{alpha: {{load: {load}}}}}", *others]

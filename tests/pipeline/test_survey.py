@@ -38,7 +38,7 @@ def survey(checkout: Checkout, url: str, **more: str) -> str:
 
 @pytest.mark.prometheus
 @needs_prometheus
-def test_a_cluster_of_which_half_is_empty(untouched: Checkout, url: str) -> None:
+def test_a_survey_of_a_half_idle_cluster_proposes_a_study(untouched: Checkout, url: str) -> None:
     said = survey(untouched, url)
     assert "3 of 6 workloads leave their GPU empty; together they may need 2 GPUs less" in said
     folder = untouched.results / "survey"
@@ -66,7 +66,7 @@ def test_a_cluster_of_which_half_is_empty(untouched: Checkout, url: str) -> None
 @pytest.mark.prometheus
 @needs_prometheus
 @pytest.mark.parametrize("url", [PROFILING], indirect=True)
-def test_utilisation_alone_says_less_and_that_is_said(untouched: Checkout, url: str) -> None:
+def test_a_survey_of_utilisation_alone_states_its_limits(untouched: Checkout, url: str) -> None:
     said = survey(untouched, url)
     assert "judged by gpu_util, without SM activity" in said and "DCGM_FI_PROF_SM_ACTIVE" in said
     verdicts = {row["workload"]: row["verdict"] for row in rows(untouched.results / "survey/workloads.csv")}
@@ -76,7 +76,7 @@ def test_utilisation_alone_says_less_and_that_is_said(untouched: Checkout, url: 
 
 @pytest.mark.prometheus
 @needs_prometheus
-def test_a_prometheus_without_dcgm_exporter_is_one_line(untouched: Checkout, tmp_path: Path) -> None:
+def test_a_prometheus_without_dcgm_exporter_is_refused_in_one_line(untouched: Checkout, tmp_path: Path) -> None:
     with prometheus(tmp_path / "prometheus") as server:
         result = untouched.run("survey", study="cpu.yaml", config=[f"survey={{url: {server.url}}}"])
     assert result.code == 1
@@ -84,20 +84,20 @@ def test_a_prometheus_without_dcgm_exporter_is_one_line(untouched: Checkout, tmp
     assert not (untouched.results / "survey").exists()
 
 
-def test_no_server_there_is_one_line(untouched: Checkout) -> None:
+def test_a_survey_without_a_server_is_refused_in_one_line(untouched: Checkout) -> None:
     result = untouched.run("survey", study="cpu.yaml", config=["survey={url: http://127.0.0.1:9}"])
     assert result.code == 1
     assert "Prometheus does not answer (ConnectionError); survey.url is http://127.0.0.1:9" in result.out
 
 
-def test_a_host_without_a_gpu_is_one_line(untouched: Checkout, tmp_path: Path) -> None:
+def test_a_survey_of_a_host_without_a_gpu_is_refused(untouched: Checkout, tmp_path: Path) -> None:
     library = mock_nvml.build(tmp_path)
     mocked = {"LD_LIBRARY_PATH": str(library.parent), "MOCK_GPUS": "0"}
     result = untouched.run("survey", study="cpu.yaml", environment=mocked)
     assert result.code == 1 and "set survey.url" in result.out
 
 
-def test_what_was_seen_until_ctrl_c_is_written(untouched: Checkout, tmp_path: Path) -> None:
+def test_a_survey_writes_its_samples_at_ctrl_c(untouched: Checkout, tmp_path: Path) -> None:
     library = mock_nvml.build(tmp_path)
     (processes := tmp_path / "processes").write_text(f"compute {os.getpid()} 710\n")
     running = untouched.start(

@@ -63,7 +63,7 @@ def records(study: str, repeat: int) -> set[str]:
     return {f"{study}/cells/{point}/r{repeat}/raw.json" for point in ("exclusive/alpha/n1", "mps/alpha/n2")}
 
 
-def test_visits_measure_each_cell_once_by_one_code_and_are_joined_and_published(checkout: Checkout) -> None:
+def test_visits_measure_each_cell_once_with_the_same_code_and_are_joined(checkout: Checkout) -> None:
     shutil.copy(checkout.root / "published/two/01-first.yaml", checkout.root / "published/two/02-second.yaml")
     first = visit(checkout, "--config", "{repeats: 1}")
     assert first.returncode == 0 and "all cells are there" in first.stdout, first.stdout + first.stderr

@@ -30,7 +30,7 @@ def of_alpha(cells: set[str]) -> set[str]:
     return {cell for cell in cells if "/alpha/" in cell}
 
 
-def test_a_fresh_run_does_everything_once(finished: Checkout) -> None:
+def test_a_first_run_does_every_job_once(finished: Checkout) -> None:
     jobs, switches = finished.first_run()
     assert jobs == EVERYTHING
     # Whole node_states: each of the 4 states once in each of the 2 blocks.
@@ -61,14 +61,14 @@ def test_a_second_run_does_nothing(finished: Checkout, cores: int) -> None:
     assert (finished.results / ".sharebench/run.json").read_text() == before, "a run began, though with nothing to do"
 
 
-def test_a_deleted_cell_is_measured_again(finished: Checkout, cores: int) -> None:
+def test_a_deleted_cell_is_remeasured(finished: Checkout, cores: int) -> None:
     finished.delete_records("mig/alpha/2/1")
     result = finished.run(cores=cores).ok()
     assert result.jobs == measuring_jobs({"mig/alpha/2/1"})
     assert result.switches == ["mig block 1"]
 
 
-def test_a_node_that_is_already_there_is_not_switched(finished: Checkout, cores: int) -> None:
+def test_a_node_already_in_the_state_of_a_cell_is_not_switched(finished: Checkout, cores: int) -> None:
     last = finished.journal()[-1]
     assert last is not None
     strategy, _, repeat = last.split(" ")
@@ -87,7 +87,7 @@ def test_two_deleted_cells_cost_one_switch_each(finished: Checkout, cores: int) 
     assert sorted(map(str, result.switches)) == ["mps block 2", "time-slicing block 2"]
 
 
-def test_another_cost_of_one_workload_stales_only_its_cells(finished: Checkout, cores: int) -> None:
+def test_a_changed_workload_invalidates_only_its_cells(finished: Checkout, cores: int) -> None:
     finished.edit("simulated.yaml", "serial_seconds: 0.002", "serial_seconds: 0.003")
     result = finished.run(cores=cores).ok()
     assert result.jobs == {"calibrate": {"alpha"}, **measuring_jobs(of_alpha(CELLS))}
@@ -95,7 +95,7 @@ def test_another_cost_of_one_workload_stales_only_its_cells(finished: Checkout, 
     assert sorted(map(str, result.switches)) == sorted(node_states(CELLS))
 
 
-def test_more_replicas_of_one_strategy_measure_only_what_is_new(finished: Checkout, cores: int) -> None:
+def test_more_replicas_measure_only_the_new_cells(finished: Checkout, cores: int) -> None:
     new = {f"mig/{w}/4/{r}" for w in ("alpha", "beta") for r in (1, 2)}
     result = finished.run(cores=cores, config=["strategies=[mig]", "replicas=[1,2,4]"]).ok()
     assert result.jobs == measuring_jobs(new)
@@ -106,7 +106,7 @@ def test_more_replicas_of_one_strategy_measure_only_what_is_new(finished: Checko
     assert back.switches == []
 
 
-def test_new_times_of_every_source_and_a_comment_run_nothing(finished: Checkout, cores: int) -> None:
+def test_touched_sources_and_a_comment_run_nothing(finished: Checkout, cores: int) -> None:
     for folder in ("scripts", "rules", "config", "envs"):
         for path in (finished.root / folder).rglob("*.*"):
             path.touch()
@@ -116,14 +116,14 @@ def test_new_times_of_every_source_and_a_comment_run_nothing(finished: Checkout,
     assert finished.run(cores=cores).ok().jobs == {}
 
 
-def test_a_change_of_the_measuring_code_stales_every_cell(finished: Checkout, cores: int) -> None:
+def test_a_change_of_the_measuring_code_invalidates_every_cell(finished: Checkout, cores: int) -> None:
     finished.edit("scripts/sharebench/nodes/simulated/tenants.py", "START_SECONDS = 1.0", "START_SECONDS = 2.0")
     planned = finished.run(cores=cores, options=["--dry-run"]).ok()
     assert planned.jobs == EVERYTHING
 
 
 @pytest.mark.parametrize("cores", [1, 4])
-def test_a_failed_cell_stops_no_other_and_is_all_that_the_next_run_does(finished: Checkout, cores: int) -> None:
+def test_a_failed_cell_stops_no_other_and_the_next_run_does_only_that_cell(finished: Checkout, cores: int) -> None:
     bad, good = "mig/alpha/2/1", {"mps/beta/1/2", "mig/alpha/1/2"}
     finished.delete_records(bad, *good)
     finished.plant_outage({"cells": ["cells/mig/alpha/n2/r1"]})

@@ -28,7 +28,7 @@ def test_a_refusal_is_one_line(untouched: Checkout) -> None:
     assert asked.out.splitlines() == [PROFILE, f"{said}or your own with node: kubernetes"]
 
 
-def test_an_unknown_target_is_answered_with_those_that_there_are(untouched: Checkout) -> None:
+def test_an_unknown_target_is_answered_with_the_list_of_targets(untouched: Checkout) -> None:
     asked = untouched.run("advice")
     assert asked.code == 1
     first, line = asked.out.splitlines()
@@ -38,7 +38,7 @@ def test_an_unknown_target_is_answered_with_those_that_there_are(untouched: Chec
     assert ", run_cell" not in line, "what needs a name of a cell"
 
 
-def test_a_rerun_of_two_cells(finished: Checkout) -> None:
+def test_a_rerun_prints_one_line_per_cell_and_a_summary(finished: Checkout) -> None:
     finished.delete_records("mig/alpha/2/1", "mps/alpha/2/1")
     lines = finished.run().ok().out.splitlines()
     assert len(lines) == len(LINES), "\n".join(lines)

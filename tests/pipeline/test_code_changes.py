@@ -38,7 +38,9 @@ def test_a_new_workload_is_one_file_and_one_entry(finished_on_cpu: Checkout) -> 
     ],
     ids=["one workload", "a docstring", "a comment", "the tenant's core"],
 )
-def test_edits(finished_on_cpu: Checkout, file: str, old: str, new: str, expected: set[str]) -> None:
+def test_an_edit_invalidates_the_cells_that_its_code_measures(
+    finished_on_cpu: Checkout, file: str, old: str, new: str, expected: set[str]
+) -> None:
     path = finished_on_cpu.root / "scripts/tenant" / file
     text = path.read_text()
     assert old in text

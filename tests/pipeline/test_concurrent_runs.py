@@ -22,7 +22,7 @@ def refused(result: Result, what: str, owner: dict[str, str]) -> None:
     assert line.startswith(f"not started: the {what} is in use by run {owner['run_id']} (process {owner['pid']}, ")
 
 
-def test_the_second_run_is_refused_and_a_plan_is_not(finished_on_cpu: Checkout) -> None:
+def test_a_second_run_is_refused_but_a_plan_is_not(finished_on_cpu: Checkout) -> None:
     checkout = finished_on_cpu
     checkout.delete_records(*MISSING)
     running, hold = start_held_in_first_cell(checkout)
@@ -53,7 +53,7 @@ def times_of(before: dict[str, int], folder: Path) -> dict[str, int]:
     return {path: time for path, time in before.items() if path.startswith(f"{folder}/")}
 
 
-def test_two_folders_run_side_by_side_from_one_checkout(finished: Checkout) -> None:
+def test_two_results_folders_can_be_measured_at_once_from_one_checkout(finished: Checkout) -> None:
     folders = [finished.root / "tmp" / name for name in ("here", "there")]
     for folder in folders:
         folder.mkdir()

@@ -6,7 +6,7 @@ from pipeline.harness import JOBS_AFTER_TABLES, Checkout, table_jobs, unstub_job
 from tables import rows
 
 
-def test_another_question_only_decides_again(finished: Checkout) -> None:
+def test_another_question_rebuilds_only_the_advice(finished: Checkout) -> None:
     for key in ("tenants=2", "isolation=fault"):
         assert finished.run(config=[key], options=["--dry-run"]).ok().jobs == JOBS_AFTER_TABLES
     assert finished.run(config=["price_per_hour=4.0"]).ok().jobs == JOBS_AFTER_TABLES
@@ -14,14 +14,14 @@ def test_another_question_only_decides_again(finished: Checkout) -> None:
     assert finished.run(options=["--dry-run"]).ok().jobs == JOBS_AFTER_TABLES
 
 
-def test_another_slo_is_another_goodput(finished: Checkout) -> None:
+def test_an_slo_adds_goodput_to_the_tables(finished: Checkout) -> None:
     assert finished.run(config=["slo={latency_ms: 50}"]).ok().jobs == table_jobs(())
     assert {"goodput_hz"} <= set(rows(finished.results / "tables/cells.csv")[0])
     assert finished.run().ok().jobs == table_jobs(())
     assert "goodput_hz" not in rows(finished.results / "tables/cells.csv")[0]
 
 
-def test_advise_answers_from_what_is_there_and_measures_nothing(finished: Checkout) -> None:
+def test_advise_answers_from_the_tables_and_measures_nothing(finished: Checkout) -> None:
     unstub_jobs(finished, "decide")
     # As a run without stubs would have left it.
     finished.run("decide", options=["--forcerun", "decide"]).ok()
@@ -53,7 +53,7 @@ def test_advise_without_results_is_one_line(untouched: Checkout) -> None:
     assert "Traceback" not in result.out
 
 
-def test_advise_on_a_data_set_tables_it_first(finished: Checkout) -> None:
+def test_advise_on_a_data_set_makes_its_tables_first(finished: Checkout) -> None:
     unstub_jobs(finished, "decide")
     data = finished.root / "tmp/theirs"
     shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures"))

@@ -49,7 +49,7 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Dies).serve_forever()
 """
 
 
-def test_a_script_that_measures_itself_runs_unmodified_for_two_tenants(untouched: Checkout) -> None:
+def test_a_script_with_its_own_metrics_runs_unmodified_in_two_tenants(untouched: Checkout) -> None:
     (untouched.root / "foreign.py").write_text(FOREIGN)
     entry = (
         "workload_catalogue={foreign: {kind: command, metrics: {histogram: matmul_seconds}, "
@@ -91,7 +91,7 @@ def test_a_script_that_measures_itself_runs_unmodified_for_two_tenants(untouched
     assert (stale["calibrate"], stale["run_cell"]) == (1, 1), "another program is another measurement"
 
 
-def test_servers_are_measured_by_clients_and_may_die(untouched: Checkout) -> None:
+def test_servers_are_measured_by_clients_and_may_fail(untouched: Checkout) -> None:
     (untouched.root / "dies.py").write_text(DIES)
     result = untouched.run(study="programs.yaml").ok()
     assert untouched.processes() == []

@@ -40,7 +40,7 @@ def test_another_checkout_verifies_an_archive_and_rebuilds_from_it(finished: Che
 
 
 @pytest.mark.thorough
-def test_what_is_published_is_drawn_again(finished: Checkout) -> None:
+def test_the_paper_is_rebuilt_from_published_data(finished: Checkout) -> None:
     data = finished.root / "published/small"
     shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures", "logs"))
     result = finished.run("paper", study="cpu.yaml").ok()

@@ -35,7 +35,7 @@ def follow(checkout: Checkout, refused: Result, *targets: str, **how: Any) -> Re
     return checkout.run(*targets, options=["--forcerun", *printed_command(checkout, refused)], **how).ok()
 
 
-def test_results_copied_without_snakemakes_memory_are_not_tabled_under_another_window(finished: Checkout) -> None:
+def test_results_without_snakemakes_metadata_are_refused_under_another_window(finished: Checkout) -> None:
     shutil.rmtree(finished.root / ".snakemake")
     assert finished.run().ok().jobs == {}, "the same config has nothing to do"
 
@@ -70,7 +70,7 @@ def test_cells_of_another_device_or_framework_are_refused(finished: Checkout) ->
     assert follow(finished, refused, *TABLES).jobs == {"run_cell": {CELL, other}, "aggregate": {""}}
 
 
-def test_a_workload_may_be_of_another_device_in_a_block_but_not_a_cell(finished: Checkout) -> None:
+def test_a_whole_block_may_be_of_another_device_but_not_one_of_its_cells(finished: Checkout) -> None:
     def moved(record: dict[str, Any], output: float = 2.0) -> None:
         record["node"].update(device="0123456789abcdef")
         # Each device was calibrated by itself.
@@ -92,7 +92,7 @@ def test_a_workload_may_be_of_another_device_in_a_block_but_not_a_cell(finished:
     assert "measured with another calibration" in refused.out
 
 
-def test_a_device_that_is_no_longer_the_cells_is_refused(finished: Checkout) -> None:
+def test_a_device_file_of_another_device_than_the_cells_is_refused(finished: Checkout) -> None:
     device = finished.results / "nodes/device.json"
     facts = json.loads(device.read_text())
     facts["node"]["device"] = "0123456789abcdef"
@@ -121,7 +121,7 @@ def test_a_calibration_that_changed_under_its_cells_is_refused(finished: Checkou
     assert len(follow(finished, refused, *TABLES, **how).cells) == 4
 
 
-def test_a_changed_calibration_that_snakemake_notices_stales_its_cells(finished: Checkout) -> None:
+def test_a_calibration_change_that_snakemake_notices_invalidates_its_cells(finished: Checkout) -> None:
     path = finished.results / "calibration/alpha.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"output_digest": [2.0]}))
     planned = finished.run(*TABLES, options=["--dry-run"]).ok()

@@ -72,7 +72,7 @@ def test_planted_truth_is_covered_and_equal_studies_do_not_differ(untouched: Che
     assert "datasets: [] is nothing to compare; give two" in nothing.out
 
 
-def test_parts_that_were_measured_apart_are_joined(untouched: Checkout) -> None:
+def test_parts_measured_in_two_folders_are_joined(untouched: Checkout) -> None:
     small = ["strategies=[mps]", "workloads=alpha"]
     for repeat, other in {1: 2, 2: 1}.items():
         results = untouched.root / f"results/part{repeat}"

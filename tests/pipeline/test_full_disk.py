@@ -37,7 +37,7 @@ def fill(folder: Path, leave_bytes: int) -> Path:
 
 
 @pytest.mark.root
-def test_nothing_is_half_written_and_a_plain_rerun_completes(untouched: Checkout, tiny_disk: Path) -> None:
+def test_a_full_disk_leaves_no_partial_file_and_a_rerun_completes(untouched: Checkout, tiny_disk: Path) -> None:
     results = tiny_disk / "results"
     record = results / "cells/mps/alpha/n64/r1/raw.json"
     how: dict[str, Any] = {
