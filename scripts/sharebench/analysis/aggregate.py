@@ -56,10 +56,10 @@ CONFOUNDED = "Each strategy was set up once, so differences between strategies a
 def public_config(config: StudyConfig) -> dict[str, Any]:
     """The config without what is private to this host or cluster: paths, addresses, names and the GPU's UUID."""
     nvidia = config["nvidia"]
-    which, known = nvidia["gpu"], ("all", *map(str, range(1000)))
-    gpu: str | list[str] = which if isinstance(which, str) and which in known else "0"
-    if isinstance(which, list):
-        gpu = [name if name in known else str(index) for index, name in enumerate(which)]
+    gpus, numbers = nvidia["gpu"], ("all", *map(str, range(1000)))
+    gpu: str | list[str] = gpus if isinstance(gpus, str) and gpus in numbers else "0"
+    if isinstance(gpus, list):
+        gpu = [name if name in numbers else str(index) for index, name in enumerate(gpus)]
     workloads = {
         name: entry | {"command": entry["command"] and [dataset.redact(word) for word in entry["command"]]}
         for name, entry in config["workload_catalogue"].items()
@@ -85,10 +85,10 @@ def public_command(argv: list[str], config: StudyConfig) -> list[str]:
     """The command without a cluster's own names and without the address of a Prometheus."""
     cluster, prometheus = config["kubernetes"], config["prometheus"]
     names = [cluster[key] for key, known in NEUTRAL_CLUSTER.items() if cluster[key] != known]
-    names += [name for each in cluster["tolerations"] for name in (each["key"], each["value"]) if name != "true"]
+    names += [name for value in cluster["tolerations"] for name in (value["key"], value["value"]) if name != "true"]
     names += [prometheus["url"], prometheus["folder"], *prometheus["labels"].values()]
     names += [config["survey"]["url"], *config["survey"]["labels"].values(), *config["survey"]["namespaces"]]
-    flat = [name for each in names if each for name in (each if isinstance(each, list) else [each])]
+    flat = [name for value in names if value for name in (value if isinstance(value, list) else [value])]
     for name in sorted(flat, key=len, reverse=True):
         # A short name may be part of another word.
         argv = [re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "…", word) for word in argv]
@@ -119,9 +119,9 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
     """
     run = run_record.read_run(results)
     study = Study(run["config"])
-    made = write_tables(study, data, results, run)
+    names = write_tables(study, data, results, run)
     # An earlier study in this folder may have had other optional tables.
-    for name in OPTIONAL_TABLES - made:
+    for name in OPTIONAL_TABLES - names:
         for leftover in (results / f"tables/{name}.csv", *results.glob(f"figures/{name}.*")):
             leftover.unlink(missing_ok=True)
     for outdated in (results / "partial", tabled.parent):
@@ -167,20 +167,20 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
     study = checker.study
     cells, by_tenants = [], []
     stages: list[TableRow] = []
-    started: list[Startup] = []
+    startups: list[Startup] = []
     victims: list[VictimCase] = []
     jobs: list[JobCell] = []
-    watched: list[TableRow] = []
+    prometheus: list[TableRow] = []
     switches = _switches(checker)
     slo = slo_limits(study.config["slo"])
-    studies = study_kinds(study.config)
+    kinds = study_kinds(study.config)
     for record in checker.records(study.table_cells()):
         key = record["cell"]
         cell = Cell(key["strategy"], key["workload"], key["replicas"], key["repeat"])
         cells.append(reduce_record(record, limits=slo))
-        started += cell_startups(record)
+        startups += cell_startups(record)
         switches.add(cell.strategy, record.get("switch"))
-        watched += prometheus_rows(record)
+        prometheus += prometheus_rows(record)
         if cell.workload in study.faults:
             victims += victim_cases(record)
         elif job := job_cell(record):
@@ -190,19 +190,19 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
             stages += stage_rows(record)
     cells, by_tenants = (pair_by_device(some, study.baseline) for some in (cells, by_tenants))
     if any(cell.device_columns["sm_active_percent"] is not None for cell in cells):
-        studies.add(ACTIVITY)
+        kinds.add(ACTIVITY)
     baseline = Baseline(cells, study.baseline)
     expected = [
         (cell, name) for cell in study.table_cells() if study.is_compared(cell) for name in study.components(cell)
     ]
-    summary = summary_table(by_tenants, expected, baseline, studies, study.config["price_per_hour"])
+    summary = summary_table(by_tenants, expected, baseline, kinds, study.config["price_per_hour"])
     tables = {
-        "cells": cells_table(cells, baseline, studies),
+        "cells": cells_table(cells, baseline, kinds),
         "summary": summary,
-        "contrasts": contrasts_table(by_tenants, study, baseline, studies),
+        "contrasts": contrasts_table(by_tenants, study, baseline, kinds),
         "devices": devices_table(by_tenants, baseline, closed_loop_workloads(study.config)),
         "stages": table_frame("stages", stages),
-        "startup": startup_table(started, switches, [(cell.strategy, name, cell.replicas) for cell, name in expected]),
+        "startup": startup_table(startups, switches, [(cell.strategy, name, cell.replicas) for cell, name in expected]),
     }
     if names := study.config["interference"]:
         tables["interference"] = interference_table(summary, names)
@@ -211,7 +211,7 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
         jobs = pair_jobs_by_device(jobs, cells, queues)
         tables["jobs"] = jobs_table(jobs, (cell for cell in study.table_cells() if study.is_job(cell.workload)), queues)
     if prometheus_options.has_prometheus(study.config):
-        tables["prometheus"] = table_frame("prometheus", watched)
+        tables["prometheus"] = table_frame("prometheus", prometheus)
     if study.faults:
         faulty = [(cell.strategy, cell.workload) for cell in study.table_cells() if cell.workload in study.faults]
         repeats = study.config["fault_repeats"]

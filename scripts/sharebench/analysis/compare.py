@@ -96,8 +96,8 @@ def read_data(path: Path, name: str | None = None) -> MeasuredData:
             facts[key].add(text)
     valid = [part for part in parts if part.valid]
     baseline = Baseline(valid, study.baseline)
-    joined = {key: ", ".join(sorted(texts)) for key, texts in facts.items()} | {"repeats": str(study.config["repeats"])}
-    joined |= {"SLO": format_limits(slo)} if slo else {}
+    texts = {key: ", ".join(sorted(texts)) for key, texts in facts.items()} | {"repeats": str(study.config["repeats"])}
+    texts |= {"SLO": format_limits(slo)} if slo else {}
     return MeasuredData(
         name=name or dataset.combined_name([str(path)]),
         study=study,
@@ -106,7 +106,7 @@ def read_data(path: Path, name: str | None = None) -> MeasuredData:
         baseline=baseline,
         separability=Separability(valid, baseline),
         specs=specs,
-        facts=joined,
+        facts=texts,
     )
 
 
@@ -130,14 +130,16 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
             )
     rows: dict[GroupKey, list[TableRow]] = {group: [] for group in groups}
     for metric in (*METRICS, *_shared_metrics(before, after)):
-        those = [
+        measured = [
             group
             for group in groups
             if metric in METRICS or any(_values(each, group, metric) for each in (before, after))
         ]
-        for group, row in zip(those, with_holm([_row(before, after, group, metric) for group in those]), strict=True):
+        for group, row in zip(
+            measured, with_holm([_row(before, after, group, metric) for group in measured]), strict=True
+        ):
             rows[group].append(row)
-    return table_frame("compare", (row for of_group in rows.values() for row in of_group))
+    return table_frame("compare", (row for group_rows in rows.values() for row in group_rows))
 
 
 def _shared_metrics(before: MeasuredData, after: MeasuredData) -> list[str]:
@@ -172,17 +174,17 @@ def _comparable(spec: Spec) -> Mapping[str, object]:
 
 
 def _facts(record: Record) -> dict[str, str]:
-    made, node = record["provenance"], record["node"]
+    provenance, node = record["provenance"], record["node"]
     details = {f"device: {key}": json.dumps(value) for key, value in node["details"].items()}
     return {
         "device": device_name(node),
         "identity of the device (hashed)": node["device"],
         **details,
-        "date": f"{datetime.fromtimestamp(made['started_epoch_seconds'], UTC):%Y-%m-%d}",
-        "Python": made["python"],
-        "platform": made["platform"],
-        **{f"package {name}": text for name, text in made["packages"].items()},
-        "commit": str(made["git_commit"]),
+        "date": f"{datetime.fromtimestamp(provenance['started_epoch_seconds'], UTC):%Y-%m-%d}",
+        "Python": provenance["python"],
+        "platform": provenance["platform"],
+        **{f"package {name}": text for name, text in provenance["packages"].items()},
+        "commit": str(provenance["git_commit"]),
         "measuring code": record["code"],
     }
 
@@ -193,8 +195,8 @@ def _values(data: MeasuredData, group: GroupKey, metric: str) -> tuple[list[floa
     values = (
         cell_slowdowns(cells, data.baseline) if metric == "slowdown" else [cell_value(cell, metric) for cell in cells]
     )
-    found = [(value, cell.device) for value, cell in zip(values, cells, strict=True) if value]
-    return [value for value, _ in found], [device for _, device in found]
+    known = [(value, cell.device) for value, cell in zip(values, cells, strict=True) if value]
+    return [value for value, _ in known], [device for _, device in known]
 
 
 def _row(before: MeasuredData, after: MeasuredData, group: GroupKey, metric: str) -> TableRow:
@@ -212,8 +214,8 @@ def _row(before: MeasuredData, after: MeasuredData, group: GroupKey, metric: str
         reasons = (f"no value in {data.name}: {data.reasons.get(group, 'too few iterations')}" for data in without)
         return row | {"reason": "; ".join(reasons)}
     ratio = welch_ratio(new, old, (on_new, on_old))
-    of = metric if metric in optional_metrics(STUDY_KINDS) else MEAN
-    verdicts = {data.separability.verdict(group[2], ratio, of) for data in (before, after)} - {None}
+    control_metric = metric if metric in optional_metrics(STUDY_KINDS) else MEAN
+    verdicts = {data.separability.verdict(group[2], ratio, control_metric) for data in (before, after)} - {None}
     return row | {
         **ratio.columns("ratio"),
         "p": ratio.probability,

@@ -16,8 +16,8 @@ PART_LABELS = {LATENCY: "latency", "ttft": "TTFT", "itl": "ITL", "tpot": "TPOT"}
 
 def slo_limits(slo: Slo) -> dict[str, float]:
     """Limit in seconds of each part that has one."""
-    asked = dict(zip(PART_LABELS, (slo["latency_ms"], slo["ttft_ms"], slo["itl_ms"], slo["tpot_ms"]), strict=True))
-    return {part: ms / 1e3 for part, ms in asked.items() if ms is not None}
+    limits_ms = dict(zip(PART_LABELS, (slo["latency_ms"], slo["ttft_ms"], slo["itl_ms"], slo["tpot_ms"]), strict=True))
+    return {part: ms / 1e3 for part, ms in limits_ms.items() if ms is not None}
 
 
 def format_limits(limits: Mapping[str, float]) -> str:
@@ -46,12 +46,12 @@ def good_count(tenant: TenantRecord, limits: Mapping[str, float]) -> float | Non
     if (requests := tenant.get("requests")) is not None:
         if not limits:
             return None
-        taken, most = request_seconds(requests), tuple(limits.values())
-        each = zip(*(taken[part] for part in limits), strict=True)
-        return float(sum(all(t is None or t <= end for t, end in zip(times, most, strict=True)) for times in each))
-    found = list(tenant_buckets(tenant))
-    if LATENCY not in limits or (tenant["count"] and not found):
+        seconds, ends = request_seconds(requests), tuple(limits.values())
+        each = zip(*(seconds[part] for part in limits), strict=True)
+        return float(sum(all(t is None or t <= end for t, end in zip(times, ends, strict=True)) for times in each))
+    buckets = list(tenant_buckets(tenant))
+    if LATENCY not in limits or (tenant["count"] and not buckets):
         return None
-    lower, upper, count = np.array(found, dtype=float).reshape(-1, 3).T
+    lower, upper, count = np.array(buckets, dtype=float).reshape(-1, 3).T
     # Interpolate linearly within the SLO's bucket, as for quantiles; a bucket without an upper bound counts as missed.
     return float((count * np.clip((limits[LATENCY] - lower) / (upper - lower), 0, 1)).sum())

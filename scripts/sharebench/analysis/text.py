@@ -142,16 +142,16 @@ def compare_markdown(table: pd.DataFrame, before: str, after: str, differences: 
 
 def _beyond_chance(rows: pd.DataFrame) -> tuple[int, int]:
     """How many ratios are above and below 1, beyond chance and beyond the A/A difference of the baseline."""
-    sure = rows[(rows["p_holm"] < 1 - CONFIDENCE) & (rows["separable"] != "no")]
-    return int((sure["ratio"] > 1).sum()), int((sure["ratio"] < 1).sum())
+    significant = rows[(rows["p_holm"] < 1 - CONFIDENCE) & (rows["separable"] != "no")]
+    return int((significant["ratio"] > 1).sum()), int((significant["ratio"] < 1).sum())
 
 
 def _shortest(means: pd.DataFrame, before: str, after: str) -> list[str]:
     """A line per workload and number of tenants: strategy and data set with the shortest mean latency."""
-    of_one = ["workload", "tenant_workload", "replicas"]
-    own = means[~means["strategy"].map(is_control)].rename(columns={"before": before, "after": after})
-    long = own.melt([*of_one, "strategy"], [before, after], "data set", "seconds").dropna(subset="seconds")
-    best = long.loc[long.groupby(of_one, sort=False)["seconds"].idxmin()]
+    point = ["workload", "tenant_workload", "replicas"]
+    measured = means[~means["strategy"].map(is_control)].rename(columns={"before": before, "after": after})
+    long = measured.melt([*point, "strategy"], [before, after], "data set", "seconds").dropna(subset="seconds")
+    best = long.loc[long.groupby(point, sort=False)["seconds"].idxmin()]
     return [
         f"- {workload_label(row['workload'], row['tenant_workload'])} × {row['replicas']}: "
         f"{row['strategy']} in {row['data set']}, {_plain(MS * row['seconds'])} ms"

@@ -52,17 +52,17 @@ def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | Non
     Each exact percentile is anywhere within its bucket, perhaps all of them at the same end, so the interval's ends
     are moved by the geometric mean of bound over value.
     """
-    found = [cell.percentiles[name] for cell in cells if name in cell.percentiles]
-    if not cells or len(found) < len(cells):
+    quantiles = [cell.percentiles[name] for cell in cells if name in cell.percentiles]
+    if not cells or len(quantiles) < len(cells):
         return None
     devices = [cell.device for cell in cells]
-    estimate = log_interval([_value(quantile) for quantile in found], devices)
+    estimate = log_interval([_value(quantile) for quantile in quantiles], devices)
     if estimate.low is None or estimate.high is None:
         return estimate
-    lows = [quantile.low_seconds / _value(quantile) for quantile in found]
+    lows = [quantile.low_seconds / _value(quantile) for quantile in quantiles]
     # The first bucket of a program's own histogram begins at 0.
     below = log_interval(lows, devices).value if min(lows) > 0 else 0.0
-    above = log_interval([quantile.high_seconds / _value(quantile) for quantile in found], devices).value
+    above = log_interval([quantile.high_seconds / _value(quantile) for quantile in quantiles], devices).value
     return Estimate(estimate.value, estimate.low * below, estimate.high * above, estimate.n)
 
 
@@ -77,8 +77,8 @@ def percentile_note(name: str, cells: Sequence[MeasuredCell]) -> str | None:
         best = max(
             (cell.stages[stage] for cell in blank if stage in cell.stages), key=lambda each: each.effective_count
         )
-        had = f"the effective sample size of {best.count} is {math.floor(best.effective_count)}"
-        return f"{PERCENTILE_LABELS[name]} needs {NEEDED_COUNT[percentile]} independent requests, {had}{share}"
+        size_text = f"the effective sample size of {best.count} is {math.floor(best.effective_count)}"
+        return f"{PERCENTILE_LABELS[name]} needs {NEEDED_COUNT[percentile]} independent requests, {size_text}{share}"
     needed, most = NEEDED_COUNT[name], max(blank, key=lambda cell: cell.effective_count)
     if name == max(NEEDED_COUNT, key=lambda each: NEEDED_COUNT[each]) and most.effective_count < needed:
         # Few windows are long enough, so all rows share one note without their own sample size.
@@ -87,8 +87,8 @@ def percentile_note(name: str, cells: Sequence[MeasuredCell]) -> str | None:
         return f"{PERCENTILE_LABELS[name]} needs {needed} iterations, had {most.count}{share}"
     if most.effective_count < needed:
         size = math.floor(most.effective_count)
-        had = f"the effective sample size of {most.count} is {size}"
-        return f"{PERCENTILE_LABELS[name]} needs {needed} independent iterations, {had}{share}"
+        size_text = f"the effective sample size of {most.count} is {size}"
+        return f"{PERCENTILE_LABELS[name]} needs {needed} independent iterations, {size_text}{share}"
     if any(row.scrape_error_percent is not None for cell in blank for row in cell.rows):
         return f"{PERCENTILE_LABELS[name]} is not in the program's own metrics{share}"
     return f"{PERCENTILE_LABELS[name]} is outside the buckets (1 µs to 1000 s){share}"

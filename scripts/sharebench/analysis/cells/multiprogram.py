@@ -114,16 +114,16 @@ def _unpaired(
     parts = [(variance, len(cells) - 1)]
     for workload in dict.fromkeys(row.tenant_workload for cell in cells for row in cell.all_rows):
         assert workload is not None, "a tenant without a workload has no slowdown"
-        is_of = [np.array([row.tenant_workload == workload for row in cell.all_rows]) for cell in cells]
+        runs_workload = [np.array([row.tenant_workload == workload for row in cell.all_rows]) for cell in cells]
         ends = []
         for step in (-STEP, STEP):
             # A longer baseline makes the slowdowns smaller.
-            moved = (each * np.exp(-step * own) for each, own in zip(slowdowns, is_of, strict=True))
-            ends.append(mean_of_logs([float(formula(each)) for each in moved])[0])
-        follows = (ends[1] - ends[0]) / (2 * STEP)
+            shifted = (each * np.exp(-step * own) for each, own in zip(slowdowns, runs_workload, strict=True))
+            ends.append(mean_of_logs([float(formula(each)) for each in shifted])[0])
+        derivative = (ends[1] - ends[0]) / (2 * STEP)
         alone = baseline.latencies_seconds(workload)
-        of_alone = mean_of_logs(alone)[1]
-        parts.append((None if of_alone is None else follows**2 * of_alone, len(alone) - 1))
+        alone_variance = mean_of_logs(alone)[1]
+        parts.append((None if alone_variance is None else derivative**2 * alone_variance, len(alone) - 1))
     return welch_estimate(mean, parts, len(cells))
 
 

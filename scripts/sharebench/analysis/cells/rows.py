@@ -55,23 +55,25 @@ def stage_samples(tenants: Sequence[TenantRecord], window_seconds: float) -> Map
     So ITL gets the effective sample size of the requests, by their TPOT.
     """
     series = {name: _series(tenants, name, window_seconds) for name in set(SAMPLE_SIZE_STAGE.values())}
-    found = {}
-    for stage, by in SAMPLE_SIZE_STAGE.items():
+    samples = {}
+    for stage, base in SAMPLE_SIZE_STAGE.items():
         stored = [timed["histogram"] for tenant in tenants if (timed := tenant["stages"].get(stage))]
-        if stored and series[by]:
-            together = merge(map(Histogram.from_sparse, stored))
-            found[stage] = StageSample(together, sum(each.count for each in series[by]), effective_count(series[by]))
-    return found
+        if stored and series[base]:
+            histogram = merge(map(Histogram.from_sparse, stored))
+            samples[stage] = StageSample(
+                histogram, sum(each.count for each in series[base]), effective_count(series[base])
+            )
+    return samples
 
 
 def _series(tenants: Sequence[TenantRecord], name: str, window_seconds: float) -> list[Series]:
-    known = [(requests, request_seconds(requests)[name]) for tenant in tenants if (requests := tenant.get("requests"))]
-    found = []
-    for requests, times in known:
+    timed = [(requests, request_seconds(requests)[name]) for tenant in tenants if (requests := tenant.get("requests"))]
+    series = []
+    for requests, times in timed:
         pairs = [(start, t) for start, t in zip(requests["start_seconds"], times, strict=True) if t is not None]
         starts, seconds = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
-        found.append(value_series(starts, seconds, window_seconds))
-    return found
+        series.append(value_series(starts, seconds, window_seconds))
+    return series
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +142,8 @@ def split_by_workload(record: Record, whole: MeasuredCell, limits: SloLimits = N
     """The cell `whole`, or a cell for each workload of a mix, with the tenants that run it."""
     if whole.tenant_workload is not None:
         return [whole]
-    each = (reduce_record(record, name, limits) for name in components(parse_spec(record["spec"])))
-    return [replace(cell, all_rows=whole.rows) for cell in each]
+    parts = (reduce_record(record, name, limits) for name in components(parse_spec(record["spec"])))
+    return [replace(cell, all_rows=whole.rows) for cell in parts]
 
 
 def reduce_record(record: Record, tenant_workload: str | None = None, limits: SloLimits = NO_SLO) -> MeasuredCell:
@@ -149,7 +151,7 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Sl
 
     `tenant_workload` restricts it to the tenants that run this workload. `limits` is the SLO of the goodput.
     """
-    names = [tenant_workload] if tenant_workload else components(parse_spec(record["spec"]))
+    workloads = [tenant_workload] if tenant_workload else components(parse_spec(record["spec"]))
     failed = [gate for gate in record["gates"] if not gate["passed"]]
     invalid = [gate for gate in failed if gate["severity"] == "invalid"]
     all_tenants = zip(record["tenants"], tenant_memory_mib(record), strict=True)
@@ -166,7 +168,7 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Sl
     stages, run_id = stage_samples(tenants, length_seconds or 0.0), record["provenance"]["run_id"]
     return MeasuredCell(
         **record["cell"],
-        tenant_workload=names[0] if len(names) == 1 else None,
+        tenant_workload=workloads[0] if len(workloads) == 1 else None,
         run_id=run_id,
         pairing_scope=run_id,
         device=record["node"]["device"],
@@ -238,22 +240,22 @@ def _tenant_row(
 
 
 def _stage_percentiles(stages: Mapping[str, StageSample]) -> dict[str, Quantile]:
-    found = {stage: supported_percentiles(sample.histogram, sample.effective_count) for stage, sample in stages.items()}
+    known = {stage: supported_percentiles(sample.histogram, sample.effective_count) for stage, sample in stages.items()}
     return {
-        name: found[stage][percentile]
+        name: known[stage][percentile]
         for name, (stage, percentile) in STAGE_METRICS.items()
-        if stage in found and percentile in found[stage]
+        if stage in known and percentile in known[stage]
     }
 
 
 def _notes(tenants: Sequence[TenantRecord], stages: Mapping[str, StageSample], limits: SloLimits) -> tuple[str, ...]:
-    found = []
+    notes = []
     if any(tokens["source"] == "chunks" for tenant in tenants if (tokens := tenant.get("output_tokens"))):
-        found.append("output tokens are counted as events of the stream: the server gives no number")
+        notes.append("output tokens are counted as events of the stream: the server gives no number")
     if tenants and not stages and limits.keys() - {LATENCY}:
-        what = "only the latency" if LATENCY in limits else "no part"
-        found.append(f"{what} of the SLO applies to what does not stream")
-    return tuple(found)
+        applying = "only the latency" if LATENCY in limits else "no part"
+        notes.append(f"{applying} of the SLO applies to what does not stream")
+    return tuple(notes)
 
 
 def _scrape_error_percent(tenant: TenantRecord) -> float | None:
@@ -277,8 +279,8 @@ def _percentiles(tenants: Sequence[TenantRecord], histogram: Histogram, effectiv
         found = supported_percentiles(histogram, effective)
         return {name: quantile.within(smallest, largest) for name, quantile in found.items()}
     stored = [buckets for tenant in scraped if (buckets := tenant.get("foreign_histogram")) is not None]
-    together = merge_foreign(map(ForeignHistogram.from_record, stored))
-    return {} if together is None or len(stored) < len(counted) else supported_percentiles(together, together.count)
+    merged = merge_foreign(map(ForeignHistogram.from_record, stored))
+    return {} if merged is None or len(stored) < len(counted) else supported_percentiles(merged, merged.count)
 
 
 def supported_percentiles(histogram: Histogram | ForeignHistogram, count: float) -> dict[str, Quantile]:
@@ -300,9 +302,9 @@ def tenant_key(record: Record, tenant: TenantRecord) -> TableRow:
 def outcome_columns(
     statuses: Iterable[str], reasons: Iterable[str | None], n_expected: int, valid: Sequence[object]
 ) -> TableRow:
-    different = set(statuses) or {"missing"}
+    distinct = set(statuses) or {"missing"}
     return {
-        "status": different.pop() if len(different) == 1 else "mixed",
+        "status": distinct.pop() if len(distinct) == 1 else "mixed",
         "reason": "; ".join(dict.fromkeys(filter(None, reasons))),
         "n_expected": n_expected,
         "n": len(valid),

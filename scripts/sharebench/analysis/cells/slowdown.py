@@ -38,10 +38,10 @@ class Baseline:
         control = group_by(
             (cell for cell in known if is_control and cell.strategy == control_name(strategy or "")), _block
         )
-        for block, of_block in group_by(own, _block).items():
-            for cell in of_block:
+        for block, block_cells in group_by(own, _block).items():
+            for cell in block_cells:
                 seconds = cell.latency_mean_seconds or 0.0
-                if len(of_block) == len(control[block]) == 1:
+                if len(block_cells) == len(control[block]) == 1:
                     seconds = math.sqrt(seconds * (control[block][0].latency_mean_seconds or 0.0))
                 self._on_device[cell.workload][cell.device].append(seconds)
                 self._in_block[block].append(seconds)
@@ -136,12 +136,12 @@ def group_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], met
     however many there are.
     """
     tops, bottoms = _values_by_block(over, metric), _values_by_block(under, metric)
-    is_split = len({cell.device for cell in (*over, *under)}) > 1
-    if is_split or are_paired(over, under, metric):
-        of = {(cell.pairing_scope, cell.block): cell.device for cell in over}
+    spans_devices = len({cell.device for cell in (*over, *under)}) > 1
+    if spans_devices or are_paired(over, under, metric):
+        devices = {(cell.pairing_scope, cell.block): cell.device for cell in over}
         blocks = tops.keys() & bottoms.keys()
         ratios = [tops[block] / bottoms[block] for block in blocks]
-        return log_interval(ratios, [of[block] for block in blocks]) if ratios else None
+        return log_interval(ratios, [devices[block] for block in blocks]) if ratios else None
     all_tops, all_bottoms = (
         [value for cell in cells if (value := cell_value(cell, metric))] for cells in (over, under)
     )
@@ -166,29 +166,29 @@ def _tenant_workload(cell: MeasuredCell) -> str:
 
 def _paired_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> list[float]:
     """Slowdown of each cell against its own partner; empty where a cell has none, or two share one."""
-    found = [slowdown for slowdown in _slowdowns(cells, baseline.partner_seconds) if slowdown is not None]
-    return found if len(found) == len(cells) == len({(cell.pairing_scope, cell.block) for cell in cells}) else []
+    paired = [slowdown for slowdown in _slowdowns(cells, baseline.partner_seconds) if slowdown is not None]
+    return paired if len(paired) == len(cells) == len({(cell.pairing_scope, cell.block) for cell in cells}) else []
 
 
 def _slowdowns(
     cells: Sequence[MeasuredCell], alone_seconds: Callable[[MeasuredCell, str], float | None]
 ) -> list[float | None]:
     """Slowdown of each cell; None where its tenants have no baseline."""
-    found: list[float | None] = []
+    slowdowns: list[float | None] = []
     for cell in cells:
         alone, means = alone_seconds(cell, _tenant_workload(cell)), [row.latency_mean_seconds for row in cell.rows]
         is_known = alone and all(means)
-        found.append(sum(mean / alone for mean in means if mean and alone) / len(means) if is_known else None)
-    return found
+        slowdowns.append(sum(mean / alone for mean in means if mean and alone) / len(means) if is_known else None)
+    return slowdowns
 
 
 class Separability:
     """The A/A ratios of a study by workload: the control over the baseline alone."""
 
     def __init__(self, cells: Iterable[MeasuredCell], baseline: Baseline) -> None:
-        of_one = [cell for cell in cells if cell.valid and cell.tenant_workload]
-        control = group_by((cell for cell in of_one if is_control(cell.strategy)), _tenant_workload)
-        alone = group_by((cell for cell in of_one if baseline.includes(cell.strategy, cell.replicas)), _tenant_workload)
+        plain = [cell for cell in cells if cell.valid and cell.tenant_workload]
+        control = group_by((cell for cell in plain if is_control(cell.strategy)), _tenant_workload)
+        alone = group_by((cell for cell in plain if baseline.includes(cell.strategy, cell.replicas)), _tenant_workload)
         self._ratio = {(name, MEAN): group_slowdown(own, baseline)[0] for name, own in control.items()}
         self._pairs = {name: (own, alone[name]) for name, own in control.items()}
 
@@ -210,7 +210,7 @@ class Separability:
             return None
         beyond = abs(math.log(ratio.value)) - abs(math.log(control.value))
         parts = [(each.log_variance, each.degrees_of_freedom) for each in (ratio, control)]
-        apart = welch_estimate(beyond, parts, ratio.n)
-        if ratio.low <= 1 <= ratio.high or apart.low is None or math.log(apart.low) <= ROUNDING:
+        difference = welch_estimate(beyond, parts, ratio.n)
+        if ratio.low <= 1 <= ratio.high or difference.low is None or math.log(difference.low) <= ROUNDING:
             return "no"
         return "yes"

@@ -1,8 +1,7 @@
-"""Which strategy to take, from what was measured: a pure rule. docs/advice.md has its decision table as text.
+"""The rule of the advice, a pure function of the measurements; docs/advice.md has its decision table as text.
 
-A plan puts the tenants on as few devices as the strategy allows, evenly: on `d` devices the fullest has ceil(N / d).
-It is possible where the device can hold that number, their isolation is what was asked for, and their latency is at
-most the SLO.
+A plan spreads N tenants evenly over as few devices as the strategy allows: the fullest of `d` devices has ceil(N / d).
+It is possible if a device can hold that number, with the isolation that was asked for, and within the SLO.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ from sharebench.analysis.statistics.intervals import Estimate
 
 ISOLATIONS = ("none", "performance", "fault")
 EQUAL_RATIO = 0.02
-"""Strategies whose merit differs by less are equal; so are those whose intervals overlap."""
+"""Plans whose merit differs by less are tied; so are those whose intervals overlap."""
 TAIL_PERCENTILES = ("p99", "p95")
-"""Percentiles that answer for (nearly) all requests; half of them exceed a p50."""
+"""Percentiles that hold for nearly all requests; half of the requests exceed a p50."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What the user wants; no SLO and no price where they are None."""
+    """The user's requirements; an SLO or price of None does not count."""
 
     tenants: int
     slo_seconds: float | None = None
     isolation: str = "none"
     price_per_hour: float | None = None
     stream_slo: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of the parts of the SLO that are of streams only; `slo_seconds` is that of the latency."""
+    """Limits in seconds of the SLO's parts that apply to streams only; `slo_seconds` limits the latency."""
 
     @property
     def limits(self) -> dict[str, float]:
-        """Seconds by part of the SLO."""
+        """Limit in seconds of each part of the SLO."""
         return ({} if self.slo_seconds is None else {LATENCY: self.slo_seconds}) | dict(self.stream_slo)
 
     def with_limit(self, part: str, seconds: float) -> Demand:
@@ -56,13 +55,13 @@ class JudgedPart(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Such as `p99`, which is of the latency, or `TTFT p99`."""
+        """`p99` for the latency, else with the part: `TTFT p99`."""
         return self.percentile if self.part == LATENCY else f"{PART_LABELS[self.part]} {self.percentile}"
 
 
 @dataclass(frozen=True)
 class Level:
-    """A strategy with some tenants on one device, as it was measured."""
+    """The measurement of a strategy with `replicas` tenants on one device."""
 
     replicas: int
     percentile: str
@@ -70,24 +69,24 @@ class Level:
     throughput: Estimate | None
     performance: Isolation
     inverse_latency: Estimate | None = None
-    """Of an open load one over the mean latency, 1/s: its throughput is what was asked for, with every strategy."""
+    """1 / mean latency in 1/s, for open loads only, whose throughput is the same under every strategy."""
     stream: Mapping[str, tuple[str, Estimate]] = field(default_factory=dict)
-    """Of a server that streams the other parts of an SLO, each with its percentile."""
+    """Percentile and time of the other parts of an SLO, for servers that stream."""
     tokens: Estimate | None = None
-    """Of these output tokens per second."""
+    """Output tokens per second, for servers that stream."""
 
     def slo_parts(self, demand: Demand) -> list[JudgedPart]:
         known = {LATENCY: (self.percentile, self.latency), **self.stream}
         return [JudgedPart(part, *known[part], limit) for part, limit in demand.limits.items() if part in known]
 
     def tightest_part(self, demand: Demand) -> JudgedPart:
-        """The part that is nearest to its limit or furthest beyond it; the latency where there is no SLO."""
+        """The part that is nearest to its limit or furthest beyond it; the latency without an SLO."""
         parts = self.slo_parts(demand) or [JudgedPart(LATENCY, self.percentile, self.latency, None)]
         return max(parts, key=lambda each: each.time.value / (each.limit_seconds or 1.0))
 
     @property
     def merit(self) -> Estimate | None:
-        """What plans with as many devices are ranked by, more being better."""
+        """The measure by which plans with as many devices are ranked; higher is better."""
         return self.inverse_latency or self.throughput
 
 
@@ -101,28 +100,28 @@ class Option:
     infeasible: Mapping[int, str] = field(default_factory=dict)
     max_by_memory: int | None = None
     streams: bool = False
-    """Whether parts of an SLO that are of streams only apply to the workload."""
+    """Whether the workload streams, so that the stream parts of an SLO apply."""
 
     def level(self, replicas: int) -> Level | None:
-        """What was measured with this number of tenants, or else with the next more."""
+        """The level with this number of tenants, or else with the next larger one."""
         sizes = [n for n in self.levels if n >= replicas]
         return self.levels[min(sizes)] if sizes else None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the rule says of one strategy; `devices` is None where there is no plan, for that `reason`."""
+    """The result of the rule for one strategy; `devices` is None where there is no plan, with the `reason`."""
 
     option: Option
     devices: int | None
     per_device: int
     level: Level | None
-    """What was judged: that of the plan, or else of all tenants on one device, if anything is known of them."""
+    """The level that was judged: the plan's, or else that of all tenants on one device if it was measured."""
     reason: str
     lacks_tail: bool = False
-    """Whether an SLO is asked, and only the median or mean is known to meet it."""
+    """Whether there is an SLO that only the median or mean is known to meet."""
     is_tied: bool = False
-    """Whether its merit cannot be distinguished from the best of the plans of its rank."""
+    """Whether its merit cannot be distinguished from that of the best plan of its rank."""
 
     @property
     def rank(self) -> tuple[int, bool]:
@@ -131,11 +130,11 @@ class Plan:
 
     @property
     def merit(self) -> Estimate:
-        """What plans of one rank are ordered by, more being better."""
+        """The measure by which plans of one rank are ordered; higher is better."""
         return (self.level and self.level.merit) or Estimate(0.0)
 
     def margin_percent(self, demand: Demand) -> Estimate | None:
-        """By how much what is judged may grow until it exceeds the SLO; negative where it does."""
+        """By how many percent the tightest part may grow until it exceeds the SLO; negative where it does."""
         judged = self.level.tightest_part(demand) if self.level else None
         if judged is None or judged.limit_seconds is None:
             return None
@@ -145,7 +144,7 @@ class Plan:
 
 
 def find_plan(option: Option, demand: Demand) -> Plan:
-    """The plan with the fewest devices that the strategy has for the question, or why there is none."""
+    """The strategy's plan with the fewest devices that meets the demand, or one without devices and the reason."""
     for devices, replicas in _splits(option, demand.tenants):
         level = option.level(replicas)
         if level is not None and _problem(option, replicas, level, demand) is None:
@@ -157,7 +156,7 @@ def find_plan(option: Option, demand: Demand) -> Plan:
 
 
 def _splits(option: Option, tenants: int) -> Iterable[tuple[int, int]]:
-    """Numbers of devices with the tenants on the fullest; one tenant for each device would not be sharing."""
+    """Numbers of devices, each with the tenants on the fullest; one tenant per device would not be sharing."""
     for devices in range(1, tenants + 1):
         replicas = math.ceil(tenants / devices)
         if replicas > 1 or tenants == 1 or not option.is_sharing:
@@ -165,7 +164,7 @@ def _splits(option: Option, tenants: int) -> Iterable[tuple[int, int]]:
 
 
 def _problem(option: Option, replicas: int, level: Level | None, demand: Demand) -> str | None:
-    """Why this number of tenants on one device does not answer the question."""
+    """The reason why this number of tenants on one device does not meet the demand; None if it does."""
     if replicas in option.infeasible:
         return f"{replicas} tenants: {option.infeasible[replicas]}"
     if option.max_by_memory is not None and replicas > option.max_by_memory:
@@ -187,8 +186,10 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
 
 
 def advise(options: Iterable[Option], demand: Demand) -> list[Plan]:
-    """All plans, the best first: by rank, then by throughput for each device, or of an open load by the shorter mean
-    latency; plans that cannot be distinguished in that are ordered by effort. Strategies without a plan come last."""
+    """All plans, the best first: by rank, then by throughput per device, or under an open load by mean latency.
+
+    Tied plans are ordered by effort. Strategies without a plan come last.
+    """
     plans = [find_plan(option, demand) for option in options]
     possible = [each for each in plans if each.devices is not None]
     best = {
@@ -209,7 +210,7 @@ Choice = tuple[str, int]
 
 
 def first_choice(plans: Sequence[Plan]) -> Choice | None:
-    """The first plan; None where there is none."""
+    """Strategy and devices of the first plan; None without a plan."""
     if not plans or plans[0].devices is None:
         return None
     return plans[0].option.strategy, plans[0].devices
@@ -217,7 +218,7 @@ def first_choice(plans: Sequence[Plan]) -> Choice | None:
 
 @dataclass(frozen=True)
 class TurningPoint:
-    """Another question with another answer; `what` was changed: slo below or above (of `part`), tenants, isolation."""
+    """The nearest demand with another answer; `what` names the change: slo below or above, tenants, isolation."""
 
     what: str
     demand: Demand
@@ -228,21 +229,21 @@ class TurningPoint:
 def turning_points(options: Sequence[Option], demand: Demand) -> list[TurningPoint]:
     """What would change the answer: the nearest SLO below and above, the nearest numbers of tenants, other isolation.
 
-    A strategy that cannot be distinguished from the first is the same answer; another number of devices is another
-    answer, but not where the number of tenants is different too.
+    A strategy tied with the first is the same answer. Another number of devices is another answer, unless the number of
+    tenants differs too.
     """
     plans = advise(options, demand)
-    here = first_choice(plans)
+    current = first_choice(plans)
     same = {(each.option.strategy, each.devices) for each in plans if each.is_tied and each.rank == plans[0].rank}
 
     def nearest(what: str, changed: Iterable[Demand], part: str = LATENCY) -> Iterable[TurningPoint]:
         for other in changed:
-            there = first_choice(advise(options, other))
-            is_same = there == here or there in same
-            if what == "tenants" and there is not None:
-                is_same = there[0] in {name for name, _ in same}
+            choice = first_choice(advise(options, other))
+            is_same = choice == current or choice in same
+            if what == "tenants" and choice is not None:
+                is_same = choice[0] in {name for name, _ in same}
             if not is_same:
-                yield TurningPoint(what, other, there, part)
+                yield TurningPoint(what, other, choice, part)
                 return
 
     sizes = range(1, max((n for option in options for n in option.levels), default=1) + 1)
@@ -252,12 +253,12 @@ def turning_points(options: Sequence[Option], demand: Demand) -> list[TurningPoi
         ("tenants", (replace(demand, tenants=n) for n in sizes if n > tenants)),
         *(("isolation", [replace(demand, isolation=each)]) for each in ISOLATIONS if each != demand.isolation),
     ]
-    found = []
+    points = []
     for part, limit in demand.limits.items():
         judged = (each for option in options for level in option.levels.values() for each in level.slo_parts(demand))
-        marks = sorted({each.time.value for each in judged if each.part == part})
-        # Just below a time its level no longer meets the SLO; at it, it does.
-        lower = [demand.with_limit(part, math.nextafter(mark, 0.0)) for mark in reversed(marks) if mark <= limit]
-        higher = [demand.with_limit(part, mark) for mark in marks if mark > limit]
-        found += [*nearest("slo below", lower, part), *nearest("slo above", higher, part)]
-    return [*found, *(point for what, questions in changes for point in nearest(what, questions))]
+        times = sorted({each.time.value for each in judged if each.part == part})
+        # A level meets an SLO equal to its time, but not one just below it.
+        lower = [demand.with_limit(part, math.nextafter(mark, 0.0)) for mark in reversed(times) if mark <= limit]
+        higher = [demand.with_limit(part, mark) for mark in times if mark > limit]
+        points += [*nearest("slo below", lower, part), *nearest("slo above", higher, part)]
+    return [*points, *(point for what, questions in changes for point in nearest(what, questions))]

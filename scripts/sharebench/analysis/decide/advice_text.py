@@ -1,4 +1,4 @@
-"""What the advice says of each workload: which strategy, a table of all, and why, what would change it, how sure it is.
+"""The advice as text: for each workload the strategy, a table of all, the reasons, the turning points, the certainty.
 
 tables/advice.csv has all columns; the terminal shows five, in 100 characters.
 """
@@ -31,14 +31,14 @@ from sharebench.records.tables import TableRow
 UNCERTAIN_SUFFIX = ", not surely"
 HOLDS_LABELS = {None: "unknown", True: "yes", False: "no"}
 MAX_NAMED = 4
-"""The most strategies that a sentence names."""
+"""The largest number of strategies that a sentence names."""
 NO_ADVICE = (
     "none: no workload by itself was run under a strategy that shares (jobs, pairs and mixes have tables of their own)"
 )
 
 
 class Answer(NamedTuple):
-    """What the advice says of one workload: one sentence, then more, each with another reason."""
+    """The advice for one workload: a sentence, then one for each reason."""
 
     workload: str
     sentence: str
@@ -116,12 +116,12 @@ def _verdict(plan: Plan, demand: Demand) -> str:
 
 
 def answer_question(workload: str, options: Sequence[Option], demand: Demand) -> Answer:
-    """Which strategy; then why it and no other, what would change the answer, and how sure it is."""
+    """The strategy to take, why it and no other, what would change the answer, and how sure it is."""
     plans = advise(options, demand)
-    without = group_by((each for each in plans if each.devices is None), lambda each: each.reason)
+    unplanned = group_by((each for each in plans if each.devices is None), lambda each: each.reason)
     no_plan = [
         f"No plan with {', '.join(each.option.strategy for each in those)}: {reason}."
-        for reason, those in without.items()
+        for reason, those in unplanned.items()
     ]
     if first_choice(plans) is None:
         within = f" within {format_limits(demand.limits)}" if demand.limits else ""
@@ -135,11 +135,11 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand) ->
         coarse = [each.name for each in best.level.slo_parts(demand) if each.percentile not in TAIL_PERCENTILES]
         known = f"the {' and the '.join(coarse)} {'is' if len(coarse) == 1 else 'are'}"
         reasons.append(f"Of what meets the SLO, only {known} known: the sample has no tail.")
-    if alike := [each.option.strategy for each in others if each.is_tied and each.rank == best.rank]:
-        more = f" and {len(alike) - MAX_NAMED} more" if len(alike) > MAX_NAMED else ""
+    if tied := [each.option.strategy for each in others if each.is_tied and each.rank == best.rank]:
+        more = f" and {len(tied) - MAX_NAMED} more" if len(tied) > MAX_NAMED else ""
         what = "mean latency" if best.level and best.level.inverse_latency else "throughput"
         reasons.append(
-            f"In {what} {', '.join(alike[:MAX_NAMED])}{more} cannot be distinguished from it; "
+            f"In {what} {', '.join(tied[:MAX_NAMED])}{more} cannot be distinguished from it; "
             f"{best.option.strategy} is the least effort."
         )
     reasons += _why_not_fewer(best, demand) + no_plan
@@ -151,7 +151,7 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand) ->
 
 
 def _why_not_fewer(best: Plan, demand: Demand) -> list[str]:
-    """Why the best plan takes more than one device."""
+    """Why the best plan takes more than one device; empty if it takes one."""
     assert best.devices is not None
     if best.devices == 1:
         return []
@@ -169,7 +169,7 @@ def _count(number: int | None, noun: str) -> str:
 
 
 def format_quantity(value: float) -> str:
-    """A number with three digits, and no exponent for what people have: `0.0253`, `36.7`, `485,700`."""
+    """A number with three or four digits and without exponent: `0.0253`, `36.7`, `485,700`."""
     return f"{float(f'{value:.4g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -212,7 +212,7 @@ def _describe_change(point: TurningPoint, strategy: str) -> str:
 
 
 def _certainty(best: Plan, demand: Demand) -> list[str]:
-    """Whether what meets the SLO does so with its whole interval; plans of like merit are named elsewhere."""
+    """Whether the plan meets the SLO with its whole interval; tied plans are named elsewhere."""
     assert best.level is not None
     parts = best.level.slo_parts(demand)
     if any(each.time.high is None for each in parts or [best.level.tightest_part(demand)]):
@@ -224,14 +224,14 @@ def _certainty(best: Plan, demand: Demand) -> list[str]:
 
 
 def advice_markdown(table: pd.DataFrame, answers: Sequence[Answer], caption: str) -> str:
-    """tables/advice.md: an item for each workload with one for each reason, then its strategies."""
+    """tables/advice.md: an item for each workload with one for each reason, then the tables of strategies."""
     items = ["\n  - ".join([f"- {each.sentence}", *each.reasons]) for each in answers]
     tables = [line for each in answers for line in ("", f"{each.workload}:", "", _table(table, each.workload, "pipe"))]
     return "\n".join([caption, "", *(items or [f"- {NO_ADVICE}"]), *tables, ""])
 
 
 def advice_for_terminal(table: pd.DataFrame, answers: Sequence[Answer], caption: str) -> str:
-    """What the terminal shows: a sentence for each workload, then its strategies with the reasons."""
+    """The advice for a terminal: a sentence for each workload, then its strategies with the reasons."""
     lines = [*wrap_text(caption), ""]
     lines += [line for each in answers for line in wrap_text(each.sentence)] or wrap_text(NO_ADVICE)
     for each in answers:
@@ -241,8 +241,8 @@ def advice_for_terminal(table: pd.DataFrame, answers: Sequence[Answer], caption:
 
 
 def _table(table: pd.DataFrame, workload: str, style: str) -> str:
-    own = table[table["workload"] == workload].astype(object)
-    shown = pd.DataFrame([_short_row(row) for row in own.where(own.notna(), None).to_dict("records")])
+    rows = table[table["workload"] == workload].astype(object)
+    shown = pd.DataFrame([_short_row(row) for row in rows.where(rows.notna(), None).to_dict("records")])
     return "" if shown.empty else shown.to_markdown(index=False, tablefmt=style, disable_numparse=True)
 
 
@@ -260,11 +260,11 @@ def _short_row(row: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _short_verdict(row: Mapping[Any, Any]) -> str:
-    """As advice.csv's, whose percentile has a column of its own."""
+    """The verdict of advice.csv in a few words, as the percentile has a column of its own."""
     slo = row.get("slo") or ("" if row["slo_ms"] is None else f"{row['slo_ms']:g} ms")
     if not slo:
         return documented.MEASURED
-    # Several parts are in the caption.
+    # An SLO of several parts is too long; the caption has it.
     slo = slo if slo[0].isdigit() else "the SLO"
     judged = row["percentile"]
     of_what = "" if judged.split()[-1] in TAIL_PERCENTILES else f"only its {judged} "

@@ -1,4 +1,4 @@
-"""tables/cost.csv: what a device costs per iteration and per tenant, and how many iterations are within the SLO."""
+"""tables/cost.csv: the cost of a device per iteration and per tenant, and the iterations within the SLO."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -26,18 +26,18 @@ def cost_table(
     raw: Mapping[CostKey, Sequence[Path]],
     studies: Collection[str] = (),
 ) -> pd.DataFrame:
-    """One row per row of the summary with a throughput; `summary` holds plain workloads, `limits` is the SLO.
+    """One row per row of `summary` (plain workloads) with a throughput; `limits` is the SLO.
 
-    The records `raw` of each row's cells have what was within it.
+    The iterations within the SLO are counted in `raw`, the records of each row's cells.
     """
     applying = {
         row.workload: known_parts([each for each in summary if each.workload == row.workload]) for row in summary
     }
     rows = []
     for row in (row for row in summary if TOTAL in row.metrics):
-        own = {part: seconds for part, seconds in limits.items() if part in applying[row.workload]}
-        records = raw.get((row.strategy, row.workload, row.replicas), ()) if own else ()
-        rows.append(_row(row, price_per_hour, limits, own) | _goodput(records, own, price_per_hour))
+        applicable = {part: seconds for part, seconds in limits.items() if part in applying[row.workload]}
+        records = raw.get((row.strategy, row.workload, row.replicas), ()) if applicable else ()
+        rows.append(_row(row, price_per_hour, limits, applicable) | _goodput(records, applicable, price_per_hour))
     return table_frame("cost", rows, studies=studies)
 
 
@@ -45,7 +45,7 @@ def _row(
     row: SummaryRow, price_per_hour: float | None, limits: Mapping[str, float], applying: Mapping[str, float]
 ) -> TableRow:
     rate, tokens = row.metrics[TOTAL], row.metrics.get(TOKENS)
-    found: TableRow = {
+    columns: TableRow = {
         "strategy": row.strategy,
         "workload": row.workload,
         "replicas": row.replicas,
@@ -56,10 +56,10 @@ def _row(
         "slo": format_limits(applying),
     }
     if price_per_hour is None:
-        return found
-    found["dollars_per_tenant_month"] = price_per_hour * HOURS_PER_MONTH / row.replicas
-    found |= _per_million("dollars_per_million_iterations", rate, price_per_hour)
-    return found | (_per_million("dollars_per_million_tokens", tokens, price_per_hour) if tokens else {})
+        return columns
+    columns["dollars_per_tenant_month"] = price_per_hour * HOURS_PER_MONTH / row.replicas
+    columns |= _per_million("dollars_per_million_iterations", rate, price_per_hour)
+    return columns | (_per_million("dollars_per_million_tokens", tokens, price_per_hour) if tokens else {})
 
 
 def _per_million(name: str, rate: Estimate, price: float) -> TableRow:
@@ -68,7 +68,7 @@ def _per_million(name: str, rate: Estimate, price: float) -> TableRow:
 
 
 def _goodput(raw: Sequence[Path], limits: Mapping[str, float], price_per_hour: float | None) -> TableRow:
-    """Iterations within the SLO per second, and their share; nothing without a valid record."""
+    """Columns of the iterations within the SLO: per second, and their share; empty without a valid record."""
     rates, shares, devices = [], [], []
     for record in map(judged.read_judged, raw):
         count = sum(tenant["count"] for tenant in record["tenants"])
@@ -80,7 +80,7 @@ def _goodput(raw: Sequence[Path], limits: Mapping[str, float], price_per_hour: f
     if not rates:
         return {}
     goodput = rate_interval(rates, devices)
-    found: TableRow = {"within_slo_ratio": sum(shares) / len(shares), **goodput.columns("goodput_hz")}
+    columns: TableRow = {"within_slo_ratio": sum(shares) / len(shares), **goodput.columns("goodput_hz")}
     if price_per_hour is not None and goodput.value:
-        found["dollars_per_million_good_iterations"] = dollars_per_million(price_per_hour, goodput.value)
-    return found
+        columns["dollars_per_million_good_iterations"] = dollars_per_million(price_per_hour, goodput.value)
+    return columns

@@ -23,8 +23,7 @@ from sharebench.core.capabilities import unsupported_reason
 from sharebench.core.files import Refusal, read_json, replace_atomically
 from sharebench.core.spec import runs_until_exit
 from sharebench.core.strategies import Strategy, all_strategies, is_control, node_strategies
-from sharebench.core.study_config import Question as Asked
-from sharebench.core.study_config import StudyConfig, sweeps_by_entry
+from sharebench.core.study_config import Question, StudyConfig, sweeps_by_entry
 from sharebench.records.references import device_name, read_device
 from sharebench.records.tables import TableRow, read_table, table_frame
 from sharebench.study.cells import Cell
@@ -34,7 +33,7 @@ CELL_COLUMNS = ["strategy", "workload", "replicas", "repeat"]
 
 
 class NoResults(Refusal):
-    """There are no results to decide from; one line."""
+    """There are no results to decide from."""
 
 
 @dataclass(frozen=True)
@@ -43,30 +42,30 @@ class Results:
     root: Path
     config: StudyConfig
     name: str
-    """Of the device, for people."""
+    """Name of the device for people."""
     strategies: Mapping[str, Strategy]
-    """Those that this kind of node can do at all, each once."""
+    """The strategies that this kind of node supports."""
     device: DeviceLimits
     raw: Mapping[CostKey, Sequence[Path]]
-    """The records of the valid cells: those of another config, such as more repeats, may lie next to them.
+    """The records of the valid cells; records of another config, such as more repeats, may lie next to them.
 
-    One that was deleted since is in the tables that a question asks, and has no record.
+    A record that was deleted since is still in the tables and is left out here.
     """
     summary: Sequence[SummaryRow]
-    """Only plain workloads: the tenants of a mix are not alike, and what counts of jobs is in the table of jobs."""
+    """The rows of plain workloads; mixes have unlike tenants, and jobs a table of their own."""
 
     @property
     def workloads(self) -> list[str]:
         return list(dict.fromkeys(row.workload for row in self.summary))
 
     def is_shared(self, workload: str) -> bool:
-        """Whether it was run under a strategy that shares; one that is only the baseline of mixes leaves no choice."""
+        """Whether it was run under a sharing strategy; otherwise there is nothing to choose from."""
         own = (row.strategy for row in self.summary if row.workload == workload)
         return any(name in self.strategies and self.strategies[name].mechanisms != ("exclusive",) for name in own)
 
 
 def read_results(data: Path, root: Path) -> Results:
-    """The tables under `root` of the cells under `data`. Raises Undecided where there are none."""
+    """Read the tables under `root` of the cells under `data`. Raises Undecided where there are none."""
     try:
         manifest = read_json(root / "manifest.json", "config", "node_kind")
         node = read_device(data / "nodes" / "device.json")["node"]
@@ -78,21 +77,23 @@ def read_results(data: Path, root: Path) -> Results:
     kind = manifest["node_kind"]
     # Older manifests lack `device_units`.
     device = device_limits(node, config, node["units"] or manifest.get("device_units"))
-    # The A/A control is not a choice; a queue shares nothing.
+    # Leave out the A/A control, and queues, which do not share.
     own = {
         name: each for name, each in node_strategies(config, kind).items() if not (is_control(name) or each.is_queue)
     }
     entries = all_strategies(config)
-    known = {name: each for name, each in own.items() if unsupported_reason(kind, entries[name], each.access) is None}
+    supported = {
+        name: each for name, each in own.items() if unsupported_reason(kind, entries[name], each.access) is None
+    }
     valid = sorted({Cell(*found) for found in cells[cells["valid"]][CELL_COLUMNS].itertuples(index=False)})
-    of_one = summary[summary["workload"] == summary["tenant_workload"]]
-    plain = [row for row in summary_rows(of_one) if _is_plain(row.workload, config) and not is_control(row.strategy)]
+    unmixed = summary[summary["workload"] == summary["tenant_workload"]]
+    plain = [row for row in summary_rows(unmixed) if _is_plain(row.workload, config) and not is_control(row.strategy)]
     return Results(
         data=data,
         root=root,
         config=config,
         name=device_name(node),
-        strategies=known,
+        strategies=supported,
         device=device,
         raw={
             group: [path for cell in own if (path := data / cell.raw).exists()]
@@ -110,10 +111,10 @@ def _is_plain(workload: str, config: StudyConfig) -> bool:
     return "+" not in workload and not is_mix_or_job
 
 
-def decide(data: Path, results: Path, question: Asked, decided: Path) -> str:
-    """Write the answer from the tables under `results`, and the only file in the folder that `decided` names.
+def decide(data: Path, results: Path, question: Question, decided: Path) -> str:
+    """Write the answer from the tables under `results`, then the marker `decided`, the only file in its folder.
 
-    Returns the advice for people. Raises Undecided.
+    Returns the advice as text. Raises Undecided.
     """
     text = write_answer(read_results(data, results), question)
     shutil.rmtree(decided.parent, ignore_errors=True)
@@ -122,60 +123,60 @@ def decide(data: Path, results: Path, question: Asked, decided: Path) -> str:
     return text
 
 
-def write_answer(results: Results, asked: Asked) -> str:
-    """Write tables/cost.csv, capacity.csv and advice.csv and .md; returns the advice for people."""
-    folder, slo = results.root / "tables", slo_limits(asked["slo"])
-    studies = study_kinds({**results.config, "slo": asked["slo"]})
-    question = Demand(
-        tenants=asked["tenants"] or max((row.replicas for row in results.summary), default=1),
+def write_answer(results: Results, question: Question) -> str:
+    """Write tables/cost.csv, capacity.csv and advice.csv and .md. Returns the advice as text."""
+    folder, slo = results.root / "tables", slo_limits(question["slo"])
+    studies = study_kinds({**results.config, "slo": question["slo"]})
+    demand = Demand(
+        tenants=question["tenants"] or max((row.replicas for row in results.summary), default=1),
         slo_seconds=slo.get(LATENCY),
         stream_slo={part: seconds for part, seconds in slo.items() if part != LATENCY},
-        isolation=asked["isolation"],
-        price_per_hour=asked["price_per_hour"],
+        isolation=question["isolation"],
+        price_per_hour=question["price_per_hour"],
     )
 
-    cost = cost_table(results.summary, question.price_per_hour, slo, results.raw, studies)
+    cost = cost_table(results.summary, demand.price_per_hour, slo, results.raw, studies)
     replace_atomically(folder / "cost.csv", cost.to_csv(index=False))
     levels = {workload: name for name, sweep in sweeps_by_entry(results.config).items() for workload in sweep.values}
     capacity = capacity_table(results.summary, slo, results.workloads, levels, studies)
     replace_atomically(folder / "capacity.csv", capacity.to_csv(index=False))
-    made = advice(results, question, capacity, asked.get("workloads"), studies)
-    replace_atomically(folder / "advice.csv", made[0].to_csv(index=False))
-    replace_atomically(folder / "advice.md", advice_text.advice_markdown(*made))
-    return f"{advice_text.advice_for_terminal(*made)}\n\nMore columns: {folder / 'advice.csv'}"
+    advised = advice(results, demand, capacity, question.get("workloads"), studies)
+    replace_atomically(folder / "advice.csv", advised[0].to_csv(index=False))
+    replace_atomically(folder / "advice.md", advice_text.advice_markdown(*advised))
+    return f"{advice_text.advice_for_terminal(*advised)}\n\nMore columns: {folder / 'advice.csv'}"
 
 
 def advice(
     results: Results,
-    question: Demand,
+    demand: Demand,
     capacity: pd.DataFrame,
     workloads: Collection[str] | None = None,
     studies: Collection[str] = (),
 ) -> tuple[pd.DataFrame, list[Answer], str]:
-    """The table of the advice, what it says of each of these workloads (None: of all), and its caption."""
-    tabled = results.root / "tables" / "isolation.csv"
-    faults = measured_faults(read_table(tabled) if tabled.exists() else None)
+    """The table of the advice, the answer for each of these `workloads` (None: all), and the caption."""
+    isolation = results.root / "tables" / "isolation.csv"
+    faults = measured_faults(read_table(isolation) if isolation.exists() else None)
     rows: list[TableRow] = []
     answers = []
     for workload in results.workloads:
         if not results.is_shared(workload) or (workloads is not None and workload not in workloads):
             continue
         is_open = results.config["workload_catalogue"][workload]["load"]["arrival"] != "closed"
-        found = strategy_options(workload, results.summary, results.strategies, results.device, faults, is_open)
-        streams = any(option.streams for option in found)
-        own_question = question if streams else replace(question, stream_slo={})
-        rows += advice_text.advice_rows(workload, found, own_question, results.strategies)
+        available = strategy_options(workload, results.summary, results.strategies, results.device, faults, is_open)
+        streams = any(option.streams for option in available)
+        own_demand = demand if streams else replace(demand, stream_slo={})
+        rows += advice_text.advice_rows(workload, available, own_demand, results.strategies)
         own = [row for row in results.summary if row.workload == workload]
         cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in own), strict=True))
-        answer = advice_text.answer_question(workload, found, own_question)
-        more = describe_capacity(capacity, workload) if streams and question.limits else []
-        if own_question != question:
-            what = "only the latency" if question.slo_seconds is not None else "no part"
+        answer = advice_text.answer_question(workload, available, own_demand)
+        more = describe_capacity(capacity, workload) if streams and demand.limits else []
+        if own_demand != demand:
+            what = "only the latency" if demand.slo_seconds is not None else "no part"
             more = [f"Of the SLO {what} applies to it: it does not stream."]
         answer = answer._replace(reasons=[*answer.reasons, *more])
         if warnings:
             disturbed = f"Of the {cells} cells behind this, {warnings} carry a warning: see tables/summary.md."
             answer = answer._replace(reasons=[*answer.reasons, disturbed])
         answers.append(answer)
-    caption = f"Advice for {advice_text.describe_question(question)}, from {results.name}"
+    caption = f"Advice for {advice_text.describe_question(demand)}, from {results.name}"
     return table_frame("advice", rows, studies=studies), answers, caption

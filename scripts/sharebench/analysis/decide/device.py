@@ -1,4 +1,4 @@
-"""How many tenants of a strategy a device can hold, as far as its facts are known."""
+"""The limits of a device: how many tenants of a strategy it can hold, as far as its facts are known."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class DeviceLimits:
     mig_slices: int
 
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        """Why the device cannot hold this number of tenants of the strategy; None where nothing speaks against it."""
+        """The reason why the device cannot hold this number of tenants of the strategy; None if it can."""
         if strategy.mechanisms[0] == "exclusive" and replicas > 1:
             return "exclusive means one tenant"
         if strategy.replicas is not None and replicas not in strategy.replicas:
@@ -32,7 +32,7 @@ class DeviceLimits:
 
 
 def device_limits(node: NodeFacts, config: StudyConfig, units: int | None) -> DeviceLimits:
-    """The device of a node (`nodes/device.json`) with `units` (its SMs, or the stand-in's cores) under this config."""
+    """The limits of a node's device under this config; `units` are its SMs, or the stand-in's cores."""
     kind = node["kind"]
     if kind == "simulated":
         return DeviceLimits(kind, int(config["simulated"]["mig_slices"]))

@@ -1,7 +1,4 @@
-"""What is documented about the mechanisms: isolation, partitions and effort, each with its source.
-
-Where a study has measured the same thing, that counts instead.
-"""
+"""Documented isolation and effort of the mechanisms, each with its source; measurements take precedence."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +16,7 @@ KUBECON = "Klues and Chen, KubeCon NA 2024"
 
 @dataclass(frozen=True)
 class Isolation:
-    """Whether something holds (None where that is unknown), how that is known, and why."""
+    """Whether tenants are isolated (None where unknown), how that is known, and why."""
 
     holds: bool | None
     basis: str
@@ -32,7 +29,7 @@ ALONE = Isolation(True, DOCUMENTED, "no neighbour on its device")
 
 
 def performance_isolation(strategy: Strategy) -> Isolation:
-    """Whether neighbours cannot slow a tenant down, as far as it is documented."""
+    """Whether neighbours cannot slow a tenant down, according to documentation."""
     if strategy.mechanisms == ("exclusive",):
         return ALONE
     if strategy.mechanisms == ("mig",):
@@ -50,7 +47,7 @@ def performance_isolation(strategy: Strategy) -> Isolation:
 
 
 def fault_isolation(strategy: Strategy) -> Isolation:
-    """Whether a fatal fault of a tenant leaves its neighbours alive, as far as it is documented."""
+    """Whether a fatal fault of a tenant leaves its neighbours alive, according to documentation."""
     if strategy.mechanisms == ("exclusive",):
         return ALONE
     if strategy.mechanisms == ("mig",):
@@ -64,22 +61,22 @@ def fault_isolation(strategy: Strategy) -> Isolation:
 
 
 def measured_faults(isolation: pd.DataFrame | None) -> dict[str, Isolation]:
-    """What tables/isolation.csv says of each strategy: whether the neighbours survived every fault that was tried.
+    """Measured fault isolation by strategy, from tables/isolation.csv: whether neighbours survived every fault.
 
-    Surviving proves isolation only where one of DEVICE_FAULTS was among them: a process that runs out of memory or is
-    killed harms no other context. Without one there is no entry, unless a neighbour failed.
+    Survival proves isolation only if one of DEVICE_FAULTS was tried: a process that runs out of memory or is killed
+    harms no other context. Without one there is no entry, unless a neighbour failed.
     """
-    found: dict[str, Isolation] = {}
+    claims: dict[str, Isolation] = {}
     if isolation is None:
-        return found
+        return claims
     for strategy, rows in isolation[isolation["n"] > 0].groupby("strategy", sort=False):
         fatal = list(dict.fromkeys(rows.loc[rows["failed"] > 0, "fault"]))
         if not fatal and DEVICE_FAULTS.isdisjoint(rows["fault"]):
             continue
         tried = ", ".join(dict.fromkeys(rows["fault"]))
         text = f"neighbours failed after {', '.join(fatal)}" if fatal else f"no neighbour failed after {tried}"
-        found[str(strategy)] = Isolation(not fatal, MEASURED, text)
-    return found
+        claims[str(strategy)] = Isolation(not fatal, MEASURED, text)
+    return claims
 
 
 EFFORTS: Mapping[tuple[str, ...], str] = {
@@ -94,16 +91,16 @@ EFFORTS: Mapping[tuple[str, ...], str] = {
     ("mig", "mps"): "instances made in advance, and a daemon in each",
     ("streams",): "all tenants rewritten into one process",
 }
-"""What it takes to set a mechanism up, from the least to the most (ease: KUBECON; the rest is our judgement)."""
+"""Effort to set a mechanism up, from the least to the most (ease: KUBECON; the rest is our judgement)."""
 
 
 def effort(strategy: Strategy) -> tuple[int, str]:
-    """Rank of the effort, 0 for none, and what it is."""
+    """Rank of the effort (0 is none), and its description."""
     kind = (*strategy.mechanisms, "limits") if has_limits(strategy) else strategy.mechanisms
     rank = list(EFFORTS).index(kind) if kind in EFFORTS else len(EFFORTS)
     return rank, EFFORTS.get(kind, "not known")
 
 
 def has_limits(strategy: Strategy) -> bool:
-    """Whether it caps what each tenant gets of the SMs or of the memory."""
+    """Whether the strategy caps each tenant's share of SMs or memory."""
     return any(getattr(strategy, limit) is not None for limit in LIMIT_KEYS)

@@ -1,4 +1,4 @@
-"""From the tables to what the rule of advice.py looks at: each strategy's levels, isolation and effort."""
+"""The input of advice.py from the tables: each strategy's levels, isolation and effort."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -23,7 +23,7 @@ from sharebench.core.strategies import Strategy
 # Statuses of cells for which no tenant was started.
 NEVER_STARTED = ("infeasible", "not-measured")
 MAX_ISOLATED_GROWTH = 1.1
-"""Tenants count as isolated while their mean latency is at most this many times that of one alone with the strategy."""
+"""Tenants count as isolated while their mean latency is at most this many times that of one under the strategy."""
 
 
 def strategy_options(
@@ -36,12 +36,12 @@ def strategy_options(
 ) -> list[Option]:
     """One option per strategy that was to be measured with the workload, in the catalogue's order.
 
-    `faults` holds what was measured of fault isolation, by strategy; of an open load latency decides.
+    `faults` is the measured fault isolation by strategy. Under an open load, latency decides instead of throughput.
     """
-    found = []
+    options = []
     for name, strategy in strategies.items():
         if strategy.mechanisms == ("exclusive",) and name != "exclusive":
-            # A whole device by other means, such as a claim, is not another choice.
+            # Leave out other ways to get a whole device, such as a claim.
             continue
         measured = [row for row in summary if (row.strategy, row.workload) == (name, workload)]
         streams = any(part != LATENCY for part in known_parts([row for row in summary if row.workload == workload]))
@@ -49,7 +49,7 @@ def strategy_options(
         if measured:
             sizes = range(1, max(row.replicas for row in measured) + 1)
             infeasible = {n: reason for n in sizes if (reason := device.infeasible(strategy, n))}
-            found.append(
+            options.append(
                 Option(
                     strategy=name,
                     levels=levels,
@@ -61,17 +61,17 @@ def strategy_options(
                     streams=streams,
                 )
             )
-    return found
+    return options
 
 
 def _infeasible_reasons(measured: Sequence[SummaryRow]) -> dict[int, str]:
-    """Numbers of tenants without a valid cell, with the reason; and all between two that were never started."""
-    found = {row.replicas: row.reason or row.status for row in measured if row.n == 0}
+    """Numbers of tenants without a valid cell, with the reason; includes all between two that were never started."""
+    reasons = {row.replicas: row.reason or row.status for row in measured if row.n == 0}
     impossible = sorted(row.replicas for row in measured if row.status in NEVER_STARTED)
     if len(impossible) == len(measured):
         for low, high in pairwise(impossible):
-            found |= dict.fromkeys(range(low + 1, high), found[low])
-    return found
+            reasons |= dict.fromkeys(range(low + 1, high), reasons[low])
+    return reasons
 
 
 def _level(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, is_open_load: bool) -> Level | None:

@@ -1,4 +1,4 @@
-"""What a decision reads: the rows of summary.csv, with their intervals."""
+"""The rows of summary.csv with their intervals, as decisions read them."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from sharebench.records.tables import INTERVAL_SUFFIXES
 
 MEAN, TOTAL, TOKENS = "latency_mean_seconds", "throughput_total_hz", "output_tokens_total_hz"
 PERCENTILES = ("p99", "p95", "p50", "mean")
-"""What an SLO is compared with: the first of these that is known."""
+"""An SLO is compared with the first of these that is known."""
 METRICS = (
     *(f"{part}_{name}_seconds" for part in PART_LABELS for name in PERCENTILES),
     *(TOTAL, TOKENS),
@@ -31,20 +31,20 @@ class SummaryRow:
     warnings: int
     tenants_that_fit: int | None
     metrics: Mapping[str, Estimate]
-    """Those of METRICS that are not blank."""
+    """The METRICS that are not blank."""
 
     def percentile(self, name: str, part: str = LATENCY) -> Estimate | None:
-        """One of PERCENTILES of the latency, or of another part of an SLO."""
+        """One of PERCENTILES of a part of an SLO; None where it is blank."""
         return self.metrics.get(percentile_column(name, part))
 
 
 def percentile_column(percentile: str, part: str = LATENCY) -> str:
-    """Column of the summary with this percentile of the latency, or of another part of an SLO."""
+    """Column of the summary with this percentile of a part of an SLO."""
     return f"{part}_{percentile}_seconds"
 
 
 def summary_rows(table: pd.DataFrame) -> list[SummaryRow]:
-    """The rows of a summary; it may lack columns of metrics."""
+    """The rows of a summary, which may lack columns of metrics."""
     return [
         SummaryRow(
             strategy=row["strategy"],
@@ -72,15 +72,15 @@ def _estimate(row: Mapping[Hashable, Any], name: str) -> Estimate | None:
 
 
 def common_percentile(rows: Sequence[SummaryRow], part: str = LATENCY) -> str | None:
-    """The first of PERCENTILES that all rows know of a part; None without rows or without any."""
+    """The first of PERCENTILES that all rows have for a part; None without rows or without such a percentile."""
     return next((name for name in PERCENTILES if rows and all(row.percentile(name, part) for row in rows)), None)
 
 
 def known_parts(rows: Sequence[SummaryRow]) -> list[str]:
-    """The parts of an SLO that apply to a workload, by its rows: those of which any of them knows a percentile."""
+    """The parts of an SLO that apply to a workload: those with a percentile in any of its rows."""
     return [part for part in PART_LABELS if any(row.percentile(name, part) for row in rows for name in PERCENTILES)]
 
 
 def tenants_in_memory(rows: Iterable[SummaryRow]) -> int | None:
-    """How many tenants the device's memory holds, by the row with the largest tenants; None where none says so."""
+    """How many tenants fit into the device's memory, by the row with the largest tenants; None if not known."""
     return min((row.tenants_that_fit for row in rows if row.tenants_that_fit is not None), default=None)

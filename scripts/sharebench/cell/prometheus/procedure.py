@@ -63,11 +63,7 @@ def watch_settings(config: StudyConfig, cell_folder: str) -> WatchSettings:
     name = f"{os.environ.get(RUN_ID_VARIABLE, '')}/{cell_folder}"
     cell = hashlib.sha256(name.encode()).hexdigest()[:12]
     is_annotated = prometheus_options.discovery_method(section) == "annotations"
-    return {
-        "prometheus": section,
-        "watched_cell": cell,
-        "pod_annotations": ANNOTATIONS if is_annotated else {},
-    }
+    return {"prometheus": section, "watched_cell": cell, "pod_annotations": ANNOTATIONS if is_annotated else {}}
 
 
 @contextlib.contextmanager
