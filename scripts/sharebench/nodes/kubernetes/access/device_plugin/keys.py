@@ -1,8 +1,9 @@
-"""Our configs in the device plugin's ConfigMap: their keys and texts, who needs them, and the last one removes them.
+"""Our configs in the device plugin's ConfigMap: their keys and texts, and when they are removed.
 
-All nodes of the cluster read the ConfigMap. Who needs the keys is noted on it, in the same change as the keys, and only
-if it is as it was read. So no run takes away what another one, on another node, has just come to rely on. A key ends in
-the digest of its text, so that runs on nodes with other flags have keys of their own.
+All nodes of the cluster read the ConfigMap. Annotations name the nodes whose runs need our keys; the last run removes
+them. Keys and annotations are changed in one patch, which a concurrent change makes fail, so no run removes keys that
+a run on another node has just begun to need. A key ends in the digest of its text, so nodes with other flags have
+other keys.
 """
 
 import hashlib
@@ -17,23 +18,23 @@ from sharebench.nodes.kubernetes.cluster.api import Json
 KEY_PREFIX = "sharebench-"
 RESOURCE = "nvidia.com/gpu"
 MIG_RESOURCE_PREFIX = "nvidia.com/mig-"
-# The plugin takes no fewer: `replicas: 1` is a parse error.
+# The plugin refuses `replicas: 1` as a parse error.
 MIN_REPLICAS = 2
-# With the digest of a node behind it: a run there needs the keys.
+# Followed by the digest of a node on which a run needs the keys.
 USER_ANNOTATION_PREFIX = "sharebench/used-by-"
 SECTIONS = {"time-slicing": "timeSlicing", "mps": "mps"}
 
 
 @dataclass(frozen=True)
 class PluginConfig:
-    """A config of the plugin, without the flags that are active on a node anyway (`active_of`)."""
+    """A config of the plugin, without the flags that are already active on a node (`active_settings`)."""
 
     sharing: str
-    """As the labels say it: none, time-slicing or mps."""
+    """Value of the sharing label: none, time-slicing or mps."""
     replicas: int = 1
-    """Tenants that one of the resources is offered to."""
+    """How many tenants share each resource."""
     mig_strategy: str | None = None
-    """None where no GPU is partitioned."""
+    """None if no GPU is partitioned."""
     resources: tuple[str, ...] = (RESOURCE,)
 
     def text(self, active: Json) -> str:
@@ -41,7 +42,7 @@ class PluginConfig:
         if self.mig_strategy is not None:
             flags["migStrategy"] = self.mig_strategy
         elif self.sharing == "mps" and flags.get("migStrategy") == "mixed":
-            # The plugin refuses the two together, also where no GPU is partitioned.
+            # The plugin refuses mixed together with MPS, even if no GPU is partitioned.
             flags["migStrategy"] = "none"
         config: Json = {"version": active.get("version", "v1")} | ({"flags": flags} if flags else {})
         if self.sharing != "none":
@@ -57,46 +58,46 @@ class PluginConfig:
         return KEY_PREFIX + "-".join([*(words or ["exclusive"]), digest])
 
 
-def config_for_strategy(strategy: Strategy, replicas: int, most: int) -> PluginConfig:
+def config_for_strategy(strategy: Strategy, replicas: int, max_tenants: int) -> PluginConfig:
     """The config under which `replicas` tenants share a whole GPU.
 
-    `most` is the study's largest number of tenants under the strategy: time-slicing configured for it serves every
-    smaller number too, which saves switches; MPS caps each client at an even share, and so needs a config per number.
+    Time-slicing for the study's largest number of tenants, `max_tenants`, also serves smaller ones, which saves
+    switches. MPS limits each client to an even share, so it needs a config for each number.
     """
     mechanism = strategy.mechanisms[-1]
     if mechanism == "exclusive":
         return PluginConfig("none")
-    return PluginConfig(mechanism, max(MIN_REPLICAS, replicas, most if mechanism == "time-slicing" else 0))
+    return PluginConfig(mechanism, max(MIN_REPLICAS, replicas, max_tenants if mechanism == "time-slicing" else 0))
 
 
 def active_settings(text: str) -> Json:
-    """The version and the flags of a config of the plugin, which ours keep."""
-    found: Json = yaml.safe_load(text) or {}
-    return {key: found[key] for key in ("version", "flags") if found.get(key)}
+    """The version and flags in the text of a plugin's config, which our configs keep."""
+    config: Json = yaml.safe_load(text) or {}
+    return {key: config[key] for key in ("version", "flags") if config.get(key)}
 
 
 def _annotations(config_map: Json) -> Mapping[str, str]:
     return config_map["metadata"].get("annotations") or {}
 
 
-def _patch(data: Mapping[str, str | None], notes: Mapping[str, str | None]) -> Json:
-    return ({"data": data} if data else {}) | ({"metadata": {"annotations": notes}} if notes else {})
+def _patch(data: Mapping[str, str | None], annotations: Mapping[str, str | None]) -> Json:
+    return ({"data": data} if data else {}) | ({"metadata": {"annotations": annotations}} if annotations else {})
 
 
-def patch_to_add(config_map: Json, mine: str, texts: Mapping[str, str]) -> Json:
-    """The patch that brings the keys and notes who needs them; empty where nothing is missing."""
-    data, note = config_map.get("data") or {}, USER_ANNOTATION_PREFIX + mine
+def patch_to_add(config_map: Json, digest: str, texts: Mapping[str, str]) -> Json:
+    """The patch that adds keys and notes that the node of this digest needs them; empty if nothing is missing."""
+    data, user = config_map.get("data") or {}, USER_ANNOTATION_PREFIX + digest
     changed = {key: text for key, text in texts.items() if data.get(key) != text}
-    return _patch(changed, {} if note in _annotations(config_map) else {note: "true"})
+    return _patch(changed, {} if user in _annotations(config_map) else {user: "true"})
 
 
-def patch_to_remove(config_map: Json, mine: str, nodes: Collection[str]) -> Json:
-    """The patch after which a node needs the keys no more; the last node removes them.
+def patch_to_remove(config_map: Json, digest: str, nodes: Collection[str]) -> Json:
+    """The patch that notes that a node does not need the keys any more; the last node removes them.
 
-    `nodes` are those that the cluster has, by digest: one that is gone needs nothing.
+    `nodes` are the digests of the cluster's nodes, since a node that has left the cluster needs no keys.
     """
-    data, notes = config_map.get("data") or {}, _annotations(config_map)
-    users = [note for note in notes if note.startswith(USER_ANNOTATION_PREFIX)]
-    if any(USER_ANNOTATION_PREFIX + node in users for node in nodes if node != mine):
-        return _patch({}, {note: None for note in users if note == USER_ANNOTATION_PREFIX + mine})
+    data, annotations = config_map.get("data") or {}, _annotations(config_map)
+    users = [name for name in annotations if name.startswith(USER_ANNOTATION_PREFIX)]
+    if any(USER_ANNOTATION_PREFIX + node in users for node in nodes if node != digest):
+        return _patch({}, {user: None for user in users if user == USER_ANNOTATION_PREFIX + digest})
     return _patch({key: None for key in data if key.startswith(KEY_PREFIX)}, dict.fromkeys(users))

@@ -1,4 +1,4 @@
-"""MIG partitioning under the device plugin: which instances a strategy gets, made by mig-manager where allowed."""
+"""MIG partitioning under the device plugin: the instances of each strategy, made by mig-manager if allowed."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import allocatable, labels
 
 
 class MigPartitioner:
-    """Partitions the GPU of one node, for the access of that name."""
+    """Partitions the GPU of one node for the access of the given name."""
 
     def __init__(self, cluster: Cluster, access: str) -> None:
         self._cluster = cluster
@@ -29,7 +29,7 @@ class MigPartitioner:
             raise NodeError("the MIG manager is gone: its DaemonSet is not installed any more")
         return MigManager(self._cluster, part)
 
-    # What a strategy needs.
+    # Partitionings of strategies.
 
     def _inventory(self) -> MigInventory:
         node, installed = self._cluster.read_node(), self._cluster.installed
@@ -46,9 +46,9 @@ class MigPartitioner:
         )
 
     def _layout_map(self, node: Json) -> LayoutMap:
-        """The manager's map. Raises NodeError."""
+        """The manager's map of layouts. Raises NodeError."""
         labels = labels_of(node)
-        # While the plugin offers instances as GPUs, the label has the memory of an instance.
+        # While the plugin offers instances as GPUs, the label has an instance's memory.
         memory_mib = mig_instances.gpu_memory_mib(labels) or saved_state.memory_mib(node)
         return self._manager().layout_map(mig_instances.gpu_count(labels), memory_mib)
 
@@ -64,37 +64,36 @@ class MigPartitioner:
         return self._inventory().partitioning(strategy, self._cluster.max_tenants(strategy))
 
     def expected(self, wanted: Partitioning, config: PluginConfig, key: str) -> Expected:
-        """What the node must show when it is partitioned so, under that config of the plugin."""
-        of_manager = {} if wanted.config is None else {MIG_CONFIG_LABEL: wanted.config, MIG_STATE_LABEL: "success"}
+        """The state that the node must show with this partitioning and this config of the plugin."""
+        manager_labels = {} if wanted.config is None else {MIG_CONFIG_LABEL: wanted.config, MIG_STATE_LABEL: "success"}
         labels = self._cluster.labels()
         if not wanted.layout:
-            return Expected(
-                key, config.sharing, config.replicas, mig_instances.gpu_count(labels), mig_labels=of_manager
-            )
-        of_instances = wanted.labels(mig_instances.whole_product(labels))
-        return Expected(key, config.sharing, config.replicas, 1, wanted.resources, of_manager | of_instances)
+            gpus = mig_instances.gpu_count(labels)
+            return Expected(key, config.sharing, config.replicas, gpus, mig_labels=manager_labels)
+        instance_labels = wanted.labels(mig_instances.whole_product(labels))
+        return Expected(key, config.sharing, config.replicas, 1, wanted.resources, manager_labels | instance_labels)
 
     # Changes.
 
     def is_applied(self, wanted: Partitioning) -> bool:
-        """Whether the node's labels show this partitioning, or nothing is to be changed.
+        """Whether the node's labels show this partitioning, or it does not change the layout.
 
-        The manager's labels alone would not do: it does not notice what others do with the GPU.
+        The manager's labels are not sufficient, since it does not notice changes by others.
         """
         labels = self._cluster.labels()
-        said = (labels.get(MIG_CONFIG_LABEL), labels.get(MIG_STATE_LABEL)) == (wanted.config, "success")
-        return wanted.config is None or (said and mig_instances.shown_layout(labels) == wanted.layout)
+        is_reported = (labels.get(MIG_CONFIG_LABEL), labels.get(MIG_STATE_LABEL)) == (wanted.config, "success")
+        return wanted.config is None or (is_reported and mig_instances.shown_layout(labels) == wanted.layout)
 
     def refuse_unsettled(self, node: Json) -> None:
-        """Raise NodeError where the layout is not settled, so that it could not be restored."""
+        """Raise NodeError if the layout is not settled, so that it could not be restored."""
         mig_manager.refuse_unsettled(node)
         labels = labels_of(node)
         if (config := labels.get(MIG_CONFIG_LABEL)) is None or self._cluster.installed.mig_manager is None:
             return
-        # The label may be so new that the state is that of the layout before.
-        parts = self._layout_map(node).entries.get(config, [])
-        is_shown = not parts or any(
-            part.devices != "all" or mig_instances.is_layout_shown(labels, part.layout) for part in parts
+        # If the label is new, the state label may still describe the previous layout.
+        rules = self._layout_map(node).entries.get(config, [])
+        is_shown = not rules or any(
+            rule.devices != "all" or mig_instances.is_layout_shown(labels, rule.layout) for rule in rules
         )
         if not (is_shown and mig_instances.are_instances_allocatable(labels, allocatable(node))):
             raise NodeError(
@@ -102,55 +101,57 @@ class MigPartitioner:
             )
 
     def refuse_foreign_layout(self, saved: PluginState) -> None:
-        """Raise NodeError when somebody else has set the layout since we did."""
+        """Raise NodeError if somebody else has set the layout since we did."""
         if mig_manager.is_set_by_others(self._cluster.read_node(), saved["mig"]):
             now = self._cluster.labels().get(MIG_CONFIG_LABEL)
             raise NodeError(f"somebody set the node's label {MIG_CONFIG_LABEL} to {now}, it was {saved['mig']['set']}")
 
-    def apply(self, wanted: Partitioning, saved: PluginState, besides: Mapping[str, str | None]) -> None:
-        """Have the manager partition the GPU, with other labels set at the same moment.
+    def apply(self, wanted: Partitioning, saved: PluginState, other_labels: Mapping[str, str | None]) -> None:
+        """Have the manager partition the GPU, and set other labels in the same patch.
 
-        Raises NodeError, too, when somebody else has set another layout since we did.
+        Raises NodeError, also if somebody else has set another layout since we did.
         """
         assert wanted.config is not None
         self.refuse_foreign_layout(saved)
         self._cluster.save_access(self._access, {**saved, "mig": {**saved["mig"], "set": wanted.config}})
         before = self._pods_to_restart()
-        self._manager().set_layout(wanted.config, besides)
+        self._manager().set_layout(wanted.config, other_labels)
         self._restart_remaining(before)
 
-    def restore(self, saved: PluginState, besides: Mapping[str, str | None]) -> bool:
-        """Restore the saved layout, with other labels set at the same moment; False if nothing was changed.
+    def restore(self, saved: PluginState, other_labels: Mapping[str, str | None]) -> bool:
+        """Restore the saved layout, and set other labels in the same patch; False if we never changed the layout.
 
         Raises NodeError.
         """
         if saved["mig"]["set"] is None:
             return False
-        then, node, before = saved["mig"]["labels"], self._cluster.read_node(), self._pods_to_restart()
+        saved_labels, node, before = saved["mig"]["labels"], self._cluster.read_node(), self._pods_to_restart()
         if mig_manager.is_set_by_others(node, saved["mig"]):
-            self._cluster.set_labels(besides)
+            self._cluster.set_labels(other_labels)
         else:
-            known = self._layout_map(node)
-            if (config := then[MIG_CONFIG_LABEL] or known.entry_name({})) is None:
-                raise NodeError(known.no_entry_message({}))
-            self._manager().set_layout(config, besides)
+            layout_map = self._layout_map(node)
+            if (config := saved_labels[MIG_CONFIG_LABEL] or layout_map.entry_name({})) is None:
+                raise NodeError(layout_map.no_entry_message({}))
+            self._manager().set_layout(config, other_labels)
             now = self._cluster.labels()
-            self._cluster.set_labels({name: value for name, value in then.items() if now.get(name) != value})
+            self._cluster.set_labels({name: value for name, value in saved_labels.items() if now.get(name) != value})
         self._restart_remaining(before)
         return True
 
     def _pods_to_restart(self) -> dict[str, str]:
-        """Paths of the pods that see instances only when they start, with their uids."""
+        """UIDs, by path, of the pods that detect instances only when they start."""
         pods, installed = self._cluster.pods(), self._cluster.installed
-        found = [part.pod_of(pods) for part in (installed.plugin, installed.discovery) if part is not None]
+        owned = [
+            component.pod_of(pods) for component in (installed.plugin, installed.discovery) if component is not None
+        ]
         return {
             pod_path(pod): pod["metadata"]["uid"]
-            for pod in found
+            for pod in owned
             if pod is not None and not pod["metadata"].get("deletionTimestamp")
         }
 
     def _restart_remaining(self, before: Mapping[str, str]) -> None:
-        """Restart the pods that the manager did not stop: those of a plugin installed without the operator."""
+        """Restart the pods that the manager did not: those of a plugin installed without the operator."""
         for path, uid in self._pods_to_restart().items():
             if before.get(path) == uid:
                 self._cluster.api.delete(path)

@@ -1,4 +1,4 @@
-"""Which MIG instances a strategy needs on a cluster's node, what the plugin calls them, and whether they can be had."""
+"""The MIG instances that a strategy needs on a cluster's node: their names, and whether the node can have them."""
 
 import re
 from collections import Counter
@@ -26,14 +26,14 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
 STRATEGY_LABEL = "nvidia.com/mig.strategy"
 INSTANCES_LABEL = re.compile(r"nvidia\.com/mig-(.+)\.count")
 MIG_PRODUCT = re.compile(r"-MIG-(\S+?)(-SHARED)?$")
-# By which the plugin's DaemonSet decides for every key of its ConfigMap.
+# This variable of the plugin's DaemonSet overrides the MIG strategy of all keys of its ConfigMap.
 STRATEGY_VARIABLE = "MIG_STRATEGY"
-# What a reason ends in where existing instances do not do.
+# The end of a reason why existing instances are not sufficient.
 ALLOW_CHANGE = "the GPU operator's MIG manager makes others, with kubernetes: {may_change: [mig]}"
 
 
 class MigInfeasible(NodeError):
-    """The node cannot give the strategy its instances; the message is the reason."""
+    """Raised with the reason why the node cannot give the strategy its instances."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class Partitioning:
     """The MIG partitioning of the GPU under a strategy, and how the plugin offers it."""
 
     layout: Layout
-    """All instances by their profile; empty for the whole GPU."""
+    """All instances; empty for the whole GPU."""
     profiles: tuple[str, ...] = ()
     """Profile of the instance of each group of tenants."""
     config: str | None = None
-    """The manager's name of the layout; None where the layout is left as it is."""
+    """The layout's entry in the manager's map; None to leave the layout as it is."""
     is_single: bool = False
     """Whether the plugin offers instances as `nvidia.com/gpu` (its MIG strategy single), not by profile."""
     replicas: int = 1
-    """Tenants that the plugin lets onto each of these instances."""
+    """How many tenants share each instance of `profiles`."""
     whole_gpus: int = 0
-    """GPUs of the node that stay whole next to the partitioned one."""
+    """Number of the node's GPUs that are not partitioned."""
 
     def resource_of_group(self, group: int) -> str:
         if self.is_single or not self.layout:
@@ -65,17 +65,17 @@ class Partitioning:
 
     @property
     def resources(self) -> dict[str, int]:
-        """What the node must offer, all of it."""
+        """All GPU resources that the node must offer."""
         if self.is_single:
             return {RESOURCE: sum(self.layout.values()) * self.replicas}
-        found = {mig_resource(name): count * self._replicas_of(name) for name, count in self.layout.items()}
-        return found | ({RESOURCE: self.whole_gpus} if self.whole_gpus else {})
+        instances = {mig_resource(name): count * self._replicas_of(name) for name, count in self.layout.items()}
+        return instances | ({RESOURCE: self.whole_gpus} if self.whole_gpus else {})
 
     def _replicas_of(self, profile: str) -> int:
         return self.replicas if profile in self.profiles else 1
 
     def labels(self, product: str) -> dict[str, str]:
-        """What GPU Feature Discovery must say; `product` is the whole GPU's."""
+        """The labels that GPU Feature Discovery must set; `product` is the whole GPU's."""
         if self.is_single:
             (name,) = self.layout
             shared = "-SHARED" if self.replicas > 1 else ""
@@ -86,15 +86,15 @@ class Partitioning:
                 REPLICAS_LABEL: str(self.replicas),
                 SHARING_LABEL: _sharing(self.replicas),
             }
-        found = {STRATEGY_LABEL: "mixed", REPLICAS_LABEL: "1" if self.whole_gpus else "0", SHARING_LABEL: "none"}
+        labels = {STRATEGY_LABEL: "mixed", REPLICAS_LABEL: "1" if self.whole_gpus else "0", SHARING_LABEL: "none"}
         for name, count in self.layout.items():
             resource = mig_resource(name)
-            found |= {
+            labels |= {
                 f"{resource}.count": str(count),
                 f"{resource}.replicas": str(self._replicas_of(name)),
                 f"{resource}.sharing-strategy": _sharing(self._replicas_of(name)),
             }
-        return found
+        return labels
 
 
 def _sharing(replicas: int) -> str:
@@ -102,18 +102,18 @@ def _sharing(replicas: int) -> str:
 
 
 def mig_resource(profile: str) -> str:
-    """The plugin's name for instances of a profile."""
+    """The plugin's resource name for instances of a profile."""
     return MIG_RESOURCE_PREFIX + profile.replace("+", ".")
 
 
 def _single_profile(labels: Mapping[str, str]) -> str | None:
-    """The profile of the instances that the plugin offers as GPUs (its MIG strategy single); None where it does not."""
-    found = MIG_PRODUCT.search(labels.get(PRODUCT_LABEL, ""))
-    return found.group(1) if found else None
+    """The profile of the instances that the plugin offers as GPUs (its MIG strategy single); None without."""
+    match = MIG_PRODUCT.search(labels.get(PRODUCT_LABEL, ""))
+    return match.group(1) if match else None
 
 
 def shown_layout(labels: Mapping[str, str]) -> Layout:
-    """The instances that the node's labels show; empty where there are none."""
+    """The layout that the node's labels show; empty if they show no instances."""
     if (profile := _single_profile(labels)) is not None:
         return {profile: int(labels.get(COUNT_LABEL, 0))}
     counts = {match.group(1): int(value) for name, value in labels.items() if (match := INSTANCES_LABEL.match(name))}
@@ -121,55 +121,55 @@ def shown_layout(labels: Mapping[str, str]) -> Layout:
 
 
 def is_partitioned(labels: Mapping[str, str]) -> bool:
-    """Whether a GPU of the node is in MIG mode, with instances or without; the plugin may not show them."""
+    """Whether a GPU of the node is in MIG mode, even without instances, or with instances that the labels hide."""
     return bool(shown_layout(labels)) or labels.get(REPLICAS_LABEL) == "0"
 
 
 def is_layout_shown(labels: Mapping[str, str], layout: Layout) -> bool:
-    """Whether each GPU can have this layout; a plugin without a MIG strategy shows only that there is one."""
-    seen = shown_layout(labels)
-    each = {name: count * gpu_count(labels) for name, count in layout.items()}
-    return seen == each if seen or not layout else is_partitioned(labels)
+    """Whether the labels allow for this layout on each GPU; without a MIG strategy they only show that MIG is on."""
+    shown = shown_layout(labels)
+    expected = {name: count * gpu_count(labels) for name, count in layout.items()}
+    return shown == expected if shown or not layout else is_partitioned(labels)
 
 
 def are_instances_allocatable(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> bool:
-    """Whether the node lets pods have the instances that its labels show: the kubelet is some seconds behind."""
+    """Whether the instances that the labels show are allocatable yet: the kubelet is some seconds behind."""
     is_single = _single_profile(labels) is not None
     return all((RESOURCE if is_single else mig_resource(name)) in allocatable for name in shown_layout(labels))
 
 
 def whole_product(labels: Mapping[str, str]) -> str:
-    """The GPU's product without what sharing and MIG add to it; empty where no label has it."""
+    """The GPU's product without the suffixes of sharing and MIG; empty if no label has it."""
     return MIG_PRODUCT.sub("", labels.get(PRODUCT_LABEL, "")).removesuffix("-SHARED")
 
 
 def gpu_count(labels: Mapping[str, str]) -> int:
-    """How many GPUs the node has; where the plugin offers instances as GPUs, the fewest that can hold these."""
+    """Number of the node's GPUs; if the plugin offers instances as GPUs, the fewest that can hold these."""
     count = int(labels.get(COUNT_LABEL, 0))
     profile = _single_profile(labels)
     return count if profile is None else -(-count // (mig_layouts.MAX_SLICES // slice_count(profile)))
 
 
 def gpu_memory_mib(labels: Mapping[str, str]) -> int | None:
-    """Memory of the whole GPU; None where the labels have only that of an instance."""
+    """Memory of the whole GPU; None if the labels have only that of an instance."""
     return int(labels[MEMORY_LABEL]) if labels.get(MEMORY_LABEL) and _single_profile(labels) is None else None
 
 
 @dataclass(frozen=True)
 class MigInventory:
-    """What the node can be partitioned into; `known` is the manager's map, None where the layout must stay."""
+    """The possible partitionings of a node; `layout_map` is the manager's, None if the layout must stay."""
 
     labels: Mapping[str, str]
     layout_map: LayoutMap | None
     fixed_strategy: str | None
-    """The MIG strategy that the plugin's DaemonSet has for all keys; None where keys decide."""
+    """The MIG strategy that the plugin's DaemonSet sets for all keys; None if keys decide."""
     existing: Layout
-    """The instances before anything was changed."""
+    """The instances before our first change."""
     is_made_by_hand: bool = False
-    """Whether they were made without the manager."""
+    """Whether the existing instances were made without the manager."""
 
-    def partitioning(self, strategy: Strategy, most: int) -> Partitioning:
-        """The partitioning for the strategy with up to `most` tenants. Raises MigInfeasible."""
+    def partitioning(self, strategy: Strategy, max_tenants: int) -> Partitioning:
+        """The partitioning for the strategy with up to `max_tenants` tenants. Raises MigInfeasible."""
         if strategy.mechanisms[0] != "mig":
             return self._without_mig()
         if strategy.mechanisms == ("mig", "mps"):
@@ -196,7 +196,7 @@ class MigInventory:
                 "the device plugin offers no unequal instances: "
                 f"{STRATEGY_VARIABLE} of its DaemonSet is single, not mixed"
             )
-        replicas = max(2, -(-most // len(names))) if len(strategy.mechanisms) > 1 else 1
+        replicas = max(2, -(-max_tenants // len(names))) if len(strategy.mechanisms) > 1 else 1
         config = self._entry_name(layout, self.layout_map) if self.layout_map else None
         return Partitioning(layout, names, config, self.fixed_strategy == "single", replicas, whole)
 
@@ -230,13 +230,13 @@ class MigInventory:
                 f"the MIG layout was not made by the MIG manager (the node had no label {MIG_CONFIG_LABEL}), "
                 "so that it could not be restored; set the label to what is there"
             )
-        # The layout of before is one without MIG where no label names it.
+        # To restore a node without the label, the map needs an entry without MIG.
         self._entry_name({}, known)
         wanted = [self._full_name(each, known) for each in strategy.layout(1)]
         if strategy.profiles is not None or len(strategy.mechanisms) > 1:
             return Counter(wanted), tuple(wanted)
         (name,) = wanted
-        # The largest serves every number of tenants.
+        # The largest layout serves every number of tenants.
         count = known.max_instances(name) or mig_layouts.MAX_SLICES // slice_count(name)
         return {name: count}, (name,) * count
 
@@ -256,14 +256,14 @@ class MigInventory:
             )
         return self.existing, tuple(filter(None, names))
 
-    def infeasible(self, strategy: Strategy, replicas: int, most: int) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, max_tenants: int) -> str | None:
         """Why the node cannot give `replicas` tenants of the strategy their instances; None if it can."""
         try:
-            wanted = self.partitioning(strategy, most)
+            wanted = self.partitioning(strategy, max_tenants)
         except MigInfeasible as reason:
             return str(reason)
-        if (why := strategy.profile_shortage(replicas)) is not None:
-            return why
+        if (shortage := strategy.profile_shortage(replicas)) is not None:
+            return shortage
         needed = strategy.group_count(replicas)
         if wanted.layout and needed > len(wanted.profiles):
             profile, available = wanted.profiles[0], len(wanted.profiles)

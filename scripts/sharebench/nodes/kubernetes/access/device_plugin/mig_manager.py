@@ -1,8 +1,8 @@
-"""NVIDIA's mig-manager, which partitions the node's GPUs as a label of the node asks, and how it behaves.
+"""NVIDIA's mig-manager, which partitions the node's GPUs as a label of the node requests.
 
-Its state label proves nothing: an old `success` stays until it writes `pending`; a layout that is there already never
-is `pending`; it does nothing about a value that it has seen last; `success` comes before the plugin is back; a pod that
-does not leave keeps it `pending` for minutes, and then for ever; after a failure it may leave plugin and labels away.
+Its state label proves nothing. An old `success` stays until the manager writes `pending`, which it skips for a layout
+that exists already. It ignores a label value that it has seen last. `success` comes before the plugin is back. A pod
+that does not end keeps it `pending`, finally for ever. After a failure, plugin and labels may stay away.
 """
 
 import time
@@ -24,10 +24,10 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import StackComponent, lab
 
 CHANGING_STATES = ("pending", "rebooting")
 PAUSED_VALUE = "paused-for-mig-change"
-# What it stops during a change, by labels that DaemonSets of the operator select their nodes by.
+# Node labels of the components that it stops during a change. DaemonSets of the operator select nodes by them.
 DEPLOY_LABELS = tuple(
-    f"nvidia.com/gpu.deploy.{part}"
-    for part in ("device-plugin", "gpu-feature-discovery", "dcgm-exporter", "dcgm", "nvsm")
+    f"nvidia.com/gpu.deploy.{component}"
+    for component in ("device-plugin", "gpu-feature-discovery", "dcgm-exporter", "dcgm", "nvsm")
 )
 CLIENT_APPS = ("nvidia-device-plugin-daemonset", "gpu-feature-discovery", "nvidia-dcgm-exporter", "nvidia-dcgm")
 FILE_VARIABLE = "CONFIG_FILE"
@@ -40,30 +40,30 @@ class MapFile(NamedTuple):
     key: str
 
 
-def map_file(part: StackComponent, node_name: str) -> MapFile:
-    """The ConfigMap and key of the manager's map; without one the one that it generates for the node."""
-    file = PurePosixPath(variables_of(part.own_container).get(FILE_VARIABLE, ""))
-    for mount in part.own_container.get("volumeMounts") or []:
-        for volume in part.pod_spec.get("volumes") or []:
+def map_file(manager: StackComponent, node_name: str) -> MapFile:
+    """The ConfigMap and key of the manager's map: the mounted one, else the one that it generates for the node."""
+    file = PurePosixPath(variables_of(manager.own_container).get(FILE_VARIABLE, ""))
+    for mount in manager.own_container.get("volumeMounts") or []:
+        for volume in manager.pod_spec.get("volumes") or []:
             folder = PurePosixPath(mount["mountPath"])
             if volume["name"] == mount["name"] and volume.get("configMap") and folder in file.parents:
-                return MapFile(part.namespace, volume["configMap"]["name"], str(file.relative_to(folder)))
-    return MapFile(part.namespace, f"{node_name}-mig-config", "config.yaml")
+                return MapFile(manager.namespace, volume["configMap"]["name"], str(file.relative_to(folder)))
+    return MapFile(manager.namespace, f"{node_name}-mig-config", "config.yaml")
 
 
 class MigState(TypedDict):
-    """What a change of the layout changes on the node."""
+    """The part of the saved state that a change of the layout changes."""
 
     set: str | None
-    """Name of the layout that we set last; None before the first change."""
+    """Entry that we set last; None before our first change."""
     labels: dict[str, str | None]
-    """The manager's labels before the first change, None for one that was absent."""
+    """The manager's labels before our first change, None for one that was absent."""
     layout: Layout
-    """The instances before the first change."""
+    """The instances before our first change."""
 
 
 def capture(node: Json) -> MigState:
-    """The node's MIG state now, with the instances that it shows."""
+    """The node's present MIG state."""
     labels = labels_of(node)
     saved = {name: labels.get(name) for name in (MIG_CONFIG_LABEL, MIG_STATE_LABEL, *DEPLOY_LABELS)}
     return {"set": None, "labels": saved, "layout": dict(mig_instances.shown_layout(labels))}
@@ -74,7 +74,7 @@ def _paused_labels(labels: Mapping[str, str]) -> list[str]:
 
 
 def refuse_unsettled(node: Json) -> None:
-    """Raise NodeError where the present layout could not be restored."""
+    """Raise NodeError if the present layout could not be restored."""
     labels = labels_of(node)
     state = labels.get(MIG_STATE_LABEL, "absent")
     if state in CHANGING_STATES:
@@ -99,35 +99,33 @@ def is_set_by_others(node: Json, saved: MigState) -> bool:
 
 
 class MigManager:
-    """The manager on one node; `part` is its DaemonSet."""
+    """The manager on one node."""
 
-    def __init__(self, cluster: Cluster, part: StackComponent) -> None:
+    def __init__(self, cluster: Cluster, component: StackComponent) -> None:
         self._cluster = cluster
-        self._part = part
-        self._file = map_file(part, cluster.name)
+        self._component = component
+        self._file = map_file(component, cluster.name)
 
     def layout_map(self, gpus: int, memory_mib: int | None) -> LayoutMap:
-        """Its map, for a node with this number of GPUs of this memory. Raises NodeError."""
+        """The manager's map, for a node with this number of GPUs of this memory. Raises NodeError."""
         namespace, name, key = self._file
-        where = f"key {key} of ConfigMap {namespace}/{name}"
-        found = self._cluster.api.find(config_map_path(namespace, name)) or {}
-        return LayoutMap(
-            where, mig_layouts.parse_entries((found.get("data") or {}).get(key, ""), where), gpus, memory_mib
-        )
+        location = f"key {key} of ConfigMap {namespace}/{name}"
+        data = (self._cluster.api.find(config_map_path(namespace, name)) or {}).get("data") or {}
+        return LayoutMap(location, mig_layouts.parse_entries(data.get(key, ""), location), gpus, memory_mib)
 
-    def set_layout(self, config: str, besides: Mapping[str, str | None]) -> None:
-        """Set the layout of that name, and other labels with it, and wait for the manager's success.
+    def set_layout(self, config: str, other_labels: Mapping[str, str | None]) -> None:
+        """Set the layout of an entry, and other labels in the same patch, and wait for the manager's success.
 
-        Raises NodeError, with plugin and labels at work again, and no layout asked for.
+        Raises NodeError after the paused components are resumed and the label is removed.
         """
         self._await_earlier_change()
         if self._cluster.labels().get(MIG_CONFIG_LABEL) == config:
-            # The same value again would be no change.
+            # The manager ignores a value that does not change.
             self._cluster.set_labels({MIG_CONFIG_LABEL: None})
             time.sleep(POLL_SECONDS)
         began = time.monotonic()
-        # Without a state, none that is seen later is an old one.
-        self._cluster.set_labels({MIG_STATE_LABEL: None, **besides, MIG_CONFIG_LABEL: config})
+        # The old state is removed, so any state seen later is new.
+        self._cluster.set_labels({MIG_STATE_LABEL: None, **other_labels, MIG_CONFIG_LABEL: config})
         pending: float | None = None
         while (state := self._cluster.labels().get(MIG_STATE_LABEL)) != "success":
             seconds = time.monotonic() - began
@@ -139,14 +137,14 @@ class MigManager:
             if seconds > self._cluster.options["switch_seconds"]:
                 raise NodeError(self._abandon(config, state, seconds))
             time.sleep(POLL_SECONDS)
-        # A layout that was there already, after a failure: what that paused stays away.
+        # After an earlier failure, components stay paused if the layout exists already.
         self._resume()
         if pending is not None:
             self._cluster.note_phase("pending", pending)
         self._cluster.note_phase("cut", time.monotonic() - began - (pending or 0.0))
 
     def _await_earlier_change(self) -> None:
-        """Wait until it has ended an earlier change, and break off one that hangs. Raises NodeError for a reboot."""
+        """Wait for the end of an earlier change, and abort one that hangs. Raises NodeError for a reboot."""
         deadline = time.monotonic() + self._cluster.options["switch_seconds"]
         while (state := self._cluster.labels().get(MIG_STATE_LABEL)) in CHANGING_STATES:
             if time.monotonic() > deadline:
@@ -157,6 +155,7 @@ class MigManager:
             time.sleep(POLL_SECONDS)
 
     def _abandon(self, config: str, state: str | None, seconds: float) -> str:
+        """Abort the change unless the node reboots; the message for it."""
         if state == "rebooting":
             return f"the MIG manager reboots the node to set {config}; {MIG_STATE_LABEL} is rebooting"
         staying = [
@@ -171,14 +170,14 @@ class MigManager:
         return f"the MIG manager was {state} for {seconds:.0f} s with {config}{why}"
 
     def _abort(self) -> None:
-        # A new one finds no layout to set when it starts.
+        # The label is removed first, so that the restarted manager finds no layout to set.
         self._cluster.set_labels({MIG_CONFIG_LABEL: None})
-        if (pod := self._part.pod_of(self._cluster.pods())) is not None:
+        if (pod := self._component.pod_of(self._cluster.pods())) is not None:
             self._cluster.api.delete(pod_path(pod), 0)
         self._recover()
 
     def _recover(self) -> None:
-        """Ask for no layout, and resume what it paused."""
+        """Remove the manager's labels, and resume the components that it paused."""
         self._cluster.set_labels({MIG_CONFIG_LABEL: None, MIG_STATE_LABEL: None})
         self._resume()
 

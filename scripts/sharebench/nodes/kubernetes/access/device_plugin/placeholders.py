@@ -1,8 +1,8 @@
-"""Placeholder pods that hold all GPUs of a node but one, so that the tenants of every cell land on that one.
+"""Placeholder pods that hold all GPUs of a node but one, so that the tenants of every cell use that one.
 
-The device plugin deals the replicas of a node's GPUs in an order of its own, and over all of them. So pods without work
-take every replica that there is, each logs which GPU it was given, and those on one GPU go again: what is free now is
-that GPU. The others stay as long as the state does.
+The device plugin deals out the replicas of all of a node's GPUs in an order of its own. So idle pods take every
+replica, and each logs its GPU. Those on one GPU are removed, which makes that GPU free. The others stay during the
+state.
 """
 
 import time
@@ -19,37 +19,37 @@ from tenant.contract import VISIBLE_DEVICES_VARIABLE, DeviceView, device_digest
 
 PLACEHOLDER = "placeholder"
 POLL_SECONDS = 0.5
-# Of all kinds, that a node has besides: its DaemonSets', and those of a study.
+# Room for all other pods of the node: those of its DaemonSets and of the study.
 RESERVED_PODS = 30
-# What a tenant sees of its device, too: the id in the variable, and the files where devices come by CDI.
+# Prints the GPU's UUID from the variable, and the device files, which identify it where devices are given by CDI.
 PRINT_GPU = (
     f"import glob, os; print(os.environ.get({VISIBLE_DEVICES_VARIABLE!r}, 'void'), "
     "*sorted(map(os.path.basename, glob.glob('/dev/nvidia[0-9]*'))), flush=True); "
 )
 
 
-def parse_gpu(said: str) -> str:
-    """The GPU that a placeholder logs, by the digest of its id or else by its device file. Raises NodeError."""
-    name, *files = said.split() or [""]
+def parse_gpu(log: str) -> str:
+    """The GPU in a placeholder's log: the digest of its UUID, or else its device file. Raises NodeError."""
+    name, *files = log.split() or [""]
     if name.startswith("GPU-") and "," not in name:
         return device_digest(name)
     if len(files) == 1:
         return files[0]
     raise NodeError(
         "the device plugin does not show a pod which GPU it has, neither by "
-        f"{VISIBLE_DEVICES_VARIABLE} nor by a device file: {' '.join(said.split())}"
+        f"{VISIBLE_DEVICES_VARIABLE} nor by a device file: {' '.join(log.split())}"
     )
 
 
 def gpu_in_view(view: DeviceView, gpu: str) -> str | None:
-    """What a tenant saw of the GPU that it was given, in the words of `gpu_of`."""
+    """The GPU that a tenant saw, in the form of `gpu`: a device file or a digest (`parse_gpu`)."""
     if gpu.startswith("nvidia"):
         return ", ".join(node for node in view.get("nodes", ()) if "/" not in node) or None
     return view.get("device")
 
 
 def no_room_reason(node: Json, slots: int) -> str | None:
-    """Why the node has no room for the placeholders of a state; None if it has."""
+    """Why the node has no room for `slots` placeholders; None if it has."""
     room = int(node["status"]["allocatable"].get("pods", 110)) - RESERVED_PODS
     if slots <= room:
         return None
@@ -70,7 +70,7 @@ class Placeholders:
         return [status.get("phase") for status in self._statuses().values()] == ["Running"] * count
 
     def remove(self) -> None:
-        """Remove all, and wait until they are gone. Raises NodeError."""
+        """Remove all placeholders, and wait until they are gone. Raises NodeError."""
         self._remove(list(self._statuses()))
 
     def _remove(self, names: list[str]) -> None:
@@ -84,7 +84,7 @@ class Placeholders:
             time.sleep(POLL_SECONDS)
 
     def fill(self, gpus: int, replicas: int, wanted: str | None) -> str:
-        """Leave one GPU free, the `wanted` one, or the first by its name; returns it (`gpu_of`). Raises NodeError."""
+        """Hold all GPUs but `wanted`, or but the first by name; returns that (`parse_gpu`). Raises NodeError."""
         began = time.monotonic()
         names = [f"sharebench-{PLACEHOLDER}-{token_hex(4)}" for _ in range(gpus * replicas)]
         for name in names:
@@ -108,28 +108,28 @@ class Placeholders:
         labels = {OWNER_LABEL: self._cluster.digest, HELD_LABEL: PLACEHOLDER}
         pod = restricted.idle_pod(self._cluster.name, self._cluster.options, name, labels, PRINT_GPU)
         (container,) = pod["spec"]["containers"]
-        for part in ("limits", "requests"):
-            container["resources"][part][RESOURCE] = "1"
+        for kind in ("limits", "requests"):
+            container["resources"][kind][RESOURCE] = "1"
         return pod
 
     def _await_gpus(self, names: list[str]) -> dict[str, str]:
-        """The GPU of each pod, once all run. Raises NodeError."""
+        """Wait until all pods run; returns the GPU of each. Raises NodeError."""
         limit = self._cluster.options["switch_seconds"]
         deadline = time.monotonic() + limit
-        found: dict[str, str] = {}
-        while len(found) < len(names):
+        gpus: dict[str, str] = {}
+        while len(gpus) < len(names):
             status = self._statuses()
             for name in names:
                 phase = status.get(name, {}).get("phase")
                 if phase == "Failed":
                     raise NodeError(f"a placeholder pod failed: {restricted.waiting_reason(status[name])}")
-                if phase == "Running" and name not in found:
-                    said = self._cluster.api.get_text(f"{self._cluster.tenants_path}/{name}/log")
-                    if said.strip():
-                        found[name] = parse_gpu(said)
+                if phase == "Running" and name not in gpus:
+                    log = self._cluster.api.get_text(f"{self._cluster.tenants_path}/{name}/log")
+                    if log.strip():
+                        gpus[name] = parse_gpu(log)
             if time.monotonic() > deadline:
-                why = next((restricted.waiting_reason(status[name]) for name in names if name not in found), "")
-                raise NodeError(f"{len(found)} of {len(names)} placeholder pods run after {limit:g} s: {why}")
-            if len(found) < len(names):
+                reason = next((restricted.waiting_reason(status[name]) for name in names if name not in gpus), "")
+                raise NodeError(f"{len(gpus)} of {len(names)} placeholder pods run after {limit:g} s: {reason}")
+            if len(gpus) < len(names):
                 time.sleep(POLL_SECONDS)
-        return found
+        return gpus

@@ -1,8 +1,8 @@
-"""The GPU of a node that NVIDIA's device plugin shares: exclusive, time-slicing and MPS.
+"""Access to a node's GPU through NVIDIA's device plugin: exclusive, time-slicing, MPS and MIG.
 
-The plugin's config-manager takes one key of a ConfigMap per node, named by a label. `ensure` adds our keys, sets
-the label, and waits until labels, allocatable values and DaemonSet pods agree. Everything it changes is saved on the
-node first, and undone by `restore`.
+The plugin's config-manager reads the key of a ConfigMap that a label of the node names. `ensure` adds our keys, sets
+the label, and waits until labels, allocatable values and DaemonSet pods agree. The state before is saved on the node
+first, and `restore` restores it.
 """
 
 import sys
@@ -42,20 +42,19 @@ from sharebench.nodes.limits import memory_limit_bytes, probe_variables
 from tenant.contract import TenantReport
 
 POLL_SECONDS = 1.0
-# Seen after an API server had been away: the master of NFD went on without noticing that it was back.
+# Seen after an outage of the API server: the master of NFD did not notice that the server was back.
 LABELS_BEHIND_HINT = " (only labels are behind: GPU Feature Discovery or the master of NFD may hang; restart them)"
-# The plugin looks for a healthy MPS daemon when it starts and every 30 s, so it is restarted once the daemon runs. When
-# it has not found one long after, the daemon has started before its sidecar had seen the label: the container before it
-# takes the default config (config-manager 0.19 does not wait for the label), and a sidecar that does not reach the
-# daemon passes nothing on. It would stay idle for ever.
+# The plugin looks for a healthy MPS daemon when it starts and every 30 s, so it is restarted once the daemon runs. If
+# it finds none long after that, the daemon started with the default config, before its sidecar saw the label: the init
+# container of config-manager 0.19 does not wait for the label. The daemon would then stay idle for ever.
 MPS_IDLE_SECONDS = 40.0
 SYNC_ANNOTATION = "sharebench/configs-changed"
-# The kubelet looks at a pod's volumes every minute (syncFrequency), and up to half as much later.
+# The kubelet syncs a pod's volumes every minute (syncFrequency), or up to half a minute later.
 KUBELET_SYNC_SECONDS = 95.0
 
 
 class DevicePluginAccess(Access):
-    """The GPU as the resource of a device plugin that the node's config label sets."""
+    """Access by the resources of the device plugin, whose config a label of the node selects."""
 
     name = "device-plugin"
     runs_mps = True
@@ -66,10 +65,10 @@ class DevicePluginAccess(Access):
         self._placeholders = Placeholders(cluster)
 
     def _config_map(self) -> PluginConfigMap:
-        configs = self.cluster.installed.config_map
-        if configs is None:
+        config_map = self.cluster.installed.config_map
+        if config_map is None:
             raise NodeError(str(self.missing()))
-        return configs
+        return config_map
 
     @cached_property
     def _gpus(self) -> int:
@@ -84,21 +83,21 @@ class DevicePluginAccess(Access):
             return "GPU Feature Discovery is not installed, so that nothing would prove a state; set gfd.enabled: true"
         return None
 
-    # What a cell asks.
+    # For a cell.
 
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        if (why := self.missing()) is not None:
-            return why
+        if (reason := self.missing()) is not None:
+            return reason
         gpus = self._gpus
         if not gpus:
             return f"the node has no label {COUNT_LABEL}: GPU Feature Discovery has not found a GPU there"
-        if (why := self._mig.infeasible(strategy, replicas)) is not None:
-            return why
+        if (reason := self._mig.infeasible(strategy, replicas)) is not None:
+            return reason
         if strategy.mechanisms == ("mps",):
             if replicas == 1:
                 return "the device plugin has no MPS for one tenant: it refuses replicas: 1"
-            if replicas > (most := max_mps_clients(self.cluster.labels())):
-                return f"the GPU takes {most} MPS clients at most"
+            if replicas > (maximum := max_mps_clients(self.cluster.labels())):
+                return f"the GPU takes {maximum} MPS clients at most"
             if self.cluster.installed.mps is None:
                 return "the MPS control daemon is not installed (the chart's or the operator's DaemonSet)"
         if gpus > 1 and strategy.mechanisms[0] != "mig":
@@ -107,7 +106,7 @@ class DevicePluginAccess(Access):
         return None
 
     def pod_needs(self, spec: Spec, grant: Grant) -> PodNeeds:
-        """One unit of the plugin's resource, by its name for the instance's profile."""
+        """One unit of the plugin's resource for a GPU or for the instance's profile."""
         if spec["strategy"]["mechanisms"][0] != "mig":
             memory_mib = mig_instances.gpu_memory_mib(self.cluster.labels())
             limits = tenant_limits(spec["strategy"]["limits"], grant.index)
@@ -128,13 +127,13 @@ class DevicePluginAccess(Access):
         return found
 
     def plan(self, strategy: Strategy) -> str:
-        change_of_mig = ""
+        mig_change = ""
         if "mig" in self.cluster.options["may_change"]:
             what = "MIG instances" if strategy.mechanisms[0] == "mig" else "the whole GPU"
-            change_of_mig = (
-                f"has the MIG manager bring about {what}, which ends all that uses the GPU, and the layout found back; "
+            mig_change = (
+                f"has the MIG manager set up {what}, which ends all that uses the GPU, and restores the layout; "
             )
-        return change_of_mig + (
+        return mig_change + (
             f"sets the node's label {CONFIG_LABEL} to a sharebench key in the device plugin's ConfigMap, "
             "and a taint while it measures; label, ConfigMap and taints are restored when the run ends"
         )
@@ -142,7 +141,7 @@ class DevicePluginAccess(Access):
     # States.
 
     def is_in_state(self, state: State) -> bool:
-        """Whether nothing differs from the state. Raises NodeError when somebody else has changed the label."""
+        """Whether nothing differs from the state. Raises NodeError if somebody else has changed the label."""
         node = self.cluster.read_node()
         if (saved := self._load_saved(node)) is not None:
             self._mig.refuse_foreign_layout(saved)
@@ -152,8 +151,8 @@ class DevicePluginAccess(Access):
             raise NodeError(
                 f"somebody set the node's label {CONFIG_LABEL} to {label or 'nothing'}, it was {expected.config}"
             )
-        held = self._placeholder_count(expected)
-        return not self._problems(expected) and (not held or self._placeholders.are_in_place(held))
+        count = self._placeholder_count(expected)
+        return not self._problems(expected) and (not count or self._placeholders.are_in_place(count))
 
     def _remove_placeholders(self) -> None:
         if self._gpus > 1:
@@ -161,7 +160,7 @@ class DevicePluginAccess(Access):
 
     @staticmethod
     def _placeholder_count(expected: Expected) -> int:
-        """How many placeholder pods the state has; MIG instances need none, as one GPU alone has them."""
+        """Number of the state's placeholder pods; 0 for MIG instances, which only one GPU has."""
         return 0 if expected.instances is not None else (expected.gpus - 1) * expected.replicas
 
     def _config(self, strategy: Strategy, replicas: int | None, partitioning: Partitioning) -> PluginConfig:
@@ -199,20 +198,20 @@ class DevicePluginAccess(Access):
         else:
             self._mig.apply(partitioning, saved, {CONFIG_LABEL: key})
         if before != key and is_mps:
-            # Its sidecar may not reach a daemon that runs, which would go on with the shares of the key before.
+            # The sidecar may not reach a running daemon, which would then keep the shares of the previous key.
             self._delete_pod(self.cluster.installed.mps)
-        what = f"the node did not become {state.setting}"
-        self._await_no_problems(lambda: self._problems(expected), what, is_mps, is_mps_new)
+        failure = f"the node did not become {state.setting}"
+        self._await_state(lambda: self._problems(expected), failure, is_mps, is_mps_new)
         if self._placeholder_count(expected):
-            # With what the change of the layout has saved.
+            # Read again, since a change of the layout saves its state too.
             saved = self._load_or_save()
             gpu = self._placeholders.fill(expected.gpus, expected.replicas, saved.get("gpu"))
             self.cluster.save_access(self.name, {**saved, "gpu": gpu})
 
     def restart_mps(self) -> None:
-        """Restart the pods of the MPS daemon and then of the plugin, which looks for its daemon when it starts.
+        """Restart the MPS daemon's pod and then the plugin's, which looks for its daemon when it starts.
 
-        Raises NodeError when the daemon's stays.
+        Raises NodeError if the daemon's pod does not end.
         """
         if (mps := self.cluster.installed.mps) is None or (pod := mps.pod_of(self.cluster.pods())) is None:
             return
@@ -226,12 +225,10 @@ class DevicePluginAccess(Access):
             time.sleep(POLL_SECONDS)
         self._delete_pod(self.cluster.installed.plugin)
 
-    def _await_no_problems(
-        self, problems: Callable[[], list[str]], what: str, waits_for_mps: bool, is_mps_new: bool
-    ) -> None:
-        """Until two polls, `stable_seconds` or more apart, and all in between have found no problem.
+    def _await_state(self, problems: Callable[[], list[str]], failure: str, is_mps: bool, is_mps_new: bool) -> None:
+        """Wait until there have been no problems for `stable_seconds`. Raises NodeError, which begins with `failure`.
 
-        With `is_mps_new` no MPS daemon ran before, and the plugin has looked for it in vain.
+        With `is_mps_new`, no MPS daemon ran when the plugin looked for one.
         """
         limit, stable = self.cluster.options["switch_seconds"], self.cluster.options["stable_seconds"]
         began = ready = time.monotonic()
@@ -246,20 +243,20 @@ class DevicePluginAccess(Access):
             elif is_mps_new and found:
                 self._delete_pod(self.cluster.installed.plugin)
                 is_mps_new, ready = False, now
-            elif waits_for_mps and found and now - ready > MPS_IDLE_SECONDS:
+            elif is_mps and found and now - ready > MPS_IDLE_SECONDS:
                 self._delete_pod(self.cluster.installed.mps)
                 is_mps_new, ready = True, now
             if now > began + limit:
                 hint = LABELS_BEHIND_HINT if found and all(each.startswith("label ") for each in found) else ""
-                raise NodeError(f"{what} within {limit:g} s: {'; '.join(found) or 'it does not stay so'}{hint}")
+                raise NodeError(f"{failure} within {limit:g} s: {'; '.join(found) or 'it does not stay so'}{hint}")
             time.sleep(POLL_SECONDS)
         if ready > began:
             self.cluster.note_phase("plugin", ready - began)
         self.cluster.note_phase("follow", since - ready)
         self.cluster.note_phase("stable", time.monotonic() - since)
 
-    def _delete_pod(self, part: StackComponent | None) -> None:
-        pod = part.pod_of(self.cluster.pods()) if part else None
+    def _delete_pod(self, component: StackComponent | None) -> None:
+        pod = component.pod_of(self.cluster.pods()) if component else None
         if pod is not None:
             self.cluster.api.delete(pod_path(pod))
 
@@ -267,48 +264,46 @@ class DevicePluginAccess(Access):
         return cast("PluginState | None", saved_state.load_access(node, self.name))
 
     def _load_or_save(self) -> PluginState:
-        """The saved state of the node, which is captured now where nothing was changed before. Raises NodeError."""
+        """The node's saved state; if there is none, save the present state. Raises NodeError."""
         node = self.cluster.read_node()
         if (saved := self._load_saved(node)) is None:
             if "mig" in self.cluster.options["may_change"]:
                 self._mig.refuse_unsettled(node)
-            configs = self._config_map()
-            data = self.cluster.api.get(config_map_path(configs.namespace, configs.name)).get("data") or {}
-            active = keys.active_settings(data.get(labels_of(node).get(CONFIG_LABEL, configs.default), ""))
-            saved = plugin_state.capture(node, configs.namespace, configs.name, active)
+            config_map = self._config_map()
+            data = self.cluster.api.get(config_map_path(config_map.namespace, config_map.name)).get("data") or {}
+            active = keys.active_settings(data.get(labels_of(node).get(CONFIG_LABEL, config_map.default), ""))
+            saved = plugin_state.capture(node, config_map.namespace, config_map.name, active)
             self.cluster.save_access(self.name, saved)
         return saved
 
     def _publish_configs(self, now: PluginConfig, active: Json) -> None:
-        """Bring all configs of the study into the ConfigMap, so that it changes once."""
-        configs = self._config_map()
+        """Add all configs of the study to the ConfigMap at once, so that it changes only once."""
+        config_map = self._config_map()
         sizes = self.cluster.options["tenants"]
         of_study = [PluginConfig("none"), *(PluginConfig("mps", n) for n in sizes.get("mps", []) if n > 1)]
         if "time-slicing" in sizes:
             of_study.append(PluginConfig("time-slicing", max(keys.MIN_REPLICAS, *sizes["time-slicing"])))
         texts = {config.key(active): config.text(active) for config in (now, *of_study)}
-        path = config_map_path(configs.namespace, configs.name)
-        patch = patch_with_retry(
-            self.cluster.api, path, lambda found: keys.patch_to_add(found, self.cluster.digest, texts)
-        )
-        # A run on another node may have brought the key a moment ago.
+        path, digest = config_map_path(config_map.namespace, config_map.name), self.cluster.digest
+        patch = patch_with_retry(self.cluster.api, path, lambda current: keys.patch_to_add(current, digest, texts))
+        # A run on another node may have added the key a moment ago.
         is_late = now not in of_study and saved_state.is_another_node_measured(self.cluster.nodes(), self.cluster.name)
         if patch or is_late:
             self._force_config_map_sync()
 
     def _force_config_map_sync(self) -> None:
-        """Wait until the kubelet has brought the ConfigMap into the pods that read it.
+        """Wait until the kubelet has updated the ConfigMap in the pods that read it.
 
-        A config-manager whose label names a key that it does not see yet ends, and is started again ever later. The
-        kubelet looks at a pod's volumes when the pod changes, and now and then. So pods are annotated, if we may.
+        A config-manager exits if its label names a key that it does not see yet, and restarts after growing pauses.
+        The kubelet syncs a pod's volumes when the pod changes, so pods are annotated, if we may, to hurry it.
         """
         began = time.monotonic()
         try:
-            found = self.cluster.installed
+            installed = self.cluster.installed
             for text in (str(time.time()), None):
                 pods = self.cluster.pods()
-                readers = filter(None, (found.plugin, found.discovery, found.mps))
-                for pod in filter(None, (part.pod_of(pods) for part in readers)):
+                readers = filter(None, (installed.plugin, installed.discovery, installed.mps))
+                for pod in filter(None, (reader.pod_of(pods) for reader in readers)):
                     self.cluster.api.patch(pod_path(pod), {"metadata": {"annotations": {SYNC_ANNOTATION: text}}})
                 time.sleep(self.cluster.options["publish_seconds"] / 2)
         except ApiRefused as refused:
@@ -322,7 +317,7 @@ class DevicePluginAccess(Access):
         self.cluster.note_phase("publish", time.monotonic() - began)
 
     def restore(self, state: AccessState) -> None:
-        """Restore label and ConfigMap, and wait until the node shows what it did."""
+        """Restore the label and the ConfigMap, and wait until the node shows its saved state."""
         api, saved = self.cluster.api, cast(PluginState, state)
         self._remove_placeholders()
         labels = plugin_state.label_patch(self.cluster.read_node(), saved)
@@ -331,19 +326,18 @@ class DevicePluginAccess(Access):
         if not self._mig.restore(saved, labels or {}) and labels is not None:
             self.cluster.set_labels(labels)
         if is_mps:
-            # As in `ensure`: it would go on with our shares.
+            # As in `ensure`, the daemon would keep our shares.
             self._delete_pod(self.cluster.installed.mps)
 
         def problems() -> list[str]:
-            return (self._mps_problems() if is_mps else []) + plugin_state.restore_problems(
-                self.cluster.read_node(), saved
-            )
+            mps_problems = self._mps_problems() if is_mps else []
+            return mps_problems + plugin_state.restore_problems(self.cluster.read_node(), saved)
 
-        # Without a plugin nothing reacts to the label any more.
+        # Without a plugin, nothing reacts to the label any more.
         if labels is not None and self.cluster.installed.plugin is not None:
-            self._await_no_problems(problems, "the node did not get back to how it was found", is_mps, is_mps_new)
+            self._await_state(problems, "the node did not get back to how it was found", is_mps, is_mps_new)
         path = config_map_path(saved["configs"]["namespace"], saved["configs"]["name"])
-        # Whoever took the plugin away took its ConfigMap along.
+        # The ConfigMap is gone if the plugin was uninstalled.
         if api.find(path) is not None:
             nodes = {node_digest(each["metadata"]["name"]) for each in self.cluster.nodes()}
-            patch_with_retry(api, path, lambda found: keys.patch_to_remove(found, self.cluster.digest, nodes))
+            patch_with_retry(api, path, lambda current: keys.patch_to_remove(current, self.cluster.digest, nodes))

@@ -1,7 +1,7 @@
-"""A node's states under the device plugin: what one must show, what it showed before, and what proves it.
+"""A node's states under the device plugin: the expected state, the saved state, and evidence.
 
-No signal is trusted alone. GPU Feature Discovery writes the labels, the kubelet the values, in either order; a name
-that was registered once stays in the node's status with the value 0, and capacity lags behind.
+No signal is trusted alone. GPU Feature Discovery writes the labels and the kubelet the values, in either order. A
+resource that was registered once stays in the node's status with the value 0, and capacity lags behind.
 """
 
 from collections import Counter
@@ -26,26 +26,26 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
 )
 from tenant.contract import TenantReport
 
-# The first words of what differs.
+# First words of problems.
 LABEL_PROBLEM, ALLOCATABLE_PROBLEM = "label", "allocatable"
 SHOWN_LABELS = (SHARING_LABEL, REPLICAS_LABEL, MPS_LABEL)
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a switched node must show."""
+    """The state that a switched node must show."""
 
     config: str
     sharing: str
     replicas: int
     gpus: int
     instances: Mapping[str, int] | None = None
-    """What it must offer where its GPU is partitioned, by resource."""
+    """MIG resources that the node must offer; None if its GPU is not partitioned."""
     mig_labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def allocatable(self) -> dict[str, int]:
-        """What the node must offer, by resource: the tenants that it has room for."""
+        """Allocatable resources that the node must have."""
         return {keys.RESOURCE: self.gpus * self.replicas} if self.instances is None else dict(self.instances)
 
     @property
@@ -68,16 +68,16 @@ def _label_problems(labels: Mapping[str, str], wanted: Mapping[str, str | None])
 
 
 def state_problems(node: Json, pods: Sequence[Json], installed: InstalledStack, expected: Expected) -> list[str]:
-    """What still differs from the expected state, a line each; empty when nothing does. `pods` are the node's.
+    """One line for each difference from the expected state; `pods` are the node's.
 
-    Plugin and discovery must run in any state, the MPS control daemon under MPS only, and be gone otherwise.
+    Plugin and discovery must run in every state, the MPS control daemon only under MPS.
     """
-    found = _label_problems(labels_of(node), expected.labels)
+    problems = _label_problems(labels_of(node), expected.labels)
     if (values := allocatable(node)) != expected.allocatable:
         shown, wanted = _format_resources(values) or "nothing", _format_resources(expected.allocatable)
-        found.append(f"{ALLOCATABLE_PROBLEM} is {shown}, not {wanted}")
-
-    daemons = [part.unready_reason(pods) for part in (installed.plugin, installed.discovery) if part is not None]
+        problems.append(f"{ALLOCATABLE_PROBLEM} is {shown}, not {wanted}")
+    components = filter(None, (installed.plugin, installed.discovery))
+    daemons = [component.unready_reason(pods) for component in components]
     if expected.sharing == "mps":
         mps = installed.mps
         # Its sidecar may crash again and again: that of the chart of 0.19 finds no process to signal.
@@ -86,7 +86,7 @@ def state_problems(node: Json, pods: Sequence[Json], installed: InstalledStack, 
         )
     elif installed.mps is not None and installed.mps.pod_of(pods) is not None:
         daemons.append("the MPS control daemon still runs")
-    return found + list(filter(None, daemons))
+    return problems + list(filter(None, daemons))
 
 
 def _format_resources(values: Mapping[str, int]) -> str:
@@ -94,7 +94,7 @@ def _format_resources(values: Mapping[str, int]) -> str:
 
 
 def is_about_pods(problems: Iterable[str]) -> bool:
-    """Whether one of the findings of `unmet` is about the pods of a DaemonSet, not about what the node shows."""
+    """Whether any of the `state_problems` is about a DaemonSet's pods instead of the node's labels or resources."""
     return any(problem.split()[0] not in (LABEL_PROBLEM, ALLOCATABLE_PROBLEM) for problem in problems)
 
 
@@ -106,9 +106,9 @@ def evidence(
     grants: Sequence[Grant],
     records: Sequence[TenantReport],
 ) -> Evidence:
-    """The record's `evidence`; `problems` is what differed from the expected state while the tenants still ran.
+    """The record's `evidence`; `problems` are those of the state (`state_problems`) while the tenants still ran.
 
-    That every tenant has a record of the same window proves that all of them ran at the same time.
+    Records of the same window from all tenants prove that they ran at the same time.
     """
     labels = labels_of(node)
     found = [item(f"label {name}", wanted, labels.get(name), "node") for name, wanted in expected.labels.items()]
@@ -132,12 +132,12 @@ def evidence(
 
 
 class PluginState(TypedDict):
-    """The device plugin's part of the saved state: what its node was like before the first change."""
+    """The device plugin's part of the saved state: the node before our first change."""
 
     label: str | None
-    """Value of the config label; None where it was absent."""
+    """Value of the config label; None if it was absent."""
     shown: dict[str, str | None]
-    """The labels that follow from the config, by name."""
+    """The labels that depend on the config, by name."""
     allocatable: dict[str, int]
     """GPU resources, by name."""
     configs: dict[str, str]
@@ -145,14 +145,14 @@ class PluginState(TypedDict):
     active: Json
     """Version and flags of the plugin's config (`keys.active_of`)."""
     memory_mib: int | None
-    """Memory of the whole GPU, where a label has it."""
+    """Memory of the whole GPU; None if no label has it."""
     mig: MigState
     gpu: NotRequired[str]
-    """The GPU that all cells have, of several (`placeholders.gpu_of`)."""
+    """The GPU that all cells use, of several (`placeholders.parse_gpu`)."""
 
 
 def capture(node: Json, namespace: str, name: str, active: Json) -> PluginState:
-    """The node's state now; `namespace` and `name` are those of the plugin's ConfigMap."""
+    """The node's present state; `namespace` and `name` are those of the plugin's ConfigMap."""
     labels = labels_of(node)
     return {
         "label": labels.get(CONFIG_LABEL),
@@ -166,22 +166,23 @@ def capture(node: Json, namespace: str, name: str, active: Json) -> PluginState:
 
 
 def label_patch(node: Json, saved: PluginState) -> dict[str, str | None] | None:
-    """The config label to restore, None for its absence; no labels where somebody else has set it since."""
+    """The config label to restore, with None to remove it; no patch if somebody else has set it since."""
     current = labels_of(node).get(CONFIG_LABEL)
     return None if current is not None and not current.startswith(keys.KEY_PREFIX) else {CONFIG_LABEL: saved["label"]}
 
 
 def restore_problems(node: Json, saved: PluginState) -> list[str]:
-    """How the node still differs from its saved state, a line each."""
+    """One line for each difference from the saved state."""
     labels = labels_of(node)
-    # Instances of somebody else's have labels and resources of their own.
+    # MIG instances that somebody else has set have other labels and resources.
     if mig_manager.is_set_by_others(node, saved["mig"]):
         return _label_problems(labels, {CONFIG_LABEL: saved["label"]})
-    found = _label_problems(labels, {CONFIG_LABEL: saved["label"], **saved["shown"]})
-    # A node without any was being changed, or broken: there is nothing to restore.
+    problems = _label_problems(labels, {CONFIG_LABEL: saved["label"], **saved["shown"]})
+    # A node without allocatable GPUs was being changed or broken, so there is nothing to restore.
     if saved["allocatable"] and allocatable(node) != saved["allocatable"]:
-        found.append(f"allocatable is {allocatable(node)}, not {saved['allocatable']}")
+        problems.append(f"allocatable is {allocatable(node)}, not {saved['allocatable']}")
     instances_now, instances_then = dict(mig_instances.shown_layout(labels)), saved["mig"]["layout"]
     if instances_now != instances_then:
-        found.append(f"label nvidia.com/mig-*.count is {instances_now or 'absent'}, not {instances_then or 'absent'}")
-    return found
+        shown, wanted = instances_now or "absent", instances_then or "absent"
+        problems.append(f"label nvidia.com/mig-*.count is {shown}, not {wanted}")
+    return problems

@@ -1,4 +1,4 @@
-"""The claims of a cell: a request for each part of the GPU that tenants share, all in one claim or each in its own."""
+"""The claims of a cell: one request for each group of tenants, all in one claim or each in its own."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,25 +14,25 @@ from sharebench.nodes.kubernetes.cluster.claims_api import DraDevice
 
 CLAIM_NAME = "gpu"
 DeviceGroup = tuple[DraDevice, ...]
-"""The devices of a request: one, or several whole GPUs."""
+"""The devices of one request: one device, or several whole GPUs."""
 
 
 def request_name(strategy: Strategy, group: int) -> str:
-    """Name of the request of a group of tenants in its claim; claims of a template are all alike."""
+    """Name of the request of a group of tenants in its claim. Claims of a template are all alike."""
     return f"part-{0 if strategy.claim_per == 'tenant' else group}"
 
 
 def claim_name(strategy: Strategy, group: int) -> str:
-    """Name, within the cell, of the claim that has the request of a group of tenants."""
+    """Name, within the cell, of the claim with the request of a group of tenants."""
     return CLAIM_NAME if strategy.claim_per is None else f"{CLAIM_NAME}-{group}"
 
 
 def _select_instances(devices: Sequence[DraDevice], strategy: Strategy, layout: Sequence[str]) -> list[DraDevice] | str:
-    """An instance of one GPU for each profile of the layout; the reason where the GPU has too few."""
+    """An instance of one GPU for each profile of the layout, or the reason why there is none."""
     options: list[list[DraDevice]] = []
     for wanted in layout:
         matching = [device for device in devices if profile_matches(nvidia.mig_profile(device) or "", wanted)]
-        # A profile by its slices alone is the one with the least memory.
+        # A profile given only by its slices means the one with the least memory.
         matching.sort(key=lambda device: (device.capacity_bytes.get("memory", 0), device.name))
         alike = [device for device in matching if nvidia.mig_profile(device) == nvidia.mig_profile(matching[0])]
         needed = layout.count(wanted)
@@ -50,19 +50,19 @@ def _select_instances(devices: Sequence[DraDevice], strategy: Strategy, layout: 
             "the DRA driver makes the MIG instances, and those of several claims are placed one by one: of unequal "
             "ones the last may not fit; leave claim_per out"
         )
-    # A driver that makes instances offers every place for one. The largest takes all that instances can have.
+    # A driver that creates instances offers every possible placement. The largest one uses all counters of the GPU.
     room: Counter[str] = reduce(or_, (Counter(device.consumed_counters) for device in devices), Counter())
     return _select_fitting(options, room) or f"MIG instances {', '.join(layout)} do not fit on one GPU together"
 
 
 def _select_fitting(options: Sequence[Sequence[DraDevice]], room: Mapping[str, int]) -> list[DraDevice] | None:
-    """One device of each of the options, none twice, that together take no more than there is; None if none do."""
+    """One device of each of the options, all different, that fit the room of each counter together; None if none do."""
     if not options:
         return []
     for device in options[0]:
         left = {name: amount - device.consumed_counters.get(name, 0) for name, amount in room.items()}
-        others = [[other for other in several if other is not device] for several in options[1:]]
-        if min(left.values(), default=0) >= 0 and (rest := _select_fitting(others, left)) is not None:
+        remaining = [[other for other in devices if other is not device] for devices in options[1:]]
+        if min(left.values(), default=0) >= 0 and (rest := _select_fitting(remaining, left)) is not None:
             return [device, *rest]
     return None
 
@@ -77,49 +77,48 @@ def _select_whole_gpus(devices: Sequence[DraDevice], size: int, groups: int) -> 
 
 
 def select_devices(devices: Sequence[DraDevice], strategy: Strategy, replicas: int) -> list[DeviceGroup] | str:
-    """What each group of tenants would get, or some like it; the reason where that cannot be."""
+    """Devices for each group of tenants, like those that the driver will allocate; the reason if that is impossible."""
     if strategy.mechanisms[0] != "mig":
         return _select_whole_gpus(devices, strategy.gpus or 1, strategy.group_count(replicas))
     layout = strategy.layout(replicas)[: strategy.group_count(replicas)]
-    # In the order of the whole GPUs, of which the first is taken.
+    # In the order of the whole GPUs, of which cells use the first.
     parents = dict.fromkeys(filter(None, map(nvidia.parent_uuid, devices)))
-    why = (
+    reason = (
         "the DRA driver offers no MIG instances of the node; have it make them (featureGates.DynamicMIG=true, an A100 "
         "being in MIG mode before it starts), or partition the GPU and restart the driver's pod"
     )
     for parent in parents:
-        found = _select_instances(
-            [device for device in devices if nvidia.parent_uuid(device) == parent], strategy, layout
-        )
-        if not isinstance(found, str):
-            return [(device,) for device in found]
-        why = found
-    return why
+        instances = [device for device in devices if nvidia.parent_uuid(device) == parent]
+        selected = _select_instances(instances, strategy, layout)
+        if not isinstance(selected, str):
+            return [(device,) for device in selected]
+        reason = selected
+    return reason
 
 
-def build_claims(strategy: Strategy, found: Sequence[DeviceGroup]) -> list[Json]:
-    """The cell's claims for these devices, or others like them (`parts`): one, or one for each of them.
+def build_claims(strategy: Strategy, device_groups: Sequence[DeviceGroup]) -> list[Json]:
+    """The cell's claims for devices like those of `select_devices`: one claim, or one for each group.
 
-    Every cell has the same GPU: a whole one is named by its id, MIG instances by their profile and GPU. In one claim a
-    constraint says once more that all are of one GPU; none reaches over several claims. Claims of a template get any.
+    Every cell uses the same GPU, so claims select a whole GPU by its UUID, and MIG instances by profile and GPU. Within
+    one claim, a constraint also requires that all instances are of one GPU. Claims of a template select any GPU.
     """
-    groups = dict(enumerate(found))
+    groups = dict(enumerate(device_groups))
     if strategy.claim_per is None:
         return [_build_claim(strategy, groups, CLAIM_NAME)]
-    return [_build_claim(strategy, {group: part}, claim_name(strategy, group)) for group, part in groups.items()]
+    return [_build_claim(strategy, {group: devices}, claim_name(strategy, group)) for group, devices in groups.items()]
 
 
-def _build_claim(strategy: Strategy, found: Mapping[int, DeviceGroup], name: str) -> Json:
+def _build_claim(strategy: Strategy, groups: Mapping[int, DeviceGroup], name: str) -> Json:
     is_mig = strategy.mechanisms[0] == "mig"
     device_class = nvidia.MIG_CLASS if is_mig else nvidia.DRIVER
-    names = [request_name(strategy, group) for group in found]
+    names = [request_name(strategy, group) for group in groups]
     requests, configs = [], []
-    for request, part in zip(names, found.values(), strict=True):
-        selectors = [] if strategy.claim_per == "tenant" else nvidia.selectors(part)
-        requests.append(claims_api.device_request(request, device_class, selectors, len(part)))
-        parameters = nvidia.sharing_config(strategy, part)
+    for request, group in zip(names, groups.values(), strict=True):
+        selectors = [] if strategy.claim_per == "tenant" else nvidia.selectors(group)
+        requests.append(claims_api.device_request(request, device_class, selectors, len(group)))
+        parameters = nvidia.sharing_config(strategy, group)
         if parameters is not None:
-            # One for each request: the driver starts an MPS daemon for each, and each daemon knows one instance.
+            # One config per request, since the driver starts an MPS daemon for each, which serves one instance.
             configs.append({"requests": [request], "opaque": {"driver": nvidia.DRIVER, "parameters": parameters}})
     devices: Json = {"requests": requests}
     if configs:

@@ -1,7 +1,7 @@
-"""The GPU of a node by resource claims (DRA): a claim for each cell, which all its tenants share, or several.
+"""Access to a node's GPU by resource claims (DRA): one claim that all tenants of a cell share, or several.
 
-The driver sets up a claim when its first pod comes, and undoes it after the last one. Claims that take long to set up
-belong to the state of the node instead of a cell (`held`).
+The driver prepares a claim for its first pod and undoes that after its last one. Claims that take long to prepare
+belong to the node's state instead of a cell (`held`).
 """
 
 import sys
@@ -27,7 +27,7 @@ from tenant.contract import SHOWN_VARIABLE, TenantReport
 CLAIM_REMOVAL_SECONDS = 60.0
 POLL_SECONDS = 0.5
 EVENT_POLL_SECONDS = 5.0
-# A first prepare may fail and be tried again, as when MPS starts; nothing that passes takes longer.
+# The first attempt to prepare a claim may fail, as while MPS starts. Transient failures end within this time.
 PREPARE_RETRY_SECONDS = 45.0
 PREPARE_FAILED = "FailedPrepareDynamicResources"
 
@@ -39,7 +39,7 @@ class DraAccess(Access):
     runs_mps = True
     _events_read_at = 0.0
 
-    # The cluster as it is.
+    # What the cluster has.
 
     @cached_property
     def is_served(self) -> bool:
@@ -47,11 +47,11 @@ class DraAccess(Access):
 
     @cached_property
     def devices(self) -> list[DraDevice]:
-        """What the driver offers on the node."""
+        """The devices that NVIDIA's driver offers on the node."""
         if not self.is_served:
             return []
-        found = claims_api.offered_devices(claims_api.resource_slices(self.cluster.api), self.cluster.name)
-        return [device for device in found if device.driver == nvidia.DRIVER]
+        devices = claims_api.offered_devices(claims_api.resource_slices(self.cluster.api), self.cluster.name)
+        return [device for device in devices if device.driver == nvidia.DRIVER]
 
     @cached_property
     def driver(self) -> nvidia.InstalledDriver | None:
@@ -68,7 +68,7 @@ class DraAccess(Access):
         return None
 
     def describe(self) -> GpuDescription:
-        """By the driver's slices; nothing where we may not look at them."""
+        """Facts from the driver's slices; empty if we may not list them."""
         try:
             devices = self.devices
         except ApiRefused:
@@ -87,15 +87,15 @@ class DraAccess(Access):
             "dra_gates": sorted(name for name, is_on in self.driver.gates.items() if is_on) if self.driver else None,
         }
 
-    # What a cell asks.
+    # For a cell.
 
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        why = self.missing() or strategy.profile_shortage(replicas) or nvidia.unsupported(strategy, self.driver)
-        found = why or dra_claims.select_devices(self.devices, strategy, replicas)
-        return found if isinstance(found, str) else None
+        reason = self.missing() or strategy.profile_shortage(replicas) or nvidia.unsupported(strategy, self.driver)
+        result = reason or dra_claims.select_devices(self.devices, strategy, replicas)
+        return result if isinstance(result, str) else None
 
     def cell_objects(self, spec: Spec) -> list[Json]:
-        """The cell's claims, none where its state holds them. Raises NodeError where they cannot be made."""
+        """The cell's claims; none if its state holds them. Raises NodeError if the node lacks the devices."""
         strategy = strategy_from_spec(spec["strategy"])
         self._cell_claims = dra_claims.build_claims(strategy, self._device_groups(strategy, spec["replicas"]))
         if strategy.claim_per == "tenant":
@@ -104,13 +104,13 @@ class DraAccess(Access):
 
     def _device_groups(self, strategy: Strategy, replicas: int) -> list[dra_claims.DeviceGroup]:
         """The devices to claim. Raises NodeError."""
-        found = self.missing() or dra_claims.select_devices(self.devices, strategy, replicas)
-        if isinstance(found, str):
-            raise NodeError(found)
-        return found
+        groups = self.missing() or dra_claims.select_devices(self.devices, strategy, replicas)
+        if isinstance(groups, str):
+            raise NodeError(groups)
+        return groups
 
     def pod_needs(self, spec: Spec, grant: Grant) -> PodNeeds:
-        """The request of its part of the GPU, and a look at the variables that the driver sets."""
+        """The request for its part of the GPU; the tenant also reports the variables that the driver sets."""
         strategy = strategy_from_spec(spec["strategy"])
         memory_bytes = None if strategy.mechanisms[0] == "mig" else self.describe().get("memory_bytes")
         limits = tenant_limits(spec["strategy"]["limits"], grant.index)
@@ -139,7 +139,7 @@ class DraAccess(Access):
     # States.
 
     def _held_claims(self, state: State) -> list[Json]:
-        """The claims that the state holds. Raises NodeError where they cannot be made."""
+        """The claims that the state holds. Raises NodeError if the node lacks the devices."""
         strategy = held.strategy_of_state(state)
         return held.held_claims(self.cluster, strategy, self._device_groups(strategy, state.replicas or 1))
 
@@ -149,7 +149,7 @@ class DraAccess(Access):
         return held.are_held(self._held_claims(state), self._read_claims(), self.cluster.held_pods())
 
     def ensure(self, state: State) -> None:
-        """Replace the claims that a state holds by those of this one, and wait until they are prepared."""
+        """Replace the held claims by those of this state, and wait until they are prepared."""
         self._remove_held_claims()
         if not held.outlasts_cells(state.strategy):
             return
@@ -164,16 +164,16 @@ class DraAccess(Access):
         self.cluster.note_phase("prepare", time.monotonic() - began)
 
     def _await_holder(self, holder: str) -> None:
-        """Until the pod runs, and so its claims are prepared. Raises NodeError."""
+        """Wait until the holder pod runs, which means that its claims are prepared. Raises NodeError."""
         began, limit = time.monotonic(), self.cluster.options["switch_seconds"]
         while True:
-            found = [pod["status"] for pod in self.cluster.held_pods() if pod["metadata"]["name"] == holder]
-            status = found[0] if found else {}
+            statuses = [pod["status"] for pod in self.cluster.held_pods() if pod["metadata"]["name"] == holder]
+            status = statuses[0] if statuses else {}
             if status.get("phase") == "Running":
                 return
             seconds = time.monotonic() - began
-            if (why := self.start_failure([holder], seconds)) is not None:
-                raise NodeError(why)
+            if (problem := self.start_failure([holder], seconds)) is not None:
+                raise NodeError(problem)
             if seconds > limit:
                 raise NodeError(
                     f"the pod that holds the claims did not run within {limit:g} s: {waiting_reason(status)}"
@@ -188,14 +188,14 @@ class DraAccess(Access):
         self._remove_held_claims()
 
     def _remove_held_claims(self) -> None:
-        """Remove the claims that a state holds, and who holds them. Raises NodeError."""
+        """Remove held claims and their holder pods. Raises NodeError."""
         if self.is_served:
             for pod in self.cluster.held_pods():
                 path = f"{self.cluster.tenants_path}/{pod['metadata']['name']}"
                 self.cluster.api.delete(path, grace_seconds=GRACE_SECONDS)
             self._remove_claims(is_run_over=True)
 
-    # Claims that come and go.
+    # Claims in the cluster.
 
     @property
     def _collection(self) -> str:
@@ -205,19 +205,19 @@ class DraAccess(Access):
         return list(self.cluster.api.get(self._collection, labelSelector=self.cluster.owner_selector)["items"])
 
     def _read_daemons(self) -> list[Json]:
-        """Deployments of the driver for claims of this node: an MPS daemon for each configured group of a claim."""
+        """The driver's Deployments for claims of this node: one MPS daemon per configured request."""
         if self.driver is None:
             return []
-        found = self.cluster.api.get(f"/apis/apps/v1/namespaces/{self.driver.namespace}/deployments")["items"]
+        deployments = self.cluster.api.get(f"/apis/apps/v1/namespaces/{self.driver.namespace}/deployments")["items"]
         return [
-            each
-            for each in found
-            if each["spec"]["template"]["spec"].get("nodeName") == self.cluster.name
-            and each["metadata"]["name"].startswith(nvidia.DAEMON_PREFIX)
+            deployment
+            for deployment in deployments
+            if deployment["spec"]["template"]["spec"].get("nodeName") == self.cluster.name
+            and deployment["metadata"]["name"].startswith(nvidia.DAEMON_PREFIX)
         ]
 
     def start_failure(self, waiting: Sequence[str], seconds: float) -> str | None:
-        """What the driver says to the kubelet, of which a pod's status says nothing."""
+        """A permanent error of the driver, which only events show."""
         now = time.monotonic()
         if not self.devices or now - self._events_read_at < EVENT_POLL_SECONDS:
             return None
@@ -226,9 +226,9 @@ class DraAccess(Access):
         for event in self.cluster.api.get(events, fieldSelector=f"reason={PREPARE_FAILED}")["items"]:
             if event["involvedObject"].get("name") not in waiting:
                 continue
-            said = " ".join(event["message"].split())
-            if seconds > PREPARE_RETRY_SECONDS and not any(words in said for words in nvidia.RETRIABLE_ERRORS):
-                return f"the DRA driver does not prepare the claim: {said}"
+            message = " ".join(event["message"].split())
+            if seconds > PREPARE_RETRY_SECONDS and not any(error in message for error in nvidia.RETRIABLE_ERRORS):
+                return f"the DRA driver does not prepare the claim: {message}"
         return None
 
     def clean_up(self, is_run_over: bool = False) -> None:
@@ -236,24 +236,24 @@ class DraAccess(Access):
             self._remove_claims(is_run_over)
 
     def _remove_claims(self, is_run_over: bool) -> None:
-        """Have the claims go, and what the driver made for them. Raises NodeError when they do not."""
+        """Delete the claims and wait until they and the driver's daemons are gone. Raises NodeError if they stay."""
         deadline = time.monotonic() + CLAIM_REMOVAL_SECONDS
         while True:
             claims = self._read_claims()
-            going = [each for each in claims if is_run_over or HELD_LABEL not in each["metadata"].get("labels", {})]
-            # What is held has daemons, which shall stay.
-            left = going or ([] if claims else self._read_daemons())
+            unwanted = [each for each in claims if is_run_over or HELD_LABEL not in each["metadata"].get("labels", {})]
+            # Held claims keep their daemons.
+            left = unwanted or ([] if claims else self._read_daemons())
             if not left:
                 return
-            for claim in going:
+            for claim in unwanted:
                 if not claim["metadata"].get("deletionTimestamp"):
-                    # The garbage collector would do it too, a little later.
+                    # The garbage collector would delete it too, but later.
                     self.cluster.api.delete(f"{self._collection}/{claim['metadata']['name']}")
             if time.monotonic() > deadline:
                 names = ", ".join(
                     f"{each['name']} ({', '.join(each.get('finalizers') or ['no finalizer'])})"
-                    for each in (found["metadata"] for found in left)
+                    for each in (entry["metadata"] for entry in left)
                 )
-                what = "claims" if going else "the DRA driver's daemons, which other users' claims may have,"
+                what = "claims" if unwanted else "the DRA driver's daemons, which other users' claims may have,"
                 raise NodeError(f"{what} did not go within {CLAIM_REMOVAL_SECONDS:g} s: {names}")
             time.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""What proves that tenants share what their claims asked for."""
+"""Evidence that tenants share the devices that their claims requested."""
 
 import json
 from collections import Counter
@@ -17,17 +17,17 @@ from tenant.contract import TenantReport, device_digest
 
 
 def _with_digests(configs: list[Json], devices: Sequence[DraDevice]) -> Any:
-    """The configs without ids of devices: their digests instead."""
+    """The configs with digests in place of the devices' UUIDs."""
     text = json.dumps(configs, sort_keys=True)
     for uuid in filter(None, map(nvidia.device_uuid, devices)):
         text = text.replace(uuid, device_digest(uuid))
     return json.loads(text)
 
 
-def _group_alike(marks: Sequence[Any]) -> list[list[int]]:
-    """Which tenants have the same mark, by index."""
-    keys = [json.dumps(mark, sort_keys=True) for mark in marks]
-    return [[index for index, each in enumerate(keys) if each == key] for key in dict.fromkeys(keys)]
+def _group_alike(values: Sequence[Any]) -> list[list[int]]:
+    """Indices of the tenants with equal values, by value."""
+    texts = [json.dumps(value, sort_keys=True) for value in values]
+    return [[index for index, each in enumerate(texts) if each == text] for text in dict.fromkeys(texts)]
 
 
 def claim_evidence(
@@ -38,31 +38,31 @@ def claim_evidence(
     strategy: Strategy,
     grants: Sequence[Grant],
 ) -> Evidence:
-    """What the API server shows: `wanted` are the claims that were made, `claims` are those that are there."""
+    """Evidence from the API server: `wanted` are the claims as created, `claims` those that exist."""
     evidence = [item("claims", len(wanted), len(claims), "API server")]
     if len(claims) != len(wanted):
         return evidence
-    # Names within the cell are the ends of those in the cluster, so that both have one order.
-    wanted, claims = (sorted(several, key=lambda each: str(each["metadata"]["name"])) for several in (wanted, claims))
-    holders = Counter(dra_claims.claim_name(strategy, grant.group) for grant in grants)
-    for asked, found in zip(wanted, claims, strict=True):
-        reserved = len(held.tenant_consumers(found))
-        evidence.append(item("reservedFor", holders[asked["metadata"]["name"]], reserved, "API server"))
-    requested = [each["spec"]["devices"] for each in wanted]
+    # A claim's name in the cluster ends in its name within the cell, so both lists have the same order.
+    wanted, claims = (sorted(several, key=lambda claim: str(claim["metadata"]["name"])) for several in (wanted, claims))
+    tenant_counts = Counter(dra_claims.claim_name(strategy, grant.group) for grant in grants)
+    for wanted_claim, claim in zip(wanted, claims, strict=True):
+        reserved = len(held.tenant_consumers(claim))
+        evidence.append(item("reservedFor", tenant_counts[wanted_claim["metadata"]["name"]], reserved, "API server"))
+    specs = [claim["spec"]["devices"] for claim in wanted]
     expected = [
-        {"requests": each["requests"], "parameters": each["opaque"]["parameters"]}
-        for asked_devices in requested
-        for each in asked_devices.get("config", ())
+        {"requests": config["requests"], "parameters": config["opaque"]["parameters"]}
+        for spec in specs
+        for config in spec.get("config", ())
     ]
-    observed = [config for found in claims for config in claims_api.opaque_configs(found)]
+    observed = [config for claim in claims for config in claims_api.opaque_configs(claim)]
     expected, observed = _with_digests(expected, devices), _with_digests(observed, devices)
     evidence.append(item("opaque configuration in the allocation", expected, observed, "API server"))
-    given = [pair for found in claims for pair in claims_api.allocated_devices([found], devices).items()]
-    names = [each["name"] for asked_devices in requested for each in asked_devices["requests"]]
-    in_slices = sorted(request for request, part in given if None not in part)
+    allocated = [pair for claim in claims for pair in claims_api.allocated_devices([claim], devices).items()]
+    names = [request["name"] for spec in specs for request in spec["requests"]]
+    in_slices = sorted(request for request, group in allocated if None not in group)
     evidence.append(item("requests with a device of the node's slices", sorted(names), in_slices, "API server"))
     if strategy.mechanisms[0] == "mig" and len(names) > 1:
-        parents = {nvidia.parent_uuid(device) for _, part in given for device in part if device is not None}
+        parents = {nvidia.parent_uuid(device) for _, group in allocated for device in group if device is not None}
         evidence.append(item("GPUs of the allocated instances", 1, len(parents), "API server"))
     if strategy.mechanisms[-1] == "mps":
         ready = sum(each.get("status", {}).get("readyReplicas", 0) for each in daemons)
@@ -73,9 +73,9 @@ def claim_evidence(
 def _devices_of_group(
     claims: Sequence[Json], devices: Sequence[DraDevice], strategy: Strategy, group: int
 ) -> list[DraDevice]:
-    """The devices of a group of tenants; empty where they are not known."""
+    """The devices of a group of tenants; empty if they are not known."""
     if strategy.claim_per == "tenant":
-        # The names of pods begin them.
+        # Their names begin with those of the pods, whose order is that of the tenants.
         claims = sorted(claims, key=lambda each: str(each["metadata"]["name"]))[group : group + 1]
     found = claims_api.allocated_devices(claims, devices).get(dra_claims.request_name(strategy, group), [])
     return [device for device in found if device is not None]
@@ -88,9 +88,9 @@ def tenant_evidence(
     grants: Sequence[Grant],
     records: Sequence[TenantReport],
 ) -> Evidence:
-    """What the tenants saw: the device of their claim and no other, by its id where they asked CUDA."""
+    """Evidence from the tenants: they see the device of their claim and no other, with its id where they use CUDA."""
     evidence: Evidence = []
-    marks = []
+    seen_devices = []
     for grant, record in zip(grants, records, strict=True):
         view, given, source = (
             view_of(record),
@@ -107,11 +107,11 @@ def tenant_evidence(
         evidence.append(item("variables of the CDI device", nvidia.CDI_VARIABLES, variables, source))
         is_mps = strategy.mechanisms[-1] == "mps"
         evidence.append(item("has the pipe of an MPS daemon", is_mps, view.get("mps_pipe") is not None, source))
-        known = [device_digest(uuid) for device in given if (uuid := nvidia.device_uuid(device)) is not None]
-        if (seen := view.get("device")) is not None and known:
-            evidence.append(item("device", " or ".join(known), seen, source, seen in known))
-        marks.append([view.get("device"), view.get("nodes")])
-    # An instance that was made for the claim has no id in the slice: who shares one is known all the same.
+        digests = [device_digest(uuid) for device in given if (uuid := nvidia.device_uuid(device)) is not None]
+        if (seen := view.get("device")) is not None and digests:
+            evidence.append(item("device", " or ".join(digests), seen, source, seen in digests))
+        seen_devices.append([view.get("device"), view.get("nodes")])
+    # An instance created for the claim has no UUID in the slice, but the tenants that share it still see the same one.
     groups = _group_alike([grant.group for grant in grants])
-    evidence.append(item("tenants by the device that they have", groups, _group_alike(marks), "tenants"))
+    evidence.append(item("tenants by the device that they have", groups, _group_alike(seen_devices), "tenants"))
     return evidence

@@ -1,7 +1,7 @@
-"""Claims that outlast a cell: as long as the node is in a state, a pod without work keeps them prepared.
+"""Claims that outlast a cell: an idle pod, the holder, keeps them prepared while the node is in a state.
 
-Under MPS the driver starts a control daemon when a claim's first pod comes, and stops it after the last one, which
-takes longer than the start of the tenants. So cells of one state use the same claims, and the same daemons.
+Under MPS the driver starts a control daemon for a claim's first pod and stops it after the last one, which takes longer
+than the start of the tenants. So all cells of a state use the same claims and the same daemons.
 """
 
 import hashlib
@@ -23,54 +23,53 @@ HELD_PREFIX = "sharebench-held-"
 
 
 def outlasts_cells(strategy: Strategy) -> bool:
-    """Whether the strategy's claims belong to its state, and not to each of its cells."""
+    """Whether the strategy's claims belong to its state, not to each of its cells."""
     return strategy.mechanisms[-1] == "mps"
 
 
 def name_prefix(cluster: Cluster) -> str:
-    """What the names of the node's held claims begin with, before the name within the cell."""
+    """The beginning of the names of the node's held claims, before the name within the cell."""
     return f"{HELD_PREFIX}{cluster.digest}"
 
 
 def strategy_of_state(state: State) -> Strategy:
-    """The strategy with the limits of the state, as a cell's spec has them."""
+    """The strategy with the limits of the state, as in a cell's spec."""
     limits = state.strategy.limits(state.replicas or 1)
-    found: dict[str, Any] = {key: tuple(own) if isinstance(own, list) else own for key, own in limits.items()}
-    return replace(state.strategy, **found)
+    fields: dict[str, Any] = {key: tuple(own) if isinstance(own, list) else own for key, own in limits.items()}
+    return replace(state.strategy, **fields)
 
 
-def held_claims(cluster: Cluster, strategy: Strategy, found: Sequence[dra_claims.DeviceGroup]) -> list[Json]:
+def held_claims(cluster: Cluster, strategy: Strategy, groups: Sequence[dra_claims.DeviceGroup]) -> list[Json]:
     """The claims for these devices, under their names in the cluster."""
-    wanted = dra_claims.build_claims(strategy, found)
-    asked = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
-    labels = {OWNER_LABEL: cluster.digest, HELD_LABEL: asked}
+    claims = dra_claims.build_claims(strategy, groups)
+    digest = hashlib.sha256(json.dumps(claims, sort_keys=True).encode()).hexdigest()[:16]
+    labels = {OWNER_LABEL: cluster.digest, HELD_LABEL: digest}
     return [
-        each | {"metadata": {"name": f"{name_prefix(cluster)}-{each['metadata']['name']}", "labels": labels}}
-        for each in wanted
+        claim | {"metadata": {"name": f"{name_prefix(cluster)}-{claim['metadata']['name']}", "labels": labels}}
+        for claim in claims
     ]
 
 
 def holder_pod(cluster: Cluster, held: Sequence[Json]) -> Json:
-    """The pod that keeps these claims prepared, under a name of its own: one before it may still be ending."""
-    names = [each["metadata"]["name"] for each in held]
-    made = idle_pod(
-        cluster.name, cluster.options, f"{name_prefix(cluster)}-{token_hex(4)}", held[0]["metadata"]["labels"]
-    )
-    (container,) = made["spec"]["containers"]
+    """The pod that keeps these claims prepared; its name is unique, since an earlier one may still be ending."""
+    names = [claim["metadata"]["name"] for claim in held]
+    name, labels = f"{name_prefix(cluster)}-{token_hex(4)}", held[0]["metadata"]["labels"]
+    pod = idle_pod(cluster.name, cluster.options, name, labels)
+    (container,) = pod["spec"]["containers"]
     container["resources"]["claims"] = [{"name": name} for name in names]
-    made["spec"]["resourceClaims"] = [{"name": name, "resourceClaimName": name} for name in names]
-    return made
+    pod["spec"]["resourceClaims"] = [{"name": name, "resourceClaimName": name} for name in names]
+    return pod
 
 
 def are_held(wanted: Sequence[Json], claims: Sequence[Json], pods: Sequence[Json]) -> bool:
-    """Whether these very claims are there, and a pod that runs holds them."""
+    """Whether exactly the wanted claims exist and a running pod holds them."""
     labels = wanted[0]["metadata"]["labels"]
-    alike = [each for each in claims if each["metadata"].get("labels") == labels]
-    holders = [each for each in pods if each["metadata"].get("labels") == labels]
-    return (len(alike) == len(wanted)) and any(each["status"].get("phase") == "Running" for each in holders)
+    matching = [claim for claim in claims if claim["metadata"].get("labels") == labels]
+    holders = [pod for pod in pods if pod["metadata"].get("labels") == labels]
+    return (len(matching) == len(wanted)) and any(pod["status"].get("phase") == "Running" for pod in holders)
 
 
 def tenant_consumers(claim: Json) -> list[Json]:
-    """The consumers for which a claim is reserved, but for who holds it."""
+    """The consumers for which a claim is reserved, without its holder pod."""
     reserved: list[Json] = claim["status"].get("reservedFor") or []
-    return [each for each in reserved if not each["name"].startswith(HELD_PREFIX)]
+    return [consumer for consumer in reserved if not consumer["name"].startswith(HELD_PREFIX)]
