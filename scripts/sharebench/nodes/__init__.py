@@ -1,4 +1,4 @@
-"""The kinds of node: what is shared, and how it is put into the state of a strategy."""
+"""The kinds of node: the devices to share, and how they are put into the state of a strategy."""
 
 from importlib import import_module
 from pathlib import Path
@@ -16,9 +16,9 @@ def _driver(kind: str) -> type[Node]:
 
 
 def open_node(kind: str, options: NodeOptions, folder: Path, number: int | None = None) -> Node:
-    """The node of that kind; `options` is its config section, `folder` keeps its state. Imports only its driver.
+    """A node of that kind; `options` is its config section, `folder` keeps its state. Imports only its driver.
 
-    `number` is that of the device, where a study measures on several.
+    `number` is the device's, where a study measures on several.
     """
     node = _driver(kind)(options, folder)
     node.number = number
@@ -26,5 +26,5 @@ def open_node(kind: str, options: NodeOptions, folder: Path, number: int | None 
 
 
 def named_devices(kind: str, options: NodeOptions) -> list[DeviceOptions]:
-    """The devices that a config section of that kind names, each as a section of its own. Raises NodeError."""
+    """The devices that a config section of that kind names, each with its own section. Raises NodeError."""
     return _driver(kind).devices(options)

@@ -1,4 +1,4 @@
-"""What the driver asks of a kind of node: grants, tenants, endpoints, samplers, and how they fail."""
+"""The contract of a kind of node: grants, tenants, endpoints, samplers, and their failures."""
 
 import math
 import re
@@ -26,39 +26,39 @@ from tenant.contract import (
 )
 
 Evidence = list[EvidenceItem]
-# Last words of CUDA, torch, Python, C++ and the C library.
+# Out-of-memory messages of CUDA, torch, Python, C++ and the C library.
 OUT_OF_MEMORY = re.compile(r"out[ _]of[ _]memory|OutOfMemory|MemoryError|bad_alloc|Cannot allocate memory", re.I)
 
 
 def item(name: str, expected: object, observed: object, source: str, holds: bool | None = None) -> EvidenceItem:
-    """One piece of evidence; it holds when what was observed is what was expected, unless said otherwise."""
+    """One item of evidence; it holds when `observed` equals `expected`, unless `holds` is given."""
     holds = expected == observed if holds is None else holds
     return {"name": name, "expected": expected, "observed": observed, "holds": holds, "source": source}
 
 
-def classify_exit(code: int, has_exit_codes: bool = True, said: str = "") -> tuple[TenantStatus, str]:
-    """Status and reason of a tenant that ended with this exit code before it was asked to.
+def classify_exit(code: int, has_exit_codes: bool = True, last_output: str = "") -> tuple[TenantStatus, str]:
+    """Status and reason of a tenant that ended with this exit code before it was stopped.
 
-    Without `has_exit_codes` it is a user program, whose codes have no known meaning: what it `said` last counts.
+    Exit codes of a user program (not `has_exit_codes`) have no known meaning: its last output decides.
     """
-    if (code == EXIT_OUT_OF_MEMORY) if has_exit_codes else OUT_OF_MEMORY.search(said) is not None:
+    if (code == EXIT_OUT_OF_MEMORY) if has_exit_codes else OUT_OF_MEMORY.search(last_output) is not None:
         return "oom", "ran out of memory"
     if code < 0:
-        names = {known.value: known.name for known in signal.Signals}
+        names = {each.value: each.name for each in signal.Signals}
         name = names.get(-code, f"signal {-code}")
         return ("killed" if name in ("SIGKILL", "SIGTERM") else "crashed"), f"ended by {name}"
     return "crashed", f"ended by itself with exit code {code}"
 
 
 def bucket(seconds: float) -> int:
-    """Index of the bucket that holds a latency (as tenant.recorder counts, without numpy's start-up time)."""
+    """Index of the bucket that holds a latency (like tenant.recorder, without numpy's start-up time)."""
     if seconds <= SMALLEST_SECONDS:
         return 0
     return min(OVERFLOW_INDEX, math.ceil(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS)))
 
 
 def empty_measurements(index: int, workload: str) -> TenantMeasurement:
-    """What a tenant has measured before it measures anything."""
+    """The measurements of a tenant that has measured nothing."""
     return {
         "index": index,
         "workload": workload,
@@ -82,7 +82,7 @@ def empty_measurements(index: int, workload: str) -> TenantMeasurement:
 
 
 def own_load_report(index: int, workload: str, achieved_rate_hz: float, environment: Environment) -> TenantReport:
-    """What the report of a tenant that makes its own load begins with."""
+    """The common part of the reports of tenants that generate their own load."""
     return {
         **empty_measurements(index, workload),
         "steady": None,
@@ -103,7 +103,7 @@ def own_load_report(index: int, workload: str, achieved_rate_hz: float, environm
 
 
 class PlannedLoad(TypedDict):
-    """How requests arrive at a tenant; `before` of the cell's tenants precede those that share the seed with it."""
+    """How requests arrive at a tenant; `before` is the number of tenants in front of those that share its seed."""
 
     arrival: Arrival
     concurrency: NotRequired[int]
@@ -113,7 +113,7 @@ class PlannedLoad(TypedDict):
 
 
 class WatchSettings(TypedDict, total=False):
-    """What a cell needs that Prometheus watches: the config's `prometheus`, and what its tenants carry."""
+    """Settings of a cell that Prometheus watches: the config's `prometheus`, and the tenants' name and annotations."""
 
     prometheus: PrometheusOptions
     watched_cell: str
@@ -121,7 +121,7 @@ class WatchSettings(TypedDict, total=False):
 
 
 class Settings(WatchSettings):
-    """What a cell needs beyond its spec; `loads` by tenant, once they are known."""
+    """Settings of a cell that are not in its spec; `loads`, one per tenant, are added by `run_cell`."""
 
     timeouts: Timeouts
     cell_folder: str
@@ -129,25 +129,25 @@ class Settings(WatchSettings):
 
 
 def is_external_server(report: TenantReport) -> bool:
-    """Whether the tenant is a server that runs elsewhere: it has no grant, and the host does not see it."""
+    """Whether the tenant is a server that runs elsewhere, without a grant and invisible to the host."""
     return report.get("measured_by") == "client" and report.get("outside") is None
 
 
 class NodeError(Refusal):
-    """The node did not do what was asked; a harness failure."""
+    """The node could not do what was requested; a harness failure."""
 
 
 class UnrecoverableNodeError(NodeError):
-    """The node cannot run any later cell: the run ends."""
+    """The node cannot run any later cell, so the run ends."""
 
 
 class TenantUnreachable(Exception):
-    """A living tenant did not answer, or answered nonsense; a harness failure."""
+    """A living tenant did not answer, or gave an invalid answer; a harness failure."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What a node is set to: a strategy, the number of replicas where it matters, and the block of the study."""
+    """A node's state: a strategy, the number of replicas where it matters, and the block of the study."""
 
     strategy: Strategy
     replicas: int | None
@@ -155,7 +155,7 @@ class State:
 
     @property
     def setting(self) -> str:
-        """What the device is set to, whatever the block: `mps`, or `mps-limited n4`."""
+        """The device's setting, without the block: `mps`, or `mps-limited n4`."""
         return self.strategy.name if self.replicas is None else f"{self.strategy.name} n{self.replicas}"
 
     @property
@@ -165,9 +165,9 @@ class State:
 
 @dataclass(frozen=True)
 class Grant:
-    """How one tenant reaches its share: environment, CPUs, and the group of tenants that it shares units with.
+    """A tenant's access to its share: environment, CPUs, and the group of tenants that shares a device or instance.
 
-    Consecutive grants with the same `process` are tenants of one process, each on a stream of its own.
+    Consecutive grants with the same `process` are tenants of one process, each on its own stream.
     """
 
     index: int
@@ -178,8 +178,7 @@ class Grant:
 
 
 class DeviceOptions(NamedTuple):
-    """One device of several: the section of a config that would name it alone, and the cores of the host that go with
-    it (None where they are not pinned)."""
+    """One of several devices: a config section that names it alone, and its host cores (None: not pinned)."""
 
     options: NodeOptions
     cores: list[int] | None
@@ -192,41 +191,41 @@ class Sampler(Protocol):
         """Begin to sample."""
 
     def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
-        """End; returns the rows of telemetry.csv and the record's summary of the window (monotonic seconds)."""
+        """Stop; returns the rows of telemetry.csv and the record's summary of the window (monotonic seconds)."""
 
 
 class Endpoint(Protocol):
     """The driver's view of one tenant (docs/method.md, the window)."""
 
     def steadiness(self, since_ns: int | None) -> Steadiness | None:
-        """The verdict on steadiness since that time, or the first one that there was; None while it is not known."""
+        """The verdict on steadiness since that time, or the first verdict (None); None while there is no verdict."""
 
     def clock(self) -> tuple[int, int, float]:
         """Monotonic and real time in ns, and the round trip in seconds."""
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
-        """Announce the window; False when the tenant refused it as past.
+        """Announce the window; False when the tenant refused it because it has begun already.
 
-        With `iterations` it is a job: that number from the start on, and the end is their deadline.
+        With `iterations` it is a job: that number of iterations from the start, with the end as their deadline.
         """
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
-        """What the tenant measured in the window; waits for its end and up to the deadline beyond it.
+        """The tenant's report of the window; waits for the window's end and up to the deadline after it.
 
-        A job's record is there when the job is done; `ahead_seconds` is how far ahead the window's end may be.
+        A job's report comes when the job is done; `ahead_seconds` is how far ahead the window's end may be.
         """
 
     def output_digest(self, deadline_seconds: float) -> list[float | None] | None:
-        """What sums up the last output, for the record; None where it cannot be had within the deadline.
+        """Digest of the last output, for the record; None where it is not available within the deadline.
 
-        It is work for the device: to be asked for when no tenant measures any more.
+        It is work for the device, so call this only when no tenant measures any more.
         """
 
 
 class Tenants(Protocol):
     """The tenants of one cell.
 
-    `are_local` says that no network lies between: a living tenant that does not answer can only be hung.
+    `are_local` is true without a network in between: then a living tenant that does not answer is hung.
     """
 
     are_local: bool
@@ -238,7 +237,7 @@ class Tenants(Protocol):
         """Launch one tenant per grant."""
 
     def wait_ready(self) -> None:
-        """Until all are warm; raises TenantsFailed when one cannot be."""
+        """Wait until all are warm. Raises TenantsFailed when one does not get there."""
 
     def endpoints(self) -> Sequence[Endpoint]:
         """One per tenant, in order."""
@@ -253,7 +252,7 @@ class Tenants(Protocol):
         """Wait in the node's clock; raises TenantsFailed early when a tenant dies."""
 
     def stop(self) -> None:
-        """Remove all tenants, whatever state they are in."""
+        """Remove all tenants, in whatever state they are."""
 
 
 @runtime_checkable
@@ -261,7 +260,7 @@ class MortalTenants(Tenants, Protocol):
     """Tenants of which some are expected to end within the window."""
 
     def watch_until(self, monotonic_ns: int) -> dict[int, int]:
-        """Wait in the node's clock, whoever ends; of those that did, when that was, in ns, by index."""
+        """Wait in the node's clock, even if tenants end; returns their ends in ns, by index."""
 
 
 class TenantsFailed(Exception):

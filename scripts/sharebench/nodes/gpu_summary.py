@@ -1,4 +1,4 @@
-"""The rows and the summary of a window, from the samples of a GPU."""
+"""Telemetry rows and summary of a window, from the samples of a GPU."""
 
 import itertools
 import statistics
@@ -40,12 +40,12 @@ def summarise(
 ) -> tuple[list[Row], Telemetry]:
     """The rows of the window, and the GPU's part of the record's summary; `processes` are those on the GPU, by pid.
 
-    `activity_reason` is why the samples have no activity, where they have none.
+    `activity_reason` is the reason why the samples have no activity, if so.
     """
 
     def active_percent(counter: Callable[[GpuSample], float | None]) -> float | None:
-        grown = _difference(samples, counter, start_seconds, end_seconds)
-        return None if grown is None else 100 * grown / (end_seconds - start_seconds)
+        active_seconds = _difference(samples, counter, start_seconds, end_seconds)
+        return None if active_seconds is None else 100 * active_seconds / (end_seconds - start_seconds)
 
     inside = [sample for sample in samples if start_seconds <= sample.t_seconds <= end_seconds]
     temperatures = _known_values(sample.temperature_celsius for sample in inside)
@@ -87,7 +87,7 @@ def summarise(
 
 
 def sees_all_processes() -> bool:
-    """Whether this process lives in the host's process namespace; elsewhere NVML leaves out what is not in its own."""
+    """Whether this process is in the host's process namespace; elsewhere NVML omits processes of other namespaces."""
     try:
         return str(Path("/proc/self/ns/pid").readlink()) == HOST_PID_NAMESPACE
     except OSError:
@@ -124,11 +124,11 @@ def mean(values: Iterable[float | None]) -> float | None:
 def _energy(
     samples: Sequence[GpuSample], power_watts: float | None, start_seconds: float, end_seconds: float
 ) -> tuple[float | None, float | None]:
-    """Energy in the window in joules, and how far that may be off (None where it is not known).
+    """Energy in the window in joules, and the bound of its error (None where it is not known).
 
     NVML renews the energy counter every 20 to 100 ms. A reading is at most one renewal old, so the difference is off
-    by no more than the energy of one; that it was seen to change bounds how long a renewal takes. Without a counter,
-    the energy is the integral of the power samples.
+    by no more than the energy of one renewal, whose length the observed changes bound. Without a counter, the energy is
+    the integral of the power samples.
     """
     window_seconds = end_seconds - start_seconds
     energy = _difference(samples, lambda sample: sample.energy_joules, start_seconds, end_seconds)
@@ -141,14 +141,14 @@ def _energy(
 def _difference(
     samples: Sequence[GpuSample], counter: Callable[[GpuSample], float | None], start_seconds: float, end_seconds: float
 ) -> float | None:
-    """By how much a counter grew between two moments; None where it is not known on both sides of each."""
-    known = [(sample.t_seconds, value) for sample in samples if (value := counter(sample)) is not None]
-    start, end = value_at(known, start_seconds), value_at(known, end_seconds)
+    """The increase of a counter between two moments; None where it has no reading on both sides of each."""
+    readings = [(sample.t_seconds, value) for sample in samples if (value := counter(sample)) is not None]
+    start, end = value_at(readings, start_seconds), value_at(readings, end_seconds)
     return None if start is None or end is None else end - start
 
 
 def _renewal_seconds(samples: Sequence[GpuSample]) -> float:
-    """The longest time for which the energy counter was seen unchanged, up to the reading that had changed."""
+    """The longest time for which the energy counter was unchanged, up to the first changed reading."""
     longest, since = 0.0, samples[0]
     for before, after in itertools.pairwise(samples):
         longest = max(longest, after.t_seconds - since.t_seconds)
@@ -163,12 +163,12 @@ def _occupancy(
     server_pids: Sequence[int],
     end_seconds: float,
 ) -> tuple[list[float | None] | None, float | None, ForeignProcesses | None]:
-    """Memory by tenant and of the MPS servers in MiB, and how many foreign processes were seen, by kind.
+    """Memory by tenant and of the MPS servers in MiB, and the number of foreign processes by kind.
 
     A process belongs to a tenant when it, or one of its ancestors, is in the tenant's family. The largest reading of
-    each counts, of those until the window's end: afterwards a tenant sums up its last output, which may take more than
-    its work. Tenants of one family share its memory evenly. Where none of the tenants is among the processes, NVML
-    counts pids of another namespace (a container's), and nothing of this is known.
+    each process until the window's end counts: afterwards a tenant digests its last output, which may take more memory
+    than its work. Tenants of one family share its memory evenly. If no tenant is among the processes, NVML counts pids
+    of another namespace (a container's), and all values are None.
     """
     lineages = {pid: {pid, *entry["ancestors"]} for pid, entry in processes.items()}
     members = {family: [pid for pid, line in lineages.items() if line & {*family}] for family in families}
@@ -180,12 +180,12 @@ def _occupancy(
         if (readings := [size for t_seconds, size in entry["memory"] if t_seconds <= end_seconds])
     }
 
-    def together(pids: Iterable[int]) -> float | None:
+    def total_mib(pids: Iterable[int]) -> float | None:
         return sum(memory[pid] for pid in pids if pid in memory) if memory.keys() & {*pids} else None
 
-    shares = {family: together(pids) for family, pids in members.items()}
+    shares = {family: total_mib(pids) for family, pids in members.items()}
     by_tenant = [None if (mib := shares[family]) is None else mib / families.count(family) for family in families]
     ours = {*itertools.chain(*families), *server_pids}
-    seen = Counter(processes[pid]["kind"] for pid, line in lineages.items() if not line & ours)
-    foreign: ForeignProcesses = {"compute": seen["compute"], "graphics": seen["graphics"], "mps": seen["mps"]}
-    return by_tenant, together(server_pids), foreign if sees_all_processes() else None
+    kinds = Counter(processes[pid]["kind"] for pid, line in lineages.items() if not line & ours)
+    foreign: ForeignProcesses = {"compute": kinds["compute"], "graphics": kinds["graphics"], "mps": kinds["mps"]}
+    return by_tenant, total_mib(server_pids), foreign if sees_all_processes() else None

@@ -1,4 +1,4 @@
-"""A tenant's limits under MPS: how its environment asks for them, and whether what it saw is within them."""
+"""A tenant's limits under MPS: the environment variables that set them, and the evidence that they were active."""
 
 from sharebench.core.spec import TenantLimits
 from sharebench.core.units import MEBIBYTE
@@ -9,14 +9,14 @@ THREADS_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MEMORY_VARIABLE = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 PRIORITY_VARIABLE = "CUDA_MPS_CLIENT_PRIORITY"
 CLIENT_VARIABLES = (THREADS_VARIABLE, MEMORY_VARIABLE, PRIORITY_VARIABLE)
-# How far beyond its limit a tenant tries to allocate: more than any rounding of the limit.
+# A tenant tries to allocate this much beyond its limit: more than any rounding of the limit.
 PROBE_BEYOND_BYTES = 1 << 30
-# MPS rounds a share of the SMs down, to whole TPCs of two SMs on the GPUs seen so far.
+# MPS rounds a share of the SMs down, on the GPUs tested so far to whole TPCs of two SMs.
 SM_TOLERANCE = 2
 
 
 def client_variables(own: TenantLimits, memory_bytes: int) -> dict[str, str]:
-    """What a client's environment needs for limits that are not those of all, on a device with that memory."""
+    """The variables that set a client's own limits, on a device with that memory."""
     limit_bytes = own.memory_bytes(memory_bytes)
     values = {
         THREADS_VARIABLE: None if own.thread_percent is None else f"{own.thread_percent:g}",
@@ -27,19 +27,19 @@ def client_variables(own: TenantLimits, memory_bytes: int) -> dict[str, str]:
 
 
 def memory_limit_bytes(memory_bytes: int | None, limits: TenantLimits) -> int | None:
-    """A tenant's memory in bytes; None where it has no limit, or the size of the device's is not known."""
+    """A tenant's memory limit; None where it has none, or where the device's memory is not known."""
     return None if memory_bytes is None else limits.memory_bytes(memory_bytes)
 
 
 def probe_variables(limit_bytes: int | None) -> dict[str, str]:
-    """The variable by which a tenant with this limit of its memory tries to allocate more; none without a limit."""
+    """The variable that makes a tenant try to allocate beyond its memory limit; empty without a limit."""
     return {} if limit_bytes is None else {PROBE_BYTES_VARIABLE: str(limit_bytes + PROBE_BEYOND_BYTES)}
 
 
 def limits_evidence(
     limits: TenantLimits, sm_count: int | None, memory_bytes: int | None, view: DeviceView | None, source: str
 ) -> Evidence:
-    """Evidence from what a tenant saw of a device with that number of SMs and that memory; None is not compared."""
+    """Evidence from a tenant's view of a device with these SMs and this memory; None is not compared."""
     threads, evidence = limits.thread_percent, Evidence()
     sms = view and view["sm_count"]
     if sm_count is not None and threads is None:

@@ -1,9 +1,8 @@
-"""What a program says of itself as Prometheus metrics: one series scraped twice, and the window between the two.
+"""A program's own Prometheus metrics: one series scraped twice, and the window between the two scrapes.
 
-A scrape is the state of the series at some moment between the request and its answer. What lies between two scrapes is
-known exactly, but for three things: that moment, that a page's sum and counts need not be of quite the same moment, and
-the iterations at the edges, which began before the window or ended after it. `Difference` says by how much they may put
-rate and mean off.
+A scrape is the state of the series at some moment between the request and its answer. The difference of two scrapes is
+exact but for three things: that moment, a page whose sum and counts are not of the same moment, and the iterations at
+the edges, which began before the window or ended after it. `Difference` bounds the resulting errors of rate and mean.
 """
 
 import math
@@ -30,9 +29,9 @@ class MissingSeries(Exception):
 
 @dataclass(frozen=True)
 class Scrape:
-    """One state of a series: when it was asked and answered, and its totals in seconds since the program began.
+    """One state of a series: the times of request and answer, and the totals since the program began.
 
-    `cumulative` are the counts up to each of `upper_seconds`, ascending, the last one infinite; both are empty for a
+    `cumulative` has the counts up to each of `upper_seconds`, ascending, the last one infinite; both are empty for a
     summary.
     """
 
@@ -53,18 +52,18 @@ class Scrape:
 
 
 def parse_metrics(text: str, metrics: Metrics, begun_ns: int = 0, ended_ns: int = 0) -> Scrape:
-    """The series that a workload's `metrics` names, in a page of metrics in the text format of Prometheus.
+    """The series that a workload's `metrics` names, from a page in the text format of Prometheus.
 
-    Raises MissingSeries with a line that names what there is instead, and ValueError for a page of another format.
+    Raises MissingSeries with a line that lists the existing series, and ValueError for a page of another format.
     """
     kind = "histogram" if metrics["histogram"] is not None else "summary"
     name = str(metrics["histogram"] or metrics["summary"])
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     sums = _single_sample(samples, f"{name}_sum", metrics["labels"], kind, name)
     counts = _single_sample(samples, f"{name}_count", metrics["labels"], kind, name)
-    for what, sample in (("sum", sums), ("count", counts)):
+    for part, sample in (("sum", sums), ("count", counts)):
         if not math.isfinite(sample.value):
-            raise MissingSeries(f"the {what} of {kind} {name!r} is {sample.value}, which is not finite")
+            raise MissingSeries(f"the {part} of {kind} {name!r} is {sample.value}, which is not finite")
     buckets = sorted(
         (float(sample.labels["le"]), int(sample.value))
         for sample in samples
@@ -80,7 +79,7 @@ def parse_metrics(text: str, metrics: Metrics, begun_ns: int = 0, ended_ns: int 
     return Scrape(
         begun_ns,
         ended_ns,
-        # A page is not taken in one instant: the count must be that of the buckets.
+        # A page is not written in one instant: the count must match the buckets.
         buckets[-1][1] if buckets else int(counts.value),
         sums.value * unit,
         tuple(upper * unit for upper, _ in buckets),
@@ -89,17 +88,17 @@ def parse_metrics(text: str, metrics: Metrics, begun_ns: int = 0, ended_ns: int 
 
 
 def _single_sample(samples: Iterable[Sample], wanted: str, labels: Mapping[str, str], kind: str, name: str) -> Sample:
-    """The only sample of that name with these labels."""
+    """The only sample of that name with these labels. Raises MissingSeries."""
     samples = list(samples)
     named = [sample for sample in samples if sample.name == wanted]
-    found = [sample for sample in named if labels.items() <= sample.labels.items()]
-    if len(found) == 1:
-        return found[0]
+    matching = [sample for sample in named if labels.items() <= sample.labels.items()]
+    if len(matching) == 1:
+        return matching[0]
     if named:
-        there = ", ".join(str(sample.labels) for sample in (found or named)[:SHOWN_NAMES])
-        count = len(found) or "no"
+        choices = ", ".join(str(sample.labels) for sample in (matching or named)[:SHOWN_NAMES])
+        count = len(matching) or "no"
         raise MissingSeries(
-            f"{kind} {name!r} has {count} series with metrics.labels {dict(labels)}; name one of {there}"
+            f"{kind} {name!r} has {count} series with metrics.labels {dict(labels)}; name one of {choices}"
         )
     suffix = "_bucket" if kind == "histogram" else "_count"
     others = sorted({sample.name.removesuffix(suffix) for sample in samples if sample.name.endswith(suffix)})
@@ -108,7 +107,7 @@ def _single_sample(samples: Iterable[Sample], wanted: str, labels: Mapping[str, 
 
 
 def parse_page(page: Page, metrics: Metrics) -> Scrape:
-    """The series in a page. Raises MissingSeries, and TenantUnreachable when there is no page."""
+    """The series on a page. Raises MissingSeries, and TenantUnreachable when there is no page."""
     if page["failure"] is not None:
         raise TenantUnreachable(f"GET {metrics['path']}: {page['failure']}")
     if not page["is_whole"]:
@@ -121,12 +120,12 @@ def parse_page(page: Page, metrics: Metrics) -> Scrape:
 
 @dataclass(frozen=True)
 class Difference:
-    """What a program counted between two scrapes."""
+    """A program's counts between two scrapes."""
 
     begun_ns: float
-    """The moment of the first."""
+    """The moment of the first scrape."""
     seconds: float
-    """From there to the moment of the second."""
+    """Time from the first scrape to the second."""
     seconds_error: float
     count: int
     sum_seconds: float
@@ -134,7 +133,7 @@ class Difference:
     counts: tuple[int, ...]
     """Iterations in each bucket, not cumulative."""
     longest_seconds: float | None
-    """What none of the counted ones exceeds, from the buckets; None where these leave it open."""
+    """Upper bound of the counted latencies, from the buckets; None where the last bucket is infinite."""
 
     @property
     def rate_hz(self) -> float:
@@ -146,16 +145,16 @@ class Difference:
 
     @property
     def rate_error_ratio(self) -> float | None:
-        """By how much the rate may be off: the scrapes' moments, and one iteration at each edge."""
+        """Bound of the rate's error: the uncertain moments of the scrapes, and one iteration at each edge."""
         return self.seconds_error / self.seconds + EDGE_ITERATIONS / self.count if self.count else None
 
     @property
     def mean_error_ratio(self) -> float | None:
-        """By how much the mean may be off from that of the iterations which began in the window.
+        """Bound of the mean's error against the mean of the iterations that began in the window.
 
-        An edge's iteration moves the sum by its distance from the mean: at most the mean itself downwards, and upwards
-        up to the longest; where that is not known, it is taken to be twice the mean. Sum and counts of one page may be
-        as far apart as the page took, at both ends: twice `seconds_error` of a program that is never idle.
+        An iteration at an edge moves the sum by its distance from the mean: at most the mean itself downwards, and up
+        to the longest latency upwards, which is taken as twice the mean where it is not known. Sum and counts of one
+        page may be as far apart as the page took, at both ends: twice `seconds_error` for a program that is never idle.
         """
         mean = self.mean_seconds
         if not mean:
@@ -165,13 +164,13 @@ class Difference:
 
 
 def subtract_scrapes(first: Scrape, last: Scrape) -> Difference:
-    """What was counted from one scrape to the next.
+    """The counts from one scrape to the next.
 
-    Raises NodeError when a count went backwards: the program, or what serves its metrics, restarted.
+    Raises NodeError when a count went backwards: the program, or its metrics server, restarted.
     """
     counts = _bucket_increases(last.cumulative, first.cumulative)
-    has_others = first.upper_seconds != last.upper_seconds
-    if has_others or last.count < first.count or min(counts, default=0) < 0:
+    has_other_buckets = first.upper_seconds != last.upper_seconds
+    if has_other_buckets or last.count < first.count or min(counts, default=0) < 0:
         raise NodeError(f"its counters went backwards from {first.count} to {last.count} iterations: it restarted")
     seconds = (last.middle_ns - first.middle_ns) / NS
     count = last.count - first.count
@@ -190,6 +189,6 @@ def subtract_scrapes(first: Scrape, last: Scrape) -> Difference:
 
 
 def _bucket_increases(last: tuple[int, ...], first: tuple[int, ...]) -> tuple[int, ...]:
-    """Increase of each bucket by itself, from two cumulative counts."""
-    grown = [after - before for after, before in zip(last, first, strict=False)]
-    return tuple(after - before for after, before in zip(grown, [0, *grown[:-1]], strict=True))
+    """The increase of each single bucket, from two cumulative counts."""
+    increases = [after - before for after, before in zip(last, first, strict=False)]
+    return tuple(after - before for after, before in zip(increases, [0, *increases[:-1]], strict=True))

@@ -1,4 +1,4 @@
-"""What a kind of node must be able to do, and the book-keeping that all kinds share."""
+"""The base class of all kinds of node, with the book-keeping that they share."""
 
 import contextlib
 import json
@@ -19,11 +19,11 @@ from sharebench.records.types import NodeFacts, Switch
 from tenant.contract import TenantReport
 
 UNKNOWN_STATE = "unknown"
-"""Key of a state that is none of a strategy's: in between, dirty, or not known."""
+"""Key of a state that belongs to no strategy: in between, dirty, or not known."""
 
 
 class Characteristics(TypedDict):
-    """What is measured of a device itself: idle power, and peak rates in FLOP/s and bytes/s; None where unknown."""
+    """Measured properties of a device: idle power, and peak rates in FLOP/s and bytes/s; None where unknown."""
 
     idle_power_watts: float | None
     roofs: dict[str, float] | None
@@ -32,15 +32,14 @@ class Characteristics(TypedDict):
 class Node(ABC):
     """A device that can be put into the states of strategies.
 
-    `folder` holds the state that the node is in and the journal of its switches.
+    `folder` holds the node's current state and the journal of its switches.
     """
 
     kind: Kind
-    # Whether the node may stay in its last state when a run ends, until `restore`: false where a state is running
-    # programs.
+    # Whether the node may keep its last state after a run, until `restore`; false where a state needs running programs.
     state_outlives_run = True
     number: int | None = None
-    """Of the device, where a study measures on several."""
+    """The number of the device, where a study measures on several."""
 
     def __init__(self, options: NodeOptions, folder: Path) -> None:
         self.options = options
@@ -52,7 +51,7 @@ class Node(ABC):
 
     @property
     def host(self) -> str:
-        """The machine's name, as monitoring knows it; in no record."""
+        """The machine's name in monitoring systems; never in a record."""
         return platform.node()
 
     @classmethod
@@ -67,12 +66,12 @@ class Node(ABC):
 
     @property
     def identity(self) -> str:
-        """What the device is known by in all of a study (`references.device_identity`)."""
+        """The identity of the device throughout a study (`references.device_identity`)."""
         return self.device
 
     @property
     def lock_path(self) -> Path | None:
-        """File whose lock makes a host's device ours; None where the results' lock is enough."""
+        """The file whose lock reserves a host's device; None where the results' lock is enough."""
         return None
 
     @abstractmethod
@@ -85,13 +84,13 @@ class Node(ABC):
 
     @abstractmethod
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
-        """Why this device cannot give `replicas` tenants that strategy, or None.
+        """The reason why this device cannot give `replicas` tenants that strategy, or None.
 
-        `workloads` are the specs of what the tenants run, none for any workload.
+        `workloads` are the specs of the tenants' workloads; empty means any workload.
         """
 
     def not_attempted(self, strategy: Strategy, workloads: Sequence[WorkloadSpec]) -> str | None:
-        """Why the harness does not measure these workloads under that strategy, although the device could; or None."""
+        """The reason why the harness does not attempt these workloads under a feasible strategy, or None."""
         return None
 
     @abstractmethod
@@ -100,7 +99,7 @@ class Node(ABC):
 
     @abstractmethod
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
-        """What proves, after the window, that the strategy was active."""
+        """Evidence, collected after the window, that the strategy was active."""
 
     @abstractmethod
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
@@ -112,31 +111,31 @@ class Node(ABC):
 
     @abstractmethod
     def switch(self, state: State | None) -> None:
-        """Bring the device into the state, None being the original one; raises NodeError.
+        """Put the device into the state, None being the original one. Raises NodeError.
 
         Calls `left_old_state` in between, which separates the time of the way out from that of the way in.
         """
 
     def mark_old_state_left(self) -> None:
-        """Note the moment at which nothing of the old state is left; what follows leads into the new one."""
+        """Note the moment at which the old state is gone; the time after it belongs to the new state."""
         self._left_seconds, self._phases = time.monotonic(), {}
 
     def note_phase(self, phase: str, seconds: float) -> None:
-        """Add to the time of one phase of the way into the new state, for a node whose switch has several."""
+        """Add to the duration of one phase of entering the new state, for a node whose switch has several."""
         self._phases[phase] = self._phases.get(phase, 0.0) + seconds
 
     @abstractmethod
     def plan(self, strategy: Strategy) -> str:
-        """In a few words: what the strategy changes on the node and how that is undone."""
+        """A short text: what the strategy changes on the node and how that is undone."""
 
     def claim(self, run_id: str) -> None:  # noqa: B027
-        """Make the node this run's, where no lock file of a host can. Raises NodeError, with the owner's name."""
+        """Reserve the node for this run, where a host's lock file cannot. Raises NodeError, with the owner's name."""
 
     def release(self) -> None:  # noqa: B027
         """Release what `claim` took. Raises NodeError."""
 
     def sweep(self) -> None:  # noqa: B027
-        """Remove what a run that died left on the device. Raises NodeError."""
+        """Remove what a dead run left on the device. Raises NodeError."""
 
     def watch(self, options: PrometheusOptions) -> None:
         """Have a cluster's Prometheus scrape all tenants of the run, until `restore`. Raises NodeError."""
@@ -146,7 +145,7 @@ class Node(ABC):
         """Set the state up again before its next use: a crashed tenant may have broken daemons that it shared."""
 
     def current(self) -> str | None:
-        """Key of the state that the node is in, None for the original one."""
+        """Key of the node's current state, None for the original one."""
         try:
             key = read_json(self.folder / "state.json", "state")["state"]
         except FileNotFoundError:
@@ -156,12 +155,12 @@ class Node(ABC):
         return key if key is None or isinstance(key, str) else UNKNOWN_STATE
 
     def ensure(self, state: State) -> None:
-        """Bring the device into the state unless it is there already. Raises NodeError."""
+        """Put the device into the state unless it is there already. Raises NodeError."""
         if self.current() != state.key:
             self._change_state(state)
 
     def restore(self) -> bool:
-        """Bring the device back to its original state; False when it was there already."""
+        """Restore the device's original state; False when it was there already."""
         if self.current() is None:
             return False
         self._change_state(None)
@@ -169,7 +168,7 @@ class Node(ABC):
 
     def _change_state(self, state: State | None) -> None:
         before, after = self.current(), state.key if state else None
-        # The way back must work on a full disk, too.
+        # Restoring must work on a full disk, too.
         with contextlib.suppress(OSError) if state is None else contextlib.nullcontext():
             self._write_state(UNKNOWN_STATE)
         began, self._left_seconds, self._phases = time.monotonic(), None, {}

@@ -1,4 +1,4 @@
-"""User programs, wherever they run: their commands' placeholders, and the records of those that run to their end."""
+"""User programs on any kind of node: placeholders in their commands, and reports of programs that exit."""
 
 import math
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from tenant.contract import CompletedJob, Environment, TenantReport
 
 
 def memory_fraction(spec: Spec, index: int) -> float:
-    """What tenant `index` may take of the memory that it sees: its limit, else an even part with those that share it.
+    """Fraction of the visible memory for tenant `index`: its limit, else an even part among those that share it.
 
-    A MIG instance is all that its tenants see.
+    Tenants of a MIG instance see only the instance's memory.
     """
     if (percent := tenant_limits(spec["strategy"]["limits"], index).memory_percent) is not None:
         return percent / 100
@@ -20,19 +20,19 @@ def memory_fraction(spec: Spec, index: int) -> float:
 
 
 def placeholder_values(spec: Spec, index: int) -> dict[str, object]:
-    """Those that are of the cell, by name."""
+    """The values of the placeholders that depend on the cell, by name."""
     return {"index": index, "replicas": spec["replicas"], "fraction": f"{memory_fraction(spec, index):.6g}"}
 
 
 def fill_in(word: str, values: Mapping[str, object]) -> str:
-    """A word of a command with what stands in place of its placeholders."""
+    """A word of a command with its placeholders replaced."""
     for name, value in values.items():
         word = word.replace(f"{{{name}}}", str(value))
     return word
 
 
 def exited_job(seconds: float | None, start_delay_seconds: float) -> CompletedJob:
-    """The one job that a program is which runs to its end; None where it did not end well in time."""
+    """The job of a program that exits; `seconds` is None where it did not end well in time."""
     return {
         "iterations": 1,
         "completed": 0 if seconds is None else 1,
@@ -42,7 +42,7 @@ def exited_job(seconds: float | None, start_delay_seconds: float) -> CompletedJo
 
 
 def exited_report(index: int, workload: str, seconds: float | None) -> TenantReport:
-    """The record of such a program, but for its start and what it used."""
+    """The report of a program that exits, without its start and its use of the host."""
     nothing: Environment = {"python": "", "platform": "", "packages": {}}
     return {
         **own_load_report(index, workload, 1 / seconds if seconds else 0.0, nothing),

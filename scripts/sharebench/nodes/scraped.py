@@ -1,4 +1,4 @@
-"""A program that measures itself, wherever it runs: when it is ready and warm, and what a window's two pages tell."""
+"""A program that measures itself, on any kind of node: its readiness, and the report from a window's two pages."""
 
 import math
 import time
@@ -14,12 +14,12 @@ from tenant.contract.requests import Page
 
 
 class MeansJudge(BatchComparison):
-    """Judges by the means of batches between scrapes, in place of medians."""
+    """Judges steadiness by the means of batches between scrapes, in place of medians."""
 
     _first: Scrape | None = None
 
     def add(self, now: Scrape) -> None:
-        """Take the next scrape; it ends a batch when there is enough between it and the one that began it."""
+        """Add a scrape; it ends a batch that is long enough and has enough iterations."""
         first = self._first
         if first is None or now.count < first.count:
             self._first = now
@@ -32,10 +32,10 @@ class MeansJudge(BatchComparison):
 
 
 class ScrapedProgram(ABC):
-    """What the driver does with a program's pages, however they reach it."""
+    """The driver's view of a program's pages, however they are fetched."""
 
     offset_ns = 0
-    """How far the clock of the pages is ahead of this process's."""
+    """Lead of the pages' clock over this process's."""
 
     def __init__(self, index: int, workload: WorkloadSpec, rule: SteadinessRule) -> None:
         self.index = index
@@ -51,17 +51,17 @@ class ScrapedProgram(ABC):
 
     @abstractmethod
     def page(self, path: str) -> Page:
-        """A page of the program's, now. Raises TenantUnreachable where even that cannot be asked."""
+        """A page of the program, now. Raises TenantUnreachable where the request cannot be sent."""
 
     @abstractmethod
     def has_printed(self, text: str) -> bool:
-        """Whether this is in the program's log."""
+        """Whether the program's log contains the text."""
 
     def _scrape(self) -> Scrape:
         return parse_page(self.page(self.workload["metrics"]["path"]), self.workload["metrics"])
 
     def _has_started(self) -> bool:
-        """Whether the rule of the workload's `ready` holds, and the series is there. Raises TenantUnreachable."""
+        """Whether the workload's `ready` rule holds and the series exists. Raises TenantUnreachable."""
         rule = self.workload["ready"]
         if rule["log"] is not None and not self.has_printed(rule["log"]):
             self.waiting_for = f"its log has no {rule['log']!r}"
@@ -97,7 +97,7 @@ class ScrapedProgram(ABC):
         if self._judge is None or since_ns not in (None, self._judge.since_ns):
             self._judge = MeansJudge(self._rule, self._begun_ns + self.offset_ns if since_ns is None else since_ns)
         now_ns = time.monotonic_ns()
-        # A scrape takes time of the program's.
+        # A scrape costs the program time.
         if now_ns - self._asked_ns >= BATCH_SECONDS * NS:
             self._asked_ns = now_ns
             try:
@@ -109,9 +109,9 @@ class ScrapedProgram(ABC):
     def report(
         self, pages: Sequence[Page], window: tuple[int, int], environment: Environment, process_seconds: float = 0.0
     ) -> TenantReport:
-        """What the pages at the window's ends tell; CPU time and memory are not in them.
+        """The report from the pages at the window's ends, without CPU time and memory.
 
-        Raises TenantUnreachable when there is no page, NodeError when the series is gone or began again.
+        Raises TenantUnreachable when there is no page, NodeError when the series is gone or has restarted.
         """
         start_ns, end_ns = window
         try:
@@ -125,7 +125,7 @@ class ScrapedProgram(ABC):
             **own_load_report(self.index, self.workload["name"], found.rate_hz, environment),
             "measured_by": "scrape",
             "startup": {
-                # From outside the parts cannot be distinguished.
+                # The parts cannot be distinguished from outside.
                 "process_seconds": process_seconds,
                 "import_seconds": 0.0,
                 "context_seconds": 0.0,

@@ -11,7 +11,7 @@ from tenant.contract import Steadiness, TenantReport, boot_id
 
 # A tenant answers within milliseconds, but N of them may share one busy core.
 TIMEOUT_SECONDS = 20.0
-# Asked again and again while tenants warm up; one that hangs must not hold up the others.
+# Asked repeatedly while tenants warm up; one that hangs must not delay the others.
 READY_TIMEOUT_SECONDS = 2.0
 
 
@@ -53,7 +53,7 @@ class HttpEndpoint:
         return verdict
 
     def clock(self) -> tuple[int, int, float]:
-        """A tenant under the driver's own kernel reads the driver's own clock: then there is no round trip."""
+        """A tenant under the driver's own kernel reads the driver's clock, so the round trip counts as 0."""
         before_ns = time.monotonic_ns()
         status, answer = self._call("GET", "/clock")
         after_ns = time.monotonic_ns()

@@ -127,7 +127,7 @@ def test_buckets_hold_every_value_once() -> None:
 def test_the_buffer_of_the_kernel_is_parsed() -> None:
     words = [100, 900, 2, 32, 200, 300, 400, 500, 0, 0]
     content = b"".join(word.to_bytes(8, sys.byteorder) for word in words)
-    assert spin.timeline(content) == {
+    assert spin.parse_timeline(content) == {
         "first_ns": 100,
         "last_ns": 900,
         "resolution_ns": 32,
@@ -135,7 +135,7 @@ def test_the_buffer_of_the_kernel_is_parsed() -> None:
         "gaps": [[200, 300], [400, 500]],
     }
     full = b"".join(word.to_bytes(8, sys.byteorder) for word in [100, 900, 7, 32, 200, 300])
-    assert spin.timeline(full)["gaps"] == [[200, 300]]
+    assert spin.parse_timeline(full)["gaps"] == [[200, 300]]
 
 
 # Answers like a probing process; its clock is the host's monotonic one, shifted.
