@@ -26,7 +26,7 @@ FRAMEWORKS = ("onnxruntime", "torch", "torchvision", "transformers", "ultralytic
 
 
 @pytest.mark.parametrize("case", MALFORMED.values(), ids=MALFORMED)
-def test_malformed(case: tuple[dict[str, Any], list[str]]) -> None:
+def test_a_malformed_config_is_refused_in_one_line(case: tuple[dict[str, Any], list[str]]) -> None:
     changes, substance = case
     line = refusal_line(changes)
     assert line.startswith("config: ")
@@ -37,17 +37,17 @@ def test_malformed(case: tuple[dict[str, Any], list[str]]) -> None:
 
 
 @pytest.mark.parametrize("config", [None, [], "text", 3])
-def test_not_even_a_mapping(config: Any) -> None:
+def test_a_config_that_is_not_a_mapping_is_refused(config: Any) -> None:
     with pytest.raises(ConfigError, match=r"^config: the file: .* is not a mapping; write it as lines of key: value$"):
         load(config)
 
 
-def test_the_unknown_key_is_named_before_what_follows_from_it() -> None:
+def test_an_unknown_key_is_named_before_its_consequences() -> None:
     assert "'replica'" in refusal_line({"replica": [1], "replicas": [0]})
 
 
 @pytest.mark.parametrize("case", COMMAND_LINES.values(), ids=COMMAND_LINES)
-def test_command_line(case: tuple[list[str], dict[str, Any]]) -> None:
+def test_values_of_the_command_line_are_converted(case: tuple[list[str], dict[str, Any]]) -> None:
     arguments, expected = case
     config = config_with({})
     update_config(config, parse_config(arguments))
@@ -71,7 +71,7 @@ def test_an_archive_can_be_compared(tmp_path: Path) -> None:
     assert load(config_with({"datasets": both}))["datasets"] == both
 
 
-def test_command_line_adds_a_strategy_and_a_variant() -> None:
+def test_the_command_line_adds_a_strategy_and_a_workload() -> None:
     config = config_with({"node": "simulated"})
     update_config(
         config,
@@ -91,7 +91,7 @@ def test_command_line_adds_a_strategy_and_a_variant() -> None:
     assert loaded[W]["big"]["load"] == {"arrival": "closed", **rates}
 
 
-def test_input_is_not_touched_and_shares_nothing_with_the_output() -> None:
+def test_load_neither_changes_nor_shares_its_input() -> None:
     config = config_with({"replicas": "1,2", "warmup": None})
     before = copy.deepcopy(config)
     loaded = load(config)
@@ -101,19 +101,19 @@ def test_input_is_not_touched_and_shares_nothing_with_the_output() -> None:
     assert config == before
 
 
-def test_from_an_existing_folder_asks_nothing_of_this_node(tmp_path: Path) -> None:
+def test_a_finished_data_set_needs_nothing_of_this_node(tmp_path: Path) -> None:
     loaded = load(config_with({"from": str(tmp_path), "strategies": ["mps-limited"], "workloads": ["yolos"]}))
     assert loaded["from"] == str(tmp_path)
 
 
-def test_every_built_in_strategy_runs_somewhere() -> None:
+def test_every_built_in_strategy_runs_on_some_kind_of_node() -> None:
     for strategy in all_strategies(load(config_with({}))).values():
         able = capabilities.supporting_kinds(strategy, "device-plugin")
         assert ("kubernetes" if strategy.access else "nvidia") in able
 
 
 @pytest.mark.parametrize("name", [name for name, entry in base_config()[W].items() if "tenants" not in entry])
-def test_a_built_in_workload_runs_on_the_stand_in_or_the_config_says_why_not(name: str) -> None:
+def test_a_built_in_workload_runs_on_the_stand_in_or_is_refused_with_a_reason(name: str) -> None:
     entry = load(config_with({}))[W][name]
 
     def create() -> workload.Workload:
@@ -127,7 +127,7 @@ def test_a_built_in_workload_runs_on_the_stand_in_or_the_config_says_why_not(nam
 
 
 @pytest.mark.parametrize("name", [name for name, entry in base_config()[W].items() if "tenants" in entry])
-def test_a_built_in_mix_is_a_study(name: str) -> None:
+def test_a_built_in_mix_makes_a_study(name: str) -> None:
     needed = max(load(config_with({}))[W][tenant]["min_window_seconds"] for tenant in base_config()[W][name]["tenants"])
     changes = {"workloads": name, "replicas": 2, "strategies": "mps", "window_seconds": max(needed, 1)}
     is_for_gpus = name.startswith("yolos")
@@ -175,7 +175,7 @@ def test_a_workload_without_its_framework_is_refused(
     load(config_with(wanted | {"node": "simulated", f"{W}.{workload}.simulated": {"serial_seconds": 1}}))
 
 
-def test_frameworks_are_looked_for_where_the_tenants_of_a_gpu_are_by_them(
+def test_frameworks_of_gpu_tenants_are_not_looked_for_in_the_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
@@ -230,7 +230,7 @@ def paths(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=150)
 @given(path=st.sampled_from(paths(base_config())), junk=JUNK)
-def test_junk_is_refused_in_one_line_or_accepted_for_good(path: tuple[str, ...], junk: Any) -> None:
+def test_junk_is_refused_in_one_line_or_loads_to_a_fixed_point(path: tuple[str, ...], junk: Any) -> None:
     config: Any = config_with({}) if path else junk
     if path:
         section = config
@@ -256,11 +256,11 @@ def test_junk_is_refused_in_one_line_or_accepted_for_good(path: tuple[str, ...],
         (25, 4, 25),
     ],
 )
-def test_parse_limit(limit: float | str, replicas: int, percent: float) -> None:
+def test_a_limit_is_parsed_as_percent(limit: float | str, replicas: int, percent: float) -> None:
     assert parse_limit(limit, replicas) == percent
 
 
-def test_catalogue() -> None:
+def test_the_catalogue_has_the_limits_of_its_entries() -> None:
     half = {"mechanism": "mps", "thread_percent": "50"}
     strategies = all_strategies(load(config_with({"strategies": ["exclusive"], "replicas": [2], f"{S}.half": half})))
     assert strategies["exclusive"].replicas == (1,), "not an empty matrix"

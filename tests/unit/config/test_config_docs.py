@@ -81,13 +81,13 @@ def test_only_these_keys_are_required() -> None:
     assert required == {"StrategyEntry.mechanism", "Job.iterations"} | written_by_us
 
 
-def test_a_ready_made_config_is_one_by_the_schema_too() -> None:
+def test_a_ready_made_config_satisfies_the_schema() -> None:
     """What load makes of the files, which may have one value for a list."""
     jsonschema_rs.validate(SCHEMA, load(base_config()))
 
 
 @pytest.mark.parametrize("path", config_manual.generated_files(), ids=lambda path: path.name)
-def test_what_is_made_from_the_models_is_up_to_date(path: Path) -> None:
+def test_generated_files_are_up_to_date(path: Path) -> None:
     assert path.read_text("utf-8") == config_manual.generated_files()[path], "run `make docs`"
 
 
@@ -97,7 +97,7 @@ def test_the_manual_has_all_tables_of_keys() -> None:
     assert {found[2] for found in config_manual.NAMES.finditer(MANUAL)} == {S, W}
 
 
-def test_config_file_holds_every_key_with_its_default() -> None:
+def test_the_config_file_has_every_key_with_its_default() -> None:
     config = yaml.safe_load((CONFIG / "config.yaml").read_text())
     catalogues = {key: {} for key in (S, W)}  # these have files of their own
     assert dict(flat(config)) | catalogues == LEAVES
@@ -144,7 +144,7 @@ def test_yaml_of_the_manual_works() -> None:
         load(config)
 
 
-def test_refusals_of_the_manual_are_real() -> None:
+def test_refusals_quoted_in_the_manual_are_real() -> None:
     quoted = "".join(code_blocks("text")).splitlines()
     assert len(quoted) >= 10
     real = [refusal_line(changes) for changes, _ in MALFORMED.values()]

@@ -39,34 +39,34 @@ def whole(name: str) -> Part:
     return Part(file, {})
 
 
-def opened(name: str, **changes: Any) -> Study:
+def study_named(name: str, **changes: Any) -> Study:
     if not changes:
         return whole(name).study
     (file,) = FOLDER.glob(f"[0-9][0-9]-{name}.yaml")
     return Part(file, changes).study
 
 
-def test_the_design_has_the_studies_in_their_order() -> None:
+def test_the_design_lists_the_studies_in_order() -> None:
     assert [name for name, _, _ in ROWS] == [part.name for part in Edition(FOLDER, {}).parts]
 
 
 @pytest.mark.parametrize(("name", "cells", "minutes"), ROWS)
-def test_a_repeat_takes_what_the_design_says(name: str, cells: str, minutes: str) -> None:
-    once = opened(name, repeats=1, fault_repeats=1)
+def test_a_repeat_has_the_cells_and_minutes_of_the_design(name: str, cells: str, minutes: str) -> None:
+    once = study_named(name, repeats=1, fault_repeats=1)
     assert len(once.cells) == int(cells)
     line = plan.headline(once, {}, once.cells, {"calibrate": len(once.calibrated_workloads())})
     planned = re.search(r"about (\d+) min (\d+) s$", line)
     assert planned and round(int(planned[1]) + int(planned[2]) / 60) == int(minutes)
 
 
-def test_all_repeats_are_as_many_cells_as_the_design_says() -> None:
-    assert f"All repeats are {sum(len(opened(name).cells) for name, _, _ in ROWS)} cells" in DESIGN
+def test_all_repeats_have_the_number_of_cells_of_the_design() -> None:
+    assert f"All repeats are {sum(len(study_named(name).cells) for name, _, _ in ROWS)} cells" in DESIGN
 
 
-def test_what_the_host_bounds_is_measured_on_one_gpu() -> None:
+def test_studies_that_the_host_limits_use_one_gpu() -> None:
     named = re.search(r"\*\*Host-bound studies\*\* \(([^)]*)\)", DESIGN)
     assert named is not None
-    alone = {name for name, _, _ in ROWS if opened(name).config["nvidia"]["gpu"] == "0"}
+    alone = {name for name, _, _ in ROWS if study_named(name).config["nvidia"]["gpu"] == "0"}
     assert alone == set(re.findall("`([a-z0-9-]+)`", named[1]))
 
 
@@ -82,11 +82,11 @@ def test_a_unit_has_its_baselines_and_fits_into_a_visit(name: str) -> None:
         assert int(re.findall(r"about (\d+) min", line)[0]) <= 22, "a lease has half an hour"
 
 
-def test_what_was_measured_is_joined_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_parts_are_joined_on_a_host_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path / "none")
     monkeypatch.setattr(capabilities, "GPU_PROC_FOLDER", tmp_path / "none")
     (tmp_path / "part" / "cells").mkdir(parents=True)
-    assert opened("tenants", parts=[str(tmp_path / "part")]).node_kind == "nvidia"
+    assert study_named("tenants", parts=[str(tmp_path / "part")]).node_kind == "nvidia"
     monkeypatch.setattr(visit, "REPOSITORY", tmp_path)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match=r"^config: node: 'nvidia' is not possible on this host"):
@@ -140,7 +140,7 @@ def test_a_visit_measures_every_cell_once_a_unit_on_each_device(begun: list[tupl
         assert set(units) <= ({1} if part.study.config["nvidia"]["gpu"] == "0" else {1, 2})
 
 
-def test_a_device_measures_all_else_before_a_second_repeat_of_the_same(
+def test_a_device_measures_all_units_before_a_second_repeat(
     begun: list[tuple[str, set[Cell]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Part, "devices", property(lambda _: ["one"]))
@@ -152,7 +152,7 @@ def test_a_device_measures_all_else_before_a_second_repeat_of_the_same(
     assert {cell.repeat for _, cells in first for cell in cells} == {1}
 
 
-def test_what_a_visit_before_measured_on_this_device_comes_last(
+def test_units_that_an_earlier_visit_measured_on_the_device_come_last(
     begun: list[tuple[str, set[Cell]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(Part, "devices", property(lambda _: ["one"]))
@@ -168,7 +168,7 @@ def test_what_a_visit_before_measured_on_this_device_comes_last(
     assert not begun
 
 
-def test_a_study_that_fails_leaves_the_others_be(
+def test_a_failing_study_does_not_stop_the_others(
     begun: list[tuple[str, set[Cell]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = Part.snakemake
@@ -186,7 +186,7 @@ def test_a_study_that_fails_leaves_the_others_be(
     assert "many" not in {part.name for part in edition.parts}
 
 
-def test_probes_of_each_number_of_tenants_are_carried_and_tabled(
+def test_probes_of_each_number_of_tenants_are_carried_into_the_table(
     begun: list[tuple[str, set[Cell]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders: list[int] = []
@@ -227,7 +227,7 @@ def test_probes_of_each_number_of_tenants_are_carried_and_tabled(
 
 
 @pytest.mark.usefixtures("begun")
-def test_the_plan_says_what_a_call_begins_and_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_lists_the_units_that_a_call_starts_and_skips(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Part, "devices", property(lambda _: ["one"]))
     graphs = [f"tenants: 25 cells, repeat 1 of {name}, about 520 s" for name in ("resnet50-graph", "yolos-graph")]
     edition = Edition(FOLDER, {})

@@ -107,7 +107,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_each_mistake_is_one_line_that_names_key_value_and_remedy(case: tuple[dict[str, Any], list[str]]) -> None:
+def test_each_mistake_is_one_line_with_key_value_and_remedy(case: tuple[dict[str, Any], list[str]]) -> None:
     entry, wanted = case
     line = refusal_line({f"{W}.mine": entry, "workloads": ["mine"]})
     assert line.startswith(f"config: {W}.mine")
@@ -121,7 +121,7 @@ def test_a_refused_secret_is_not_repeated(case: tuple[dict[str, Any], list[str]]
     assert "sk-1" not in refusal_line({f"{W}.mine": case[0], "workloads": ["mine"]})
 
 
-def test_a_variable_stands_in_the_record_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_has_the_name_of_a_variable_and_not_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "sk-1")
     headers = {"Authorization": "Bearer {env:MY_KEY}", "Accept": "text/plain"}
     found = spec_of(HTTP | {"request": {"headers": headers, "path": "/v1?key={env:MY_KEY}"}})
@@ -136,7 +136,7 @@ def spec_of(entry: dict[str, Any], name: str = "mine") -> dict[str, Any]:
     return found
 
 
-def test_a_cell_depends_on_how_its_program_is_run() -> None:
+def test_a_cell_depends_on_the_keys_of_its_program() -> None:
     assert spec_of(COMMAND)["command"] == ["run", "{port}"]
     assert spec_of(COMMAND)["metrics"]["histogram"] == "h"
     assert spec_of(COMMAND) != spec_of(COMMAND | {"metrics": {"histogram": "h", "unit": "milliseconds"}})
@@ -144,7 +144,7 @@ def test_a_cell_depends_on_how_its_program_is_run() -> None:
     assert spec_of(HTTP)["url"] is None
 
 
-def test_a_cell_depends_on_keys_that_came_later_only_where_they_are_given() -> None:
+def test_a_cell_depends_on_newer_keys_only_where_they_are_set() -> None:
     plain = spec_of(HTTP)
     assert plain["load"] == {"arrival": "closed", "rate_hz": None, "rate_of_capacity": None}
     assert "start" not in plain
@@ -174,7 +174,7 @@ def test_a_cell_depends_on_the_files_of_its_study(tmp_path: Path, monkeypatch: p
     assert str(tmp_path) not in json.dumps(before)
 
 
-def test_its_code_is_that_of_programs_and_of_no_loop() -> None:
+def test_the_code_of_a_program_is_not_that_of_a_loop() -> None:
     entries = {f"{W}.mine": COMMAND, f"{W}.server": HTTP, f"{W}.both": {"tenants": ["mine", "server"]}}
     planned = study_with(entries)
     digests = [planned.code(name) for name in ("matmul", "mine", "server", "both")]
@@ -188,13 +188,13 @@ TEXT = "\n".join(page.read_text() for page in PAGES)
 
 
 @pytest.mark.parametrize("block", re.findall(BLOCKS_OF_VLLM, TEXT, flags=re.MULTILINE | re.DOTALL))
-def test_no_vllm_of_the_pages_takes_a_neighbour_that_starts_for_its_own_memory(block: str) -> None:
+def test_vllm_blocks_of_the_pages_start_staggered_or_fix_their_memory(block: str) -> None:
     (server,) = yaml.safe_load(block)[W].values()
     assert server.get("start") == "staggered" or "--kv-cache-memory-bytes" in server["command"]
 
 
 @pytest.mark.parametrize("block", re.findall(r"^```yaml\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL))
-def test_yaml_of_the_pages_works(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_yaml_blocks_of_the_pages_work(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").touch()
     (tmp_path / "examples").symlink_to(Path(__file__).parents[3] / "examples")
@@ -212,7 +212,7 @@ def test_yaml_of_the_pages_works(block: str, tmp_path: Path, monkeypatch: pytest
         json.loads(body_factory(request, 0, 0)(0))
 
 
-def test_the_examples_run_on_the_cpu_of_a_gpu_host_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_also_run_on_the_cpu_of_a_gpu_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", Path("/dev/null"))
     monkeypatch.chdir(Path(__file__).parents[3])
     config = copy.deepcopy(base_config())
@@ -223,7 +223,7 @@ def test_the_examples_run_on_the_cpu_of_a_gpu_host_too(tmp_path: Path, monkeypat
     assert names == set(planned.config["workloads"])
 
 
-def test_a_manifest_does_not_tell_where_programs_are() -> None:
+def test_a_manifest_does_not_reveal_the_paths_of_programs() -> None:
     words = ["/home/me/vllm/bin/vllm", "serve", "--model=/home/me/small", "{here}/x", "{port}"]
     config = load(config_with({f"{W}.mine": COMMAND | {"command": words}}))
     told = public_config(config)[W]["mine"]["command"]

@@ -45,7 +45,7 @@ def planned(given: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_the_time_that_a_config_names_is_that_of_the_plan(
+def test_the_duration_in_a_config_is_that_of_the_plan(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     said, given = dict(claims(name)), yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
@@ -62,7 +62,7 @@ def test_the_time_that_a_config_names_is_that_of_the_plan(
         assert named == pytest.approx(planned(given | {"node": node}), rel=TOLERANCE), where
 
 
-def test_the_study_of_a_gpu_has_the_workloads_of_the_first_table() -> None:
+def test_the_gpu_study_has_the_workloads_of_the_first_table() -> None:
     """Those of the published study that it shows."""
     published = yaml.safe_load((FOLDER.parent / "published/h200/inference/config.yaml").read_text(encoding="utf-8"))
     ours = yaml.safe_load((FOLDER / "gpu.yaml").read_text(encoding="utf-8"))

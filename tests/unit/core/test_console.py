@@ -16,7 +16,7 @@ class Config(TypedDict):
     d: int
 
 
-def test_each_parameter_is_an_option_of_its_type() -> None:
+def test_each_parameter_of_a_job_is_an_option_of_its_type() -> None:
     taken: list[object] = []
 
     def named(out: Path, names: list[str], config: Config, made: Path | None = None, workers: int = 1) -> None:
@@ -29,7 +29,7 @@ def test_each_parameter_is_an_option_of_its_type() -> None:
     assert taken == [*same, None, 1, *same, Path("e"), 2]
 
 
-def test_results_are_opened_for_a_job_and_a_refusal_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_job_gets_its_opened_results_and_a_refusal_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     def refusing(run: str, out: Path) -> None:
         raise Refusal(f"{run} has no {out}")
 
@@ -42,7 +42,7 @@ def test_results_are_opened_for_a_job_and_a_refusal_is_one_line(capfd: pytest.Ca
 
 
 @pytest.mark.parametrize("given", [[], ["--code", "three"]])
-def test_wrong_options_end_with_2(given: list[str]) -> None:
+def test_wrong_options_exit_with_2(given: list[str]) -> None:
     def coded(code: int) -> int:
         return code
 

@@ -90,7 +90,7 @@ def users(user: Callable[[int | None], User]) -> tuple[User, User]:
 
 
 @pytest.mark.root
-def test_after_one_user_has_measured_another_can(shared: Path, users: tuple[User, User]) -> None:
+def test_another_user_can_lock_a_released_lock(shared: Path, users: tuple[User, User]) -> None:
     first, second = users
     lock = shared / "node.lock"
     for one in (first, second, first):
@@ -100,7 +100,7 @@ def test_after_one_user_has_measured_another_can(shared: Path, users: tuple[User
 
 
 @pytest.mark.root
-def test_the_user_who_measures_is_named_to_another(shared: Path, users: tuple[User, User]) -> None:
+def test_a_refusal_names_the_run_of_another_user(shared: Path, users: tuple[User, User]) -> None:
     first, second = users
     lock = shared / "node.lock"
     assert first.claim(lock) == "done"
@@ -110,7 +110,7 @@ def test_the_user_who_measures_is_named_to_another(shared: Path, users: tuple[Us
 
 
 @pytest.mark.root
-def test_a_file_that_others_may_not_read_is_named_with_its_owner(shared: Path, users: tuple[User, User]) -> None:
+def test_a_refusal_names_the_owner_of_an_unreadable_lock(shared: Path, users: tuple[User, User]) -> None:
     lock = shared / "node.lock"
     lock.touch(0o600)
     os.chown(lock, 12345, 12345)
@@ -120,7 +120,7 @@ def test_a_file_that_others_may_not_read_is_named_with_its_owner(shared: Path, u
     assert users[1].claim(lock) == "done", "its owner has made it readable by using it"
 
 
-def test_a_lock_is_readable_for_all_whatever_the_umask(shared: Path, user: Callable[[int | None], User]) -> None:
+def test_a_lock_is_world_readable_whatever_the_umask(shared: Path, user: Callable[[int | None], User]) -> None:
     assert user(None).claim(shared / "node.lock") == "done"
     assert (shared / "node.lock").stat().st_mode & 0o777 == 0o644
 
@@ -128,7 +128,7 @@ def test_a_lock_is_readable_for_all_whatever_the_umask(shared: Path, user: Calla
 @pytest.mark.parametrize(
     "said", [b"{half a record", b"[1]", b"7", b"\xff\xfe\x00", b'{"run_id": [1], "pid": {}}', b"[" * 100_000, b""]
 )
-def test_a_free_lock_with_nonsense_is_taken(tmp_path: Path, said: bytes) -> None:
+def test_a_free_lock_with_damaged_content_is_taken(tmp_path: Path, said: bytes) -> None:
     lock = run_record.state_folder(tmp_path) / "lock"
     lock.parent.mkdir(parents=True)
     lock.write_bytes(said)
@@ -137,7 +137,7 @@ def test_a_free_lock_with_nonsense_is_taken(tmp_path: Path, said: bytes) -> None
     mine.release()
 
 
-def test_only_a_sound_name_of_a_process_that_lives_is_told(tmp_path: Path) -> None:
+def test_a_refusal_names_only_a_well_formed_run_of_a_living_process(tmp_path: Path) -> None:
     mine = claim(tmp_path, {})
     lock = run_record.state_folder(tmp_path) / "lock"
     said: dict[str, Any] = json.loads(lock.read_text())
@@ -150,7 +150,7 @@ def test_only_a_sound_name_of_a_process_that_lives_is_told(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
-def test_what_is_no_regular_file_is_refused_in_a_line(tmp_path: Path, kind: str) -> None:
+def test_a_lock_that_is_not_a_regular_file_is_refused(tmp_path: Path, kind: str) -> None:
     lock = run_record.state_folder(tmp_path) / "lock"
     lock.parent.mkdir(parents=True)
     if kind == "link":

@@ -14,7 +14,7 @@ from sharebench.core.files import DamagedFile, read_json, replace_atomically, wr
 SCRIPTS = Path(files.__file__).resolve().parents[2]
 
 
-def test_a_file_is_replaced_and_its_folder_made(tmp_path: Path) -> None:
+def test_a_file_is_replaced_and_its_folder_created(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "raw.json"
     replace_atomically(path, "one\n")
     replace_atomically(path, "two ×\n")
@@ -28,7 +28,7 @@ class Interrupt(BaseException):
 
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), Interrupt()])
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_failure_leaves_the_old_file_and_nothing_else(
+def test_a_failed_write_leaves_only_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, step: str
 ) -> None:
     path = tmp_path / "raw.json"
@@ -44,7 +44,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_a_killed_writer_left_is_overwritten(tmp_path: Path) -> None:
+def test_the_leftover_of_a_killed_writer_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "raw.json"
     script = (
         "import os, signal, sys; from pathlib import Path; from sharebench.core import files\n"
@@ -59,7 +59,7 @@ def test_what_a_killed_writer_left_is_overwritten(tmp_path: Path) -> None:
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("raw.json", "whole")]
 
 
-def test_json_is_for_people_and_the_same_for_equal_values(tmp_path: Path) -> None:
+def test_json_is_readable_and_the_same_for_equal_values(tmp_path: Path) -> None:
     write_json(tmp_path / "one.json", {"b": 1, "a": "×"})
     write_json(tmp_path / "other.json", {"a": "×", "b": 1})
     text = (tmp_path / "one.json").read_text()
@@ -70,7 +70,7 @@ def test_json_is_for_people_and_the_same_for_equal_values(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "said", [b"", b"{", b'{"a":', b"\xff\xfe\x00", b"[" * 100_000, b"[1]", b"7", b"null", b'{"b": 1}']
 )
-def test_a_damaged_file_is_named_with_what_mends_it(tmp_path: Path, said: bytes) -> None:
+def test_a_damaged_file_is_named_with_the_repair_command(tmp_path: Path, said: bytes) -> None:
     path = tmp_path / "a name.json"
     path.write_bytes(said)
     with pytest.raises(DamagedFile) as damage:

@@ -8,7 +8,7 @@ import pytest
 
 from sharebench.core import fingerprint
 
-MADE_BY = {
+CODE_FILES = {
     "cpu matmul": fingerprint.cell_files("cpu", "matmul"),
     "cpu memcopy": fingerprint.cell_files("cpu", "memcopy"),
     "cpu program": fingerprint.cell_files("cpu", has_programs=True),
@@ -21,12 +21,12 @@ MADE_BY = {
     "simulated": fingerprint.cell_files("simulated"),
     **{stage: fingerprint.stage_files(stage) for stage in fingerprint.STAGE_ROOTS},
 }
-ON_CPU = {name for name in MADE_BY if name.startswith("cpu")}
-ON_GPU = {"nvidia matmul", "kubernetes matmul"}
-MATMUL = {"cpu matmul", "cpu mix", "cpu fault", *ON_GPU}
-CELLS = ON_CPU | ON_GPU | {"simulated"}
-DRAWN = {"figures", "report", "compare", "together"}
-TABLED = {"export", "tables", "compare", "together"}
+CPU_CELLS = {name for name in CODE_FILES if name.startswith("cpu")}
+GPU_CELLS = {"nvidia matmul", "kubernetes matmul"}
+MATMUL_CELLS = {"cpu matmul", "cpu mix", "cpu fault", *GPU_CELLS}
+CELLS = CPU_CELLS | GPU_CELLS | {"simulated"}
+DRAWING_STAGES = {"figures", "report", "compare", "together"}
+TABLE_STAGES = {"export", "tables", "compare", "together"}
 
 
 @pytest.fixture
@@ -35,19 +35,19 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     copy = tmp_path / "scripts"
     shutil.copytree(fingerprint.SCRIPTS, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(fingerprint, "SCRIPTS", copy)
-    forget()
+    clear_caches()
     yield copy
-    forget()
+    clear_caches()
 
 
-def forget() -> None:
+def clear_caches() -> None:
     for name in ("_source", "_module_files", "node_files", "cell_files", "stage_files"):
         getattr(fingerprint, name).cache_clear()
 
 
-def simulated() -> str:
+def simulated_fingerprint() -> str:
     """The fingerprint of a simulated cell, by the files as they are now."""
-    forget()
+    clear_caches()
     return fingerprint.cell_fingerprint("simulated")
 
 
@@ -55,23 +55,23 @@ def simulated() -> str:
     ("file", "stale"),
     [
         # tenant/
-        ("tenant/loop.py", ON_CPU | ON_GPU),
-        ("tenant/workloads/matmul.py", MATMUL),
+        ("tenant/loop.py", CPU_CELLS | GPU_CELLS),
+        ("tenant/workloads/matmul.py", MATMUL_CELLS),
         ("tenant/workloads/fault.py", {"cpu fault"}),
-        ("tenant/gpu/torch_device.py", ON_GPU),
+        ("tenant/gpu/torch_device.py", GPU_CELLS),
         ("sharebench/nodes/host/programs/endpoints.py", {"cpu program", "timeslice"}),
         # sharebench/, from the lowest layer to the highest
         ("sharebench/core/files.py", set()),
         (
             "sharebench/records/telemetry.py",
-            CELLS | TABLED | {"archive", "decisions", "figures", "report", "timeslice"},
+            CELLS | TABLE_STAGES | {"archive", "decisions", "figures", "report", "timeslice"},
         ),
         ("sharebench/records/columns.csv", {"tables", "compare", "decisions"}),
-        ("sharebench/gates/gates.py", CELLS | TABLED | {"decisions", "report"}),
+        ("sharebench/gates/gates.py", CELLS | TABLE_STAGES | {"decisions", "report"}),
         ("sharebench/study/study.py", set()),
         ("sharebench/nodes/contract.py", CELLS | {"timeslice"}),
         ("sharebench/nodes/simulated/node.py", {"simulated"}),
-        ("sharebench/nodes/host/cpu.py", ON_CPU),
+        ("sharebench/nodes/host/cpu.py", CPU_CELLS),
         ("sharebench/nodes/host/mps.py", {"nvidia matmul", "timeslice"}),
         ("sharebench/nodes/metrics.py", {"cpu program", "kubernetes matmul", "timeslice"}),
         ("sharebench/nodes/kubernetes/access/dra/claims.py", {"kubernetes matmul"}),
@@ -80,7 +80,7 @@ def simulated() -> str:
         ("sharebench/cell/fault.py", {"cpu fault"}),
         ("sharebench/cell/prometheus/procedure.py", {"cpu watched"}),
         ("sharebench/datasets/ro_crate.py", {"archive"}),
-        ("sharebench/figures/style.py", DRAWN),
+        ("sharebench/figures/style.py", DRAWING_STAGES),
         ("sharebench/run/jobs.py", set()),
         ("sharebench/run/timeslice/probe.py", {"timeslice"}),
         ("sharebench/analysis/tables/summary.py", {"tables"}),
@@ -89,9 +89,9 @@ def simulated() -> str:
         ("publication/findings.py", {"together"}),
     ],
 )
-def test_an_edit_makes_stale_what_the_file_makes(file: str, stale: set[str]) -> None:
+def test_an_edit_invalidates_what_the_file_is_part_of(file: str, stale: set[str]) -> None:
     assert (fingerprint.SCRIPTS / file).is_file()
-    assert {name for name, files in MADE_BY.items() if file in files} == stale
+    assert {name for name, files in CODE_FILES.items() if file in files} == stale
 
 
 @pytest.mark.parametrize(
@@ -103,31 +103,31 @@ def test_an_edit_makes_stale_what_the_file_makes(file: str, stale: set[str]) -> 
     ],
     ids=["docstring", "comment", "layout"],
 )
-def test_what_is_not_in_the_syntax_tree_makes_nothing_stale(scripts: Path, old: str, new: str) -> None:
-    path, before = scripts / "sharebench/cell/cell.py", simulated()
+def test_comments_docstrings_and_layout_invalidate_nothing(scripts: Path, old: str, new: str) -> None:
+    path, before = scripts / "sharebench/cell/cell.py", simulated_fingerprint()
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    assert simulated() == before
+    assert simulated_fingerprint() == before
     path.write_text(text + "\nEXTRA = 1\n")
-    assert simulated() != before
+    assert simulated_fingerprint() != before
 
 
-def test_a_new_file_counts_as_soon_as_it_is_imported(scripts: Path) -> None:
-    new, cell, before = scripts / "sharebench/cell/new.py", scripts / "sharebench/cell/cell.py", simulated()
+def test_a_new_file_counts_once_it_is_imported(scripts: Path) -> None:
+    new, cell, before = scripts / "sharebench/cell/new.py", scripts / "sharebench/cell/cell.py", simulated_fingerprint()
     new.write_text("EXTRA = 1\n")
-    assert simulated() == before
+    assert simulated_fingerprint() == before
     cell.write_text(cell.read_text() + "\nfrom sharebench.cell import new\n")
-    assert (imported := simulated()) != before
+    assert (imported := simulated_fingerprint()) != before
     new.write_text("EXTRA = 2\n")
-    assert simulated() not in (before, imported)
+    assert simulated_fingerprint() not in (before, imported)
 
 
-def test_each_version_of_python_has_the_same_digests(scripts: Path) -> None:
+def test_every_version_of_python_computes_the_same_digests(scripts: Path) -> None:
     """What 3.11 says of a text with all that 3.12 and 3.13 write otherwise."""
     text = 'def f(*, a=None):\n    width = 3\n    return f"{a:>{width}}", f("")\n'
     (scripts / "tenant" / "versions.py").write_text(text)
     assert fingerprint._source("tenant/versions.py").digest.startswith("fe0befde12eefcfe")
     (scripts / "tenant" / "versions.py").write_text(text.replace('f("")', "f()"))
-    forget()
+    clear_caches()
     assert not fingerprint._source("tenant/versions.py").digest.startswith("fe0befde12eefcfe")

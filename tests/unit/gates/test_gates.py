@@ -13,10 +13,10 @@ from unit.factories import WINDOW_SECONDS, back_to_back, closed_load, gate_verdi
 from sharebench.gates import gates, gpu
 
 FULL_QUEUE = {"tenants.1.drain_seconds": 0.0123}
-SHORT = [4e-6] * 333
+SHORT_LATENCIES = [4e-6] * 333
 
 
-def test_a_clean_cell_passes_everything_without_a_word():
+def test_a_clean_cell_passes_all_gates_without_messages():
     found = gates.evaluate(factories.record("mps", [[0.005] * 400, [0.006] * 333]))
     assert all(each["passed"] and each["message"] == "" for each in found)
     assert len(found) >= 17
@@ -25,7 +25,7 @@ def test_a_clean_cell_passes_everything_without_a_word():
 GPU_GATES = {name for name in (*gates.INVALID, *gates.WARNING) if hasattr(gpu, name)}
 
 
-def test_gates_that_only_concern_gpus_and_open_loads_come_with_these():
+def test_gates_of_gpus_and_open_loads_apply_only_to_these():
     record = factories.record(
         "mps", [poisson_load(np.random.default_rng(3), 0.002, 0.02, WINDOW_SECONDS, 0.5)], is_gpu=True
     )
@@ -38,7 +38,7 @@ def test_gates_that_only_concern_gpus_and_open_loads_come_with_these():
 
 
 # What is changed in a clean closed cell of two tenants, and what the gate then says.
-BROKEN = [
+FAILURES = [
     ({"evidence": []}, "evidence", "invalid", None, "nothing proves"),
     (
         {"evidence.0.observed": "exclusive", "evidence.0.holds": False},
@@ -74,8 +74,8 @@ BROKEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "name", "severity", "value", "message"), BROKEN)
-def test_each_gate_fails_alone_and_says_why(changes, name, severity, value, message):
+@pytest.mark.parametrize(("changes", "name", "severity", "value", "message"), FAILURES)
+def test_each_gate_fails_alone_with_a_reason(changes, name, severity, value, message):
     record = with_changes(factories.record("mps", [[0.005] * 400, [0.006] * 333]), changes)
     record["gates"] = gates.evaluate(record)
     failed = [each for each in record["gates"] if not each["passed"]]
@@ -86,7 +86,7 @@ def test_each_gate_fails_alone_and_says_why(changes, name, severity, value, mess
     assert gates.is_valid(record) == (severity == "warning")
 
 
-def test_what_survives_many_failures_is_no_measurement():
+def test_many_failed_iterations_make_a_cell_invalid():
     for errors, is_valid in ((17, True), (18, False)):
         record = with_changes(factories.record("mps", [[0.005] * 400, [0.006] * 333]), {"tenants.1.errors": errors})
         record["gates"] = gates.evaluate(record)
@@ -96,14 +96,14 @@ def test_what_survives_many_failures_is_no_measurement():
     assert found["message"] == "5.1% of what tenant 1 began failed, and has no latency"
 
 
-def test_another_limit_of_steal_is_in_the_record(monkeypatch):
+def test_a_configured_steal_limit_is_in_the_record(monkeypatch):
     record = with_changes(factories.record(), {"telemetry.host_steal_percent": 60.0})
     assert (gate_verdict(record, "cpu_stolen")["passed"], gate_verdict(record, "cpu_stolen")["limit"]) == (False, 5.0)
     monkeypatch.setenv(gates.STEAL_VARIABLE, "100")
     assert (gate_verdict(record, "cpu_stolen")["passed"], gate_verdict(record, "cpu_stolen")["limit"]) == (True, 100.0)
 
 
-def test_what_the_node_cannot_know_passes_and_says_so():
+def test_values_that_a_node_cannot_know_pass_with_a_message():
     unknown = {"telemetry": None, "calibration.roofs": None, "tenants.0.cpu.run_queue_seconds": None}
     record = with_changes(factories.record(is_gpu=True), unknown)
     for name in ("cpu_stolen", "cpu_throttled", "foreign_cpu", *GPU_GATES):
@@ -118,19 +118,19 @@ def test_what_the_node_cannot_know_passes_and_says_so():
         # Streams wait for the threads of their process, here two.
         *[("mps", [0.006] * 333, 0.0123, False), ("streams", [0.006] * 333, 0.0123, True)],
         # Of short iterations up to the slowest of a stream, or a call.
-        ("streams", [*SHORT, 0.002], 0.0019, True),
-        ("streams", [*SHORT, 0.002], 0.0021, False),
-        ("mps", [*SHORT, 0.002], 0.0019, False),
-        *[("mps", SHORT, 9e-5, True), ("mps", SHORT, 1.1e-4, False)],
+        ("streams", [*SHORT_LATENCIES, 0.002], 0.0019, True),
+        ("streams", [*SHORT_LATENCIES, 0.002], 0.0021, False),
+        ("mps", [*SHORT_LATENCIES, 0.002], 0.0019, False),
+        *[("mps", SHORT_LATENCIES, 9e-5, True), ("mps", SHORT_LATENCIES, 1.1e-4, False)],
     ],
 )
-def test_a_queue_is_what_waits_longer_than_streams_and_calls_do(strategy, latencies, drain_seconds, passes):
+def test_drained_queue_allows_the_waits_of_streams_and_calls(strategy, latencies, drain_seconds, passes):
     record = factories.record(strategy, [latencies] * 2)
     waited = {f"tenants.{index}.drain_seconds": drain_seconds for index in (0, 1)}
     assert gate_verdict(with_changes(record, waited), "drained_queue")["passed"] is passes
 
 
-def test_a_cell_that_did_not_end_well_has_no_gates_and_does_not_count():
+def test_a_cell_whose_status_is_not_ok_has_no_gates_and_is_invalid():
     record = factories.record(status="crashed", reason="x", tenants=[factories.absent_tenant(0, "crashed")])
     assert record["gates"] == []
     assert not gates.is_valid(record)
@@ -153,7 +153,7 @@ def test_a_tenant_that_pauses_is_marked(usual_seconds, pause_seconds, value):
 
 
 @pytest.mark.thorough
-def test_a_window_that_iterations_hardly_fit_into_is_refused_whatever_began_in_it():
+def test_a_window_of_less_than_two_iterations_is_invalid():
     rng = np.random.default_rng(1)
     for iteration_seconds, is_long_enough in ((0.5, True), (0.9, True), (1.1, False), (3.0, False)):
         drawn = [closed_load(rng, iteration_seconds, 0.01, WINDOW_SECONDS) for _ in range(200)]
@@ -198,7 +198,7 @@ def test_clean_cells_fail_at_most_one_in_a_hundred_gates():
     assert all(failed[name] <= 0.01 * judged[name] for name in judged), failed
 
 
-def test_tenants_of_a_mix_are_held_against_their_own_output_and_tolerance():
+def test_each_tenant_of_a_mix_is_compared_with_its_own_output_and_tolerance():
     made = factories.record("mps", [np.full(400, 0.005)] * 3, workload="both", tenants_run=["a", "b", "b"])
     made["calibration"]["workloads"] = {
         "a": {"output_digest": [1.5, -2.0], "capacity_hz": None},

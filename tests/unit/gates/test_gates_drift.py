@@ -38,7 +38,7 @@ def test_drift_is_a_change_beyond_ten_percent_and_beyond_noise(load, drifts):
     assert gate_verdict(factories.record("mps", [[0.005] * 400, load]), "drift")["passed"] == (not drifts)
 
 
-def test_a_large_change_that_noise_explains_is_no_drift():
+def test_a_large_change_within_the_noise_is_not_drift():
     noisy = back_to_back(np.concatenate([np.tile([0.02, 0.2], 5), np.tile([0.05, 0.2], 4)]))
     found = gate_verdict(factories.record("exclusive", [noisy]), "drift")
     assert found["passed"] and found["value"] > 0.1 and found["limit"] > found["value"]
@@ -52,7 +52,7 @@ def test_a_step_in_an_open_load_is_drift():
     assert not gate_verdict(factories.record("exclusive", [load]), "drift")["passed"]
 
 
-def in_groups(means):
+def load_with_group_means(means):
     """A closed load of 20 iterations in each of 20 equal parts of the window, which all take the part's mean."""
     starts = (np.arange(400) + 0.5) * WINDOW_SECONDS / 400
     return Load(starts, np.repeat(means, 20))
@@ -60,11 +60,11 @@ def in_groups(means):
 
 @pytest.mark.parametrize("before", [7, 10, 13])
 @pytest.mark.parametrize("width", [0, 6])
-def test_the_limit_of_drift_does_not_grow_with_the_drift(before, width):
+def test_the_drift_limit_does_not_grow_with_the_drift(before, width):
     # A level that falls by a third, at once or over part of the window, at or off its middle.
     means = np.interp(np.arange(20), [before - width / 2 - 0.5, before + width / 2 - 0.5], [0.0072, 0.0048])
     noise = factories.lognormal(np.random.default_rng(3), 1.0, 0.05, 20)
-    found = gate_verdict(factories.record("exclusive", [in_groups(means * noise)]), "drift")
+    found = gate_verdict(factories.record("exclusive", [load_with_group_means(means * noise)]), "drift")
     assert found["value"] > 0.2 and not found["passed"]
 
 
@@ -82,7 +82,7 @@ def two_states(seed, dwell_seconds, levels=(0.0045, 0.008), cv=0.03):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("dwell_ratio", "least"), [(0.2, 65), (0.4, 70)])
-def test_a_tenant_between_two_states_is_marked(dwell_ratio, least):
+def test_a_tenant_that_alternates_between_two_levels_is_marked(dwell_ratio, least):
     # Of long states a window often has only one; short ones are noise like any other.
     found = [
         gates.evaluate(factories.record("exclusive", [two_states(seed, dwell_ratio * WINDOW_SECONDS)]))
@@ -93,7 +93,7 @@ def test_a_tenant_between_two_states_is_marked(dwell_ratio, least):
     assert sum("drift" in own for own in failed) < sum("level_shift" in own for own in failed)
 
 
-def test_one_slow_iteration_is_no_other_level():
+def test_one_slow_iteration_is_not_a_level_shift():
     latencies = [0.005] * 160 + [0.4] + [0.005] * 160
     found = gate_verdict(factories.record("exclusive", [latencies]), "level_shift")
     assert found["passed"]
@@ -108,7 +108,7 @@ def test_a_job_may_become_faster_when_its_neighbours_are_done():
 
 
 @pytest.mark.thorough
-def test_a_queues_slow_waves_are_no_drift():
+def test_slow_waves_of_a_queue_are_not_drift():
     records = [
         factories.record(
             "mps", [poisson_load(np.random.default_rng(seed), 0.01, 0.2, WINDOW_SECONDS, utilisation=0.95)]

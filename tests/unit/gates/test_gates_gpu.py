@@ -22,7 +22,7 @@ FLOP = 2e12 / RATE_HZ
 # Reading has the higher peak bandwidth, and the first 50 MB may come from the cache.
 BYTES = 50e6 + 1.1e12 / RATE_HZ
 
-ON_GPUS = [
+GPU_FAILURES = [
     ({"telemetry.throttle_reasons": {"hw_slowdown": 1.1}}, "gpu_slowdown", "invalid", 1.1, "in 1.1 % .*hw_slowdown"),
     ({"telemetry.throttle_reasons": {"sw_thermal_slowdown": 5.0}}, "gpu_slowdown", "invalid", 5.0, "sw_thermal"),
     ({"telemetry.throttle_reasons": {"hw_thermal_slowdown": 5.0}}, "gpu_slowdown", "invalid", 5.0, "hw_thermal"),
@@ -43,8 +43,8 @@ ON_GPUS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "name", "severity", "value", "message"), ON_GPUS)
-def test_each_gate_of_gpus_fails_alone_and_says_why_and_never_elsewhere(changes, name, severity, value, message):
+@pytest.mark.parametrize(("changes", "name", "severity", "value", "message"), GPU_FAILURES)
+def test_each_gpu_gate_fails_alone_with_a_reason_and_only_on_gpus(changes, name, severity, value, message):
     record = with_changes(factories.record("mps", [[0.005] * 400, [0.006] * 333], is_gpu=True), changes)
     record["gates"] = gates.evaluate(record)
     (failed,) = (each for each in record["gates"] if not each["passed"])
@@ -70,12 +70,12 @@ def test_each_gate_of_gpus_fails_alone_and_says_why_and_never_elsewhere(changes,
         ({"telemetry.temperature_end_celsius": 40}, "temperature_rising", -5),
     ],
 )
-def test_just_within_its_limit_a_gate_of_gpus_passes(just, name, value):
+def test_a_gpu_gate_passes_just_within_its_limit(just, name, value):
     found = gate_verdict(with_changes(factories.record("mps", [[0.005] * 400, [0.006] * 333], is_gpu=True), just), name)
     assert found["passed"] and found["value"] == value
 
 
-def test_requests_that_ended_after_the_window_are_no_wonder():
+def test_requests_that_ended_after_the_window_pass_speed_of_light():
     starts = np.linspace(0, WINDOW_SECONDS, 100, endpoint=False)
     # Twice as many as the GPU can do; the last of them waits for another window's length.
     load = Load(starts, np.linspace(0.02, WINDOW_SECONDS, 100), "constant", 50.0, 25.0)
@@ -93,7 +93,7 @@ def test_requests_that_ended_after_the_window_are_no_wonder():
         {"flop": 1e20, "bytes": None, "items": 1, "precision": "fp8"},
     ],
 )
-def test_work_without_a_roof_is_not_held_against_one(work):
+def test_work_without_a_known_peak_passes_speed_of_light(work):
     record = factories.record(is_gpu=True)
     record["tenants"][0]["work"] = work
     found = gate_verdict(record, "speed_of_light")

@@ -18,7 +18,7 @@ def steady_poisson(utilisation=0.5, seed=3):
     return poisson_load(np.random.default_rng(seed), 0.002, 0.02, WINDOW_SECONDS, utilisation)
 
 
-def at_fixed_intervals(service_seconds: float, utilisation: float) -> Load:
+def load_at_fixed_intervals(service_seconds: float, utilisation: float) -> Load:
     """Requests that come at fixed intervals to one server, which has nothing to do when the window opens."""
     count = round(utilisation * WINDOW_SECONDS / service_seconds)
     starts = np.linspace(0, WINDOW_SECONDS, count, endpoint=False)
@@ -27,8 +27,8 @@ def at_fixed_intervals(service_seconds: float, utilisation: float) -> Load:
 
 
 @pytest.mark.parametrize("utilisation", [1.2, 1.5, 4.0])
-def test_a_load_that_cannot_be_served_is_no_measurement_of_anything_but_the_window(utilisation):
-    record = factories.record("time-slicing", [steady_poisson(), at_fixed_intervals(0.002, utilisation)])
+def test_a_load_that_cannot_be_served_is_invalid(utilisation):
+    record = factories.record("time-slicing", [steady_poisson(), load_at_fixed_intervals(0.002, utilisation)])
     found = gate_verdict(record, "queue_growth")
     # Each request waits longer than the one before by the excess of the work that comes with it.
     assert found["value"] == pytest.approx(utilisation - 1, rel=0.05)
@@ -38,7 +38,7 @@ def test_a_load_that_cannot_be_served_is_no_measurement_of_anything_but_the_wind
     assert gate_verdict(record, "load_achieved")["passed"] and gate_verdict(record, "drift")["passed"]
 
 
-def refused(utilisation: float, mean_seconds: float, cv: float, draws: int) -> float:
+def refused_share(utilisation: float, mean_seconds: float, cv: float, draws: int) -> float:
     """Share of draws of a load of that kind that is refused."""
     loads = (
         poisson_load(np.random.default_rng(seed), mean_seconds, cv, WINDOW_SECONDS, utilisation)
@@ -53,13 +53,13 @@ def refused(utilisation: float, mean_seconds: float, cv: float, draws: int) -> f
     [(0.9, 650, 0.1, 0.01), (0.9, 650, 1.0, 0.02), (0.95, 650, 0.1, 0.025), (0.95, 5000, 0.1, 0.01)],
 )
 def test_a_stable_queue_near_saturation_stays_valid(utilisation, requests, cv, most):
-    assert refused(utilisation, utilisation * WINDOW_SECONDS / requests, cv, 300) <= most
+    assert refused_share(utilisation, utilisation * WINDOW_SECONDS / requests, cv, 300) <= most
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("requests", "least"), [(650, 0.6), (5000, 0.97)])
-def test_an_overload_of_less_than_a_tenth_is_found(requests, least):
-    assert refused(1.08, 1.08 * WINDOW_SECONDS / requests, 0.1, 300) >= least
+def test_a_simulated_overload_of_less_than_a_tenth_is_found(requests, least):
+    assert refused_share(1.08, 1.08 * WINDOW_SECONDS / requests, 0.1, 300) >= least
 
 
 @pytest.mark.parametrize("repeat", [1, 2, 3])
@@ -76,7 +76,7 @@ def test_measured_loads_that_were_served_stay_valid(cell, repeat):
     assert gate_verdict(read(PUBLISHED / f"h200/load/cells/{cell}/r{repeat}/raw.json"), "queue_growth")["passed"]
 
 
-def test_a_part_of_the_window_without_a_request_tells_nothing():
+def test_queue_growth_is_unknown_where_a_part_has_no_request():
     load = Load(np.array([0.1, 0.2]), np.array([0.01, 0.3]), "constant", 1.0, 0.155)
     found = gate_verdict(factories.record("exclusive", [load]), "queue_growth")
     assert found["passed"] and found["value"] is None and "too few" in found["message"]
@@ -108,7 +108,7 @@ def test_requests_that_were_never_in_flight_break_littles_law():
     assert not found["passed"] and found["value"] is None
 
 
-def test_littles_law_allows_what_a_few_slow_requests_at_the_edges_explain():
+def test_littles_law_allows_for_a_few_slow_requests_at_the_edges():
     # One of four requests was already in flight when the window opened, so in-flight time has 0.2 s more.
     few = Load(np.array([0.1, 0.6, 1.1, 1.6]), np.full(4, 0.2), "constant", 2.0, 1.0 / WINDOW_SECONDS)
     assert gate_verdict(factories.record("exclusive", [few]), "littles_law")["passed"]

@@ -21,7 +21,7 @@ from tenant.contract import nearest_bucket
 UPPERS = [0.01, 0.1, 0.25, None]
 
 
-def of(*latencies: float) -> dict[str, Any]:
+def loop_tenant(*latencies: float) -> dict[str, Any]:
     """A tenant with 400 such latencies."""
     return tenant(0, back_to_back(np.resize(latencies or (0.005,), 400)))
 
@@ -32,28 +32,33 @@ def verdicts(*tenants: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {gate["name"]: gate for gate in record(tenants=numbered)["gates"]}
 
 
-def worse(name: str, ratio: float) -> dict[str, Any]:
+def scraped_with_error(name: str, ratio: float) -> dict[str, Any]:
     """A scraped tenant with an error of this size."""
-    measured = scraped(of(), UPPERS, [0, 400, 0, 0])
+    measured = scraped(loop_tenant(), UPPERS, [0, 400, 0, 0])
     measured["scrape"] |= {name: ratio}
     return measured
 
 
-def test_a_tenant_of_ours_has_no_gate_of_programs() -> None:
-    assert not verdicts(of()).keys() & {"scrape_error", "generator_bound", "generator_cost", "server_elsewhere"}
+def test_gates_of_programs_do_not_apply_to_loops() -> None:
+    assert not verdicts(loop_tenant()).keys() & {
+        "scrape_error",
+        "generator_bound",
+        "generator_cost",
+        "server_elsewhere",
+    }
 
 
-def test_what_is_not_known_of_a_program_is_not_checked() -> None:
-    found = verdicts(scraped(of(), UPPERS, [0, 400, 0, 0]))
+def test_gates_of_unknown_values_do_not_apply_to_programs() -> None:
+    found = verdicts(scraped(loop_tenant(), UPPERS, [0, 400, 0, 0]))
     assert not found.keys() & {"output_digest", "drained_queue", "littles_law", "generator_bound"}
     assert all(gate["passed"] for gate in found.values())
-    assert {"output_digest", "drained_queue"} <= verdicts(of(), served(of())).keys()
+    assert {"output_digest", "drained_queue"} <= verdicts(loop_tenant(), served(loop_tenant())).keys()
 
 
 @pytest.mark.parametrize("name", ["rate_error_ratio", "mean_error_ratio"])
-def test_scrapes_that_leave_much_open_are_no_answer(name: str) -> None:
-    assert verdicts(worse(name, 0.2))["scrape_error"]["passed"]
-    failed = verdicts(of(), worse(name, 0.3))["scrape_error"]
+def test_scrapes_with_a_large_error_are_invalid(name: str) -> None:
+    assert verdicts(scraped_with_error(name, 0.2))["scrape_error"]["passed"]
+    failed = verdicts(loop_tenant(), scraped_with_error(name, 0.3))["scrape_error"]
     assert (failed["passed"], failed["severity"], failed["value"]) == (False, "invalid", 0.3)
     assert "leave 30% open with the 400 iterations of tenant 1; a longer window has more" in failed["message"]
 
@@ -69,7 +74,7 @@ def test_scrapes_that_leave_much_open_are_no_answer(name: str) -> None:
 def test_a_server_that_finished_nothing_excludes_the_cell_with_the_reason(changes: dict[str, Any], line: str) -> None:
     """Else the mean would be that of its lucky neighbour."""
     silent = served(tenant(1, back_to_back([]))) | changes
-    measured = record(tenants=[served(of()), silent])
+    measured = record(tenants=[served(loop_tenant()), silent])
     assert not gates.is_valid(measured)
     failed = next(gate for gate in measured["gates"] if gate["name"] == "nothing_finished")
     assert (failed["passed"], failed["severity"], failed["message"]) == (False, "invalid", line)
@@ -85,8 +90,8 @@ def test_a_server_that_finished_nothing_excludes_the_cell_with_the_reason(change
     ("cpu_seconds", "broken"),
     [(0.1, set()), (0.3, {"generator_cost"}), (1.1, {"generator_cost", "generator_bound"}), (None, set())],
 )
-def test_the_clients_own_time(cpu_seconds: float | None, broken: set[str]) -> None:
-    found = verdicts(served(of(0.005), client_cpu_seconds=cpu_seconds))
+def test_gates_compare_the_clients_own_time_with_its_requests(cpu_seconds: float | None, broken: set[str]) -> None:
+    found = verdicts(served(loop_tenant(0.005), client_cpu_seconds=cpu_seconds))
     names = {"generator_cost", "generator_bound"}
     assert {name for name in names if not found[name]["passed"]} == broken
     assert found["generator_bound"]["severity"] == "invalid"
@@ -94,10 +99,10 @@ def test_the_clients_own_time(cpu_seconds: float | None, broken: set[str]) -> No
 
 
 @pytest.mark.parametrize(("late_seconds", "passed"), [(0.0005, True), (0.0014, True), (0.0016, False)])
-def test_a_client_that_sends_late_is_measured_itself(late_seconds: float, passed: bool) -> None:
-    late = served(of(*[0.005] * 95, *[0.006] * 5))
+def test_a_client_that_sends_late_is_invalid(late_seconds: float, passed: bool) -> None:
+    late = served(loop_tenant(*[0.005] * 95, *[0.006] * 5))
     late["generator"]["lateness_p99_seconds"] = late_seconds
-    found = verdicts(served(of(0.005)), late)["generator_late"]
+    found = verdicts(served(loop_tenant(0.005)), late)["generator_late"]
     assert (found["passed"], found["severity"]) == (passed, "invalid")
     assert found["value"] == pytest.approx(late_seconds / 0.006, rel=0.02)
     # Of a stream, against the first token.
@@ -105,31 +110,31 @@ def test_a_client_that_sends_late_is_measured_itself(late_seconds: float, passed
     found = verdicts(late)["generator_late"]
     assert found["passed"] == (late_seconds < 0.00075)
     assert found["passed"] or "the client of tenant 0 was late by" in found["message"]
-    assert "generator_late" not in verdicts(served(of(0.005))), "older records do not say"
+    assert "generator_late" not in verdicts(served(loop_tenant(0.005))), "older records do not say"
 
 
-def test_requests_that_nobody_answered_are_named() -> None:
-    silent = served(of()) | {"count": 0, "sum_seconds": 0.0, "histogram": {}}
+def test_unanswered_requests_are_named() -> None:
+    silent = served(loop_tenant()) | {"count": 0, "sum_seconds": 0.0, "histogram": {}}
     silent["load"] = silent["load"] | {"censored": 16}
     failed = verdicts(silent)["nothing_finished"]
     assert not failed["passed"]
     assert failed["message"].startswith("tenant 0: none of 16 requests was answered in time")
 
 
-def test_a_server_that_is_not_ours_proves_nothing_and_says_so() -> None:
-    elsewhere = served(of()) | {"cpu": None}
+def test_an_external_server_has_no_evidence_but_a_warning() -> None:
+    elsewhere = served(loop_tenant()) | {"cpu": None}
     measured = record(tenants=[elsewhere]) | {"evidence": []}
     found = {gate["name"]: gate for gate in gates.evaluate(measured)}
     assert "evidence" not in found
     assert found["server_elsewhere"]["severity"] == "warning"
     assert not found["server_elsewhere"]["passed"]
-    assert verdicts(served(of()))["server_elsewhere"]["passed"]
-    both = record(tenants=[elsewhere, of() | {"index": 1}]) | {"evidence": []}
+    assert verdicts(served(loop_tenant()))["server_elsewhere"]["passed"]
+    both = record(tenants=[elsewhere, loop_tenant() | {"index": 1}]) | {"evidence": []}
     assert not next(gate for gate in gates.evaluate(both) if gate["name"] == "evidence")["passed"]
 
 
 def test_records_of_programs_are_written_and_read(tmp_path: Path) -> None:
-    measured = record(tenants=[scraped(of(), UPPERS, [1, 398, 0, 1]), served(of()) | {"index": 1}])
+    measured = record(tenants=[scraped(loop_tenant(), UPPERS, [1, 398, 0, 1]), served(loop_tenant()) | {"index": 1}])
     records.write(tmp_path / "raw.json", measured)
     assert records.read(tmp_path / "raw.json") == measured
     measured["tenants"][0]["count"] += 1
@@ -138,14 +143,14 @@ def test_records_of_programs_are_written_and_read(tmp_path: Path) -> None:
         records.read(tmp_path / "raw.json")
 
 
-def test_a_summary_has_no_buckets_to_add_up(tmp_path: Path) -> None:
-    measured = scraped(of(), [], []) | {"foreign_histogram": None, "count": 400}
+def test_a_record_of_a_summary_without_buckets_is_read(tmp_path: Path) -> None:
+    measured = scraped(loop_tenant(), [], []) | {"foreign_histogram": None, "count": 400}
     records.write(tmp_path / "raw.json", record(tenants=[measured]))
     assert records.read(tmp_path / "raw.json")["tenants"][0]["count"] == 400
     assert reduce_record(record(tenants=[measured])).percentiles == {}
 
 
-def test_quantiles_of_a_programs_buckets_are_those_of_prometheus() -> None:
+def test_quantiles_of_foreign_buckets_equal_prometheus() -> None:
     """Three published means in one bucket of (0.1, 0.25] all give p50 = 175.0 ms and p99 = 248.5 ms."""
     p50, p99 = ForeignHistogram((0.01, 0.1, 0.25, math.inf), (0, 0, 1000, 0)).quantiles([0.5, 0.99])
     assert (p50.value_seconds, p99.value_seconds) == (pytest.approx(0.175), pytest.approx(0.2485))
@@ -154,14 +159,14 @@ def test_quantiles_of_a_programs_buckets_are_those_of_prometheus() -> None:
     assert p99.error_percent == pytest.approx(100 * (1 - 0.1 / 0.2485))
 
 
-def test_a_quantile_without_an_upper_bound_is_none() -> None:
+def test_a_quantile_without_an_upper_bound_is_not_bounded() -> None:
     (beyond,) = ForeignHistogram((0.1, math.inf), (10, 10)).quantiles([0.99])
     assert not beyond.is_bounded
     with pytest.raises(ValueError, match="empty"):
         ForeignHistogram((0.1, math.inf), (0, 0)).quantiles([0.5])
 
 
-def test_only_equal_buckets_are_added() -> None:
+def test_only_histograms_with_equal_buckets_are_merged() -> None:
     one = ForeignHistogram((0.1, math.inf), (1, 2))
     together = merge_foreign([one, ForeignHistogram((0.1, math.inf), (3, 4))])
     assert together is not None
@@ -170,8 +175,8 @@ def test_only_equal_buckets_are_added() -> None:
     assert merge_foreign([]) is None
 
 
-def test_tables_tell_what_the_scrapes_leave_open() -> None:
-    pair = [worse("mean_error_ratio", 0.04), worse("mean_error_ratio", 0.06) | {"index": 1}]
+def test_tables_have_the_error_of_the_scrapes() -> None:
+    pair = [scraped_with_error("mean_error_ratio", 0.04), scraped_with_error("mean_error_ratio", 0.06) | {"index": 1}]
     cell = reduce_record(record("mps", tenants=pair))
     assert [row.scrape_error_percent for row in cell.rows] == pytest.approx([4.0, 6.0])
     assert cell.rows[0].throughput_hz == pair[0]["load"]["achieved_rate_hz"]
@@ -184,8 +189,8 @@ def test_tables_tell_what_the_scrapes_leave_open() -> None:
     assert row["latency_p99_seconds_bucket_error_percent"] == pytest.approx(100 * (1 - 0.01 / 0.0991))
 
 
-def test_the_export_has_a_programs_own_buckets(tmp_path: Path) -> None:
-    records.write(tmp_path / "raw.json", record(tenants=[scraped(of(), UPPERS, [3, 0, 390, 7])]))
+def test_the_export_has_foreign_buckets(tmp_path: Path) -> None:
+    records.write(tmp_path / "raw.json", record(tenants=[scraped(loop_tenant(), UPPERS, [3, 0, 390, 7])]))
     export_histograms([tmp_path / "raw.json"], tmp_path / "out.csv")
     lines = (tmp_path / "out.csv").read_text().splitlines()[1:]
     assert lines == ["1,1,0,0.0,0.01,3", "1,1,0,0.1,0.25,390", "1,1,0,0.25,inf,7"]

@@ -18,39 +18,39 @@ def verdicts(measured: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {gate["name"]: gate for gate in measured["gates"] if gate["name"].startswith("prometheus")}
 
 
-def said(error: str | None = None, **changes: Any) -> dict[str, dict[str, Any]]:
+def verdicts_with(error: str | None = None, **changes: Any) -> dict[str, dict[str, Any]]:
     measured = with_prometheus(record(latencies=[np.full(400, 0.005)] * 2), **changes)
     if error:
         measured["prometheus"] |= {"error": error, "tenants": []}
     return verdicts(measured)
 
 
-def test_a_cell_that_nobody_watched_has_no_such_gates() -> None:
+def test_a_cell_without_prometheus_has_no_such_gates() -> None:
     assert verdicts(record()) == {}
     assert list(prometheus_rows(record())) == []
 
 
 def test_counts_that_agree_pass() -> None:
-    assert all(gate["passed"] for gate in said().values())
+    assert all(gate["passed"] for gate in verdicts_with().values())
     # 2 % of 400, and one iteration at each end.
-    assert said(count=390.0)["prometheus_counts"]["passed"]
+    assert verdicts_with(count=390.0)["prometheus_counts"]["passed"]
 
 
 @pytest.mark.parametrize("count", [389.0, 411.0])
 def test_counts_that_differ_by_more_than_two_percent_and_the_edges_fail(count: float) -> None:
-    gate = said(count=count)["prometheus_counts"]
+    gate = verdicts_with(count=count)["prometheus_counts"]
     assert not gate["passed"]
     assert gate["message"] == f"Prometheus saw {count} iterations of tenant 1, which counted 400"
 
 
 def test_a_tenant_without_scrapes_around_the_window_fails() -> None:
-    gate = said(count=None)["prometheus_counts"]
+    gate = verdicts_with(count=None)["prometheus_counts"]
     assert not gate["passed"] and gate["value"] is None and "no scrapes of tenant 1" in gate["message"]
 
 
 @pytest.mark.parametrize(("gap", "passed"), [(2.0, True), (2.5, True), (2.6, False)])
 def test_one_late_scrape_passes_and_two_missing_ones_do_not(gap: float, passed: bool) -> None:
-    gate = said(longest_gap_seconds=gap)["prometheus_scrapes"]
+    gate = verdicts_with(longest_gap_seconds=gap)["prometheus_scrapes"]
     assert gate["passed"] is passed and gate["value"] == gap
 
 
@@ -62,12 +62,12 @@ def test_one_late_scrape_passes_and_two_missing_ones_do_not(gap: float, passed: 
         ({"error": "Prometheus does not answer (ReadTimeout)"}, "does not answer"),
     ],
 )
-def test_what_makes_its_numbers_doubtful_is_named(changes: dict[str, Any], words: str) -> None:
-    gate = said(**changes)["prometheus_scrapes"]
+def test_the_reason_for_doubtful_numbers_is_named(changes: dict[str, Any], words: str) -> None:
+    gate = verdicts_with(**changes)["prometheus_scrapes"]
     assert not gate["passed"] and words in gate["message"]
 
 
-def test_the_table_has_both_sides_by_side() -> None:
+def test_the_table_has_the_numbers_of_both() -> None:
     measured = with_prometheus(record(latencies=[np.full(400, 0.005)] * 2), count=396.0, sum_seconds=1.98)
     first, second = prometheus_rows(measured)
     assert first["prometheus_count_difference_percent"] == pytest.approx(0)
@@ -79,7 +79,7 @@ def test_the_table_has_both_sides_by_side() -> None:
     assert [first["tenant"], second["tenant"]] == [0, 1]
 
 
-def test_a_prometheus_that_said_nothing_is_in_the_table_with_its_reason() -> None:
+def test_a_silent_prometheus_is_in_the_table_with_the_reason() -> None:
     measured = with_prometheus(record())
     measured["prometheus"] |= {"error": "gone", "tenants": []}
     (row,) = prometheus_rows(measured)

@@ -12,7 +12,7 @@ from tenant.contract import BUCKET_COUNT, OVERFLOW_INDEX, upper_seconds
 from tenant.recorder import bucket_index, to_sparse
 
 
-def of(seconds):
+def histogram_of(seconds):
     """Histogram of latencies in seconds."""
     nanoseconds = np.rint(np.asarray(seconds, dtype=float) * 1e9).astype(np.int64)
     return Histogram(np.bincount(bucket_index(nanoseconds), minlength=BUCKET_COUNT))
@@ -42,7 +42,7 @@ def test_an_index_outside_the_layout_is_refused(index):
 def test_the_exact_quantile_is_within_the_error_bound(samples, q):
     nanoseconds = sorted(round(sample * 1e9) for sample in samples)
     exact = nanoseconds[max(1, math.ceil(q * len(samples))) - 1] / 1e9
-    found = of(samples).quantiles([q])[0]
+    found = histogram_of(samples).quantiles([q])[0]
     assert found.value_seconds is not None
     assert found.low_seconds < exact * (1 + 1e-12) and exact <= found.high_seconds * (1 + 1e-12)
     assert abs(exact / found.value_seconds - 1) * 100 <= found.error_percent * (1 + 1e-9)
@@ -66,7 +66,7 @@ def test_the_first_bucket_has_no_value_and_the_overflow_is_infinite():
 
 
 def test_extremes_tighten_a_quantile():
-    quantile = of([0.005] * 100).quantiles([0.99])[0]
+    quantile = histogram_of([0.005] * 100).quantiles([0.99])[0]
     assert quantile.value_seconds > 0.005
     tightened = quantile.within(0.005, 0.005)
     assert tightened == Quantile(0.005, 0.005, 0.005)
@@ -74,7 +74,7 @@ def test_extremes_tighten_a_quantile():
     assert quantile.within(0.001, 0.1) == quantile
 
 
-def test_nothing_has_no_quantile():
+def test_an_empty_histogram_has_no_quantile():
     with pytest.raises(ValueError, match="empty"):
         merge([]).quantiles([0.5])[0]
 
@@ -82,4 +82,4 @@ def test_nothing_has_no_quantile():
 @pytest.mark.parametrize("q", [0.0, -0.1, 1.5])
 def test_a_quantile_outside_0_to_1_is_refused(q):
     with pytest.raises(ValueError, match=str(q)):
-        of([1.0]).quantiles([q])[0]
+        histogram_of([1.0]).quantiles([q])[0]

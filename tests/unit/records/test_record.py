@@ -21,13 +21,13 @@ def sound():
     return factories.record("mps", [[0.004] * 300, [0.005] * 250])
 
 
-def test_what_was_written_is_read(path, sound):
+def test_a_written_record_is_read_back(path, sound):
     record.write(path, sound)
     assert record.read(path) == sound
     assert [file.name for file in path.parent.iterdir()] == ["raw.json"]
 
 
-def test_a_record_is_judged_by_the_gates_of_today(path, sound):
+def test_read_judged_evaluates_the_current_gates(path, sound):
     # As a record of an older version has it: a gate that did not exist yet, and one with another verdict.
     old = [{**gate, "passed": False} for gate in sound["gates"] if gate["name"] != "level_shift"]
     record.write(path, {**sound, "gates": old})
@@ -43,7 +43,7 @@ def test_a_record_is_judged_by_the_gates_of_today(path, sound):
         ("MIG mode is off", "infeasible"),
     ],
 )
-def test_an_old_record_has_the_status_that_it_would_have_today(path, reason, status):
+def test_an_old_record_gets_the_current_status(path, reason, status):
     record.write(path, factories.record(status="infeasible", reason=reason))
     before = path.read_bytes()
     assert record.read(path)["status"] == status
@@ -58,7 +58,7 @@ def test_equal_records_give_equal_bytes(path, tmp_path, sound):
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
 @pytest.mark.parametrize("where", [("timing", "stop_seconds"), ("node", "details")])
-def test_what_is_no_number_is_not_written(path, sound, number, where):
+def test_nan_and_infinity_are_not_written(path, sound, number, where):
     record.write(path, sound)
     before = path.read_bytes()
     section, key = where
@@ -99,7 +99,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("message", CHANGES)
-def test_a_record_that_is_not_sound_is_refused_in_one_line(path, sound, message):
+def test_an_inconsistent_record_is_refused_in_one_line(path, sound, message):
     record.write(path, sound)
     path.write_text(json.dumps(factories.with_changes(sound, CHANGES[message])))
     with pytest.raises(RecordError) as refusal:
@@ -120,13 +120,13 @@ def test_a_record_that_is_not_sound_is_refused_in_one_line(path, sound, message)
     ],
     ids=["first bucket", "at the bounds", "narrow", "overflow", "none"],
 )
-def test_whatever_was_counted_fits_its_own_histogram(path, latencies):
+def test_any_measured_tenant_fits_its_own_histogram(path, latencies):
     made = factories.record(latencies=[latencies], window_seconds=max(2.0, sum(latencies)))
     record.write(path, made)
     assert record.read(path) == made
 
 
-def test_columns_of_requests_have_one_length(path):
+def test_columns_of_requests_must_have_one_length(path):
     made = factories.streamed(
         factories.tenant(0, factories.back_to_back([0.1] * 3)), [0, 0.1, 0.2], [0.1] * 3, [[]] * 3
     )
@@ -138,7 +138,7 @@ def test_columns_of_requests_have_one_length(path):
         record.read(path)
 
 
-def test_an_old_record_has_no_squares_and_has_telemetry_of_other_gpus(path, sound):
+def test_an_old_record_without_squares_and_with_neighbour_telemetry_is_read(path, sound):
     del sound["tenants"][0]["sum_squares_seconds2"]
     sound["telemetry"]["neighbours"] = [{"index": 1, "power_mean_watts": 251.0, "utilisation_mean_percent": None}]
     record.write(path, sound)
@@ -155,7 +155,7 @@ def test_an_old_record_has_no_squares_and_has_telemetry_of_other_gpus(path, soun
         (None, "No such file"),
     ],
 )
-def test_a_file_that_is_no_record_is_refused(path, sound, made, said):
+def test_a_file_that_is_not_a_record_is_refused(path, sound, made, said):
     record.write(path, sound)
     whole = path.read_bytes()
     path.write_bytes(made(whole)) if made else path.unlink()
@@ -163,7 +163,7 @@ def test_a_file_that_is_no_record_is_refused(path, sound, made, said):
         record.read(path)
 
 
-def test_check_names_each_difference(sound):
+def test_a_mismatch_names_each_difference(sound):
     record.check_current(sound, sound["spec"], sound["code"])
     sound["spec"] = json.dumps({"window_seconds": 2, "workload": {"params": {"size": 512}, "old": 1}})
     wanted = json.dumps({"window_seconds": 5, "workload": {"params": {"size": 1024}, "new": [1]}})

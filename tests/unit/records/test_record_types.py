@@ -12,12 +12,12 @@ SCHEMA: dict[str, Any] = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
 SCALARS: dict[str, type] = {"string": str, "number": float, "integer": int, "boolean": bool, "null": type(None)}
 
 
-def hint_of(schema: dict[str, Any], hint: Any) -> Any:
+def expected_hint(schema: dict[str, Any], hint: Any) -> Any:
     """What the hint must be by the schema; objects with keys of their own are compared here with what `hint` has."""
     if "$ref" in schema:
-        return hint_of(SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")], hint)
+        return expected_hint(SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")], hint)
     if "anyOf" in schema:
-        return Union[tuple(hint_of(each, hint) for each in schema["anyOf"])]  # noqa: UP007
+        return Union[tuple(expected_hint(each, hint) for each in schema["anyOf"])]  # noqa: UP007
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
         literal = Literal[tuple(value for value in values if value is not None)]
@@ -33,12 +33,12 @@ def container(kind: str, schema: dict[str, Any], hint: Any) -> Any:
     inner = next((each for each in choices if each is not type(None)), Any)
     below = get_args(inner)[-1] if get_args(inner) else Any
     if kind == "array":
-        return list[hint_of(schema["items"], below)]  # type: ignore[misc]
+        return list[expected_hint(schema["items"], below)]  # type: ignore[misc]
     if "properties" in schema:
         compare(schema, inner)
         return inner
     values = schema.get("additionalProperties") or next(iter(schema.get("patternProperties", {}).values()), {})
-    return dict[str, hint_of(values, below)]  # type: ignore[misc]
+    return dict[str, expected_hint(values, below)]  # type: ignore[misc]
 
 
 def compare(schema: dict[str, Any], typed: Any) -> None:
@@ -50,7 +50,9 @@ def compare(schema: dict[str, Any], typed: Any) -> None:
         is_optional = get_origin(hint) is NotRequired
         assert is_optional == (key not in schema["required"]), f"{typed.__name__}.{key}: required"
         hint = get_args(hint)[0] if is_optional else hint
-        assert same(hint, hint_of(below, hint)), f"{typed.__name__}.{key}: {hint}, not {hint_of(below, hint)}"
+        assert same(hint, expected_hint(below, hint)), (
+            f"{typed.__name__}.{key}: {hint}, not {expected_hint(below, hint)}"
+        )
 
 
 def same(one: Any, other: Any) -> bool:
@@ -66,11 +68,11 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def test_every_key_of_a_record_has_the_type_that_the_schema_says() -> None:
+def test_every_key_of_a_record_has_the_type_of_the_schema() -> None:
     compare(SCHEMA, Record)
 
 
-def test_a_record_is_all_of_a_tenants_report_but_what_the_driver_takes_out() -> None:
+def test_a_tenant_record_is_its_report_without_the_keys_that_the_driver_removes() -> None:
     reported = get_type_hints(TenantReport).keys()
     assert reported - get_type_hints(TenantRecord).keys() == {"environment", "outside"}
     assert get_type_hints(TenantRecord).keys() - reported == {"status", "exit"}

@@ -23,7 +23,7 @@ DEVICE: dict[str, Any] = {"node": fabricated.node(""), "roofs": None, "idle_powe
 CALIBRATION = DEVICE | {"workload": "matmul", "output_digest": [1.0], "capacity_hz": 2.0}
 
 
-def test_sound_files_are_read(tmp_path: Path) -> None:
+def test_valid_reference_files_are_read(tmp_path: Path) -> None:
     write_json(tmp_path / "device.json", DEVICE)
     write_json(tmp_path / "matmul.json", CALIBRATION)
     assert read_device(tmp_path / "device.json") == DEVICE
@@ -33,20 +33,20 @@ def test_sound_files_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "said", ['{"a":', "[]", "{}", json.dumps(DEVICE | {"node": {}}), json.dumps(DEVICE | {"roofs": {"fp16": "fast"}})]
 )
-def test_a_damaged_device_is_named(tmp_path: Path, said: str) -> None:
+def test_a_damaged_device_file_is_named(tmp_path: Path, said: str) -> None:
     (tmp_path / "device.json").write_text(said)
     with pytest.raises(DamagedFile, match=rf"^{tmp_path}/device.json: damaged \(.*\); remove it"):
         read_device(tmp_path / "device.json")
 
 
 @pytest.mark.parametrize("change", [{"capacity_hz": "many"}, {"workload": 3}, {"output_digest": ["x"]}])
-def test_a_calibration_of_odd_types_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_a_calibration_with_wrong_types_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
     write_json(tmp_path / "matmul.json", CALIBRATION | change)
     with pytest.raises(DamagedFile, match=r"matmul.json: damaged"):
         read_calibration(tmp_path / "matmul.json")
 
 
-def test_a_terminal_that_cannot_show_a_character_fails_nothing() -> None:
+def test_a_character_that_the_terminal_cannot_show_is_replaced() -> None:
     script = r"from sharebench.core import console; console.run_job(lambda: 'mps \xd7 2', [])"
     environment = {"PYTHONPATH": str(SCRIPTS), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     said = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
@@ -70,7 +70,7 @@ def test_a_cell_with_a_damaged_calibration_fails_in_one_line(
 
 
 @pytest.mark.parametrize("said", ["{", "[]", "{}", '{"state": 7}', "\udcff"])
-def test_a_node_with_a_damaged_state_is_in_none_that_is_known(tmp_path: Path, said: str) -> None:
+def test_a_node_with_a_damaged_state_file_is_in_no_known_state(tmp_path: Path, said: str) -> None:
     node = open_node("cpu", {"cores": "auto"}, tmp_path)
     (tmp_path / "state.json").write_text(said, errors="surrogateescape")
     assert node.current() == UNKNOWN_STATE

@@ -18,12 +18,12 @@ CHAT = SERVER | {"load": {"concurrency": [1, 4, 16]}}
 NAMES = ["chat-concurrency-1", "chat-concurrency-4", "chat-concurrency-16"]
 
 
-def swept(entry: dict[str, Any] = CHAT, **keys: Any) -> Study:
+def sweep_study(entry: dict[str, Any] = CHAT, **keys: Any) -> Study:
     return study_with({f"{W}.chat": entry, "workloads": ["chat"], "null_cells": False} | keys)
 
 
-def test_each_value_is_a_workload_that_differs_in_it_alone() -> None:
-    config = swept().config
+def test_each_value_makes_a_workload_that_differs_in_it_alone() -> None:
+    config = sweep_study().config
     assert config["workloads"] == NAMES
     assert "chat" not in config[W]
     plain = study_with({f"{W}.chat": SERVER, "workloads": ["chat"]}).config[W]["chat"]
@@ -41,14 +41,14 @@ def test_each_value_is_a_workload_that_differs_in_it_alone() -> None:
         ({"arrival": "poisson", "rate_hz": 5, "concurrency": ["8", 16]}, ["chat-concurrency-8", "chat-concurrency-16"]),
     ],
 )
-def test_any_of_the_three_may_be_swept(given: dict[str, Any], names: list[str]) -> None:
-    assert swept(SERVER | {"load": given}).config["workloads"] == names
+def test_each_key_of_a_load_may_be_swept(given: dict[str, Any], names: list[str]) -> None:
+    assert sweep_study(SERVER | {"load": given}).config["workloads"] == names
     if "concurrency" not in given:
-        assert swept({"module": "matmul", "load": given}).config["workloads"] == names
+        assert sweep_study({"module": "matmul", "load": given}).config["workloads"] == names
 
 
-def test_a_normalised_config_is_read_again_and_knows_its_sweeps() -> None:
-    config = swept().config
+def test_a_normalised_config_keeps_its_sweeps() -> None:
+    config = sweep_study().config
     again = load(config)
     assert again == config
     # In the order of the values, whatever that of the keys, which Snakemake sorts.
@@ -61,8 +61,8 @@ def test_a_normalised_config_is_read_again_and_knows_its_sweeps() -> None:
     ]
 
 
-def test_a_cell_depends_on_its_value_and_on_no_other() -> None:
-    planned, fewer = swept(), swept(SERVER | {"load": {"concurrency": [4]}})
+def test_a_cell_depends_only_on_its_own_value_of_a_sweep() -> None:
+    planned, fewer = sweep_study(), sweep_study(SERVER | {"load": {"concurrency": [4]}})
     cell = Cell("mps", NAMES[1], 2, 1)
     spec = parse_spec(planned.spec(cell))
     assert tenant_workload(spec, 0)["load"]["concurrency"] == 4
@@ -71,9 +71,9 @@ def test_a_cell_depends_on_its_value_and_on_no_other() -> None:
     assert planned_load(tenant_workload(spec, 0), None)["concurrency"] == 4
 
 
-def test_its_capacity_is_that_with_as_many_requests_in_flight() -> None:
+def test_the_capacity_of_a_sweep_is_measured_at_the_same_concurrency() -> None:
     entry = SERVER | {"load": {"arrival": "poisson", "rate_of_capacity": 0.5, "concurrency": [1, 8]}}
-    calibrated = [json.loads(swept(entry).calibration_spec(f"chat-concurrency-{n}"))["workload"] for n in (1, 8)]
+    calibrated = [json.loads(sweep_study(entry).calibration_spec(f"chat-concurrency-{n}"))["workload"] for n in (1, 8)]
     assert [each["load"] for each in calibrated] == [{"arrival": "closed", "concurrency": n} for n in (1, 8)]
 
 
@@ -85,13 +85,13 @@ def test_its_capacity_is_that_with_as_many_requests_in_flight() -> None:
         ({"faults": ["oom"], "fault_victims": ["chat"]}, "fault_victims:"),
     ],
 )
-def test_a_whole_sweep_is_refused_where_one_workload_is_asked_for(changes: dict[str, Any], key: str) -> None:
+def test_a_sweep_is_refused_where_one_workload_is_needed(changes: dict[str, Any], key: str) -> None:
     line = refusal_line({f"{W}.chat": CHAT, "workloads": ["matmul"]} | changes)
     assert key in line
     assert "'chat' is a sweep; name one of its workloads: [chat-concurrency-1," in line
 
 
-def test_a_mistake_in_a_sweep_is_shown_where_it_was_written() -> None:
+def test_a_mistake_in_a_sweep_names_the_entry_that_was_written() -> None:
     entry = {"module": "matmul", "load": {"concurrency": [1, 2]}}
     assert refusal_line({f"{W}.chat": entry}).startswith(
         f"config: {W}.chat.load.concurrency: 1 has no effect on kind: loop"
@@ -110,5 +110,5 @@ def test_a_mistake_in_a_sweep_is_shown_where_it_was_written() -> None:
         ),
     ],
 )
-def test_the_report_has_the_load_as_text(given: Any, text: str) -> None:
+def test_the_report_describes_the_load(given: Any, text: str) -> None:
     assert words.load_text(given) == text

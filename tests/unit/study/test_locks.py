@@ -28,14 +28,14 @@ def environment(folder: Path, text: str) -> str:
         tenant_environment.cache_clear()
 
 
-def test_the_tenants_environment_is_the_pins_of_the_lock(tmp_path: Path) -> None:
+def test_the_tenant_environment_is_the_pins_of_the_lock(tmp_path: Path) -> None:
     assert environment(tmp_path, LOCK) == "numpy==2.1.0 prometheus-client==0.21.0"
     noise = LOCK.replace("some time", "another").replace("aaaa", "dddd").replace("    # via -r tenant.in\n", "")
     assert environment(tmp_path, noise) == environment(tmp_path, LOCK)
     assert environment(tmp_path, LOCK.replace("2.1.0", "2.1.1")) != environment(tmp_path, LOCK)
 
 
-def test_the_clients_environment_is_what_it_asks_with() -> None:
+def test_the_client_environment_is_the_pin_of_aiohttp() -> None:
     assert client_environment() in tenant_environment("sharebench.txt").split()
     assert "\naiohttp" in (ENVS / "sharebench.in").read_text(), "nothing else brings it for certain"
 

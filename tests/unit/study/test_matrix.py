@@ -20,7 +20,7 @@ def test_the_matrix_is_the_product_of_its_axes() -> None:
     assert set(cells) == expected
 
 
-def test_a_strategy_with_replicas_of_its_own_ignores_the_studys() -> None:
+def test_replicas_of_a_strategy_replace_those_of_the_study() -> None:
     planned = simulated(
         {"strategy_catalogue.mig.replicas": [7]}, strategies=["exclusive", "mps", "mig"], replicas=[2, 4]
     )
@@ -48,7 +48,7 @@ def test_the_baseline_is_added_where_it_is_missing(
     assert len(planned.cells) == len(set(planned.cells)) == len(planned.requested) + len(extra)
 
 
-def test_a_cell_knows_its_files_and_is_known_by_them() -> None:
+def test_a_cell_is_found_by_its_path() -> None:
     cell = Cell("mig-mps", "matmul", 12, 3)
     assert cell.raw == "cells/mig-mps/matmul/n12/r3/raw.json"
     pair = Cell("mps", "detector+matmul", 2, 1)
@@ -69,14 +69,14 @@ def test_tables_list_cells_by_workload_strategy_and_size() -> None:
     assert [row[2:] for row in seen if row[:2] == ("matmul", "mps")] == [(1, 1), (1, 2), (4, 1), (4, 2)]
 
 
-def test_tenants_of_a_mix_are_repeated_to_their_number() -> None:
+def test_workloads_of_a_mix_repeat_for_more_tenants() -> None:
     planned = simulated(MIXED, workloads=["both"], replicas=[2, 5])
     assert planned.workloads_of(Cell("mps", "both", 2, 1)) == ["matmul", "detector"]
     assert planned.workloads_of(Cell("mps", "both", 5, 1)) == ["matmul", "detector", "detector", "matmul", "detector"]
     assert planned.workloads_of(Cell("exclusive", "matmul", 1, 1)) == ["matmul"]
 
 
-def test_a_mix_brings_the_baselines_and_calibrations_of_what_it_runs_and_has_none_itself() -> None:
+def test_a_mix_has_the_baselines_and_calibrations_of_its_workloads() -> None:
     planned = simulated(MIXED, workloads=["both"], replicas=[1, 3])
     baselines = {Cell("exclusive", name, 1, repeat) for name in ("matmul", "detector") for repeat in (1, 2)}
     mixes = {Cell(strategy, "both", 3, repeat) for strategy in ("mps", "mig") for repeat in (1, 2)}
@@ -85,7 +85,7 @@ def test_a_mix_brings_the_baselines_and_calibrations_of_what_it_runs_and_has_non
     assert planned.workloads() == ["both", "detector", "matmul"]
 
 
-def test_pairs_are_two_tenants_of_every_two_workloads_beside_the_workloads() -> None:
+def test_interference_adds_cells_of_every_pair_of_workloads() -> None:
     config = {
         "strategies": ["exclusive", "mps", "mig"],
         "strategy_catalogue.mig.replicas": [3],
@@ -122,7 +122,7 @@ def test_excluded_cells_are_not_planned(patterns: list[str], left: set[tuple[str
     assert {cell.repeat for cell in planned.cells if cell.strategy == "exclusive"} == {1, 2}
 
 
-def test_a_block_may_lack_its_baseline_and_a_workload_all_of_its_cells() -> None:
+def test_a_baseline_and_all_cells_of_a_workload_may_be_excluded() -> None:
     keys = {"strategies": ["mps"], "replicas": [2], "repeats": 2, "workloads": ["matmul", "matmul-light"]}
     planned = simulated(**keys, exclude=["exclusive/matmul/n1/r2", "mps/matmul-light"])
     # Nothing is compared with the baseline of a workload that has no cell.
@@ -133,7 +133,7 @@ def test_a_block_may_lack_its_baseline_and_a_workload_all_of_its_cells() -> None
     )
 
 
-def test_null_cells_are_the_baseline_once_more_in_a_plot_of_its_own() -> None:
+def test_the_control_is_the_baseline_in_a_whole_plot_of_its_own() -> None:
     planned = simulated(
         strategies=["mps"], replicas=[2], repeats=2, workloads=["matmul", "matmul-light"], null_cells=True
     )
@@ -149,6 +149,6 @@ def test_null_cells_are_the_baseline_once_more_in_a_plot_of_its_own() -> None:
         assert own == base
 
 
-def test_there_is_nothing_to_measure_again_without_a_baseline() -> None:
+def test_there_is_no_control_without_a_baseline() -> None:
     planned = simulated(strategies=["mps"], null_cells=True, baseline="none")
     assert {cell.strategy for cell in planned.cells} == {"mps"}

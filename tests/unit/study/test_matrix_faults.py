@@ -12,19 +12,19 @@ from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
 
-def of(**changes: Any) -> Study:
+def plain_study(**changes: Any) -> Study:
     """The default study with these keys changed, without A/A control unless they ask for one."""
     return study_with({"null_cells": False} | changes)
 
 
-def faulty(*kinds: str, **changes: Any) -> Study:
+def fault_study(*kinds: str, **changes: Any) -> Study:
     """A study of the stand-in with these faults, and nothing else to measure."""
     own = {"node": "cpu", "faults": list(kinds), "strategies": ["mps", "time-slicing"], "workloads": ["matmul"]}
-    return of(**own | changes)
+    return plain_study(**own | changes)
 
 
-def test_every_fault_has_a_cell_beside_every_victim_under_every_strategy_for_two() -> None:
-    planned = faulty(
+def test_every_fault_has_a_cell_with_every_victim_and_strategy_for_two() -> None:
+    planned = fault_study(
         "killed", "spin", fault_victims=["memcopy", "matmul"], strategies=["exclusive", "mps", "mig"], workloads=[]
     )
     cells = [cell for cell in planned.requested if cell.workload.startswith("fault-")]
@@ -42,7 +42,7 @@ def test_every_fault_has_a_cell_beside_every_victim_under_every_strategy_for_two
 
 
 def test_faults_have_repeats_of_their_own() -> None:
-    planned = faulty("killed", fault_repeats=2, repeats=1)
+    planned = fault_study("killed", fault_repeats=2, repeats=1)
     repeats = {cell.repeat for cell in planned.requested if cell.workload == "fault-killed+matmul"}
     assert repeats == {1, 2}
 
@@ -55,12 +55,12 @@ def test_faults_have_repeats_of_their_own() -> None:
         ({"interference": ["memcopy", "empty"], "fault_victims": ["matmul"]}, ["matmul"]),
     ],
 )
-def test_victims_are_those_named_else_those_of_the_study(changes: dict[str, Any], victims: list[str]) -> None:
-    assert [victim for victim, _ in faulty("killed", **changes).faults.values()] == victims
+def test_victims_are_the_named_workloads_else_those_of_the_study(changes: dict[str, Any], victims: list[str]) -> None:
+    assert [victim for victim, _ in fault_study("killed", **changes).faults.values()] == victims
 
 
-def test_the_spec_of_a_fault_names_victim_aggressor_and_moment() -> None:
-    planned = faulty("spin")
+def test_the_spec_of_a_fault_has_victim_aggressor_and_moment() -> None:
+    planned = fault_study("spin")
     cell = Cell("mps", "fault-spin+matmul", 2, 1)
     found = planned.spec_of(cell)
     assert [tenant["name"] for tenant in found["workload"]["tenants"]] == ["matmul", "fault-spin"]
@@ -70,11 +70,13 @@ def test_the_spec_of_a_fault_names_victim_aggressor_and_moment() -> None:
     assert planned.components(cell) == ["matmul"]
     assert planned.workloads_of(cell) == ["matmul", "fault-spin"]
     plain = Cell("exclusive", "matmul", 1, 1)
-    assert planned.spec(plain) == of(node="cpu", workloads=["matmul"]).spec(plain), "a fault invalidates no other cell"
+    assert planned.spec(plain) == plain_study(node="cpu", workloads=["matmul"]).spec(plain), (
+        "a fault invalidates no other cell"
+    )
 
 
 def test_only_a_loop_can_be_a_victim() -> None:
-    config = copy.deepcopy(faulty("killed", workloads=["matmul", "memcopy"]).config)
+    config = copy.deepcopy(fault_study("killed", workloads=["matmul", "memcopy"]).config)
     config["workload_catalogue"]["memcopy"]["kind"] = "job"
     assert faults.victim_workloads(config) == ["matmul"]
     config["fault_victims"] = ["memcopy"]
@@ -82,18 +84,18 @@ def test_only_a_loop_can_be_a_victim() -> None:
     assert line == "fault_victims: 'memcopy' is of the kind job; name workloads of the kind loop"
 
 
-def test_what_is_there_for_faults_or_a_queue_only_is_not_measured_again() -> None:
-    planned = faulty("killed", fault_victims=["memcopy"], null_cells=True)
+def test_workloads_of_only_faults_or_queues_have_no_control() -> None:
+    planned = fault_study("killed", fault_victims=["memcopy"], null_cells=True)
     again = {cell.workload for cell in planned.cells if cell.strategy == "exclusive-again"}
     assert again == {"matmul"} and Cell("exclusive", "memcopy", 1, 1) in planned.cells
-    queued = of(node="cpu", workloads=["batch-matmul", "matmul"], strategies=["sequential"], null_cells=True)
+    queued = plain_study(node="cpu", workloads=["batch-matmul", "matmul"], strategies=["sequential"], null_cells=True)
     assert {cell.strategy for cell in queued.cells} == {"exclusive", "sequential"}
-    shared = of(node="cpu", workloads=["batch-matmul"], strategies=["sequential", "mps"], null_cells=True)
+    shared = plain_study(node="cpu", workloads=["batch-matmul"], strategies=["sequential", "mps"], null_cells=True)
     assert {cell.workload for cell in shared.cells if cell.strategy == "exclusive-again"} == {"batch-matmul"}
 
 
-def test_windows_with_a_fault_and_queues_are_in_no_comparison() -> None:
-    planned = faulty("killed", workloads=["batch-matmul", "matmul"], strategies=["sequential", "mps"])
+def test_cells_with_faults_and_queues_are_not_compared() -> None:
+    planned = fault_study("killed", workloads=["batch-matmul", "matmul"], strategies=["sequential", "mps"])
     left_out = [cell for cell in planned.cells if not planned.is_compared(cell)]
     assert {(cell.strategy, cell.workload) for cell in left_out} == {
         ("sequential", "batch-matmul"),

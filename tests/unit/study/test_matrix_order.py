@@ -11,7 +11,7 @@ from unit.studies import simulated, whole_plots
 from sharebench.study.cells import WholePlot
 
 
-def test_a_strategy_ranks_with_its_first_cell() -> None:
+def test_a_strategy_has_the_rank_of_its_first_cell() -> None:
     planned = simulated()
     for name in ("exclusive", "time-slicing", "mps", "mig"):
         first = next(cell for cell in planned.cells if cell.strategy == name)
@@ -20,7 +20,7 @@ def test_a_strategy_ranks_with_its_first_cell() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_order_strategy_sets_a_state_once_also_where_the_first_cells_are_infeasible(seed: int) -> None:
+def test_order_strategy_sets_each_state_once_even_if_first_cells_are_infeasible(seed: int) -> None:
     """The gate of a strategy goes straight to its first feasible cell, whatever was to be before it."""
     planned = simulated(
         strategies=["mps", "mps-limited", "time-slicing"], replicas=[1, 2, 4], order="strategy", seed=seed
@@ -37,7 +37,7 @@ def test_order_strategy_sets_a_state_once_also_where_the_first_cells_are_infeasi
     assert len(states) == len(set(states))
 
 
-def test_the_order_is_drawn_afresh_for_each_block_and_seed() -> None:
+def test_the_order_differs_between_blocks_and_seeds() -> None:
     many: dict[str, Any] = {"strategies": ["exclusive", "time-slicing", "mps", "mig", "streams"], "repeats": 6}
 
     def orders(seed: int) -> list[tuple[str, ...]]:
@@ -51,14 +51,14 @@ def test_the_order_is_drawn_afresh_for_each_block_and_seed() -> None:
     assert len({blocks[1][0] for blocks in map(orders, range(20))}) > 2, "later blocks begin anywhere"
 
 
-def test_cells_are_shuffled_inside_a_plot() -> None:
+def test_cells_are_shuffled_inside_a_whole_plot() -> None:
     planned = simulated(strategies=["mps"], workloads=["matmul"], replicas=[1, 2, 3, 4], repeats=4, baseline="none")
     inside = [tuple(cell.replicas for cell in planned.cells if planned.block(cell) == block) for block in range(1, 5)]
     assert all(sorted(block) == [1, 2, 3, 4] for block in inside)
     assert len(set(inside)) > 1
 
 
-def test_the_order_does_not_depend_on_how_the_config_lists_things() -> None:
+def test_the_order_does_not_depend_on_the_order_of_lists_in_the_config() -> None:
     one = simulated(strategies=["mps", "mig"], replicas=[1, 2], workloads=["matmul", "matmul-light"])
     other = simulated(strategies=["mig", "mps"], replicas=[2, 1], workloads=["matmul-light", "matmul"])
     assert one.cells == other.cells
