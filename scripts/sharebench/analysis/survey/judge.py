@@ -11,11 +11,11 @@ from sharebench.core.config_nodes import SurveyOptions
 from sharebench.records.tables import TableRow, table_frame
 from sharebench.records.usage import ACTIVITIES, DRAM, MEMORY, POWER, QUANTITIES, GpuPlace, ObservedUsage, Usage
 
-# Below it a GPU does nothing: what tests/gpu/test_activity.py allows for one at rest.
+# A GPU below it is idle; tests/gpu/test_activity.py allows as much for one at rest.
 IDLE_PERCENT = 1.0
-# Fewer rows of a course say nothing of its 95th percentile.
+# A course with fewer rows has no usable 95th percentile.
 MIN_STEPS = 20
-# Together they must not ask for more than there is, nineteen twentieths of the time.
+# The 95th percentile of a group's summed activity must stay below it.
 FULL_PERCENT = 100.0
 
 
@@ -31,13 +31,13 @@ class GpuUse(StrEnum):
 
 @dataclass(frozen=True)
 class JudgedWorkload:
-    """A workload on a GPU, with the measure that it was judged by and what came out."""
+    """A workload on a GPU, with the measure that it was judged by and the verdict."""
 
     usage: Usage
     measure: str
     verdict: GpuUse
     number: int = 0
-    """Of the group that it is in; 0 is none."""
+    """Number of its group; 0 is none."""
 
     @property
     def activity(self) -> "pd.Series[float]":
@@ -56,7 +56,7 @@ class JudgedWorkload:
 
     @property
     def memory_mib(self) -> float | None:
-        """The most that it had."""
+        """Its largest memory."""
         return _none_if_nan(self.usage.series[MEMORY].max())
 
     @property
@@ -70,9 +70,9 @@ def _none_if_nan(value: float) -> float | None:
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    """None where one is not known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    """The sum; None where any value is not known."""
+    summands = [value for value in values if value is not None]
+    return sum(summands) if len(summands) == len(values) else None
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class WorkloadGroup:
 
     @property
     def activity_mean(self) -> float:
-        """The sum of what each has while it is there."""
+        """Sum of each member's mean over its own time."""
         return sum(float(each.activity.mean()) for each in self.members)
 
     @property
@@ -96,23 +96,23 @@ class WorkloadGroup:
 
     @property
     def memory_mib(self) -> float | None:
-        """The sum of the most that each had."""
+        """Sum of each member's largest memory."""
         return _sum([each.memory_mib for each in self.members])
 
     @property
     def place(self) -> GpuPlace:
-        """The GPU of the first."""
+        """The GPU of the first member."""
         return self.members[0].usage.place
 
     def fits(self, limits: SurveyOptions) -> bool:
-        """Whether a GPU of their kind has room for all of them."""
+        """Whether one GPU of their kind has room for all members."""
         memory, total, dram = self.memory_mib, self.place.memory_mib, self.dram_mean
         return (
             len(self.members) <= limits["tenants"]
             and self.activity_mean <= limits["filled_percent"]
             and (dram is None or dram <= limits["filled_percent"])
             and self.activity_p95 <= FULL_PERCENT
-            # Memory does not give: what is not known does not fit.
+            # Memory cannot be oversubscribed, so that unknown memory does not fit.
             and memory is not None
             and total is not None
             and memory <= total * limits["memory_percent"] / 100
@@ -125,7 +125,7 @@ class Survey:
     judged: list[JudgedWorkload]
     """In the order in which people read them: candidates by their groups, then the others."""
     groups: list[WorkloadGroup]
-    """Of two and more, those that free most GPUs first; the group of number 1 is the first."""
+    """Groups of two and more, those that free most GPUs first, numbered from 1."""
 
     def of(self, *verdicts: GpuUse) -> list[JudgedWorkload]:
         return [each for each in self.judged if each.verdict in verdicts]
@@ -174,22 +174,22 @@ def _judge_workload(usage: Usage, limits: SurveyOptions) -> JudgedWorkload:
 
 
 def _group_candidates(candidates: Iterable[JudgedWorkload], limits: SurveyOptions) -> Iterable[WorkloadGroup]:
-    """Groups of two and more by first fit, the most active first; only GPUs of one kind stand for each other."""
+    """Groups of two and more by first fit, the most active first, each from GPUs of one kind."""
 
     def kind(each: JudgedWorkload) -> tuple[str, str]:
-        # Activity by different measures cannot be added.
+        # Activities by different measures cannot be added.
         return each.usage.place.product, each.measure
 
     for _, alike in groupby(sorted(candidates, key=kind), key=kind):
-        made: list[WorkloadGroup] = []
+        groups: list[WorkloadGroup] = []
         for each in sorted(alike, key=lambda one: -one.activity.mean()):
-            larger = ((index, WorkloadGroup((*group.members, each))) for index, group in enumerate(made))
+            larger = ((index, WorkloadGroup((*group.members, each))) for index, group in enumerate(groups))
             fitting = next(((index, group) for index, group in larger if group.fits(limits)), None)
             if fitting is None:
-                made.append(WorkloadGroup((each,)))
+                groups.append(WorkloadGroup((each,)))
             else:
-                made[fitting[0]] = fitting[1]
-        yield from (group for group in made if len(group.members) > 1)
+                groups[fitting[0]] = fitting[1]
+        yield from (group for group in groups if len(group.members) > 1)
 
 
 def workload_table(survey: Survey) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The study of which workloads to put together: a config file with a stand-in for each."""
+"""The study that follows a survey: a config file with a stand-in for each workload of its groups."""
 
 import json
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from sharebench.analysis.survey.judge import JudgedWorkload, Survey
 from sharebench.records.usage import DRAM, SM
 
-# More groups than that are hours of measuring; the first ones free most GPUs.
+# More groups would take hours to measure; the first ones free most GPUs.
 MAX_GROUPS = 4
-# While the GPU is in use: from here on a workload is bound by its memory, or fills its SMs.
+# A workload whose mean while at work reaches it is bound by memory, or fills the SMs.
 BOUND_PERCENT = 50.0
-# What an open load can keep up with; from there on the next iteration begins when the last is done.
+# Range of rates of an open load, as a share of capacity; a busier workload gets a closed loop.
 MIN_RATE, MAX_RATE = 0.01, 0.9
 HEAD = """\
 # Written by `snakemake survey`: which of these workloads can share a GPU, and under which strategy?
@@ -54,21 +54,21 @@ STANDIN_LABELS = {
 
 
 def standin(judged: JudgedWorkload) -> str:
-    """Which of STANDINS is nearest to the workload while it is at work."""
+    """The one of STANDINS that is nearest to the workload while it is at work."""
     at_work = judged.usage.series[judged.activity >= 1]
     if at_work[DRAM].mean() >= BOUND_PERCENT:
         return "memory"
-    # How much of the GPU a kernel fills is not known without SM activity: the careful guess is all of it.
+    # Without SM activity it is not known how much of the GPU a kernel fills; assume all of it.
     return "small" if at_work[SM].mean() < BOUND_PERCENT else "sms"
 
 
 def study_config(survey: Survey, path: str, results: str) -> str:
-    """The file's text, for its first groups; there is at least one."""
+    """The config file's text for the survey's first groups; there must be at least one."""
     groups = survey.groups[:MAX_GROUPS]
     names = [f"survey-group-{number}" for number in range(1, len(groups) + 1)]
     sizes = sorted({len(group.members) for group in groups})
-    # A group is as large as it is.
-    others = [
+    # Exclude cells whose number of tenants is not the group's size.
+    excluded = [
         f"*/{name}/n{size}"
         for name, group in zip(names, groups, strict=True)
         for size in sizes
@@ -76,17 +76,17 @@ def study_config(survey: Survey, path: str, results: str) -> str:
     ]
     lines = [HEAD.format(path=path, results=results)]
     lines += [f"replicas: {sizes}\n", f"workloads: {json.dumps(names)}\n"]
-    lines += [f"exclude: {json.dumps(others)}\n"] if others else []
+    lines += [f"exclude: {json.dumps(excluded)}\n"] if excluded else []
     lines += [TAIL, "\nworkload_catalogue:\n"]
     number = 0
     for name, group in zip(names, groups, strict=True):
-        own = []
+        names_of_group = []
         for member in group.members:
             number += 1
-            own.append(f"survey-{number}")
-            lines += _entry(own[-1], member)
+            names_of_group.append(f"survey-{number}")
+            lines += _entry(names_of_group[-1], member)
         lines.append(f"  {name}:\n    description: Stand-ins of group {groups.index(group) + 1} of the survey.\n")
-        lines.append(f"    tenants: {json.dumps(own)}\n")
+        lines.append(f"    tenants: {json.dumps(names_of_group)}\n")
     return "".join(lines)
 
 
@@ -104,7 +104,7 @@ def _entry(name: str, judged: JudgedWorkload) -> Iterator[str]:
 
 
 def printable(text: str) -> str:
-    """Somebody else's name as a comment can hold it."""
+    """A foreign name without characters that would break a comment."""
     return "".join(each if each.isprintable() else "?" for each in text)
 
 

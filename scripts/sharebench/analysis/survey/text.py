@@ -1,4 +1,4 @@
-"""A survey in lines for a terminal."""
+"""A survey as lines for a terminal."""
 
 from sharebench.analysis.survey.judge import GpuUse, Survey, gpu_counts
 from sharebench.analysis.survey.study import activity_text, printable
@@ -14,7 +14,7 @@ MAX_GROUP_LINES = 12
 
 
 def facts(survey: Survey) -> list[str]:
-    """What the figure says below its title."""
+    """The facts below the title of the figure."""
     measures = sorted({each.measure.removesuffix("_percent") for each in survey.judged if each.usage.workload})
     return [
         f"{survey.seen.source}, {survey.seen.hours:g} h",
@@ -24,33 +24,35 @@ def facts(survey: Survey) -> list[str]:
 
 
 def lines(survey: Survey) -> list[str]:
-    """What was found; the first line says it all."""
+    """The findings; the first line is the summary."""
     seen, judged = survey.seen, survey.judged
     workloads = [each for each in judged if each.usage.workload is not None]
     candidates = survey.of(GpuUse.CANDIDATE)
     freed = sum(len(group.members) - 1 for group in survey.groups)
-    found = f"{len(candidates)} of {len(workloads)} workloads leave their GPU empty"
-    follows = f"; together they may need {freed} GPUs less" if freed else ", and no two fit on one"
-    said = console.wrap_text(
-        f"{seen.source}, {seen.hours:g} h, {gpu_counts(judged)}: {found}{follows if candidates else ''}"
+    finding = f"{len(candidates)} of {len(workloads)} workloads leave their GPU empty"
+    saving = f"; together they may need {freed} GPUs less" if freed else ", and no two fit on one"
+    output = console.wrap_text(
+        f"{seen.source}, {seen.hours:g} h, {gpu_counts(judged)}: {finding}{saving if candidates else ''}"
     )
     for number, group in list(enumerate(survey.groups, 1))[:MAX_GROUP_LINES]:
         memory = f"{(group.memory_mib or 0) / 1024:.0f} of {(group.place.memory_mib or 0) / 1024:.0f} GiB"
         dram = "" if group.dram_mean is None else f", memory traffic {group.dram_mean:.0f} %"
         members = " + ".join(f"{printable(each.name)} ({activity_text(each)})" for each in group.members)
-        said += console.wrap_text(
+        output += console.wrap_text(
             f"{members}: together {group.activity_mean:.0f} % (p95 {group.activity_p95:.0f} %){dram}, {memory}",
             f"  {number}. ",
             "     ",
         )
     if len(survey.groups) > MAX_GROUP_LINES:
-        said.append(f"  … and {len(survey.groups) - MAX_GROUP_LINES} groups more in groups.csv")
+        output.append(f"  … and {len(survey.groups) - MAX_GROUP_LINES} groups more in groups.csv")
     for verdict in GpuUse:
-        if verdict is not GpuUse.CANDIDATE and (those := survey.of(verdict)):
-            said += console.wrap_text(f"{verdict.value}: {len(those)}", "  ", "    ")
-    if weak := [each for each in workloads if each.measure != SM]:
-        measures = " or ".join(sorted({each.measure.removesuffix("_percent") for each in weak}))
+        if verdict is not GpuUse.CANDIDATE and (workloads_so_judged := survey.of(verdict)):
+            output += console.wrap_text(f"{verdict.value}: {len(workloads_so_judged)}", "  ", "    ")
+    if without_sm_activity := [each for each in workloads if each.measure != SM]:
+        measures = " or ".join(sorted({each.measure.removesuffix("_percent") for each in without_sm_activity}))
         remedy = REMEDY if seen.source == "Prometheus" else "On Hopper and later NVML counts it."
-        line = WITHOUT_SM_ACTIVITY.format(count=len(weak), all=len(workloads), measure=measures, remedy=remedy)
-        said += console.wrap_text(line, "  ", "    ")
-    return said
+        line = WITHOUT_SM_ACTIVITY.format(
+            count=len(without_sm_activity), all=len(workloads), measure=measures, remedy=remedy
+        )
+        output += console.wrap_text(line, "  ", "    ")
+    return output

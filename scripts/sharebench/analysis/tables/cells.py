@@ -1,5 +1,5 @@
-"""Tables with a row per cell and tenant: cells.csv, stages.csv (the times that workloads take themselves, such as a
-stream's first chunk), and prometheus.csv (its numbers next to those that the tenant counted itself)."""
+"""Tables with a row per cell and tenant: cells.csv, stages.csv (times that workloads measure themselves, such as a
+stream's first chunk), and prometheus.csv (Prometheus's numbers next to the tenant's own)."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import fields
@@ -18,8 +18,8 @@ TABLED_PERCENTILES = ("p50", "p95", "p99")
 def cells_table(cells: Sequence[MeasuredCell], baseline: Baseline, studies: Collection[str] = ()) -> pd.DataFrame:
     """The rows of all cells, in order of cells and tenants.
 
-    A tenant's slowdown is its mean latency over the baseline's of the same workload: over that of the one
-    baseline cell of the same run and block where there is one, else over the geometric mean of all.
+    A tenant's slowdown is its mean latency over that of the one baseline cell of the same workload, run and block, or
+    over the geometric mean of all baseline cells where there is no such cell.
     """
     rows = (_row(cell, row) | {"slowdown": _slowdown(cell, row, baseline)} for cell in cells for row in cell.rows)
     return table_frame("cells", rows, studies=studies).astype({"slowdown": float})
@@ -47,7 +47,7 @@ def _slowdown(cell: MeasuredCell, row: TenantRow, baseline: Baseline) -> float |
 
 
 def stage_rows(record: Record) -> Iterator[TableRow]:
-    """The rows of one record; none where no workload times stages."""
+    """The rows of one record; none where no workload measures stages."""
     for tenant in record["tenants"]:
         for stage, timed in sorted(tenant["stages"].items()):
             count = timed["count"]
@@ -62,12 +62,12 @@ def stage_rows(record: Record) -> Iterator[TableRow]:
 
 
 def prometheus_rows(record: Record) -> Iterator[TableRow]:
-    """The rows of one record; none of a cell that was not watched."""
+    """The rows of one record; none where Prometheus did not watch the cell."""
     prometheus = record.get("prometheus")
     if not prometheus:
         return
     everyone: Sequence[PrometheusTenant | None] = prometheus["tenants"] or [None] * len(record["tenants"])
-    for tenant, seen in zip(record["tenants"], everyone, strict=True):
+    for tenant, watched in zip(record["tenants"], everyone, strict=True):
         count = tenant["count"]
         percentiles = supported_percentiles(Histogram.from_sparse(tenant["histogram"]), count)
         yield {
@@ -75,22 +75,24 @@ def prometheus_rows(record: Record) -> Iterator[TableRow]:
             "count": count,
             "latency_mean_seconds": tenant["sum_seconds"] / count if count else None,
             **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
-            **({} if seen is None else _prometheus_columns(seen, count)),
+            **({} if watched is None else _prometheus_columns(watched, count)),
             "reason": prometheus["error"],
         }
 
 
-def _prometheus_columns(seen: PrometheusTenant, count: int) -> TableRow:
-    known, total = seen["count"], seen["sum_seconds"]
+def _prometheus_columns(watched: PrometheusTenant, count: int) -> TableRow:
+    count_seen, total = watched["count"], watched["sum_seconds"]
     return {
-        "prometheus_count": known,
-        "prometheus_count_difference_percent": None if not count or known is None else 100 * (known / count - 1),
-        "prometheus_mean_seconds": total / known if known and total is not None else None,
-        "scrapes": seen["scrapes"],
-        "longest_gap_seconds": seen["longest_gap_seconds"],
-        "resets": seen["resets"],
+        "prometheus_count": count_seen,
+        "prometheus_count_difference_percent": None
+        if not count or count_seen is None
+        else 100 * (count_seen / count - 1),
+        "prometheus_mean_seconds": total / count_seen if count_seen and total is not None else None,
+        "scrapes": watched["scrapes"],
+        "longest_gap_seconds": watched["longest_gap_seconds"],
+        "resets": watched["resets"],
         **{
-            f"prometheus_{name}_seconds": seen["quantiles_seconds"].get(f"{PERCENTILES[name]:g}")
+            f"prometheus_{name}_seconds": watched["quantiles_seconds"].get(f"{PERCENTILES[name]:g}")
             for name in TABLED_PERCENTILES
         },
     }

@@ -17,24 +17,28 @@ def contrasts_table(
 ) -> pd.DataFrame:
     """One row per comparison and workload, and per metric; `cells` are those of `split_by_workload`.
 
-    Metrics that no cell of a workload has give it no row. Holm's adjustment counts, of each metric by itself, the
-    comparisons that could be tested: with an interval.
+    A metric that no cell of a workload has gives no row. Holm's adjustment counts, for each metric by itself, the
+    comparisons with an interval.
     """
     found = group_by(cells, lambda cell: cell.group)
-    separability = Separability((cell for own in found.values() for cell in own), baseline)
+    separability = Separability((cell for metric_rows in found.values() for cell in metric_rows), baseline)
     rows: dict[str, list[TableRow]] = {metric: [] for metric in (MEAN, *optional_metrics(studies))}
     for strategy, reference in declared_contrasts(study):
         for point in _points(study, strategy, reference):
             over, under = (found[name, *point] for name in (strategy, reference))
-            for metric, own in rows.items():
+            for metric, metric_rows in rows.items():
                 row: TableRow = dict(zip(GROUP_COLUMNS, (strategy, *point), strict=True)) | {"reference": reference}
                 if metric == MEAN or any(cell_value(cell, metric) for cell in (*over, *under)):
-                    own.append(row | {"metric": metric} | _comparison(over, under, separability, point[1], metric))
-    return table_frame("contrasts", (row for own in rows.values() for row in with_holm(own)), studies=studies)
+                    metric_rows.append(
+                        row | {"metric": metric} | _comparison(over, under, separability, point[1], metric)
+                    )
+    return table_frame(
+        "contrasts", (row for metric_rows in rows.values() for row in with_holm(metric_rows)), studies=studies
+    )
 
 
 def declared_contrasts(study: Study) -> list[tuple[str, str]]:
-    """The study's comparisons: strategy and reference; without any in its config every sharing one and the first."""
+    """The study's comparisons as (strategy, reference); by default every sharing strategy against the first one."""
     if study.config["contrasts"]:
         pairs = (contrast.split("/") for contrast in study.config["contrasts"])
         return [(strategy, reference) for strategy, reference in pairs]
@@ -44,13 +48,13 @@ def declared_contrasts(study: Study) -> list[tuple[str, str]]:
 
 
 def _points(study: Study, strategy: str, reference: str) -> Iterator[tuple[str, str, int]]:
-    """Workload, workload of the tenants and the largest number of tenants that the study has of both strategies."""
+    """Workload, workload of the tenants, and the largest number of tenants that the study has under both strategies."""
     over, under = (
         {(c.workload, c.replicas): c for c in study.table_cells() if c.strategy == name and study.is_compared(c)}
         for name in (strategy, reference)
     )
-    both = [point for point in over if point in under and point[0] not in study.interference]
-    largest = dict(sorted(both))
+    common = [point for point in over if point in under and point[0] not in study.interference]
+    largest = dict(sorted(common))
     for workload in dict.fromkeys(workload for workload, _ in over if workload in largest):
         for tenant_workload in study.components(over[workload, largest[workload]]):
             yield workload, tenant_workload, largest[workload]
@@ -67,8 +71,8 @@ def _comparison(
     counts: TableRow = {"n": len(valid_over), "n_reference": len(valid_under)}
     ratio = group_ratio(valid_over, valid_under, metric)
     if ratio is None:
-        without = [cells for cells, valid in ((over, valid_over), (under, valid_under)) if not valid]
-        reasons = [cell.reason or cell.status for cells in without for cell in cells] or ["not measured"]
+        invalid = [cells for cells, valid in ((over, valid_over), (under, valid_under)) if not valid]
+        reasons = [cell.reason or cell.status for cells in invalid for cell in cells] or ["not measured"]
         return counts | {"reason": "; ".join(dict.fromkeys(reasons))}
     return counts | {
         **ratio.columns("ratio"),

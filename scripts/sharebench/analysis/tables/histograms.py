@@ -1,4 +1,4 @@
-"""The latency histograms of all valid cells of one pair."""
+"""The latency histograms of all valid cells of one strategy and workload."""
 
 import csv
 import io
@@ -15,8 +15,8 @@ from sharebench.records.tables import columns
 def export_histograms(raw: list[Path], out: Path) -> None:
     """Write the non-empty buckets of the host latencies, by replicas, repeat, tenant and bucket; atomically.
 
-    The overflow bucket's upper bound is `inf`. Raises RecordError for a damaged record, and for one that is not of the
-    first one's strategy and workload, with the command that re-measures it.
+    The overflow bucket's upper bound is `inf`. Raises RecordError, with the command that re-measures the record, if it
+    is damaged or has another strategy or workload than the first.
     """
     rows: list[tuple[int, int, int, float, float, float]] = []
     first: tuple[str, str] | None = None

@@ -1,6 +1,6 @@
-"""tables/isolation.csv: what became of the victims of each fault, and of the node, by strategy.
+"""tables/isolation.csv: the outcome of each fault for its victims and the node, by strategy.
 
-A victim is compared with itself: the slots of its timeline before the fault are the measure for those after it.
+A victim is compared with itself: the slots of its timeline after the fault with those before it.
 """
 
 import math
@@ -16,42 +16,42 @@ from sharebench.records.types import FaultOutcome, Record, TenantRecord
 from tenant.contract import Timeline
 
 OUTCOMES = ("unharmed", "slowed", "failed", "unjudged")
-# A slot counts as slow when its mean latency is larger than this many times that before the fault, and than that of all
-# slots there but one, ...
+# A slot is slow when its mean latency exceeds this many times that before the fault, and that of all earlier slots but
+# one, ...
 SLOW_RATIO = 1.25
-# ... and as slowed by the fault only in a run of at least this many.
+# ... and counts as slowed by the fault only in a run of at least this many slow slots.
 MIN_SLOW_SLOTS = 3
 
 
 @dataclass(frozen=True)
 class FaultEffect:
-    """What a timeline shows of a fault; slowdowns are mean latencies over that before it, None where nothing began."""
+    """The effect of a fault on a timeline; slowdowns are mean latencies over that before, None without iterations."""
 
     slowdown_during: float | None
     slowdown_after: float | None
     slowed_seconds: float
     slowed_ratio: float | None
-    """Mean latency in the slow slots; None without one."""
+    """Slowdown in the slow slots; None without any."""
     recovery_seconds: float | None
-    """From the fault to the end of the last slow slot; 0 if there is none, None if that is the window's last."""
+    """From the fault to the end of the last slow slot: 0 if there is none, None if it is the window's last slot."""
 
 
 def fault_effect(timeline: Timeline, at_seconds: float, ended_seconds: float | None) -> FaultEffect | None:
-    """The effect on a victim of a fault at `at_seconds`, whose tenant ended at `ended_seconds` of the window.
+    """The effect of a fault at `at_seconds` of the window, whose tenant ended at `ended_seconds`, on a victim.
 
-    `timeline` is the victim's in its record. The slot before the fault already belongs to it: an iteration that was
-    under way is in the slot in which it began. None without an iteration before that.
+    `timeline` is the victim's. The slot before the fault counts as affected, since an iteration belongs to the slot in
+    which it begins. None without an iteration before that slot.
     """
     counts, sums, slot = timeline["count"], timeline["sum_seconds"], timeline["slot_seconds"]
     slots = len(counts)
 
-    def mean(of: Iterable[int]) -> float | None:
-        of = list(of)
-        count = sum(counts[slot] for slot in of)
-        return sum(sums[slot] for slot in of) / count if count else None
+    def mean(indices: Iterable[int]) -> float | None:
+        indices = list(indices)
+        count = sum(counts[slot] for slot in indices)
+        return sum(sums[slot] for slot in indices) / count if count else None
 
-    def ratio(of: Iterable[int]) -> float | None:
-        found = mean(of)
+    def ratio(indices: Iterable[int]) -> float | None:
+        found = mean(indices)
         return None if found is None or before is None else found / before
 
     first = max(0, math.floor(at_seconds / slot) - 1)
@@ -60,16 +60,16 @@ def fault_effect(timeline: Timeline, at_seconds: float, ended_seconds: float | N
     if before is None:
         return None
     usual = [total / count for count, total in zip(counts[:first], sums[:first], strict=True) if count]
-    # The slowest slot may be an outlier: the second slowest is the limit.
+    # The slowest slot may be an outlier, so the second slowest is the limit.
     limit_seconds = max(SLOW_RATIO * before, *sorted(usual)[-2:-1])
-    # Where every slot before had an iteration, one without is part of an iteration that takes long.
+    # If every earlier slot had an iteration, an empty slot is part of a long iteration.
     is_gapless = len(usual) == first
     slow = [
         index
         for index in range(first, slots)
         if (sums[index] / counts[index] > limit_seconds if counts[index] else is_gapless)
     ]
-    # Neighbouring slots have one distance from their number in the list.
+    # Neighbouring slots share the difference between slot number and list index.
     runs = group_by(enumerate(slow), lambda pair: pair[1] - pair[0]).values()
     slowed = [index for run in runs if len(run) >= MIN_SLOW_SLOTS for _, index in run]
     recovery = max(0.0, (slowed[-1] + 1) * slot - at_seconds) if slowed else 0.0
@@ -84,7 +84,7 @@ def fault_effect(timeline: Timeline, at_seconds: float, ended_seconds: float | N
 
 @dataclass(frozen=True)
 class VictimCase:
-    """One victim of one cell; `outcome` is unharmed, slowed, failed or unjudged, None where the cell says nothing."""
+    """One victim of one cell; `outcome` is unharmed, slowed, failed or unjudged, None where the cell has no result."""
 
     strategy: str
     workload: str
@@ -96,7 +96,7 @@ class VictimCase:
 
 
 def victim_cases(record: Record) -> list[VictimCase]:
-    """The victims of a cell that was to have a fault; where it did not happen, one case with the reason."""
+    """The victims of a cell with a fault; if the fault did not happen, one case with the reason."""
     cell, fault = record["cell"], record.get("fault")
     if fault is None or not fault["happened"]:
         note = record["reason"] or "the fault did not happen"
@@ -122,10 +122,10 @@ def _case(record: Record, victim: TenantRecord, fault: FaultOutcome) -> VictimCa
         return replace(case, note=f"latencies excluded by {names}")
     if victim["timeline"] is None:
         return replace(case, note="no timeline")
-    seen = fault_effect(victim["timeline"], fault["at_seconds"], fault["ended_seconds"][fault["aggressor"]])
-    if seen is None:
+    effect = fault_effect(victim["timeline"], fault["at_seconds"], fault["ended_seconds"][fault["aggressor"]])
+    if effect is None:
         return replace(case, note="no iteration before the fault to compare with")
-    return replace(case, outcome="slowed" if seen.slowed_seconds else "unharmed", fault_effect=seen)
+    return replace(case, outcome="slowed" if effect.slowed_seconds else "unharmed", fault_effect=effect)
 
 
 def isolation_table(
@@ -134,7 +134,7 @@ def isolation_table(
     faults: Mapping[str, tuple[str, str]],
     repeats: int,
 ) -> pd.DataFrame:
-    """One row per (strategy, name of a fault's cells) of `expected`; `faults` has victim and aggressor by that name."""
+    """One row per (strategy, fault workload) of `expected`; `faults` has victim and aggressor by fault workload."""
     by_row = group_by(found, lambda case: (case.strategy, case.workload))
     return table_frame(
         "isolation",
@@ -152,17 +152,17 @@ def isolation_table(
     )
 
 
-def _values(found: Sequence[VictimCase]) -> TableRow:
-    known = [case for case in found if case.outcome is not None]
+def _values(cases: Sequence[VictimCase]) -> TableRow:
+    known = [case for case in cases if case.outcome is not None]
     effects = [case.fault_effect for case in known if case.fault_effect is not None]
     never = any(seen.recovery_seconds is None for seen in effects)
-    notes = dict.fromkeys(case.note for case in found if case.note)
+    notes = dict.fromkeys(case.note for case in cases if case.note)
     if never:
         notes["slow until the window's end"] = None
     outcomes = [case.fault for case in known if case.fault is not None]
     return {
         "n": len(known),
-        "n_excluded": len(found) - len(known),
+        "n_excluded": len(cases) - len(known),
         **{outcome: sum(case.outcome == outcome for case in known) for outcome in OUTCOMES},
         "worst_slowdown_during": _largest(seen.slowdown_during for seen in effects),
         "worst_slowdown_after": _largest(seen.slowdown_after for seen in effects),

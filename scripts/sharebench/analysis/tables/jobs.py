@@ -1,8 +1,8 @@
-"""tables/jobs.csv: how long jobs take side by side and one after another, from the records of cells of jobs.
+"""tables/jobs.csv: how long jobs take side by side and one after another.
 
-The *makespan* is the time from the moment at which all jobs of a cell begin to the end of the last. In a queue it is
-the sum of the jobs' own times, without the start-up of each, which `makespan_with_startup_seconds` has in it. Of a
-program that runs until it exits, start-up is part of the work, and the two are the same.
+The *makespan* is the time from the common start of all jobs of a cell to the end of the last. In a queue it is the sum
+of the jobs' own times without their start-up, which `makespan_with_startup_seconds` includes. For a program that runs
+until it exits, start-up is part of the work, and the two are the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from sharebench.records.types import Record, TenantRecord
 from sharebench.study.cells import Cell
 
 JobKey = tuple[str, str, int]
-# Means over the valid cells.
+# Columns with means over the valid cells.
 MEANS = (
     "makespan_with_startup_seconds",
     "gpu_util_percent",
@@ -28,13 +28,13 @@ MEANS = (
     "server_memory_mib",
     "power_mean_watts",
 )
-# With an interval over the repeats.
+# Columns with an interval over the repeats.
 ESTIMATES = ("completion_mean_seconds", "makespan_seconds", "energy_per_job_joules")
 
 
 @dataclass(frozen=True, slots=True)
 class JobCell:
-    """One cell of jobs; `values` by column of the table, without those that are not known."""
+    """One cell of jobs; `values` has the known values by column of the table."""
 
     strategy: str
     workload: str
@@ -51,7 +51,7 @@ class JobCell:
 
 
 def job_cell(record: Record) -> JobCell | None:
-    """The part of a record that the table needs; None if it is not one of jobs."""
+    """The part of a record that the table needs; None if it has no jobs."""
     if not runs_jobs(parse_spec(record["spec"])):
         return None
     jobs = (tenant.get("job") for tenant in record["tenants"])
@@ -92,7 +92,7 @@ def _values(record: Record, completions: Sequence[float]) -> dict[str, float]:
 
 
 def _startup_seconds(tenant: TenantRecord) -> float | None:
-    """What comes before a job: not the warm-up, which is the measurement's; of a program, nothing that is not in it."""
+    """Start-up of a job without warm-up, which only the measurement needs; 0 for a program, which includes it."""
     if tenant.get("measured_by") == "exit":
         return 0.0
     if (own := tenant["startup"]) is None:
@@ -142,8 +142,8 @@ def _row(group: JobKey, expected: Sequence[Cell], cells: Sequence[JobCell], queu
 def speedup(cells: Sequence[JobCell], queue: Sequence[JobCell]) -> Estimate | None:
     """Makespan of the queue over that of `cells`, both valid repeats with the same jobs; None where one is missing.
 
-    Paired by run and block where every cell has a partner of its own, else Welch's interval; both on the log scale, as
-    slowdowns are. The queue's own is 1 by definition.
+    The interval is paired by run and block where every cell has a partner of its own, else Welch's, both on the log
+    scale. The queue's own speedup is 1 by definition.
     """
     if not cells or not queue:
         return None
@@ -151,9 +151,9 @@ def speedup(cells: Sequence[JobCell], queue: Sequence[JobCell]) -> Estimate | No
         return log_interval([1.0] * len(cells))
     name = "makespan_seconds"
     partners = {(each.run_id, each.block): each.values[name] for each in queue}
-    own = {(each.run_id, each.block): each.values[name] for each in cells}
+    makespans = {(each.run_id, each.block): each.values[name] for each in cells}
     devices = [each.device for each in cells]
-    if len(own) == len(cells) and len(partners) == len(queue) and own.keys() <= partners.keys():
-        return log_interval([partners[key] / value for key, value in own.items()], devices)
-    of_both = ([each.device for each in queue], devices)
-    return welch_ratio([each.values[name] for each in queue], [each.values[name] for each in cells], of_both)
+    if len(makespans) == len(cells) and len(partners) == len(queue) and makespans.keys() <= partners.keys():
+        return log_interval([partners[key] / value for key, value in makespans.items()], devices)
+    both_devices = ([each.device for each in queue], devices)
+    return welch_ratio([each.values[name] for each in queue], [each.values[name] for each in cells], both_devices)

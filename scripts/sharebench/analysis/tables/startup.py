@@ -1,6 +1,6 @@
-"""tables/startup.csv: how long a strategy takes to be set and left, and a tenant from its launch to its first result.
+"""tables/startup.csv: the time to set and leave a strategy, and of a tenant from its launch to its first result.
 
-Values are means over tenants, then over cells; a mean of parts is a part of the mean, so that they add up.
+Values are means over tenants, then over cells, so that the means of parts add up to the mean of their sum.
 """
 
 from collections import defaultdict
@@ -20,13 +20,13 @@ StartupPart = Literal[
 ]
 PARTS: tuple[StartupPart, ...] = get_args(StartupPart)
 LOADING_PARTS = PARTS[:4]
-"""Before the first iteration."""
+"""The parts before the first iteration."""
 # Parts of a switch that nodes report (Node.note_phase), in their order.
 PHASES = ("publish", "pending", "cut", "plugin", "follow", "stable")
 
 
 class NodeFile(TypedDict):
-    """nodes/{strategy}.json, as far as tables need it."""
+    """The keys of nodes/{strategy}.json that tables need."""
 
     strategy: str
     configure_seconds: float
@@ -44,7 +44,7 @@ class Startup:
 
 
 class Switches:
-    """The changes of the node's state that were seen, by the strategy that was set and by the one that was left."""
+    """The recorded switches of the node, by the strategy that was set and by the one that was left."""
 
     def __init__(self) -> None:
         self.into: dict[str, list[float]] = defaultdict(list)
@@ -52,7 +52,7 @@ class Switches:
         self._phases: dict[str, list[Mapping[str, float]]] = defaultdict(list)
 
     def add(self, strategy: str, switch: Switch | None) -> None:
-        """Take a record's `switch`, or a calibration's; None where nothing was switched."""
+        """Add the `switch` of a record or calibration; None where nothing was switched."""
         if switch is None:
             return
         self.into[strategy].append(switch["in_seconds"])
@@ -63,12 +63,12 @@ class Switches:
             self.out_of[before.partition(" ")[0]].append(switch["out_seconds"])
 
     def add_node_file(self, gate: NodeFile) -> None:
-        """Take a nodes/{strategy}.json; an older one has the time of leaving and setting together."""
+        """Add the switch of a nodes/{strategy}.json; older files have one time for leaving and setting."""
         older: Switch = {"from": None, "out_seconds": None, "in_seconds": gate["configure_seconds"]}
         self.add(gate["strategy"], gate.get("switch", older))
 
     def columns(self, strategy: str) -> TableRow:
-        """The columns of a strategy; a switch that did not need a part counts as 0, None where none ever did."""
+        """The columns of a strategy; a switch without a phase counts as 0 if another one had it."""
         into, out_of, seen = self.into[strategy], self.out_of[strategy], self._phases[strategy]
         return {
             "switch_in_seconds": _mean(into),
@@ -84,26 +84,26 @@ class Switches:
 
 
 def cell_startups(record: Record) -> list[Startup]:
-    """The start-ups in a record, one per workload of its tenants; none where there was a fault, or no good end."""
+    """The start-ups in a record, one per workload of its tenants; none after a fault or a failure."""
     if record["status"] != "ok" or record.get("fault") is not None:
         return []
     cell = record["cell"]
-    found = []
+    startups = []
     for workload, tenants in group_by(record["tenants"], lambda tenant: tenant["workload"]).items():
         if own := [startup for tenant in tenants if (startup := tenant["startup"])]:
             parts: dict[str, float | None] = {part: _mean([startup.get(part) for startup in own]) for part in PARTS}
-            found.append(Startup(cell["strategy"], workload, cell["replicas"], parts | _cell_seconds(record)))
-    return found
+            startups.append(Startup(cell["strategy"], workload, cell["replicas"], parts | _cell_seconds(record)))
+    return startups
 
 
 def _cell_seconds(record: Record) -> dict[str, float]:
-    """What the cell took besides its window, in parts; warm-up, which no method can do without, is not in overhead."""
+    """The parts of a cell's time outside its window; overhead excludes warm-up, which every method needs."""
     timing = record["timing"]
     all_ready = timing["start_seconds"] + timing["ready_seconds"]
     # A simulated window takes no time.
     wait = max(0.0, timing["window_seconds"] - window_seconds(record))
     warm_up = max(tenant["startup"]["warmup_seconds"] for tenant in record["tenants"] if tenant["startup"])
-    # Every cell looks at the state; a switch has columns of its own.
+    # Every cell checks the node's state; a switch has columns of its own.
     checked = timing["configure_seconds"] if record.get("switch") is None else 0.0
     return {
         "all_ready_seconds": all_ready,
@@ -135,7 +135,7 @@ def _row(key: tuple[str, str, int], starts: Sequence[Startup], switches: Switche
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean, None where any value is missing, or all are."""
+    """The mean; None without values or where any is missing."""
     total = _sum(values)
     return None if total is None or not values else total / len(values)
 

@@ -1,9 +1,9 @@
 """tables/summary.csv: one row per strategy, workload, workload of the tenants and number of replicas, over its repeats.
 
-Each cell gets its values first; the table has their geometric mean and 95 % interval over the valid repeats.
-A mix has a row for each workload of its tenants. Mean latency and percentiles of a cell are of all these
-tenants' latencies together, throughput, memory per tenant and slowdown are means over them; power
-and energy are the device's, and what several programs make of it (`multiprogram`) is of all tenants of the cell.
+Each value is the geometric mean over the valid repeats, with a 95 % interval. A mix has a row for each workload of its
+tenants. Mean latency and percentiles of a cell are over all these tenants' latencies together. Throughput, memory per
+tenant and slowdown are means over these tenants. Power and energy are the device's, and the `multiprogram` metrics
+include all tenants of the cell.
 """
 
 from collections import Counter
@@ -23,10 +23,10 @@ from sharebench.records.tables import STUDY_KINDS, TableRow, columns, table_fram
 from sharebench.study.cells import Cell, pair_name
 
 METRICS = columns("metrics", STUDY_KINDS)
-"""Each has COLUMNS_OF_METRIC, percentiles one more; some are of some studies only."""
+"""All metrics, some of some studies only; each has a column per METRIC_SUFFIXES, percentiles one more."""
 METRIC_SUFFIXES = ("", "_low", "_high", "_n", "_n_excluded")
 BUCKET_ERROR = "_bucket_error_percent"
-# Of the device, as its columns in cells.csv.
+# Metrics of the device, named like their columns in cells.csv.
 DEVICE_METRICS = (
     "power_mean_watts",
     "energy_per_iteration_joules",
@@ -35,16 +35,16 @@ DEVICE_METRICS = (
     "sm_occupancy_percent",
     "dram_active_percent",
 )
-# Known on a GPU or of streams only, the last with a price; elsewhere they need no note.
+# Metrics that only GPUs or streams have, the last with a price; elsewhere a blank needs no note.
 OPTIONAL_METRICS = (
     *DEVICE_METRICS,
     "throughput_per_watt",
     "output_tokens_total_hz",
     "cost_per_million_tokens",
 )
-# Rates that may be 0.
+# A rate that may be 0.
 GOODPUT = "goodput_total_hz"
-# Not a mean of one value per cell.
+# Metrics that are not a mean of one value per cell.
 DERIVED = ("slowdown", *FORMULAS, "isolation_index")
 # Names of metrics in notes.
 METRIC_LABELS = {
@@ -78,11 +78,11 @@ def summary_table(
     found = group_by(cells, lambda cell: cell.group)
     separability = Separability((cell for own in found.values() for cell in own), baseline)
     rows = []
-    for group, asked in wanted.items():
+    for group, cells_of_group in wanted.items():
         strategy, _, tenant_workload, replicas = group
-        quiet = found[strategy, tenant_workload, tenant_workload, 1] if replicas > 1 else []
-        quiet = [cell for cell in quiet if cell.valid]
-        row = _row(group, len(asked), found[group], quiet, baseline, metrics, price_per_hour)
+        alone = found[strategy, tenant_workload, tenant_workload, 1] if replicas > 1 else []
+        alone = [cell for cell in alone if cell.valid]
+        row = _row(group, len(cells_of_group), found[group], alone, baseline, metrics, price_per_hour)
         if not baseline.includes(strategy, replicas) and not is_control(strategy):
             valid = [cell for cell in found[group] if cell.valid]
             row["separable"] = separability.verdict(tenant_workload, group_slowdown(valid, baseline)[0])
@@ -91,37 +91,37 @@ def summary_table(
                 row["notes"] = f"{row['notes']}; {note}" if row["notes"] else note
         rows.append(row)
     ends = {metric: (*METRIC_SUFFIXES, *((BUCKET_ERROR,) if metric in QUANTILES else ())) for metric in metrics}
-    of_metrics = (f"{metric}{end}" for metric in metrics for end in ends[metric])
-    return table_frame("summary", rows, (*columns("summary"), *of_metrics))
+    metric_columns = (f"{metric}{end}" for metric in metrics for end in ends[metric])
+    return table_frame("summary", rows, (*columns("summary"), *metric_columns))
 
 
 def interference_table(summary: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """tables/interference.csv: the slowdown of each workload next to each, from the rows of the summary.
+    """tables/interference.csv: the slowdown of each workload next to each other one, from the rows of the summary.
 
-    One row per strategy that has pairs, victim and aggressor, the last two in the order of `names`.
+    One row per strategy with pairs, victim and aggressor, the last two in the order of `names`.
     """
     pairs = pd.DataFrame(
         [(pair_name(victim, aggressor), victim, aggressor) for victim in names for aggressor in names],
         columns=["workload", "victim", "aggressor"],
     )
-    of_victims = summary.rename(columns={"tenant_workload": "victim"})
-    of_victims = of_victims[["workload", *(name for name in columns("interference") if name != "aggressor")]]
-    made = pairs.merge(of_victims, on=["workload", "victim"])
+    victims = summary.rename(columns={"tenant_workload": "victim"})
+    victims = victims[["workload", *(name for name in columns("interference") if name != "aggressor")]]
+    rows = pairs.merge(victims, on=["workload", "victim"])
     rank = {strategy: rank for rank, strategy in enumerate(dict.fromkeys(summary["strategy"]))}
-    made = made.sort_values("strategy", key=lambda strategies: strategies.map(rank), kind="stable")
-    return made[list(columns("interference"))]
+    rows = rows.sort_values("strategy", key=lambda strategies: strategies.map(rank), kind="stable")
+    return rows[list(columns("interference"))]
 
 
 def _row(
     group: GroupKey,
     n_expected: int,
     cells: Sequence[MeasuredCell],
-    quiet: Sequence[MeasuredCell],
+    alone: Sequence[MeasuredCell],
     baseline: Baseline,
     metrics: Collection[str],
     price_per_hour: float | None,
 ) -> TableRow:
-    """`quiet` are the valid cells of the same strategy and workload with one tenant."""
+    """`alone` are the valid cells of the same strategy and workload with one tenant."""
     valid = [cell for cell in cells if cell.valid]
     row: TableRow = {
         **dict(zip(GROUP_COLUMNS, group, strict=True)),
@@ -143,7 +143,7 @@ def _row(
     estimates["slowdown"], note = group_slowdown(valid, baseline)
     notes.append(note)
     estimates |= group_metrics(valid, baseline)
-    estimates["isolation_index"] = isolation_index(valid, quiet)
+    estimates["isolation_index"] = isolation_index(valid, alone)
     for metric, estimate in estimates.items():
         n = estimate.n if estimate else 0
         row |= {f"{metric}_n": n, f"{metric}_n_excluded": len(cells) - n}
@@ -162,30 +162,30 @@ def _row(
     }
 
 
-def isolation_index(loud: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell]) -> Estimate | None:
-    """1 - (T_loud - T_quiet) / T_quiet, with the mean latencies T next to neighbours and, same strategy, without any.
+def isolation_index(shared: Sequence[MeasuredCell], alone: Sequence[MeasuredCell]) -> Estimate | None:
+    """1 - (T_shared - T_alone) / T_alone, with the mean latencies T next to neighbours and, same strategy, without any.
 
-    1 if neighbours do not show, 0 if they double the latency, negative beyond. Ends of the interval are those of the
-    ratio of the latencies (`group_ratio`). None where either has no valid cell.
+    1 if neighbours have no effect, 0 if they double the latency, negative beyond. The interval comes from the ratio of
+    the latencies (`group_ratio`). None where either has no valid cell.
     """
-    ratio = group_ratio(loud, quiet)
+    ratio = group_ratio(shared, alone)
     if ratio is None or ratio.low is None or ratio.high is None:
         return ratio and Estimate(2 - ratio.value, n=ratio.n)
     return Estimate(2 - ratio.value, 2 - ratio.high, 2 - ratio.low, ratio.n)
 
 
 def _cell_values(cells: Sequence[MeasuredCell], price_per_hour: float | None) -> dict[str, list[float | None]]:
-    """Per metric that is a plain mean over the cells one value per cell, None where the cell has none."""
+    """One value per cell for each metric that is a plain mean over cells; None where a cell has none."""
     values: dict[str, list[float | None]] = {metric: [] for metric in METRICS if metric not in (*DERIVED, *QUANTILES)}
     for cell in cells:
         rates = [row.throughput_hz for row in cell.rows if row.throughput_hz is not None]
         memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
         tokens = cell.total("output_tokens_hz")
         watts = cell.device_columns["power_mean_watts"]
-        # The power of a mix belongs to no workload.
+        # The power of a mix cannot be attributed to a workload.
         is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
-        of_device = cast(Mapping[str, float | None], cell.device_columns)
-        of_cell = {name: of_device[name] for name in DEVICE_METRICS} | {
+        device = cast(Mapping[str, float | None], cell.device_columns)
+        cell_values = {name: device[name] for name in DEVICE_METRICS} | {
             "latency_mean_seconds": cell.latency_mean_seconds,
             "throughput_per_tenant_hz": sum(rates) / len(rates) if rates else None,
             "throughput_total_hz": sum(rates) or None,
@@ -193,21 +193,20 @@ def _cell_values(cells: Sequence[MeasuredCell], price_per_hour: float | None) ->
             "throughput_per_watt": sum(rates) / watts if rates and watts and is_comparable else None,
             "output_tokens_total_hz": tokens or None,
             GOODPUT: cell.total("goodput_hz"),
-            # The device costs the same whoever makes its tokens.
+            # The device's price is divided by the tokens of all its tenants.
             "cost_per_million_tokens": dollars_per_million(
                 price_per_hour, sum(row.output_tokens_hz or 0.0 for row in cell.all_rows)
             )
             if price_per_hour is not None and tokens
             else None,
         }
-        for metric, value in of_cell.items():
+        for metric, value in cell_values.items():
             values[metric].append(value)
     return values
 
 
 def _estimate(metric: str, values: Sequence[float | None], devices: Sequence[str]) -> Estimate | None:
-    # A geometric mean has no place for a zero, nor for less energy than an idle device needs. One of the others alone
-    # would be above 0 whatever the truth.
+    # A geometric mean cannot include a zero, or energy below idle. Leaving those cells out would bias the mean.
     present = [value for value in values if value is not None]
     own = [device for value, device in zip(values, devices, strict=True) if value is not None]
     if metric == GOODPUT and present:
@@ -216,7 +215,7 @@ def _estimate(metric: str, values: Sequence[float | None], devices: Sequence[str
 
 
 def _cell_notes(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str | None]:
-    """Why cells are missing, in no mean, or in it with a warning."""
+    """Notes on cells that are missing, excluded, or counted with a warning."""
     notes: list[str | None] = []
     if len(cells) < n_expected:
         notes.append(f"{n_expected - len(cells)} of {n_expected} cells missing")
