@@ -1,4 +1,4 @@
-"""Configs that are refused, with what the line must say, and command lines, with what they become."""
+"""Refused configs with parts of the error line, and command lines with the resulting config."""
 
 import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ DEEP: list[Any] = []
 DEEP.append(DEEP)
 
 
-# What is changed, and what the line must say: key, value, remedy.
+# Changes of the config, and parts of the error line: key, value, remedy.
 MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     # unknown keys
     "typo": ({"window_second": 1}, ["'window_second'", "unknown key", "did you mean 'window_seconds'?"]),
@@ -30,7 +30,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"strategies": ["mps", "mig", "mps"]},
         ["strategies:", "'mps'", "listed twice", "remove"],
     ),
-    # what this kind of node can never do
+    # strategies that are impossible on this kind of node
     "limits on the stand-in": (
         {"strategies": ["mps-limited"]},
         ["strategies:", "'mps-limited'", "'cpu'", "thread_percent and memory_percent", "can: nvidia, simulated"],
@@ -75,7 +75,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"cpu.cores": 2},
         ["cpu.cores:", "2 is the number of no core", "0, 1, or auto"],
     ),
-    # comparisons, parts, data sets, and what is left out
+    # contrasts, parts, data sets, and exclusions
     "contrast with itself": ({"contrasts": ["mps/mps"]}, ["contrasts: 'mps/mps'", "with itself", "name two"]),
     "contrast with what is not there": (
         {"contrasts": ["mps/time-slicin"]},
@@ -99,7 +99,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     **CATALOGUES,
     **NEIGHBOURS,
     **CLUSTER,
-    # what is not plain data
+    # values that are not plain data
     "number as a key": ({f"{W}.matmul.params": {1: 2}}, [f"{W}.matmul.params:", "key 1", "in quotes"]),
     "date": ({"results": datetime.date(2026, 1, 2)}, ["results:", "date", "in quotes"]),
     "undecodable": ({"results": "a\udcff"}, ["results:", "in quotes"]),
@@ -107,7 +107,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
-# What is typed after --config, and what the config holds then.
+# Arguments of --config, and the resulting config.
 COMMAND_LINES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "list": (["strategies=[mps,mig]"], {"strategies": ["mps", "mig"]}),
     "bare words": (["strategies=mps,mig"], {"strategies": ["mps", "mig"]}),

@@ -1,10 +1,10 @@
-"""Configs that are refused for an entry of a catalogue: of strategies, or of workloads."""
+"""Refused configs with a wrong entry in the strategy or workload catalogue."""
 
 from typing import Any
 
 from unit.studies import SIMULATED, S, W
 
-# What is changed, and what the line must say: key, value, remedy.
+# Changes of the config, and parts of the error line: key, value, remedy.
 CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
     # the strategy catalogue
     "catalogue without entries": (

@@ -1,4 +1,4 @@
-"""Configs that are refused for what they ask of a cluster, or of the Prometheus that watches."""
+"""Refused configs of a cluster, or of the Prometheus that watches."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from unit.studies import S, W
 KUBERNETES = {"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"]}
 
 
-# What is changed, and what the line must say: key, value, remedy.
+# Changes of the config, and parts of the error line: key, value, remedy.
 TEMPLATES: dict[str, tuple[str, dict[str, Any], str, list[str]]] = {
     "unknown placeholder": (
         "hami",
@@ -40,9 +40,9 @@ TEMPLATES: dict[str, tuple[str, dict[str, Any], str, list[str]]] = {
         ["'100/N' reaches no pod", "use $memory_percent in pod.resources", "remove it"],
     ),
 }
-"""Of each fault of a template: strategy, what is changed, where it is found, and with which words."""
+"""Mistakes in a pod template: strategy, change, key in the error line, and other parts of it."""
 CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
-    # the node, its strategies, and how tenants get to its GPU
+    # the node, its strategies, and the access to its GPU
     "program in a cluster": (
         KUBERNETES | {"workloads": ["matmul", "served"]} | {f"{W}.served": {"kind": "http", "command": ["x"]}},
         ["workloads:", "'served'", "'kubernetes'", "without a container", "give it an image, or a manifest"],

@@ -1,4 +1,4 @@
-"""Configs that are refused for what tenants do next to or after each other: mixes, pairs, faults, and jobs."""
+"""Refused configs of mixes, pairs, faults and jobs, with parts of the error line."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from unit.studies import SIMULATED, W
 
 
 def mix(*tenants: str, **more: Any) -> dict[str, Any]:
-    """The change that adds a mix of these, called new."""
+    """The change that adds a mix of these tenants, called `new`."""
     return {f"{W}.new": {"tenants": list(tenants)} | more}
 
 
-# What is changed, and what the line must say: key, value, remedy.
+# Changes of the config, and parts of the error line: key, value, remedy.
 NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
     # mixes and pairs
     "mix of what is not there": (

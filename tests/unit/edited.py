@@ -1,4 +1,4 @@
-"""Files of a study or of its results, changed in place."""
+"""Context managers that edit files of a study in place."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import pandas as pd
 
 @contextmanager
 def edited_table(path: Path) -> Iterator[pd.DataFrame]:
-    """The rows of a csv file, written again as they are at the end."""
+    """The rows of a csv file, which are written back at the end."""
     rows = pd.read_csv(path)
     yield rows
     rows.to_csv(path, index=False)
@@ -19,7 +19,7 @@ def edited_table(path: Path) -> Iterator[pd.DataFrame]:
 
 @contextmanager
 def edited_json(path: Path) -> Iterator[Any]:
-    """What a json file holds, written again as it is at the end."""
+    """The content of a json file, which is written back at the end."""
     content = json.loads(path.read_text())
     yield content
     path.write_text(json.dumps(content))

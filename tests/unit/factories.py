@@ -1,4 +1,4 @@
-"""Valid records for tests: `record(...)` with given latencies, and synthetic clean loads."""
+"""Valid records for tests: `record` with given latencies, and synthetic clean loads."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ from tenant.recorder import bucket_index, to_sparse
 SLOTS = 40
 WINDOW_SECONDS = 2.0
 CODE = "code-1"
-# A small GPU's, so that the work of the tenants here is possible but not far away.
+# Peaks of a small GPU, which the tenants here nearly reach.
 ROOFS = {"fp32": 2e12, "copy_bytes_per_second": 1e12, "read_bytes_per_second": 1.1e12, "l2_bytes": 50e6}
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Load:
-    """What one tenant saw: intended starts (from the window's start) and latencies in seconds, shape (n,)."""
+    """Load of one tenant: intended starts (from the window's start) and latencies in seconds, shape (n,)."""
 
     starts: Floats
     latencies: Floats
@@ -36,19 +36,19 @@ class Load:
 
 
 def back_to_back(latencies: Sequence[float] | Floats) -> Load:
-    """A closed load with these latencies, beginning with the window."""
+    """A closed load with these latencies, which starts with the window."""
     values = np.asarray(latencies, dtype=float)
     return Load(np.cumsum(values) - values, values)
 
 
 def lognormal(rng: np.random.Generator, mean: float, cv: float, count: int) -> Floats:
-    """Draws with that mean and coefficient of variation."""
+    """Random values with this mean and coefficient of variation."""
     sigma = np.sqrt(np.log1p(cv * cv))
     return rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, count)
 
 
 def closed_load(rng: np.random.Generator, mean: float, cv: float, window_seconds: float) -> Load:
-    """A steady closed load; the window opens somewhere inside an iteration."""
+    """A steady closed load; the window opens inside an iteration."""
     latencies = lognormal(rng, mean, cv, int(1.5 * window_seconds / mean) + 20)
     starts = np.cumsum(latencies) - latencies - rng.uniform(0, mean)
     inside = (starts >= 0) & (starts < window_seconds)
@@ -56,7 +56,7 @@ def closed_load(rng: np.random.Generator, mean: float, cv: float, window_seconds
 
 
 def poisson_load(rng: np.random.Generator, mean: float, cv: float, window_seconds: float, utilisation: float) -> Load:
-    """Poisson arrivals at one first-come-first-served server, from long before the window on."""
+    """Poisson arrivals at a first-come-first-served server, which start long before the window."""
     rate, before = utilisation / mean, 200 * mean
     arrivals = np.sort(rng.uniform(-before, window_seconds, rng.poisson(rate * (before + window_seconds))))
     work = np.cumsum(service := lognormal(rng, mean, cv, arrivals.size))
@@ -73,7 +73,7 @@ def poisson_load(rng: np.random.Generator, mean: float, cv: float, window_second
 
 
 def tenant(index: int, load: Load, window_seconds: float = 2.0, workload: str = "matmul") -> dict[str, Any]:
-    """The record of a tenant that went well."""
+    """The record of a successful tenant."""
     latencies, count = load.latencies, load.latencies.size
     slots = np.clip((load.starts * SLOTS / window_seconds).astype(int), 0, SLOTS - 1)
     longest = np.zeros(SLOTS)
@@ -128,7 +128,7 @@ def tenant(index: int, load: Load, window_seconds: float = 2.0, workload: str = 
 
 
 def scraped(tenant: dict[str, Any], upper_seconds: Sequence[float | None], count: Sequence[int]) -> dict[str, Any]:
-    """The tenant as a program that measures itself, with these buckets of its own; its count is their sum."""
+    """The tenant as a program that measures itself with these buckets; its count is their sum."""
     blank = dict.fromkeys(("min_seconds", "max_seconds", "timeline", "output_digest", "work"))
     tenant = {key: value for key, value in tenant.items() if key != "sum_squares_seconds2"}
     load = tenant["load"] | dict.fromkeys(("planned_rate_hz", "delay_p99_seconds", "in_flight_mean"))
@@ -146,7 +146,7 @@ def scraped(tenant: dict[str, Any], upper_seconds: Sequence[float | None], count
 
 
 def served(tenant: dict[str, Any], client_cpu_seconds: float | None = 0.01) -> dict[str, Any]:
-    """The tenant as a server that was measured by our client, which used this CPU time."""
+    """The tenant as a server that our client measured with this CPU time."""
     generator = {"cpu_seconds": client_cpu_seconds, "run_queue_seconds": 0.0}
     return {**tenant, "output_digest": None, "work": None, "measured_by": "client", "generator": generator}
 
@@ -158,9 +158,9 @@ def streamed(
     gaps: Sequence[Sequence[float]],
     source: str = "usage",
 ) -> dict[str, Any]:
-    """The tenant as a server that streams: requests sent then, each with its first token and its gaps in seconds.
+    """The tenant as a streaming server: start, time to first token and gaps of each request, in seconds.
 
-    Every event has one token, and nothing follows the last one; its latencies are to be those of the requests.
+    Every event has one token, the last one ends the request, and the tenant has the latencies of the requests.
     """
 
     sent, first = np.asarray(starts).tolist(), np.asarray(ttft).tolist()
@@ -199,16 +199,16 @@ def absent_tenant(index: int, status: str, workload: str = "matmul") -> dict[str
 def spec_text(
     workload: str = "matmul", window_seconds: float = 2.0, tenants_run: Sequence[str] | None = None, **more: Any
 ) -> str:
-    """A canonical spec text with what the readers of records look at; `tenants_run` makes it a mix's."""
-    of_all: dict[str, Any] = {"name": workload, "output_tolerance": 1e-6}
+    """A canonical spec text with the keys that readers of records use; `tenants_run` makes it a mix."""
+    part: dict[str, Any] = {"name": workload, "output_tolerance": 1e-6}
     if tenants_run is not None:
-        of_all = {"name": workload, "tenants": [{"name": name, "output_tolerance": 1e-6} for name in tenants_run]}
-    parts = {"workload": of_all, "window_seconds": window_seconds}
+        part = {"name": workload, "tenants": [{"name": name, "output_tolerance": 1e-6} for name in tenants_run]}
+    parts = {"workload": part, "window_seconds": window_seconds}
     return json.dumps(parts | more, sort_keys=True, separators=(",", ":"))
 
 
 def telemetry(tenants: int, is_gpu: bool, window_seconds: float) -> dict[str, Any]:
-    """The telemetry of a clean window: of a host, or of a GPU at a steady 300 W whose tenants have 700 MiB each."""
+    """The telemetry of a clean window of a host, or of a GPU at a steady 300 W with 700 MiB per tenant."""
     host = {"host_steal_percent": 0.0, "host_throttled_percent": 0.0, "foreign_cpu_percent": 1.0}
     if not is_gpu:
         return {**UNKNOWN_TELEMETRY, "source": "host", "samples": 20, **host}
@@ -253,11 +253,10 @@ def record(
     tenants: list[dict[str, Any]] | None = None,
     tenants_run: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """A record that satisfies the schema, with the gates that it deserves.
+    """A record that satisfies the schema, with its gates evaluated.
 
-    `latencies` has one entry per tenant: seconds back to back, or a Load. Default: one tenant, 400 of 5 ms;
-    none when the status is not `ok`. `tenants` replaces what would be made of them, and
-    `tenants_run` names what each of them runs, where that is not `workload`.
+    `latencies` has seconds back to back, or a Load, for each tenant. The default is one tenant with 400 of 5 ms, or no
+    tenant if the status is not `ok`. `tenants` replaces these tenants; `tenants_run` has their workloads in a mix.
     """
     if latencies is None:
         latencies = [np.full(400, 0.005)] if status == "ok" else []
@@ -329,7 +328,7 @@ def record(
 
 
 def with_changes(record: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The record, with other values at these dotted paths."""
+    """The record with other values at these dotted paths, changed in place."""
     for path, value in changes.items():
         *outer, last = [int(part) if part.isdigit() else part for part in path.split(".")]
         place: Any = record
@@ -340,14 +339,14 @@ def with_changes(record: dict[str, Any], changes: Mapping[str, Any]) -> dict[str
 
 
 def gate_verdict(record: Mapping[str, Any], name: str) -> GateVerdict | None:
-    """The verdict of the gate of that name now; None when it does not apply."""
+    """The current verdict of the gate of that name; None if it does not apply."""
     found = [each for each in gates.evaluate(cast(CellRecord, record)) if each["name"] == name]
     assert len(found) <= 1
     return found[0] if found else None
 
 
 def write_and_read(path: Path, measured: Mapping[str, Any]) -> Record:
-    """The record of what a cell measured, written as its job writes it, and read again."""
+    """The record of a measured cell, written as its job does and read back."""
     provenance: dict[str, Any] = {
         "run_id": "run-1",
         "started_epoch_seconds": 1.0,
@@ -364,7 +363,7 @@ def write_and_read(path: Path, measured: Mapping[str, Any]) -> Record:
 
 
 def with_prometheus(measured: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """The record with what a Prometheus would have said that saw every iteration; `changes` of the last tenant's."""
+    """The record with a Prometheus that saw every iteration; `changes` apply to its last tenant."""
     tenants = [
         {
             "index": tenant["index"],

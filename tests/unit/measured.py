@@ -1,4 +1,4 @@
-"""Data sets of any study, as its jobs would have left them: records of every kind of node and of tenant."""
+"""Data sets of any study as its jobs would write them, for every kind of node and tenant."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +30,7 @@ IN_A_POD: Json = {"mps_pipe": "/mps", "is_mig": False, "variables": {"SHARE": "1
 
 
 def node_facts(study: Study) -> Json:
-    """The node of the study."""
+    """Facts of the study's node."""
     kind = study.node_kind
     is_gpu = kind == "nvidia" or (kind == "kubernetes" and study.config["kubernetes"]["device"] == "cuda")
     return {
@@ -79,7 +79,7 @@ def _tenant(study: Study, cell: Cell, index: int, name: str, is_gpu: bool) -> Js
 
 
 def cell_record(study: Study, cell: Cell, change: Callable[[Json], Json] = lambda made: made) -> Json:
-    """The record of a cell that went well, after `change`, with the gates that it deserves then."""
+    """The record of a successful cell after `change`, with its gates evaluated."""
     node, names = node_facts(study), study.workloads_of(cell)
     tenants = [_tenant(study, cell, index, name, node["is_gpu"]) for index, name in enumerate(names)]
     is_mix = len(study.components(cell)) > 1
@@ -133,7 +133,7 @@ def _calibrations(study: Study, node: Json, change: Callable[[Json], Json]) -> I
 
 
 def write_data_set(root: Path, study: Study, change: Callable[[Json], Json] = lambda made: made) -> Mapping[str, Any]:
-    """Write cells/, calibration/ and nodes/ of the study under `root`; returns what a run of it says of itself."""
+    """Write cells/, calibration/ and nodes/ of the study under `root`; returns the facts of its run."""
     node = change(factories.record() | {"node": node_facts(study)})["node"]
     for cell in study.cells:
         write_json(root / cell.raw, cell_record(study, cell, change))

@@ -1,4 +1,4 @@
-"""What may be null in a record, read from the schema, and records with just that set to null."""
+"""Keys of a record that may be null by the schema, and records with them set to null."""
 
 import copy
 import json
@@ -45,13 +45,13 @@ NULLABLE_KEYS: list[Key] = list(dict.fromkeys(_walk(SCHEMA, ())))
 
 
 def with_null(record: dict[str, Any], path: Key) -> dict[str, Any] | None:
-    """A copy of the record with null at `path`; None where it has nothing there, or nothing but null."""
+    """A copy of the record with null at `path`; None if it has no other value there."""
     made = copy.deepcopy(record)
     return made if _null(made, path) else None
 
 
 def with_all_null(record: dict[str, Any], but: frozenset[Key] = frozenset()) -> dict[str, Any]:
-    """A copy of the record with null wherever it may be, the innermost first."""
+    """A copy of the record with null at all NULLABLE_KEYS except `but`, the innermost first."""
     made = copy.deepcopy(record)
     for path in sorted(NULLABLE_KEYS, key=len, reverse=True):
         if path not in but:

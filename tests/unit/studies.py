@@ -1,4 +1,4 @@
-"""Studies as tests make them: the default config with a few keys changed."""
+"""Studies for tests: the default config with a few keys changed."""
 
 import copy
 from functools import cache
@@ -30,7 +30,7 @@ MIXED: dict[str, Any] = {
 
 @cache
 def base_config() -> dict[str, Any]:
-    """The three files that the Snakefile loads, as one config."""
+    """The three config files that the Snakefile loads, merged."""
     merged: dict[str, Any] = {}
     for name in ("strategies", "workloads", "config"):
         update_config(merged, yaml.safe_load((CONFIG / f"{name}.yaml").read_text()))
@@ -38,7 +38,7 @@ def base_config() -> dict[str, Any]:
 
 
 def config_with(changes: dict[str, Any]) -> dict[str, Any]:
-    """The default config on the CPU stand-in with some keys, dotted, set to other values."""
+    """The default config on the CPU stand-in, with other values at these dotted keys."""
     config = copy.deepcopy(base_config()) | {"node": "cpu"}
     for key, value in changes.items():
         *outer, last = key.split(".")
@@ -50,22 +50,22 @@ def config_with(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def study_with(changes: dict[str, Any]) -> Study:
-    """The cells of the default config with these changes."""
+    """The study of the default config with these changes."""
     return Study(load(config_with(changes)))
 
 
 def simulated(dotted: dict[str, Any] | None = None, **keys: Any) -> Study:
-    """The default study on the simulated node with these keys changed, without A/A control unless they ask for one."""
+    """The default study on the simulated node with these keys changed, without A/A control by default."""
     return study_with(SIMULATED | {"null_cells": False} | (dotted or {}) | keys)
 
 
 def whole_plots(of_study: Study) -> list[WholePlot]:
-    """The node's states in the order in which they are set, one for each run of cells that share it."""
+    """The whole plots in order, one for each run of cells that share it."""
     return [plot for plot, _ in groupby(of_study.cells, key=of_study.plot)]
 
 
 def refusal_line(changes: dict[str, Any]) -> str:
-    """The line with which the default config with these changes is refused where only onnxruntime is installed."""
+    """The error line of the default config with these changes, where only onnxruntime is installed."""
 
     def installed(name: str) -> object | None:
         return object() if name == "onnxruntime" else None

@@ -1,4 +1,4 @@
-"""The configuration: what is accepted and what it becomes, what is refused and in which words."""
+"""Loading of configs: accepted values and their normal form, and refusals."""
 
 import copy
 import re
@@ -140,7 +140,7 @@ def test_a_built_in_mix_makes_a_study(name: str) -> None:
 
 
 def without(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interpreter that has all frameworks but this one."""
+    """Simulate an interpreter without this framework."""
     monkeypatch.setattr(workload_modules, "find_spec", lambda name: None if name == framework else object())
 
 
@@ -214,7 +214,7 @@ def test_a_module_declares_the_frameworks_that_it_imports(module: str) -> None:
     assert set(declared.get("cuda", ())) == imported
 
 
-# Junk: any JSON-like value, in the place of the whole config or of one of its parts.
+# Junk is any JSON-like value, in place of the whole config or of one of its parts.
 WORDS = st.sampled_from(["auto", "null", "mps", "100/N", "true", "1", "nan", ",", "", "a+b", "\ud800", "\n"])
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | WORDS
 KEYS = st.sampled_from(

@@ -1,4 +1,4 @@
-"""Models, schema, config files and manual say the same, and the manual's examples are true."""
+"""Models, schema, config files and manual agree, and the manual's examples work."""
 
 import re
 import shlex
@@ -82,7 +82,7 @@ def test_only_these_keys_are_required() -> None:
 
 
 def test_a_ready_made_config_satisfies_the_schema() -> None:
-    """What load makes of the files, which may have one value for a list."""
+    """Only the loaded config is compared, since the files may have one value for a list."""
     jsonschema_rs.validate(SCHEMA, load(base_config()))
 
 

@@ -1,4 +1,4 @@
-"""The studies of edition two: possible on a GPU, and as many cells and minutes as their design says."""
+"""The studies of edition two are possible on a GPU, and have the cells and minutes of their design."""
 
 import json
 import re
@@ -99,7 +99,7 @@ def devices_of_two_gpus(part: Part) -> list[str]:
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, set[Cell]]]:
-    """What a visit to a host with two GPUs begins, which takes no time: study and cells, one after another."""
+    """The studies and cells that a visit to a host with two GPUs starts in order, without measuring."""
     found: list[tuple[str, set[Cell]]] = []
 
     def there(part: Part, *_: Path) -> set[Cell]:

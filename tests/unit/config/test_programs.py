@@ -1,4 +1,4 @@
-"""User programs in the config: what is refused, and what their cells depend on."""
+"""User programs in the config: refusals, and the specs of their cells."""
 
 import copy
 import json
@@ -24,11 +24,11 @@ HTTP = {"kind": "http", "command": ["serve", "{port}"]}
 
 
 def length(given: Any) -> dict[str, Any]:
-    """A server whose prompts are of this length."""
+    """A server whose prompts have this length."""
     return HTTP | {"request": {"body": "{prompt}", "tokens": {"prompt": given}}}
 
 
-# What is in the entry besides the above, and what the line must say.
+# Additions to the entry, and parts of the error line.
 REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "no command": (COMMAND | {"command": None}, ["needs a command;", "as a list"]),
     "no server": (HTTP | {"command": None}, ["needs a command or a url"]),
@@ -130,7 +130,7 @@ def test_a_record_has_the_name_of_a_variable_and_not_its_value(monkeypatch: pyte
 
 
 def spec_of(entry: dict[str, Any], name: str = "mine") -> dict[str, Any]:
-    """The spec of the workload of a cell of two such tenants."""
+    """The workload spec of a cell with two such tenants."""
     planned = study_with({f"{W}.{name}": entry, "workloads": [name]})
     found: dict[str, Any] = json.loads(planned.spec(Cell("mps", name, 2, 1)))["workload"]
     return found
@@ -226,6 +226,6 @@ def test_the_examples_also_run_on_the_cpu_of_a_gpu_host(tmp_path: Path, monkeypa
 def test_a_manifest_does_not_reveal_the_paths_of_programs() -> None:
     words = ["/home/me/vllm/bin/vllm", "serve", "--model=/home/me/small", "{here}/x", "{port}"]
     config = load(config_with({f"{W}.mine": COMMAND | {"command": words}}))
-    told = public_config(config)[W]["mine"]["command"]
-    assert told == ["…/vllm", "serve", "--model=…/small", "{here}/x", "{port}"]
+    command = public_config(config)[W]["mine"]["command"]
+    assert command == ["…/vllm", "serve", "--model=…/small", "{here}/x", "{port}"]
     assert public_config(config)[W]["matmul"]["command"] is None

@@ -1,4 +1,4 @@
-"""What the ready-made configs say of themselves: how long each takes is what `snakemake plan` would print."""
+"""The durations in the comments of ready-made configs are those that `snakemake plan` prints."""
 
 import re
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ TOLERANCE = 0.2
 
 
 def seconds(text: str) -> int:
-    """Of `7 h 40 min`."""
+    """Seconds of a text such as `7 h 40 min`."""
     return sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"(\d+) (h|min|s)\b", text))
 
 
 def claims(name: str) -> Iterator[tuple[str, int]]:
-    """Where a study runs, and its seconds there, as the comment at its head says it."""
+    """The host and the seconds in the comment at the head of a study."""
     lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
     head = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
     for where, time in CLAIM.findall(" ".join(line.lstrip("# ") for line in head)):
@@ -37,7 +37,7 @@ def claims(name: str) -> Iterator[tuple[str, int]]:
 
 
 def planned(given: dict[str, Any]) -> int:
-    """Seconds in the first line of the plan, before anything is measured."""
+    """Seconds in the first line of the plan of an unmeasured study."""
     own = {f"workload_catalogue.{name}": entry for name, entry in given.pop("workload_catalogue", {}).items()}
     study = study_with(given | own | ({"allow_faults": True} if given.get("faults") else {}))
     calibrations = {"calibrate": len({cell.workload for cell in study.cells})}
@@ -48,22 +48,22 @@ def planned(given: dict[str, Any]) -> int:
 def test_the_duration_in_a_config_is_that_of_the_plan(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    said, given = dict(claims(name)), yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
+    durations, given = dict(claims(name)), yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
     kind = given.get("node", "auto")
     wanted = {"auto": {"one GPU", "two idle cores"}, "nvidia": {"one GPU"}, "kubernetes": {"one GPU"}}
-    assert set(said) == wanted.get(kind, {"two idle cores"})
+    assert set(durations) == wanted.get(kind, {"two idle cores"})
     (tmp_path / "nvidia0").touch()
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path / "nvidia0")
     monkeypatch.setattr(nodes, "gpu_python", lambda _: tmp_path / "nvidia0")
-    # Environments that their users make.
+    # Their users make these environments.
     monkeypatch.setattr(programs, "missing_file_problems", lambda *_: ())
-    for where, named in said.items():
+    for where, named in durations.items():
         node = kind if kind != "auto" else {"one GPU": "nvidia", "two idle cores": "cpu"}[where]
         assert named == pytest.approx(planned(given | {"node": node}), rel=TOLERANCE), where
 
 
 def test_the_gpu_study_has_the_workloads_of_the_first_table() -> None:
-    """Those of the published study that it shows."""
+    """The table shows a published study, which has the same workloads."""
     published = yaml.safe_load((FOLDER.parent / "published/h200/inference/config.yaml").read_text(encoding="utf-8"))
     ours = yaml.safe_load((FOLDER / "gpu.yaml").read_text(encoding="utf-8"))
     assert set(ours["workloads"]) == set(published["workloads"])

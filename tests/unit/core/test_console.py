@@ -1,4 +1,4 @@
-"""The options of jobs, from the parameters of their functions."""
+"""Options of jobs, from the parameters of their functions."""
 
 from contextlib import nullcontext
 from importlib import import_module
@@ -37,8 +37,8 @@ def test_a_run_job_gets_its_opened_results_and_a_refusal_is_one_line(capfd: pyte
         return nullcontext(f"a run in {results}")
 
     assert console.run_job(refusing, ["--results", "here", "--out", "there"], opening) == 1
-    said = capfd.readouterr()
-    assert (said.out, said.err) == ("  a run in here has no there\n", "a run in here has no there\n")
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err) == ("  a run in here has no there\n", "a run in here has no there\n")
 
 
 @pytest.mark.parametrize("given", [[], ["--code", "three"]])

@@ -1,4 +1,4 @@
-"""Locks on files: of one user, of several users on one host, and of what lies in a lock's place."""
+"""File locks: one user, several users of a host, and other things at the path of a lock."""
 
 import json
 import multiprocessing
@@ -19,12 +19,12 @@ FORK = multiprocessing.get_context("fork")
 
 
 class User:
-    """Another process that takes and releases locks on request, as a user with this number where one is given."""
+    """Another process that takes and releases locks on request, as the user `uid` if given."""
 
     def __init__(self, folder: Path, uid: int | None = None) -> None:
         self.results = folder / f"results-{uid}"
-        self.ours, theirs = FORK.Pipe()
-        self.process = FORK.Process(target=self._act, args=(theirs, uid), daemon=True)
+        self.driver_end, user_end = FORK.Pipe()
+        self.process = FORK.Process(target=self._act, args=(user_end, uid), daemon=True)
         self.process.start()
 
     def _act(self, asked: Connection, uid: int | None) -> None:
@@ -46,13 +46,13 @@ class User:
                 asked.send(f"{type(error).__name__}: {error}")
 
     def claim(self, node_lock: Path) -> str:
-        """`done`, or the error."""
-        self.ours.send(node_lock)
-        return str(self.ours.recv())
+        """Returns `done`, or the error."""
+        self.driver_end.send(node_lock)
+        return str(self.driver_end.recv())
 
     def release(self) -> None:
-        self.ours.send(None)
-        assert self.ours.recv() == "done"
+        self.driver_end.send(None)
+        assert self.driver_end.recv() == "done"
 
     def die(self) -> None:
         self.process.kill()
@@ -70,7 +70,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def user(shared: Path) -> Iterator[Callable[[int | None], User]]:
-    """Starts a user of the shared folder."""
+    """A function that starts a user of the shared folder."""
     started: list[User] = []
 
     def start(uid: int | None = None) -> User:
@@ -126,12 +126,12 @@ def test_a_lock_is_world_readable_whatever_the_umask(shared: Path, user: Callabl
 
 
 @pytest.mark.parametrize(
-    "said", [b"{half a record", b"[1]", b"7", b"\xff\xfe\x00", b'{"run_id": [1], "pid": {}}', b"[" * 100_000, b""]
+    "content", [b"{half a record", b"[1]", b"7", b"\xff\xfe\x00", b'{"run_id": [1], "pid": {}}', b"[" * 100_000, b""]
 )
-def test_a_free_lock_with_damaged_content_is_taken(tmp_path: Path, said: bytes) -> None:
+def test_a_free_lock_with_damaged_content_is_taken(tmp_path: Path, content: bytes) -> None:
     lock = run_record.state_folder(tmp_path) / "lock"
     lock.parent.mkdir(parents=True)
-    lock.write_bytes(said)
+    lock.write_bytes(content)
     mine = claim(tmp_path, {})
     assert json.loads(lock.read_text())["run_id"] == mine.run_id
     mine.release()
@@ -140,10 +140,10 @@ def test_a_free_lock_with_damaged_content_is_taken(tmp_path: Path, said: bytes) 
 def test_a_refusal_names_only_a_well_formed_run_of_a_living_process(tmp_path: Path) -> None:
     mine = claim(tmp_path, {})
     lock = run_record.state_folder(tmp_path) / "lock"
-    said: dict[str, Any] = json.loads(lock.read_text())
+    content: dict[str, Any] = json.loads(lock.read_text())
     gone = 2**22 + 1
     for change in ({"results": "\x1b[2J"}, {"started_epoch_seconds": "noon"}, {"pid": "me"}, {"pid": gone}):
-        lock.write_text(json.dumps(said | change))
+        lock.write_text(json.dumps(content | change))
         with pytest.raises(OwnershipError, match="in use by another run;"):
             claim(tmp_path, {})
     mine.release()

@@ -23,7 +23,7 @@ def test_a_file_is_replaced_and_its_folder_created(tmp_path: Path) -> None:
 
 
 class Interrupt(BaseException):
-    """What a signal handler raises."""
+    """The exception of a signal handler."""
 
 
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), Interrupt()])
@@ -68,11 +68,11 @@ def test_json_is_readable_and_the_same_for_equal_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"{", b'{"a":', b"\xff\xfe\x00", b"[" * 100_000, b"[1]", b"7", b"null", b'{"b": 1}']
+    "content", [b"", b"{", b'{"a":', b"\xff\xfe\x00", b"[" * 100_000, b"[1]", b"7", b"null", b'{"b": 1}']
 )
-def test_a_damaged_file_is_named_with_the_repair_command(tmp_path: Path, said: bytes) -> None:
+def test_a_damaged_file_is_named_with_the_repair_command(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a name.json"
-    path.write_bytes(said)
+    path.write_bytes(content)
     with pytest.raises(DamagedFile) as damage:
         read_json(path, "a")
     line = str(damage.value)

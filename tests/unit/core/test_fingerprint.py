@@ -1,4 +1,4 @@
-"""What an edit makes stale: what is made by code that imports the edited file, and nothing else."""
+"""An edit invalidates exactly what is made by code that imports the edited file."""
 
 import shutil
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ TABLE_STAGES = {"export", "tables", "compare", "together"}
 
 @pytest.fixture
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of scripts/ that fingerprints are taken of."""
+    """A copy of scripts/, of which fingerprints are taken."""
     copy = tmp_path / "scripts"
     shutil.copytree(fingerprint.SCRIPTS, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(fingerprint, "SCRIPTS", copy)
@@ -46,7 +46,7 @@ def clear_caches() -> None:
 
 
 def simulated_fingerprint() -> str:
-    """The fingerprint of a simulated cell, by the files as they are now."""
+    """The current fingerprint of a simulated cell."""
     clear_caches()
     return fingerprint.cell_fingerprint("simulated")
 
@@ -124,7 +124,7 @@ def test_a_new_file_counts_once_it_is_imported(scripts: Path) -> None:
 
 
 def test_every_version_of_python_computes_the_same_digests(scripts: Path) -> None:
-    """What 3.11 says of a text with all that 3.12 and 3.13 write otherwise."""
+    """The digest by 3.11 of a text whose trees differ in 3.12 and 3.13."""
     text = 'def f(*, a=None):\n    width = 3\n    return f"{a:>{width}}", f("")\n'
     (scripts / "tenant" / "versions.py").write_text(text)
     assert fingerprint._source("tenant/versions.py").digest.startswith("fe0befde12eefcfe")

@@ -37,7 +37,7 @@ def test_gates_of_gpus_and_open_loads_apply_only_to_these():
     assert "level_shift" not in names
 
 
-# What is changed in a clean closed cell of two tenants, and what the gate then says.
+# Changes of a clean closed cell of two tenants, and the verdict of the gate then.
 FAILURES = [
     ({"evidence": []}, "evidence", "invalid", None, "nothing proves"),
     (
@@ -115,9 +115,9 @@ def test_values_that_a_node_cannot_know_pass_with_a_message():
 @pytest.mark.parametrize(
     "strategy, latencies, drain_seconds, passes",
     [
-        # Streams wait for the threads of their process, here two.
+        # Streams wait for the other threads of their process, here two.
         *[("mps", [0.006] * 333, 0.0123, False), ("streams", [0.006] * 333, 0.0123, True)],
-        # Of short iterations up to the slowest of a stream, or a call.
+        # Short iterations may wait as long as the slowest one of a stream, or as a call.
         ("streams", [*SHORT_LATENCIES, 0.002], 0.0019, True),
         ("streams", [*SHORT_LATENCIES, 0.002], 0.0021, False),
         ("mps", [*SHORT_LATENCIES, 0.002], 0.0019, False),
@@ -148,7 +148,7 @@ def test_a_tenant_that_pauses_is_marked(usual_seconds, pause_seconds, value):
     found = gate_verdict(record, "stall")
     assert found["value"] == pytest.approx(value, rel=0.01) and found["passed"] == (value <= 0.05)
     assert found["passed"] or found["message"].startswith("one iteration of tenant 1 took")
-    # In the middle of the window it is not a drift, and the tenant was there all the time.
+    # A pause in the middle of the window is not a drift, and the tenant covers the whole window.
     assert gate_verdict(record, "drift")["passed"] and gate_verdict(record, "window_coverage")["passed"]
 
 

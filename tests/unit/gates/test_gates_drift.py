@@ -10,7 +10,7 @@ from sharebench.gates import drift, gates
 
 
 def ramp(start, end, count=400, cv=0.02, seed=0):
-    """A closed load whose mean latency moves evenly from `start` to `end`."""
+    """A closed load whose mean latency changes linearly from `start` to `end`."""
     noise = factories.lognormal(np.random.default_rng(seed), 1.0, cv, count)
     return back_to_back(np.linspace(start, end, count) * noise)
 
@@ -53,7 +53,7 @@ def test_a_step_in_an_open_load_is_drift():
 
 
 def load_with_group_means(means):
-    """A closed load of 20 iterations in each of 20 equal parts of the window, which all take the part's mean."""
+    """A closed load with 20 iterations in each of 20 equal parts of the window, all of the part's mean latency."""
     starts = (np.arange(400) + 0.5) * WINDOW_SECONDS / 400
     return Load(starts, np.repeat(means, 20))
 
@@ -61,7 +61,7 @@ def load_with_group_means(means):
 @pytest.mark.parametrize("before", [7, 10, 13])
 @pytest.mark.parametrize("width", [0, 6])
 def test_the_drift_limit_does_not_grow_with_the_drift(before, width):
-    # A level that falls by a third, at once or over part of the window, at or off its middle.
+    # The level falls by a third, at once or over part of the window, at its middle or elsewhere.
     means = np.interp(np.arange(20), [before - width / 2 - 0.5, before + width / 2 - 0.5], [0.0072, 0.0048])
     noise = factories.lognormal(np.random.default_rng(3), 1.0, 0.05, 20)
     found = gate_verdict(factories.record("exclusive", [load_with_group_means(means * noise)]), "drift")
@@ -69,7 +69,7 @@ def test_the_drift_limit_does_not_grow_with_the_drift(before, width):
 
 
 def two_states(seed, dwell_seconds, levels=(0.0045, 0.008), cv=0.03):
-    """A closed load that changes between two levels, at each of which it stays for a random time."""
+    """A closed load that alternates between two levels and stays at each for a random time."""
     rng = np.random.default_rng(seed)
     latencies, now, level, until = [], 0.0, rng.integers(2), rng.exponential(dwell_seconds)
     while now < WINDOW_SECONDS:
@@ -83,7 +83,7 @@ def two_states(seed, dwell_seconds, levels=(0.0045, 0.008), cv=0.03):
 @pytest.mark.thorough
 @pytest.mark.parametrize(("dwell_ratio", "least"), [(0.2, 65), (0.4, 70)])
 def test_a_tenant_that_alternates_between_two_levels_is_marked(dwell_ratio, least):
-    # Of long states a window often has only one; short ones are noise like any other.
+    # A window often has only one long state, and short states are indistinguishable from noise.
     found = [
         gates.evaluate(factories.record("exclusive", [two_states(seed, dwell_ratio * WINDOW_SECONDS)]))
         for seed in range(100)

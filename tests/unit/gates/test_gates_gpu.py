@@ -11,12 +11,12 @@ from sharebench.gates import gates
 
 
 def _work(**work):
-    """Each of the two tenants does this much 400 and 333 times in the 2 s of the window."""
+    """The change by which the two tenants do this work 400 and 333 times in the window of 2 s."""
     declared = {"flop": None, "bytes": None, "items": 1, "precision": None} | work
     return {f"tenants.{index}.work": declared for index in (0, 1)}
 
 
-# Iterations per second that both tenants of the cell did for certain: one of each may have ended later.
+# Least iterations per second of both tenants: one of each may have ended after the window.
 RATE_HZ = (399 + 332) / WINDOW_SECONDS
 FLOP = 2e12 / RATE_HZ
 # Reading has the higher peak bandwidth, and the first 50 MB may come from the cache.
@@ -77,7 +77,7 @@ def test_a_gpu_gate_passes_just_within_its_limit(just, name, value):
 
 def test_requests_that_ended_after_the_window_pass_speed_of_light():
     starts = np.linspace(0, WINDOW_SECONDS, 100, endpoint=False)
-    # Twice as many as the GPU can do; the last of them waits for another window's length.
+    # Twice the rate that the GPU can do; the last request waits for another window's length.
     load = Load(starts, np.linspace(0.02, WINDOW_SECONDS, 100), "constant", 50.0, 25.0)
     record = factories.record("exclusive", [load], is_gpu=True)
     record["tenants"][0]["work"] = {"flop": 2e12 / 25, "bytes": None, "items": 1, "precision": "fp32"}

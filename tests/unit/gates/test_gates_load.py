@@ -19,7 +19,7 @@ def steady_poisson(utilisation=0.5, seed=3):
 
 
 def load_at_fixed_intervals(service_seconds: float, utilisation: float) -> Load:
-    """Requests that come at fixed intervals to one server, which has nothing to do when the window opens."""
+    """Requests at fixed intervals to one server, which is idle when the window opens."""
     count = round(utilisation * WINDOW_SECONDS / service_seconds)
     starts = np.linspace(0, WINDOW_SECONDS, count, endpoint=False)
     ends = np.array(list(itertools.accumulate(starts, lambda end, due: max(end, due) + service_seconds, initial=0.0)))
@@ -30,16 +30,16 @@ def load_at_fixed_intervals(service_seconds: float, utilisation: float) -> Load:
 def test_a_load_that_cannot_be_served_is_invalid(utilisation):
     record = factories.record("time-slicing", [steady_poisson(), load_at_fixed_intervals(0.002, utilisation)])
     found = gate_verdict(record, "queue_growth")
-    # Each request waits longer than the one before by the excess of the work that comes with it.
+    # Each request waits longer than the one before, by the excess of its work over the interval.
     assert found["value"] == pytest.approx(utilisation - 1, rel=0.05)
     assert not found["passed"] and not gates.is_valid(record)
     assert "tenant 1: requests came" in found["message"]
-    # What else is known of the load does not show it: all that was due was served in the end.
+    # The other gates of loads do not see it, since all due requests were served in the end.
     assert gate_verdict(record, "load_achieved")["passed"] and gate_verdict(record, "drift")["passed"]
 
 
 def refused_share(utilisation: float, mean_seconds: float, cv: float, draws: int) -> float:
-    """Share of draws of a load of that kind that is refused."""
+    """Share of random loads of this kind that the gate refuses."""
     loads = (
         poisson_load(np.random.default_rng(seed), mean_seconds, cv, WINDOW_SECONDS, utilisation)
         for seed in range(draws)
@@ -64,7 +64,7 @@ def test_a_simulated_overload_of_less_than_a_tenth_is_found(requests, least):
 
 @pytest.mark.parametrize("repeat", [1, 2, 3])
 def test_a_measured_overload_of_less_than_a_tenth_is_found(repeat):
-    # Three tenants asked for 165 requests per second, and MPS served 155: the tables' latency would be the window's.
+    # Three tenants had 165 requests per second and MPS served 155, so latency depends on the window's length.
     record = read(PUBLISHED / f"h200/load/cells/mps/yolos-heavy/n3/r{repeat}/raw.json")
     found = gate_verdict(record, "queue_growth")
     assert not found["passed"] and found["value"] < 0.11
@@ -83,7 +83,7 @@ def test_queue_growth_is_unknown_where_a_part_has_no_request():
 
 
 def test_a_slot_without_a_request_is_not_a_short_queue():
-    """A growing queue of 4 requests or more: the limit is that of a busy server, whether a slot is empty or not."""
+    """A growing queue of 4 requests or more has the limit of a busy server, even with an empty slot."""
     starts = np.linspace(0, WINDOW_SECONDS, 40, endpoint=False)
     limits = []
     for kept in (starts, np.delete(starts, 30)):
@@ -109,7 +109,7 @@ def test_requests_that_were_never_in_flight_break_littles_law():
 
 
 def test_littles_law_allows_for_a_few_slow_requests_at_the_edges():
-    # One of four requests was already in flight when the window opened, so in-flight time has 0.2 s more.
+    # One of four requests was already in flight when the window opened, which adds 0.2 s to the time in flight.
     few = Load(np.array([0.1, 0.6, 1.1, 1.6]), np.full(4, 0.2), "constant", 2.0, 1.0 / WINDOW_SECONDS)
     assert gate_verdict(factories.record("exclusive", [few]), "littles_law")["passed"]
 

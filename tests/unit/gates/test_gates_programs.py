@@ -22,7 +22,7 @@ UPPERS = [0.01, 0.1, 0.25, None]
 
 
 def loop_tenant(*latencies: float) -> dict[str, Any]:
-    """A tenant with 400 such latencies."""
+    """A tenant of kind loop with 400 iterations of these latencies."""
     return tenant(0, back_to_back(np.resize(latencies or (0.005,), 400)))
 
 
@@ -72,7 +72,7 @@ def test_scrapes_with_a_large_error_are_invalid(name: str) -> None:
     ],
 )
 def test_a_server_that_finished_nothing_excludes_the_cell_with_the_reason(changes: dict[str, Any], line: str) -> None:
-    """Else the mean would be that of its lucky neighbour."""
+    """Otherwise the mean would be that of its neighbour."""
     silent = served(tenant(1, back_to_back([]))) | changes
     measured = record(tenants=[served(loop_tenant()), silent])
     assert not gates.is_valid(measured)
@@ -105,7 +105,7 @@ def test_a_client_that_sends_late_is_invalid(late_seconds: float, passed: bool) 
     found = verdicts(served(loop_tenant(0.005)), late)["generator_late"]
     assert (found["passed"], found["severity"]) == (passed, "invalid")
     assert found["value"] == pytest.approx(late_seconds / 0.006, rel=0.02)
-    # Of a stream, against the first token.
+    # The lateness of a stream is compared with the time to first token.
     late["stages"] = {"ttft": {"count": 1, "sum_seconds": 0.003, "histogram": {str(nearest_bucket(0.003)): 1}}}
     found = verdicts(late)["generator_late"]
     assert found["passed"] == (late_seconds < 0.00075)

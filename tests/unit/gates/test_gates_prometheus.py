@@ -32,7 +32,7 @@ def test_a_cell_without_prometheus_has_no_such_gates() -> None:
 
 def test_counts_that_agree_pass() -> None:
     assert all(gate["passed"] for gate in verdicts_with().values())
-    # 2 % of 400, and one iteration at each end.
+    # The limit is 2 % of 400 and one iteration at each end.
     assert verdicts_with(count=390.0)["prometheus_counts"]["passed"]
 
 

@@ -1,4 +1,4 @@
-"""Histograms: the algebra of counts, and quantiles against the exact samples."""
+"""Histograms: merging of counts, and quantiles compared with exact samples."""
 
 import math
 

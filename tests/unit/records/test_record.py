@@ -1,4 +1,4 @@
-"""raw.json: written whole or not at all, read with suspicion, compared with what is wanted."""
+"""raw.json: atomic writing, checked reading, and comparison with the current spec and code."""
 
 import json
 import math
@@ -28,7 +28,7 @@ def test_a_written_record_is_read_back(path, sound):
 
 
 def test_read_judged_evaluates_the_current_gates(path, sound):
-    # As a record of an older version has it: a gate that did not exist yet, and one with another verdict.
+    # An older record lacks a gate, and has another verdict of one.
     old = [{**gate, "passed": False} for gate in sound["gates"] if gate["name"] != "level_shift"]
     record.write(path, {**sound, "gates": old})
     assert record.read(path)["gates"] == old
@@ -146,7 +146,7 @@ def test_an_old_record_without_squares_and_with_neighbour_telemetry_is_read(path
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("damage", "message"),
     [
         *[(lambda whole, text=text: text, "") for text in (b"", b"nonsense", b"[1, 2]", b'"text"', b"\x00\x01")],
         (lambda whole: whole.replace(b'"stop_seconds":0.1', b'"stop_seconds":NaN'), "NaN"),
@@ -155,11 +155,11 @@ def test_an_old_record_without_squares_and_with_neighbour_telemetry_is_read(path
         (None, "No such file"),
     ],
 )
-def test_a_file_that_is_not_a_record_is_refused(path, sound, made, said):
+def test_a_file_that_is_not_a_record_is_refused(path, sound, damage, message):
     record.write(path, sound)
     whole = path.read_bytes()
-    path.write_bytes(made(whole)) if made else path.unlink()
-    with pytest.raises(RecordError, match=rf"raw\.json: .*{said}"):
+    path.write_bytes(damage(whole)) if damage else path.unlink()
+    with pytest.raises(RecordError, match=rf"raw\.json: .*{message}"):
         record.read(path)
 
 

@@ -13,7 +13,7 @@ SCALARS: dict[str, type] = {"string": str, "number": float, "integer": int, "boo
 
 
 def expected_hint(schema: dict[str, Any], hint: Any) -> Any:
-    """What the hint must be by the schema; objects with keys of their own are compared here with what `hint` has."""
+    """The type hint that the schema implies; objects with fixed keys are compared with `hint` on the way."""
     if "$ref" in schema:
         return expected_hint(SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")], hint)
     if "anyOf" in schema:

@@ -1,4 +1,4 @@
-"""Damaged files that cells refer to are named; a node whose noted state is damaged is set up as from an unknown one."""
+"""Damaged reference files are named; a node with a damaged saved state is set up as from an unknown one."""
 
 import json
 import subprocess
@@ -31,10 +31,11 @@ def test_valid_reference_files_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ['{"a":', "[]", "{}", json.dumps(DEVICE | {"node": {}}), json.dumps(DEVICE | {"roofs": {"fp16": "fast"}})]
+    "content",
+    ['{"a":', "[]", "{}", json.dumps(DEVICE | {"node": {}}), json.dumps(DEVICE | {"roofs": {"fp16": "fast"}})],
 )
-def test_a_damaged_device_file_is_named(tmp_path: Path, said: str) -> None:
-    (tmp_path / "device.json").write_text(said)
+def test_a_damaged_device_file_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "device.json").write_text(content)
     with pytest.raises(DamagedFile, match=rf"^{tmp_path}/device.json: damaged \(.*\); remove it"):
         read_device(tmp_path / "device.json")
 
@@ -49,8 +50,8 @@ def test_a_calibration_with_wrong_types_is_named(tmp_path: Path, change: dict[st
 def test_a_character_that_the_terminal_cannot_show_is_replaced() -> None:
     script = r"from sharebench.core import console; console.run_job(lambda: 'mps \xd7 2', [])"
     environment = {"PYTHONPATH": str(SCRIPTS), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    said = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert (said.returncode, said.stdout) == (0, "mps ? 2\n")
+    content = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert (content.returncode, content.stdout) == (0, "mps ? 2\n")
 
 
 def test_a_cell_with_a_damaged_calibration_fails_in_one_line(
@@ -64,15 +65,15 @@ def test_a_cell_with_a_damaged_calibration_fails_in_one_line(
     raw = tmp_path / cell.raw
     with pytest.raises(SystemExit, match=r"^1$"), jobs.measuring_job(tmp_path) as job:
         jobs.measure_cell(job, of.spec(cell), "code", [tmp_path / "calibration.json"], raw, raw)
-    said = capsys.readouterr()
-    assert "calibration.json: damaged" in said.out and "Traceback" not in said.out + said.err
+    content = capsys.readouterr()
+    assert "calibration.json: damaged" in content.out and "Traceback" not in content.out + content.err
     run.release()
 
 
-@pytest.mark.parametrize("said", ["{", "[]", "{}", '{"state": 7}', "\udcff"])
-def test_a_node_with_a_damaged_state_file_is_in_no_known_state(tmp_path: Path, said: str) -> None:
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"state": 7}', "\udcff"])
+def test_a_node_with_a_damaged_state_file_is_in_no_known_state(tmp_path: Path, content: str) -> None:
     node = open_node("cpu", {"cores": "auto"}, tmp_path)
-    (tmp_path / "state.json").write_text(said, errors="surrogateescape")
+    (tmp_path / "state.json").write_text(content, errors="surrogateescape")
     assert node.current() == UNKNOWN_STATE
     assert node.restore()
     assert node.current() is None

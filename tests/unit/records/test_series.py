@@ -1,4 +1,4 @@
-"""Counters at moments of their own: interpolation, resets, gaps."""
+"""Sampled counters: interpolation, resets, gaps."""
 
 import pytest
 

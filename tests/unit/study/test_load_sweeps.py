@@ -1,4 +1,4 @@
-"""Sweeps of a load: one entry of the config, a workload for each value."""
+"""Sweeps of a load: one catalogue entry makes a workload for each value."""
 
 import json
 from typing import Any
@@ -51,7 +51,7 @@ def test_a_normalised_config_keeps_its_sweeps() -> None:
     config = sweep_study().config
     again = load(config)
     assert again == config
-    # In the order of the values, whatever that of the keys, which Snakemake sorts.
+    # They are in the order of the values, although Snakemake sorts the keys.
     assert load({**config, W: dict(sorted(config[W].items())), "workloads": ["chat"]})["workloads"] == NAMES
     assert load({**config, "workloads": ["matmul", NAMES[1], "chat"]})["workloads"] == [
         "matmul",

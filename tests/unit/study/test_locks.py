@@ -1,4 +1,4 @@
-"""Lock files as what tenants depend on."""
+"""The environments of tenants and client, from lock files."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ prometheus-client==0.21.0 ; python_version >= "3.11" \\
 
 
 def environment(folder: Path, text: str) -> str:
-    """What `tenant_environment` makes of a lock file with this text."""
+    """The result of `tenant_environment` for a lock file with this text."""
     lock = folder / "lock.txt"
     lock.write_text(text)
     tenant_environment.cache_clear()

@@ -1,4 +1,4 @@
-"""Config to cells: which cells a study has, and their files."""
+"""The cells of a study, and their files."""
 
 from collections import Counter
 from itertools import groupby
@@ -97,12 +97,12 @@ def test_interference_adds_cells_of_every_pair_of_workloads() -> None:
     }
     cells = set(simulated(config).cells)
     pairs = {cell for cell in cells if "+" in cell.workload}
-    # exclusive has one tenant and this mig three.
+    # exclusive has one tenant, and this mig has three.
     assert pairs == {Cell("mps", pair, 2, 1) for pair in ("detector+detector", "detector+matmul", "matmul+matmul")}
     plain = {Cell("exclusive", name, 1, 1) for name in ("yolos", "matmul", "detector")}
     plain |= {Cell("mps", "yolos", 1, 1), Cell("mps", "yolos", 4, 1), Cell("mig", "yolos", 3, 1)}
     assert cells - pairs == plain
-    # In whatever order they are named.
+    # The order in the config does not matter.
     assert simulated(config | {"interference": ["detector", "matmul"]}).cells == simulated(config).cells
     assert set(simulated(config | {"interference": []}).cells) == {cell for cell in plain if cell.workload == "yolos"}
 
@@ -125,7 +125,7 @@ def test_excluded_cells_are_not_planned(patterns: list[str], left: set[tuple[str
 def test_a_baseline_and_all_cells_of_a_workload_may_be_excluded() -> None:
     keys = {"strategies": ["mps"], "replicas": [2], "repeats": 2, "workloads": ["matmul", "matmul-light"]}
     planned = simulated(**keys, exclude=["exclusive/matmul/n1/r2", "mps/matmul-light"])
-    # Nothing is compared with the baseline of a workload that has no cell.
+    # A workload without cells needs no baseline.
     alone = [cell for cell in planned.cells if cell.strategy == "exclusive"]
     assert [(cell.workload, cell.repeat) for cell in alone] == [("matmul", 1)]
     assert planned.spec(alone[0]) == next(

@@ -1,4 +1,4 @@
-"""Config to cells with a fault, and which cells are for faults and queues only."""
+"""The cells of faults, and of workloads that only faults or queues use."""
 
 import copy
 from typing import Any
@@ -13,12 +13,12 @@ from sharebench.study.study import Study
 
 
 def plain_study(**changes: Any) -> Study:
-    """The default study with these keys changed, without A/A control unless they ask for one."""
+    """The default study with these keys changed, without A/A control by default."""
     return study_with({"null_cells": False} | changes)
 
 
 def fault_study(*kinds: str, **changes: Any) -> Study:
-    """A study of the stand-in with these faults, and nothing else to measure."""
+    """A study of the stand-in with these faults and one workload."""
     own = {"node": "cpu", "faults": list(kinds), "strategies": ["mps", "time-slicing"], "workloads": ["matmul"]}
     return plain_study(**own | changes)
 

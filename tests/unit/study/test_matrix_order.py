@@ -1,4 +1,4 @@
-"""The order of the cells: blocks, plots, and ranks."""
+"""The order of the cells: blocks, whole plots and ranks."""
 
 from itertools import groupby
 from typing import Any
@@ -21,7 +21,7 @@ def test_a_strategy_has_the_rank_of_its_first_cell() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_order_strategy_sets_each_state_once_even_if_first_cells_are_infeasible(seed: int) -> None:
-    """The gate of a strategy goes straight to its first feasible cell, whatever was to be before it."""
+    """The state of a strategy is set for its first feasible cell, whatever cells precede it."""
     planned = simulated(
         strategies=["mps", "mps-limited", "time-slicing"], replicas=[1, 2, 4], order="strategy", seed=seed
     )

@@ -1,4 +1,4 @@
-"""What makes which cell stale: its spec, its code, and the environment of its tenants."""
+"""Staleness of cells by spec, code, and environment of the tenants."""
 
 import copy
 import json
@@ -14,7 +14,7 @@ from sharebench.core import capabilities
 from sharebench.study.cells import Cell, canonical_json
 from sharebench.study.study import Study, client_environment, tenant_environment
 
-# What is edited, and which cells of the default study it invalidates: their axes, or all, or none.
+# Edits, and the cells of the default study that they invalidate, by the values of their axes.
 ALL_CELLS: dict[str, Any] = {}
 NO_CELLS = None
 EDITS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
@@ -29,7 +29,7 @@ EDITS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "description of a workload": ({"workload_catalogue.matmul.description": "another"}, NO_CELLS),
     "smallest window of a workload": ({"workload_catalogue.matmul.min_window_seconds": 0.5}, NO_CELLS),
     "description of a strategy": ({"strategy_catalogue.mps.description": "another"}, NO_CELLS),
-    # 100/N before; at two tenants that is the same
+    # The limit was 100/N, which is the same with two tenants.
     "a limit of a strategy": (
         {"strategy_catalogue.mps-limited.thread_percent": 50},
         {"strategy": "mps-limited", "replicas": 1},
@@ -45,7 +45,7 @@ EDITS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "results": ({"results": "elsewhere"}, NO_CELLS),
     "timeouts": ({"timeouts": {"start_seconds": 90, "record_seconds": 45}}, NO_CELLS),
     "options of another kind of node": ({"cpu.cores": [0]}, NO_CELLS),
-    # virtual tenants are steady from the start
+    # Virtual tenants are steady from the start.
     "warm-up": ({"warmup.min_iterations": 7}, NO_CELLS),
     "seed": ({"seed": 2}, ALL_CELLS),
     "product": ({"simulated.product": "another"}, ALL_CELLS),
