@@ -1,8 +1,8 @@
-"""The CPU stand-in: this host's cores play the part of a GPU, so that the pipeline runs on any computer.
+"""The CPU stand-in: this host's cores stand in for a GPU, so that the pipeline runs on any computer.
 
 Each tenant is a real process that fills one core, as a small kernel fills part of the SMs. Exclusive: one tenant on
-all cores. Time-slicing: all tenants on one core, which the kernel gives to one after another. MPS: all tenants on all
-cores. MIG: disjoint sets of cores. Layers: MIG sets, shared inside by the inner mechanism.
+all cores. Time-slicing: all tenants on one core, scheduled by the kernel. MPS: all tenants on all cores. MIG: disjoint
+sets of cores. Layered: MIG sets, shared inside by the inner mechanism.
 """
 
 import hashlib
@@ -39,12 +39,12 @@ from sharebench.records.types import NodeFacts
 from tenant.contract import TenantReport
 
 LABEL = "CPU stand-in, not a GPU"
-# For tests, whose checkouts must not wait for each other.
+# Set by tests, so that checkouts do not wait for each other.
 LOCK_FOLDER_VARIABLE = "SHAREBENCH_LOCK_FOLDER"
 
 
 def _cores(wanted: Literal["auto"] | list[int]) -> list[int]:
-    """Those of them that this process may use."""
+    """The wanted cores that this process may use."""
     return [core for core in sorted(os.sched_getaffinity(0)) if wanted == "auto" or core in wanted]
 
 
@@ -56,7 +56,7 @@ class CpuNode(Node):
 
     @property
     def lock_path(self) -> Path | None:
-        """One per host, whatever a run's TMPDIR: two studies on the same cores would measure each other."""
+        """One lock per host, whatever a run's TMPDIR: two studies on the same cores would measure each other."""
         return Path(os.environ.get(LOCK_FOLDER_VARIABLE, "/tmp")) / "sharebench-cpu.lock"
 
     @property
@@ -66,16 +66,16 @@ class CpuNode(Node):
     @classmethod
     def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
         section = cast(StandInOptions, options)
-        own: list[StandInOptions] = [
+        sections: list[StandInOptions] = [
             {"cores": cores, "devices": 1}
             for cores in host_cpu.split_cores(_cores(section["cores"]), [None] * section["devices"])
         ]
-        if not all(each["cores"] for each in own):
-            raise NodeError(f"cpu.devices: {len(own)} need as many cores, and these are fewer; set a smaller number")
-        return [DeviceOptions(each, cast(list[int], each["cores"])) for each in own]
+        if not all(each["cores"] for each in sections):
+            raise NodeError(f"cpu.devices: {len(sections)} are more than the usable cores; set a smaller number")
+        return [DeviceOptions(each, cast(list[int], each["cores"])) for each in sections]
 
     def facts(self) -> NodeFacts:
-        """The record's `node` object; the device is identified by model, cores and memory, not by host name."""
+        """The record's `node` object; model, cores and memory identify the device, not the host name."""
         model = host_cpu.model()
         memory = psutil.virtual_memory().total
         identity = f"{model}/{len(self.cores)}/{memory >> 28}" + ("" if self.number is None else f"/{self.number}")
@@ -107,7 +107,7 @@ class CpuNode(Node):
         return port_conflict(workloads)
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
-        """Affinity masks by mechanism; the instance comes first, then what is shared inside it."""
+        """Affinity masks by mechanism: first by instance, then inside it by the inner mechanism."""
         inner = strategy.mechanisms[-1]
         sets = [self.cores]
         if strategy.mechanisms[0] == "mig":
@@ -121,9 +121,9 @@ class CpuNode(Node):
         return grants
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
-        """Each tenant's affinity mask against its grant, as the tenant itself or, for a user program, the host sees it.
+        """Each tenant's affinity mask against its grant, as reported by the tenant or, for a user program, the host.
 
-        There is none for an external server, which has no grant.
+        An external server has no grant, and so no evidence.
         """
         evidence: Evidence = []
         for grant, record in zip(grants, records, strict=True):

@@ -21,27 +21,27 @@ from tenant.gpu.nvml import SAMPLE_PERIOD_SECONDS, power_watts
 READY_SECONDS = 30.0
 # NVML answers within milliseconds, also on a busy GPU.
 STOP_SECONDS = 15.0
-# Idle power is settled when it changes by less from one reading to the next, and taken as it is after so long.
+# Idle power is settled when two means differ by less than this ratio, and used unsettled after this time.
 SETTLED_RATIO = 0.03
 SETTLE_SECONDS = 60.0
 
 
 class NvmlSampler:
-    """Samples a GPU ten times a second from a process of its own, which runs as soon as this object exists.
+    """Samples a GPU ten times a second from a separate process, which starts with this object.
 
-    `families` has the processes of each tenant, in order; streams repeat theirs. `server_pids` are those of our MPS
-    servers, `host` counts what else ran on the host's cores.
+    `families` has the processes of each tenant, in order; streams repeat theirs. `server_pids` are our MPS servers,
+    `host` counts other activity on the host's cores.
     """
 
     def __init__(
         self, uuid: str, families: Sequence[Sequence[int]], server_pids: Sequence[int], host: HostCounters
     ) -> None:
-        """Raises NodeError when the sampling process does not come up."""
+        """Raises NodeError when the sampling process does not start."""
         self.families = [tuple(family) for family in families]
         self.server_pids = list(server_pids)
         self.host = host
         self.processes: Mapping[int, GpuProcess] = {}
-        """Every process that was seen on the GPU, by pid, once it has stopped."""
+        """Every process that was seen on the GPU, by pid; filled by `stop`."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "sharebench.nodes.host.nvml_sampler", uuid],
             env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
@@ -61,24 +61,24 @@ class NvmlSampler:
         self.host.start()
 
     def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
-        """End; the rows of the window, by seconds since its start, and the record's summary. Raises NodeError."""
+        """Stop; returns the window's rows, by seconds since its start, and the record's summary. Raises NodeError."""
         host = self.host.stop()
         try:
             text, _ = self._process.communicate("\n", timeout=STOP_SECONDS)
-            seen: GpuSamples = json.loads(text)
+            sampled: GpuSamples = json.loads(text)
         except (subprocess.TimeoutExpired, ValueError):
             self._process.kill()
             self._process.wait()
             raise NodeError("the sampler of the GPU gave no answer; see the log of the cell") from None
-        self.processes = {int(pid): process for pid, process in seen["processes"].items()}
+        self.processes = {int(pid): process for pid, process in sampled["processes"].items()}
         rows, summary = summarise(
-            [GpuSample(*values) for values in seen["samples"]],
+            [GpuSample(*values) for values in sampled["samples"]],
             self.processes,
             self.families,
             self.server_pids,
             window_start_seconds,
             window_end_seconds,
-            seen["activity_reason"],
+            sampled["activity_reason"],
         )
         return rows, {**summary, **host}
 
@@ -86,15 +86,15 @@ class NvmlSampler:
 def idle_power_watts(uuid: str, seconds: float = 2.0) -> float | None:
     """Power of the GPU with no process on it, once two means over `seconds` agree.
 
-    None if there is a process, if others could not be seen, or where NVML has no power.
-    Raises NodeError when there is no such GPU.
+    None if there is a process, if processes of other namespaces are hidden, or where NVML has no power. Raises
+    NodeError when there is no such GPU.
     """
     gpu = Gpu(uuid)
     if not sees_all_processes():
         return None
     before, mean = None, _idle_mean(gpu, seconds)
     deadline = time.monotonic() + SETTLE_SECONDS
-    # Clocks and heat of what ran before take their time to go down.
+    # Clocks and temperature take some time to go down after earlier work.
     while mean is not None and (before is None or abs(mean / before - 1) > SETTLED_RATIO):
         if time.monotonic() > deadline:
             break

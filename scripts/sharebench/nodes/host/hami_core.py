@@ -1,6 +1,6 @@
-"""HAMi-core on a host: a library in each tenant's process that delays its launches and refuses it memory.
+"""HAMi-core on a host: a library in each tenant's process that delays kernel launches and refuses memory.
 
-The user brings the library. Variables and files: HAMi-core, README and src/multiprocess (version 1.2 of its region).
+The user provides the library. Variables and files: HAMi-core, README and src/multiprocess (version 1.2 of its region).
 """
 
 import contextlib
@@ -27,7 +27,7 @@ LIMIT_VARIABLES = (THREADS_VARIABLE, MEMORY_VARIABLE, POLICY_VARIABLE)
 
 
 def unavailable(library: str | None, gpu_index: int) -> str | None:
-    """Why tenants of this GPU cannot be limited so, or None."""
+    """The reason why HAMi-core cannot limit tenants of this GPU, or None."""
     if library is None:
         return f"nvidia.hami_core names no library; build libvgpu.so of {SOURCE}, and give its path"
     if gpu_index:
@@ -36,17 +36,17 @@ def unavailable(library: str | None, gpu_index: int) -> str | None:
 
 
 def variables(library: str, region: Path, own: TenantLimits, memory_bytes: int) -> dict[str, str]:
-    """What a tenant's processes are started with, on a device with that memory; `region` is its usage, and its alone.
+    """A tenant's environment variables, on a device with that memory; `region` is the tenant's own usage file.
 
-    The policy makes the limit hold where a tenant is alone on the GPU, too.
+    The policy `force` applies the limit even when a tenant is alone on the GPU.
     """
     limit_bytes = own.memory_bytes(memory_bytes)
     values = {
         LIBRARY_VARIABLE: library,
-        # Where it finds itself; another one may be at the path that it looks at otherwise.
+        # Its own path; the default path may hold another version.
         "CUDA_REDIRECT": library,
         "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(region),
-        # It takes a process that is new in NVML's list for its own, and has a lock for that only in the region.
+        # It takes any new process in NVML's list for its own, and its lock for that is per region: ours is common.
         CONTEXT_LOCK_VARIABLE: str(region.with_name("lock")),
         "LIBCUDA_LOG_LEVEL": "0",
         POLICY_VARIABLE: "force",
@@ -57,14 +57,14 @@ def variables(library: str, region: Path, own: TenantLimits, memory_bytes: int) 
 
 
 def empty_region_folder(folder: Path) -> None:
-    """Empty the folder of the regions: the limits in one that is found stay, whatever the environment says."""
+    """Empty the folder of the regions: an existing region keeps its limits, whatever the environment says."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
 
 
 @lru_cache
 def _library_identity(library: str) -> str:
-    """The library's name and the beginning of its digest: versions have no other name."""
+    """The library's name and the beginning of its digest, since its versions have no other name."""
     content = Path(library).read_bytes()
     return f"{Path(library).name} sha256:{hashlib.sha256(content).hexdigest()[:12]}"
 
@@ -76,22 +76,22 @@ def _has_mapped(pid: int, library: str) -> bool:
 
 
 def evidence(grant: Grant, family: Iterable[int | None]) -> Evidence:
-    """Whether the library is in all of a tenant's processes, and the limits that they were started with."""
+    """Evidence that the library is in all of a tenant's processes, and that they were started with its limits."""
     pids = [pid for pid in family if pid is not None]
     library = grant.environment[LIBRARY_VARIABLE]
-    named = _library_identity(library)
+    identity = _library_identity(library)
     is_mapped = bool(pids) and all(_has_mapped(pid, library) for pid in pids)
     wanted = {name: grant.environment[name] for name in LIMIT_VARIABLES if name in grant.environment}
     seen: list[Mapping[str, str]] = [process_variables(pid, LIMIT_VARIABLES) for pid in pids]
     observed = next((each for each in seen if each != wanted), wanted if seen else {})
     return [
-        item(f"library in tenant {grant.index}", named, named if is_mapped else "not mapped", "node"),
+        item(f"library in tenant {grant.index}", identity, identity if is_mapped else "not mapped", "node"),
         item(f"limits in the environment of tenant {grant.index}", wanted, observed, "node"),
     ]
 
 
 def memory_evidence(limit_bytes: int | None, device_bytes: int, total_bytes: int | None, source: str) -> Evidence:
-    """CUDA's size of the device is the limit; of a limit that is the whole device, what CUDA leaves of it."""
+    """Evidence that CUDA's size of the device is the limit; for a limit of the whole device, at most the limit."""
     if limit_bytes is None:
         return []
     limit = limit_bytes // MEBIBYTE * MEBIBYTE

@@ -1,6 +1,6 @@
-"""The host's CPU: facts of it, counters around a window, and the telemetry of the stand-in.
+"""The host's CPU: facts, counters around a window, and the telemetry of the stand-in.
 
-None of the facts names the machine or changes from one moment to the next, so that two studies of one host agree.
+The facts neither name the machine nor change over time, so that two studies of one host agree.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ def model() -> str:
 
 
 def facts() -> dict[str, str | int | None]:
-    """Of the CPUs; None where it is not known."""
+    """Facts about the CPUs; None where not known."""
     cpus = ROOT / "sys/devices/system/cpu"
     governors = map(_read_text, cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
-    # Of the hardware: psutil has the limit that is set, and fails where there is none.
+    # The hardware's limit: psutil reports the limit that is set, and fails where there is none.
     largest_khz = map(_read_text, cpus.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq"))
     return {
         "cpu": model(),
@@ -39,7 +39,7 @@ def facts() -> dict[str, str | int | None]:
 
 
 def split_cores(cores: Sequence[int], near: Sequence[Collection[int] | None]) -> list[list[int]]:
-    """Disjoint parts of these cores, one for each device: of those that are `near` it, or of all (None).
+    """Disjoint parts of these cores, one for each device: from the cores `near` it, or from all (None).
 
     Threads of one physical core stay together. A part is empty where there are more devices than cores.
     """
@@ -48,16 +48,16 @@ def split_cores(cores: Sequence[int], near: Sequence[Collection[int] | None]) ->
         topology = ROOT / f"sys/devices/system/cpu/cpu{core}/topology"
         package, place = (_read_text(topology / name) for name in ("physical_package_id", "core_id"))
         threads.setdefault((int(package), int(place)) if package and place else (0, 0, core), []).append(core)
-    whole = frozenset(cores)
-    own = [whole.intersection(whole if each is None else each) or whole for each in near]
-    if any(one != other and one & other for one in own for other in own):
-        own = [whole] * len(near)
-    found = []
-    for number, mine in enumerate(own):
-        groups = [group for _, group in sorted(threads.items()) if mine.issuperset(group)]
-        first, end = (len(groups) * own[:last].count(mine) // own.count(mine) for last in (number, number + 1))
-        found.append(sorted(core for group in groups[first:end] for core in group))
-    return found
+    all_cores = frozenset(cores)
+    pools = [all_cores.intersection(all_cores if each is None else each) or all_cores for each in near]
+    if any(one != other and one & other for one in pools for other in pools):
+        pools = [all_cores] * len(near)
+    parts = []
+    for number, pool in enumerate(pools):
+        groups = [group for _, group in sorted(threads.items()) if pool.issuperset(group)]
+        first, end = (len(groups) * pools[:last].count(pool) // pools.count(pool) for last in (number, number + 1))
+        parts.append(sorted(core for group in groups[first:end] for core in group))
+    return parts
 
 
 def _read_text(path: Path) -> str | None:
@@ -67,7 +67,7 @@ def _read_text(path: Path) -> str | None:
 
 
 def _throttled_usec() -> int | None:
-    """Time that a CPU quota of our cgroup (version 2) has held us back so far."""
+    """Time for which a CPU quota of this process's cgroup (version 2) has throttled it so far."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         own = Path("/proc/self/cgroup").read_text().strip().rsplit("::", 1)[-1]
         lines = (Path("/sys/fs/cgroup") / own.lstrip("/") / "cpu.stat").read_text().splitlines()
@@ -76,7 +76,7 @@ def _throttled_usec() -> int | None:
 
 
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
-    """CPU time so far of those that live, and of what they started and saw end."""
+    """CPU time so far of the living processes, and of their children that have ended."""
     total = 0.0
     for process in processes:
         with contextlib.suppress(psutil.Error):
@@ -86,7 +86,7 @@ def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
 
 
 class HostUse(TypedDict):
-    """The host's part of the record's summary: what slowed the tenants' cores from outside."""
+    """The host's part of the record's summary: what else took time from the tenants' cores."""
 
     host_steal_percent: float | None
     host_throttled_percent: float | None
@@ -94,20 +94,20 @@ class HostUse(TypedDict):
 
 
 class HostCounters:
-    """What else ran on these cores between `start` and `stop`: a hypervisor, a quota, programs that are not `pids`.
+    """Other activity on these cores between `start` and `stop`: a hypervisor, a quota, processes not in `pids`.
 
-    What these start is theirs. `at_end` are the CPU seconds of those of them that have ended, which the host forgets.
+    Children of `pids` belong to them. `ended_seconds` returns the CPU seconds of those that have ended.
     """
 
     def __init__(self, cores: Sequence[int], pids: Iterable[int], ended_seconds: Callable[[], float] = float) -> None:
         self.cores = cores
         self.processes: list[psutil.Process] = []
         for pid in sorted(set(pids)):
-            # A server may have processes that come and go.
+            # A server's processes may end at any time.
             with contextlib.suppress(psutil.NoSuchProcess):
                 self.processes.append(psutil.Process(pid))
         self._ended_seconds = ended_seconds
-        # In the order in which psutil lists the CPUs. Those that are offline, or not a container's, are missing.
+        # In the order in which psutil lists the CPUs. CPUs that are offline, or not the container's, are missing.
         stat = (Path(psutil.PROCFS_PATH) / "stat").read_text()
         self._numbers = [int(number) for number in re.findall(r"^cpu(\d+)", stat, re.MULTILINE)]
 
@@ -115,15 +115,15 @@ class HostCounters:
         """Busy and total CPU seconds of the cores since boot."""
         busy = total = 0.0
         by_number = dict(zip(self._numbers, psutil.cpu_times(percpu=True), strict=False))
-        # One that is offline is not listed, and did nothing.
+        # An offline CPU is not listed, and did nothing.
         for spent in (by_number[core] for core in self.cores if core in by_number):
-            # A guest's time is in user and nice, too.
+            # User and nice include a guest's time.
             total += sum(spent) - spent.guest - spent.guest_nice
             busy += spent.user + spent.nice + spent.system
         return busy, total
 
     def start(self) -> None:
-        """Note the counters that the summary is the difference of."""
+        """Read the counters at the start."""
         self._first = self._now()
 
     def _now(self) -> tuple[Any, tuple[float, float], float, int | None, float]:
@@ -150,7 +150,7 @@ class HostCounters:
 
 
 class HostSampler:
-    """Telemetry of the stand-in: no samples, and what slowed its cores from outside."""
+    """Telemetry of the stand-in: no samples, only the other activity on its cores."""
 
     def __init__(self, counters: HostCounters) -> None:
         self.counters = counters

@@ -1,4 +1,4 @@
-"""What the processes of a tenant are, by the kind of its workload: what to start, and how it is then asked."""
+"""The processes of a tenant, by the kind of its workload: the programs to start, and the endpoints to ask."""
 
 import contextlib
 import json
@@ -24,10 +24,10 @@ LOG_TAIL_BYTES = 2000
 
 @dataclass(frozen=True)
 class CellContext:
-    """What the tenants of a cell have in common.
+    """Common settings of a cell's tenants.
 
-    `python` is the interpreter that has the workload's framework, `device` what the tenants run on: cpu or cuda.
-    `watched_cell` is there where Prometheus watches.
+    `python` is the interpreter that has the workload's framework, `device` is cpu or cuda. `watched_cell` is the cell's
+    name in the metrics, where Prometheus watches.
     """
 
     spec: Spec
@@ -40,9 +40,9 @@ class CellContext:
 
 @dataclass(frozen=True)
 class Program:
-    """One process to start; `cores` is None where it may run on all that this process may use.
+    """One process to start; with `cores` None it may run on all cores of this process.
 
-    What it prints goes to `out`, or with its errors to its log where that is None.
+    Its standard output goes to `out`, or to its log with its errors where `out` is None.
     """
 
     argv: Sequence[str]
@@ -52,33 +52,33 @@ class Program:
 
 
 def inherited_environment() -> dict[str, str]:
-    """This process's environment without CUDA's settings, which are the grant's alone."""
+    """This process's environment without CUDA's settings, which come from the grant alone."""
     return {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
 
 
 def grant_environment(grant: Grant) -> dict[str, str]:
-    """What a process of the driver's own sees that has the grant."""
+    """The environment of a process of scripts/ with the grant."""
     return {**inherited_environment(), **grant.environment, "PYTHONPATH": str(SCRIPTS)}
 
 
 class HostEndpoint(Endpoint, Protocol):
-    """How a tenant on this host is asked."""
+    """The endpoint of a tenant on this host."""
 
     port: int
 
     def ready(self) -> bool:
-        """Whether it is warm for the first time."""
+        """Whether the tenant is warm for the first time."""
 
 
 class TenantProcess(ABC):
-    """The processes of one tenant, or of several on streams of one; the first of them has the grants and the log.
+    """The processes of one tenant, or of several on streams of one process; the first has the grants and the log.
 
     `home` is their folder.
     """
 
-    # Whether it says by its exit code that it ran out of memory or cannot do what it was asked to.
+    # Whether its exit code distinguishes out-of-memory and wrong arguments.
     has_exit_codes = True
-    # Whether it is done when it exits, so that its record has how it did.
+    # Whether an exit is its normal end, and part of its report.
     ends_itself = False
 
     def __init__(self, context: CellContext, grants: Sequence[Grant], home: Path) -> None:
@@ -95,24 +95,24 @@ class TenantProcess(ABC):
 
     @abstractmethod
     def programs(self) -> list[Program]:
-        """What to start, the process with the grants first. Raises NodeError."""
+        """The programs to start, the one with the grants first. Raises NodeError."""
 
     def on_started(self) -> None:  # noqa: B027
-        """Take note of the processes."""
+        """Called when all processes have been started."""
 
     @abstractmethod
     def endpoints(self) -> Sequence[HostEndpoint]:
-        """How each of its tenants is asked; nothing as long as that is not known."""
+        """The endpoint of each of its tenants; empty as long as they are not known."""
 
     def is_ready(self) -> bool:
         self.connected = self.connected or self.endpoints()
-        # A tenant that dies just now shows up in poll() a moment later.
+        # A dying tenant shows up in poll() a moment later.
         with contextlib.suppress(TenantUnreachable):
             return bool(self.connected) and all(endpoint.ready() for endpoint in self.connected)
         return False
 
     def code(self) -> int | None:
-        """Exit code of the first of its processes that ended and should not have, None without one."""
+        """Exit code of the first of its processes that ended unexpectedly, None without one."""
         return next((code for popen in self.popens if (code := popen.poll()) is not None), None)
 
     def classified_exit(self, code: int) -> tuple[TenantStatus, str]:
@@ -122,29 +122,29 @@ class TenantProcess(ABC):
         return log_end(self.log, LOG_TAIL_BYTES)
 
     def cpu_seconds_at_end(self) -> float:
-        """What it used, if it is done."""
+        """CPU seconds of a tenant that has exited, else 0."""
         return 0.0
 
     def overdue(self) -> str | None:
-        """Why it should be done by now, if it is not."""
+        """The reason, if it missed its deadline."""
         return None
 
     def complaint(self) -> str | None:
-        """Why it will never be ready, once time is up; None where the reason may be sharing."""
+        """The error that keeps it from ever being ready, after the time-out; None where sharing may be the cause."""
         return None
 
     def waiting_for(self) -> str | None:
-        """What it lacks until it is ready, where that is known."""
+        """The unmet condition of its readiness, where that is known."""
         return None
 
 
 class BuiltInTenant(TenantProcess):
-    """A process of scripts/tenant/ and its tenants, of which more than one are on streams of it."""
+    """A process of scripts/tenant/ with one tenant, or with several tenants on streams."""
 
     def command(self) -> list[str]:
         index = self.grants[0].index
         workload = tenant_workload(self.context.spec, index)
-        # Tenants of one process run the same.
+        # Tenants of one process run the same workload.
         streams = len(self.grants) if self.grants[0].process is not None else None
         return tenant_command(self.context, index, workload["module"], workload["params"], self.context.device, streams)
 
@@ -166,7 +166,7 @@ def tenant_command(
     streams: int | None = None,
     python: str | None = None,
 ) -> list[str]:
-    """The command line of a process of scripts/tenant/, by the tenants' interpreter or by another."""
+    """The command line of a process of scripts/tenant/, with the tenants' interpreter or another `python`."""
     arguments = {
         "workload": module,
         "name": tenant_workload(context.spec, index)["name"],
@@ -191,6 +191,6 @@ def tenant_command(
 
 
 def announced_ports(out: Path) -> list[int]:
-    """The ports that a tenant process has announced on its standard output; none as long as it has not."""
+    """The ports that a tenant process has announced on its standard output; empty before that."""
     line = out.read_text()
     return list(json.loads(line.splitlines()[0])["ports"]) if line.endswith("\n") else []

@@ -1,18 +1,18 @@
-"""The log of a tenant, which may be of any size: searched once, cut when it is long, and shown as plain lines."""
+"""A tenant's log, which may have any size: every byte is searched once, long logs are cut, lines are shown as text."""
 
 import os
 from pathlib import Path
 
 from sharebench.core.console import plain_text
 
-# Beyond this a log is cut: of several tenants it would fill the disk for temporary files.
+# A longer log is cut: the logs of several tenants would fill the disk for temporary files.
 MAX_LOG_BYTES = 1 << 28
-# What stays of a log, cut or not, when the cell is over. A user program may print a line per iteration.
+# The part of a log that is kept after the cell. A user program may print a line per iteration.
 KEPT_BYTES = 1 << 16
 
 
 class LogSearch:
-    """Looks for a text in a log that grows, and reads every byte once."""
+    """Searches a growing log for a text, and reads every byte once."""
 
     def __init__(self, log: Path, text: str) -> None:
         self.log = log
@@ -21,11 +21,11 @@ class LogSearch:
         self._is_found = False
 
     def found(self) -> bool:
-        """Whether the text is in what has been printed so far."""
+        """Whether the text has been printed so far."""
         if self._is_found:
             return True
         if self.log.stat().st_size < self._offset:
-            # It was cut, and begins again.
+            # The log was cut.
             self._offset = 0
         with self.log.open("rb") as file:
             # The text may have begun at the end of what was read.
@@ -36,7 +36,7 @@ class LogSearch:
 
 
 def log_end(log: Path, size_bytes: int = KEPT_BYTES) -> str:
-    """The end of the log as plain text; empty where there is none."""
+    """The end of the log as plain text; empty without a log."""
     if not log.exists():
         return ""
     with log.open("rb") as file:
@@ -45,7 +45,7 @@ def log_end(log: Path, size_bytes: int = KEPT_BYTES) -> str:
 
 
 def truncate_log(log: Path) -> None:
-    """Leave only the end of a log that has become too long. Its program appends, and so goes on after that."""
+    """Cut a log that is too long to its end. Its program appends, so its next lines follow."""
     if not log.exists() or log.stat().st_size <= MAX_LOG_BYTES:
         return
     end = log_end(log)

@@ -1,6 +1,6 @@
-"""Changing the MIG layout of a GPU whose owner allowed it (`nvidia: {may_change: [mig]}`); MIG mode itself never.
+"""Changes of a GPU's MIG layout where its owner allows them (`nvidia: {may_change: [mig]}`); MIG mode never changes.
 
-A layout is a list of GPU instances with their placements, each filled by one compute instance, so that the one found
+A layout is a list of GPU instances with their placements, each filled by one compute instance, so that the original
 can be restored exactly. NVIDIA, Multi-Instance GPU User Guide, and NVML's "Multi Instance GPU Management".
 """
 
@@ -26,7 +26,7 @@ class Placement(TypedDict):
 
 
 def _profiles(gpu: Gpu) -> list[tuple[str, Any]]:
-    """Name and NVML's info of each GPU instance profile that this GPU has, the smallest memory of each size first."""
+    """Name and NVML info of each GPU instance profile of this GPU, by size, then by memory."""
     infos = (
         try_read(partial(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, gpu.handle, index))
         for index in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
@@ -40,7 +40,7 @@ def _text(name: bytes | str) -> str:
 
 
 def _compute_profiles(gpu_instance: Any) -> Iterator[Any]:
-    """NVML's info of each profile that a compute instance of this GPU instance may have."""
+    """NVML info of each compute instance profile of this GPU instance."""
     for index in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
         info = try_read(partial(pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, gpu_instance, index, 0))
         if info is not None:
@@ -52,20 +52,20 @@ def profiles(gpu: Gpu) -> list[str]:
 
 
 def capacity(gpu: Gpu, wanted: str) -> int:
-    """How many instances of that profile fit on the empty GPU; 0 for one that it does not have."""
+    """The number of instances of that profile that fit on the empty GPU; 0 for an unknown profile."""
     return next((int(info.instanceCount) for name, info in _profiles(gpu) if profile_matches(name, wanted)), 0)
 
 
 def _instances(read: Callable[..., None], owner: Any, info: Any, handle: Any) -> list[Any]:
-    """The instances of that profile which `read` finds on their owner; `handle` is their ctypes class."""
+    """The instances of that profile on their `owner`, by the NVML call `read`; `handle` is their ctypes class."""
     array, count = (handle * max(1, info.instanceCount))(), pynvml.c_uint(0)
     read(owner, info.id, array, pynvml.byref(count))
-    # An item keeps the array alive that it belongs to.
+    # Each item keeps its array alive.
     return [array[index] for index in range(count.value)]
 
 
 def _gpu_instances(gpu: Gpu) -> Iterator[tuple[str, Any, Any]]:
-    """Profile's name and info, and handle of each GPU instance."""
+    """Profile name, profile info and handle of each GPU instance."""
     for name, info in _profiles(gpu):
         for instance in _instances(pynvml.nvmlDeviceGetGpuInstances, gpu.handle, info, pynvml.c_nvmlGpuInstance_t):
             yield name, info, instance
@@ -80,7 +80,7 @@ def _compute_instances(gpu_instance: Any) -> Iterator[tuple[int, Any]]:
 
 
 def layout(gpu: Gpu) -> list[Placement]:
-    """What exists now, by placement. Raises NodeError."""
+    """The current layout, by placement. Raises NodeError."""
     try:
         found: list[Placement] = [
             {
@@ -104,7 +104,7 @@ def _destroy_instances(gpu: Gpu) -> None:
 
 
 def _profile_info(gpu: Gpu, wanted: str) -> Any:
-    """NVML's info of the smallest profile of that name. Raises NodeError for one that this GPU does not have."""
+    """NVML info of the smallest profile of that name. Raises NodeError for a profile that this GPU does not have."""
     for name, info in _profiles(gpu):
         if profile_matches(name, wanted):
             return info
@@ -112,7 +112,7 @@ def _profile_info(gpu: Gpu, wanted: str) -> Any:
 
 
 def fits(gpu: Gpu, wanted: Sequence[str]) -> bool:
-    """Whether the empty GPU has room for these profiles side by side, by their compute and memory slices."""
+    """Whether these profiles fit on the empty GPU together, by their compute and memory slices."""
     infos = [_profile_info(gpu, each) for each in wanted]
     _, whole = list(_profiles(gpu))[-1]
     compute, memory = sum(info.sliceCount for info in infos), sum(_memory_slices(gpu, info) for info in infos)
@@ -122,9 +122,9 @@ def fits(gpu: Gpu, wanted: Sequence[str]) -> bool:
 def partition(gpu: Gpu, wanted: Sequence[str]) -> None:
     """Replace the layout by one instance of each of these profiles.
 
-    Raises NodeError for a profile that this GPU does not have, and when it is in use.
+    Raises NodeError for a profile that this GPU does not have, and when the GPU is in use.
     """
-    # The largest first: they fit at few places.
+    # The largest first, since they fit at few places.
     infos = sorted((_profile_info(gpu, each) for each in wanted), key=lambda info: -info.sliceCount)
     try:
         _destroy_instances(gpu)
@@ -139,7 +139,7 @@ def partition(gpu: Gpu, wanted: Sequence[str]) -> None:
 
 
 def restore(gpu: Gpu, original: list[Placement]) -> None:
-    """Make exactly this layout, unless it is there. Raises NodeError."""
+    """Restore exactly this layout, unless it is there. Raises NodeError."""
     if layout(gpu) == original:
         return
     try:
@@ -158,7 +158,7 @@ def restore(gpu: Gpu, original: list[Placement]) -> None:
 
 
 def _memory_slices(gpu: Gpu, info: Any, start: int | None = None) -> int:
-    """How many memory slices an instance of that profile takes at that start, or at its first one."""
+    """The number of memory slices of an instance of that profile at that start, or at its first possible one."""
     array = (pynvml.c_nvmlGpuInstancePlacement_t * 32)()
     count = pynvml.c_uint(32)
     pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(gpu.handle, info.id, array, pynvml.byref(count))

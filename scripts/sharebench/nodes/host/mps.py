@@ -1,8 +1,7 @@
-"""Our own MPS control daemons: started for a plot, proven during a cell, always stopped.
+"""Our own MPS control daemons: started for a plot, checked during a cell, always stopped.
 
-Each device that is shared (a GPU, or a MIG instance) has a daemon with pipe and log directories of its own, so that
-nothing that belongs to someone else is used or touched. Commands and their answers: NVIDIA, Multi-Process Service,
-"nvidia-cuda-mps-control".
+Each shared device (a GPU, or a MIG instance) has a daemon with its own pipe and log directories, so that no other
+user's daemon is used or touched. Commands and their answers: NVIDIA, Multi-Process Service, "nvidia-cuda-mps-control".
 """
 
 import contextlib
@@ -34,31 +33,31 @@ ENDING_SECONDS = 0.2
 
 
 def process_variables(pid: int, names: Collection[str]) -> dict[str, str]:
-    """These variables as the process was started with them, which is what CUDA reads; none where they are hidden."""
+    """These variables from the environment that the process was started with; empty where it is hidden."""
     with contextlib.suppress(psutil.Error, OSError):
         return {name: value for name, value in psutil.Process(pid).environ().items() if name in names}
     return {}
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process runs; one that has ended and was not collected by its parent does not."""
+    """Whether the process runs; a zombie does not."""
     with contextlib.suppress(psutil.Error):
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     return False
 
 
 def _is_daemon(process: psutil.Process) -> bool:
-    """Whether it is an MPS daemon or server; not a command line that asks one, as a study on another GPU often does."""
+    """Whether it is an MPS daemon or server, and not the command line that a study on another GPU often runs."""
     if not process.name().startswith(PROCESS_PREFIX) or process.status() == psutil.STATUS_ZOMBIE:
         return False
-    # One that is just being started has none yet.
+    # A process that is just starting has no command line yet.
     if not (words := process.cmdline()):
         return False
     return CONTROL not in {Path(word).name for word in words} or not {"-d", "-f"}.isdisjoint(words)
 
 
 def _daemons() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
-    """All MPS daemons and servers that run on this host, and their environments; empty for one of another user."""
+    """All MPS daemons and servers on this host, with their environments, which are empty for another user's."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, OSError):
             if _is_daemon(process):
@@ -73,11 +72,11 @@ def _pipe_folder(environment: Mapping[str, str]) -> Path:
 
 
 def foreign_daemon(ours: Path, devices: Collection[str]) -> str | None:
-    """A line about an MPS daemon of somebody else that may serve one of the devices (UUIDs), or None.
+    """A line about a foreign MPS daemon that may serve one of the devices (UUIDs), or None.
 
-    One that is bound to other devices by their UUIDs, as a study on another GPU is, does not concern us.
+    A daemon that is bound to other devices by UUID, like that of a study on another GPU, does not matter.
     """
-    # A daemon of another GPU that ends at this moment shows no environment any more.
+    # The environment of a daemon that is just ending cannot be read, so it looks unbound.
     if (line := _foreign_daemon(ours, devices)) is not None:
         time.sleep(ENDING_SECONDS)
         line = _foreign_daemon(ours, devices)
@@ -97,7 +96,7 @@ def _foreign_daemon(ours: Path, devices: Collection[str]) -> str | None:
 
 
 def kill_leftovers(ours: Path) -> int:
-    """End MPS processes under our folder, politely where the daemon still answers; returns how many there were."""
+    """End MPS processes under our folder, by `quit` where the daemon still answers; returns their number."""
     left = [
         (process, _pipe_folder(seen))
         for process, seen in _daemons()
@@ -125,17 +124,17 @@ def _wait_for(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def _environment(pipe: Path, device: str | None = None) -> dict[str, str]:
-    """What a daemon or its command line sees: nothing of the caller's CUDA settings, and no run to be swept with."""
+    """The environment of a daemon or its command line: without the caller's CUDA settings and run id."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_") and k != RUN_ID_VARIABLE}
     own = {MPS_PIPE_VARIABLE: str(pipe), LOG_VARIABLE: str(pipe.with_name("log"))}
     return kept | own | ({"CUDA_VISIBLE_DEVICES": device} if device else {})
 
 
 def _run_control(pipe: Path, *arguments: str, command: str = "", device: str | None = None) -> str:
-    """What NVIDIA's control program says to its arguments, or to a command. Raises NodeError when it refuses."""
-    what = command or " ".join(arguments)
+    """The output of NVIDIA's control program for its arguments, or for a command. Raises NodeError when it fails."""
+    request = command or " ".join(arguments)
     try:
-        answer = subprocess.run(
+        run = subprocess.run(
             [CONTROL, *arguments],
             input=f"{command}\n" if command else None,
             env=_environment(pipe, device),
@@ -145,16 +144,16 @@ def _run_control(pipe: Path, *arguments: str, command: str = "", device: str | N
             check=False,
         )
     except (subprocess.TimeoutExpired, OSError) as error:
-        raise NodeError(f"{CONTROL} did not answer {what!r}: {type(error).__name__}") from None
-    said = answer.stdout.strip()
-    # A daemon that does not know a command or a server says so, and succeeds.
-    if answer.returncode != 0 or said.startswith("Unknown command") or said.endswith("not found"):
-        raise NodeError(f"{CONTROL} refused {what!r}: {answer.stderr.strip() or said or answer.returncode}")
-    return said
+        raise NodeError(f"{CONTROL} did not answer {request!r}: {type(error).__name__}") from None
+    output = run.stdout.strip()
+    # For an unknown command or server the exit code is 0.
+    if run.returncode != 0 or output.startswith("Unknown command") or output.endswith("not found"):
+        raise NodeError(f"{CONTROL} refused {request!r}: {run.stderr.strip() or output or run.returncode}")
+    return output
 
 
 class MpsDaemon:
-    """The daemon of one device; `folder` is its own, with a short path because sockets lie in it."""
+    """The daemon of one device, with a folder of its own, whose path is short because it contains sockets."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -162,10 +161,10 @@ class MpsDaemon:
 
     @property
     def pid(self) -> int | None:
-        """The control daemon's process, by its pid file; None when there is none."""
+        """The control daemon's pid from its pid file; None without a daemon."""
         with contextlib.suppress(OSError, ValueError, psutil.Error):
             pid = int((self.pipe / f"{CONTROL}.pid").read_text())
-            # After a crash of the host the number may be some other program's.
+            # After a crash of the host another program may have that pid.
             return pid if is_running(pid) and psutil.Process(pid).name().startswith(PROCESS_PREFIX) else None
         return None
 
@@ -175,8 +174,7 @@ class MpsDaemon:
     def start(self, device_uuid: str, thread_percent: float | None, memory_bytes: int | None) -> None:
         """Start daemon and server for one device, with default limits per client. Raises NodeError.
 
-        The server is started by us, as this user, and only after the limits are set: a server that already runs keeps
-        the limits that it was started with.
+        The server is started as this user and after the limits are set, since a running server keeps its limits.
         """
         for folder in (self.pipe, self.folder / "log"):
             folder.mkdir(parents=True, mode=0o700)
@@ -197,12 +195,12 @@ class MpsDaemon:
         return "none"
 
     def server(self) -> int | None:
-        """The server's process, None before there is one. Raises NodeError."""
+        """The server's pid, None before it runs. Raises NodeError."""
         pids = self.command("get_server_list").split()
         return int(pids[0]) if pids else None
 
     def clients(self, server: int) -> list[int]:
-        """Processes that are connected to the server, ascending. Raises NodeError."""
+        """Pids of the server's clients, ascending. Raises NodeError."""
         return sorted(map(int, self.command(f"get_client_list {server}").split()))
 
     def thread_percent(self, server: int) -> float:
@@ -210,11 +208,11 @@ class MpsDaemon:
         return float(self.command(f"get_active_thread_percentage {server}"))
 
     def memory_limit(self, server: int) -> str:
-        """Default memory limit per client of this server as MPS writes it, empty for none. Raises NodeError."""
+        """Default memory limit per client of this server in the format of MPS, empty for none. Raises NodeError."""
         return self.command(f"get_device_pinned_mem_limit {server} 0")
 
     def stop(self) -> None:
-        """End server and daemon and remove the folder. Raises NodeError when a process stays."""
+        """End server and daemon and remove the folder. Raises NodeError when the daemon does not end."""
         pid = self.pid
         if pid is not None:
             with contextlib.suppress(NodeError):

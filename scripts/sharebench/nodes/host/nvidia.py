@@ -1,7 +1,7 @@
 """An NVIDIA GPU of this host: real processes under real time-slicing, MPS, MIG instances and streams.
 
-Compute mode, MIG mode, clocks, power limit and time-slice stay as they are. What is started here, MPS daemons, lives in
-a folder with a fixed name for each GPU, so that the next run finds what a killed one left behind.
+Compute mode, MIG mode, clocks, power limit and time-slice stay as they are. The MPS daemons started here live in a
+folder with a fixed name for each GPU, so that the next run finds those of a killed run.
 """
 
 import itertools
@@ -39,7 +39,7 @@ from sharebench.nodes.node import UNKNOWN_STATE, Characteristics, Node
 from sharebench.records.types import NodeFacts
 from tenant.contract import MPS_PIPE_VARIABLE, TenantReport
 
-# Short, because sockets lie below it, and the same for every run, whatever its TMPDIR.
+# Short, because it contains sockets, and the same for every run, whatever its TMPDIR.
 HOST_FOLDER = Path("/tmp")
 PEAKS_SECONDS = 180.0
 EXCLUSIVE = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
@@ -58,9 +58,9 @@ class NvidiaNode(Node):
         section = cast(NvidiaOptions, options)
         gpus = list_gpus() if section["gpu"] == "all" else list(map(Gpu, section["gpu"]))
         parts = host_cpu.split_cores(sorted(os.sched_getaffinity(0)), [gpu.local_cores() for gpu in gpus])
-        own = [cast(NvidiaOptions, {**section, "gpu": gpu.uuid}) for gpu in gpus]
-        # With fewer cores than GPUs all of them are everybody's, which gates will notice.
-        return [DeviceOptions(each, cores if all(parts) else None) for each, cores in zip(own, parts, strict=True)]
+        sections = [cast(NvidiaOptions, {**section, "gpu": gpu.uuid}) for gpu in gpus]
+        # With fewer cores than GPUs nothing is pinned; gates detect the contention.
+        return [DeviceOptions(each, cores if all(parts) else None) for each, cores in zip(sections, parts, strict=True)]
 
     @cached_property
     def gpu(self) -> Gpu:
@@ -73,17 +73,17 @@ class NvidiaNode(Node):
 
     @property
     def host_folder(self) -> Path:
-        """What belongs to this GPU in any run: MPS daemons and the MIG layout that was found."""
+        """The folder of this GPU, the same in every run: MPS daemons and the original MIG layout."""
         return HOST_FOLDER / f"sharebench-gpu-{self.gpu.digest[:8]}"
 
     @property
     def lock_path(self) -> Path | None:
-        """One per GPU: two studies on one GPU would measure each other."""
+        """One lock per GPU: two studies on one GPU would measure each other."""
         return self.host_folder.with_suffix(".lock")
 
     @property
     def tenant_python(self) -> Path:
-        """The interpreter that has the frameworks, without which the config is refused."""
+        """The interpreter that has the frameworks; the config is refused without one."""
         return cast(Path, gpu_python(self.options["python"]))
 
     @property
@@ -137,20 +137,20 @@ class NvidiaNode(Node):
         peaks: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
         return peaks
 
-    # What each strategy gets.
+    # Feasibility and grants.
 
     def _instances(self, layout: Sequence[str]) -> list[Target]:
-        """An instance for each profile of the layout that has one, in its order, the first that exist."""
-        left, chosen = self.gpu.instances(), []
-        for wanted in layout:
-            found = next((each for each in left if profile_matches(each.profile, wanted)), None)
-            if found is not None:
-                left.remove(found)
-                chosen.append(Target(found.uuid, found.sm_count, found.memory_bytes))
+        """The first free instance for each profile of the layout, in its order, where there is one."""
+        free, chosen = self.gpu.instances(), []
+        for profile in layout:
+            instance = next((each for each in free if profile_matches(each.profile, profile)), None)
+            if instance is not None:
+                free.remove(instance)
+                chosen.append(Target(instance.uuid, instance.sm_count, instance.memory_bytes))
         return chosen
 
     def targets(self, strategy: Strategy, replicas: int) -> list[Target]:
-        """What `replicas` tenants share, one entry per group."""
+        """The device or instance of each group of tenants."""
         if strategy.mechanisms[0] == "mig":
             return self._instances(strategy.layout(replicas)[: strategy.group_count(replicas)])
         return [Target(self.gpu.uuid, self.gpu.sm_count, self.gpu.memory_bytes)]
@@ -193,7 +193,7 @@ class NvidiaNode(Node):
         return None
 
     def not_attempted(self, strategy: Strategy, workloads: Sequence[WorkloadSpec]) -> str | None:
-        """Streams are measured as threads of one Python process, which suits few workloads."""
+        """The reason why these workloads are not measured: streams are threads of one process, which suits few."""
         if strategy.is_unequal and any(map(runs_until_exit, workloads)):
             return "the limits of each tenant are proven while it runs, and a program that exits may be over"
         if strategy.mechanisms[-1] != "streams":
@@ -229,7 +229,7 @@ class NvidiaNode(Node):
         return None if room >= needed else f"{needed} MIG instances of profile {wanted} are needed, {room} fit"
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
-        """Device, pipe directory and memory probe of each tenant; under `streams` all are in one process."""
+        """Device, pipe directory, limits and memory probe of each tenant; under `streams` all are in one process."""
         targets = self.targets(strategy, replicas)
         limits, shared = strategy.limits(replicas), strategy.shared_limits(replicas)
         process = 0 if strategy.mechanisms == ("streams",) else None
@@ -239,7 +239,7 @@ class NvidiaNode(Node):
             variables = {
                 "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
                 "CUDA_VISIBLE_DEVICES": targets[group].uuid,
-                # Without MPS a directory where no daemon is: nothing that runs on this host can be met by accident.
+                # Without MPS this directory has no daemon, so that tenants cannot reach another one by accident.
                 MPS_PIPE_VARIABLE: str(self._daemon_folder(group) / "pipe"),
             }
             own, memory_bytes = tenant_limits(limits, index), targets[group].memory_bytes
@@ -265,7 +265,7 @@ class NvidiaNode(Node):
         return self._sampler
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
-        """What NVML, MPS daemons and tenants themselves see while the tenants run, and the sampler saw before."""
+        """Evidence from NVML, MPS daemons and tenants while the tenants run, and from the sampler before."""
         targets, sampled = self.targets(strategy, len(grants)), self._sampler.processes if self._sampler else {}
         return collect_evidence(strategy, targets, grants, records, self.gpu.occupants(), self._daemons(), sampled)
 
@@ -279,7 +279,7 @@ class NvidiaNode(Node):
         return [mps.MpsDaemon(folder) for folder in folders]
 
     def ensure(self, state: State) -> None:
-        """Bring the GPU into the state; one whose daemons are not all there is set up again. Raises NodeError."""
+        """Put the GPU into the state; a state with a missing daemon is set up again. Raises NodeError."""
         running = sum(daemon.pid is not None for daemon in self._daemons())
         if self.current() != state.key or running != len(self._daemon_targets(state)):
             self._change_state(state)
@@ -288,7 +288,7 @@ class NvidiaNode(Node):
 
     @property
     def _region_folder(self) -> Path:
-        """A file for each tenant, in which HAMi-core counts what all its processes use."""
+        """The folder with a file for each tenant, in which HAMi-core counts the memory of its processes."""
         return self.host_folder / HAMI_CORE
 
     def mark_dirty(self) -> None:
@@ -297,22 +297,22 @@ class NvidiaNode(Node):
             self._write_state(UNKNOWN_STATE)
 
     def _daemon_targets(self, state: State) -> list[Target]:
-        """What has an MPS daemon in this state; without a limit that depends on N, the state is one for all N."""
+        """The devices and instances with an MPS daemon in this state, which may serve any number of replicas."""
         if state.strategy.mechanisms[-1] != "mps":
             return []
         return self.targets(state.strategy, state.replicas or MPS_CLIENTS)
 
     def _refuse_foreign_folder(self) -> None:
-        """Raise NodeError unless the host folder is ours or not there: its name is known, and its content acted on."""
+        """Raise NodeError if the host folder is another user's: its name is public, and its content is trusted."""
         try:
-            found = os.lstat(self.host_folder)
+            status = os.lstat(self.host_folder)
         except FileNotFoundError:
             return
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
             raise NodeError(f"{self.host_folder} is not a folder of this user; its owner, or root, must remove it")
 
     def switch(self, state: State | None) -> None:
-        """Stop our daemons, start those of the state; MIG instances only where the owner allowed it."""
+        """Stop our daemons and start those of the state; change MIG instances only where the owner allows it."""
         self._refuse_foreign_folder()
         for daemon in self._daemons():
             daemon.stop()
@@ -321,8 +321,8 @@ class NvidiaNode(Node):
             self._restore_layout()
             shutil.rmtree(self.host_folder, ignore_errors=True)
             return
-        here = {self.gpu.uuid, *(instance.uuid for instance in self.gpu.instances())}
-        if (line := mps.foreign_daemon(self.host_folder, here)) is not None:
+        devices = {self.gpu.uuid, *(instance.uuid for instance in self.gpu.instances())}
+        if (line := mps.foreign_daemon(self.host_folder, devices)) is not None:
             raise NodeError(line)
         self.host_folder.mkdir(mode=0o700, exist_ok=True)
         if state.strategy.mechanisms[0] == "mig" and self.may_change_mig:
@@ -347,11 +347,11 @@ class NvidiaNode(Node):
             try:
                 layout = read_json(self._layout_file, "layout")["layout"]
             except DamagedFile as damage:
-                raise NodeError(f"which MIG instances this GPU had is not known: {damage}") from None
+                raise NodeError(f"the original MIG instances of this GPU are not known: {damage}") from None
             mig.restore(self.gpu, layout)
 
     def sweep(self) -> None:
-        """Stop the daemons of a dead run of any study on this GPU and put its MIG layout back. Raises NodeError."""
+        """Stop the daemons of any dead run on this GPU and restore its MIG layout. Raises NodeError."""
         self._refuse_foreign_folder()
         if self.host_folder.exists() or self.current() is not None:
             mps.kill_leftovers(self.host_folder)

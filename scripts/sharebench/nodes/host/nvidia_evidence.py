@@ -22,7 +22,7 @@ UNIT_BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @dataclass(frozen=True)
 class Target:
-    """What a group of tenants shares: the whole GPU or one MIG instance."""
+    """The device of a group of tenants: the whole GPU or one MIG instance."""
 
     uuid: str
     sm_count: int
@@ -38,21 +38,21 @@ def collect_evidence(
     daemons: Sequence[MpsDaemon],
     sampled: Mapping[int, GpuProcess] = MappingProxyType({}),
 ) -> Evidence:
-    """The record's `evidence`: one item per fact. No process id is written down, only how they agree.
+    """The record's `evidence`: one item per fact. Process ids are compared, but not recorded.
 
-    A program that runs to its end has left the GPU; it is among those that were `sampled` there.
+    A program that has exited is not on the GPU any more; `sampled` has the processes that were.
     """
     limits, shared = strategy.limits(len(grants)), strategy.shared_limits(len(grants))
     # An external server is not on this GPU.
-    both = [pair for pair in zip(grants, records, strict=True) if not is_external_server(pair[1])]
-    grants, records = [grant for grant, _ in both], [record for _, record in both]
+    pairs = [pair for pair in zip(grants, records, strict=True) if not is_external_server(pair[1])]
+    grants, records = [grant for grant, _ in pairs], [record for _, record in pairs]
     families = [_tenant_pids(record, sampled) for record in records]
     exited = [family for record, family in zip(records, families, strict=True) if record.get("measured_by") == "exit"]
     ours = {pid for family in exited for pid in family}
     kinds: dict[int | None, str] = {pid: process["kind"] for pid, process in sampled.items() if pid in ours}
     were_clients: set[int | None] | None = {pid for pid, kind in kinds.items() if kind == "mps"}
     kinds |= {occupant.pid: occupant.kind for occupant in occupants}
-    # What was over before it could be sampled has shown nothing.
+    # A program that ended before it was sampled gives no evidence.
     if are_unseen := any(kinds.keys().isdisjoint(family) for family in exited):
         were_clients = None
     evidence: Evidence = []
@@ -65,18 +65,18 @@ def collect_evidence(
             if by_library:
                 total, limit = view and view["memory_total_bytes"], own.memory_bytes(target.memory_bytes)
                 evidence += hami_core.memory_evidence(limit, target.memory_bytes, total, f"tenant {grant.index}")
-                # It delays launches; SMs it does not hide.
+                # HAMi-core delays launches and hides no SMs.
                 own = replace(own, thread_percent=None)
             evidence += _tenant_evidence(target, own, grant, view)
         elif (outside := record.get("outside")) is not None:
             on_gpu = [pid for pid in family if pid in kinds]
             evidence += _program_evidence(targets[grant.group], grant, outside, on_gpu, family in exited)
     # Streams are tenants of one process.
-    seen = sorted(_context_kinds(family, kinds) for family in set(families))
+    observed = sorted(_context_kinds(family, kinds) for family in set(families))
     under_mps = strategy.mechanisms[-1] == "mps"
     processes = 1 if strategy.mechanisms[-1] == "streams" else len(grants)
     expected = ["mps" if under_mps else "compute"] * processes
-    evidence.append(item("kinds of the tenants' contexts", expected, None if are_unseen else seen, "node"))
+    evidence.append(item("kinds of the tenants' contexts", expected, None if are_unseen else observed, "node"))
     if under_mps:
         for group, target in enumerate(targets):
             members = [pair for pair in zip(grants, families, strict=True) if pair[0].group == group]
@@ -90,31 +90,31 @@ def collect_evidence(
 
 
 def _tenant_pids(record: TenantReport, sampled: Mapping[int, GpuProcess]) -> tuple[int | None, ...]:
-    """The tenant's processes: its own, of a user program also those that it started; of one that has exited sampled."""
+    """The tenant's processes; for a user program with those that it started, for an exited one from the samples."""
     if "measured_by" not in record:
         return (None if record["view"] is None else record["view"]["pid"],)
     outside = record.get("outside")
-    known = set() if outside is None else {*outside["pids"]}
+    pids = set() if outside is None else {*outside["pids"]}
     if record["measured_by"] != "exit":
-        return tuple(known)
-    return (*known, *(pid for pid, process in sampled.items() if pid not in known and known & {*process["ancestors"]}))
+        return tuple(pids)
+    return (*pids, *(pid for pid, process in sampled.items() if pid not in pids and pids & {*process["ancestors"]}))
 
 
 def _context_kinds(family: Iterable[int | None], kinds: Mapping[int | None, str]) -> str:
-    """Kind of the contexts of a tenant's processes; of several kinds all."""
+    """Kinds of the contexts of a tenant's processes, joined by `+`."""
     return "+".join(sorted({kinds[pid] for pid in family if pid in kinds})) or "not on the GPU"
 
 
 def _program_evidence(
     target: Target, grant: Grant, outside: ProcessView, on_gpu: Sequence[int | None], has_exited: bool
 ) -> Evidence:
-    """The device in a user program's environment, and which of its processes compute; MPS alone knows its limits.
+    """The device in a user program's environment, and the names of its processes on the GPU.
 
-    A server may compute in a process that another one of its own has started.
+    A server may compute in a process that another of its processes has started.
     """
     visible = outside["visible_devices"]
     observed = None if visible is None else device_digest(visible)
-    # What is not named has been started and has ended since.
+    # Processes without a name have started and ended since.
     named = dict(zip(outside["pids"], outside["names"], strict=True))
     names = [named.get(pid, "ended") for pid in on_gpu if pid is not None]
     computing = ", ".join(sorted(names)) or (None if has_exited else "none")
@@ -137,16 +137,16 @@ def _daemon_evidence(
     members: Sequence[Sequence[int | None]],
     were_clients: Collection[int | None] | None,
 ) -> Evidence:
-    """What MPS says; `were_clients` are processes that have exited (None where some of them are not known)."""
+    """Evidence from a daemon; `were_clients` are exited processes (None where some are not known)."""
     server = daemon.server() if daemon is not None else None
     if daemon is None or server is None:
         return [item("MPS server", "running", "none", "node")]
     clients = {*daemon.clients(server), *(pid for family in members for pid in family if pid in (were_clients or ()))}
-    # A tenant of several processes may have several clients.
-    found = {"tenants": sum(not clients.isdisjoint(family) for family in members)}
-    found["others"] = len(clients.difference(*members))
+    # A tenant with several processes may have several clients.
+    counts = {"tenants": sum(not clients.isdisjoint(family) for family in members)}
+    counts["others"] = len(clients.difference(*members))
     expected = {"tenants": len(members), "others": 0}
-    evidence = [item("clients of the MPS server", expected, None if were_clients is None else found, "node")]
+    evidence = [item("clients of the MPS server", expected, None if were_clients is None else counts, "node")]
     threads = 100.0 if limits.thread_percent is None else limits.thread_percent
     observed = daemon.thread_percent(server)
     close = abs(observed - threads) <= PERCENT_TOLERANCE
@@ -160,20 +160,20 @@ def _daemon_evidence(
 
 
 def _client_evidence(daemon: MpsDaemon, members: Sequence[tuple[Grant, Sequence[int | None]]]) -> Evidence:
-    """The limits that each tenant was started with. What the server makes of a priority, no one can ask it."""
+    """The limits that each tenant was started with; the server cannot be asked for priorities."""
     server = daemon.server()
     clients = [] if server is None else daemon.clients(server)
     evidence: Evidence = []
     for grant, family in members:
         wanted = {name: grant.environment[name] for name in CLIENT_VARIABLES if name in grant.environment}
-        seen = [process_variables(pid, CLIENT_VARIABLES) for pid in clients if pid in family]
-        holds = bool(seen) and all(each == wanted for each in seen)
-        observed = next((each for each in seen if each != wanted), seen[0] if seen else {})
+        variables = [process_variables(pid, CLIENT_VARIABLES) for pid in clients if pid in family]
+        holds = bool(variables) and all(each == wanted for each in variables)
+        observed = next((each for each in variables if each != wanted), variables[0] if variables else {})
         evidence.append(item(f"MPS variables of tenant {grant.index}", wanted, observed, "node", holds))
     return evidence
 
 
 def _matches_limit(reported: str, limit_bytes: int) -> bool:
-    """Whether MPS reports this limit; it writes the largest whole unit and drops the rest (46G for 47923M)."""
+    """Whether MPS reports this limit; MPS rounds down to whole units (46G for 47923M)."""
     unit = UNIT_BYTES.get(reported[-1:])
     return unit is not None and reported[:-1].isdecimal() and int(reported[:-1]) == limit_bytes // unit

@@ -1,4 +1,4 @@
-"""One GPU of this host as NVML shows it: facts, processes, MIG instances. Nothing here changes the GPU."""
+"""A GPU of this host through NVML: facts, processes, MIG instances. Nothing here changes the GPU."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from tenant.gpu.nvml import try_read
 COMPUTE_MODES = {0: "DEFAULT", 1: "EXCLUSIVE_THREAD", 2: "PROHIBITED", 3: "EXCLUSIVE_PROCESS"}
 # CUDA cores of one SM by compute capability (CUDA C++ Programming Guide, "Compute Capabilities"), 128 where not listed.
 CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
-# Of a word of NVML's masks of CPUs.
+# Bits in a word of NVML's CPU masks.
 WORD_BITS = 64
 
 
@@ -68,7 +68,7 @@ def list_gpus() -> list["Gpu"]:
     _init_nvml()
     found = []
     for index in range(try_read(pynvml.nvmlDeviceGetCount) or 0):
-        # One that has fallen off the bus keeps its index until the driver is loaded again.
+        # A GPU that has fallen off the bus keeps its index until the driver is loaded again.
         with contextlib.suppress(NodeError):
             found.append(Gpu(str(index)))
     if not found:
@@ -77,7 +77,7 @@ def list_gpus() -> list["Gpu"]:
 
 
 def time_slice_policy(gpu: str) -> str | None:
-    """The time-slice setting as nvidia-smi names it, which NVML does not report; None where it does not either."""
+    """The time-slice setting as nvidia-smi names it, since NVML does not report it; None where unknown."""
     try:
         answer = subprocess.run(
             ["nvidia-smi", "compute-policy", "-l", "-i", gpu], capture_output=True, text=True, timeout=30, check=False
@@ -118,7 +118,7 @@ class Gpu:
         return int(pynvml.nvmlDeviceGetIndex(self.handle))
 
     def local_cores(self) -> list[int] | None:
-        """The CPUs of the host that are on the GPU's side of it; None where that is not known."""
+        """The host's CPUs on the GPU's side (its NUMA node); None where not known."""
         words = try_read(pynvml.nvmlDeviceGetCpuAffinity, self.handle, -(-(os.cpu_count() or 1) // WORD_BITS))
         if words is None:
             return None
@@ -136,7 +136,7 @@ class Gpu:
 
     @cached_property
     def memory_bytes(self) -> int:
-        """Memory of the whole GPU. Raises NodeError where this user may not know it."""
+        """Memory of the whole GPU. Raises NodeError where this user may not read it."""
         total = try_read(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).total))
         if total is None:
             raise NodeError("NVML does not report the GPU's memory to this user (in MIG mode only root may know it)")
@@ -166,10 +166,10 @@ class Gpu:
     def occupants(self) -> list[Occupant]:
         """Every process on the GPU.
 
-        On a host with eight GPUs NVML (580.159) named MPS clients as of this GPU when others had some, and not always.
-        One that runs here is among the compute processes too.
+        On a host with eight GPUs NVML (580.159) sometimes lists MPS clients of other GPUs. A client on this GPU is
+        among its compute processes too.
         """
-        # In MIG mode the whole GPU's answer may be reserved to root, but each instance answers for itself.
+        # In MIG mode only root may query the whole GPU, but each instance answers for itself.
         handles = [self.handle, *(self._mig_handles() if self.mig_is_on() else [])]
 
         def answers(ask: Callable[[Any], Any]) -> dict[int, int | None]:
@@ -184,7 +184,7 @@ class Gpu:
         return [Occupant(pid, kind, (drawing | computing)[pid]) for pid, kind in kinds.items()]
 
     def facts(self) -> dict[str, Any]:
-        """Driver, clocks, limits, modes and time-slice, for the `details` of the node's facts; null where unknown."""
+        """Driver, clocks, limits, modes and time-slice, for the `details` of the node's facts; None where unknown."""
         handle = self.handle
         cuda = try_read(pynvml.nvmlSystemGetCudaDriverVersion)
         capability = try_read(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))

@@ -1,8 +1,8 @@
-"""The sampling process next to a window: `python -m sharebench.nodes.host.nvml_sampler UUID`.
+"""The process that samples a GPU during a window: `python -m sharebench.nodes.host.nvml_sampler UUID`.
 
-It is a process of its own so that neither the driver's threads nor the tenants wait for NVML, a full sample of which
-took 3.8 ms on an H200. It says `ready` once it has sampled, goes on until its standard input closes, so that it ends
-with its parent, and then writes all that it saw as one JSON object (tenant.contract.GpuSamples).
+It is a separate process so that neither the driver's threads nor the tenants wait for NVML, a full sample of which
+took 3.8 ms on an H200. It prints `ready` after the first sample, continues until its standard input closes, so that it
+ends with its parent, and then prints all samples as one JSON object (tenant.contract.GpuSamples).
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from sharebench.nodes.host.nvml import Gpu
 from tenant.contract.gpu import GpuProcess, GpuSamples
 from tenant.gpu.nvml import ActivityCounters, gpu_samples
 
-# The process lists are the dearest to read, and change least.
+# The process lists take the most time to read, and change least.
 ROUNDS_PER_PROCESS_LIST = 5
 
 
@@ -29,21 +29,21 @@ def ancestors(pid: int) -> list[int]:
 
 
 def add_processes(gpu: Gpu, by_pid: dict[str, GpuProcess]) -> None:
-    """Add the processes that are on the GPU now; ancestors are those at first sight."""
+    """Add the processes that are on the GPU now; ancestors are read when a process is first seen."""
     occupants, t_seconds = gpu.occupants(), time.monotonic()
     for occupant in occupants:
         pid = str(occupant.pid)
         if pid not in by_pid:
             by_pid[pid] = {"kind": occupant.kind, "memory": [], "ancestors": ancestors(occupant.pid)}
         if occupant.kind == "mps":
-            # The lists are read one after another: one that came in between was in the other only.
+            # The lists are read one after another, so a new client may at first be listed as a compute process only.
             by_pid[pid]["kind"] = "mps"
         if occupant.memory_bytes is not None:
             by_pid[pid]["memory"].append((t_seconds, occupant.memory_bytes))
 
 
 def main(uuid: str) -> str | None:
-    """Sample until standard input closes; the text of an error, or None."""
+    """Sample until standard input closes; returns the text of an error, or None."""
     # Ctrl-C reaches all processes of a terminal; this one ends with its parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -61,8 +61,8 @@ def main(uuid: str) -> str | None:
             print("ready", flush=True)
     add_processes(gpu, by_pid)
     with contextlib.suppress(BrokenPipeError):
-        seen: GpuSamples = {"samples": samples, "activity_reason": activity.reason, "processes": by_pid}
-        print(json.dumps(seen), flush=True)
+        result: GpuSamples = {"samples": samples, "activity_reason": activity.reason, "processes": by_pid}
+        print(json.dumps(result), flush=True)
     return None
 
 

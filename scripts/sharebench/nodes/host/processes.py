@@ -1,4 +1,4 @@
-"""Tenants as processes of this host, each process in a session and a scratch folder of its own."""
+"""Tenants as processes of this host, each process with its own session and scratch folder."""
 
 import contextlib
 import os
@@ -37,7 +37,7 @@ WATCH_SECONDS = 0.5
 
 @contextlib.contextmanager
 def _pinned(cores: tuple[int, ...] | None) -> Iterator[None]:
-    """Let processes started inside inherit this affinity: they are pinned from their first instruction on."""
+    """Pin processes started inside to these cores from their first instruction on, by inheritance."""
     if cores is None:
         yield
         return
@@ -51,7 +51,7 @@ def _pinned(cores: tuple[int, ...] | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stop_signals_held() -> Iterator[None]:
-    """Hold stop signals back until the block is done: no process is forgotten between its start and its end."""
+    """Hold stop signals back until the block is done, so that no started process is forgotten."""
     held: list[int] = []
     before = {number: signal.signal(number, lambda caught, _: held.append(caught)) for number in STOP_SIGNALS}
     try:
@@ -64,13 +64,13 @@ def _stop_signals_held() -> Iterator[None]:
 
 
 def group_by_process(grants: Sequence[Grant]) -> list[tuple[Grant, ...]]:
-    # One without a number has a process to itself.
+    """The grants of each process, in order; a grant without a process number has a process to itself."""
     groups = groupby(grants, key=lambda grant: (grant.process, grant.index if grant.process is None else None))
     return [tuple(group) for _, group in groups]
 
 
 def _has_ended(popen: subprocess.Popen[bytes]) -> bool:
-    """Whether the process ends now; one that waits inside a driver may never do so."""
+    """Whether the process ends within the grace time; one that waits inside a driver may never end."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         popen.wait(GRACE_SECONDS)
     return popen.poll() is not None
@@ -97,11 +97,11 @@ class ProcessTenants:
         self.scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix(os.environ.get(RUN_ID_VARIABLE))))
 
     def pids(self) -> list[int]:
-        """Process id of each tenant that was started, in order; tenants of one process have the same."""
+        """Process id of each started tenant, in order; tenants of one process have the same."""
         return [process.pid for process in self._processes_of_tenants()]
 
     def families(self) -> list[list[int]]:
-        """Process ids of each tenant, in order: the one with the grant, what that started, and what else is its own.
+        """Process ids of each tenant, in order: the process with the grant, its descendants, and a server's client.
 
         Only user programs have more than one.
         """
@@ -116,7 +116,7 @@ class ProcessTenants:
         return [process for process in self.processes for _ in process.grants]
 
     def sweep(self) -> None:
-        """End tenants of earlier cells of this run, whose driver died, and remove their scratch."""
+        """End tenants of earlier cells of this run whose driver died, and remove their scratch."""
         self._kill_strays()
         for folder in scratch_folders(os.environ.get(RUN_ID_VARIABLE)):
             if folder != self.scratch:
@@ -141,7 +141,7 @@ class ProcessTenants:
     def start(self, grants: Sequence[Grant]) -> None:
         """Launch one tenant per grant, or one process per group of grants with the same process.
 
-        A staggered one is launched while `wait_ready` waits. Raises NodeError for a program that is not there.
+        Staggered tenants are launched by `wait_ready`. Raises NodeError for a missing program.
         """
         if any(is_program(tenant_workload(self.context.spec, grant.index)) for grant in grants):
             self._orphans = Orphans()
@@ -149,7 +149,7 @@ class ProcessTenants:
         self._start_next()
 
     def _start_next(self) -> None:
-        """Launch those that need not wait until the ones before them are ready; at least one, where any is left."""
+        """Launch the next waiting group, and those after it up to the next staggered one."""
         self._deadline = time.monotonic() + self.start_seconds
         first = len(self.processes)
         while self._waiting and (len(self.processes) == first or not self._is_staggered(self._waiting[0])):
@@ -185,10 +185,10 @@ class ProcessTenants:
             truncate_log(process.log)
 
     def wait_ready(self) -> None:
-        """Until every tenant is warm. Raises TenantsFailed when one died or time ran out.
+        """Wait until every tenant is warm. Raises TenantsFailed when one died or time ran out.
 
-        After an out-of-memory the others are still waited for: how many fit is the result. Raises NodeError when a
-        tenant cannot do what it was asked to, as when a framework is not installed: that says nothing about sharing.
+        After an out-of-memory the others are still waited for, since the number that fits is the result. Raises
+        NodeError when a tenant refuses its arguments, as without its framework: sharing is not the cause.
         """
         waiting = self.processes.copy()
         while waiting and time.monotonic() < self._deadline:
@@ -226,7 +226,7 @@ class ProcessTenants:
         return [f"127.0.0.1:{endpoint.port}" for endpoint in self.endpoints()]
 
     def outcomes(self) -> list[Outcome]:
-        """`status` and `exit` of each tenant, in order; a running one is `ok`. All of a process end as it does."""
+        """`status` and `exit` of each tenant, in order; a running one is `ok`. Tenants of one process share both."""
         outcomes: list[Outcome] = []
         for process in self.processes:
             code = process.code()
@@ -248,7 +248,7 @@ class ProcessTenants:
         return time.monotonic_ns()
 
     def sleep_until(self, monotonic_ns: int) -> None:
-        """Sleep, looking now and then whether all tenants live. Raises TenantsFailed when one does not."""
+        """Sleep, and check now and then that all tenants live. Raises TenantsFailed when one does not."""
         while (left := monotonic_ns - time.monotonic_ns()) > 0:
             time.sleep(min(left / NS, WATCH_SECONDS))
             self._truncate_logs()
@@ -256,14 +256,14 @@ class ProcessTenants:
                 raise TenantsFailed("a tenant ended early")
 
     def watch_until(self, monotonic_ns: int) -> dict[int, int]:
-        """Sleep until then; when tenants ended meanwhile, in ns, by index: to the moment, since each is waited for."""
+        """Sleep until then; returns the exact times in ns of tenants that ended meanwhile, by index."""
         ended: dict[int, int] = {}
 
         def watch(process: TenantProcess, popen: subprocess.Popen[bytes]) -> None:
             popen.wait()
             now_ns = time.monotonic_ns()
             for grant in process.grants:
-                # A tenant has ended with the first of its processes.
+                # A tenant ends with the first of its processes.
                 ended.setdefault(grant.index, now_ns)
 
         for process in self.processes:
@@ -276,7 +276,7 @@ class ProcessTenants:
 
     @_stop_signals_held()
     def stop(self) -> None:
-        """End all tenants and what they started, put their logs into this job's log, remove their scratch.
+        """End all tenants and their descendants, copy their logs into this job's log, remove their scratch.
 
         Raises NodeError when one cannot be ended.
         """
@@ -289,11 +289,11 @@ class ProcessTenants:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 popen.wait(max(0.0, deadline - time.monotonic()))
         for popen in started:
-            # The whole session: a tenant may have started processes of its own.
+            # The whole session, since a tenant may have started other processes.
             self._signal(popen, signal.SIGKILL)
         immortal = [popen.pid for popen in started if not _has_ended(popen)]
         if self._orphans is not None:
-            # A user program may have put what it started into a session of its own, with another environment.
+            # A user program may have started processes in another session, with another environment.
             self._orphans.end()
             self._kill_strays()
         for process in self.processes:

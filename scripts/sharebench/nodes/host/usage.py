@@ -1,4 +1,4 @@
-"""What the programs on this host's GPUs use of them, by NVML: a course for each program on each GPU."""
+"""GPU usage of the programs on this host, from NVML: a time series for each program on each GPU."""
 
 import socket
 import threading
@@ -18,15 +18,15 @@ from tenant.gpu.nvml import ActivityCounters, gpu_sample, try_read
 PERIOD_SECONDS = 1.0
 HOURS = 1.0
 PROGRAM_WORDS = 3
-# Two programs that follow one another may both be there when processes are listed.
+# Two consecutive programs may both be on the GPU when processes are listed.
 SHARED_RATIO = 0.1
 Row = dict[str, float]
 
 
 def program_name(pid: int, proc: Path = Path("/proc")) -> str:
-    """What a process is called: its program and, of an interpreter, its script or module.
+    """The name of a process: its program and, for an interpreter, its script or module.
 
-    No further argument is read: they may hold secrets.
+    Further arguments are not read, since they may hold secrets.
     """
     try:
         words = (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -48,32 +48,32 @@ class GpuWatch:
         self.activity = ActivityCounters(self.gpu.handle)
         self.names: dict[int, str] = {}
         self.rows: dict[str | None, dict[float, Row]] = {}
-        """By program, then by moment; None is the GPU while it has no process."""
+        """By program, then by epoch seconds; None is the GPU while it has no process."""
         self.crowded: set[float] = set()
         self._last: GpuSample | None = None
 
     def take_sample(self, at: float) -> None:
-        """Add what there is at a moment (epoch seconds)."""
+        """Add a row for each program on the GPU, at this time (epoch seconds)."""
         now, last = gpu_sample(self.gpu.handle, self.activity), self._last
         self._last = now
         device = _device(now, last)
         programs: dict[str, list[Occupant]] = {}
-        for each in self.gpu.occupants():
-            name = self.names.setdefault(each.pid, program_name(each.pid))
-            programs.setdefault(name, []).append(each)
+        for occupant in self.gpu.occupants():
+            name = self.names.setdefault(occupant.pid, program_name(occupant.pid))
+            programs.setdefault(name, []).append(occupant)
         if len(programs) > 1:
             self.crowded.add(at)
         if not programs:
             self.rows.setdefault(None, {})[at] = device
-        for name, own in programs.items():
+        for name, occupants in programs.items():
             row = dict(device)
-            known_bytes = [each.memory_bytes for each in own if each.memory_bytes is not None]
+            known_bytes = [each.memory_bytes for each in occupants if each.memory_bytes is not None]
             if known_bytes:
                 row[MEMORY] = sum(known_bytes) / MEBIBYTE
             self.rows.setdefault(name, {})[at] = row
 
     def usages(self, node: str, elsewhere: Set[int]) -> list[Usage]:
-        """What was seen; `elsewhere` are the processes that other GPUs had."""
+        """The usage of each program; `elsewhere` are the pids seen on other GPUs."""
         spread = {name for pid, name in self.names.items() if pid in elsewhere}
         total = try_read(lambda: self.gpu.memory_bytes / MEBIBYTE)
         place = GpuPlace(node, str(self.index), self.gpu.product, total)
@@ -108,7 +108,7 @@ def _device(now: GpuSample, last: GpuSample | None) -> Row:
 
 
 def watch_gpus(hours: float, is_over: threading.Event) -> ObservedUsage:
-    """Watch all GPUs of this host for so long, or until the event. Raises NodeError."""
+    """Watch all GPUs of this host for that time, or until the event. Raises NodeError."""
     Gpu("0")
     watched = [GpuWatch(index) for index in range(pynvml.nvmlDeviceGetCount())]
     begin = time.monotonic()
@@ -120,7 +120,7 @@ def watch_gpus(hours: float, is_over: threading.Event) -> ObservedUsage:
         due = begin + steps * PERIOD_SECONDS
         if due >= end or is_over.wait(max(0.0, due - time.monotonic())):
             break
-    lasted_hours = steps * PERIOD_SECONDS / 3600
+    watched_hours = steps * PERIOD_SECONDS / 3600
     usages = [
         usage
         for each in watched
@@ -128,4 +128,4 @@ def watch_gpus(hours: float, is_over: threading.Event) -> ObservedUsage:
             socket.gethostname(), {pid for other in watched if other is not each for pid in other.names}
         )
     ]
-    return ObservedUsage("NVML", round(lasted_hours, 3), PERIOD_SECONDS, usages)
+    return ObservedUsage("NVML", round(watched_hours, 3), PERIOD_SECONDS, usages)

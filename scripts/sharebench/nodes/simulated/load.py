@@ -1,4 +1,4 @@
-"""What a simulated tenant does in its window: iterations of a closed or an open load, or a job's, with their noise."""
+"""The load of a simulated tenant in its window: iterations of a closed or open load, or of a job, with noise."""
 
 import heapq
 import math
@@ -50,9 +50,9 @@ def lognormal(draw: random.Random, cv: float) -> float:
 
 
 class Noise:
-    """What makes an iteration take another time than the model says: factors of the planted noise, one after another.
+    """Successive factors by which an iteration differs from the model.
 
-    `planted` is the `noise` of the node: spread, its correlation from one iteration to the next (of logs, as AR(1)),
+    `planted` is the `noise` of the node: spread, its correlation from one iteration to the next (AR(1) of the logs),
     share and length of stragglers, and drift over the window, which makes the first iteration fast and the last slow.
     """
 
@@ -67,7 +67,7 @@ class Noise:
         self.last: float | None = None
 
     def factor(self, start_seconds: float) -> float:
-        """Of an iteration that starts so long after the window's start; 1 on average but for stragglers."""
+        """The factor of an iteration that starts at this time in the window; 1 on average, without stragglers."""
         factor = 1.0
         if self.sigma > 0:
             shock = self.draw.gauss(0.0, 1.0)
@@ -93,7 +93,7 @@ class SimulatedTenant:
         self.in_flight_seconds = 0.0
 
     def report(self, index: int, workload: str, start_seconds: float, iterations: int | None) -> TenantReport:
-        """What a real tenant would report of the window; with `iterations` it ran a job."""
+        """The report of a real tenant for this window; with `iterations` it ran a job."""
         seconds, completed = self.window_seconds, len(self.requests)
         latencies = [end - start for start, end in self.requests]
         slots: list[list[float]] = [[] for _ in range(TIMELINE_SLOTS)]
@@ -150,7 +150,7 @@ def run_closed(
     seconds: float,
     draw: random.Random,
 ) -> None:
-    """Every tenant is always active, so each iteration takes that tenant's mean times its noise."""
+    """Every tenant is always active, so each iteration takes the tenant's mean times its noise."""
     for tenant, mean_seconds in zip(tenants, means_seconds, strict=True):
         # The window opens somewhere inside an iteration; only iterations that start in it count.
         tenant.in_flight_seconds = seconds
@@ -169,9 +169,9 @@ def run_jobs(
     cv: float,
     draw: random.Random,
 ) -> None:
-    """Each tenant runs its iterations back to back; each takes as long as the jobs that run when it begins make it.
+    """Each tenant runs its iterations back to back; the number of running jobs at its start sets an iteration's length.
 
-    `models` give a tenant's mean seconds by how many are active. A tenant's window shrinks to its own run.
+    `models` give a tenant's mean seconds by the number of active tenants. A tenant's window shrinks to its own run.
     """
     deadline_seconds = tenants[0].window_seconds
     means = [[model(active) for active in range(1, len(tenants) + 1)] for model in models]
@@ -197,11 +197,11 @@ def run_open(
     seconds: float,
     draw: random.Random,
 ) -> None:
-    """First come, first served in each tenant; active tenants share the device, at a speed set by how many there are.
+    """First come, first served in each tenant; active tenants share the device, at a speed set by their number.
 
-    Discrete events: next arrival, or the next completion when nothing else happens. `per_active[k - 1]` is the
-    duration of an iteration while k tenants are active. Load begins so long before the window that the queue is in its
-    stationary state when it opens, and goes on until all that came before its end are served.
+    Discrete events: the next arrival or the next completion. `per_active[k - 1]` is the duration of an iteration while
+    k tenants are active. The load begins early enough for the queue to be stationary when the window opens, and
+    continues until all requests of the window are served.
     """
     rate, poisson = tenants[0].load["rate_hz"], tenants[0].load["arrival"] == "poisson"
     now = -LEAD_ITERATIONS * max(1 / rate, per_active[-1])

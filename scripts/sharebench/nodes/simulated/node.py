@@ -1,15 +1,15 @@
 """The simulated node: virtual time, latencies drawn from analytic models with planted parameters.
 
-For tests and what-if, never chosen by `auto`. With S SMs, N tenants, a slice of k SMs, and a workload whose iteration
-takes a seconds that no SM shortens and w SM-seconds that spread over the SMs (a + w/S alone):
+For tests and what-if studies, never chosen by `auto`. With S SMs, N tenants, a slice of k SMs, and a workload whose
+iteration takes a seconds that no SM shortens and w SM-seconds that spread over the SMs (a + w/S alone):
 
 * time-slicing: N (a + w/S) (1 + eps) for N >= 2, eps being the cost of switching over the slice;
 * MPS and streams: a + N w/S; with a thread limit p at least a + w/floor(p S);
 * MIG: a + w/k; layered, the inner rule inside the slice.
 
-In a mix of closed loads each tenant has its own a and w, and the rule takes its neighbours for as busy as itself.
+In a mix of closed loads each tenant has its own a and w, and the rule assumes that its neighbours are as busy.
 
-A file `outage.json` in the node's folder breaks it as a failing device would: {"strategies": [...]} cannot be set up,
+A file `outage.json` in the node's folder simulates a failing device: {"strategies": [...]} cannot be set up,
 {"cells": [folders]} fail, {"cells_left": n} fails everything after n more cells, {"tenants": {folder: status}} ends
 tenant 0 with that status.
 """
@@ -73,7 +73,7 @@ class SimulatedNode(Node):
         return [Grant(index, index % strategy.group_count(replicas)) for index in range(replicas)]
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
-        """The state that the node is in, against the strategy of the cell."""
+        """The node's state against the strategy of the cell."""
         wanted = State(strategy, len(grants) if strategy.depends_on_replicas else None, 0)
         current = (self.current() or "none").partition(" block ")[0]
         return [item("state", wanted.setting, current, "node")]

@@ -101,7 +101,7 @@ class SimulatedTenants:
             elif all(share.load["arrival"] == "closed" for share in shares):
                 run_closed(shares, [model(len(group)) for model in models], noise, seconds, draw)
             else:
-                # There is no model of open loads next to others: all of the group run the same.
+                # There is no model for a mix of open loads: all tenants of the group run the same workload.
                 per_active = [models[0](active) for active in range(1, len(group) + 1)]
                 run_open(shares, per_active, noise, seconds, draw)
         return [
@@ -133,12 +133,12 @@ class SimulatedEndpoint:
         return self.tenants.measured()[self.index]
 
     def output_digest(self, deadline_seconds: float) -> list[float | None]:
-        """The same for all: nothing is computed."""
+        """The same digest for all, since nothing is computed."""
         return [1.0]
 
 
 class SimulatedSampler:
-    """Telemetry in virtual time: a device that is busy throughout; what the model does not know stays blank."""
+    """Telemetry in virtual time, all of it blank: the model has no utilisation, memory or power."""
 
     def __init__(self, tenants: SimulatedTenants) -> None:
         self.tenants = tenants
@@ -147,5 +147,4 @@ class SimulatedSampler:
         """Nothing to start."""
 
     def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
-        """No rows: the model has no utilisation, memory or power."""
         return [], {**UNKNOWN_TELEMETRY, "reason": "a simulated GPU has no telemetry"}

@@ -1,4 +1,4 @@
-"""The driver's side of a tenant that is a user program: measured by its own metrics, or by the driver's client."""
+"""Endpoints of tenants that are user programs: measured by their own metrics, or by the driver's client."""
 
 import time
 from pathlib import Path
@@ -15,9 +15,9 @@ from tenant.contract.requests import EDGE_TIMEOUT_SECONDS, Page, fetch_page
 
 
 class ScrapedEndpoint(ScrapedProgram):
-    """A program that measures itself; `port` is where its metrics are on this host, `log` what it prints.
+    """A program that measures itself; `port` serves its metrics on this host, `log` is its output.
 
-    The window's scrapes are taken by this process, at the window's start and end.
+    This process takes the scrapes at the window's start and end.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ScrapedEndpoint(ScrapedProgram):
         return fetch_page(self.port, self.workload["metrics"]["path"], EDGE_TIMEOUT_SECONDS), self.outside.cpu_seconds()
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
-        """Raises TenantUnreachable when a scrape was not answered, and as `report` does."""
+        """Raises TenantUnreachable when a scrape was not answered, and like `report`."""
         assert self._edges is not None
         left_seconds = max(ahead_seconds, (self._window[1] - time.monotonic_ns()) / NS)
         seen = self._edges.seen(left_seconds + deadline_seconds + EDGE_TIMEOUT_SECONDS)
@@ -67,13 +67,13 @@ class ScrapedEndpoint(ScrapedProgram):
         }
 
     def output_digest(self, deadline_seconds: float) -> None:
-        """None: what a program computes is not known."""
+        """None, since the output of a program is not known."""
 
 
 class ServedEndpoint(HttpEndpoint):
-    """The driver's client and the server that it asks: the client's record, with the server's own use of the host.
+    """The driver's client and its server: the client's report, with the server's use of the host.
 
-    `outside` is None for an external server, which the host does not see.
+    `outside` is None for an external server, which the host cannot see.
     """
 
     def __init__(self, port: int, token: str, outside: ProcessTree | None) -> None:
@@ -82,14 +82,14 @@ class ServedEndpoint(HttpEndpoint):
         self._edges: EdgeReader[float] | None = None
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
-        """Announce the window, and look at the server's CPU time at its ends."""
+        """Announce the window, and read the server's CPU time at its ends."""
         taken = super().set_window(start_ns, end_ns, iterations)
         if taken and self.outside is not None:
             self._edges = EdgeReader(self.outside.cpu_seconds, start_ns, end_ns)
         return taken
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
-        """`cpu` and `memory_bytes` are the server's, `generator` has what the client used."""
+        """The client's report; `cpu` and `memory_bytes` are the server's, `generator` has the client's use."""
         report = super().record(deadline_seconds, ahead_seconds)
         report["measured_by"] = "client"
         report["cpu"] = report["memory_bytes"] = report["work"] = report["outside"] = None
@@ -103,4 +103,4 @@ class ServedEndpoint(HttpEndpoint):
         return report
 
     def output_digest(self, deadline_seconds: float) -> None:
-        """None: what a server answers may differ each time."""
+        """None, since a server's answers may differ each time."""

@@ -1,4 +1,4 @@
-"""A program that runs to its end: it waits, stopped, until all are there, begins with the others, and exits."""
+"""A program that runs until it exits: it waits, stopped, until all tenants are ready, and then starts with them."""
 
 import contextlib
 import os
@@ -19,16 +19,16 @@ from sharebench.nodes.host.programs.process_tree import ProcessTree
 from sharebench.nodes.programs import exited_job, exited_report
 from tenant.contract import CpuUse, ProcessView, Steadiness, TenantReport, environment
 
-# Stops itself, and once it is continued becomes the program, under the same process id.
+# Stops itself; after SIGCONT it becomes the program, under the same process id.
 LAUNCHER = ["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]
-# How often it is looked at while it runs.
+# How often its affinity is read while it runs.
 LOOK_SECONDS = 0.5
 NOTHING_TO_SETTLE: Steadiness = {"is_steady": True, "batches": 0, "change_percent": None}
 
 
 @dataclass(frozen=True)
 class ProgramExit:
-    """When a program exited, with which code, and what it and all that it waited for had used."""
+    """A program's exit: its time, its code, and the resources of the program and its awaited children."""
 
     at_ns: int
     code: int
@@ -40,7 +40,7 @@ class ProgramExit:
 
 
 class ExitEndpoint:
-    """A program that runs to its end; `log` is what it prints. A thread waits for its exit."""
+    """A program that runs until it exits; `log` is its output. A thread waits for its exit."""
 
     def __init__(self, index: int, workload: WorkloadSpec, port: int, log: Path, pid: int) -> None:
         self.index = index
@@ -56,28 +56,28 @@ class ExitEndpoint:
         threading.Thread(target=self._wait, daemon=True).start()
 
     def _wait(self) -> None:
-        # Where the cell was given up, Popen may have waited first.
+        # After a failed cell, Popen may have waited first.
         with contextlib.suppress(ChildProcessError):
-            # In its place, for what the program has used.
+            # Unlike Popen, wait4 returns the program's resource usage.
             _, status, usage = os.wait4(self._tree.pid, 0)
             self.ended = ProgramExit(time.monotonic_ns(), os.waitstatus_to_exitcode(status), usage)
         self._has_ended.set()
 
     def ready(self) -> bool:
-        # One that died shows in its exit code.
+        # A dead program is detected by its exit code.
         with contextlib.suppress(psutil.Error):
             return psutil.Process(self._tree.pid).status() == psutil.STATUS_STOPPED
         return False
 
     def steadiness(self, since_ns: int | None) -> Steadiness:
-        """There is no warm-up: starting is part of the work."""
+        """Steady at once, since there is no warm-up: starting is part of the work."""
         return NOTHING_TO_SETTLE
 
     def clock(self) -> tuple[int, int, float]:
         return time.monotonic_ns(), time.time_ns(), 0.0
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
-        """Let it begin at the window's start, or as soon as that is over; the end is its deadline."""
+        """Let the program begin at the window's start, or at once after it; the end is its deadline."""
         if self._window != (0, 0):
             raise NodeError(f"{self.workload['name']} has begun in a window that a neighbour refused")
         self._window = (start_ns, end_ns)
@@ -91,17 +91,17 @@ class ExitEndpoint:
             os.kill(self._tree.pid, signal.SIGCONT)
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
-        """How long it took, once it has exited or its deadline is over.
+        """The report, once the program has exited or missed its deadline.
 
-        Raises TenantsFailed when it did not end well, unless it had no memory: how many others have is a result.
+        Raises TenantsFailed when it failed, except for lack of memory: the number that fits is a result.
         """
         start_ns, end_ns = self._window
         seen = self._tree.seen()
-        # The launcher will be the program.
+        # The launcher's process becomes the program.
         outside: ProcessView = {**seen, "names": [Path((self.workload["command"] or [""])[0]).name] * len(seen["pids"])}
         affinity = None
         while not self._has_ended.is_set() and (left := (end_ns - time.monotonic_ns()) / NS) > 0:
-            # While it runs: afterwards there is nothing to look at.
+            # Its affinity can be read only while it runs.
             affinity = self._tree.affinity() or affinity
             self._has_ended.wait(min(left, LOOK_SECONDS))
         ended = self.ended
@@ -125,4 +125,4 @@ class ExitEndpoint:
         }
 
     def output_digest(self, deadline_seconds: float) -> None:
-        """None: what a program computes is not known."""
+        """None, since the output of a program is not known."""

@@ -1,4 +1,4 @@
-"""A program as its host sees it: where it may run and what it uses, at the ends of a window, and what it leaves."""
+"""A program and its descendants as its host sees them: CPUs, usage at the ends of a window, and orphans."""
 
 import contextlib
 import ctypes
@@ -32,7 +32,7 @@ class ProcessTree:
         return []
 
     def pids(self) -> list[int]:
-        """The process first, then those that come from it and live."""
+        """The process first, then its living descendants."""
         return [self.pid, *(child.pid for child in self._processes())]
 
     def cpu_seconds(self) -> float:
@@ -44,13 +44,13 @@ class ProcessTree:
         return {"cpu_seconds": cpu_seconds, "run_queue_seconds": None, "affinity": self.affinity()}
 
     def affinity(self) -> list[int] | None:
-        """The CPUs that the process may run on; None where the system has no answer, or it has ended."""
+        """The CPUs that the process may run on; None where not known, or after its end."""
         with contextlib.suppress(psutil.Error, AttributeError):
             return sorted(psutil.Process(self.pid).cpu_affinity())
         return None
 
     def peak_resident_bytes(self) -> int | None:
-        """Sum of the largest resident sets of those that live; None where the system has no answer."""
+        """Sum of the peak resident sets of the living processes; None where not known."""
         peaks = []
         for pid in self.pids():
             with contextlib.suppress(OSError):
@@ -59,7 +59,7 @@ class ProcessTree:
         return sum(peaks) if peaks else None
 
     def seen(self) -> ProcessView:
-        """What evidence is made from: its processes, and the GPU that it was shown (None where it was shown all)."""
+        """Its processes and its visible GPU (None where all are visible), for the evidence."""
         variables: dict[str, str] = {}
         named: dict[int, str] = {}
         with contextlib.suppress(psutil.Error, OSError):
@@ -73,7 +73,7 @@ class ProcessTree:
 
 
 class EdgeReader(Generic[T]):
-    """Looks at something twice, at the start and at the end of a window, in a thread of its own."""
+    """Reads something twice, at the start and at the end of a window, in a separate thread."""
 
     def __init__(self, read: Callable[[], T], start_ns: int, end_ns: int) -> None:
         self._read = read
@@ -91,7 +91,7 @@ class EdgeReader(Generic[T]):
             self._failure = failure
 
     def seen(self, timeout_seconds: float) -> tuple[T, T] | None:
-        """What was seen at both; None when that is not there in time. Raises what looking raised."""
+        """Both readings; None when they are not available in time. Raises the exception of a failed reading."""
         self._thread.join(timeout_seconds)
         if self._failure is not None:
             raise self._failure
@@ -99,7 +99,7 @@ class EdgeReader(Generic[T]):
 
 
 def _set_subreaper(is_on: bool) -> None:
-    """Whether orphans among the descendants become children of this process, and not of init."""
+    """Let orphaned descendants become children of this process instead of init, or stop that."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(is_on), 0, 0, 0)
 
 
@@ -125,7 +125,7 @@ class Orphans:
     def _remaining(self) -> list[psutil.Process]:
         found = [child for child in psutil.Process().children() if child.pid not in self._earlier]
         for child in found.copy():
-            # It may end while it is looked at; the others are looked at all the same.
+            # A process may end meanwhile, which must not hide the others.
             with contextlib.suppress(psutil.Error):
                 found += child.children(recursive=True)
         return found

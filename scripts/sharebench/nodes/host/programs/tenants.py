@@ -1,4 +1,4 @@
-"""Tenants that are user programs: one that measures itself, or a server that a client of the driver's measures."""
+"""Tenants that are user programs: one that measures itself, one that exits, or a server with the driver's client."""
 
 import errno
 import itertools
@@ -37,13 +37,13 @@ from tenant.contract.requests import variable_problem
 
 PORT_VARIABLE = "SHAREBENCH_PORT"
 INDEX_VARIABLE = "SHAREBENCH_INDEX"
-# Below what Linux hands out for connections.
+# Below the ports that Linux uses for outgoing connections.
 OUTSIDE_EPHEMERAL = range(20_000, 32_768)
 _PORTS = itertools.cycle(random.sample(OUTSIDE_EPHEMERAL, len(OUTSIDE_EPHEMERAL)))
 
 
 def port_conflict(workloads: Sequence[WorkloadSpec]) -> str | None:
-    """Why this host cannot run these programs at once, one for each tenant, or None."""
+    """The reason why one port keeps these programs, one per tenant, from running at once, or None."""
     fixed = [each for each in workloads if is_program(each) and each["port"] is not None]
     counts = Counter(each["port"] for each in fixed)
     taken = next((each for each in fixed if counts[each["port"]] > 1), None)
@@ -54,7 +54,7 @@ def port_conflict(workloads: Sequence[WorkloadSpec]) -> str | None:
 
 
 def free_port() -> int:
-    """A port of this host that is free now, and that no connection gets while a server starts."""
+    """A free port of this host, outside the range that connections take while a server starts."""
     for port in itertools.islice(_PORTS, len(OUTSIDE_EPHEMERAL)):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
@@ -62,7 +62,7 @@ def free_port() -> int:
 
 
 def refuse_taken_port(port: int) -> None:
-    """Raise NodeError when somebody listens on a port that a program is about to use."""
+    """Raise NodeError when another program listens on this port."""
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", port)) == 0:
             raise NodeError(f"port {port} is in use by another program on this host; end that, or use another port")
@@ -79,7 +79,7 @@ class ProgramTenant(TenantProcess):
         self.port: int = free_port() if self.workload["port"] is None else self.workload["port"]
 
     def fill_in(self, word: str) -> str:
-        """A word of the command with what stands in place of its placeholders."""
+        """A word of the command with its placeholders replaced."""
         own = {"port": self.port, "here": Path.cwd(), "python": self.context.python}
         return fill_in(word, placeholder_values(self.context.spec, self.index) | own)
 
@@ -96,7 +96,7 @@ class ProgramTenant(TenantProcess):
 
 
 class CommandTenant(ProgramTenant):
-    """A program that counts its latencies itself."""
+    """A program that measures itself."""
 
     def programs(self) -> list[Program]:
         return [self.program()]
@@ -116,7 +116,7 @@ class CommandTenant(ProgramTenant):
 
 
 class ExitTenant(ProgramTenant):
-    """A program that runs to its end."""
+    """A program that runs until it exits."""
 
     ends_itself = True
     _endpoint: ExitEndpoint | None = None
@@ -126,7 +126,7 @@ class ExitTenant(ProgramTenant):
         return None if self._endpoint is None else self._endpoint.ended
 
     def programs(self) -> list[Program]:
-        """The program behind its launcher. Raises NodeError where it is not there: the launcher always is."""
+        """The program behind its launcher. Raises NodeError for a missing program, since the launcher would start."""
         own = self.program()
         if shutil.which(own.argv[0], path=own.environment.get("PATH")) is None:
             raise NodeError(f"cannot start {own.argv[0]!r}: {os.strerror(errno.ENOENT)}")
@@ -149,10 +149,10 @@ class ExitTenant(ProgramTenant):
 
 
 class HttpTenant(ProgramTenant):
-    """A server, and the driver's client in a process of its own, without a grant; or the client alone."""
+    """A server and the driver's client, a separate process without a grant; for an external server only the client."""
 
     def programs(self) -> list[Program]:
-        """The server, if it is ours to start, and the client. Raises NodeError where the client lacks a variable."""
+        """The server, unless it is external, and the client. Raises NodeError where the client lacks a variable."""
         if why := variable_problem(request_texts(self.workload), os.environ):
             raise NodeError(f"{self.workload['name']}: {why}")
         own = [] if self.workload["url"] is not None else [self.program()]
@@ -166,7 +166,7 @@ class HttpTenant(ProgramTenant):
             "note": str(self._client_note),
         }
         params |= {key: str(Path.cwd() / params[key]) for key in BODY_FILES if params.get(key)}
-        # With the driver's own packages: what the tenants have is theirs.
+        # The client uses the driver's Python and packages, not the tenants'.
         argv = tenant_command(self.context, self.index, CLIENT, params, device="cpu", python=sys.executable)
         # The client computes nothing on the device: it sees none, and runs wherever there is room.
         variables = {**grant_environment(Grant(self.index, 0)), TOKEN_VARIABLE: self.context.token}
