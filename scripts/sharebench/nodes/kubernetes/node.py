@@ -35,28 +35,28 @@ ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePluginAccess, "stati
 
 
 def ended_well(record: TenantReport) -> bool:
-    """Whether a tenant that delivered this record has finished its work, and is not stuck in the middle of it."""
+    """Whether the tenant of this record has finished its work, instead of being stuck."""
     load, job = record.get("load") or {}, record.get("job")
     is_stuck = load.get("arrival") == "closed" and bool(load.get("censored"))
     return not is_stuck and not (job and job["completion_seconds"] is None)
 
 
 class ObservedGpu:
-    """The GPU as the tenants of earlier cells saw it; a file in the node's folder is read by all jobs of a run.
+    """The GPU as tenants of earlier cells saw it, in a file of the node's folder for all jobs of a run.
 
-    No object of the cluster has its SMs, and under the device plugin none its id.
+    No API object has the number of its SMs, and under the device plugin none has its UUID.
     """
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "gpu.json"
         known = read_json(self._file, "device", "sm_count") if self._file.exists() else {}
         self.device: str | None = known.get("device")
-        """Digest of its id; None until a tenant had the whole GPU."""
+        """Digest of its UUID; None until a tenant has had the whole GPU."""
         self.sm_count: int | None = known.get("sm_count")
-        """Of the whole GPU; None until a tenant without limits had it."""
+        """SMs of the whole GPU; None until a tenant has had it without limits."""
 
     def observe(self, views: Sequence[DeviceView], limits: TenantLimits) -> None:
-        """Learn from what the tenants of a cell saw of their device."""
+        """Update the facts from the views of a cell's tenants."""
         devices = {view.get("device") for view in views if view.get("is_mig") is False}
         if len(devices) != 1 or None in devices:
             return
@@ -70,7 +70,7 @@ class ObservedGpu:
 
 
 class ClusterNode(Node):
-    """One node of a cluster; what differs between strategies is done by their access.
+    """One node of a cluster. The access of a strategy does what differs between strategies.
 
     `options` is the config's `kubernetes` section with what `Study.node_options` adds.
     """
@@ -98,7 +98,7 @@ class ClusterNode(Node):
 
     @cached_property
     def cluster(self) -> Cluster:
-        """The cluster and the node in it; all accesses share this object."""
+        """The cluster with the node; all accesses share this object."""
         return Cluster(self.options, self.note_phase)
 
     @cached_property
@@ -115,17 +115,17 @@ class ClusterNode(Node):
 
     @cached_property
     def _gpu_description(self) -> GpuDescription:
-        """The GPU as the study's accesses describe it, where labels of the node do not."""
-        found: GpuDescription = {}
+        """Facts of the GPU by the study's accesses, for those that the node's labels lack."""
+        description: GpuDescription = {}
         for name in reversed(self.cluster.options["accesses"]):
-            found.update(self.access(name).describe())
-        return found
+            description.update(self.access(name).describe())
+        return description
 
-    # What a cell asks.
+    # For a cell.
 
     @property
     def is_mock(self) -> bool:
-        """Whether the tenants leave the GPU alone, as on a test bed without one."""
+        """Whether the tenants do not use the GPU, as on a test bed without one."""
         return bool(self.cluster.options["device"] == "cpu")
 
     def _memory_bytes(self, node: Json) -> int | None:
@@ -135,15 +135,15 @@ class ClusterNode(Node):
     def facts(self) -> NodeFacts:
         """The record's `node` object.
 
-        `device` is the digest of the GPU's id, as on a host; until a slice or a tenant has shown it, and of a GPU that
-        tenants leave alone, one of the machine's id and the product, which always is `machine`.
+        `device` is the digest of the GPU's UUID, as on a host. Until a slice or a tenant has shown it, and for a GPU
+        that tenants do not use, it is `machine`, the digest of the machine's id and the product.
         """
         node = self.cluster.read_node()
         labels, info = labels_of(node), node["status"]["nodeInfo"]
         described = self._gpu_description
         product = (mig_instances.whole_product(labels) or described.get("product", "unknown GPU")).replace("-", " ")
-        identity = f"{info.get('systemUUID') or info.get('machineID')}/{product}"
-        machine = hashlib.sha256(identity.encode()).hexdigest()[:16]
+        machine_id = f"{info.get('systemUUID') or info.get('machineID')}/{product}"
+        machine = hashlib.sha256(machine_id.encode()).hexdigest()[:16]
         uuid, label = described.get("uuid"), ""
         seen_device = device_digest(uuid) if uuid else self._observed_gpu.device
         if self.is_mock:
@@ -198,7 +198,7 @@ class ClusterNode(Node):
             if strategy.mechanisms[0] != "mig" and strategy.pod is None:
                 memory_bytes = self._memory_bytes(self.cluster.read_node())
                 for grant, view, record in zip(grants, views, records, strict=True):
-                    # Of a user's container, SMs and memory are not seen from outside.
+                    # The SMs and memory of a user's container are not visible from outside.
                     if "measured_by" not in record:
                         source = f"tenant {grant.index}"
                         evidence += limits_evidence(limits, self._observed_gpu.sm_count, memory_bytes, view, source)
@@ -212,7 +212,7 @@ class ClusterNode(Node):
         return self.access_of(strategy).plan(strategy)
 
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
-        # A calibration is made on all nodes of a study at once, in one folder.
+        # A calibration runs on all nodes of a study at once, in one folder.
         name = f"{self.cluster.run_id}/{self.cluster.digest}/{settings['cell_folder']}"
         cell = hashlib.sha256(name.encode()).hexdigest()[:12]
         reach = self.cluster.options["reach"]
@@ -220,12 +220,12 @@ class ClusterNode(Node):
             reach = "pod-ip" if is_in_cluster() else "port-forward"
         access = self.access(spec["strategy"]["access"])
         if access.runs_mps:
-            # Until the tenants' records show that they ended well.
+            # The daemon is suspect until the tenants' records show that they ended well.
             self.mark_dirty()
         return PodTenants(access, cell, spec, settings, reach)
 
     def sampler(self, tenants: Tenants) -> Sampler:
-        """NVML from within the first tenant's pod: the driver cannot see the GPU."""
+        """A sampler in the first tenant's pod, since the driver cannot see the GPU."""
         assert isinstance(tenants, PodTenants)
         return tenants.sampler()
 
@@ -234,16 +234,16 @@ class ClusterNode(Node):
     @cached_property
     def _lease(self) -> NodeLease:
         plugin = self.cluster.installed.plugin
-        # The same for every driver of the cluster.
+        # The namespace is the same for every driver of the cluster.
         namespace = plugin.namespace if plugin else self.cluster.options["namespace"]
         return NodeLease(self.cluster.api, namespace, self.cluster.name)
 
     def claim(self, run_id: str) -> None:
-        """Take the node's Lease and keep it.
+        """Take the node's Lease and keep it renewed.
 
-        Raises NodeError with the owner's name when another run holds it, and when no access of the study is installed.
+        Raises NodeError with the holder's name if another run holds it, or if no access of the study is installed.
         """
-        # A node that a run has left changed is restored first (`sweep`).
+        # A node that a dead run has left changed is restored first (`sweep`).
         if self.cluster.saved_state() is None:
             self._refuse_without_access()
         self._lease.acquire(run_id)
@@ -258,10 +258,10 @@ class ClusterNode(Node):
         self._lease.release(self.cluster.run_id)
 
     def watch(self, options: PrometheusOptions) -> None:
-        """Have the Prometheus of an operator scrape the node's tenants, until `restore`. Raises NodeError."""
+        """Have the Prometheus of an operator scrape the node's tenants until `restore`. Raises NodeError."""
         digest, run_id = self.cluster.digest, self.cluster.run_id
-        wanted = pod_monitor.pod_monitor(digest, foreign_pods.OWNER_LABEL, run_id, options)
-        pod_monitor.ensure(self.cluster.api, self.cluster.options["namespace"], wanted)
+        monitor = pod_monitor.pod_monitor(digest, foreign_pods.OWNER_LABEL, run_id, options)
+        pod_monitor.ensure(self.cluster.api, self.cluster.options["namespace"], monitor)
 
     def _remove_pod_monitor(self) -> None:
         if self.cluster.options["has_pod_monitor"]:
@@ -270,7 +270,7 @@ class ClusterNode(Node):
     # States.
 
     def sweep(self) -> None:
-        """Remove what a dead run left in our namespace, and restore the node if that run left it changed."""
+        """Remove a dead run's objects from our namespace, and restore the node if that run left it changed."""
         self._sweep_tenants()
         if self.cluster.saved_state() is not None:
             print("restoring the node, which a run that did not end well has left changed", file=sys.stderr)
@@ -285,22 +285,22 @@ class ClusterNode(Node):
             self.access(name).clean_up(is_run_over=True)
 
     def mps_suspect_file(self, access: str) -> Path:
-        """The file that is there while a crashed tenant may have broken the access's MPS daemon, for all jobs of a run.
+        """The file that marks, for all jobs of a run, that a crashed tenant may have broken the access's MPS daemon.
 
-        A server whose client died may serve the next ones badly (NVIDIA, Multi-Process Service). Nothing of that shows
-        outside of the node, so it is judged by how the tenants ended. The daemon is restarted before the next cell.
+        A server whose client died may serve the next ones badly (NVIDIA, Multi-Process Service). That is not visible
+        outside of the node, so it depends on how the tenants ended. The daemon is restarted before the next cell.
         """
         return self.folder / f"mps_suspect_{access}"
 
     def mark_dirty(self) -> None:
-        """Under MPS, suspect the daemon: it is restarted before the next cell that needs it."""
+        """Under MPS, mark the daemon as suspect, so that it is restarted before the next cell that needs it."""
         if self._current_strategy is not None and "mps" in self._current_strategy.mechanisms:
             self.mps_suspect_file(self.access_of(self._current_strategy).name).touch()
 
     def ensure(self, state: State) -> None:
-        """Bring the node into the state; a suspect MPS daemon is restarted first.
+        """Bring the node into the state, after restarting a suspect MPS daemon.
 
-        Raises NodeError, too, when somebody else has changed the node, or taken it.
+        Raises NodeError, also if somebody else has changed or taken the node.
         """
         self._lease.renew(self.cluster.run_id)
         access = self.access_of(state.strategy)
@@ -314,12 +314,12 @@ class ClusterNode(Node):
         self._current_strategy = state.strategy
 
     def restore(self) -> bool:
-        """Restore the node's saved state; False when nothing of the node was changed.
+        """Restore the node's saved state; False if nothing of the node was changed.
 
-        Raises NodeError, too, when another run holds the node by now: the state is that run's.
+        Raises NodeError, also if another run holds the node by now, to which the state then belongs.
         """
         self._lease.acquire(self.cluster.run_id)
-        # A job that is stopped while it removes its pods leaves some.
+        # A job that was stopped while it removed its pods leaves some.
         self._sweep_tenants()
         is_changed = self.cluster.saved_state() is not None
         if is_changed:
@@ -328,15 +328,12 @@ class ClusterNode(Node):
             self._write_state(None)
         for name in ACCESSES:
             self.mps_suspect_file(name).unlink(missing_ok=True)
-        # Last: the node is restored even where PodMonitors may not be removed.
+        # Last, so that the node is restored even without the right to remove PodMonitors.
         self._remove_pod_monitor()
         return is_changed
 
     def switch(self, state: State | None) -> None:
-        """Save the node's state, and have the strategy's access set its own; with None restore the saved state.
-
-        Raises NodeError.
-        """
+        """Save the node's state and set the strategy's; with None restore the saved state. Raises NodeError."""
         saved = self.cluster.saved_state()
         if state is None:
             if saved is not None:
@@ -356,7 +353,7 @@ class ClusterNode(Node):
         self.cluster.refuse_foreign_pods()
 
     def _restore_accesses(self, names: Sequence[str]) -> None:
-        # DaemonSets do not tolerate the taint, and a switch starts and stops their pods.
+        # The taint is removed first: DaemonSets do not tolerate it, and a switch restarts their pods.
         self.cluster.set_taint(present=False)
         for name in names:
             saved = self.cluster.saved_state() or {}

@@ -1,4 +1,4 @@
-"""One tenant in a pod, as the driver asks it, and the telemetry of a GPU that only its tenants can see."""
+"""The driver's connection to a tenant in a pod, and the telemetry of a GPU that only its tenants can see."""
 
 import contextlib
 import http.client
@@ -27,7 +27,7 @@ from tenant.contract.requests import Page
 
 
 class ClockReading(NamedTuple):
-    """A tenant's clock, the driver's before and after, and when the tenant's own code began to run."""
+    """A tenant's clock, the driver's clock before and after, and the time of the first line of the tenant's code."""
 
     boot_id: str | None
     node_ns: int
@@ -37,7 +37,7 @@ class ClockReading(NamedTuple):
 
 
 class _ForwardedConnection(http.client.HTTPConnection):
-    """A connection through what `forward` opens, given the seconds that it may take."""
+    """A connection over a socket that `forward` opens, which is given the time-out in seconds."""
 
     def __init__(self, host: str, port: int, timeout_seconds: float, forward: Callable[[float], Any]) -> None:
         super().__init__(host, port, timeout=timeout_seconds)
@@ -48,10 +48,10 @@ class _ForwardedConnection(http.client.HTTPConnection):
 
 
 class PodEndpoint(HttpEndpoint):
-    """A tenant behind its pod's address, or behind a port that the API server forwards.
+    """A tenant at its pod's address, or behind a port that the API server forwards.
 
-    Its connection is kept from one question to the next: to open one takes the API server, the kubelet and the
-    runtime a tenth of a second and more, which they take from the tenants.
+    The connection is kept between requests. Opening one costs the API server, the kubelet and the runtime 0.1 s or
+    more of CPU time, which the tenants would lack.
     """
 
     def __init__(self, host: str, token: str, forward: Callable[[float], Any] | None, port: int = TENANT_PORT) -> None:
@@ -60,10 +60,10 @@ class PodEndpoint(HttpEndpoint):
         self._kept: http.client.HTTPConnection | None = None
         self._is_closed = False
         self.complaint: str | None = None
-        """Why it will never be ready, as far as is known."""
+        """Why the tenant will never be ready; None if unknown."""
         self.process_seconds: float | None = None
-        """From the pod's creation to the first line of its code, which only the driver can know."""
-        # The sampler asks from a thread of its own.
+        """Time from the pod's creation to the first line of its code, which only the driver can measure."""
+        # The sampler sends requests from its own thread.
         self._lock = threading.Lock()
 
     def _connection(self, timeout_seconds: float) -> http.client.HTTPConnection:
@@ -72,15 +72,15 @@ class PodEndpoint(HttpEndpoint):
         return _ForwardedConnection(self.host, self.port, timeout_seconds, self._forward)
 
     def _keep(self, connection: http.client.HTTPConnection | None) -> http.client.HTTPConnection | None:
-        """Keep this connection, or none; the one that was kept before."""
+        """Keep this connection, or none; returns the one that was kept before."""
         with self._lock:
             before, self._kept = self._kept, connection
         return before
 
     def _take(self) -> http.client.HTTPConnection | None:
-        """The kept connection, if it is still good; no other caller has it meanwhile."""
+        """Take the kept connection, if it is still usable, so that no other caller uses it."""
         kept = self._keep(None)
-        # Nothing comes, not even its end, before a tenant is asked.
+        # Without a request, the socket is readable only if the connection has ended.
         if kept is not None and (kept.sock is None or select.select([kept.sock], [], [], 0)[0]):
             kept.close()
             return None
@@ -88,11 +88,11 @@ class PodEndpoint(HttpEndpoint):
 
     @property
     def connection(self) -> Any:
-        """The socket of the kept connection, which can be read when it ends; None where none is kept."""
+        """The socket of the kept connection, readable once it ends; None if none is kept."""
         return self._kept and self._kept.sock
 
     def close(self) -> None:
-        """Keep no connection any more, and open none in place of one that breaks."""
+        """Close the kept connection, and do not retry on a new one any more."""
         self._is_closed = True
         if (kept := self._keep(None)) is not None:
             kept.close()
@@ -106,8 +106,8 @@ class PodEndpoint(HttpEndpoint):
                 try:
                     return self._exchange(kept, method, path, body, timeout_seconds)
                 except (ConnectionError, TimeoutError):
-                    # It broke just now, or earlier without a sign: a forwarded port whose way to the API server is cut
-                    # stays open at our end. What only asks may ask again.
+                    # The connection may have broken earlier: a forwarded port that lost the API server stays open on
+                    # our side. Only a GET may be repeated.
                     if method != "GET" or self._is_closed:
                         raise
             return self._exchange(self._connection(timeout_seconds), method, path, body, timeout_seconds)
@@ -122,27 +122,27 @@ class PodEndpoint(HttpEndpoint):
         body: Mapping[str, int] | None,
         timeout_seconds: float,
     ) -> tuple[int, Json]:
-        is_whole = False
+        is_complete = False
         try:
             if connection.sock is None:
                 try:
                     connection.connect()
                 except TimeoutError as error:
-                    # Where no program listens, or none that still runs, its kernel answers all the same.
+                    # A kernel would answer even without a program that listens.
                     line = f"nothing answers at the pod's address {self.host}, as behind a NetworkPolicy"
                     raise PodUnreachable(line) from error
             connection.sock.settimeout(timeout_seconds)
             connection.request(method, path, json.dumps(body) if body is not None else None, self.headers)
             response = connection.getresponse()
             answer = response.status, json.loads(response.read())
-            is_whole = True
+            is_complete = True
             return answer
         finally:
-            # The tenant ends a connection on which it refused something.
-            is_good = is_whole and connection.sock is not None
-            surplus = self._keep(connection) if is_good else connection
-            if surplus is not None:
-                surplus.close()
+            # The tenant closes the connection after it has refused a request.
+            is_usable = is_complete and connection.sock is not None
+            unused = self._keep(connection) if is_usable else connection
+            if unused is not None:
+                unused.close()
 
     def _get_json(self, method: str, path: str) -> Json:
         status, answer = self._call(method, path)
@@ -151,17 +151,14 @@ class PodEndpoint(HttpEndpoint):
         return answer
 
     def ready(self) -> bool:
-        """Whether the tenant is warm for the first time.
-
-        Asked by its status, which is an answer at any time: a tenant closes the connection with every refusal.
-        """
+        """Whether the tenant is warm. Uses its status, since a tenant closes the connection with every refusal."""
         status, answer = self._call("GET", "/healthz", timeout_seconds=READY_TIMEOUT_SECONDS)
         return status == 200 and answer.get("status") == "ready"
 
     def clock(self) -> tuple[int, int, float]:
-        """The node's monotonic and real time in ns, and 0: the tenants read one kernel's clock (see `_align_clocks`).
+        """The node's monotonic and real time in ns, and an uncertainty of 0, since all tenants use one kernel's clock.
 
-        How long the answer took says nothing about how far their windows are apart.
+        `PodTenants._align_clocks` checks that. The duration of the request does not move the tenants' windows apart.
         """
         monotonic_ns, realtime_ns, _ = super().clock()
         return monotonic_ns, realtime_ns, 0.0
@@ -173,28 +170,28 @@ class PodEndpoint(HttpEndpoint):
         return ClockReading(answer["boot_id"], answer["monotonic_ns"], before_ns, after_ns, answer["first_line_ns"])
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
-        """As of any tenant, with what only the driver knows of its start."""
+        """The tenant's record, with the part of its start-up time that only the driver can measure."""
         report = super().record(deadline_seconds, ahead_seconds)
         if self.process_seconds is not None and report["startup"] is not None:
             report["startup"]["process_seconds"] = self.process_seconds
         return report
 
     def begin_telemetry(self) -> str | None:
-        """Have the pod's GPU sampled; why it cannot be, or None."""
+        """Start sampling the pod's GPU; returns why that is impossible, or None."""
         reason: str | None = self._get_json("POST", "/telemetry")["reason"]
         return reason
 
     def end_telemetry(self) -> tuple[list[GpuSample], str | None]:
-        """The samples since `begin_telemetry`, and why they have no activity, where they have none."""
-        seen = self._get_json("GET", "/telemetry")
-        return [GpuSample(*values) for values in seen["samples"]], seen["activity_reason"]
+        """The samples since `begin_telemetry`, and why they lack activity, or None."""
+        answer = self._get_json("GET", "/telemetry")
+        return [GpuSample(*values) for values in answer["samples"]], answer["activity_reason"]
 
 
 class ClientEndpoint(PodEndpoint):
     """The client next to a user's server."""
 
     waiting_for: str | None = None
-    """What it lacks, where that is not in the client's log."""
+    """What is missing until it is ready; None if the client's log says it."""
     _window = (0, 0)
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
@@ -202,13 +199,14 @@ class ClientEndpoint(PodEndpoint):
         return super().set_window(start_ns, end_ns, iterations)
 
     def output_digest(self, deadline_seconds: float) -> None:
-        """None: what a server answers may differ each time."""
+        """None, since a server's answers may differ each time."""
 
 
 class ScrapedPod(ScrapedProgram, ClientEndpoint):
-    """A program that measures itself: the client next to it asks it for pages, which are read here.
+    """A program that measures itself: the client next to it fetches its metrics pages, which are parsed here.
 
-    `log` is what the program has printed first; `ending` waits until the kubelet reports its end. Both raise NodeError.
+    `log` returns the beginning of the program's log; `ending` waits until the kubelet reports its end. Both raise
+    NodeError.
     """
 
     def __init__(
@@ -235,32 +233,32 @@ class ScrapedPod(ScrapedProgram, ClientEndpoint):
         return False
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
-        """As on a host; CPU time and memory by the client.
+        """The record as on a host, with CPU time and memory measured by the client.
 
-        Raises TenantsFailed when the program does not answer its client, NodeError as `report` does.
+        Raises TenantsFailed if the program does not answer its client, and NodeError as `report` does.
         """
-        seen = self._get_and_wait("/record", deadline_seconds, ahead_seconds)
+        answer = self._get_and_wait("/record", deadline_seconds, ahead_seconds)
         try:
-            made = self.report(seen["pages"], self._window, seen["environment"], self.process_seconds or 0.0)
+            report = self.report(answer["pages"], self._window, answer["environment"], self.process_seconds or 0.0)
         except TenantUnreachable as silence:
-            # Its end is reported late; without one it hangs.
+            # Its end, if any, is reported late; without one, it hangs.
             with contextlib.suppress(NodeError):
                 self._ending()
             raise TenantsFailed(f"a tenant does not answer: {silence}") from silence
-        # Where its processes are not shared, it has not seen what it was given.
+        # Without a shared process namespace, the client does not see the program's devices.
         return {
-            **made,
-            "cpu": seen["cpu"],
-            "memory_bytes": seen["memory_bytes"],
-            "outside": seen["outside"],
-            "view": seen.get("view"),
+            **report,
+            "cpu": answer["cpu"],
+            "memory_bytes": answer["memory_bytes"],
+            "outside": answer["outside"],
+            "view": answer.get("view"),
         }
 
 
 class ExitEndpoint(ClientEndpoint):
-    """The container next to a program that runs to its end.
+    """The client next to a program that runs to its end.
 
-    `ending` waits for the exit code, which only the kubelet knows: status, reason and code of one that failed, or None.
+    `ending` waits for the exit code, which only the kubelet knows. It returns how the program failed, or None.
     """
 
     def __init__(self, *connection: Any, index: int, workload: str, ending: Callable[[], Ending | None]) -> None:
@@ -268,17 +266,17 @@ class ExitEndpoint(ClientEndpoint):
         self._index, self._workload, self._ending = index, workload, ending
 
     def steadiness(self, since_ns: int | None) -> Steadiness:
-        """There is no warm-up: starting is part of the work."""
+        """Steady at once, since starting is part of the work and there is no warm-up."""
         return {"is_steady": True, "batches": 0, "change_percent": None}
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
-        """How long it took from its own first moment on, once it has exited or its deadline is over.
+        """The record with the program's run time, once it has exited or its deadline is over.
 
-        How long the kubelet took to start it is `start_delay_seconds`. Raises TenantsFailed when it did not end well,
-        unless it had no memory: how many others have is a result.
+        The time that the kubelet took to start it is `start_delay_seconds`. Raises TenantsFailed if the program failed,
+        except for lack of memory, which is a result.
         """
-        seen: ExitReport = self._get_and_wait("/record", deadline_seconds, ahead_seconds)
-        started_ns, ended_ns, seconds = seen["started_ns"], seen["ended_ns"], None
+        answer: ExitReport = self._get_and_wait("/record", deadline_seconds, ahead_seconds)
+        started_ns, ended_ns, seconds = answer["started_ns"], answer["ended_ns"], None
         if ended_ns is not None and (failed := self._ending()) is None:
             seconds = (ended_ns - (started_ns or ended_ns)) / NS
         elif ended_ns is not None and failed is not None and failed[0] != "oom":
@@ -286,20 +284,19 @@ class ExitEndpoint(ClientEndpoint):
         return {
             **exited_report(self._index, self._workload, seconds),
             "job": exited_job(seconds, ((started_ns or self._window[0]) - self._window[0]) / NS),
-            "cpu": seen["cpu"],
-            "memory_bytes": seen["memory_bytes"],
-            "outside": seen["outside"],
-            "view": seen["view"],
-            "environment": seen["environment"],
+            "cpu": answer["cpu"],
+            "memory_bytes": answer["memory_bytes"],
+            "outside": answer["outside"],
+            "view": answer["view"],
+            "environment": answer["environment"],
         }
 
 
 class PodSampler:
-    """Has the GPU sampled through NVML from within the pod behind `endpoint`, where it has the library, from now on.
+    """Samples the GPU through NVML from within the pod behind `endpoint`, if that has the library, from now on.
 
-    To start a process in a pod whose tenant is at work takes most of a second where all share two cores. So it is
-    asked for when the tenants are warm, and has begun before a window is announced (`begun`): nothing of it falls into
-    one. What cannot be sampled costs no cell: its telemetry is blank, with the reason.
+    Starting a process in a busy pod takes most of a second on two shared cores. So sampling starts when the tenants are
+    warm, before a window is announced (`wait_until_begun`). If it is impossible, telemetry is blank, with the reason.
     """
 
     def __init__(self, endpoint: PodEndpoint) -> None:
@@ -315,15 +312,15 @@ class PodSampler:
             self._reason = f"tenant 0 did not answer whether it can sample: {silence}"
 
     def wait_until_begun(self) -> Self:
-        """Itself, once it samples or is known not to."""
+        """Wait until it samples, or is known not to; returns itself."""
         self._beginning.join()
         return self
 
     def start(self) -> None:
-        """Nothing to begin: it samples already."""
+        """Do nothing, since it samples already."""
 
     def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
-        """End; the rows of the window, by seconds since its start, and the record's summary."""
+        """End sampling; returns the window's rows, by seconds since its start, and the record's summary."""
         self._beginning.join()
         samples, activity_reason = list[GpuSample](), None
         if self._reason is None:
@@ -333,9 +330,9 @@ class PodSampler:
                 self._reason = f"tenant 0 did not deliver its samples: {silence}"
         if self._reason is not None:
             return [], {**UNKNOWN_TELEMETRY, "reason": self._reason}
-        # Imported here: it brings NVML's package along, which takes its time to start.
+        # Imported here, since it imports NVML's package, which is slow.
         from sharebench.nodes.gpu_summary import summarise
 
-        # Whose processes are on the GPU cannot be seen from a pod.
+        # The owners of processes on the GPU are not visible from a pod.
         rows, summary = summarise(samples, {}, (), (), window_start_seconds, window_end_seconds, activity_reason)
         return rows, {**summary, "source": "nvml-in-tenant-0"}

@@ -1,4 +1,4 @@
-"""A pod's port through the API server: what http.client needs of a socket, over a WebSocket."""
+"""A pod's port, forwarded by the API server over a WebSocket, as a socket for http.client."""
 
 import contextlib
 import io
@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from sharebench.nodes.kubernetes.cluster.api import RETRY_LIMIT_SECONDS, Api, Backoff
 
-# API server, kubelet and runtime take a tenth of a second and more to open one.
+# The API server, the kubelet and the runtime take 0.1 s or more to open a port.
 OPEN_TIMEOUT_SECONDS = 10.0
-# Each message begins with the number of its channel: 0 is the port's data, 1 its errors.
+# Each message begins with the number of its channel: 0 for the port's data, 1 for its errors.
 PROTOCOL = "v4.channel.k8s.io"
 DATA_CHANNEL = 0
 
@@ -20,12 +20,12 @@ class PodUnreachable(ConnectionError):
 
 
 class ForwardedPort:
-    """An open port, as far as http.client uses a socket. A connection that is reset ends it, as its end does."""
+    """An open port with the methods of a socket that http.client uses. A reset counts as the end of the data."""
 
     def __init__(self, websocket: Any) -> None:
         self._websocket = websocket
-        self._named: set[int] = set()
-        self._rest = b""
+        self._announced_channels: set[int] = set()
+        self._unread = b""
         self._readers = 0
         self._is_closed = False
 
@@ -48,7 +48,7 @@ class ForwardedPort:
         """At most `size` bytes, b"" at the end. Raises TimeoutError."""
         from websocket import WebSocketException, WebSocketTimeoutException
 
-        while not self._rest:
+        while not self._unread:
             try:
                 message = self._websocket.recv()
             except WebSocketTimeoutException:
@@ -57,18 +57,18 @@ class ForwardedPort:
                 return b""
             if not message or isinstance(message, str):
                 return b""
-            if message[0] not in self._named:
-                # The first message of each channel has the port's number.
-                self._named.add(message[0])
+            if message[0] not in self._announced_channels:
+                # The first message of each channel only has the port's number.
+                self._announced_channels.add(message[0])
             elif message[0] == DATA_CHANNEL:
-                self._rest = message[1:]
+                self._unread = message[1:]
             else:
                 return b""
-        data, self._rest = self._rest[:size], self._rest[size:]
+        data, self._unread = self._unread[:size], self._unread[size:]
         return data
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """To read, also after `close`: an answer that ends the connection is read when that is closed already."""
+        """A reader that works after `close`, since http.client reads an answer with `Connection: close` then."""
         self._readers += 1
         return io.BufferedReader(_Reader(self))
 
@@ -111,7 +111,7 @@ def _open(api: Api, namespace: str, pod: str, port: int) -> ForwardedPort:
     settings = api.client.configuration
     path = f"/api/v1/namespaces/{namespace}/pods/{pod}/portforward"
     query = [("ports", str(port))]
-    # From scratch for each one: a token may have run out.
+    # Computed for each connection, since a token may have expired.
     _, url, headers, *_ = api.client.param_serialize("GET", path, query_params=query, auth_settings=["BearerToken"])
     options: dict[str, Any] = {
         "header": headers,
@@ -134,21 +134,18 @@ def _open(api: Api, namespace: str, pod: str, port: int) -> ForwardedPort:
 
 
 def open_port(api: Api, namespace: str, pod: str, port: int, timeout_seconds: float) -> ForwardedPort:
-    """The open port; its time-out is `timeout_seconds`, for which a server that is away is asked again, too.
-
-    Raises PodUnreachable.
-    """
+    """Open a port with this time-out, for which an unreachable server is retried too. Raises PodUnreachable."""
     from websocket import WebSocketException
 
     backoff = Backoff(min(timeout_seconds, RETRY_LIMIT_SECONDS))
     while True:
         try:
-            given = _open(api, namespace, pod, port)
+            forwarded = _open(api, namespace, pod, port)
         except (WebSocketException, OSError) as error:
             if backoff.has_expired:
                 reason = " ".join(str(error).split())
                 raise PodUnreachable(f"the API server forwards no port of the pod: {reason}") from error
             backoff.pause()
             continue
-        given.settimeout(timeout_seconds)
-        return given
+        forwarded.settimeout(timeout_seconds)
+        return forwarded

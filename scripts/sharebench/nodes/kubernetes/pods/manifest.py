@@ -1,4 +1,4 @@
-"""The objects of one cell in a cluster: a ConfigMap with the tenants' code, and one Pod per tenant that it owns."""
+"""The objects of a cell in a cluster: a ConfigMap with the tenants' code, and the tenants' pods, which it owns."""
 
 import base64
 import io
@@ -22,24 +22,24 @@ from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
 
 TENANT_PORT = 8000
 TENANT_CONTAINER = "tenant"
-# Of the container that the driver asks where the tenant is a user's container.
+# Name of our container next to a tenant that is a user's container.
 CLIENT_CONTAINER = "client"
 CODE_FOLDER = "/sharebench"
 CODE_FILE = "tenant.pyz"
 CELL_LABEL = "sharebench/cell"
 USER_NAME = "sharebench"
-# No image knows the user's number, and torch asks for its name.
+# No image has a name for the user's number, and torch looks it up.
 USER_VARIABLES = {"HOME": "/tmp", "USER": USER_NAME, "LOGNAME": USER_NAME}
-# The sampler's side of telemetry is imported at the start: the driver asks for it when all tenants are at work, where
-# each file that is opened waits some 20 ms for the loop to release the interpreter.
+# The telemetry module is imported at the start. Later, while the tenants work, each opened file waits some 20 ms for
+# the loop to release the interpreter.
 MAIN_SOURCE = "import tenant.gpu.telemetry\nfrom tenant.__main__ import main\n\nmain()\n"
-# The same code is the same bytes, whenever it is packed; the format has no earlier time.
+# The earliest time of the format, so that the same code always gives the same bytes.
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the tenants of a cell run, and our name for the cell."""
+    """The node where a cell's tenants run, and our name for the cell."""
 
     node: str
     cell: str
@@ -55,28 +55,28 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Name of the cell's ConfigMap, and the beginning of its pods' names."""
+        """Name of the cell's ConfigMap, with which its pods' names begin."""
         return f"sharebench-{self.cell}"
 
 
 def owner_reference(place: Place, owner: Json) -> Json:
-    """The reference to the cell's ConfigMap, as the API server made it, in what goes with it."""
+    """The owner reference to the cell's ConfigMap, which is `owner` as the API server returned it."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "name": place.name, "uid": owner["metadata"]["uid"]}
 
 
 def collection_path(place: Place, body: Json) -> str:
-    """Path of the collection that an object belongs to, of any group but the core."""
+    """Path of the collection of an object of any API group except the core group."""
     return f"/apis/{body['apiVersion']}/namespaces/{place.namespace}/{body['kind'].lower()}s"
 
 
 def cell_object(place: Place, owner: Json, body: Json) -> Json:
-    """An object that an access wants next to the pods, under its name in the cluster, with the cell's labels."""
+    """An object of `Access.cell_objects` with its name in the cluster, the cell's labels and its owner."""
     metadata = {"name": f"{place.name}-{body['metadata']['name']}", "labels": place.labels}
     return {**body, "metadata": metadata | {"ownerReferences": [owner_reference(place, owner)]}}
 
 
 def _sources(name: str) -> dict[str, bytes]:
-    """The Python files of an installed package or module, by their paths from where it is installed."""
+    """The Python files of an installed package or module, by their paths relative to where it is installed."""
     spec = find_spec(name)
     assert spec is not None
     assert spec.origin is not None
@@ -89,7 +89,7 @@ def _sources(name: str) -> dict[str, bytes]:
 
 @cache
 def code_archive() -> bytes:
-    """The tenant's code as a zip that any Python runs: sources of `scripts/tenant`, prometheus_client and pynvml."""
+    """The tenant's code as a runnable zip: the sources of `scripts/tenant`, prometheus_client and pynvml."""
     sources = {"__main__.py": MAIN_SOURCE.encode()}
     for name in ("tenant", "prometheus_client", "pynvml"):
         sources |= _sources(name)
@@ -101,12 +101,12 @@ def code_archive() -> bytes:
 
 
 def as_base64(content: bytes) -> str:
-    """An archive as a ConfigMap's binaryData has it."""
+    """The encoding of a ConfigMap's binaryData."""
     return base64.b64encode(content).decode()
 
 
 def config_map(place: Place, files: Mapping[str, bytes]) -> Json:
-    """The cell's ConfigMap, with files for the pods; whoever deletes it deletes the cell's pods with it."""
+    """The cell's ConfigMap with files for the pods, which are deleted with it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -119,17 +119,17 @@ def config_map(place: Place, files: Mapping[str, bytes]) -> Json:
 def command_line(
     spec: Spec, load: PlannedLoad, index: int, python: str, port: int, run: Mapping[str, str], watched_cell: str | None
 ) -> list[str]:
-    """The command line of our code for a tenant, whose load this is; `run` is what it runs on what.
+    """The command line of our code for a tenant; `run` has its workload, params and device.
 
-    `watched_cell` is there where Prometheus watches.
+    `watched_cell` is None unless Prometheus scrapes the tenants.
     """
     arguments = {
         **run,
         "name": tenant_workload(spec, index)["name"],
         "load": json.dumps(load),
-        # A program that runs to its end has none.
+        # Programs that run to their end have no warm-up.
         "warmup": json.dumps(spec.get("warmup", {})),
-        # Of the pod; what matters needs the cell's token.
+        # All addresses of the pod. Requests that change anything need the cell's token.
         "bind": "0.0.0.0",
         "port": str(port),
         "index": str(index),
@@ -140,37 +140,37 @@ def command_line(
     return [*started, *(part for key, value in arguments.items() for part in (f"--{key}", value))]
 
 
-def env_entries(given: Mapping[str, str]) -> list[Json]:
-    return [{"name": name, "value": value} for name, value in given.items()]
+def env_entries(variables: Mapping[str, str]) -> list[Json]:
+    return [{"name": name, "value": value} for name, value in variables.items()]
 
 
-def gpu_container(needs: PodNeeds, options: ClusterOptions, **parts: object) -> Json:
-    """The tenant's container, with its share of the GPU, and with these parts."""
-    asked = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
-    limits = {name: value for name, value in asked.items() if value is not None} | dict(needs.limits)
+def gpu_container(needs: PodNeeds, options: ClusterOptions, **fields: object) -> Json:
+    """The tenant's container with its share of the GPU, and with these fields."""
+    configured = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
+    limits = {name: value for name, value in configured.items() if value is not None} | dict(needs.limits)
     resources: Json = {"limits": limits, "requests": limits}
     if needs.claims:
         resources["claims"] = [
             {"name": name} | ({"request": request} if request else {}) for name, request in needs.claims.items()
         ]
-    return {"name": TENANT_CONTAINER, **parts, "resources": resources, "securityContext": CONTAINER_SECURITY}
+    return {"name": TENANT_CONTAINER, **fields, "resources": resources, "securityContext": CONTAINER_SECURITY}
 
 
-def code_fields(arguments: list[str], token: str, port: int, marks: Mapping[str, str]) -> Json:
-    """What a container has that runs our code; `marks` are variables that come before those of its user."""
+def code_fields(arguments: list[str], token: str, port: int, variables: Mapping[str, str]) -> Json:
+    """The fields of a container that runs our code, with additional environment variables."""
     return {
         "command": arguments,
-        "env": env_entries({TOKEN_VARIABLE: token, **marks, "PYTHONDONTWRITEBYTECODE": "1", **USER_VARIABLES}),
+        "env": env_entries({TOKEN_VARIABLE: token, **variables, "PYTHONDONTWRITEBYTECODE": "1", **USER_VARIABLES}),
         "ports": [{"name": "metrics", "containerPort": port}],
         "volumeMounts": [{"name": "code", "mountPath": CODE_FOLDER, "readOnly": True}],
     }
 
 
 def tenant_container(arguments: list[str], needs: PodNeeds, token: str, options: ClusterOptions) -> Json:
-    """The container of a tenant that runs our code itself."""
-    parts = code_fields(arguments, token, TENANT_PORT, {GRANTED_VARIABLE: "1"})
-    parts["env"] += env_entries(needs.environment)
-    return gpu_container(needs, options, image=options["image"], **parts)
+    """The container of a tenant that runs our code."""
+    fields = code_fields(arguments, token, TENANT_PORT, {GRANTED_VARIABLE: "1"})
+    fields["env"] += env_entries(needs.environment)
+    return gpu_container(needs, options, image=options["image"], **fields)
 
 
 def tenant_pod(place: Place, owner: Json, index: int, containers: list[Json], needs: PodNeeds, seconds: int) -> Json:
@@ -183,8 +183,8 @@ def tenant_pod(place: Place, owner: Json, index: int, containers: list[Json], ne
         "volumes": [{"name": "code", "configMap": {"name": place.name}}],
     }
     if needs.claims:
-        of, key = needs.claims_prefix or place.name, f"resourceClaim{'Template' if needs.is_template else ''}Name"
-        spec["resourceClaims"] = [{"name": name, key: f"{of}-{name}"} for name in needs.claims]
+        prefix, key = needs.claims_prefix or place.name, f"resourceClaim{'Template' if needs.is_template else ''}Name"
+        spec["resourceClaims"] = [{"name": name, key: f"{prefix}-{name}"} for name in needs.claims]
     if needs.scheduler is not None:
         spec["schedulerName"] = needs.scheduler
     return {

@@ -1,11 +1,11 @@
-"""A pod's manifest with another on top of it, as `kubectl patch` does it."""
+"""Strategic merge of a pod's manifest with an overlay, as `kubectl patch` does it."""
 
 from typing import cast
 
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods import manifest
 
-# Lists whose elements are merged with those that have the same value of this key (PodSpec, patchMergeKey).
+# Lists whose elements are merged if they have the same value of this key (patchMergeKey of PodSpec).
 MERGE_KEYS = {
     "containers": "name",
     "env": "name",
@@ -23,7 +23,7 @@ DELETE_DIRECTIVE = {"$patch": "delete"}
 
 
 def strategic_merge(base: object, patch: object, field: str = "") -> object:
-    """A strategic merge: null removes a key, and an element of a list with `$patch: delete` goes."""
+    """Merge a patch into a base: null removes a key, and `$patch: delete` an element of a list."""
     if isinstance(base, dict) and isinstance(patch, dict):
         both = base | {key: strategic_merge(base.get(key), value, key) for key, value in patch.items()}
         return {key: value for key, value in both.items() if value is not None}
@@ -41,7 +41,7 @@ def _merge_by_key(base: list[Json], patch: list[Json], key: str) -> list[object]
 
 
 def apply_overlay(pod: Json, overlay: Json) -> Json:
-    """The pod with the overlay on top: without what is for the client where there is none, or for it as a sidecar."""
+    """The pod with the overlay merged in; an overlay for the client also applies to a sidecar, or to nothing."""
     spec = overlay.get("spec") or {}
     clients = [each for each in spec.get("containers") or () if each.get("name") == manifest.CLIENT_CONTAINER]
     if clients and manifest.CLIENT_CONTAINER not in _names(pod, "containers"):

@@ -1,4 +1,4 @@
-"""A pod with the user's container, as it is, and next to it our client, which asks it over the pod's localhost."""
+"""A pod with the user's container, unmodified, and our client next to it, which connects over localhost."""
 
 import json
 from collections.abc import Mapping
@@ -20,23 +20,23 @@ from sharebench.nodes.kubernetes.pods.overlay import strategic_merge
 from sharebench.nodes.programs import fill_in, placeholder_values
 from tenant.contract import GRANTED_VARIABLE
 
-# Where our client listens: a server may have any usual one.
+# The port of our client. Servers may use any of the common ports.
 CLIENT_PORT = 18765
 PROGRAM_PORT = 8080
 USER_SECURITY_KEYS = ("runAsUser", "runAsGroup", "runAsNonRoot")
-# What ends with an error shows in its pod's status what it printed last.
+# The status of a container that ends with an error has the last lines of its log.
 TERMINATION_MESSAGE = {"terminationMessagePolicy": "FallbackToLogsOnError"}
 
 
 def load_pod_template(path: str) -> Json:
-    """Metadata and spec of the first pod, or pod template, in a file of manifests. Raises NodeError."""
-    for found in yaml.safe_load_all(Path(path).read_text()):
-        kind, spec = (found or {}).get("kind"), (found or {}).get("spec") or {}
+    """Metadata and spec of the first pod or pod template in a file of manifests. Raises NodeError."""
+    for manifest_object in yaml.safe_load_all(Path(path).read_text()):
+        kind, spec = (manifest_object or {}).get("kind"), (manifest_object or {}).get("spec") or {}
         if kind == "CronJob":
             spec = (spec.get("jobTemplate") or {}).get("spec") or {}
-        made: Json = found if kind == "Pod" else spec.get("template") or {}
-        if (made.get("spec") or {}).get("containers"):
-            return {"metadata": made.get("metadata") or {}, "spec": made["spec"]}
+        template: Json = manifest_object if kind == "Pod" else spec.get("template") or {}
+        if (template.get("spec") or {}).get("containers"):
+            return {"metadata": template.get("metadata") or {}, "spec": template["spec"]}
     raise NodeError(f"{path} has neither a Pod nor an object with a pod template, such as a Deployment")
 
 
@@ -46,7 +46,7 @@ def _takes_gpu(container: Json) -> bool:
 
 
 def _without_gpu(container: Json) -> Json:
-    """What it asks for besides a GPU."""
+    """The container's resources except GPUs."""
     resources = container.get("resources") or {}
     return {
         part: {name: amount for name, amount in resources.get(part, {}).items() if not name.startswith("nvidia.com/")}
@@ -55,73 +55,74 @@ def _without_gpu(container: Json) -> Json:
 
 
 def _split_user_pod(workload: WorkloadSpec) -> tuple[Json, Json]:
-    """The user's pod, without its container for the GPU and without its claims on one, and that container.
+    """The user's pod without its GPU container and resource claims, and that container without GPU resources.
 
-    Raises NodeError, also where another container takes a GPU: its share would be no strategy's.
+    Raises NodeError, also if another container takes a GPU, since no strategy would give it its share.
     """
     if workload.get("manifest") is None:
         return {"metadata": {}, "spec": {"containers": []}}, {"image": workload["image"]}
-    made = load_pod_template(str(workload["manifest"]))
-    containers = made["spec"]["containers"]
-    own = next(filter(_takes_gpu, containers), containers[0])
-    others = [each for each in containers if each is not own]
+    template = load_pod_template(str(workload["manifest"]))
+    containers = template["spec"]["containers"]
+    measured = next(filter(_takes_gpu, containers), containers[0])
+    others = [each for each in containers if each is not measured]
     if also := [each["name"] for each in others if _takes_gpu(each)]:
         raise NodeError(
             f"{workload['manifest']}: one container is measured, and {', '.join(also)} takes a GPU, too; "
             "have it take none"
         )
-    spec = {key: value for key, value in made["spec"].items() if key != "resourceClaims"}
-    # Its share of the GPU is the strategy's to say.
-    given = {**own, "resources": _without_gpu(own)}
-    metadata = {key: value for key, value in made["metadata"].items() if key in ("labels", "annotations") and value}
-    return {"metadata": metadata, "spec": {**spec, "containers": others}}, given
+    spec = {key: value for key, value in template["spec"].items() if key != "resourceClaims"}
+    # The strategy determines the container's share of the GPU.
+    container = {**measured, "resources": _without_gpu(measured)}
+    metadata = {key: value for key, value in template["metadata"].items() if key in ("labels", "annotations") and value}
+    return {"metadata": metadata, "spec": {**spec, "containers": others}}, container
 
 
 def port_of(workload: WorkloadSpec, container: Json) -> int:
-    """Where the program listens: as the workload says, or the first port that its manifest names."""
-    named = [each["containerPort"] for each in container.get("ports") or ()]
-    return int(workload.get("port") or next(iter(named), PROGRAM_PORT))
+    """The port of the program: the workload's, or the first one of its manifest."""
+    ports = [port["containerPort"] for port in container.get("ports") or ()]
+    return int(workload.get("port") or next(iter(ports), PROGRAM_PORT))
 
 
 def _user_container(
-    spec: Spec, index: int, given: Json, of_pod: Json, needs: PodNeeds, options: ClusterOptions
+    spec: Spec, index: int, container: Json, pod_security: Json, needs: PodNeeds, options: ClusterOptions
 ) -> Json:
-    """The user's container with its share of the GPU."""
+    """The user's container with its share of the GPU; `pod_security` is the user's securityContext of the pod."""
     workload = tenant_workload(spec, index)
-    values = {**placeholder_values(spec, index), "port": port_of(workload, given)}
-    own = {each["name"] for each in given.get("env") or ()}
-    marks = {name: value for name, value in manifest.USER_VARIABLES.items() if name not in own} | {
-        GRANTED_VARIABLE: "1"
+    values = {**placeholder_values(spec, index), "port": port_of(workload, container)}
+    user_names = {variable["name"] for variable in container.get("env") or ()}
+    variables = {name: value for name, value in manifest.USER_VARIABLES.items() if name not in user_names}
+    variables |= {GRANTED_VARIABLE: "1", "SHAREBENCH_PORT": str(values["port"]), "SHAREBENCH_INDEX": str(index)}
+    variables |= needs.environment
+    source: Json = {"command": workload["command"]} if workload.get("command") else container
+    words = {key: [fill_in(word, values) for word in source[key]] for key in ("command", "args") if source.get(key)}
+    security = restricted.CONTAINER_SECURITY | {
+        key: pod_security[key] for key in USER_SECURITY_KEYS if key in pod_security
     }
-    marks |= {"SHAREBENCH_PORT": str(values["port"]), "SHAREBENCH_INDEX": str(index), **needs.environment}
-    words: Json = {"command": workload["command"]} if workload.get("command") else given
-    said = {key: [fill_in(word, values) for word in words[key]] for key in ("command", "args") if words.get(key)}
-    security = restricted.CONTAINER_SECURITY | {key: of_pod[key] for key in USER_SECURITY_KEYS if key in of_pod}
-    made = manifest.gpu_container(needs, options, env=manifest.env_entries(marks), **said, **TERMINATION_MESSAGE)
-    made["securityContext"] = security | (given.get("securityContext") or {})
-    without = {key: value for key, value in given.items() if key not in ("command", "args")}
-    return cast(Json, strategic_merge(without, made))
+    env = manifest.env_entries(variables)
+    ours = manifest.gpu_container(needs, options, env=env, **words, **TERMINATION_MESSAGE)
+    ours["securityContext"] = security | (container.get("securityContext") or {})
+    base = {key: value for key, value in container.items() if key not in ("command", "args")}
+    return cast(Json, strategic_merge(base, ours))
 
 
 def _client_params(workload: WorkloadSpec, port: int) -> Json:
     request = workload["request"]
     params = {"url": f"http://127.0.0.1:{port}", **request, "ready_path": workload["ready"]["path"]}
-    params |= {
-        key: f"{manifest.CODE_FOLDER}/{body_key(str(request.get(key)))}" for key in BODY_FILES if request.get(key)
-    }
+    paths = {key: str(request.get(key)) for key in BODY_FILES if request.get(key)}
+    params |= {key: f"{manifest.CODE_FOLDER}/{body_key(path)}" for key, path in paths.items()}
     return {**params, "stream": workload["stream"]}
 
 
 def body_key(path: str) -> str:
-    """A body's file in the cell's ConfigMap."""
-    return "body-" + "".join(each if each.isalnum() else "-" for each in path)
+    """The key of a request body's file in the cell's ConfigMap."""
+    return "body-" + "".join(character if character.isalnum() else "-" for character in path)
 
 
 def body_files(workload: WorkloadSpec) -> Mapping[str, bytes]:
-    """The files with bodies that the client needs, by their name in the cell's ConfigMap."""
+    """The files with request bodies for the client, by their key in the cell's ConfigMap."""
     request: Mapping[str, object] = workload.get("request") or {}
-    named = [str(path) for key in BODY_FILES if (path := request.get(key))]
-    return {body_key(path): Path(path).read_bytes() for path in named}
+    paths = [str(path) for key in BODY_FILES if (path := request.get(key))]
+    return {body_key(path): Path(path).read_bytes() for path in paths}
 
 
 def user_pod(
@@ -135,37 +136,37 @@ def user_pod(
     watched_cell: str | None,
     deadline_seconds: int,
 ) -> Json:
-    """The pod of a tenant that is a user's container, on top of what its manifest has, if there is one."""
+    """The pod of a tenant that is a user's container, merged into the user's manifest if there is one."""
     options, workload = place.options, tenant_workload(spec, index)
-    base, given = _split_user_pod(workload)
-    own = _user_container(spec, index, given, base["spec"].get("securityContext") or {}, needs, options)
+    base, container = _split_user_pod(workload)
+    own = _user_container(spec, index, container, base["spec"].get("securityContext") or {}, needs, options)
     run = {"workload": CLIENT_MODULE, "device": "cpu", "program": "server"}
     if runs_until_exit(workload):
         run["program"] = "exit"
     elif workload["kind"] == "command":
         run["program"] = "scrape"
-        run["params"] = json.dumps({"port": port_of(workload, given), "path": workload["metrics"]["path"]})
+        run["params"] = json.dumps({"port": port_of(workload, container), "path": workload["metrics"]["path"]})
     else:
-        run["params"] = json.dumps(_client_params(workload, port_of(workload, given)))
+        run["params"] = json.dumps(_client_params(workload, port_of(workload, container)))
     line = manifest.command_line(spec, load, index, options["python"], CLIENT_PORT, run, watched_cell)
     client = {
         "name": manifest.CLIENT_CONTAINER,
         "image": options["client_image"] or options["image"],
         **manifest.code_fields(line, token, CLIENT_PORT, {}),
-        # The user's own: only that one may see what the other was given.
+        # The same user as in the other container, which is required to see its devices.
         "securityContext": own["securityContext"],
         **TERMINATION_MESSAGE,
     }
     if runs_until_exit(workload):
-        # A sidecar: the kubelet starts the others when its startup probe says so, and ends it after them.
-        begun = {"httpGet": {"path": "/begun", "port": CLIENT_PORT}, "periodSeconds": 1}
-        client |= {"restartPolicy": "Always", "startupProbe": begun | {"failureThreshold": deadline_seconds}}
-        made = manifest.tenant_pod(place, owner, index, [own], needs, deadline_seconds)
-        made["spec"]["initContainers"] = [client]
+        # As a sidecar: the kubelet starts the other containers after its startup probe succeeds, and ends it last.
+        probe = {"httpGet": {"path": "/begun", "port": CLIENT_PORT}, "periodSeconds": 1}
+        client |= {"restartPolicy": "Always", "startupProbe": probe | {"failureThreshold": deadline_seconds}}
+        pod = manifest.tenant_pod(place, owner, index, [own], needs, deadline_seconds)
+        pod["spec"]["initContainers"] = [client]
     else:
-        made = manifest.tenant_pod(place, owner, index, [own, client], needs, deadline_seconds)
-    theirs = base["spec"].pop("tolerations", None) or []
-    made["spec"]["tolerations"] = [*theirs, *made["spec"]["tolerations"]]
-    # What the server uses of the node is seen from the client.
-    made["spec"]["shareProcessNamespace"] = True
-    return cast(Json, strategic_merge(base, made))
+        pod = manifest.tenant_pod(place, owner, index, [own, client], needs, deadline_seconds)
+    user_tolerations = base["spec"].pop("tolerations", None) or []
+    pod["spec"]["tolerations"] = [*user_tolerations, *pod["spec"]["tolerations"]]
+    # The client measures what the server uses of the node.
+    pod["spec"]["shareProcessNamespace"] = True
+    return cast(Json, strategic_merge(base, pod))

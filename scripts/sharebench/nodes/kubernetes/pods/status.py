@@ -1,4 +1,4 @@
-"""A tenant by its pod's status: running, ended by itself (measured), or not available (a harness failure)."""
+"""A tenant's status by its pod: running, ended by itself (measured), or unavailable (a harness failure)."""
 
 from sharebench.nodes.contract import classify_exit
 from sharebench.nodes.kubernetes.cluster.api import Json, conditions_of
@@ -8,9 +8,9 @@ from tenant.contract import EXIT_OUT_OF_MEMORY, EXIT_USAGE
 
 Ending = tuple[TenantStatus, str, int]
 """Status, reason and exit code."""
-# A scheduler that has just seen the node change may say no once and yes a moment later.
+# Just after the node has changed, a scheduler may refuse a pod once and accept it a moment later.
 UNSCHEDULABLE_GRACE_SECONDS = 5.0
-# States of a container that waits for what does not come by waiting.
+# Reasons of waiting containers that do not resolve by themselves.
 FATAL_WAITING_REASONS = {
     "ErrImagePull",
     "ImagePullBackOff",
@@ -23,9 +23,9 @@ FATAL_WAITING_REASONS = {
     "RunContainerError",
     "CrashLoopBackOff",
 }
-# How a container ends whose program never ran: no interpreter of that name, say.
+# Reasons of ended containers whose program never ran, for example without an interpreter of that name.
 NEVER_STARTED_REASONS = {"StartError", "ContainerCannotRun"}
-# Signals of a kernel or a container runtime that ends a container: 128 + number.
+# The exit code of a container that was ended by a signal is this plus the signal's number.
 SIGNAL_EXIT_BASE = 128
 
 
@@ -34,10 +34,7 @@ def _line(*parts: str | None) -> str:
 
 
 def container_state(pod: Json, name: str = TENANT_CONTAINER) -> Json:
-    """State of the tenant's container: one of waiting, running, terminated, with what belongs to it.
-
-    A cluster may add containers of its own to the pod.
-    """
+    """State of one container of the pod, by its kind: waiting, running or terminated; empty if it has none."""
     return _container_states(pod).get(name, {})
 
 
@@ -48,28 +45,28 @@ def _container_states(pod: Json) -> dict[str, Json]:
 
 
 def has_client(pod: Json) -> bool:
-    """Whether the tenant is a user's container, as far as the pod's status shows it."""
+    """Whether the pod's status shows a client, so that the tenant is a user's container."""
     return CLIENT_CONTAINER in _container_states(pod)
 
 
 def is_running(pod: Json) -> bool:
-    """Whether what the driver asks runs, and the pod is not being deleted."""
-    asked = container_state(pod, CLIENT_CONTAINER if has_client(pod) else TENANT_CONTAINER)
-    return "running" in asked and not pod["metadata"].get("deletionTimestamp")
+    """Whether the container that the driver connects to runs, and the pod is not being deleted."""
+    state = container_state(pod, CLIENT_CONTAINER if has_client(pod) else TENANT_CONTAINER)
+    return "running" in state and not pod["metadata"].get("deletionTimestamp")
 
 
 def last_printed_line(terminated: Json) -> str:
-    """The last line of what a container printed before it ended with an error, where its status has it."""
+    """The last line that a container printed before it ended with an error, if its status has it."""
     return next(reversed([line for line in (terminated.get("message") or "").splitlines() if line.strip()]), "")
 
 
 def ending(pod: Json) -> Ending | None:
-    """Status, reason and exit code of a tenant whose container has ended by itself; None for every other."""
+    """How a tenant's container has ended by itself; None if it has not."""
     terminated = container_state(pod).get("terminated")
     if terminated is None or terminated.get("reason") in NEVER_STARTED_REASONS:
         return None
     if pod.get("status", {}).get("reason") or pod["metadata"].get("deletionTimestamp"):
-        # It was ended by the cluster, or by whoever deleted the pod.
+        # The cluster ended it, or somebody deleted the pod.
         return None
     code = int(terminated.get("exitCode", 0))
     if terminated.get("reason") == "OOMKilled":
@@ -85,16 +82,16 @@ def ending(pod: Json) -> Ending | None:
 
 
 def unavailable_reason(pod: Json, pending_seconds: float) -> str | None:
-    """Why the cluster does not give us this tenant, in its own words; None while there is hope, or nothing wrong.
+    """Why the tenant cannot run, in the cluster's words; None if nothing is wrong or it may still start.
 
-    `pending_seconds` is how long the pod has been seen without running.
+    `pending_seconds` is the time since the pod was created.
     """
     status = pod.get("status", {})
     if status.get("reason"):
         # UnexpectedAdmissionError, Evicted, OutOfnvidia.com/gpu, DeadlineExceeded, NodeLost, Shutdown …
         return _line(status["reason"], status.get("message"))
     conditions = conditions_of(pod)
-    # An eviction: by a person, an autoscaler, the scheduler, the taint manager …; the pod is then deleted.
+    # Evicted, for example by an autoscaler, the scheduler or the taint manager; the pod is deleted next.
     if (disrupted := conditions.get("DisruptionTarget", {})).get("status") == "True":
         return _line(disrupted.get("reason"), disrupted.get("message"))
     if pod["metadata"].get("deletionTimestamp"):
@@ -104,9 +101,9 @@ def unavailable_reason(pod: Json, pending_seconds: float) -> str | None:
         refused = state.get("waiting") or state.get("terminated") or {}
         if refused.get("reason") in FATAL_WAITING_REASONS | NEVER_STARTED_REASONS:
             return _line(whose, refused["reason"], refused.get("message"))
-    if (gone := container_state(pod, CLIENT_CONTAINER).get("terminated")) is not None:
-        said, code = last_printed_line(gone), gone.get("exitCode")
-        return said if code == EXIT_USAGE and said else _line("its client", f"exit code {code}", said)
+    if (terminated := container_state(pod, CLIENT_CONTAINER).get("terminated")) is not None:
+        message, code = last_printed_line(terminated), terminated.get("exitCode")
+        return message if code == EXIT_USAGE and message else _line("its client", f"exit code {code}", message)
     placed = conditions.get("PodScheduled", {})
     is_refused = placed.get("status") == "False" and placed.get("reason") in ("Unschedulable", "SchedulingGated")
     if is_refused and pending_seconds >= UNSCHEDULABLE_GRACE_SECONDS:
@@ -115,12 +112,12 @@ def unavailable_reason(pod: Json, pending_seconds: float) -> str | None:
 
 
 def is_running_unready(pod: Json) -> bool:
-    """Whether a pod whose container runs counts as not ready: its node may have fallen silent."""
+    """Whether a running pod is not ready, which may mean that its node is silent."""
     return is_running(pod) and conditions_of(pod).get("Ready", {}).get("status") == "False"
 
 
 def node_unready_reason(node: Json) -> str | None:
-    """Why the node does not count as ready; None if it does."""
+    """Why the node is not ready; None if it is."""
     ready = conditions_of(node).get("Ready")
     if ready is None or ready["status"] == "True":
         return None

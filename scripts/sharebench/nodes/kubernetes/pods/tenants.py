@@ -1,4 +1,4 @@
-"""Tenants as plain Pods of one node of a cluster."""
+"""Tenants as plain pods on one node of a cluster."""
 
 import contextlib
 import json
@@ -28,21 +28,21 @@ from sharebench.records.types import Outcome, TenantStatus
 from tenant.contract import EXIT_USAGE, SteadinessRule
 
 POLL_SECONDS = 0.2
-# Beyond what a cell may take at most, so that pods end by themselves when no driver is left to delete them.
+# Added to the longest duration of a cell. After it, pods end by themselves if no driver is left to delete them.
 POD_LIFETIME_MARGIN_SECONDS = 300
-# A kubelet looks at its containers once a second, and reports to the API server a moment later.
+# A kubelet checks its containers once a second, and reports to the API server a moment later.
 KUBELET_REPORT_SECONDS = 10.0
 LOG_LINES = 40
-# Searched for the text that says that a program is ready.
+# How much of a log is searched for the text that shows that a program is ready.
 LOG_BYTES = 1 << 20
 LOG_TAIL_CHARACTERS = 2000
 
 
 class PodTenants:
-    """The tenants of one cell, as pods of the node of their access.
+    """The tenants of one cell, as pods on the access's node.
 
-    `cell` stands for the cell in names, `spec` is its, `settings` has `timeouts` and the resolved `loads` by tenant,
-    and `reach` is `pod-ip` or `port-forward`.
+    `cell` stands for the cell in object names, `settings` has `timeouts` and the resolved `loads` by tenant, and
+    `reach` is `pod-ip` or `port-forward`.
     """
 
     are_local = False
@@ -78,47 +78,46 @@ class PodTenants:
         return f"{manifest.CELL_LABEL}={self.place.cell}"
 
     def sweep(self) -> None:
-        """Remove our objects for this node, of whatever cell, and wait until the pods are gone."""
+        """Remove our objects of all cells on this node, and wait until the pods are gone."""
         sweep(self.api, self.place.namespace, f"{self.access.cluster.owner_selector},!{HELD_LABEL}")
         self.access.clean_up()
 
     def start(self, grants: Sequence[Grant]) -> None:
-        """Create the cell's ConfigMap, what its access wants, and all pods. Raises NodeError when one is refused."""
+        """Create the cell's ConfigMap, the objects of its access, and its pods. Raises NodeError if one is refused."""
         files = {manifest.CODE_FILE: manifest.code_archive()}
         for workload in tenant_workloads(self.spec):
             files |= program.body_files(workload)
         owner = self._create(self.config_maps, manifest.config_map(self.place, files))
-        for wanted in self.access.cell_objects(self.spec):
-            self._create(manifest.collection_path(self.place, wanted), manifest.cell_object(self.place, owner, wanted))
+        for body in self.access.cell_objects(self.spec):
+            self._create(manifest.collection_path(self.place, body), manifest.cell_object(self.place, owner, body))
         self._pods_to_start = [self.build_pod(owner, grant) for grant in grants]
         self._start_next()
         self.watcher.start()
 
     def build_pod(self, owner: Json, grant: Grant) -> Json:
-        """A tenant's pod; `owner` is the cell's ConfigMap as the API server made it."""
+        """A tenant's pod; `owner` is the cell's ConfigMap as the API server returned it."""
         index, options, needs = grant.index, self.place.options, self.access.pod_needs(self.spec, grant)
         workload, load = tenant_workload(self.spec, index), self.loads[index]
         cell_seconds = self.timeouts["start_seconds"] + self.spec["window_seconds"] + self.timeouts["record_seconds"]
         seconds = int(2 * cell_seconds) + POD_LIFETIME_MARGIN_SECONDS
+        watched_cell = self.watched_cell
         if is_program(workload):
-            shown = self.watched_cell
-            made = program.user_pod(self.place, owner, self.spec, load, index, needs, self.token, shown, seconds)
+            pod = program.user_pod(self.place, owner, self.spec, load, index, needs, self.token, watched_cell, seconds)
         else:
             params = json.dumps(workload["params"])
             run = {"workload": workload["module"], "params": params, "device": options["device"]}
-            arguments = manifest.command_line(
-                self.spec, load, index, options["python"], TENANT_PORT, run, self.watched_cell
-            )
-            own = manifest.tenant_container(arguments, needs, self.token, options)
-            made = manifest.tenant_pod(self.place, owner, index, [own], needs, seconds)
-        made["metadata"]["annotations"] |= self.annotations
+            python = options["python"]
+            arguments = manifest.command_line(self.spec, load, index, python, TENANT_PORT, run, watched_cell)
+            container = manifest.tenant_container(arguments, needs, self.token, options)
+            pod = manifest.tenant_pod(self.place, owner, index, [container], needs, seconds)
+        pod["metadata"]["annotations"] |= self.annotations
         if "fault" in self.spec:
-            # The first process of a PID namespace is deaf to the signals that it sends itself.
-            made["spec"]["shareProcessNamespace"] = True
-        return apply_overlay(made, options["pod"])
+            # The first process of a PID namespace ignores the signals that it sends itself.
+            pod["spec"]["shareProcessNamespace"] = True
+        return apply_overlay(pod, options["pod"])
 
     def _start_next(self) -> None:
-        """Create the pods of those that need not wait until the ones before them are ready; one, if any is left."""
+        """Create the next pod, and those after it that need not wait until it is ready."""
         count = next(
             (i for i, _ in enumerate(self._pods_to_start) if i and self._is_staggered(len(self.names) + i)), None
         )
@@ -127,7 +126,7 @@ class PodTenants:
         call_for_each(lambda body: self._create(self.collection, body), bodies)
         names = [body["metadata"]["name"] for body in bodies]
         with self.watcher.changed:
-            # What has not been seen yet is not gone.
+            # Until a new pod has been seen once, it must not count as gone.
             self.watcher.changed.wait_for(
                 lambda: not self.watcher.has_listed or self.watcher.pods.keys() >= set(names), KUBELET_REPORT_SECONDS
             )
@@ -137,26 +136,26 @@ class PodTenants:
         return tenant_workload(self.spec, index).get("start") == "staggered"
 
     def _create(self, collection: str, body: Json) -> Json:
-        """Create an object, or take the one that a call made whose answer was lost. Raises NodeError."""
+        """Create an object, or return the one that an earlier call without an answer created. Raises NodeError."""
         try:
             return self.api.create(collection, body)
         except ApiRefused as refused:
             if refused.status != 409:
                 raise
-            # The driver may list objects there, and not get them.
+            # The driver may have the right to list objects, but not to get them.
             metadata = body["metadata"]
-            for found in self.api.get(collection, fieldSelector=f"metadata.name={metadata['name']}")["items"]:
-                # An earlier start's ConfigMap is swept by now; what belongs to it goes some time after it.
-                if found["metadata"].get("ownerReferences") == metadata.get("ownerReferences"):
-                    return dict(found)
+            for existing in self.api.get(collection, fieldSelector=f"metadata.name={metadata['name']}")["items"]:
+                # Objects of an earlier start have another owner, and are deleted some time after it.
+                if existing["metadata"].get("ownerReferences") == metadata.get("ownerReferences"):
+                    return dict(existing)
             raise
 
     def stop(self) -> None:
-        """Put the tenants' logs into this job's log, and remove the cell's objects."""
+        """Print the tenants' logs into this job's log, and remove the cell's objects."""
         self.watcher.end()
         for endpoint in self._endpoints.values():
             endpoint.close()
-        # An API server that stays away has no logs either, and each would be waited for.
+        # Reading logs from an unreachable API server would wait for each time-out.
         names = self.names if self.watcher.failure is None else []
         for index, texts in enumerate(call_for_each(self._read_logs, names)):
             for line in "\n".join(texts).splitlines():
@@ -179,37 +178,37 @@ class PodTenants:
     # Watching.
 
     def pods(self) -> list[Json]:
-        """The pods as last seen, in order. Raises NodeError when one cannot be had, or the API server stays away."""
+        """The pods as last seen, in order. Raises NodeError if one is unavailable or the API server is unreachable."""
         if self.watcher.failure is not None:
             raise self.watcher.failure
-        known = self.watcher.pods
-        found = [known[name] for name in self.names if name in known]
-        if self.watcher.has_listed and len(found) < len(self.names):
-            missing = next(name for name in self.names if name not in known)
+        seen = self.watcher.pods
+        pods = [seen[name] for name in self.names if name in seen]
+        if self.watcher.has_listed and len(pods) < len(self.names):
+            missing = next(name for name in self.names if name not in seen)
             raise NodeError(f"tenant {self.names.index(missing)}: its pod is gone; somebody deleted it")
-        for index, pod in enumerate(found):
+        for index, pod in enumerate(pods):
             if pod_status.ending(pod) is not None:
                 continue
-            why = pod_status.unavailable_reason(pod, time.monotonic() - self._created)
-            if why is None and pod_status.is_running_unready(pod):
-                why = pod_status.node_unready_reason(self.access.cluster.read_node())
-            if why is not None:
-                raise NodeError(f"tenant {index}: {why}")
-        waiting = [pod["metadata"]["name"] for pod in found if "waiting" in pod_status.container_state(pod)]
-        if waiting and (why := self.access.start_failure(waiting, time.monotonic() - self._created)) is not None:
-            raise NodeError(why)
-        return found
+            reason = pod_status.unavailable_reason(pod, time.monotonic() - self._created)
+            if reason is None and pod_status.is_running_unready(pod):
+                reason = pod_status.node_unready_reason(self.access.cluster.read_node())
+            if reason is not None:
+                raise NodeError(f"tenant {index}: {reason}")
+        waiting = [pod["metadata"]["name"] for pod in pods if "waiting" in pod_status.container_state(pod)]
+        if waiting and (failure := self.access.start_failure(waiting, time.monotonic() - self._created)) is not None:
+            raise NodeError(failure)
+        return pods
 
     def _endings(self) -> list[pod_status.Ending | None]:
         return [self._failure(index, pod) for index, pod in enumerate(self.pods())]
 
     def _pause(self, seconds: float) -> None:
-        """Until something of a pod changes, at most so long."""
+        """Wait until a pod changes, or for this time."""
         with self.watcher.changed:
             self.watcher.changed.wait(seconds)
 
     def wait_ready(self) -> None:
-        """Until every tenant is warm. Raises TenantsFailed when one ended or time ran out, NodeError as `pods` does."""
+        """Wait until every tenant is warm. Raises TenantsFailed if one ends or is late, NodeError as `pods` does."""
         deadline = time.monotonic() + self.timeouts["start_seconds"]
         waiting = set(range(len(self.names)))
         while waiting and time.monotonic() < deadline:
@@ -232,15 +231,15 @@ class PodTenants:
         ended = self._endings()
         for index, (name, end) in enumerate(zip(self.names, ended, strict=False)):
             if end is not None and end[2] == EXIT_USAGE and not is_program(tenant_workload(self.spec, index)):
-                said = self._read_log(name).strip() or "a tenant refused its arguments"
-                raise NodeError(said.splitlines()[-1])
+                log = self._read_log(name).strip() or "a tenant refused its arguments"
+                raise NodeError(log.splitlines()[-1])
         if any(ended) or waiting:
             self._hung = {index for index in waiting if not any(ended)}
             self._refuse_never_started(waiting)
             raise TenantsFailed("not every tenant got ready")
         # The client of a user's container has no GPU.
-        seeing = [each for each in self.endpoints() if not isinstance(each, ClientEndpoint)]
-        self._sampler = PodSampler([*seeing, *self.endpoints()][0])
+        with_gpu = [endpoint for endpoint in self.endpoints() if not isinstance(endpoint, ClientEndpoint)]
+        self._sampler = PodSampler([*with_gpu, *self.endpoints()][0])
         self._align_clocks()
 
     def _is_warm(self, index: int) -> bool:
@@ -252,7 +251,7 @@ class PodTenants:
             return False
 
     def _refuse_never_started(self, waiting: set[int]) -> None:
-        """Raise NodeError for a pod that did not even start, or cannot be reached: that says nothing about sharing."""
+        """Raise NodeError for a pod that did not start or is unreachable, which says nothing about sharing."""
         for index in sorted(waiting):
             silence = self._unreachable.get(index)
             if index in self._hung and silence is not None and isinstance(silence.__cause__, PodUnreachable):
@@ -288,7 +287,7 @@ class PodTenants:
         return (ClientEndpoint if is_program(workload) else PodEndpoint)(*connection)
 
     def _await_ending(self, index: int) -> pod_status.Ending | None:
-        """How a program failed that has run to its end, None where it did not. Raises NodeError if that is unknown."""
+        """Wait for the end of a program; how it failed, or None. Raises NodeError if the kubelet does not report it."""
         deadline = time.monotonic() + KUBELET_REPORT_SECONDS
         while "terminated" not in pod_status.container_state(pod := self.watcher.pods.get(self.names[index], {})):
             if time.monotonic() > deadline:
@@ -299,12 +298,12 @@ class PodTenants:
         return self._failure(index, pod)
 
     def _failure(self, index: int, pod: Json) -> pod_status.Ending | None:
-        """How a tenant has ended by itself, but for one that was to end."""
+        """How a tenant has ended by itself, or None, also for a program that ran to its end successfully."""
         end = pod_status.ending(pod)
         return None if end and end[2] == 0 and runs_until_exit(tenant_workload(self.spec, index)) else end
 
     def _align_clocks(self) -> None:
-        """Learn the node's clock. Raises NodeError when the tenants are not under one kernel."""
+        """Measure the offset of the node's clock. Raises NodeError if the tenants do not run under one kernel."""
         readings = call_for_each(PodEndpoint.read_clock, self.endpoints())
         if len({each.boot_id for each in readings}) != 1:
             raise NodeError("the tenants do not run under one kernel, so that they share no clock and no GPU")
@@ -314,20 +313,20 @@ class PodTenants:
         for endpoint, reading in zip(self.endpoints(), readings, strict=True):
             endpoint.process_seconds = (reading.first_line_ns - created_ns) / NS
 
-    # What a cell asks.
+    # For a cell.
 
     def endpoints(self) -> Sequence[PodEndpoint]:
         return [self._endpoints[index] for index in range(len(self.names))]
 
     def sampler(self) -> PodSampler:
-        """What samples the GPU since all tenants were warm, from within the first one's pod."""
+        """The sampler of the GPU in the first tenant's pod, which runs since all tenants were warm."""
         assert self._sampler is not None
         return self._sampler.wait_until_begun()
 
     def metrics_addresses(self) -> list[str]:
-        """Where a Prometheus that reaches pods finds the tenants' metrics, as `host:port`, in order."""
-        asked = zip(self.pods(), self.endpoints(), strict=True)
-        return [f"{pod['status']['podIP']}:{endpoint.port}" for pod, endpoint in asked]
+        """Addresses of the tenants' metrics for a Prometheus that reaches pods, as `host:port`, in order."""
+        pairs = zip(self.pods(), self.endpoints(), strict=True)
+        return [f"{pod['status']['podIP']}:{endpoint.port}" for pod, endpoint in pairs]
 
     def outcomes(self) -> list[Outcome]:
         """`status` and `exit` of each tenant, in order; a running one is `ok`."""
@@ -350,31 +349,29 @@ class PodTenants:
         return outcomes
 
     def _missing_for_ready(self, index: int) -> str:
-        """What the client of a program that never got ready was answered last."""
+        """The last reason why a program was not ready, by its client."""
         endpoint = self._endpoints.get(index)
         if not isinstance(endpoint, ClientEndpoint):
             return ""
-        lacking = endpoint.waiting_for
-        said = (
-            [lacking] if lacking is not None else self._read_log(self.names[index], CLIENT_CONTAINER).splitlines()[-1:]
-        )
-        return "".join(f": {line}" for line in said)
+        if endpoint.waiting_for is not None:
+            return f": {endpoint.waiting_for}"
+        return "".join(f": {line}" for line in self._read_log(self.names[index], CLIENT_CONTAINER).splitlines()[-1:])
 
     def now_ns(self) -> int:
-        """The node's monotonic clock, as far as this process knows it."""
+        """The node's monotonic clock, by its measured offset."""
         return time.monotonic_ns() + self._offset_ns
 
     def sleep_until(self, monotonic_ns: int) -> None:
-        """Wait in the node's clock. Raises TenantsFailed when a tenant ends, NodeError when its pod is taken away."""
+        """Wait until a time of the node's clock. Raises TenantsFailed if a tenant ends, NodeError as `pods` does."""
         while (left_ns := monotonic_ns - self.now_ns()) > 0:
             self._pause(left_ns / NS)
             if any(end is not None for end in self._endings()):
                 raise TenantsFailed("a tenant ended early")
 
     def watch_until(self, monotonic_ns: int) -> dict[int, int]:
-        """Wait in the node's clock, whoever ends; when they ended, in ns, by index.
+        """Wait until a time of the node's clock; returns when tenants ended, in ns, by index.
 
-        A tenant's connection ends with it, its pod's status up to some seconds later. Raises NodeError as `pods` does.
+        A tenant's connection ends with it; its pod's status shows that seconds later. Raises NodeError as `pods` does.
         """
         connections = {each.connection: i for i, each in enumerate(self.endpoints()) if each.connection is not None}
         cut_ns: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""The latest status of every pod of a cell, until all are gone."""
+"""Watching the status of a cell's pods, and removing objects of a cell."""
 
 import contextlib
 import threading
@@ -11,21 +11,21 @@ from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Backoff, Json
 from sharebench.nodes.kubernetes.cluster.restricted import GRACE_SECONDS
 
-Each = TypeVar("Each")
-Answer = TypeVar("Answer")
-# A kubelet that lost the API server asks for it ever more rarely, up to a minute apart, and ends no pod meanwhile.
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+# A kubelet that lost the API server retries after pauses of up to a minute, and ends no pod until then.
 POD_REMOVAL_SECONDS = 120.0
 POLL_SECONDS = 0.1
 
 
 class PodWatcher:
-    """Keeps the latest status of every pod of a cell, from a thread; the API server may be away for a minute."""
+    """Keeps the latest status of a cell's pods up to date from a thread; the API server may be away for a minute."""
 
     def __init__(self, api: Api, collection: str, selector: str) -> None:
         self.api, self.collection, self.selector = api, collection, selector
         self.pods: dict[str, Json] = {}
         self.has_listed = False
-        """Whether `pods` is what there is, even when it is empty."""
+        """Whether `pods` has been filled, even if it is empty."""
         self.failure: NodeError | None = None
         self.changed = threading.Condition()
         self._is_over = False
@@ -35,7 +35,7 @@ class PodWatcher:
         self._thread.start()
 
     def end(self) -> None:
-        """Watch no more; the thread is left to its connection."""
+        """Stop watching; the thread ends with its connection."""
         self._is_over = True
 
     def _set(self, pods: dict[str, Json]) -> None:
@@ -49,9 +49,9 @@ class PodWatcher:
             self.changed.notify_all()
 
     def _list_and_watch(self) -> None:
-        found = self.api.get(self.collection, labelSelector=self.selector)
-        self._set({pod["metadata"]["name"]: pod for pod in found["items"]})
-        version = found["metadata"]["resourceVersion"]
+        listed = self.api.get(self.collection, labelSelector=self.selector)
+        self._set({pod["metadata"]["name"]: pod for pod in listed["items"]})
+        version = listed["metadata"]["resourceVersion"]
         for event in self.api.watch(self.collection, version, labelSelector=self.selector):
             if self._is_over:
                 return
@@ -59,8 +59,8 @@ class PodWatcher:
                 # The version is too old: list again.
                 return
             name = event["object"]["metadata"].get("name")
-            rest = {key: pod for key, pod in self.pods.items() if key != name}
-            self._set(rest if event["type"] == "DELETED" else rest | {name: event["object"]})
+            others = {key: pod for key, pod in self.pods.items() if key != name}
+            self._set(others if event["type"] == "DELETED" else others | {name: event["object"]})
 
     def _run(self) -> None:
         from urllib3.exceptions import HTTPError
@@ -70,34 +70,34 @@ class PodWatcher:
             began = time.monotonic()
             try:
                 with contextlib.suppress(HTTPError, OSError, ValueError):
-                    # A server that stays away is given up by the list that follows: that one has the patience.
+                    # The list of the next turn retries, and gives up an unreachable server.
                     self._list_and_watch()
             except NodeError as failure:
                 return self._fail(failure)
             except Exception as failure:
-                # A thread that ended unseen would leave the pods as they were seen last.
+                # If the thread ended silently, the pods would stay as they were seen last.
                 return self._fail(NodeError(f"the pods cannot be watched: {type(failure).__name__}: {failure}"))
             if time.monotonic() - began > backoff.pause_seconds:
-                # It has worked for a while.
+                # The watch has worked for a while.
                 backoff = Backoff()
             backoff.pause()
 
 
-def call_for_each(ask: Callable[[Each], Answer], each: Sequence[Each]) -> list[Answer]:
-    """What is answered for each, asked for all at the same time."""
-    if not each:
+def call_for_each(call: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """The results of a call for each element, all made at the same time."""
+    if not items:
         return []
-    with ThreadPoolExecutor(len(each)) as pool:
-        return list(pool.map(ask, each))
+    with ThreadPoolExecutor(len(items)) as pool:
+        return list(pool.map(call, items))
 
 
 def sweep(api: Api, namespace: str, selector: str) -> None:
-    """Remove the ConfigMaps and pods that it selects and wait until the pods are gone. Raises NodeError."""
+    """Delete the ConfigMaps and pods that match and wait until the pods are gone. Raises NodeError."""
     core = f"/api/v1/namespaces/{namespace}"
     try:
         for each in api.get(f"{core}/configmaps", labelSelector=selector)["items"]:
             api.delete(f"{core}/configmaps/{each['metadata']['name']}", propagationPolicy="Background")
-        # The garbage collector would do it too, a little later.
+        # The garbage collector would delete the pods too, but later.
         names = [pod["metadata"]["name"] for pod in api.get(f"{core}/pods", labelSelector=selector)["items"]]
         call_for_each(lambda name: api.delete(f"{core}/pods/{name}", grace_seconds=GRACE_SECONDS), names)
         deadline = time.monotonic() + POD_REMOVAL_SECONDS

@@ -1,4 +1,4 @@
-"""What a cluster has for a study, which of its strategies it can do, and what each missing one needs."""
+"""Preflight: what a cluster has installed for a study, which strategies are feasible, and which rights are missing."""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,71 +24,70 @@ INDENT = " " * (NAME_WIDTH + 2)
 
 
 class ReportRow(NamedTuple):
-    """A line of the report; an empty name continues the row before."""
+    """A row of the report; one with an empty name continues the previous row."""
 
     name: str
     text: str
 
     def __str__(self) -> str:
-        # A command is to be copied: in a line of its own, however long.
+        # A command is to be copied, so it has a line of its own, however long.
         prose, kubectl, command = self.text.partition("kubectl ")
         lines = wrap_text(prose, f"  {self.name:{NAME_WIDTH}}", INDENT) if prose else []
         return "\n".join(lines + [INDENT + kubectl + command] * bool(kubectl))
 
 
 def installed_rows(node: ClusterNode) -> Iterator[ReportRow]:
-    """What there is of what the study's accesses use; what they lack is the reason why a strategy is infeasible."""
-    found, accesses = node.cluster.installed, node.cluster.options["accesses"]
+    """Rows for the components that the study's accesses use. Missing ones make strategies infeasible."""
+    stack, accesses = node.cluster.installed, node.cluster.options["accesses"]
     facts = node.facts()
     memory, driver = facts["memory_bytes"], facts["details"]["driver"]
-    said = [f"{node.gpus} x {facts['product']}", f"{memory >> 20} MiB" if memory else "memory unknown"]
-    yield ReportRow("GPU", ", ".join([*said, f"driver {driver or 'unknown'}"]))
+    gpu = [f"{node.gpus} x {facts['product']}", f"{memory >> 20} MiB" if memory else "memory unknown"]
+    yield ReportRow("GPU", ", ".join([*gpu, f"driver {driver or 'unknown'}"]))
     if "device-plugin" in accesses:
-        parts = {
-            "device plugin": found.plugin,
-            "GPU Feature Discovery": found.discovery,
-            "MPS control daemon": found.mps,
-            "MIG manager": found.mig_manager,
+        components = {
+            "device plugin": stack.plugin,
+            "GPU Feature Discovery": stack.discovery,
+            "MPS control daemon": stack.mps,
+            "MIG manager": stack.mig_manager,
         }
-        for name, part in parts.items():
-            manager = "GPU operator" if part and part.cluster_policy else "standalone"
-            text = f"{part.version} ({manager}, {part.namespace}/{part.name})" if part else "not installed"
+        for name, found in components.items():
+            manager = "GPU operator" if found and found.cluster_policy else "standalone"
+            text = f"{found.version} ({manager}, {found.namespace}/{found.name})" if found else "not installed"
             yield ReportRow(name, text)
-        if (configs := found.config_map) is not None:
-            yield ReportRow(
-                "ConfigMap of the plugin", f"{configs.namespace}/{configs.name}, default {configs.default or 'not set'}"
-            )
-    if "dra" in accesses and (known := node.access("dra").describe()):
-        gates = ", ".join(known["dra_gates"] or []) or "none"
-        yield ReportRow("DRA driver", f"{known['dra_driver'] or 'version unknown'}, gates that are on: {gates}")
+        if (config_map := stack.config_map) is not None:
+            default = config_map.default or "not set"
+            yield ReportRow("ConfigMap of the plugin", f"{config_map.namespace}/{config_map.name}, default {default}")
+    if "dra" in accesses and (gpu_facts := node.access("dra").describe()):
+        gates = ", ".join(gpu_facts["dra_gates"] or []) or "none"
+        yield ReportRow("DRA driver", f"{gpu_facts['dra_driver'] or 'version unknown'}, gates that are on: {gates}")
 
 
 def missing_right_rows(
     api: Api, manifests: Mapping[str, Iterable[Right]], namespaces: Mapping[str, str | None], objects: Mapping[str, str]
 ) -> list[ReportRow]:
-    """A row for every right that we lack, and one with what grants them, for each folder of config/cluster.
+    """Rows for the missing rights of each folder of config/cluster, and one with what grants them.
 
-    `namespaces` has where each kind of place is, None for the whole cluster, and `objects` the names of those that
-    rights are about; no right is needed for a place or an object that is not there.
+    `namespaces` has the namespace of each `Right.where`, None for the whole cluster, and `objects` the name of each
+    `Right.object`. No right is needed for a namespace or an object that does not exist.
     """
     rows: list[ReportRow] = []
     for folder, rights in manifests.items():
-        asked = [each for each in rights if each.where in namespaces and (not each.object or each.object in objects)]
-        lacking = [
-            right for right in asked if not is_allowed(api, right, namespaces[right.where], objects.get(right.object))
+        needed = [each for each in rights if each.where in namespaces and (not each.object or each.object in objects)]
+        missing = [
+            right for right in needed if not is_allowed(api, right, namespaces[right.where], objects.get(right.object))
         ]
-        for right in lacking:
+        for right in missing:
             where, name = namespaces[right.where], objects.get(right.object)
             place = f"in {where}" if where else "in the whole cluster"
             rows.append(ReportRow("not allowed", f"{right}{f' {name}' if name else ''} ({place})"))
-        rows += [ReportRow("", _grant_hint(folder, namespaces))] if lacking else []
-        if names := ", ".join(sorted({objects[right.object] for right in lacking if right.object})):
+        rows += [ReportRow("", _grant_hint(folder, namespaces))] if missing else []
+        if names := ", ".join(sorted({objects[right.object] for right in missing if right.object})):
             rows.append(ReportRow("", f"with {names} among its resourceNames, where these are listed"))
     return rows
 
 
 def _grant_hint(folder: str, namespaces: Mapping[str, str | None]) -> str:
-    """What grants the rights of a folder of config/cluster."""
+    """How to grant the rights of a folder of config/cluster."""
     path = manifest_of(folder).parent.relative_to(REPOSITORY)
     if namespaces["tenants"] != OWN_NAMESPACE:
         return f"granted by {path}, in a kustomization for {namespaces['tenants']} (docs/cluster/install.md, Rights)"
@@ -104,14 +103,14 @@ def _infeasible_reason(node: ClusterNode, strategy: Strategy, replicas: int) -> 
 
 
 def strategy_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], bool]:
-    """A row for each strategy: with how many tenants it can be done, and why not with others; whether any can."""
+    """Rows with each strategy's feasible numbers of tenants and the reasons against others; whether any is feasible."""
     rows, is_any = [], False
     for name in dict.fromkeys(cell.strategy for cell in study.cells):
         sizes = sorted({cell.replicas for cell in study.cells if cell.strategy == name})
         reasons = {n: _infeasible_reason(node, study.strategies[name], n) for n in sizes}
-        can = [str(n) for n, reason in reasons.items() if reason is None]
-        is_any = is_any or bool(can)
-        rows.append(ReportRow(name, f"feasible with {', '.join(can)} tenants" if can else "not feasible"))
+        feasible = [str(n) for n, reason in reasons.items() if reason is None]
+        is_any = is_any or bool(feasible)
+        rows.append(ReportRow(name, f"feasible with {', '.join(feasible)} tenants" if feasible else "not feasible"))
         for reason in dict.fromkeys(filter(None, reasons.values())):
             which = ", ".join(str(n) for n in sizes if reasons[n] == reason)
             rows.append(ReportRow("", f"not with {which}: {reason}"))
@@ -119,7 +118,7 @@ def strategy_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
 
 
 def show(config: StudyConfig) -> int:
-    """Print what `inspect` finds; 1 where the study could not run."""
+    """Print the report of `inspect`; returns 1 if the study could not run."""
     study = Study(config)
     if study.node_kind != "kubernetes":
         raise Refusal(
@@ -130,22 +129,22 @@ def show(config: StudyConfig) -> int:
     try:
         if uses_several_devices(config, study.node_kind):
             options = [each.options for each in ClusterNode.devices(options[0])]
-        found = [inspect(study, each) for each in options]
+        reports = [inspect(study, each) for each in options]
     except NodeError as error:
         raise Refusal(f"failed: {error}") from None
-    print("\n".join(line for lines, _ in found for line in lines), flush=True)
-    return 0 if all(is_fit for _, is_fit in found) else 1
+    print("\n".join(line for lines, _ in reports for line in lines), flush=True)
+    return 0 if all(is_fit for _, is_fit in reports) else 1
 
 
-def inspect(study: Study, of_node: NodeOptions | None = None) -> tuple[list[str], bool]:
-    """The lines of the report on the study's node or on one of several, and whether the study could run there.
+def inspect(study: Study, node_options: NodeOptions | None = None) -> tuple[list[str], bool]:
+    """The report's lines on the study's node, or on one of several, and whether the study could run there.
 
-    Raises NodeError where the cluster cannot be asked.
+    Raises NodeError if the cluster is unreachable.
     """
     with tempfile.TemporaryDirectory() as folder:
-        node = ClusterNode(of_node or study.node_options(), Path(folder))
+        node = ClusterNode(node_options or study.node_options(), Path(folder))
         api, options = node.cluster.api, node.cluster.options
-        # A person waits for the answer, and a server that never answered is a wrong one rather than one that restarts.
+        # A person waits, and a server that has never answered is more likely a wrong one than one that restarts.
         api.retry_limit_seconds = RETRY_LIMIT_SECONDS
         version = api.get("/version")["gitVersion"]
         lines = [
@@ -176,7 +175,7 @@ def _namespace_rows(api: Api, name: str) -> Iterator[ReportRow]:
     try:
         is_there = api.find(f"/api/v1/namespaces/{name}") is not None
     except ApiRefused:
-        # Where we may not look, rights in it are all that is known.
+        # Without the right to read the namespace, only rights in it are known.
         return
     if not is_there:
         what = "apply -k config/cluster/tenants" if name == OWN_NAMESPACE else f"create namespace {name}"

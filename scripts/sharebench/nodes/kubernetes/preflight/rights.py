@@ -1,4 +1,4 @@
-"""What the driver must be allowed to do, verb by verb: what the manifests in config/cluster grant."""
+"""The rights that the driver needs, verb by verb, as the manifests in config/cluster grant them."""
 
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -12,14 +12,14 @@ from sharebench.core.files import REPOSITORY
 from sharebench.nodes.kubernetes.cluster.api import Api
 
 MANIFESTS = REPOSITORY / "config" / "cluster"
-# That of the manifests.
+# The namespace in the manifests.
 OWN_NAMESPACE = "sharebench"
 
 
 class Right(NamedTuple):
-    """A verb on a resource: `where` is `cluster`, `plugin` (its namespace) or `tenants` (theirs).
+    """A verb on a resource; `where` is `cluster`, or the namespace of `plugin` or `tenants`.
 
-    `object` is the only one meant: `node`, `configs` (the plugin's ConfigMap) or `mig-map`; "" for all.
+    `object` is `node`, `configs` (the plugin's ConfigMap) or `mig-map` for a right on one object, "" for all objects.
     """
 
     where: str
@@ -33,11 +33,11 @@ class Right(NamedTuple):
         return f"{self.verb} {resource}"
 
 
-# The object that a right is about, by folder and resource; to list and to create are rights on all.
+# The object of rights on one object, by folder and resource. Rights to list and create are on all objects.
 OBJECTS = {("tenants", "nodes"): "node", ("plugin", "configmaps"): "configs", ("mig", "configmaps"): "mig-map"}
-# Folders with rights that only some studies need, and which: those with such options (`Study.node_options`).
+# Folders with rights that only some studies need, and which options (`Study.node_options`) need them.
 FEATURES: dict[str, Callable[[ClusterOptions], bool]] = {
-    # Restoring needs them too, where a run has changed the layout.
+    # Restoring a changed layout needs them too.
     "mig": lambda options: "mig" in options["may_change"],
     "pod-monitor": lambda options: options["has_pod_monitor"],
     "dra": lambda options: "dra" in options["accesses"],
@@ -46,13 +46,13 @@ FEATURES: dict[str, Callable[[ClusterOptions], bool]] = {
 
 
 def manifest_of(folder: str) -> Path:
-    """The rbac.yaml of a folder of config/cluster, wherever that is in it."""
+    """The rbac.yaml of a folder anywhere in config/cluster."""
     (path,) = MANIFESTS.glob(f"**/{folder}/rbac.yaml")
     return path
 
 
 def granted_rights(folder: str) -> Iterator[Right]:
-    """The rights of a folder's rbac.yaml."""
+    """The rights that a folder's rbac.yaml grants."""
     path = manifest_of(folder)
     for role in yaml.safe_load_all(path.read_text()):
         where = "cluster" if role["kind"] == "ClusterRole" else path.relative_to(MANIFESTS).parts[0]
@@ -65,7 +65,7 @@ def granted_rights(folder: str) -> Iterator[Right]:
 def needed_rights(options: ClusterOptions, is_inside: bool) -> dict[str, list[Right]]:
     """The rights for a study with these options, by the folder of config/cluster that grants them.
 
-    `is_inside` says that tenants are reached by their addresses.
+    With `is_inside`, the driver reaches tenants by their addresses.
     """
     used = ("plugin", "tenants", *(name for name, is_used in FEATURES.items() if is_used(options)))
     unused = "pods/portforward" if is_inside else ""
@@ -73,7 +73,7 @@ def needed_rights(options: ClusterOptions, is_inside: bool) -> dict[str, list[Ri
 
 
 def is_allowed(api: Api, right: Right, namespace: str | None, name: str | None = None) -> bool:
-    """Whether the API server would let us, by SelfSubjectAccessReview; `name` is that of the right's object."""
+    """Whether we have a right, by SelfSubjectAccessReview; `name` is the name of the right's object."""
     resource, _, part = right.resource.partition("/")
     attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": part}
     if namespace is not None:
