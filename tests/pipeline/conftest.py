@@ -1,4 +1,4 @@
-"""Finished studies, made once and copied for every test."""
+"""Checkouts and finished studies, made once and copied for each test."""
 
 import fcntl
 import shutil
@@ -22,7 +22,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def built_once(shared: Path, name: str, build: Callable[[Path], None]) -> Path:
-    """The folder that `build` fills, by whichever worker comes first."""
+    """The folder that `build` fills; the first worker that needs it builds it."""
     folder = shared / name
     with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -40,7 +40,7 @@ def untouched_template(shared: Path) -> Path:
     return built_once(shared, "untouched", make_checkout)
 
 
-def finished_study(shared: Path, untouched: Path, study: str) -> Path:
+def finished_template(shared: Path, untouched: Path, study: str) -> Path:
     def build(folder: Path) -> None:
         shutil.copytree(untouched, folder)
         checkout = Checkout(folder, study)
@@ -56,10 +56,10 @@ def copied(template: Path, target: Path, study: str) -> Iterator[Checkout]:
     shutil.copytree(template, target)
     checkout = Checkout(target, study)
     yield checkout
-    # On a busy machine a job's last process may take a moment to end.
+    # On a busy machine the last process of a job may need a moment to end.
     _, left = psutil.wait_procs(checkout.processes(), timeout=ENDING_SECONDS)
     kill_processes(left)
-    # Tests that leave processes behind on purpose end them by a next run: that is what they are about.
+    # A test that leaves processes behind on purpose also asserts that the next run ends them.
     assert not left, f"left running: {left}"
 
 
@@ -70,22 +70,22 @@ def untouched(untouched_template: Path, tmp_path: Path) -> Iterator[Checkout]:
 
 
 @pytest.fixture
-def another(untouched_template: Path, tmp_path: Path) -> Iterator[Checkout]:
-    """One more checkout in which nothing has run."""
-    yield from copied(untouched_template, tmp_path / "another", "simulated.yaml")
+def second_checkout(untouched_template: Path, tmp_path: Path) -> Iterator[Checkout]:
+    """Another checkout in which nothing has run."""
+    yield from copied(untouched_template, tmp_path / "second", "simulated.yaml")
 
 
-def with_a_finished_run_of(study: str) -> Callable[..., Iterator[Checkout]]:
-    """A fixture: a checkout with a finished run of this study."""
+def finished_checkout(study: str) -> Callable[..., Iterator[Checkout]]:
+    """Define a fixture: a checkout with a finished run of this study."""
 
     @pytest.fixture
     def checkout(shared: Path, untouched_template: Path, tmp_path: Path) -> Iterator[Checkout]:
-        yield from copied(finished_study(shared, untouched_template, study), tmp_path / "checkout", study)
+        yield from copied(finished_template(shared, untouched_template, study), tmp_path / "checkout", study)
 
     return checkout
 
 
-finished = with_a_finished_run_of("simulated.yaml")
-finished_on_cpu = with_a_finished_run_of("cpu.yaml")
-finished_mixes = with_a_finished_run_of("mixes.yaml")
-finished_on_two_devices = with_a_finished_run_of("two_simulated.yaml")
+finished = finished_checkout("simulated.yaml")
+finished_on_cpu = finished_checkout("cpu.yaml")
+finished_mixes = finished_checkout("mixes.yaml")
+finished_on_two_devices = finished_checkout("two_simulated.yaml")

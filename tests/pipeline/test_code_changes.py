@@ -1,10 +1,10 @@
-"""Which edits of the measuring code make which cells stale, on a node that runs it."""
+"""The cells that an edit of the measuring code invalidates, on a node that runs this code."""
 
 import pytest
 from pipeline.harness import Checkout
 
 
-def stale(checkout: Checkout) -> set[str]:
+def stale_cells(checkout: Checkout) -> set[str]:
     """The cells that a dry run would measure."""
     return checkout.run(options=["--dry-run"]).ok().cells
 
@@ -20,12 +20,12 @@ def cells(*workloads: str) -> set[str]:
 def test_a_new_workload_is_one_file_and_one_entry(finished_on_cpu: Checkout) -> None:
     workloads = finished_on_cpu.root / "scripts/tenant/workloads"
     (workloads / "x.py").write_text((workloads / "held.py").read_text())
-    assert stale(finished_on_cpu) == set()
+    assert stale_cells(finished_on_cpu) == set()
     finished_on_cpu.edit("cpu.yaml", "workloads: [held, product]", "workloads: [held, product, x]")
     finished_on_cpu.edit(
         "cpu.yaml", "workload_catalogue:\n", "workload_catalogue:\n  x: {module: x, min_window_seconds: 0.1}\n"
     )
-    assert stale(finished_on_cpu) == cells("x")
+    assert stale_cells(finished_on_cpu) == cells("x")
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_an_edit_invalidates_the_cells_that_its_code_measures(
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    assert stale(finished_on_cpu) == expected
+    assert stale_cells(finished_on_cpu) == expected

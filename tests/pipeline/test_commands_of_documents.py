@@ -1,7 +1,7 @@
-"""Every block of commands in README, docs and the other guides: what can be tried of each command is tried.
+"""Every block of commands in README, docs and the other guides is checked as far as possible without its devices.
 
-Snakemake reads config and targets of its calls in a copy of the checkout; `.ci/run` runs those of README. Targets and
-variables of make exist, as do files and options of this repository in calls of all other programs.
+Snakemake reads config and targets of its commands in a copy of the checkout; `.ci/run` runs those of README. Targets
+and variables of make must exist, and so must this repository's files and options that other commands name.
 """
 
 import itertools
@@ -28,7 +28,7 @@ DOCUMENTS = sorted(
 SUBSTITUTION = re.compile(r"^\w+=\$\((.*)\)$", re.MULTILINE)
 HERE_DOCUMENT = re.compile(r" <<'(\w+)'\n.*?\n\1\n", re.DOTALL)
 ASSIGNMENT = re.compile(r"(?:export )?(\w+)=(.*)", re.DOTALL)
-# What a user has and this machine lacks, what a command before it makes, and folders and cores of the user's.
+# Refusals that only say what this machine lacks: a GPU, results of an earlier command, a user's folders and cores.
 LACKS = re.compile(
     r"shows no NVIDIA GPU|needs an NVIDIA GPU|needs torch"
     r"|config: (from|datasets|parts): '(results|a|b)/\S+' is not (an existing folder|the results)"
@@ -37,7 +37,7 @@ LACKS = re.compile(
     r"|config: cpu\.cores: \d+ is the number of no core"
 )
 KUBECTL = re.compile(r" (annotate|apply|config|create|delete|edit|get|label|logs|patch|rollout|taint|wait) ")
-# Programs of which only the files of this repository are looked at, and bash's own words.
+# Programs whose arguments are checked only for files of this repository, and words of bash.
 OTHERS = re.compile(
     r"git|gcloud|sudo|apt-get|uv|prometheus|grep|rm|mkdir|cat|cut|sha256sum|echo|cd|source|wait|for|do|done|pip|pytest|unpack"
     "|nvidia-cuda-mps-control"
@@ -45,7 +45,7 @@ OTHERS = re.compile(
 
 
 def commands(script: str) -> Iterator[list[str]]:
-    """The words of each command, its variables filled in, without what sets variables alone."""
+    """The words of each command with its variables filled in; assignments alone are left out."""
     script = SUBSTITUTION.sub(r"\1", HERE_DOCUMENT.sub("\n", script)).replace("\\\n", " ")
     known = {"node": "node", "namespace": "namespace", "map": "map", "pipe": "pipe", "token": "token", "name": "name"}
     for line in script.splitlines():
@@ -65,7 +65,7 @@ def commands(script: str) -> Iterator[list[str]]:
 
 
 def blocks(document: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Blocks of commands, each with the last block of every other language before it."""
+    """Each block of commands, with the last block of every language up to it."""
     before: dict[str, str] = {}
     for indent, language, text in BLOCK.findall((REPOSITORY / document).read_text(encoding="utf-8")):
         before[language] = "\n".join(line.removeprefix(indent) for line in text.splitlines()) + "\n"
@@ -74,7 +74,7 @@ def blocks(document: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def make(words: list[str], shown: dict[str, str], checkout: Checkout) -> None:
-    """The Makefile has targets and variables; the arguments of snakemake are tried."""
+    """Check that the Makefile has the targets and variables; arguments for snakemake are tried."""
     text = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
     for word in words[1:]:
         name, is_variable, value = word.partition("=")
@@ -84,7 +84,7 @@ def make(words: list[str], shown: dict[str, str], checkout: Checkout) -> None:
 
 
 def snakemake(words: list[str], shown: dict[str, str], checkout: Checkout) -> None:
-    """The config is one and the targets are there; the reader has saved what the document shows before it."""
+    """Check that snakemake accepts config and targets, with the files saved that the document shows before."""
     saved = [words[at + 1] for at, word in enumerate(words) if word == "--configfile"]
     for name in saved:
         if not (checkout.root / name).exists():
@@ -107,7 +107,7 @@ def snakemake(words: list[str], shown: dict[str, str], checkout: Checkout) -> No
 
 
 def options(words: list[str]) -> None:
-    """The script of this repository has the options, the test bed the command; of pytest the files are checked."""
+    """Check that the script has the options, or that the test bed has the command."""
     script, *arguments = words[1:]
     if script == "-m":
         module, *arguments = arguments
@@ -121,7 +121,7 @@ def options(words: list[str]) -> None:
 
 
 def kubectl(words: list[str]) -> None:
-    """A verb that kubectl has; a patch is JSON, a folder to apply has a kustomization."""
+    """Check the verb, that a patch is JSON, and that a folder to apply has a kustomization."""
     assert KUBECTL.search(" ".join(words)), words
     for option, value in itertools.pairwise(words):
         if option == "-p":
@@ -131,7 +131,7 @@ def kubectl(words: list[str]) -> None:
 
 
 def helm(words: list[str]) -> None:
-    """Of a chart that we have values for, the release and version that the head of its values has, too."""
+    """Check release and version of a chart against the head of our values for it."""
     assert words[1:3] == ["upgrade", "--install"], words
     if "--values" in words:
         values = (REPOSITORY / words[words.index("--values") + 1]).read_text(encoding="utf-8")

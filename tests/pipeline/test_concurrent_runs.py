@@ -1,4 +1,4 @@
-"""A second run on the same results, or on the same device, is refused by the owner's name; others run side by side."""
+"""A second run on the same results or device is refused and names the owner; other runs work at the same time."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def test_a_second_run_is_refused_but_a_plan_is_not(finished_on_cpu: Checkout) ->
     assert "2 of 6 cells to measure on node cpu" in planned.out
     assert times(checkout.results / ".sharebench") == times_of(before, checkout.results / ".sharebench")
 
-    # Another study has another results folder, but the stand-in is one device for the whole host.
+    # With another results folder the run still needs the stand-in, which is one device for the whole host.
     other = checkout.results.with_name("others")
     refused(checkout.run(config=["results=others"], results=other), "node", owner)
     assert not list(other.rglob("*.json"))
@@ -63,7 +63,10 @@ def test_two_results_folders_can_be_measured_at_once_from_one_checkout(finished:
     before = times(finished.results)
     runs = [
         finished.start(
-            options=["--directory", str(folder)], results=folder / "results", study=str(finished.root / finished.study)
+            options=["--directory", str(folder)],
+            results=folder / "results",
+            study=str(finished.root / finished.study),
+            forks_jobs=True,
         )
         for folder in folders
     ]

@@ -1,12 +1,12 @@
-"""A config that cannot be used: one line, exit 1, and nothing is written."""
+"""A config that cannot be used is refused in one line, with exit code 1, and nothing is written."""
 
 from pipeline.harness import Checkout
 
 from sharebench.core.capabilities import has_nvidia_gpu
 
-# Where there is a GPU, its tenants' interpreter is what is missing.
-NOT_HERE = "'/no/such/python' is not a file" if has_nvidia_gpu() else "this host, it shows no NVIDIA GPU"
-# What is typed after --config, and what the line must say.
+# On a machine with a GPU only the interpreter of the tenants is missing.
+NO_GPU_OR_PYTHON = "'/no/such/python' is not a file" if has_nvidia_gpu() else "this host, it shows no NVIDIA GPU"
+# The arguments of --config, and a part of the refusal.
 CASES = {
     "an unknown key": (["strategis=[mps]"], "'strategis' is an unknown key; did you mean 'strategies'?"),
     "an impossible strategy": (
@@ -20,12 +20,12 @@ CASES = {
     "a word for a number": (["repeats=two"], "'two' is not a whole number"),
     "a folder that is none": (["from=no/such/folder"], "'no/such/folder' is not an existing folder"),
     "what a data set does not use": (["from=envs", "repeats=99"], "config: repeats: no effect with from"),
-    "a GPU without what it needs": (["node=nvidia", "nvidia={python: /no/such/python}"], NOT_HERE),
+    "a GPU without what it needs": (["node=nvidia", "nvidia={python: /no/such/python}"], NO_GPU_OR_PYTHON),
 }
 
 
 def refused(checkout: Checkout, *targets: str, study: str | None = None, config: list[str] | None = None) -> str:
-    """The line with which a run ends before it has written anything."""
+    """The one line of a run that ends before it has written anything."""
     before = checkout.files()
     result = checkout.run(*targets, study=study, config=config or [])
     assert result.code == 1

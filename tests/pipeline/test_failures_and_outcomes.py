@@ -1,4 +1,4 @@
-"""What a broken node costs, and what a device that cannot do something is: a row in the table."""
+"""What a broken node costs, and how the tables show failed and infeasible cells."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from tables import rows
 
 
 def folder(cell: str) -> str:
-    """The cell's folder, as an outage names it."""
+    """The cell's folder, by which an outage names it."""
     strategy, workload, replicas, repeat = cell.split("/")
     return f"cells/{strategy}/{workload}/n{replicas}/r{repeat}"
 
@@ -53,7 +53,7 @@ def test_no_cell_is_tried_on_a_node_that_is_down(finished: Checkout) -> None:
     assert logs.count(f"failed: {cause}") == 2
     assert logs.count(f"failed: not tried, the node is down: NodeError: {cause}") == 3
     assert f"the node is down: NodeError: {cause}" in result.out.splitlines()
-    # The fourth cell is the last of block 1: the node was set up for block 2 in vain, and left alone after that.
+    # The fourth cell, the first to fail, is the last of block 1. One cell of block 2 still switches the node.
     assert result.switches == ["mig block 1", "mig block 2"]
 
     finished.plant_outage(None)

@@ -29,8 +29,8 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(folder: Path, leave_bytes: int) -> Path:
-    """Take all space but this much; deleting the file gives it back."""
-    ballast = folder / f"all but {leave_bytes}"
+    """Fill the disk up to this number of free bytes; deleting the returned file frees the space."""
+    ballast = folder / f"ballast-{leave_bytes}"
     free = os.statvfs(folder).f_bavail * BLOCK - leave_bytes
     ballast.write_bytes(bytes(free))
     return ballast
@@ -40,18 +40,18 @@ def fill(folder: Path, leave_bytes: int) -> Path:
 def test_a_full_disk_leaves_no_partial_file_and_a_rerun_completes(untouched: Checkout, tiny_disk: Path) -> None:
     results = tiny_disk / "results"
     record = results / "cells/mps/alpha/n64/r1/raw.json"
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "config": [f"results={results}", "strategies=[mps]", "replicas=[64]", "workloads=alpha", "repeats=1"],
         "results": results,
     }
-    assert untouched.run(str(record), **how).ok().cells == {"mps/alpha/64/1"}
-    # What the start of a run writes, and some more; not enough for the record.
-    room = (results / ".sharebench/run.json").stat().st_size + 4 * BLOCK
-    assert record.stat().st_size > room + BLOCK
+    assert untouched.run(str(record), **options).ok().cells == {"mps/alpha/64/1"}
+    # Enough for what the start of a run writes, but not for the record.
+    free_bytes = (results / ".sharebench/run.json").stat().st_size + 4 * BLOCK
+    assert record.stat().st_size > free_bytes + BLOCK
     record.unlink()
 
-    ballast = fill(tiny_disk, room)
-    failed = untouched.run(str(record), **how)
+    ballast = fill(tiny_disk, free_bytes)
+    failed = untouched.run(str(record), **options)
     assert failed.code == 1
     assert failed.failed == {"run_cell": {"mps/alpha/64/1"}}
     assert "No space left on device" in failed.out
@@ -59,12 +59,12 @@ def test_a_full_disk_leaves_no_partial_file_and_a_rerun_completes(untouched: Che
     assert not record.exists()
     assert not list(results.rglob("*.part"))
 
-    more = fill(tiny_disk, 0)
-    refused = untouched.run(str(record), **how)
+    rest = fill(tiny_disk, 0)
+    refused = untouched.run(str(record), **options)
     assert refused.code == 1
     assert refused.jobs == {}
     assert refused.out.splitlines()[-1] == f"not started: {results} cannot be written to: No space left on device"
 
     ballast.unlink()
-    more.unlink()
-    assert untouched.run(str(record), **how).ok().cells == {"mps/alpha/64/1"}
+    rest.unlink()
+    assert untouched.run(str(record), **options).ok().cells == {"mps/alpha/64/1"}

@@ -1,4 +1,4 @@
-"""Records of another config, device or framework, and damaged ones, are in no table; the printed command repairs it."""
+"""Records of another config, device or framework, and damaged ones, are refused; the printed command repairs them."""
 
 import json
 import os
@@ -17,7 +17,7 @@ TABLES = ["results/tables/summary.csv"]
 
 
 def printed_command(checkout: Checkout, refused: Result) -> list[str]:
-    """The files that the refusal's command forces, as a shell would read them."""
+    """The files that the refusal's command re-measures, as a shell expands them."""
     found = re.findall(
         r"^re-measure them: snakemake --forcerun (.*) \(with the options of this run\)$", refused.out, re.M
     )
@@ -28,29 +28,29 @@ def printed_command(checkout: Checkout, refused: Result) -> list[str]:
     return answer.stdout.split()
 
 
-def follow(checkout: Checkout, refused: Result, *targets: str, **how: Any) -> Result:
+def follow(checkout: Checkout, refused: Result, *targets: str, **options: Any) -> Result:
     """Run the command that the refusal printed."""
     assert refused.code == 1
     assert "Traceback" not in refused.out
-    return checkout.run(*targets, options=["--forcerun", *printed_command(checkout, refused)], **how).ok()
+    return checkout.run(*targets, options=["--forcerun", *printed_command(checkout, refused)], **options).ok()
 
 
 def test_results_without_snakemakes_metadata_are_refused_under_another_window(finished: Checkout) -> None:
     shutil.rmtree(finished.root / ".snakemake")
     assert finished.run().ok().jobs == {}, "the same config has nothing to do"
 
-    # Everything but a few cells is taken away, so that the test need not measure 28.
-    how: dict[str, Any] = {"config": ["window_seconds=0.4", "strategies=[mig]", "replicas=[1]", "workloads=alpha"]}
-    refused = finished.run(**how)
+    # A small subset, so that the test need not re-measure 28 cells.
+    options: dict[str, Any] = {"config": ["window_seconds=0.4", "strategies=[mig]", "replicas=[1]", "workloads=alpha"]}
+    refused = finished.run(**options)
     assert refused.failed == {"aggregate": {""}}
     assert "results/calibration/alpha.json and 4 more: window_seconds 0.5 → 0.4" in refused.out
-    assert not (finished.results / "tables/summary.csv").exists(), "tables of another window must not stay"
+    assert not (finished.results / "tables/summary.csv").exists(), "tables of another window must be removed"
 
-    mended = follow(finished, refused, **how)
+    repaired = follow(finished, refused, **options)
     cells = {f"{strategy}/alpha/1/{repeat}" for strategy in ("exclusive", "mig") for repeat in (1, 2)}
-    assert mended.jobs == {"calibrate": {"alpha"}, **measuring_jobs(cells)}
+    assert repaired.jobs == {"calibrate": {"alpha"}, **measuring_jobs(cells)}
     assert {json.loads(finished.record(cell)["spec"])["window_seconds"] for cell in cells} == {0.4}
-    assert finished.run(**how).ok().jobs == {}
+    assert finished.run(**options).ok().jobs == {}
 
 
 def test_cells_of_another_device_or_framework_are_refused(finished: Checkout) -> None:
@@ -58,7 +58,7 @@ def test_cells_of_another_device_or_framework_are_refused(finished: Checkout) ->
         return lambda record: record["provenance"].update(packages={"numpy": version})
 
     other = "mig/beta/1/2"
-    # The newest cell defines what the others should be; a simulated one names no framework by itself.
+    # The newest cell is the reference for the others; a simulated cell has no framework of its own.
     last = max(finished.measured_cells(), key=lambda cell: finished.record(cell)["provenance"]["started_epoch_seconds"])
     finished.edit_record(last, frameworks("2.0.0"))
     finished.edit_record(CELL, lambda record: record["node"].update(device="0123456789abcdef"))
@@ -73,16 +73,16 @@ def test_cells_of_another_device_or_framework_are_refused(finished: Checkout) ->
 def test_a_whole_block_may_be_of_another_device_but_not_one_of_its_cells(finished: Checkout) -> None:
     def moved(record: dict[str, Any], output: float = 2.0) -> None:
         record["node"].update(device="0123456789abcdef")
-        # Each device was calibrated by itself.
+        # Each device has its own calibration.
         record["calibration"].update(output_digest=[output])
 
     second = sorted(cell for cell in finished.measured_cells() if "/alpha/" in cell and cell.endswith("/2"))
     for cell in second:
         finished.edit_record(cell, moved)
     finished.run(*TABLES).ok()
-    said = "Blocks were measured on 2 devices of this product; every ratio is of one device."
-    assert said in (finished.results / "tables/summary.md").read_text()
-    assert json.loads((finished.results / "manifest.json").read_text())["not_shown"] == said
+    note = "Blocks were measured on 2 devices of this product; every ratio is of one device."
+    assert note in (finished.results / "tables/summary.md").read_text()
+    assert json.loads((finished.results / "manifest.json").read_text())["not_shown"] == note
 
     finished.edit_record("mps/alpha/1/1", moved)
     finished.edit_record("mig/alpha/1/2", lambda record: moved(record, output=3.0))
@@ -103,7 +103,7 @@ def test_a_device_file_of_another_device_than_the_cells_is_refused(finished: Che
 
 
 def rewrite_unnoticed(checkout: Checkout, path: Path, text: str) -> None:
-    """Change a file so that Snakemake cannot know: it keeps its time, and Snakemake's memory is lost."""
+    """Change a file without Snakemake noticing: keep its time and delete Snakemake's metadata."""
     times = path.stat()
     path.write_text(text)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -114,11 +114,11 @@ def rewrite_unnoticed(checkout: Checkout, path: Path, text: str) -> None:
 def test_a_calibration_that_changed_under_its_cells_is_refused(finished: Checkout) -> None:
     path = finished.results / "calibration/alpha.json"
     rewrite_unnoticed(finished, path, json.dumps(json.loads(path.read_text()) | {"output_digest": [2.0]}))
-    how: dict[str, Any] = {"config": ["workloads=alpha", "strategies=[mig]", "replicas=[1]"]}
-    refused = finished.run(*TABLES, **how)
+    options: dict[str, Any] = {"config": ["workloads=alpha", "strategies=[mig]", "replicas=[1]"]}
+    refused = finished.run(*TABLES, **options)
     assert refused.code == 1
     assert "and 3 more: measured with another calibration than calibration/ holds now" in refused.out
-    assert len(follow(finished, refused, *TABLES, **how).cells) == 4
+    assert len(follow(finished, refused, *TABLES, **options).cells) == 4
 
 
 def test_a_calibration_change_that_snakemake_notices_invalidates_its_cells(finished: Checkout) -> None:
@@ -157,7 +157,7 @@ def test_damaged_records_are_refused(finished: Checkout) -> None:
     assert refused.code == 1
     assert refused.failed == {"export_histograms": export_names(damages), "aggregate": {""}}
     for file, reason in files.values():
-        # The export and the table say so, for either may be all that is asked for.
+        # Both the export and the table report it, since either may be the only target.
         assert refused.out.count(f"{file}: {reason}") == 2
         assert f"re-measure it: snakemake --forcerun {file} " in refused.out
     assert set(printed_command(finished, refused)) == {file for file, _ in files.values()}

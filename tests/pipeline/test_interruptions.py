@@ -1,4 +1,4 @@
-"""Signals in mid-cell, on real processes: nothing is left behind, and a plain rerun does exactly what is missing."""
+"""Signals during a cell of real processes: nothing is left behind, and a rerun does exactly what is missing."""
 
 import contextlib
 import signal
@@ -10,7 +10,7 @@ from pipeline.harness import Checkout, export_names, start_held_in_first_cell, t
 
 FIRST, SECOND = "time-slicing/held/2/1", "mps/held/2/1"
 BOTH = {FIRST, SECOND}
-# What the reruns ask for where it does not matter what follows from the cells.
+# The targets of reruns where the jobs after the cells do not matter.
 RECORDS = ["results/cells/time-slicing/held/n2/r1/raw.json", "results/cells/mps/held/n2/r1/raw.json"]
 
 
@@ -30,17 +30,17 @@ def command_lines(checkout: Checkout) -> list[str]:
 
 
 def driver(checkout: Checkout) -> psutil.Process:
-    """The process of the job itself, not the shell around it."""
-    found = []
+    """The process of the job itself, not its shell."""
+    drivers = []
     for process in checkout.processes():
         with contextlib.suppress(psutil.Error):
             if "python" in process.name() and "run_cell" in process.cmdline():
-                found.append(process)
-    assert len(found) == 1, found
-    return found[0]
+                drivers.append(process)
+    assert len(drivers) == 1, drivers
+    return drivers[0]
 
 
-def nothing_is_left(checkout: Checkout) -> None:
+def assert_nothing_is_left(checkout: Checkout) -> None:
     assert command_lines(checkout) == []
     assert checkout.scratch_folders() == []
 
@@ -53,7 +53,7 @@ def test_sigterm_lets_the_current_cell_end_and_starts_no_other(checkout: Checkou
     stopped = running.wait()
     assert stopped.code == 1
     assert len(stopped.cells) == 1
-    nothing_is_left(checkout)
+    assert_nothing_is_left(checkout)
     planned = checkout.run(options=["--dry-run"]).ok()
     assert planned.jobs == {"run_cell": BOTH - stopped.cells, **table_jobs(export_names(BOTH))}
 
@@ -63,7 +63,7 @@ def test_ctrl_c_removes_the_tenants_and_measures_nothing(checkout: Checkout) -> 
     running.signal(signal.SIGINT, group=True)
     stopped = running.wait()
     assert stopped.code != 0
-    nothing_is_left(checkout)
+    assert_nothing_is_left(checkout)
     assert not checkout.measured_cells() & BOTH
     assert "not complete: the same command again does only what is missing" in stopped.out
     assert checkout.run(*RECORDS).ok().jobs == {"run_cell": BOTH}
@@ -74,12 +74,12 @@ def test_a_closed_terminal_removes_the_tenants(checkout: Checkout) -> None:
     running.signal(signal.SIGHUP, group=True)
     assert running.wait().code == -signal.SIGHUP
     wait_until_all_have_ended(checkout)
-    nothing_is_left(checkout)
+    assert_nothing_is_left(checkout)
     assert checkout.run(*RECORDS, options=["--dry-run"]).ok().jobs == {"run_cell": BOTH}
 
 
 def wait_until_all_have_ended(checkout: Checkout) -> None:
-    """Snakemake did not wait for its job, which still cleans up."""
+    """Wait for the job, which cleans up after Snakemake has ended."""
     deadline = time.monotonic() + 60
     while command_lines(checkout) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -94,7 +94,7 @@ def test_a_second_ctrl_c_does_not_keep_the_tenants_from_being_removed(checkout: 
     stopped = running.wait()
     assert stopped.code != 0
     wait_until_all_have_ended(checkout)
-    nothing_is_left(checkout)
+    assert_nothing_is_left(checkout)
     assert checkout.run(*RECORDS, options=["--dry-run"]).ok().jobs == {"run_cell": BOTH}
 
 
@@ -105,9 +105,9 @@ def test_a_killed_snakemake_leaves_orphans_that_the_next_start_sweeps(checkout: 
     orphans = command_lines(checkout)
     assert any("job.py run_cell " in line for line in orphans), orphans
     assert any("-m tenant" in line for line in orphans), orphans
-    # The hold stays and binds no one but the orphans: tenants of the next run load at once.
+    # Only the orphans still wait for the hold: tenants of the next run load at once.
     assert checkout.run(*RECORDS).ok().jobs == {"run_cell": BOTH}
-    nothing_is_left(checkout)
+    assert_nothing_is_left(checkout)
 
 
 def test_a_killed_driver_costs_its_cell_only(checkout: Checkout) -> None:
@@ -121,6 +121,6 @@ def test_a_killed_driver_costs_its_cell_only(checkout: Checkout) -> None:
     [killed] = stopped.failed["run_cell"]
     assert "ended without a message: killed" in stopped.out
     assert "--spec" not in stopped.out, "its command line is not a message"
-    nothing_is_left(checkout)
+    assert_nothing_is_left(checkout)
     assert checkout.measured_cells() & BOTH == BOTH - {killed}
     assert checkout.run(*RECORDS).ok().jobs == {"run_cell": {killed}}

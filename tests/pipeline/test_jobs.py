@@ -1,4 +1,4 @@
-"""Jobs: what such a study measures, what is recorded and tabulated of them, and what a change redoes."""
+"""A study of jobs: its cells, records and tables, and the cells that a change invalidates."""
 
 import pytest
 from pipeline.harness import Checkout, Jobs, measuring_jobs
@@ -6,8 +6,8 @@ from tables import rows
 
 STUDY = "jobs.yaml"
 BASELINE = {f"exclusive/{name}/1/1" for name in ("product", "endless", "loop")}
-OF_PRODUCT = {"exclusive/product/1/1", "sequential/product/2/1", "mps/product/2/1"}
-CELLS = BASELINE | OF_PRODUCT | {"sequential/endless/2/1", "mps/endless/2/1", "mps/both/2/1"}
+PRODUCT_CELLS = {"exclusive/product/1/1", "sequential/product/2/1", "mps/product/2/1"}
+CELLS = BASELINE | PRODUCT_CELLS | {"sequential/endless/2/1", "mps/endless/2/1", "mps/both/2/1"}
 
 
 def test_jobs_run_concurrently_in_a_queue_and_next_to_a_loop(untouched: Checkout) -> None:
@@ -60,10 +60,10 @@ def test_jobs_run_concurrently_in_a_queue_and_next_to_a_loop(untouched: Checkout
         return untouched.run(options=["--dry-run"]).ok().jobs
 
     assert planned() == {}
-    # Another number of iterations is other work of the same workload, alone and in the mix.
+    # Another number of iterations changes the workload, alone and in the mix.
     untouched.edit(STUDY, "iterations: 60", "iterations: 40")
-    assert planned() == measuring_jobs(OF_PRODUCT | {"mps/both/2/1"})
+    assert planned() == measuring_jobs(PRODUCT_CELLS | {"mps/both/2/1"})
     untouched.edit(STUDY, "iterations: 40", "iterations: 60")
-    # The window is the loop's: jobs have none.
+    # Only the loop has a window; jobs end by themselves.
     untouched.edit(STUDY, "window_seconds: 0.2", "window_seconds: 0.3")
     assert planned() == {"calibrate": {"loop"}, **measuring_jobs({"exclusive/loop/1/1", "mps/both/2/1"})}

@@ -10,7 +10,7 @@ LONGEST_SECONDS = 20
 def test_each_failure_of_a_tenant_is_an_outcome_of_its_cell(untouched: Checkout) -> None:
     untouched.study = "misbehaving.yaml"
     untouched.run().ok()
-    # An outcome is not re-measured: with a workload more, and another time-out, only that workload is.
+    # An outcome is not re-measured: with one more workload and another time-out, only the new cell is measured.
     untouched.edit("misbehaving.yaml", "workloads: [", "workloads: [is-never-ready, ")
     result = untouched.run(config=["timeouts={start_seconds: 5}"]).ok()
     assert result.jobs == {"calibrate": {"is-never-ready"}, **measuring_jobs({"mps/is-never-ready/3/1"})}
@@ -27,15 +27,14 @@ def test_each_failure_of_a_tenant_is_an_outcome_of_its_cell(untouched: Checkout)
     assert max(record["timing"]["total_seconds"] for record in records.values()) < LONGEST_SECONDS
 
     assert records["dies"]["reason"].endswith("tenants crashed: ended by itself with exit code 1")
-    assert "RuntimeError: the weights are missing" in last_words(records["dies"])
+    assert "RuntimeError: the weights are missing" in logs_of_ended_tenants(records["dies"])
     assert "tenants killed: ended by SIGKILL" in records["is-killed"]["reason"]
     assert records["is-never-ready"]["reason"] == "2 of 3 tenants hung: not ready after 5 s"
     assert records["runs-out-of-memory"]["reason"] == "1 of 3 tenants fit into memory"
     assert [tenant["status"] for tenant in records["runs-out-of-memory"]["tenants"]] == ["not-measured", "oom", "oom"]
     for name in ("dies", "is-killed", "is-never-ready", "runs-out-of-memory"):
-        assert all(tenant["count"] == 0 for tenant in records[name]["tenants"]), "a cell that failed has no latencies"
+        assert all(tenant["count"] == 0 for tenant in records[name]["tenants"]), "a failed cell has no latencies"
 
 
-def last_words(record: dict[str, Any]) -> str:
-    """The ends of the logs of the tenants that ended."""
+def logs_of_ended_tenants(record: dict[str, Any]) -> str:
     return "".join(tenant["exit"]["log_tail"] for tenant in record["tenants"] if tenant["exit"])

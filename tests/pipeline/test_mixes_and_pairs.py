@@ -1,4 +1,4 @@
-"""Tenants that run different workloads: what such a study measures, and what a change to one workload redoes."""
+"""Tenants that run different workloads: the cells of such a study, and those that a changed workload invalidates."""
 
 import itertools
 import json
@@ -10,9 +10,9 @@ from tables import rows
 
 BASELINE = {f"exclusive/{name}/1/1" for name in ("alpha", "beta", "gamma")}
 PAIRS = {"alpha+alpha", "alpha+beta", "beta+beta"}
-OF_PAIRS = {f"{s}/{pair}/2/1" for s, pair in itertools.product(("time-slicing", "mps"), PAIRS)}
-OF_THE_MIX = {"time-slicing/blend/3/1", "mps/blend/3/1"}
-CELLS = BASELINE | OF_PAIRS | OF_THE_MIX
+PAIR_CELLS = {f"{s}/{pair}/2/1" for s, pair in itertools.product(("time-slicing", "mps"), PAIRS)}
+MIX_CELLS = {"time-slicing/blend/3/1", "mps/blend/3/1"}
+CELLS = BASELINE | PAIR_CELLS | MIX_CELLS
 
 
 def test_mixes_and_pairs_add_calibrations_and_baselines_of_their_workloads(finished_mixes: Checkout) -> None:
@@ -34,8 +34,8 @@ def test_records_and_tables_name_the_workload_of_each_tenant(finished_mixes: Che
     assert set(record["calibration"]["workloads"]) == {"alpha", "gamma"}
     assert all(gate["passed"] for gate in record["gates"] if gate["severity"] == "invalid")
     tables = finished_mixes.results / "tables"
-    of_tenants = [row for row in rows(tables / "cells.csv") if (row["strategy"], row["workload"]) == ("mps", "blend")]
-    assert [row["tenant_workload"] for row in of_tenants] == ["alpha", "gamma", "alpha"]
+    tenant_rows = [row for row in rows(tables / "cells.csv") if (row["strategy"], row["workload"]) == ("mps", "blend")]
+    assert [row["tenant_workload"] for row in tenant_rows] == ["alpha", "gamma", "alpha"]
     summary = {(row["strategy"], row["workload"], row["tenant_workload"]) for row in rows(tables / "summary.csv")}
     assert {key[1:] for key in summary if key[0] == "mps"} == {
         ("blend", "alpha"),
@@ -48,7 +48,7 @@ def test_records_and_tables_name_the_workload_of_each_tenant(finished_mixes: Che
 
 
 def test_the_table_of_pairs_holds_the_planted_slowdowns(finished_mixes: Checkout) -> None:
-    # a + w/S alone, 2 (a + w/S) (1 + 0.1097) under time-slicing, a + 2 w/S side by side; S = 108 SMs.
+    # Planted: a + w/S alone, 2 (a + w/S) (1 + 0.1097) under time-slicing, a + 2 w/S under MPS; S = 108 SMs.
     shared = 0.5 / 108
     tables = finished_mixes.results / "tables"
     for row in rows(tables / "interference.csv"):
@@ -63,10 +63,10 @@ def test_the_table_of_pairs_holds_the_planted_slowdowns(finished_mixes: Checkout
 
 def test_a_changed_workload_invalidates_its_cells_and_the_mixes_with_it(finished_mixes: Checkout) -> None:
     finished_mixes.edit("mixes.yaml", "serial_seconds: 0.004", "serial_seconds: 0.005")
-    stale = {"exclusive/beta/1/1"} | {cell for cell in OF_PAIRS if "beta" in cell}
+    stale = {"exclusive/beta/1/1"} | {cell for cell in PAIR_CELLS if "beta" in cell}
     assert finished_mixes.run().ok().jobs == {"calibrate": {"beta"}, **measuring_jobs(stale)}
     finished_mixes.edit("mixes.yaml", "serial_seconds: 0.008", "serial_seconds: 0.009")
-    stale = {"exclusive/gamma/1/1"} | OF_THE_MIX
+    stale = {"exclusive/gamma/1/1"} | MIX_CELLS
     assert finished_mixes.run().ok().jobs == {"calibrate": {"gamma"}, **measuring_jobs(stale)}
 
 
@@ -87,10 +87,10 @@ def test_a_study_without_pairs_has_no_interference_table_or_figure(finished_mixe
 
 
 def test_a_mix_measured_with_another_calibration_is_refused(finished_mixes: Checkout) -> None:
-    def other(record: dict[str, Any]) -> None:
+    def change_digest(record: dict[str, Any]) -> None:
         record["calibration"]["workloads"]["beta"]["output_digest"] = [2.0]
 
-    finished_mixes.edit_record("mps/alpha+beta/2/1", other)
+    finished_mixes.edit_record("mps/alpha+beta/2/1", change_digest)
     (finished_mixes.results / "tables/cells.csv").unlink()
     result = finished_mixes.run()
     assert result.code == 1

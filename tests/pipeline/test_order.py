@@ -1,4 +1,4 @@
-"""How often the node is switched where the order is not that of blocks."""
+"""How often the node is switched under another order than blocks."""
 
 from pipeline.harness import Checkout
 
@@ -15,5 +15,5 @@ def test_order_by_strategy_sets_each_state_once(untouched: Checkout) -> None:
     assert sorted(map(str, result.switches)) == [f"{state} block 0" for state in STATES]
     assert "10 of 10 cells to measure" in result.out
     assert f"; {len(result.switches)} node switches; " in " ".join(result.out.split())
-    confounded = "Each strategy was set up once, so differences between strategies are also differences in time."
-    assert confounded in (untouched.results / "tables/summary.md").read_text()
+    note = "Each strategy was set up once, so differences between strategies are also differences in time."
+    assert note in (untouched.results / "tables/summary.md").read_text()

@@ -1,4 +1,4 @@
-"""Another client measures the same on the same server: AIPerf, where it is installed."""
+"""AIPerf, where it is installed, measures the same of a server as our client."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# A server that is late by this much, in the mean, is on a machine where clients are, too.
+# Where a server is late by this much on average, the machine is too busy for its clients too.
 LATE_MS = 2.0
 
 
@@ -17,14 +17,14 @@ def test_aiperf_measures_what_this_client_measures(monkeypatch: pytest.MonkeyPat
     from benchmarks import peers
 
     monkeypatch.setattr(peers, "SECONDS", 8.0)
-    apart, late_ms = [], []
-    # On a machine with other work a client may be late in one run; a difference by definition is in all of them.
+    differences, late_ms = [], []
+    # On a busy machine a client may be late in one run; a difference in definitions shows in every run.
     for _ in range(3):
-        own, theirs = peers.run("ours", 16), peers.run("aiperf", 16)
-        apart.append(peers.apart(theirs, own))
-        late_ms.append(max(own.late_ms, theirs.late_ms))
-        if apart[-1] < peers.LIMIT_PERCENT / 100:
+        ours, aiperf = peers.run("ours", 16), peers.run("aiperf", 16)
+        differences.append(peers.apart(aiperf, ours))
+        late_ms.append(max(ours.late_ms, aiperf.late_ms))
+        if differences[-1] < peers.LIMIT_PERCENT / 100:
             return
     if min(late_ms) > LATE_MS:
         pytest.skip(f"the machine is too busy: the server's timers were late by {min(late_ms):.1f} ms or more, mean")
-    pytest.fail(f"AIPerf's numbers are {', '.join(f'{ratio:.1%}' for ratio in apart)} from ours")
+    pytest.fail(f"AIPerf's numbers are {', '.join(f'{ratio:.1%}' for ratio in differences)} from ours")

@@ -1,4 +1,4 @@
-"""What can be asked of a study without measuring: the plan, the reasons, and the node as it was."""
+"""The targets `plan` and `restore`, and a dry run: they measure nothing."""
 
 import re
 
@@ -60,5 +60,5 @@ def test_a_dry_run_lists_jobs_with_reasons_and_changes_nothing(finished: Checkou
     assert "Reason: Missing output files: results/cells/mig/alpha/n2/r1/raw.json" in planned.out
     assert re.search(r"^figures +1$", planned.out, re.MULTILINE)
     longer = finished.run(options=["-n"], config=["window_seconds=7"]).ok()
-    assert "before: 'window_seconds 0.5' now: 'window_seconds 7'" in longer.out, "only the part that changed"
+    assert "before: 'window_seconds 0.5' now: 'window_seconds 7'" in longer.out, "only the changed part"
     assert finished.files() == before

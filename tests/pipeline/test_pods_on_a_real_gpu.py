@@ -1,7 +1,7 @@
-"""A study of pods on a real GPU: from records as such pods leave them to tables, figures, report and advice.
+"""Records of pods on a real GPU become tables, figures, a report and advice.
 
-The records are a published study's, measured on an H200 of a host, with the facts of a Kubernetes node in place of the
-host's: no cluster with a GPU is at hand where tests run.
+The records are those of a study published from a host with an H200, with the facts of a Kubernetes node in place of the
+host's, since the machines that run the tests have no cluster with a GPU.
 """
 
 import json
@@ -46,15 +46,15 @@ def edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 def in_pods(content: dict[str, Any]) -> None:
-    """The record or calibration as pods of a cluster leave it."""
-    # Each repeat was measured on a device of its own.
+    """Make a record or calibration like those of pods in a cluster."""
+    # Each repeat was measured on another device.
     content["node"] = FACTS | {"device": content["node"]["device"]}
     for tenant in content.get("tenants", []):
         tenant["view"] |= IN_A_POD
 
 
 def before_any_tenant(content: dict[str, Any]) -> None:
-    """Under the device plugin nothing but a tenant knows the GPU's id."""
+    """Make a device file like that of a cluster, where only a tenant learns the GPU's identity."""
     in_pods(content)
     content["node"]["device"] = "the-machine"
 

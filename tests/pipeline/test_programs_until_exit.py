@@ -1,10 +1,10 @@
-"""Programs that run to their end, through the whole pipeline: what is measured and what not, and how they end."""
+"""User programs that run until they exit, through the whole pipeline."""
 
 import pytest
 from pipeline.harness import Checkout, measuring_jobs
 from tables import rows
 
-# It naps in a process of its own; with 1 as second argument it fails at once.
+# It sleeps in a child process; with 1 as second argument it fails at once.
 EXITS = """
 import subprocess, sys
 if sys.argv[2:] == ["1"]:
@@ -26,7 +26,7 @@ def test_programs_are_measured_until_they_exit(untouched: Checkout) -> None:
         "characterise_node": {""},
         "configure_node": {"exclusive", "sequential", "mps"},
         **measuring_jobs(CELLS),
-    }, "there is nothing to calibrate"
+    }, "such programs are not calibrated"
     assert untouched.processes() == []
     assert untouched.scratch_folders() == []
 
@@ -58,16 +58,16 @@ def test_programs_are_measured_until_they_exit(untouched: Checkout) -> None:
     jobs = {(row["strategy"], row["workload"]): row for row in rows(untouched.results / "tables/jobs.csv")}
     assert set(jobs) == {(strategy, name) for strategy in STRATEGIES for name in WORKLOADS}
     row = jobs["mps", "brief"]
-    # On a busy machine a gate may have excluded a cell.
+    # On a busy machine a gate may exclude a cell.
     if row["n"] == jobs["sequential", "brief"]["n"] == "1":
         assert float(row["makespan_seconds"]) == pytest.approx(max(took))
-        assert float(row["makespan_with_startup_seconds"]) == pytest.approx(max(took)), "starting is part of it"
+        assert float(row["makespan_with_startup_seconds"]) == pytest.approx(max(took)), "with the start"
         queued = sum(tenant["job"]["completion_seconds"] for tenant in queue["tenants"])
         assert float(row["speedup"]) == pytest.approx(queued / max(took))
     assert [jobs["mps", name]["status"] for name in WORKLOADS] == ["ok", "crashed", "hung"]
 
     assert untouched.run().ok().jobs == {}, "an outcome is not re-measured"
-    # Windows and warm-up are for other kinds.
+    # Windows and warm-up are for workloads of other kinds.
     untouched.edit("exiting.yaml", "max_seconds: 0.5", "max_seconds: 1")
     again = untouched.run(config=["window_seconds=2", "warmup={max_seconds: 3}"], options=["--dry-run"]).ok()
     assert again.cells == {f"{strategy}/endless/{n}/1" for strategy, n in STRATEGIES.items()}

@@ -1,4 +1,4 @@
-"""`from`: tables, figures and report of a data set, rebuilt without measuring; and figures that never change."""
+"""`from`: tables, figures and report of a data set are rebuilt without measuring; figures are reproducible."""
 
 import json
 import shutil
@@ -17,9 +17,9 @@ def test_tables_and_figures_of_a_data_set_are_rebuilt_to_the_byte(finished: Chec
     shutil.rmtree(finished.root / ".snakemake")
     before = finished.files()
     unstub_jobs(finished)
-    # The config at hand is another study; what counts is what the data set says of itself.
-    how: dict[str, Any] = {"study": "cpu.yaml", "config": [f"from={data}"], "cores": 2}
-    result = finished.run(**how).ok()
+    # The config file is that of another study; the one in the data set counts.
+    options: dict[str, Any] = {"study": "cpu.yaml", "config": [f"from={data}"], "cores": 2}
+    result = finished.run(**options).ok()
     assert result.jobs == table_jobs(set())
     made = finished.root / "results/from/paper-2026"
     assert (made / "tables/summary.csv").read_bytes() == (finished.results / "tables/summary.csv").read_bytes()
@@ -31,11 +31,11 @@ def test_tables_and_figures_of_a_data_set_are_rebuilt_to_the_byte(finished: Chec
     figures = {path.name: path.read_bytes() for path in (made / "figures").glob("*.svg")}
     no_pairs = cast(StudyConfig, {"interference": [], "faults": [], "workloads": []})
     assert set(figures) == {f"{name}.svg" for name in names_for(no_pairs, "simulated")}
-    assert all(len(svg) > 10_000 for svg in figures.values()), "these are drawings, not the stubs of other tests"
+    assert all(len(svg) > 10_000 for svg in figures.values()), "real figures, not stubs"
     again = ["latency.svg", "startup.svg"]
     for name in again:
         (made / "figures" / name).unlink()
-    drawn = finished.run(*(f"results/from/paper-2026/figures/{name}" for name in again), **how).ok()
+    drawn = finished.run(*(f"results/from/paper-2026/figures/{name}" for name in again), **options).ok()
     assert drawn.jobs == {"figures": {""}}
     assert {path.name: path.read_bytes() for path in (made / "figures").glob("*.svg")} == figures
 

@@ -1,4 +1,4 @@
-"""What each change to a finished study makes run again: exactly these jobs."""
+"""The exact jobs that each change to a finished study runs."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ EVERYTHING = {
 
 @pytest.fixture
 def cores() -> int:
-    """Where jobs may run next to each other; a run that fails is tried at one core too."""
+    """More than one, so that jobs may run at the same time; a failing run is also tested with one core."""
     return 4
 
 
@@ -33,25 +33,25 @@ def of_alpha(cells: set[str]) -> set[str]:
 def test_a_first_run_does_every_job_once(finished: Checkout) -> None:
     jobs, switches = finished.first_run()
     assert jobs == EVERYTHING
-    # Whole node_states: each of the 4 states once in each of the 2 blocks.
+    # Each of the 4 states is set once in each of the 2 blocks.
     assert sorted(map(str, switches)) == sorted(node_states(CELLS))
     assert len(switches) == 8
-    nothing_ran_beside_a_measurement(finished)
+    assert_nothing_ran_during_a_measurement(finished)
 
 
-def nothing_ran_beside_a_measurement(checkout: Checkout) -> None:
-    """By the times that Snakemake notes of each job's output."""
+def assert_nothing_ran_during_a_measurement(checkout: Checkout) -> None:
+    """Compare the times in Snakemake's metadata of each job's output."""
     jobs = set()
     for path in (checkout.root / ".snakemake/metadata").iterdir():
-        noted = json.loads(path.read_text())
-        jobs.add((noted["starttime"], noted["endtime"], noted["rule"]))
+        entry = json.loads(path.read_text())
+        jobs.add((entry["starttime"], entry["endtime"], entry["rule"]))
     measuring = [job for job in jobs if job[2] in ("characterise_node", "calibrate", "configure_node", "run_cell")]
-    # A cell has two outputs, and a start noted for each.
+    # A cell has two outputs, each with its own start.
     assert 1 + 2 + 4 + len(CELLS) <= len(measuring) <= 1 + 2 + 4 + 2 * len(CELLS)
     for start, end, rule in measuring:
-        beside = [other for other in jobs if other[0] < end and start < other[1]]
-        assert {other for _, _, other in beside} == {rule}
-        assert len(beside) <= 2
+        concurrent = [other for other in jobs if other[0] < end and start < other[1]]
+        assert {other for _, _, other in concurrent} == {rule}
+        assert len(concurrent) <= 2
 
 
 def test_a_second_run_does_nothing(finished: Checkout, cores: int) -> None:
@@ -91,7 +91,7 @@ def test_a_changed_workload_invalidates_only_its_cells(finished: Checkout, cores
     finished.edit("simulated.yaml", "serial_seconds: 0.002", "serial_seconds: 0.003")
     result = finished.run(cores=cores).ok()
     assert result.jobs == {"calibrate": {"alpha"}, **measuring_jobs(of_alpha(CELLS))}
-    # Calibration brings the node to the baseline of the first block, where the cells begin: one switch per plot.
+    # Calibration sets the baseline of the first block, where the cells begin: each state of a block is set once.
     assert sorted(map(str, result.switches)) == sorted(node_states(CELLS))
 
 
@@ -102,7 +102,7 @@ def test_more_replicas_measure_only_the_new_cells(finished: Checkout, cores: int
     assert sorted(map(str, result.switches)) == ["mig block 1", "mig block 2"]
 
     back = finished.run(cores=cores).ok()
-    assert back.jobs == table_jobs({"mig/alpha", "mig/beta"}), "tables and figures show the requested matrix again"
+    assert back.jobs == table_jobs({"mig/alpha", "mig/beta"}), "tables and figures show the default matrix again"
     assert back.switches == []
 
 

@@ -1,4 +1,4 @@
-"""A study on several devices at once: who measures what, what runs at the same time, and a device that fails."""
+"""A study on several devices at once: which device measures what, what runs at the same time, and a failed device."""
 
 import contextlib
 import json
@@ -29,16 +29,16 @@ def device_of(checkout: Checkout, cell: str) -> str:
     return device
 
 
-def on_devices(checkout: Checkout) -> dict[tuple[str, str], set[str]]:
+def devices_of_blocks(checkout: Checkout) -> dict[tuple[str, str], set[str]]:
     """The devices of each workload and repeat."""
-    found: dict[tuple[str, str], set[str]] = {}
+    devices: dict[tuple[str, str], set[str]] = {}
     for cell in checkout.measured_cells():
         _, workload, _, repeat = cell.split("/")
-        found.setdefault((workload, repeat), set()).add(device_of(checkout, cell))
-    return found
+        devices.setdefault((workload, repeat), set()).add(device_of(checkout, cell))
+    return devices
 
 
-def jobs_in_time(checkout: Checkout) -> Iterator[tuple[str, float, float]]:
+def job_times(checkout: Checkout) -> Iterator[tuple[str, float, float]]:
     """Rule, start and end of each job, as Snakemake remembers them."""
     for path in (checkout.root / ".snakemake/metadata").iterdir():
         found: dict[str, Any] = json.loads(path.read_text())
@@ -53,9 +53,9 @@ def test_each_block_stays_on_one_device(finished_on_two_devices: Checkout) -> No
     jobs, _ = finished_on_two_devices.first_run()
     node: Jobs = {"characterise_node": {""}, "calibrate": {"alpha", "beta"}}
     assert jobs == {**node, "configure_node": {"exclusive", *STRATEGIES}, **measuring_jobs(CELLS)}
-    places = on_devices(finished_on_two_devices)
+    places = devices_of_blocks(finished_on_two_devices)
     assert all(len(devices) == 1 for devices in places.values())
-    # Neither a workload nor a repeat is on one device only.
+    # No workload and no repeat is on a single device.
     assert places["alpha", "1"] == places["beta", "2"] != places["alpha", "2"] == places["beta", "1"]
     table = (finished_on_two_devices.results / "tables/summary.md").read_text()
     assert "measured on 2 devices of this product; every ratio is of one device" in table
@@ -63,9 +63,9 @@ def test_each_block_stays_on_one_device(finished_on_two_devices: Checkout) -> No
 
 def test_order_by_strategy_keeps_a_workload_on_one_device(untouched: Checkout) -> None:
     untouched.run(study=TWO, config=["order=strategy"]).ok()
-    places = on_devices(untouched)
+    places = devices_of_blocks(untouched)
     assert places["alpha", "1"] == places["alpha", "2"] != places["beta", "1"] == places["beta", "2"]
-    # Each has two baselines, which are both of its device.
+    # Each workload has two baselines, both on its device.
     table = rows(untouched.results / "tables/summary.csv")
     assert {(row["strategy"], row["workload"]) for row in table if row["slowdown"]} == {
         (strategy, workload) for strategy in ("exclusive", *STRATEGIES) for workload in ("alpha", "beta")
@@ -91,29 +91,29 @@ def test_an_added_device_moves_no_measured_cell(finished_on_two_devices: Checkou
 
 
 @pytest.mark.parametrize(
-    ("gone", "order"), [(0, "blocks"), pytest.param(1, "blocks", marks=pytest.mark.thorough), (0, "strategy")]
+    ("failing", "order"), [(0, "blocks"), pytest.param(1, "blocks", marks=pytest.mark.thorough), (0, "strategy")]
 )
-def test_the_blocks_of_a_failed_device_move_to_the_other(untouched: Checkout, gone: int, order: str) -> None:
+def test_the_blocks_of_a_failed_device_move_to_the_other(untouched: Checkout, failing: int, order: str) -> None:
     config = [f"order={order}"]
     calibrations = [f"results/calibration/{workload}.json" for workload in ("alpha", "beta")]
     untouched.run(*calibrations, study=TWO, config=config).ok()
     device = json.loads((untouched.results / "nodes/device.json").read_text())
-    known = [device["node"]["device"], *device["others"]]
-    outage = untouched.results / f".sharebench/node/{known[gone]}/outage.json"
+    devices = [device["node"]["device"], *device["others"]]
+    outage = untouched.results / f".sharebench/node/{devices[failing]}/outage.json"
     outage.parent.mkdir(parents=True, exist_ok=True)
     outage.write_text('{"cells_left": 0}')
     broken = untouched.run(study=TWO, config=config)
     assert broken.code == 1
     why = "NodeError: the simulated device does not answer"
-    assert f"device {gone} is down, the next run leaves it out: {why}" in broken.out
+    assert f"device {failing} is down, the next run leaves it out: {why}" in broken.out
     done = untouched.measured_cells()
-    assert {device_of(untouched, cell) for cell in done} == {known[1 - gone]} and len(done) == len(CELLS) / 2
+    assert {device_of(untouched, cell) for cell in done} == {devices[1 - failing]} and len(done) == len(CELLS) / 2
     again = untouched.run(study=TWO, config=config).ok()
     assert again.jobs == {
         **measuring_jobs(CELLS - done),
         **table_jobs({"/".join(cell.split("/")[:2]) for cell in CELLS - done}),
     }
-    assert {device_of(untouched, cell) for cell in CELLS} == {known[1 - gone]}
+    assert {device_of(untouched, cell) for cell in CELLS} == {devices[1 - failing]}
 
 
 @needs_two_cores
@@ -130,14 +130,14 @@ def test_devices_measure_at_the_same_time_and_no_other_job_runs(untouched: Check
     one, other = windows.values()
     assert any(overlap(a, b) for a, b in product(one, other))
     assert not any(overlap(a, b) for own in (one, other) for a in own for b in own if a is not b)
-    # Tenants keep to the cores of their device.
+    # Tenants run only on the cores of their device.
     cores = {record["node"]["device"]: set(record["node"]["details"]["cores_used"]) for record in records}
     first, second = cores.values()
     assert first and second and not first & second
     for record in records:
         masks = [set(tenant["cpu"]["affinity"]) for tenant in record["tenants"]]
         assert all(mask <= cores[record["node"]["device"]] for mask in masks)
-    jobs = list(jobs_in_time(untouched))
+    jobs = list(job_times(untouched))
     measuring = [(start, end) for rule, start, end in jobs if rule == "run_cell"]
     others = [(rule, (start, end)) for rule, start, end in jobs if rule not in ("run_cell", "configure_node")]
     assert not [rule for rule, span in others if any(overlap(span, own) for own in measuring)]

@@ -1,4 +1,4 @@
-"""A part of the matrix, another study, and the command line's ways to say so."""
+"""Parts of the matrix and other studies, as given on the command line."""
 
 import itertools
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_a_subset_measures_its_baseline_once(untouched: Checkout) -> None:
     assert first.cells == {"mig/alpha/2/1", "exclusive/alpha/1/1"}
     assert sorted(map(str, first.switches)) == ["exclusive block 1", "mig block 1"]
 
-    # Another subset finds it, and re-measures it only when it is gone.
+    # Another subset uses the same baseline, and re-measures it only when it is missing.
     def planned(*more: str) -> set[str]:
         return untouched.run(config=["strategies=[mps]", *config[1:], *more], options=["--dry-run"]).ok().cells
 
@@ -100,6 +100,6 @@ def test_a_sweep_is_one_workload_per_value(untouched: Checkout) -> None:
     more = untouched.run(config=sweep(0.2, 0.5, 0.8)).ok()
     assert more.cells == {cell for cell in cells if "0.8" in cell}
     assert more.jobs["calibrate"] == {names[2]}
-    # A part of it by its own name.
+    # One value of the sweep can be requested by its name.
     part = untouched.run(config=[*sweep(0.2, 0.5, 0.8), f"workloads={names[0]}"], options=["--dry-run"]).ok()
     assert part.cells == set()

@@ -1,4 +1,4 @@
-"""The terminal shows one line a cell and a summary, and nothing of Snakemake's own workings."""
+"""The terminal shows one line per cell and a summary, and no output of Snakemake's own."""
 
 import re
 
@@ -35,7 +35,7 @@ def test_an_unknown_target_is_answered_with_the_list_of_targets(untouched: Check
     assert first == PROFILE and line.startswith(
         "no rule and no file advice; targets: advise, aggregate, all, archive, "
     )
-    assert ", run_cell" not in line, "what needs a name of a cell"
+    assert ", run_cell" not in line, "a rule that needs the name of a cell is not a target"
 
 
 def test_a_rerun_prints_one_line_per_cell_and_a_summary(finished: Checkout) -> None:

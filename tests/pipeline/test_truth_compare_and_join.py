@@ -1,4 +1,4 @@
-"""A handful of studies with planted truth from config to tables, and two of them compared."""
+"""Studies with planted truth from config to tables; two studies compared, and two parts of a study joined."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from tables import rows
 SEEDS = (1, 2)
 ALONE = 0.002 + 0.5 / 108
 STRAGGLERS = 1 + 0.005 * 3
-# a + w/S alone, N (a + w/S) (1 + 0.1097) under time-slicing, a + N w/S side by side; S = 108 SMs.
+# Latency: a + w/S alone, N (a + w/S) (1 + 0.1097) under time-slicing, a + N w/S under MPS; S = 108 SMs.
 PLANTED = {
     "exclusive": ALONE,
     "exclusive-again": ALONE,
@@ -39,7 +39,7 @@ def test_planted_truth_is_covered_and_equal_studies_do_not_differ(untouched: Che
         (contrast,) = rows(results / "tables/contrasts.csv")
         assert (contrast["strategy"], contrast["reference"], contrast["paired"]) == ("mps", "time-slicing", "True")
         assert float(contrast["ratio_high"]) < 1 and float(contrast["p_holm"]) < 0.05
-    # What a correct program falls short of once in a thousand.
+    # A correct program has fewer hits once in a thousand runs.
     assert min(hits.values()) >= stats.binom.ppf(0.001, len(SEEDS) * len(PLANTED), 0.95)
 
     folders = "datasets=[results/seed-1, results/seed-2]"
@@ -86,7 +86,7 @@ def test_parts_measured_in_two_folders_are_joined(untouched: Checkout) -> None:
 
     untouched.run("join", config=[parts, "results=results/whole", *small], results=whole).ok()
     made = untouched.run(config=["results=results/whole", *small], results=whole).ok()
-    assert made.cells == set() and "aggregate" in made.jobs, "what was measured only gets tables"
+    assert made.cells == set() and "aggregate" in made.jobs, "the joined cells only get tables"
     assert {row["n"] for row in rows(whole / "tables/summary.csv")} == {"2"}
     assert untouched.run(config=["results=results/whole", *small], results=whole).ok().jobs == {}
 

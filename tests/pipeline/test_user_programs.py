@@ -1,4 +1,4 @@
-"""A script that measures itself, and servers that a client asks, through the whole pipeline."""
+"""User programs: a script with its own metrics, and servers that our client measures."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 from pipeline.harness import Checkout, dry_run_counts, is_disturbed
 from tables import rows
 
-# As published: a histogram in seconds, and a port as its argument. Only the notes are the test's.
-FOREIGN = """
+# A script as users write it: a histogram in seconds, and a port as its argument. Only the notes are for the test.
+SCRIPT = """
 import sys, time
 import numpy as np
 from prometheus_client import Histogram, start_http_server
@@ -25,7 +25,7 @@ with open(sys.argv[2], "w") as notes:
         latency.observe(ended - begun)
         print(begun, ended, file=notes, flush=True)
 """
-DIES = """
+FAILING_SERVER = """
 import os, sys, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 asked = []
@@ -39,7 +39,7 @@ class Dies(BaseHTTPRequestHandler):
                 print("out of tokens", flush=True)
                 os._exit(3)
             status = 500
-        # So that the client is not what is measured.
+        # Slow enough that the client is not the bottleneck.
         time.sleep(0.01)
         self.send_response(status)
         self.send_header("Content-Length", "0")
@@ -50,7 +50,7 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Dies).serve_forever()
 
 
 def test_a_script_with_its_own_metrics_runs_unmodified_in_two_tenants(untouched: Checkout) -> None:
-    (untouched.root / "foreign.py").write_text(FOREIGN)
+    (untouched.root / "foreign.py").write_text(SCRIPT)
     entry = (
         "workload_catalogue={foreign: {kind: command, metrics: {histogram: matmul_seconds}, "
         "command: ['{python}', '{here}/foreign.py', '{port}', '{here}/tmp/notes-{index}']}}"
@@ -68,31 +68,31 @@ def test_a_script_with_its_own_metrics_runs_unmodified_in_two_tenants(untouched:
         inside = (begun >= start) & (begun < start + tenant["scrape"]["seconds"])
         mean, own_mean = tenant["sum_seconds"] / tenant["count"], (ended - begun)[inside].mean()
         error, rate_error = tenant["scrape"]["mean_error_ratio"], tenant["scrape"]["rate_error_ratio"]
-        # A scrape that came late on a busy machine bounds nothing where it leaves open as much as there is.
+        # On a busy machine a scrape may come so late that its error bound is 100 % or more.
         assert error >= 1 or own_mean == pytest.approx(mean, rel=error / (1 - error))
         assert rate_error >= 1 or inside.sum() == pytest.approx(tenant["count"], rel=rate_error / (1 - rate_error))
 
     (row,) = rows(untouched.results / "tables/summary.csv")
     worst = 100 * max(max(t["scrape"]["rate_error_ratio"], t["scrape"]["mean_error_ratio"]) for t in record["tenants"])
-    # A spoilt cell has no numbers.
+    # A disturbed cell has no numbers.
     assert (
         row["scrape_error_percent"] == ""
         if is_disturbed(record)
         else float(row["scrape_error_percent"]) == pytest.approx(worst)
     )
     if row["latency_p99_seconds"]:
-        assert float(row["latency_p99_seconds_bucket_error_percent"]) > 5, "its buckets are wide, and it says so"
+        assert float(row["latency_p99_seconds_bucket_error_percent"]) > 5, "the table shows that its buckets are wide"
 
     again: dict[str, Any] = {"study": "programs.yaml", "config": config}
     assert untouched.run(**again).ok().jobs == {}
     path = Path(untouched.root / "foreign.py")
     path.write_text(path.read_text().replace("200, 200", "100, 100"))
     stale = dry_run_counts(untouched.run(options=["-n"], **again).ok().out)
-    assert (stale["calibrate"], stale["run_cell"]) == (1, 1), "another program is another measurement"
+    assert (stale["calibrate"], stale["run_cell"]) == (1, 1), "a changed program is re-measured"
 
 
 def test_servers_are_measured_by_clients_and_may_fail(untouched: Checkout) -> None:
-    (untouched.root / "dies.py").write_text(DIES)
+    (untouched.root / "dies.py").write_text(FAILING_SERVER)
     result = untouched.run(study="programs.yaml").ok()
     assert untouched.processes() == []
     assert untouched.scratch_folders() == []
@@ -113,7 +113,7 @@ def test_servers_are_measured_by_clients_and_may_fail(untouched: Checkout) -> No
     for tenant in records["chat"]["tenants"]:
         first, gaps = tenant["stages"]["ttft"], tenant["stages"]["itl"]
         assert (first["count"], gaps["count"]) == (tenant["count"], 4 * tenant["count"])
-        # The first token and the gaps are parts of the answer.
+        # The time to the first token and the gaps add up to at most the latency of the answer.
         assert first["sum_seconds"] + gaps["sum_seconds"] <= tenant["sum_seconds"]
         assert tenant["requests"]["output_tokens"] == [5] * tenant["count"]
 
@@ -128,9 +128,9 @@ def test_servers_are_measured_by_clients_and_may_fail(untouched: Checkout) -> No
     bad = records["turns-bad"]["tenants"][1]
     assert (bad["count"], bad["last_error"]) == (0, "status 500")
     (row,) = [row for row in rows(untouched.results / "tables/summary.csv") if row["workload"] == "turns-bad"]
-    said = f"tenant 1: all of {bad['errors']} requests failed, the last with status 500"
+    reason = f"tenant 1: all of {bad['errors']} requests failed, the last with status 500"
     assert (row["n"], row["n_excluded"], row["latency_mean_seconds"]) == ("0", "1", "")
-    assert said in row["reason"]
+    assert reason in row["reason"]
     printed = " ".join(result.out.split())
     assert "1 of 4 cells crashed: dies, mps × 2: 1 of 2 tenants crashed: ended by itself with exit code 3" in printed
     assert "of 4 cells excluded by" in printed

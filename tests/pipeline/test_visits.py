@@ -1,4 +1,4 @@
-"""Several visits to a device add up to studies: each measures what is missing, and what they leave is joined."""
+"""Visits to a device add up to studies: each measures what is missing, and their records are joined."""
 
 import shutil
 import subprocess
@@ -49,7 +49,7 @@ def visit(checkout: Checkout, *arguments: str) -> subprocess.CompletedProcess[st
 
 
 def carry(checkout: Checkout) -> set[str]:
-    """Carry this visit's archive and leave the machine with all that is on it; the records in the archive."""
+    """Keep only this visit's archive, as on a machine that is given back; returns the records in the archive."""
     (made,) = (checkout.root / "results/two").glob("*/*.zip")
     carried = checkout.root / "published/carried/two" / made.parent.name
     carried.mkdir(parents=True, exist_ok=True)
