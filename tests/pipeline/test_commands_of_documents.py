@@ -28,7 +28,7 @@ DOCUMENTS = sorted(
 SUBSTITUTION = re.compile(r"^\w+=\$\((.*)\)$", re.MULTILINE)
 HERE_DOCUMENT = re.compile(r" <<'(\w+)'\n.*?\n\1\n", re.DOTALL)
 ASSIGNMENT = re.compile(r"(?:export )?(\w+)=(.*)", re.DOTALL)
-# Refusals that only say what this machine lacks: a GPU, results of an earlier command, a user's folders and cores.
+# Refusals that only report what this machine lacks: a GPU, results of an earlier command, a user's folders and cores.
 LACKS = re.compile(
     r"shows no NVIDIA GPU|needs an NVIDIA GPU|needs torch"
     r"|config: (from|datasets|parts): '(results|a|b)/\S+' is not (an existing folder|the results)"

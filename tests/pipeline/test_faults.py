@@ -29,7 +29,7 @@ def test_a_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched: Che
     records = {cell.split("/")[1]: untouched.record(cell) for cell in result.cells}
     assert records.keys() == {"calm", *(f"fault-{kind}+calm" for kind in kinds)}
 
-    # The victim of each fault is well, though another fault came before.
+    # No victim failed, in spite of the faults in earlier cells.
     assert {name: record["status"] for name, record in records.items()} == dict.fromkeys(records, "ok")
     assert records["calm"]["fault"] is None
     for kind in kinds:
@@ -46,7 +46,7 @@ def test_a_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched: Che
         assert 0 < fault["new_tenant_seconds"] <= fault["recovery_seconds"]
         assert all(item["holds"] for item in record["evidence"])
         assert len(record["evidence"]) == 2, "the aggressor was pinned too"
-    assert records["fault-killed+calm"]["fault"]["ended_seconds"][1] >= 0.4 * 0.6
+    assert records["fault-killed+calm"]["fault"]["ended_seconds"][1] >= 0.4
 
     tables = untouched.results / "tables"
     isolation = {row["fault"]: row for row in rows(tables / "isolation.csv")}

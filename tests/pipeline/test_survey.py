@@ -1,4 +1,4 @@
-"""`snakemake survey`: of a day that a real Prometheus has, and of this host's GPUs; a mock NVML has them."""
+"""`snakemake survey`: of hours in a real Prometheus, and of this host's GPUs, which a mock NVML has."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ HOURS = 3
 
 @pytest.fixture
 def url(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Of a Prometheus that has seen the planted cluster, without the metrics of the parameter."""
+    """A Prometheus with the samples of the planted cluster, except the metrics of the parameter."""
     folder = tmp_path / "prometheus"
     backfill(folder, metrics(cluster(), time.time(), 60 * HOURS, without=getattr(request, "param", ())))
     with prometheus(folder) as server:
@@ -52,13 +52,13 @@ def test_a_survey_of_a_half_idle_cluster_proposes_a_study(untouched: Checkout, u
     (group,) = rows(folder / "groups.csv")
     assert set(group["workloads"].split(";")) == {"team/llm", "team/api", "team/notebook-0"}
     assert (folder / "survey.svg").exists() and (folder / "survey.md").exists()
-    # The study says whom its stand-ins are for in comments alone, and can be run as it is.
+    # Only comments of the study name the workloads that its stand-ins replace, and the study can be run unchanged.
     text = (folder / "study.yaml").read_text()
     assert "# team/llm:" in text and "image: vllm/vllm:1" in text
     assert "team" not in yaml.safe_dump(yaml.safe_load(text))
     planned = untouched.run("plan", study=str(folder / "study.yaml")).ok()
     assert "cells to measure on node" in planned.out
-    # Asked again it looks again.
+    # A second survey asks Prometheus again.
     assert "no two fit" in survey(untouched, url, memory_percent="10")
     assert not (folder / "study.yaml").exists()
 
@@ -70,7 +70,7 @@ def test_a_survey_of_utilisation_alone_states_its_limits(untouched: Checkout, ur
     said = survey(untouched, url)
     assert "judged by gpu_util, without SM activity" in said and "DCGM_FI_PROF_SM_ACTIVE" in said
     verdicts = {row["workload"]: row["verdict"] for row in rows(untouched.results / "survey/workloads.csv")}
-    # The GPU was at work half of the time, if only with a third of it.
+    # The GPU was busy half of the time, though only a third of it.
     assert verdicts["team/llm"] == "uses its GPU" and verdicts["team/api"] == "leaves its GPU empty"
 
 

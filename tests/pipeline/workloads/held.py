@@ -1,6 +1,6 @@
-"""A test's workload: almost no work, and a start that waits while a file exists.
+"""A test's workload: almost no work. While the file named by SHAREBENCH_TEST_HOLD exists, it waits in loading.
 
-While the file named by SHAREBENCH_TEST_HOLD exists, the tenant hangs in loading; it says so by making FILE.reached.
+It creates FILE.reached when it begins to wait.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""A Snakemake logger plugin that writes down which jobs started and which failed, one JSON line each.
+"""A Snakemake logger plugin that writes one JSON line for each job that starts and each that fails.
 
-Found through PYTHONPATH. It adds to what Snakemake prints and changes none of it, so that tests see the real console.
+Snakemake finds it through PYTHONPATH. It leaves Snakemake's own output unchanged, so tests see the real console.
 """
 
 import json
@@ -16,7 +16,7 @@ WILDCARDS = ("strategy", "workload", "replicas", "repeat")
 
 
 class LogHandler(LogHandlerBase):
-    """Appends to the file that the environment names."""
+    """Appends to the file named by the environment variable."""
 
     writes_to_stream = False
     writes_to_file = False
@@ -29,13 +29,13 @@ class LogHandler(LogHandlerBase):
 
     def emit(self, record: LogRecord) -> None:
         """One line for every job that starts, and for every job that fails."""
-        said = vars(record)
-        if said.get("event") == LogEvent.JOB_INFO:
-            what = "/".join(said["wildcards"][name] for name in WILDCARDS if name in said["wildcards"])
-            self.names[said["jobid"]] = {"rule": said["rule_name"], "what": what}
-            self._append({"event": "started", **self.names[said["jobid"]]})
-        elif said.get("event") == LogEvent.JOB_ERROR:
-            self._append({"event": "failed", **self.names[said["jobid"]]})
+        fields = vars(record)
+        if fields.get("event") == LogEvent.JOB_INFO:
+            what = "/".join(fields["wildcards"][name] for name in WILDCARDS if name in fields["wildcards"])
+            self.names[fields["jobid"]] = {"rule": fields["rule_name"], "what": what}
+            self._append({"event": "started", **self.names[fields["jobid"]]})
+        elif fields.get("event") == LogEvent.JOB_ERROR:
+            self._append({"event": "failed", **self.names[fields["jobid"]]})
 
     def _append(self, line: dict[str, str]) -> None:
         with Path(os.environ[FILE_VARIABLE]).open("a") as file:
