@@ -1,4 +1,4 @@
-"""Which figures there are, with their titles and captions; rules and report ask this, so it imports nothing heavy."""
+"""The figures with their titles and captions; rules and report read them, so this imports nothing heavy."""
 
 import csv
 from collections.abc import Callable, Mapping
@@ -17,19 +17,19 @@ NEEDS: Mapping[str, Callable[[StudyConfig, str], object]] = {
     "sweeps": lambda config, node_kind: sweeps_by_entry(config),
     "gpu": lambda config, node_kind: NODE_KINDS[node_kind].has_gpus,
 }
-"""What figures need, and whether a study with this config has it on this kind of node."""
+"""Conditions of figures: whether a study with this config on this kind of node has what they need."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What the rest of the pipeline needs to know about a figure without drawing it."""
+    """Title, caption and conditions of a figure, for code that does not draw it."""
 
     title: str
     caption: str
     needs: str = ""
     """One of NEEDS."""
     column: str = ""
-    """Column of tables/summary.csv that it needs, where not every study has it."""
+    """Column of tables/summary.csv that it needs and that not every study has."""
 
 
 ENTRIES: dict[str, Entry] = {
@@ -126,9 +126,9 @@ ENTRIES: dict[str, Entry] = {
 
 
 def names_for(config: StudyConfig, node_kind: str, summary: Path | None = None) -> list[str]:
-    """The figures that a study with this config has on this kind of node, with that tables/summary.csv if it is there.
+    """The figures that a study with this config has on this kind of node.
 
-    Before anything is measured, its columns are not known, nor where a data set was published without tables.
+    Without a `summary` (tables/summary.csv), as before anything is measured, its columns are not a condition.
     """
     columns = None
     if summary and summary.is_file():

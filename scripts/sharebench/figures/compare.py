@@ -16,7 +16,7 @@ from sharebench.figures.style import BLUE, GREY, SMALL_POINTS
 METRIC = "latency_mean_seconds"
 ROW_INCHES = 0.16
 MIN_FACTOR = 1.05
-"""The axis reaches at least so far on either side of 1."""
+"""The axis reaches at least this factor on either side of 1."""
 SIGNIFICANCE = 0.05
 UNSURE_COLOR = "#9a9a9a"
 
@@ -24,7 +24,7 @@ UNSURE_COLOR = "#9a9a9a"
 def draw(table: pd.DataFrame, before: str, after: str, devices: Sequence[str]) -> Sheet:
     """One panel per workload, one line per strategy and number of tenants: after over before, on a log scale.
 
-    `table` is that of `analysis.compare`, then the names of the data sets, and the devices of both.
+    `table` comes from `analysis.compare`; `before` and `after` are the names of the data sets, `devices` their devices.
     """
     means = table[table["metric"] == METRIC]
     panels = {

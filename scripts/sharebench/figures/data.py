@@ -1,4 +1,4 @@
-"""What the figures read: the study's facts, its tables, and of the large files only what is drawn."""
+"""The input of figures: the study's facts and its tables, and from large files only what is drawn."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ TEXT_COLUMNS = {
 }
 """Columns of each table that hold text; blank ones are empty."""
 POINT_COLUMNS = ("strategy", "workload", "replicas", "n", "status")
-"""The point of a row of the summary, and why it may be blank: with few of its many columns, drawing is faster."""
+"""Columns with the point of a row of the summary and its status; drawing is faster without the many others."""
 ABSENCE_REASONS = {
     "ok": "excluded by a gate",
     "mixed": "no valid cell",
@@ -43,7 +43,7 @@ ABSENCE_REASONS = {
 
 @dataclass(frozen=True)
 class DrawnStudy:
-    """Where a study's files are, and what every figure says about it."""
+    """A study's files, and the facts that every figure shows."""
 
     data: Path
     results: Path
@@ -51,7 +51,7 @@ class DrawnStudy:
     node: NodeFacts
     not_shown: str
     only_workloads: frozenset[str] = frozenset()
-    """Workloads that figures of the summary show; empty for all."""
+    """The workloads that figures of the summary show; empty for all."""
 
     @property
     def catalogue(self) -> list[str]:
@@ -73,7 +73,7 @@ class DrawnStudy:
 
     @property
     def job_facts(self) -> list[str]:
-        """The same of jobs, which have no window of fixed length."""
+        """The facts for jobs, which have no window of fixed length."""
         return [fact for fact in self.facts if not fact.endswith(" s window")]
 
     def table(self, name: str) -> pd.DataFrame:
@@ -87,11 +87,11 @@ class DrawnStudy:
         return self.without_mixes(self.table("summary"))
 
     def strategies(self, table: pd.DataFrame) -> list[str]:
-        """Strategies of `table`, in the catalogue's order, any that it does not know last."""
+        """Strategies of `table` in the catalogue's order, unknown ones last."""
         return _ordered(self.catalogue, table["strategy"])
 
     def workloads(self, table: pd.DataFrame) -> list[str]:
-        """Workloads of `table`, in the order in which they were asked for, others last."""
+        """Workloads of `table` in the config's order, others last."""
         return _ordered(self.config["workloads"], table["workload"])
 
     def by_strategy(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -101,7 +101,7 @@ class DrawnStudy:
         return {name: table[table["workload"] == name] for name in self.workloads(table)}
 
     def is_mix(self, workload: str) -> bool:
-        """Whether its tenants need not all run the same."""
+        """Whether its tenants may run different workloads."""
         entry = self.config["workload_catalogue"].get(workload)
         return "+" in workload or (entry is not None and entry.get("tenants") is not None)
 
@@ -110,21 +110,21 @@ class DrawnStudy:
 
     @property
     def slo_ms(self) -> dict[str, float]:
-        """What the SLO allows the parts of a request: `latency`, `ttft`, `itl`, `tpot`, those that it has."""
+        """Limit in ms of each part of the SLO that has one: `latency`, `ttft`, `itl`, `tpot`."""
         slo = cast(Mapping[str, float | None], self.config.get("slo", {}))
         return {part.removesuffix("_ms"): limit for part, limit in slo.items() if limit is not None}
 
     def without_mixes(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of plain workloads: lines over the number of tenants mean nothing where tenants differ.
+        """The rows of plain workloads without the A/A control, which repeats the baseline and is in the tables.
 
-        Without those of the A/A control: it is the baseline, and its difference has a place in the tables.
+        Lines over the number of tenants have no meaning where tenants differ.
         """
         plain = table[~table["workload"].map(self.is_mix).astype(bool)]
         return plain[~plain["strategy"].map(is_control).astype(bool)]
 
     @property
     def omissions(self) -> str:
-        """What a figure of plain workloads does not show; empty if nothing."""
+        """A remark on what a figure of plain workloads leaves out; empty if nothing."""
         has_mixes = self.config["interference"] or any(map(self.is_mix, self.config["workloads"]))
         mixes = "Mixes of workloads are not drawn here; tables and report have them." if has_mixes else ""
         return " ".join(filter(None, [self.not_shown, mixes]))
@@ -134,14 +134,14 @@ class DrawnStudy:
 
 
 def _ordered(order: Iterable[str], present: Iterable[str]) -> list[str]:
-    """The names that are present, in this order, others last."""
+    """The present names in this order, others last."""
     names = set(present)
     known = [name for name in order if name in names]
     return known + sorted(names.difference(known))
 
 
 def load_study(data: Path, results: Path) -> DrawnStudy:
-    """Read the facts of the study whose cells are under `data` and whose tables are under `results`."""
+    """Read the facts of the study with cells under `data` and tables under `results`."""
     manifest = read_json(results / "manifest.json", "config", "not_shown")
     device = read_device(data / "nodes" / "device.json")
     return DrawnStudy(data, results, manifest["config"], device["node"], manifest["not_shown"])
@@ -152,12 +152,12 @@ def table_rows(table: pd.DataFrame) -> list[Row]:
 
 
 def absence_reason(row: Mapping[str, Any]) -> str:
-    """Why a metric of a row of the summary is blank: `infeasible`, `excluded by a gate`."""
+    """The reason why a metric of a row of the summary is blank: `infeasible`, `excluded by a gate`."""
     return "too few samples" if row["n"] > 0 else ABSENCE_REASONS.get(row["status"], row["status"])
 
 
 def absences(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
-    """Of each row of the summary that lacks one of the metrics, which one it is and why it is blank."""
+    """A text for each row of the summary that lacks one of the metrics: the row, and the reason."""
     return [
         f"{row['workload']}: {row['strategy']} at {row['replicas']} tenants is {absence_reason(row)}"
         for row in table_rows(rows[rows[list(metrics)].isna().any(axis="columns")])

@@ -1,4 +1,4 @@
-"""How far several devices of one product are apart, next to how far one is from itself."""
+"""The spread between several devices of one product, next to that of repeats on one device."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ BAND_COLOR = "#d9d9d9"
 MARK_STYLE: dict[str, Any] = {"color": BLUE, "mfc": "none", "ls": ""}
 ROW_INCHES = 0.2
 MIN_PERCENT = 0.5
-"""The axis shows at least so much to both sides: smaller differences need not look large."""
+"""The axis shows at least this much to both sides, so that small differences do not look large."""
 
 
 def devices(study: DrawnStudy) -> Sheet:
@@ -24,7 +24,7 @@ def devices(study: DrawnStudy) -> Sheet:
     table = study.without_mixes(study.table("devices"))
     marks = {name: MARKERS[index % len(MARKERS)] for index, name in enumerate(sorted(set(table["device"])))}
     panels = {workload: _rows_by_label(study, rows) for workload, rows in study.by_workload(table).items()}
-    most = max(map(len, panels.values()), default=1)
+    max_rows = max(map(len, panels.values()), default=1)
     page = sheet(
         TITLE,
         study.facts,
@@ -40,7 +40,7 @@ def devices(study: DrawnStudy) -> Sheet:
             Line2D([], [], color=BAND_COLOR, lw=6, label="± one device against itself"),
         ],
         columns=2,
-        panel_inches=ROW_INCHES * (most + 1),
+        panel_inches=ROW_INCHES * (max_rows + 1),
     )
     if not panels:
         explain_blank(page, page.axes[0], "Nothing to draw: everything was measured on one device.")
@@ -55,7 +55,7 @@ def devices(study: DrawnStudy) -> Sheet:
                 ax.plot([percent], [place], marker=marks[device], **MARK_STYLE)
             page.alt_text.append(f"{workload}, {label}: {percents.min():+.2f} to {percents.max():+.2f} %")
         set_row_axis(ax, list(rows_of_strategies))
-        ax.set_ylim(most - 0.4, -0.6)
+        ax.set_ylim(max_rows - 0.4, -0.6)
         ax.axvline(0, color=GREY, lw=0.8, zorder=1)
         reach = max(MIN_PERCENT, *(abs(end) for end in ax.get_xlim()))
         ax.set_xlim(-reach, reach)
@@ -63,7 +63,7 @@ def devices(study: DrawnStudy) -> Sheet:
 
 
 def _rows_by_label(study: DrawnStudy, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The rows to be drawn by their label: of each strategy those of its largest number of tenants."""
+    """The rows to draw by label: those of each strategy's largest number of tenants."""
     largest = {
         name: rows[rows["replicas"] == rows["replicas"].max()] for name, rows in study.by_strategy(table).items()
     }

@@ -20,16 +20,16 @@ MODULES = (
     "sharebench.figures.startup",
     "sharebench.figures.timeslice",
 )
-"""By name, which is also how the fingerprint of figures follows them."""
+"""Imported by name, so that the fingerprint of figures follows them."""
 NAMES = (*ENTRIES, "timeslice", "devices")
-"""The last two are in no catalogue: only data ask for them, of a probe of time slices and of several devices."""
+"""The last two are not in the catalogue: they depend on the data, a time-slice probe and several devices."""
 DRAWERS: dict[str, Callable[[DrawnStudy], Sheet]] = {
     name: drawer
     for name in NAMES
     for module in MODULES
     if (drawer := vars(import_module(module)).get(name.replace("-", "_"))) is not None
 }
-"""Each is the function of that name."""
+"""The function that draws each figure; it has the figure's name."""
 
 
 def draw_figures(data: Path, results: Path, figures: list[str]) -> None:
@@ -49,7 +49,7 @@ def draw_figure(name: str, data: Path, results: Path) -> None:
 
 
 def draw_svg(name: str, data: Path, results: Path, workloads: Collection[str], target: Path) -> None:
-    """Draw figure `name` of the data set `data` as the svg `target`, of some of its workloads only, or of all.
+    """Draw figure `name` of the data set `data` as the SVG file `target`; without `workloads`, of all.
 
     Raises as `draw_figure`.
     """

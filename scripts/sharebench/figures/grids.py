@@ -17,13 +17,13 @@ from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, format_fac
 CHARACTER_INCHES = 0.055
 """Width of a character of a tick label."""
 MIN_FACTOR = 1.25
-"""The colours reach at least so far on either side of 1, so that noise around it stays pale."""
+"""The colour scale reaches at least this factor on either side of 1, so that noise around 1 stays pale."""
 MAX_WITH_INTERVALS = 4
-"""With more workloads a cell has no room for its interval."""
+"""The most workloads with which a cell has room for its interval."""
 CELL_INCHES, CELL_WITH_INTERVAL_INCHES = 0.36, 0.58
 """Room for a slowdown, and for one with its interval below it."""
 
-# From light to dark, with text in every cell: red and green alone would not be enough for some readers.
+# The colours go from light to dark, and every cell has text, as some readers cannot distinguish red and green.
 OUTCOME_COLORS = {"unharmed": "#eef3f8", "survived": "#dcdcdc", "slowed": "#f2b56b", "failed": "#7d1d3f"}
 FAULT_INCHES = 0.95
 """Width in which two words of a fault's name fit side by side."""
@@ -92,7 +92,7 @@ def _write_centred(ax: Axes, x: float, y: float, text: str, size: float, color: 
 
 
 def _label_grid(ax: Axes, across: Sequence[str], down: Sequence[str]) -> None:
-    """Names at the middles of cells, in place of an axis with ticks and lines."""
+    """Write names at the middles of cells, in place of an axis with ticks and lines."""
     ax.set_xticks(range(len(across)), across)
     ax.set_yticks(range(len(down)), down)
     ax.tick_params(length=0)
@@ -111,7 +111,7 @@ def isolation(study: DrawnStudy) -> Sheet:
         "isolation",
         min(1, len(strategies)),
         "no strategy has two tenants",
-        # The study's own repeats, which are the last of its facts, are not those of faults.
+        # Faults have repeats of their own, which replace the study's, the last of its facts.
         facts=[*study.facts[:-1], f"{repeats} repeat{'s' * (repeats != 1)}"],
         more=["victims: " + ", ".join(dict.fromkeys(table["victim"]))],
         note=study.not_shown,
@@ -134,7 +134,7 @@ def isolation(study: DrawnStudy) -> Sheet:
 
 
 def worst_outcome(rows: pd.DataFrame) -> tuple[str, str]:
-    """The worst outcome over the victims of one strategy and fault, and its text; empty where none is known."""
+    """The worst outcome over the victims of one strategy and fault (empty if not known), and its text."""
     total = {name: int(rows[name].sum()) for name in ("failed", "slowed", "unharmed", "unjudged")}
     count = sum(total.values())
     if not count:

@@ -1,4 +1,4 @@
-"""What a sweep of the load does: total rate across, times up, a panel for each number of tenants."""
+"""Sweeps of the load: total rate across, times up, a panel for each number of tenants."""
 
 import math
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ MAX_COLUMNS = 4
 
 
 class LoadPanel(NamedTuple):
-    """A part of a request at one number of tenants: the rows that it shows, and all of the sweep, for its axes."""
+    """A part of a request at one number of tenants: its rows, and all rows of the sweep for the axes."""
 
     title: str
     part: str
@@ -43,21 +43,21 @@ class LoadPanel(NamedTuple):
 
 
 def load_curve(study: DrawnStudy) -> Sheet:
-    """A row of panels for each sweep and part of a request, a line for each strategy, the values at its points."""
-    found = sweeps_by_entry(study.config)
-    in_sweeps = {name: value for sweep in found.values() for name, value in sweep.values.items()}
-    streams = all(map(study.is_stream, in_sweeps))
+    """A row of panels for each sweep and part of a request, with a line per strategy and the load at each point."""
+    swept = sweeps_by_entry(study.config)
+    values = {name: value for sweep in swept.values() for name, value in sweep.values.items()}
+    streams = all(map(study.is_stream, values))
     total, parts = ("output_tokens_total_hz", STREAM_PARTS) if streams else ("throughput_total_hz", REQUEST_PARTS)
     table = study.plain_summary()
-    table = table[table["workload"].isin(in_sweeps)]
+    table = table[table["workload"].isin(values)]
     times = (column for part in parts for column in percentile_columns(part))
     table = table.reindex(columns=[*POINT_COLUMNS, *interval_columns(total), *times]).assign(
-        value=table["workload"].map(in_sweeps)
+        value=table["workload"].map(values)
     )
     table = table.sort_values("value", kind="stable")
     panels = [
         panel
-        for name, sweep in found.items()
+        for name, sweep in swept.items()
         for part, title in parts.items()
         for panel in _panels(study, f"{name}\n{title}", part, table[table["workload"].isin(sweep.values)])
     ]
@@ -68,7 +68,7 @@ def load_curve(study: DrawnStudy) -> Sheet:
         "load-curve",
         len(panels),
         "the summary has no rows",
-        more=[f"at each point: {' or '.join(dict.fromkeys(LOAD_LABELS[sweep.by] for sweep in found.values()))}"],
+        more=[f"at each point: {' or '.join(dict.fromkeys(LOAD_LABELS[sweep.by] for sweep in swept.values()))}"],
         x_label="Output tokens/s of all tenants" if streams else "Requests/s of all tenants",
         y_label="Time (ms)",
         legend=[*strategy_keys(style, names), *percentile_keys(), *slo_keys(slo, parts)],
@@ -111,7 +111,7 @@ def _draw(ax: Axes, panel: LoadPanel, total: str, style: dict[str, StrategyLook]
         for value, x, y in zip(rows["value"], across, ms, strict=True):
             if math.isnan(x) or math.isnan(y):
                 continue
-            # One label for points that lie together.
+            # Points that lie close together share a label.
             place = (value, round(12 * x / ax.get_xlim()[1]), round(15 * math.log10(y)))
             if place not in labels:
                 label_point(ax, f"{value:g}", (x, y), (3, -8))

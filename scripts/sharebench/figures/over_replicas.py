@@ -36,21 +36,21 @@ ACTIVITY = {
     "dram_active_percent": "DRAM traffic",
 }
 MAX_LINEAR_RATIO = 20
-"""Makespans further apart than this factor are drawn on a log scale, which keeps the small ones apart."""
+"""Makespans further apart than this factor are drawn on a log scale, so that small ones differ visibly."""
 WIDE_RATIO = 16
-"""Beyond this ratio of the largest to the smallest number of tenants the axis is logarithmic."""
+"""The axis is logarithmic beyond this ratio of the largest to the smallest number of tenants."""
 MISSING_LINE_POINTS = 8
-"""Height of the line that a strategy with missing values has below the axis."""
+"""Height of the text line below the axis for a strategy with missing values."""
 
 Place = Callable[[float], float]
-"""Where a number of tenants is on the axis."""
+"""The position of a number of tenants on the axis."""
 
 
 @dataclass(frozen=True)
 class StrategyLine:
-    """One strategy in one panel: its rows, in order of replicas, and where they stand on the axis.
+    """One strategy in one panel: its rows in order of replicas, and their positions on the axis.
 
-    A row without a value is among them, so that a line stops there instead of running on over it.
+    Rows without a value are included, so that the line is interrupted there.
     """
 
     rows: pd.DataFrame
@@ -69,12 +69,12 @@ class WorkloadPanel:
 
 @dataclass(frozen=True)
 class PanelMetric:
-    """What a panel shows of a workload: how its lines are drawn, and the metric that is marked where it is missing."""
+    """A metric of a workload in a panel: how its lines are drawn; missing values of `metric` are named."""
 
     metric: str
     draw: Callable[[Axes, WorkloadPanel], None]
     title: str = ""
-    """Follows the workload, where there are several."""
+    """Follows the workload in the title, where a workload has several panels."""
 
 
 def latency(study: DrawnStudy) -> Sheet:
@@ -95,7 +95,7 @@ def serving(study: DrawnStudy) -> Sheet:
 
 
 def utilisation(study: DrawnStudy) -> Sheet:
-    """Activity of the device, in percent, by each counter."""
+    """Activity of the device in percent, a panel per counter."""
     known = study.plain_summary().columns
     shown = [_share_metric(name, title) for name, title in ACTIVITY.items() if name in known]
     return _draw_panels(study, "utilisation", "Share (%)", shown, nothing="the device does not count its activity")
@@ -128,7 +128,7 @@ def throughput(study: DrawnStudy) -> Sheet:
     """Iterations per second of all tenants with their interval; the ideal line."""
 
     def draw(ax: Axes, panel: WorkloadPanel) -> None:
-        # The ideal line may leave the panel: the room is for the data.
+        # The ideal line may leave the panel; the scale fits the data.
         top = 1.15 * float(panel.rows[[TOTAL, f"{TOTAL}_high"]].max().max())
         ax.set_ylim(0, top)
         _draw_ideal(ax, panel, TOTAL)
@@ -191,9 +191,9 @@ def _draw_panels(
     nothing: str = "the summary has no rows",
     columns: int = 3,
 ) -> Sheet:
-    """A panel for each workload of `table` (the summary) and each of `shown`, drawn from the lines that have values.
+    """A panel for each workload of `table` (the summary) and each of `shown`, with the lines that have values.
 
-    Whatever has no value is named below the axis, with the reason in a word.
+    Missing values are named below the axis, with a short reason.
     """
     table = study.plain_summary() if table is None else table
     names = study.strategies(table)
@@ -222,41 +222,41 @@ def _draw_panels(
         ax.set_title(title)
         place = _set_tenant_axis(ax, rows)
         drawn = study.strategies(rows[rows[each.metric].notna()])
-        found = []
+        lines_of_panel = []
         for i, name in enumerate(drawn):
             own = rows[rows["strategy"] == name].sort_values("replicas")
-            aside = (i - (len(drawn) - 1) / 2) * min(0.06, 0.25 / len(drawn))
-            found.append(StrategyLine(own, [place(n) + aside for n in own["replicas"]], style[name]))
-        if found:
-            each.draw(ax, WorkloadPanel(rows, found, place))
+            shift = (i - (len(drawn) - 1) / 2) * min(0.06, 0.25 / len(drawn))
+            lines_of_panel.append(StrategyLine(own, [place(n) + shift for n in own["replicas"]], style[name]))
+        if lines_of_panel:
+            each.draw(ax, WorkloadPanel(rows, lines_of_panel, place))
         else:
             ax.set_yticks([])
             ax.text(0.5, 0.5, "no valid measurement", ha="center", color=GREY, transform=ax.transAxes)
         ax.tick_params(axis="x", pad=2 + MISSING_LINE_POINTS * lines)
-        for line, (name, words) in enumerate(missing.items()):
-            text = "; ".join(f"{word} at {', '.join(map(str, at))}" for word, at in words.items())
+        for line, (name, reasons) in enumerate(missing.items()):
+            text = "; ".join(f"{reason} at {', '.join(map(str, numbers))}" for reason, numbers in reasons.items())
             below = (0, -4 - MISSING_LINE_POINTS * line)
             label_point(ax, f"{name}: {text}", (0, 0), below, xycoords="axes fraction", va="top")
             in_line = title.replace("\n", ", ")
             page.alt_text.extend(
-                f"{in_line}: {name} at {n} tenants is {word}" for word, at in words.items() for n in at
+                f"{in_line}: {name} at {n} tenants is {reason}" for reason, numbers in reasons.items() for n in numbers
             )
     return page
 
 
 def _missing_values(rows: pd.DataFrame, metric: str, names: Sequence[str]) -> dict[str, dict[str, list[int]]]:
-    """Strategy → the word for why `metric` has no value → the numbers of tenants."""
-    found: dict[str, dict[str, list[int]]] = {}
-    without = rows.loc[rows[metric].isna(), [*POINT_COLUMNS]].sort_values("replicas")
-    for row in sorted(table_rows(without), key=lambda row: names.index(row["strategy"])):
-        found.setdefault(row["strategy"], {}).setdefault(absence_reason(row), []).append(int(row["replicas"]))
-    return found
+    """Strategy → reason why `metric` has no value → the numbers of tenants."""
+    missing: dict[str, dict[str, list[int]]] = {}
+    blank = rows.loc[rows[metric].isna(), [*POINT_COLUMNS]].sort_values("replicas")
+    for row in sorted(table_rows(blank), key=lambda row: names.index(row["strategy"])):
+        missing.setdefault(row["strategy"], {}).setdefault(absence_reason(row), []).append(int(row["replicas"]))
+    return missing
 
 
 def _set_tenant_axis(ax: Axes, rows: pd.DataFrame) -> Place:
-    """Set up the axis for the numbers of tenants of these rows and return their places on it.
+    """Set up the axis for the numbers of tenants in these rows and return their positions.
 
-    Places of neighbours are at least 1 apart, so that markers can be set aside by a fraction of that.
+    Neighbours are at least 1 apart, so that markers can be shifted by a fraction of that.
     """
     replicas = sorted(set(rows["replicas"]))
     scale: Place = math.log2 if replicas[-1] / replicas[0] > WIDE_RATIO else float

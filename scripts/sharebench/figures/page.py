@@ -25,19 +25,19 @@ from sharebench.figures.data import DrawnStudy
 from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, TITLE_POINTS
 
 COLUMN_INCHES, PAGE_INCHES = 3.3, 6.9
-"""Widths of one column and of the page of a two-column paper: what fits into IEEE's, ACM's and USENIX's."""
+"""Widths of one column and of the page of a two-column paper; they fit IEEE, ACM and USENIX."""
 LINE_INCHES, TITLE_LINE_INCHES, MARGIN_INCHES = 0.135, 0.19, 0.09
 PANEL_INCHES, AROUND_INCHES = 2.1, 0.5
-"""Height of a panel, and of its tick labels and its title."""
+"""Height of a panel's data area, and of its tick labels and title together."""
 CHARACTER_EMS = 0.61
-"""Width of a character of a long text, in heights of it."""
+"""Mean width of a character in a long text, as a multiple of the font size."""
 
 
 class Layout(TypedDict, total=False):
-    """What of a page differs between figures.
+    """The options of a page.
 
-    `columns` is the most that it has (3). `width_inches` is that of the page: a paper's column for one panel, else the
-    page. `panel_inches` is the height of a panel's data area (PANEL_INCHES) under a title of one line.
+    `columns` is the largest number of columns (3). `width_inches` is the width of the page: by default a paper's column
+    for one panel, else a paper's page. `panel_inches` is the height of a panel's data area (PANEL_INCHES).
     """
 
     x_label: str
@@ -50,7 +50,7 @@ class Layout(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Sheet:
-    """A page with its panels in reading order, and its text for those who do not see it."""
+    """A page with its panels in reading order, and the alternative text."""
 
     figure: Figure
     axes: list[Axes]
@@ -59,7 +59,7 @@ class Sheet:
 
 
 def sheet(title: str, facts: Sequence[str], panels: int, note: str = "", **layout: Unpack[Layout]) -> Sheet:
-    """An empty page with `facts` in its subtitle, at least one of `panels`, and a foot note."""
+    """An empty page with `facts` in its subtitle, `panels` panels (at least one), and a foot note."""
     panels = max(panels, 1)
     columns = min(panels, layout.get("columns", 3))
     rows = math.ceil(panels / columns)
@@ -111,9 +111,9 @@ def study_sheet(
     note: str | None = None,
     **layout: Unpack[Layout],
 ) -> Sheet:
-    """The page of figure `name` with the study's facts and `more`; without panels it says that there is `nothing`.
+    """The page of figure `name` with the study's facts and `more`; `nothing` is the reason if there are no panels.
 
-    `facts` and `note` take the place of the study's own.
+    `facts` and `note` replace the study's own.
     """
     facts, note = [*(study.facts if facts is None else facts), *more], study.omissions if note is None else note
     page = sheet(ENTRIES[name].title, facts, panels, note, **layout)
@@ -122,28 +122,28 @@ def study_sheet(
     return page
 
 
-def explain_blank(page: Sheet, ax: Axes, words: str) -> None:
+def explain_blank(page: Sheet, ax: Axes, reason: str) -> None:
     """Write into an empty panel why nothing is drawn there."""
     ax.set_axis_off()
-    text = "\n".join(_wrap(words, ax.bbox.width / cast(Figure, ax.figure).dpi, TEXT_POINTS))
+    text = "\n".join(_wrap(reason, ax.bbox.width / cast(Figure, ax.figure).dpi, TEXT_POINTS))
     ax.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=ax.transAxes)
-    page.alt_text.append(words)
+    page.alt_text.append(reason)
 
 
 def save(page: Sheet, folder: Path, name: str, kinds: Sequence[str] = ("svg", "pdf", "png")) -> None:
-    """Write `folder`/`name`.svg, .pdf and .png, each whole or not at all; equal pages give equal bytes."""
-    words = "; ".join(page.alt_text)
-    about: dict[str, dict[str, str | None]] = {
-        "svg": {"Title": page.title, "Description": words, "Date": None},
-        "pdf": {"Title": page.title, "Subject": words, "CreationDate": None},
-        "png": {"Title": page.title, "Description": words, "Software": None},
+    """Write `folder`/`name`.svg, .pdf and .png atomically; equal pages give equal bytes."""
+    alt_text = "; ".join(page.alt_text)
+    metadata: dict[str, dict[str, str | None]] = {
+        "svg": {"Title": page.title, "Description": alt_text, "Date": None},
+        "pdf": {"Title": page.title, "Subject": alt_text, "CreationDate": None},
+        "png": {"Title": page.title, "Description": alt_text, "Software": None},
     }
     if layout := page.figure.get_layout_engine():
         layout.execute(page.figure)
         page.figure.set_layout_engine("none")
     for kind in kinds:
         content = io.BytesIO()
-        page.figure.savefig(content, format=kind, metadata=about[kind], dpi=220)
+        page.figure.savefig(content, format=kind, metadata=metadata[kind], dpi=220)
         replace_atomically(folder / f"{name}.{kind}", content.getvalue())
 
 
@@ -152,7 +152,7 @@ def _wrap(text: str, inches: float, points: float) -> list[str]:
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D], inches: float) -> Legend:
-    """Legend of `handles` in as few rows as `inches` allow, and of about one length."""
+    """Legend of `handles` in as few rows of about equal length as fit into `inches`."""
     count = len(handles)
     for columns in dict.fromkeys(math.ceil(count / rows) for rows in range(1, count + 1)):
         key: Legend = figure.legend(

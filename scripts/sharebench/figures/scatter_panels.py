@@ -48,7 +48,7 @@ def _draw_planes(
     labels: tuple[str, str],
     finish: Callable[[Axes, pd.DataFrame], None],
 ) -> Sheet:
-    """`metrics` (across, up) with their intervals, the number of tenants at the end of a line; `finish` ends a panel.
+    """`metrics` (across, up) with their intervals, and the number of tenants at a line's end; `finish` sets the axes.
 
     A line stops where a number of tenants has no value, which the page's `alt_text` says.
     """

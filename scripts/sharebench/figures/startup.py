@@ -1,4 +1,4 @@
-"""How long a strategy takes to be set, and a tenant until its first result: one stacked bar per number of tenants."""
+"""The time to set a strategy, and of a tenant until its first result: one stacked bar per number of tenants."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -8,7 +8,7 @@ from sharebench.figures.data import DrawnStudy
 from sharebench.figures.page import Sheet, explain_blank, study_sheet
 from sharebench.figures.panels import label_point, set_row_axis
 
-# From the node to the first result; light and dark alternate, so that neighbours differ in grey too.
+# Parts in order of time; light and dark colours alternate, so that neighbours differ in grey too.
 BAR_PARTS = {
     "manager_seconds": ("MIG manager", "#6a3d9a"),
     "plugin_seconds": ("device plugin", "#d5c3e3"),
@@ -19,7 +19,7 @@ BAR_PARTS = {
     "load_seconds": ("load", "#22806a"),
     "first_iteration_seconds": ("first iteration", "#b5e0d0"),
 }
-# Shorter parts cannot be seen.
+# Shorter parts are not visible.
 MIN_SECONDS = 1e-3
 ROW_INCHES = 0.2
 
@@ -29,7 +29,7 @@ def startup(study: DrawnStudy) -> Sheet:
     table = _split_switch(study.table("startup"))
     parts = [part for part in BAR_PARTS if (table[part] > MIN_SECONDS).any()]
     bars = {workload: _bars(study, rows, parts) for workload, rows in study.by_workload(table).items()}
-    most = max(map(len, bars.values()), default=1)
+    max_bars = max(map(len, bars.values()), default=1)
     page = study_sheet(
         study,
         "startup",
@@ -42,7 +42,7 @@ def startup(study: DrawnStudy) -> Sheet:
             for part in parts
         ],
         columns=2,
-        panel_inches=ROW_INCHES * most + 0.15,
+        panel_inches=ROW_INCHES * max_bars + 0.15,
     )
     if not parts:
         explain_blank(page, page.axes[0], "Nothing to draw: no tenant took any time to start.")
@@ -50,12 +50,12 @@ def startup(study: DrawnStudy) -> Sheet:
     for ax, (workload, rows) in zip(page.axes, bars.items(), strict=True):
         ax.set_title(workload)
         page.alt_text.extend(f"{workload}, {label}: {seconds:.2g} s" for label, seconds in rows.sum(axis=1).items())
-        _draw_bars(ax, rows, most)
+        _draw_bars(ax, rows, max_bars)
     return page
 
 
 def _split_switch(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with the time of setting a strategy in parts: mig-manager, device plugin, and all the rest."""
+    """The table with the time to set a strategy split into MIG manager, device plugin and rest."""
     steps = table.filter(regex="^switch_(pending|cut|plugin|follow)_seconds$").fillna(0.0)
     manager = steps["switch_pending_seconds"] + steps["switch_cut_seconds"]
     plugin = steps["switch_plugin_seconds"] + steps["switch_follow_seconds"]
@@ -64,7 +64,7 @@ def _split_switch(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bars(study: DrawnStudy, rows: pd.DataFrame, parts: list[str]) -> pd.DataFrame:
-    """Seconds of each part (columns), 0 where it is not known, by the labels of the bars from the top."""
+    """Seconds of each part (columns) by bar label (rows, from the top); 0 where not known."""
     ends = []
     for own in study.by_strategy(rows).values():
         own = own.sort_values("replicas")

@@ -50,9 +50,9 @@ for _axis in ("xtick", "ytick"):
         f"{_axis}.minor.width": 0.4,
     }
 
-# Every two differ by more than 19 units of CIELAB, also with protanopia, deuteranopia and tritanopia. In the order
-# of `strategies.all_strategies`: the strategies of the default study are also far apart in lightness, so that they can
-# be distinguished in grey, and the kinds of MPS are shades of one warm tone.
+# Any two colours differ by more than 19 units of CIELAB, also with protanopia, deuteranopia and tritanopia. They follow
+# the order of `strategies.all_strategies`: the strategies of the default study also differ in lightness, so that they
+# can be distinguished in grey, and the MPS strategies are shades of one warm tone.
 COLORS = (
     "#222222",
     "#1b4f9c",
@@ -65,11 +65,11 @@ COLORS = (
     "#8c0e62",
     "#a66153",
 )
-# Their lengths make 90 strategies before a look returns.
+# With these lengths a look repeats after 90 strategies.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.2, 1.2, 1.2)), (0, (2.5, 1)))
 BLUE, ORANGE = "#1b4f9c", "#d1560a"
-"""Of values that belong to no strategy: measured here, and published."""
+"""Colours of values that belong to no strategy: measured here, and published."""
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def format_factor(value: float) -> str:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers from `low` to `high` (both above 0): steps of 1-2-5, coarser or finer if need be."""
+    """Round numbers from `low` to `high` (both above 0) in steps of 1-2-5, coarser or finer if necessary."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: list[float] = []
     for steps in ((1, 2, 5), (1, 3), (1,)):
@@ -104,12 +104,12 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def set_log_axis(ax: Axes, which: Literal["x", "y"], low: float, high: float) -> None:
-    """A log scale from `low` to `high`: plain numbers at round places, small unnamed ticks between."""
+    """Set a log scale from `low` to `high`, with plain numbers at round values and unlabelled minor ticks."""
     ax.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
     axis = ax.xaxis if which == "x" else ax.yaxis
     axis.set_major_locator(FixedLocator(log_ticks(low, high)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    # Only those that are seen: a tick takes long to make, and a locator gives those of whole decades, and more.
+    # Keep only visible ticks: a tick is slow to draw, and the locator returns those of whole decades and more.
     minor = LogLocator(subs="all", numticks=99).tick_values(low, high)
     axis.set_minor_locator(FixedLocator([tick for tick in minor if low <= tick <= high]))
     axis.set_minor_formatter(NullFormatter())
@@ -127,7 +127,7 @@ class StrategyLook:
 
 
 def strategy_looks(catalogue: Sequence[str], names: Iterable[str]) -> dict[str, StrategyLook]:
-    """Look of every strategy, by its place in `catalogue`; those of `names` that it lacks come after it."""
+    """Look of every strategy by its place in `catalogue`; those of `names` that are not in it come last."""
     order = [*catalogue, *sorted(set(names).difference(catalogue))]
     return {
         name: StrategyLook(COLORS[i % len(COLORS)], MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)])
@@ -136,6 +136,6 @@ def strategy_looks(catalogue: Sequence[str], names: Iterable[str]) -> dict[str, 
 
 
 def shades(look: StrategyLook, count: int) -> list[tuple[float, ...]]:
-    """`count` shades of a strategy's colour, the first the darkest: one per tenant."""
+    """`count` shades of a strategy's colour, one per tenant, the darkest first."""
     pale = sns.light_palette(look.color, n_colors=10)[4]
     return list(sns.blend_palette([look.color, pale], n_colors=count))

@@ -1,4 +1,4 @@
-"""A survey: how much of its GPU each workload uses, and which of them would fit on one together."""
+"""A survey: how much of its GPU each workload uses, and which of them would fit together on one."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ BAR_HEIGHT = 0.25
 
 
 def draw(table: pd.DataFrame, facts: Sequence[str]) -> Sheet:
-    """A row per workload of `workloads.csv`: its activity, its traffic of memory, and its memory."""
+    """A row per workload of workloads.csv with its activity, memory traffic and memory."""
     workloads = table.dropna(subset=["workload"])
     rows = workloads.head(MAX_ROWS)
     groups = [None if pd.isna(group) else int(group) for group in rows["group"]]
@@ -55,7 +55,7 @@ def draw(table: pd.DataFrame, facts: Sequence[str]) -> Sheet:
 
 
 def _label(workload: str, group: int | None) -> str:
-    """A name from somewhere else: no mathematics of matplotlib's, and its end, where names differ."""
+    """A foreign name without matplotlib's math mode; a long one keeps its end, where names differ."""
     short = workload if len(workload) <= LABEL_CHARACTERS else f"…{workload[1 - LABEL_CHARACTERS :]}"
     return short.replace("$", r"\$") + ("" if group is None else f"  [{group}]")
 

@@ -1,4 +1,4 @@
-"""Who was on the device when, and how long for: measured by tenants that do nothing but watch its clock."""
+"""Which tenant was on the device when, and for how long, measured by tenants that only read its clock."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,9 +16,9 @@ from sharebench.figures.style import StrategyLook, set_log_axis, shades, strateg
 
 TITLE = "Who is on the device when"
 LANE_INCHES = 0.16
-"""Least height of a tenant's lane in a strip: its number on the axis needs that."""
+"""Least height of a tenant's lane in a strip, for its number on the axis."""
 LANE_SHARE = 0.78
-"""How much of the room between two lanes of a strip its bars take."""
+"""Height of a bar as a share of the distance between two lanes."""
 
 
 def timeslice(study: DrawnStudy) -> Sheet:
@@ -33,49 +33,49 @@ def write_figure(results: Path, catalogue: list[str]) -> None:
 
 
 def draw(results: Path, catalogue: Sequence[str]) -> Sheet:
-    """One strip per strategy with a lane per tenant, and the distribution of the lengths of their runs.
+    """One strip per strategy with a lane per tenant, and the distribution of the lengths of runs.
 
     `catalogue` names all strategies in the order of their colours.
     """
-    found = read_json(results / "nodes" / "timeslice.json", "strategies")
+    probe = read_json(results / "nodes" / "timeslice.json", "strategies")
     table = pd.read_csv(results / "tables" / "timeslice.csv")
-    names = sorted(found["strategies"], key=lambda name: [*catalogue, name].index(name))
+    names = sorted(probe["strategies"], key=lambda name: [*catalogue, name].index(name))
     style = strategy_looks(catalogue, names)
-    seen = {name: found["strategies"][name] for name in names if not found["strategies"][name]["infeasible"]}
+    watched = {name: probe["strategies"][name] for name in names if not probe["strategies"][name]["infeasible"]}
     runs = table[table["kind"] == "run"]
-    timed = [name for name in seen if name in set(runs["strategy"])]
+    timed = [name for name in watched if name in set(runs["strategy"])]
     page = sheet(
         TITLE,
-        _facts(found, list(seen.values())),
+        _facts(probe, list(watched.values())),
         len(names) + 1,
-        _note(seen, timed),
+        _note(watched, timed),
         x_label="Length of a run on the device (ms)",
         y_label="Tenant",
         legend=[Line2D([], [], color=style[name].color, ls=style[name].dashes, label=name) for name in timed],
         columns=1,
         width_inches=PAGE_INCHES,
-        panel_inches=max(0.8, LANE_INCHES * found["tenants"]) + 0.16,
+        panel_inches=max(0.8, LANE_INCHES * probe["tenants"]) + 0.16,
     )
     for ax, name in zip(page.axes, names, strict=False):
-        if name not in seen:
-            explain_blank(page, ax, f"{name}: {found['strategies'][name]['infeasible']}")
+        if name not in watched:
+            explain_blank(page, ax, f"{name}: {probe['strategies'][name]['infeasible']}")
             continue
-        ax.set_title(f"{name}: {_describe_slices(seen[name])}")
-        _draw_strip(ax, seen[name]["timeline"], style[name])
-        page.alt_text.append(f"{name}: {_describe_slices(seen[name])}")
+        ax.set_title(f"{name}: {_describe_slices(watched[name])}")
+        _draw_strip(ax, watched[name]["timeline"], style[name])
+        page.alt_text.append(f"{name}: {_describe_slices(watched[name])}")
     _draw_lengths(page, page.axes[-1], {name: runs[runs["strategy"] == name] for name in timed}, style)
     return page
 
 
-def _facts(found: Mapping[str, Any], seen: Sequence[Mapping[str, Any]]) -> list[str]:
-    node = found["node"]
-    clock = f"clock in steps of {min(each['resolution_ns'] for each in seen):g} ns" if seen else ""
-    watched = f"{found['tenants']} tenants, each one thread that reads the device's clock for {found['seconds']:g} s"
-    return [fact for fact in (node["product"], node["label"], watched, clock) if fact]
+def _facts(probe: Mapping[str, Any], watched: Sequence[Mapping[str, Any]]) -> list[str]:
+    node = probe["node"]
+    clock = f"clock in steps of {min(each['resolution_ns'] for each in watched):g} ns" if watched else ""
+    tenants = f"{probe['tenants']} tenants, each one thread that reads the device's clock for {probe['seconds']:g} s"
+    return [fact for fact in (node["product"], node["label"], tenants, clock) if fact]
 
 
-def _note(seen: Mapping[str, Any], timed: Sequence[str]) -> str:
-    endless = [name for name in seen if name not in timed]
+def _note(watched: Mapping[str, Any], timed: Sequence[str]) -> str:
+    endless = [name for name in watched if name not in timed]
     without = f" Under {' and '.join(endless)} no run ended while we watched." if endless else ""
     return (
         "Strips: a bar is time on the device, measured, from the middle of the watch; numbers are medians; gaps below "
@@ -86,16 +86,16 @@ def _note(seen: Mapping[str, Any], timed: Sequence[str]) -> str:
 
 def _describe_slices(part: Mapping[str, Any]) -> str:
     run, switch = part["run"], part["switch"]
-    turn = f", in runs of {run['p50_us'] / 1e3:.3g} ms" if run else ""
+    length = f", in runs of {run['p50_us'] / 1e3:.3g} ms" if run else ""
     cost = f" with {switch['p50_us']:.3g} µs from one tenant to the next" if switch else ""
-    return f"{part['tenants_on_device_mean']:.2f} tenants on the device at a time{turn}{cost}"
+    return f"{part['tenants_on_device_mean']:.2f} tenants on the device at a time{length}{cost}"
 
 
 def _draw_strip(ax: Axes, timeline: Mapping[str, Any], look: StrategyLook) -> None:
     """Bars of the time on the device, a lane per tenant, the first on top."""
     lanes = timeline["runs_us"]
-    for lane, (mine, shade) in enumerate(zip(lanes, shades(look, len(lanes)), strict=True)):
-        bars = [(begin / 1e3, (end - begin) / 1e3) for begin, end in mine]
+    for lane, (runs, shade) in enumerate(zip(lanes, shades(look, len(lanes)), strict=True)):
+        bars = [(begin / 1e3, (end - begin) / 1e3) for begin, end in runs]
         ax.broken_barh(bars, (lane - LANE_SHARE / 2, LANE_SHARE), facecolors=shade, linewidth=0)
     ax.set(xlim=(0, 1e3 * timeline["seconds"]), ylim=(len(lanes) - 0.5, -0.5), yticks=range(len(lanes)))
     ax.set_xlabel("Time (ms)")

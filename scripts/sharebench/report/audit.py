@@ -1,4 +1,4 @@
-"""What the records of a study contain about themselves: gates, evidence, outcomes, provenance."""
+"""Gates, evidence, outcomes and provenance in the records of a study."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from sharebench.records.types import Record
 
 
 class Outcome(NamedTuple):
-    """What cells of one point of the matrix ended with that did not end well."""
+    """The outcome of cells of one point of the matrix that did not end well."""
 
     strategy: str
     workload: str
@@ -27,17 +27,17 @@ class Audit:
 
     cells: int = 0
     gates: dict[tuple[str, str], Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """(Gate, severity) → how many cells `passed`, `failed`, or were `unjudged`: the value is not known."""
+    """(Gate, severity) → how many cells `passed`, `failed`, or were `unjudged` as the value is not known."""
     failures: dict[str, list[tuple[str, str, str]]] = field(default_factory=lambda: {"invalid": [], "warning": []})
     """Severity → (cell, gate, message) of every failed gate."""
     outcomes: dict[Outcome, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Cells that did not end well → their repeats."""
+    """Outcome of cells that did not end well → their repeats."""
     logs: dict[Outcome, str] = field(default_factory=dict)
-    """The same key → the last lines of the first tenant that failed."""
+    """Outcome → the last lines of the log of the first tenant that failed."""
     evidence: dict[tuple[str, str], Counter[bool]] = field(default_factory=lambda: defaultdict(Counter))
-    """(Strategy, what was looked at) → how often it held and how often not."""
+    """(Strategy, evidence item) → how often it held and how often not."""
     provenance: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """What (run, Python, a package …) → each of its values with the number of cells."""
+    """Name (run, Python, a package …) → each value with its number of cells."""
 
     def add(self, record: Record) -> None:
         self.cells += 1

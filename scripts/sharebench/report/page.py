@@ -47,7 +47,7 @@ SECTIONS = {
 }
 """Template and heading of each section, the answers first."""
 OPEN_SECTIONS = ("cards", "curves", "interference", "isolation", "jobs")
-"""Sections that are there to look at; the others are opened to be read."""
+"""Sections that are open at first; the others are collapsed."""
 CURVE_FIGURES = ("latency", "throughput", "serving", "progress")
 SWEEP_FIGURES = ("load-curve",)
 """Figures next to the cards of sweeps."""
@@ -55,16 +55,16 @@ PIXELS_PER_POINT = 1.9
 """Makes a figure's text of 7 points as large as the report's small print."""
 UNKNOWN_UNITS = "not known: neither the node nor a tenant says"
 MAX_LISTED = 100
-"""Cells that are listed under each heading; the rest is counted, and tables/cells.csv has them all."""
+"""The most cells listed under a heading; tables/cells.csv has all."""
 MAX_ROWS, MIN_ROWS = 800, 40
-"""Rows of the summary that are shown in all, and of each workload at least; tables/summary.csv has them all."""
+"""The most rows of the summary that are shown in total, and the least of a workload; tables/summary.csv has all."""
 
 POWER_AND_ENERGY = ("power_mean_watts", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules")
 """Metrics of the summary that only a GPU has."""
 
 
 class FigureImage(NamedTuple):
-    """A figure as a data URI, its width on the screen, and its text for those who do not see it."""
+    """A figure as a data URI, with its width on the screen and its alternative text."""
 
     uri: str
     width_pixels: int
@@ -81,7 +81,7 @@ def write_report(data: Path, results: Path) -> None:
 
 @cache
 def _template() -> jinja2.Template:
-    """The page, compiled once for all data sets that a process makes."""
+    """The page's template, compiled once per process."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -98,7 +98,7 @@ def _load_text(entry: Mapping[str, Any]) -> str:
 
 
 def repeat_command(manifest: Mapping[str, Any], data: Path) -> str:
-    """The command that measures the study again: that of a data set, where the tables were made from one."""
+    """The command that repeats the study: the data set's, if the tables come from one."""
     source = manifest["config"]["from"]
     if not source:
         return shlex.join(manifest["argv"])
@@ -116,19 +116,19 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
         workload: [row for own in study.by_strategy(of_workload).values() for row in table_rows(own)]
         for workload, of_workload in study.by_workload(summary.sort_values("replicas", kind="stable")).items()
     }
-    common = {workload: add_remarks(of_workload) for workload, of_workload in rows.items()}
+    common_remarks = {workload: add_remarks(of_workload) for workload, of_workload in rows.items()}
     shared = shared_workloads(rows, study.config["baseline"])
     style = strategy_looks(study.catalogue, study.strategies(summary))
     audit = Audit()
     for record in study_records(study):
         audit.add(record)
     names = catalogue.names_for(study.config, study.node["kind"], results / "tables" / "summary.csv")
-    advised, entries = advice.advice(study), study.config["workload_catalogue"]
+    advice_data, entries = advice.advice(study), study.config["workload_catalogue"]
     return {
         "sections": SECTIONS,
         "open_sections": OPEN_SECTIONS,
         "cards": cards.cards(
-            advised,
+            advice_data,
             rows,
             [name for name in shared if not (study.is_mix(name) or is_job(study.config, name))],
             sweeps_by_entry(study.config),
@@ -146,12 +146,12 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
         "colors": {name: look.color for name, look in style.items()},
         "square_swatches": list(style)[len(COLORS) :],
         "summary": rows,
-        "common": common,
+        "common": common_remarks,
         "serving_metrics": {
             workload: cards.known_metrics(of_workload, cards.SERVING_METRICS) for workload, of_workload in rows.items()
         },
         "mixes": {workload for workload in rows if study.is_mix(workload)},
-        "advice": advised,
+        "advice": advice_data,
         "has_streams": has_streams(study.config),
         "capacity": advice.capacity(study, shared),
         "cost": advice.cost(study),
@@ -169,7 +169,7 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
         "power_and_energy": POWER_AND_ENERGY,
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
         "figures": {name: (catalogue.ENTRIES[name], read_image(results / "figures" / f"{name}.svg")) for name in names},
-        "curve_figures": CURVE_FIGURES if advised.rows else (),
+        "curve_figures": CURVE_FIGURES if advice_data.rows else (),
         "audit": audit,
         "device": device_facts(study.node, study.node["units"] or manifest.get("device_units")),
         **_descriptions(study, summary, manifest["requested"]["strategies"]),
@@ -179,57 +179,57 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
 
 
 def read_image(svg: Path) -> FigureImage | None:
-    """A figure; None if it is not drawn."""
+    """The figure in the file; None if it has not been drawn."""
     if not svg.is_file():
         return None
     text = svg.read_text(encoding="utf-8")
     width = re.search(r'<svg[^>]* width="([\d.]+)pt"', text)
-    about = re.search(r"<dc:description>(.*?)</dc:description>", text, re.DOTALL)
+    description = re.search(r"<dc:description>(.*?)</dc:description>", text, re.DOTALL)
     return FigureImage(
         uri="data:image/svg+xml;base64," + base64.b64encode(text.encode()).decode(),
         width_pixels=round(PIXELS_PER_POINT * float(width[1])) if width else 640,
-        alt_text=html.unescape(about[1]) if about else "",
+        alt_text=html.unescape(description[1]) if description else "",
     )
 
 
 def shared_workloads(rows: dict[str, list[Row]], baseline: str) -> dict[str, list[Row]]:
-    """The workloads that ran under another strategy than the baseline too; all of them where none did."""
-    alone = (baseline, control_name(baseline))
-    found = {name: own for name, own in rows.items() if any(row["strategy"] not in alone for row in own)}
-    return found or rows
+    """The workloads that also ran under other strategies than the baseline; all if there are none."""
+    baselines = (baseline, control_name(baseline))
+    shared = {name: own for name, own in rows.items() if any(row["strategy"] not in baselines for row in own)}
+    return shared or rows
 
 
 def _descriptions(study: DrawnStudy, summary: pd.DataFrame, requested: list[str]) -> dict[str, list[tuple[str, ...]]]:
-    """What the study's strategies, workloads and mixes are; a queue is in the table of jobs alone."""
+    """Descriptions of the study's strategies, workloads and mixes; includes queues, which the summary lacks."""
     tabled = study.strategies(summary)
     strategies, workloads = study.config["strategy_catalogue"], study.config["workload_catalogue"]
     names = [*tabled, *(name for name in requested if name not in tabled)]
-    run, of_tenants = set(summary["workload"]), set(summary["tenant_workload"])
+    workloads_run, tenant_workloads = set(summary["workload"]), set(summary["tenant_workload"])
     return {
         "strategies": [(name, *_strategy_texts(strategies.get(name))) for name in names],
         "workloads": [
             (name, entry["description"], words.value_text(entry.get("params", {})), _load_text(entry))
             for name, entry in workloads.items()
-            if name in of_tenants
+            if name in tenant_workloads
         ],
         "compositions": [
             (name, entry["description"], words.value_text(entry["tenants"]))
             for name, entry in workloads.items()
-            if name in run and study.is_mix(name)
+            if name in workloads_run and study.is_mix(name)
         ],
     }
 
 
 def add_remarks(rows: list[Row]) -> list[str]:
-    """Give every row its `remarks`; those that all rows with a valid cell share are returned instead."""
+    """Add `remarks` to every row. Remarks common to all rows with a valid cell are returned instead."""
     for row in rows:
         status = [row["status"]] if row["status"] != "ok" else []
         row["remarks"] = [*status, *filter(None, [row["reason"], *row["notes"].split("; ")])]
     measured = [row["remarks"] for row in rows if row["n"] > 0]
-    shared = [each for each in measured[0] if all(each in other for other in measured)] if len(measured) > 1 else []
+    common = [each for each in measured[0] if all(each in other for other in measured)] if len(measured) > 1 else []
     for row in rows:
-        row["remarks"] = [each for each in row["remarks"] if each not in shared]
-    return shared
+        row["remarks"] = [each for each in row["remarks"] if each not in common]
+    return common
 
 
 def power_rows(rows: list[Row]) -> list[Row]:
@@ -237,7 +237,7 @@ def power_rows(rows: list[Row]) -> list[Row]:
 
 
 def device_facts(node: NodeFacts, units: int | None) -> list[tuple[str, str]]:
-    """Names and values of what is known about the node, which has this number of `units`."""
+    """Names and values of the known facts about the node; `units` are its SMs or cores."""
     memory = node["memory_bytes"]
     facts = [
         ("device", node["product"]),

@@ -1,4 +1,4 @@
-"""Numbers, settings and loads as text, for the report."""
+"""Numbers, settings and loads as text for the report."""
 
 import math
 from typing import Any, NamedTuple
@@ -10,19 +10,19 @@ SIGNIFICANT_DIGITS = 3
 
 
 def load_text(entry: LoadSpec) -> str:
-    most = entry.get("concurrency")
+    concurrency = entry.get("concurrency")
     if entry.get("arrival", "closed") == "closed":
-        alone = "the next iteration begins when the last has ended"
-        return f"closed: {alone if most in (None, 1) else f'always {most} requests in flight'}"
+        closed = "the next iteration begins when the last has ended"
+        return f"closed: {closed if concurrency in (None, 1) else f'always {concurrency} requests in flight'}"
     rate = f"{value_text(entry.get('rate_hz'))} per second"
     if entry.get("rate_of_capacity") is not None:
         rate = f"{value_text(entry['rate_of_capacity'])} of what one exclusive tenant can do"
-    limit = "" if most is None else f", at most {most} in flight"
+    limit = "" if concurrency is None else f", at most {concurrency} in flight"
     return f"open: {entry['arrival']} arrivals, {rate}{limit}"
 
 
 def format_number(value: float) -> str:
-    """A number to three significant digits, or to the whole beyond, without exponent; empty for NaN."""
+    """A number with three significant digits, or all digits before the point, without exponent; empty for NaN."""
     return "" if math.isnan(value) else _fixed(value, _decimals(value))
 
 
@@ -35,7 +35,7 @@ def _fixed(value: float, decimals: int) -> str:
 
 
 class IntervalText(NamedTuple):
-    """A metric with its interval as text, all with the decimals of the value; empty where there is none."""
+    """A metric and its interval as text, all with the decimals of the value; empty where not known."""
 
     value: str
     low: str
@@ -43,14 +43,14 @@ class IntervalText(NamedTuple):
 
 
 def format_interval(row: Row, metric: str, factor: float = 1.0) -> IntervalText:
-    """`metric` of a row of the summary or another table, times `factor`; not every metric has an interval."""
+    """`metric` of a row of a table, times `factor`; not every metric has an interval."""
     ends = [factor * row.get(f"{metric}{end}", math.nan) for end in ("", "_low", "_high")]
     decimals = 0 if math.isnan(ends[0]) else _decimals(ends[0])
     return IntervalText(*("" if math.isnan(end) else _fixed(end, decimals) for end in ends))
 
 
 def value_text(value: Any) -> str:
-    """A value of config or facts for people: `size 256, dtype float64`, `0, 1`, `yes`, `not known`."""
+    """A value of config or facts as text: `size 256, dtype float64`, `0, 1`, `yes`, `not known`."""
     match value:
         case dict():
             return ", ".join(f"{key.replace('_', ' ')} {value_text(item)}" for key, item in value.items())

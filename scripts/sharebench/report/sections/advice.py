@@ -1,4 +1,4 @@
-"""What the report shows of the decision: the advice, capacity and cost."""
+"""The decision in the report: advice, capacity and cost."""
 
 from typing import NamedTuple
 
@@ -6,17 +6,17 @@ from sharebench.figures.data import DrawnStudy, Row, table_rows
 
 
 class Advice(NamedTuple):
-    """The question, what is said of each workload, and its rows; empty where there is no advice."""
+    """The question, and the answer and rows of each workload; empty where there is no advice."""
 
     caption: str
     answers: dict[str, tuple[str, list[str]]]
-    """A sentence, and more with the reasons."""
+    """The sentence and the reasons for each workload."""
     rows: dict[str, list[Row]]
     has_price: bool
 
 
 def advice(study: DrawnStudy) -> Advice:
-    """From tables/advice.md and advice.csv."""
+    """Read tables/advice.md and advice.csv."""
     path = study.results / "tables" / "advice.md"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     answers: dict[str, tuple[str, list[str]]] = {}

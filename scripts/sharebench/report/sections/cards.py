@@ -13,15 +13,15 @@ from sharebench.report.sections.advice import Advice
 from sharebench.report.words import format_interval, format_number
 
 BASELINE = ("exclusive", 1, True)
-"""Strategy and tenants of what a card compares with, if it has a valid cell."""
+"""Strategy, tenants and validity of the row with which a card compares."""
 CHANGES_OPENING = "What would change it: "
 REASON_OPENINGS = ("In throughput ", "In mean latency ", "Nothing that was measured ")
 CERTAINTY_OPENINGS = ("How sure", "Of the ")
-"""How the reasons of advice.md begin that a card shows; the others are in its table of advice too."""
+"""Openings of the reasons in advice.md that a card shows; the table of advice covers the others."""
 
 
 class SweepMetric(NamedTuple):
-    """A column of a sweep's table: of the summary, with its heading and unit, and the factor to that unit."""
+    """A column of the summary in a sweep's table, with its heading and unit, and the factor to that unit."""
 
     name: str
     heading: tuple[str, str]
@@ -39,11 +39,11 @@ SWEEP_METRICS = (
     SweepMetric("goodput_total_hz", ("Within the SLO", "requests/s")),
 )
 SERVING_METRICS = tuple(each for each in SWEEP_METRICS if not each.name.startswith(("latency_", "throughput_")))
-"""Those that only streams or an SLO have."""
+"""The metrics that only streams or an SLO have."""
 
 
 class SweepLoad(NamedTuple):
-    """One load of a sweep: its value, the best row of tables/advice.csv with the one it was judged by, or why none."""
+    """One load of a sweep: its value, the best row of tables/advice.csv and the summary's behind it, or why none."""
 
     value: float
     best: Row | None
@@ -52,7 +52,7 @@ class SweepLoad(NamedTuple):
 
 
 class Card(NamedTuple):
-    """One workload: the best row of tables/advice.csv, or else None and why there is none; of a sweep one per load."""
+    """The answer for one workload: the best row of tables/advice.csv, or why there is none. A sweep has `loads`."""
 
     workload: str
     best: Row | None
@@ -60,9 +60,9 @@ class Card(NamedTuple):
     changes: list[str]
     certainty: list[str]
     rivals: list[tuple[str, int, float, float]]
-    """Strategies with a measured plan, the best first: devices, throughput of one, and in percent of the largest."""
+    """Strategies with a measured plan, the best first: devices, and throughput of one in 1/s and % of the largest."""
     by: str = ""
-    """The key that a sweep varies, as text."""
+    """The label of the key that a sweep varies."""
     loads: Sequence[SweepLoad] = ()
     metrics: Sequence[SweepMetric] = ()
 
@@ -70,20 +70,20 @@ class Card(NamedTuple):
 def cards(
     advised: Advice, summary: Mapping[str, list[Row]], plain: Iterable[str], sweeps: Mapping[str, Sweep]
 ) -> list[Card]:
-    """A card for each workload of the advice, then for each other one of `plain` that leaves no choice.
+    """A card for each sweep, each workload of the advice, and each other workload of `plain` that leaves no choice.
 
-    The workloads of a sweep have one together. `summary` has the rows of every workload.
+    `summary` has the rows of every workload.
     """
-    found = [
+    answered = [
         _answer_card(name, sentence, reasons, advised.rows.get(name, []), summary.get(name, []))
         for name, (sentence, reasons) in advised.answers.items()
     ]
-    others = (name for name in plain if name not in advised.answers)
-    found += [Card(name, None, [why], [], [], []) for name in others if (why := _no_choice(summary[name]))]
+    unanswered = (name for name in plain if name not in advised.answers)
+    answered += [Card(name, None, [why], [], [], []) for name in unanswered if (why := _no_choice(summary[name]))]
     in_sweeps = {workload for sweep in sweeps.values() for workload in sweep.values}
-    one_by_one = {card.workload: card for card in found}
-    swept = [_sweep_card(name, sweep, one_by_one, summary) for name, sweep in sweeps.items()]
-    return [*swept, *(card for card in found if card.workload not in in_sweeps)]
+    by_workload = {card.workload: card for card in answered}
+    swept = [_sweep_card(name, sweep, by_workload, summary) for name, sweep in sweeps.items()]
+    return [*swept, *(card for card in answered if card.workload not in in_sweeps)]
 
 
 def _sweep_card(name: str, sweep: Sweep, found: Mapping[str, Card], summary: Mapping[str, list[Row]]) -> Card:
@@ -104,10 +104,10 @@ def _answer_card(name: str, sentence: str, reasons: list[str], plans: list[Row],
         return Card(name, None, [_no_choice(summary) or sentence, *reasons], [], [], [])
     best = plans[0]
     measured = [row for row in plans if row["rank"] > 0]
-    own = _judged_row(best, summary)
+    judged = _judged_row(best, summary)
     why = [
-        "" if own is None else serving_text(own),
-        _against_one_alone(own, best, summary),
+        "" if judged is None else serving_text(judged),
+        _against_one_alone(judged, best, summary),
         *(each for each in reasons if each.startswith(REASON_OPENINGS)),
     ]
     if [row["strategy"] for row in measured] == [best["strategy"]]:
@@ -132,28 +132,28 @@ def known_metrics(rows: Iterable[Row], metrics: Iterable[SweepMetric] = SWEEP_ME
 
 
 def _judged_row(best: Row, summary: list[Row]) -> Row | None:
-    """The row of the summary that a row of the advice was judged by; None without one."""
+    """The row of the summary behind a row of the advice; None without one."""
     key = (best["strategy"], best["judged_with_tenants"])
     return next((row for row in summary if (row["strategy"], row["replicas"]) == key and row["n"] > 0), None)
 
 
 def serving_text(row: Row) -> str:
-    """What a server of streams gives, from a row of the summary; empty for other workloads."""
+    """Sentences on the performance of a streaming server, from a row of the summary; empty for other workloads."""
 
-    def known(metric: str, words: str, factor: float = 1.0) -> str:
+    def phrase(metric: str, template: str, factor: float = 1.0) -> str:
         value = factor * row.get(metric, math.nan)
-        return "" if math.isnan(value) else words.format(format_number(value))
+        return "" if math.isnan(value) else template.format(format_number(value))
 
-    first = known("ttft_p50_seconds", "First token after {} ms", 1e3) + known("ttft_p99_seconds", " (p99 {} ms)", 1e3)
-    then = known("tpot_p50_seconds", "then one every {} ms", 1e3) + known("tpot_p99_seconds", " (p99 {} ms)", 1e3)
-    rate = known("output_tokens_total_hz", "{} output tokens/s of all tenants")
-    good = known("goodput_total_hz", "{} requests/s within the SLO")
+    first = phrase("ttft_p50_seconds", "First token after {} ms", 1e3) + phrase("ttft_p99_seconds", " (p99 {} ms)", 1e3)
+    then = phrase("tpot_p50_seconds", "then one every {} ms", 1e3) + phrase("tpot_p99_seconds", " (p99 {} ms)", 1e3)
+    rate = phrase("output_tokens_total_hz", "{} output tokens/s of all tenants")
+    good = phrase("goodput_total_hz", "{} requests/s within the SLO")
     sentences = (", ".join(filter(None, (first, then))), "; ".join(filter(None, (rate, good))))
     return " ".join(f"{each}." for each in sentences if each)
 
 
 def _against_one_alone(own: Row | None, best: Row, summary: list[Row]) -> str:
-    """Throughput and mean latency of the best over those of one exclusive tenant."""
+    """A sentence on throughput and mean latency of the best strategy over those of one exclusive tenant."""
     alone = next((row for row in summary if (row["strategy"], row["replicas"], row["n"] > 0) == BASELINE), None)
     if best["tenants_per_device"] == 1 or own is None:
         return ""
@@ -164,7 +164,7 @@ def _against_one_alone(own: Row | None, best: Row, summary: list[Row]) -> str:
 
 
 def _no_choice(summary: list[Row]) -> str:
-    """Why these rows of a workload leave nothing to choose from; empty where they do not say."""
+    """Why a workload's rows leave nothing to choose from; empty if several strategies have valid cells."""
     rows = [row for row in summary if not is_control(row["strategy"])]
     measured = dict.fromkeys(row["strategy"] for row in rows if row["n"] > 0)
     if rows and not measured:

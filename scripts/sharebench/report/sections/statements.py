@@ -21,14 +21,14 @@ OUTCOME_OPENINGS = {
 
 
 class Statement(NamedTuple):
-    """What the data show of one strategy, in sentences."""
+    """Sentences about one strategy."""
 
     strategy: str
     text: str
 
 
 class JobStatements(NamedTuple):
-    """One job of the study: its rows of tables/jobs.csv, and statements about them."""
+    """A workload that is a job: its rows of tables/jobs.csv, and statements about them."""
 
     workload: str
     rows: list[Row]
@@ -66,13 +66,17 @@ def _pair_sentences(table: pd.DataFrame) -> list[str]:
         f"Worst: next to {worst['aggressor']}, the latency of {worst['victim']} is × {worst['slowdown']:.2f} of that"
         f" alone{_interval_text(worst, 'slowdown')}."
     ]
-    of = {(row["victim"], row["aggressor"]): float(row["slowdown"]) for row in rows}
-    ratios = {pair: of[pair] / of[pair[::-1]] for pair in of if pair[0] != pair[1] and pair[::-1] in of}
+    slowdowns = {(row["victim"], row["aggressor"]): float(row["slowdown"]) for row in rows}
+    ratios = {
+        pair: slowdowns[pair] / slowdowns[pair[::-1]]
+        for pair in slowdowns
+        if pair[0] != pair[1] and pair[::-1] in slowdowns
+    }
     if ratios:
         loser, winner = max(ratios, key=lambda pair: ratios[pair])
         sentences.append(
-            f"Least alike: {loser} next to {winner} × {of[loser, winner]:.2f}, {winner} next to {loser}"
-            f" × {of[winner, loser]:.2f}, a ratio of {ratios[loser, winner]:.2f}."
+            f"Least alike: {loser} next to {winner} × {slowdowns[loser, winner]:.2f}, {winner} next to {loser}"
+            f" × {slowdowns[winner, loser]:.2f}, a ratio of {ratios[loser, winner]:.2f}."
         )
     if len(rows) < len(table):
         sentences.append(f"Without a valid measurement: {len(table) - len(rows)} of {len(table)}.")
@@ -99,26 +103,26 @@ def jobs(study: DrawnStudy) -> list[JobStatements]:
         return []
     catalogue = study.config["strategy_catalogue"]
     queues = {name for name, entry in catalogue.items() if entry["mechanism"] == ["sequential"]}
-    found = []
+    statements_of_jobs = []
     for workload, table in study.by_workload(study.table("jobs")).items():
         by_strategy = {
             name: table_rows(rows.sort_values("replicas")) for name, rows in study.by_strategy(table).items()
         }
         rows = [row for own in by_strategy.values() for row in own]
         queue = {row["replicas"]: row for row in reversed(rows) if row["strategy"] in queues and row["n"] > 0}
-        # Of each strategy its largest number of jobs with a valid cell.
+        # The largest number of jobs with a valid cell, by strategy.
         largest = {row["strategy"]: row for row in rows if row["n"] > 0 and row["replicas"] > 1}
         statements = [
             Statement(name, _makespan_sentence(row, queue.get(row["replicas"], {})))
             for name, row in largest.items()
             if name not in queues
         ]
-        found.append(JobStatements(workload, rows, statements))
-    return found
+        statements_of_jobs.append(JobStatements(workload, rows, statements))
+    return statements_of_jobs
 
 
 def _makespan_sentence(row: Row, queue: Row) -> str:
-    """What a strategy's jobs take against the same number in a queue."""
+    """Sentences on the makespan of a strategy's jobs against that of the same number in a queue."""
     text = f"{row['replicas']} jobs shared by {row['strategy']} take {row['makespan_seconds']:.3g} s"
     if math.isnan(row["speedup"]):
         return text + "; one after another was not measured."
