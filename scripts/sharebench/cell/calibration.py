@@ -95,7 +95,7 @@ def measure_reference(
         raise CalibrationError(f"{workload} does not run alone: {line.removeprefix('tenant 0: ')}")
     # A user program has no digest.
     if tenant["output_digest"] is None and "measured_by" not in tenant:
-        raise CalibrationError(f"{workload} did not sum up its output in time; allow more with timeouts.record_seconds")
+        raise CalibrationError(f"{workload} did not digest its output in time; allow more with timeouts.record_seconds")
     if None in (tenant["output_digest"] or []):
         raise CalibrationError(f"{workload} computes NaN or infinity when it runs alone")
     warning = f"{failed[0]['name']}: {failed[0]['message']}" if failed else None

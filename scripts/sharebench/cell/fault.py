@@ -130,7 +130,7 @@ class FaultProcedure(CellProcedure):
         seconds = self.settings["timeouts"]["start_seconds"]
         raise UnrecoverableNodeError(
             f"no new tenant could start within {seconds:g} s after the fault {self.spec['fault']['kind']}; "
-            "it may need a reset by its owner: see the kernel's log (dmesg)"
+            "its owner may have to reset the device: see the kernel's log (dmesg)"
         )
 
     def _new_tenant_seconds(self, grants: Sequence[Grant]) -> float | None:

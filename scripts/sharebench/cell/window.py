@@ -108,7 +108,7 @@ def announce_window(
                 tenants.sleep_until(end_ns)
             deadlines = (record_seconds, seconds) if jobs else (record_seconds,)
             list(pool.map(lambda endpoint: endpoint.record(*deadlines), holders))  # noqa: B023
-    raise TenantsFailed(f"a tenant did not take a window in {ATTEMPTS} attempts")
+    raise TenantsFailed(f"a tenant refused the window in {ATTEMPTS} attempts")
 
 
 @contextlib.contextmanager

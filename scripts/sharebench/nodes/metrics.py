@@ -111,7 +111,7 @@ def parse_page(page: Page, metrics: Metrics) -> Scrape:
     if page["failure"] is not None:
         raise TenantUnreachable(f"GET {metrics['path']}: {page['failure']}")
     if not page["is_whole"]:
-        raise MissingSeries(f"its page of metrics is larger than {MAX_PAGE_BYTES >> 20} MiB; let it show fewer series")
+        raise MissingSeries(f"its page of metrics is larger than {MAX_PAGE_BYTES >> 20} MiB; export fewer series")
     try:
         return parse_metrics(page["text"], metrics, page["begun_ns"], page["ended_ns"])
     except (ValueError, KeyError) as error:

@@ -160,5 +160,5 @@ def test_a_request_longer_than_the_window_gets_the_window_of_the_study() -> None
 def test_a_workload_without_an_output_digest_is_not_calibrated() -> None:
     silent = copy.deepcopy(FINE)
     silent["tenants"][0]["output_digest"] = None
-    with pytest.raises(CalibrationError, match=r"mine did not sum up its output in time; .*timeouts.record_seconds"):
+    with pytest.raises(CalibrationError, match=r"mine did not digest its output in time; .*timeouts.record_seconds"):
         from_attempts(silent)

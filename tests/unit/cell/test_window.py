@@ -170,7 +170,7 @@ def test_a_partly_refused_window_is_closed_before_the_next() -> None:
 def test_a_tenant_that_refuses_every_window_ends_the_cell() -> None:
     tenants = FakeTenants(2)
     tenants.fakes[1].refuses = 99
-    with pytest.raises(TenantsFailed, match="did not take a window"):
+    with pytest.raises(TenantsFailed, match="refused the window"):
         measure_window(tenants, FakeSampler(tenants), 1.0, 30.0)
     assert len(leads(tenants)) == ATTEMPTS
 

@@ -143,7 +143,7 @@ def test_a_dead_sampling_process_is_a_node_error(made_up: Path) -> None:
     running = sampler()
     running.start()
     running._process.kill()
-    with pytest.raises(NodeError, match="gave no answer"):
+    with pytest.raises(NodeError, match="did not answer"):
         running.stop(0.0, 1.0)
 
 

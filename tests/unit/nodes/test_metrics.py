@@ -296,7 +296,7 @@ def test_an_endless_page_is_refused(served: Callable[..., int], monkeypatch: pyt
     monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 1 << 20)
     text = page({"a": [0.05]}).encode()
     assert scrape(served(text)).count == 1
-    with pytest.raises(MissingSeries, match=r"^its page of metrics is larger than 8 MiB; let it show fewer series$"):
+    with pytest.raises(MissingSeries, match=r"^its page of metrics is larger than 8 MiB; export fewer series$"):
         scrape(served(text + b"# more\n" * (1 << 18)))
 
 

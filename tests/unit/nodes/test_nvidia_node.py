@@ -133,7 +133,7 @@ def of(module: str, graph: bool | None = None) -> dict[str, Any]:
         ([of("empty")] * 3, None),
         ([of("yolov8", True)] * 2, "one launch"),
         ([of("matmul", True), of("matmul", False)], "one launch"),
-        ([of("matmul", True), of("resnet50", True)], "no mix"),
+        ([of("matmul", True), of("resnet50", True)], "mixes are not measured"),
         ([{"name": "program", "kind": "command", "params": {}}], "one launch"),
         ([], None),
     ],
@@ -199,7 +199,7 @@ def test_a_common_amount_of_memory_is_set_at_the_server(node: NvidiaNode) -> Non
     )
     server: Any = {"name": "llm", "kind": "http", "port": None, "command": ["serve", "--memory={fraction}"]}
     assert node.infeasible(strategy, 2, [server]) == (
-        "llm is given its {fraction} of the memory; use memory_percent, no memory_limit"
+        "llm is given its {fraction} of the memory; use memory_percent, not memory_limit"
     )
 
 

@@ -69,7 +69,7 @@ class NvmlSampler:
         except (subprocess.TimeoutExpired, ValueError):
             self._process.kill()
             self._process.wait()
-            raise NodeError("the sampler of the GPU gave no answer; see the log of the cell") from None
+            raise NodeError("the sampler of the GPU did not answer; see the log of the cell") from None
         self.processes = {int(pid): process for pid, process in sampled["processes"].items()}
         rows, summary = summarise(
             [GpuSample(*values) for values in sampled["samples"]],

@@ -181,21 +181,21 @@ class NvidiaNode(Node):
     def _limit_infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec]) -> str | None:
         if strategy.memory_limit is None:
             return None
-        limits, has = strategy.limits(replicas), self.gpu.memory_bytes
-        most = max(tenant_limits(limits, index).memory_bytes(has) or 0 for index in range(replicas))
-        if most > has:
-            return f"a memory_limit of {most // MEBIBYTE}Mi is more than the GPU has, {has // MEBIBYTE}Mi"
+        limits, total = strategy.limits(replicas), self.gpu.memory_bytes
+        largest = max(tenant_limits(limits, index).memory_bytes(total) or 0 for index in range(replicas))
+        if largest > total:
+            return f"a memory_limit of {largest // MEBIBYTE}Mi is more than the GPU has, {total // MEBIBYTE}Mi"
         for workload in workloads:
             if any("{fraction}" in word for word in workload.get("command") or ()):
                 return (
-                    f"{workload['name']} is given its {{fraction}} of the memory; use memory_percent, no memory_limit"
+                    f"{workload['name']} is given its {{fraction}} of the memory; use memory_percent, not memory_limit"
                 )
         return None
 
     def not_attempted(self, strategy: Strategy, workloads: Sequence[WorkloadSpec]) -> str | None:
         """The reason why these workloads are not measured: streams are threads of one process, which suits few."""
         if strategy.is_unequal and any(map(runs_until_exit, workloads)):
-            return "the limits of each tenant are proven while it runs, and a program that exits may be over"
+            return "the limits of each tenant are checked while it runs, and a program that exits may have ended"
         if strategy.mechanisms[-1] != "streams":
             return None
         if not all(map(is_one_launch, workloads)):
@@ -204,7 +204,7 @@ class NvidiaNode(Node):
                 "launch kernel by kernel would wait for Python's interpreter lock, not for the GPU"
             )
         if len({workload["name"] for workload in workloads}) > 1:
-            return "in streams all tenants are one process, which runs one workload here: no mix"
+            return "in streams all tenants are one process, which runs one workload: mixes are not measured"
         return None
 
     def _mig_infeasible(self, strategy: Strategy, replicas: int) -> str | None:

@@ -92,7 +92,7 @@ def test_a_program_with_a_fixed_port_is_measured_alone(tmp_path: Path) -> None:
     two = run(tmp_path, command(naps(port="8000"), port=8000), replicas=2)
     assert (two["status"], two["reason"]) == (
         "infeasible",
-        "mine always listens on port 8000, which one tenant of a host can; give it a port by {port}",
+        "mine always listens on port 8000, which only one tenant of a host can use; give it a port with {port}",
     )
     assert port_conflict([{"kind": "http", "name": "mine", "port": None}] * 2) is None
     different = [{"kind": "http", "name": name, "port": port} for name, port in (("a", 8000), ("b", 9000))]

@@ -49,8 +49,8 @@ def port_conflict(workloads: Sequence[WorkloadSpec]) -> str | None:
     taken = next((each for each in fixed if counts[each["port"]] > 1), None)
     if taken is None:
         return None
-    port = f"port {taken['port']}, which one tenant of a host can"
-    return f"{taken['name']} always listens on {port}; give it a port by {{port}}"
+    port = f"port {taken['port']}, which only one tenant of a host can use"
+    return f"{taken['name']} always listens on {port}; give it a port with {{port}}"
 
 
 def free_port() -> int:
@@ -65,7 +65,7 @@ def refuse_taken_port(port: int) -> None:
     """Raise NodeError when another program listens on this port."""
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", port)) == 0:
-            raise NodeError(f"port {port} is in use by another program on this host; end that, or use another port")
+            raise NodeError(f"port {port} is in use by another program on this host; stop that, or use another port")
 
 
 class ProgramTenant(TenantProcess):
