@@ -110,9 +110,8 @@ class Cluster:
 
     def held_pods(self) -> list[Json]:
         """The pods that belong to the node's state and outlast its cells: placeholders, or holders of claims."""
-        return list(
-            self.api.get(self.tenants_path, labelSelector=f"{self.owner_selector},{foreign_pods.HELD_LABEL}")["items"]
-        )
+        selector = f"{self.owner_selector},{foreign_pods.HELD_LABEL}"
+        return list(self.api.get(self.tenants_path, labelSelector=selector)["items"])
 
     def max_tenants(self, strategy: Strategy) -> int:
         """The study's largest number of tenants under the strategy's innermost mechanism."""

@@ -95,12 +95,10 @@ def _user_container(
     variables |= needs.environment
     source: Json = {"command": workload["command"]} if workload.get("command") else container
     words = {key: [fill_in(word, values) for word in source[key]] for key in ("command", "args") if source.get(key)}
-    security = restricted.CONTAINER_SECURITY | {
-        key: pod_security[key] for key in USER_SECURITY_KEYS if key in pod_security
-    }
-    env = manifest.env_entries(variables)
-    ours = manifest.gpu_container(needs, options, env=env, **words, **TERMINATION_MESSAGE)
-    ours["securityContext"] = security | (container.get("securityContext") or {})
+    user_security = {key: pod_security[key] for key in USER_SECURITY_KEYS if key in pod_security}
+    user_security |= container.get("securityContext") or {}
+    ours = manifest.gpu_container(needs, options, env=manifest.env_entries(variables), **words, **TERMINATION_MESSAGE)
+    ours["securityContext"] = restricted.CONTAINER_SECURITY | user_security
     base = {key: value for key, value in container.items() if key not in ("command", "args")}
     return cast(Json, strategic_merge(base, ours))
 

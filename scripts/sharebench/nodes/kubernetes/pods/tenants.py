@@ -118,10 +118,9 @@ class PodTenants:
 
     def _start_next(self) -> None:
         """Create the next pod, and those after it that need not wait until it is ready."""
-        count = next(
-            (i for i, _ in enumerate(self._pods_to_start) if i and self._is_staggered(len(self.names) + i)), None
-        )
-        bodies, self._pods_to_start = self._pods_to_start[:count], self._pods_to_start[count:] if count else []
+        waiting, first = self._pods_to_start, len(self.names)
+        count = next((i for i, _ in enumerate(waiting) if i and self._is_staggered(first + i)), None)
+        bodies, self._pods_to_start = waiting[:count], waiting[count:] if count else []
         self._created = time.monotonic()
         call_for_each(lambda body: self._create(self.collection, body), bodies)
         names = [body["metadata"]["name"] for body in bodies]
@@ -279,9 +278,8 @@ class PodTenants:
         if runs_until_exit(workload):
             return ExitEndpoint(*connection, index=index, workload=workload["name"], ending=ending)
         if workload.get("kind") == "command":
-            log = partial(
-                self.api.get_text, f"{self.collection}/{name}/log", container=TENANT_CONTAINER, limitBytes=LOG_BYTES
-            )
+            path = f"{self.collection}/{name}/log"
+            log = partial(self.api.get_text, path, container=TENANT_CONTAINER, limitBytes=LOG_BYTES)
             rule = SteadinessRule(**self.spec["warmup"])
             return ScrapedPod(*connection, index=index, workload=workload, rule=rule, log=log, ending=ending)
         return (ClientEndpoint if is_program(workload) else PodEndpoint)(*connection)
@@ -335,11 +333,8 @@ class PodTenants:
             end: tuple[TenantStatus, str, int | None] | None
             end = self._failure(index, self.watcher.pods.get(name, {"metadata": {}}))
             if end is None and index in self._hung:
-                end = (
-                    "hung",
-                    f"not ready after {self.timeouts['start_seconds']:g} s{self._missing_for_ready(index)}",
-                    None,
-                )
+                seconds = self.timeouts["start_seconds"]
+                end = "hung", f"not ready after {seconds:g} s{self._missing_for_ready(index)}", None
             if end is None:
                 outcomes.append({"status": "ok", "exit": None})
             else:

@@ -18,7 +18,7 @@ from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.preflight.rights import OWN_NAMESPACE, Right, is_allowed, manifest_of, needed_rights
 from sharebench.study.study import Study
 
-RETRY_LIMIT_SECONDS = 10.0
+PREFLIGHT_RETRY_SECONDS = 10.0
 NAME_WIDTH = 26
 INDENT = " " * (NAME_WIDTH + 2)
 
@@ -145,13 +145,10 @@ def inspect(study: Study, node_options: NodeOptions | None = None) -> tuple[list
         node = ClusterNode(node_options or study.node_options(), Path(folder))
         api, options = node.cluster.api, node.cluster.options
         # A person waits, and a server that has never answered is more likely a wrong one than one that restarts.
-        api.retry_limit_seconds = RETRY_LIMIT_SECONDS
+        api.retry_limit_seconds = PREFLIGHT_RETRY_SECONDS
         version = api.get("/version")["gitVersion"]
-        lines = [
-            f"cluster: Kubernetes {version}, node {node.cluster.name}",
-            "installed:",
-            *map(str, installed_rows(node)),
-        ]
+        lines = [f"cluster: Kubernetes {version}, node {node.cluster.name}"]
+        lines += ["installed:", *map(str, installed_rows(node))]
         rows, is_any = strategy_rows(study, node)
         lines += ["strategies:", *map(str, rows)]
         inside = options["reach"] == "pod-ip" or (options["reach"] == "auto" and is_in_cluster())

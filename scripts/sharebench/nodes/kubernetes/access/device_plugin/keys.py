@@ -1,9 +1,8 @@
 """Our configs in the device plugin's ConfigMap: their keys and texts, and when they are removed.
 
 All nodes of the cluster read the ConfigMap. Annotations name the nodes whose runs need our keys; the last run removes
-them. Keys and annotations are changed in one patch, which a concurrent change makes fail, so no run removes keys that
-a run on another node has just begun to need. A key ends in the digest of its text, so nodes with other flags have
-other keys.
+them. One patch changes keys and annotations and fails on a concurrent change, so no run removes keys that another node
+has just begun to need. A key ends in the digest of its text, so nodes with other flags have other keys.
 """
 
 import hashlib

@@ -92,9 +92,8 @@ class MigPartitioner:
             return
         # If the label is new, the state label may still describe the previous layout.
         rules = self._layout_map(node).entries.get(config, [])
-        is_shown = not rules or any(
-            rule.devices != "all" or mig_instances.is_layout_shown(labels, rule.layout) for rule in rules
-        )
+        shown = [rule.devices != "all" or mig_instances.is_layout_shown(labels, rule.layout) for rule in rules]
+        is_shown = not rules or any(shown)
         if not (is_shown and mig_instances.are_instances_allocatable(labels, allocatable(node))):
             raise NodeError(
                 f"the node does not show the MIG layout of its label {MIG_CONFIG_LABEL}, {config}; wait until it does"
@@ -141,13 +140,11 @@ class MigPartitioner:
     def _pods_to_restart(self) -> dict[str, str]:
         """UIDs, by path, of the pods that detect instances only when they start."""
         pods, installed = self._cluster.pods(), self._cluster.installed
-        owned = [
-            component.pod_of(pods) for component in (installed.plugin, installed.discovery) if component is not None
-        ]
+        components = filter(None, (installed.plugin, installed.discovery))
         return {
             pod_path(pod): pod["metadata"]["uid"]
-            for pod in owned
-            if pod is not None and not pod["metadata"].get("deletionTimestamp")
+            for pod in filter(None, (component.pod_of(pods) for component in components))
+            if not pod["metadata"].get("deletionTimestamp")
         }
 
     def _restart_remaining(self, before: Mapping[str, str]) -> None:

@@ -188,9 +188,8 @@ class MigInventory:
             raise MigInfeasible(
                 f"{STRATEGY_VARIABLE} of the device plugin's DaemonSet is single, for all GPUs of a node or none"
             )
-        layout, names = (
-            self._existing_layout(strategy) if self.layout_map is None else self._new_layout(strategy, self.layout_map)
-        )
+        known = self.layout_map
+        layout, names = self._existing_layout(strategy) if known is None else self._new_layout(strategy, known)
         if self.fixed_strategy == "single" and len(layout) > 1:
             raise MigInfeasible(
                 "the device plugin offers no unequal instances: "

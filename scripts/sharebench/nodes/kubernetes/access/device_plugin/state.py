@@ -76,14 +76,12 @@ def state_problems(node: Json, pods: Sequence[Json], installed: InstalledStack, 
     if (values := allocatable(node)) != expected.allocatable:
         shown, wanted = _format_resources(values) or "nothing", _format_resources(expected.allocatable)
         problems.append(f"{ALLOCATABLE_PROBLEM} is {shown}, not {wanted}")
-    components = filter(None, (installed.plugin, installed.discovery))
-    daemons = [component.unready_reason(pods) for component in components]
+    daemons = [each.unready_reason(pods) for each in (installed.plugin, installed.discovery) if each is not None]
     if expected.sharing == "mps":
         mps = installed.mps
-        # Its sidecar may crash again and again: that of the chart of 0.19 finds no process to signal.
-        daemons.append(
-            mps.unready_reason(pods, own_container_only=True) if mps else "the MPS control daemon has no DaemonSet"
-        )
+        # The daemon's sidecar may crash repeatedly: in the chart of 0.19 it finds no process to signal.
+        missing = "the MPS control daemon has no DaemonSet"
+        daemons.append(mps.unready_reason(pods, own_container_only=True) if mps else missing)
     elif installed.mps is not None and installed.mps.pod_of(pods) is not None:
         daemons.append("the MPS control daemon still runs")
     return problems + list(filter(None, daemons))

@@ -175,9 +175,8 @@ class DraAccess(Access):
             if (problem := self.start_failure([holder], seconds)) is not None:
                 raise NodeError(problem)
             if seconds > limit:
-                raise NodeError(
-                    f"the pod that holds the claims did not run within {limit:g} s: {waiting_reason(status)}"
-                )
+                problem = f"the pod that holds the claims did not run within {limit:g} s"
+                raise NodeError(f"{problem}: {waiting_reason(status)}")
             time.sleep(POLL_SECONDS)
 
     def restart_mps(self) -> None:

@@ -70,19 +70,17 @@ def claim_evidence(
     return evidence
 
 
-def _devices_of_group(
-    claims: Sequence[Json], devices: Sequence[DraDevice], strategy: Strategy, group: int
-) -> list[DraDevice]:
+def _group_devices(claims: list[Json], devices: Sequence[DraDevice], strategy: Strategy, group: int) -> list[DraDevice]:
     """The devices of a group of tenants; empty if they are not known."""
     if strategy.claim_per == "tenant":
         # Their names begin with those of the pods, whose order is that of the tenants.
         claims = sorted(claims, key=lambda each: str(each["metadata"]["name"]))[group : group + 1]
-    found = claims_api.allocated_devices(claims, devices).get(dra_claims.request_name(strategy, group), [])
-    return [device for device in found if device is not None]
+    allocated = claims_api.allocated_devices(claims, devices).get(dra_claims.request_name(strategy, group), [])
+    return [device for device in allocated if device is not None]
 
 
 def tenant_evidence(
-    claims: Sequence[Json],
+    claims: list[Json],
     devices: Sequence[DraDevice],
     strategy: Strategy,
     grants: Sequence[Grant],
@@ -92,11 +90,8 @@ def tenant_evidence(
     evidence: Evidence = []
     seen_devices = []
     for grant, record in zip(grants, records, strict=True):
-        view, given, source = (
-            view_of(record),
-            _devices_of_group(claims, devices, strategy, grant.group),
-            f"tenant {grant.index}",
-        )
+        view, source = view_of(record), f"tenant {grant.index}"
+        given = _group_devices(claims, devices, strategy, grant.group)
         if not given:
             continue
         if files := sorted(name for device in given for name in nvidia.device_files(device)):
