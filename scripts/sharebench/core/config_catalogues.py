@@ -91,7 +91,7 @@ Memory = Annotated[
 
 
 class PodTemplate(TypedDict):
-    """What every tenant's pod gets under `access: static`, where another scheduler shares the GPU.
+    """Additions to every tenant's pod under `access: static`, where another scheduler shares the GPU.
 
     See [Other schedulers](#other-schedulers).
     """
@@ -124,12 +124,12 @@ class StrategyEntry(TypedDict):
     description: Annotated[Text, Field(default="")]
     """One sentence for a person."""
     mechanism: Annotated[Unique[Mechanism], Field(min_length=1, max_length=2)]
-    """What is done to the device; two mechanisms are layers, the outer one first. `exclusive`, `time-slicing`,
+    """How the device is shared; two mechanisms are layers, the outer one first. `exclusive`, `time-slicing`,
     `hami-core`, `mps`, `mig`, `streams`, `sequential`, `[mig, time-slicing]` or `[mig, mps]`."""
     replicas: Maybe[Annotated[Unique[Tenants], Field(min_length=1)]]
     """Numbers of tenants for this strategy, in place of the study's; `[1]` for `exclusive`."""
     access: Maybe[Access]
-    """In place of `kubernetes.access`; an entry that has one is of clusters only."""
+    """Access in place of `kubernetes.access`; an entry that has one is for clusters only."""
     interval: Maybe[Interval]
     """Length of a time slice under `time-slicing` with `access: dra`: `default`, `short`, `medium` or `long`; `null`
     does not ask."""
@@ -151,7 +151,7 @@ class StrategyEntry(TypedDict):
     number of tenants; at most 100. A list such as `[60, 20, 20]` has each tenant's own, and sets the number of
     tenants."""
     memory_percent: Maybe[Share]
-    """The same of the memory."""
+    """Share of the memory that a tenant may use, likewise."""
     memory_limit: Maybe[Memory]
     """Memory that a tenant may use under `mps` or `hami-core`, such as `5Gi`, in place of `memory_percent`; or a
     list."""
@@ -180,29 +180,29 @@ class Job(TypedDict):
     """The fixed work of a workload of kind `job`, which needs it, and the deadline of one that runs `until: exit`."""
 
     iterations: Numeric[Annotated[int, Field(ge=1, le=10_000_000)]]
-    """How many iterations make one job; a program that runs `until: exit` is one."""
+    """Number of iterations of a job; a program that runs `until: exit` is one."""
     max_seconds: Annotated[Positive, Field(default=60)]
     """Deadline after the start: a job that is not done by then is `hung`."""
 
 
 class Ready(TypedDict):
-    """When a program has started; warming up comes after that."""
+    """Condition by which a program has started; warming up comes after that."""
 
     path: Maybe[Path]
-    """Path that answers 200 once it has."""
+    """Path that answers 200 once the program has started."""
     count: Maybe[Count]
-    """Of kind `command`: iterations that its metrics have counted by then."""
+    """For kind `command`: iterations that its metrics have counted by then."""
     log: Maybe[Name]
-    """Of kind `command`: text that it prints once it has."""
+    """For kind `command`: text that the program prints once it has started."""
 
 
 class Metrics(TypedDict):
-    """Of kind `command`: where its latencies are."""
+    """Metrics with the latencies, for kind `command`."""
 
     path: Annotated[Path, Field(default="/metrics")]
-    """Path of the metrics, of kind `command`."""
+    """Path of the metrics, for kind `command`."""
     histogram: Maybe[Name]
-    """Name of the histogram that has a latency per iteration, without `_bucket`. Its buckets are classic ones."""
+    """Name of the histogram with a latency per iteration, without `_bucket`. It must have classic buckets."""
     summary: Maybe[Name]
     """Name of a summary in its place; it gives mean and rate, but no percentiles of a window."""
     labels: Annotated[OpenMapping[Label, Text], Field(default={})]
@@ -212,15 +212,15 @@ class Metrics(TypedDict):
 
 
 class Length(TypedDict):
-    """How many tokens: a number, `{min, max}`, all between them equally often, or `{mean, spread}`, a normal law.
+    """Number of tokens: a number, `{min, max}` (uniform), or `{mean, spread}` (a normal distribution).
 
-    With `mean` and `spread`, `min` (1 by default) and `max` take the place of what is beyond them.
+    With `mean` and `spread`, values below `min` (1 by default) or above `max` are set to these.
     """
 
     mean: Maybe[Mean]
-    """Mean number; without a `spread` it is always that."""
+    """Mean number; without a `spread` it is the only one."""
     spread: Maybe[Positive]
-    """Standard deviation of a normal law, rounded to whole tokens."""
+    """Standard deviation of a normal distribution, which is rounded to whole tokens."""
     min: Maybe[Tokens]
     """Smallest number."""
     max: Maybe[Tokens]
@@ -231,15 +231,15 @@ AnyLength = Annotated[Length, BeforeValidator(_as_length), AlsoAccepts({"type": 
 
 
 class Template(TypedDict):
-    """Lengths of prompts and answers, by chance, that fill the placeholders of the body.
+    """Random lengths of prompts and answers, which fill the placeholders of the body.
 
-    The seed is of workload, tenant and repeat: every strategy has the same requests
-    ([templates](../docs/your-own-workload.md#prompts-by-chance)).
+    The seed depends on workload, tenant and repeat only, so that every strategy has the same requests
+    ([templates](../docs/your-own-workload.md#random-prompts)).
     """
 
     prompt: Maybe[AnyLength]
-    """Tokens of `{prompt}` (words) or `{prompt_ids}` (a JSON list of ids): a number, `{min, max}` (all equally often)
-    or `{mean, spread}` (a normal law, kept within `min`, by default 1, and `max`)."""
+    """Tokens of `{prompt}` (words) or `{prompt_ids}` (a JSON list of ids): a number, `{min, max}` (uniform) or
+    `{mean, spread}` (a normal distribution, kept within `min`, by default 1, and `max`)."""
     output: Maybe[AnyLength]
     """Number in place of `{output_tokens}`, likewise."""
     shared_prefix: Annotated[Numeric[Annotated[int, Field(ge=0, le=200_000)]], Field(default=0)]
@@ -249,34 +249,34 @@ class Template(TypedDict):
 
 
 class Request(TypedDict):
-    """Of kind `http`: what an iteration asks."""
+    """Request of an iteration, for kind `http`."""
 
     method: Annotated[Literal["GET", "POST", "PUT"], Field(default="GET")]
-    """Method of the request, of kind `http`: `GET`, `POST` or `PUT`."""
+    """Method of the request, for kind `http`: `GET`, `POST` or `PUT`."""
     path: Annotated[Path, Field(default="/")]
-    """Its path, with its query; `{env:NAME}` is filled in by the client from its environment."""
+    """Path of the request, with its query; the client fills in `{env:NAME}` from its environment."""
     headers: Annotated[OpenMapping[Header, Text], Field(default={})]
-    """Its headers, by name; `{env:NAME}` as there, so that no secret is in a record."""
+    """Headers of the request, by name; `{env:NAME}` as in `path`, so that no secret is in a record."""
     body: Maybe[Text]
-    """Its body, as text."""
+    """Body of the request, as text."""
     body_file: Maybe[Name]
-    """File that holds its body, below the folder that snakemake runs in."""
+    """File that holds the body, below the folder that snakemake runs in."""
     body_lines: Maybe[Name]
-    """File with a body per line (JSONL), there; tenants take them in order, each from another line on."""
+    """File there with a body per line (JSONL); tenants take them in order, each from another line on."""
     tokens: Maybe[Template]
     expect_status: Annotated[Numeric[Annotated[int, Field(ge=100, le=599)]], Field(default=200)]
-    """Status of a good answer; any other is an error."""
+    """Status of a successful answer; any other is an error."""
 
 
 class SweepEntry(TypedDict):
-    """Which entry of a sweep this one is; the pipeline writes it."""
+    """Place of this entry in a sweep; the pipeline writes it."""
 
     of: Name
-    """The entry that has the list."""
+    """Entry that has the list."""
     by: SweptKey
-    """The key of its `load` with the list."""
+    """Key of its `load` with the list."""
     value: Positive
-    """The value of this one."""
+    """Value of this entry."""
 
 
 class Load(TypedDict):
@@ -286,13 +286,14 @@ class Load(TypedDict):
     """`closed` begins when the last iteration is done; `constant` and `poisson` are open loads, with a rate. Their
     latency counts from the intended start."""
     concurrency: Swept[Count]
-    """Of kind `http`: requests in flight per tenant. In a closed load always that many, `null` is 1; in an open one at
-    most that many, `null` is any number. Others wait, and their latency counts from the intended start."""
+    """For kind `http`: requests in flight per tenant. A closed load always has this number, `null` is 1; an open load
+    has at most this number, `null` is any. Others wait, and their latency counts from the intended start."""
     rate_hz: Swept[Positive]
     """Rate of an open load per tenant, in iterations per second."""
     rate_of_capacity: Swept[Positive]
-    """The same, as a fraction of what one tenant reaches alone, under a closed load of the same `concurrency`. An open
-    load has exactly one of the two. Each of the three may be a list: a [sweep](#sweeps)."""
+    """Rate of an open load as a fraction of what one tenant reaches alone, under a closed load of the same
+    `concurrency`. An open load has exactly one of the two rates. Each of these three keys may be a list: a
+    [sweep](#sweeps)."""
 
 
 class Model(TypedDict):
@@ -305,7 +306,7 @@ class Model(TypedDict):
 
 
 class WorkloadEntry(TypedDict):
-    """What one tenant runs, and under which load."""
+    """Workload of one tenant, and its load."""
 
     description: Annotated[Text, Field(default="")]
     """One sentence for a person."""
@@ -317,22 +318,22 @@ class WorkloadEntry(TypedDict):
     program with Prometheus metrics, `http` any HTTP server ([your own workload](../docs/your-own-workload.md))."""
     job: Maybe[Job]
     until: Maybe[Literal["exit"]]
-    """Of kind `command`: `exit` makes it a [job](../docs/jobs.md#a-program-as-it-is), begun when the program starts
-    and done when that exits with 0; `null` measures a window."""
+    """For kind `command`: `exit` makes it a [job](../docs/jobs.md#a-program-as-it-is), which begins when the program
+    starts and is done when that exits with 0; `null` measures a window."""
     module: Maybe[Module]
     """File in `scripts/tenant/workloads/` without `.py`; needed on every node but the simulated one."""
     command: Maybe[Annotated[List[Text], Field(min_length=1)]]
-    """Of kind `command` and `http`: the program and its arguments, never a shell; `{port}`, `{index}`, `{here}` (the
+    """For kind `command` and `http`: the program and its arguments, never a shell; `{port}`, `{index}`, `{here}` (the
     folder that snakemake runs in; a cell depends on files below it), `{python}` (the tenants' interpreter),
     `{replicas}` (how many tenants there are) and `{fraction}` (1/replicas, or the memory that the strategy allows the
     tenant, as a fraction) are filled in."""
     image: Maybe[Image]
-    """Of kind `command` and `http`, in a cluster: the user's [image](../docs/your-own-workload.md#in-pods), as it is.
+    """For kind `command` and `http`, in a cluster: the user's [image](../docs/your-own-workload.md#in-pods), as it is.
     `command` takes the place of its entrypoint, `null` keeps that; `port` is 8080 by default."""
     manifest: Maybe[Name]
-    """The same: file with a Pod, or an object with a pod template such as a Deployment, in place of `image`."""
+    """File with a Pod, or an object with a pod template such as a Deployment, in place of `image`."""
     url: Maybe[Name]
-    """Of kind `http`: a server that runs already, as `http://host:port`, in place of a `command`."""
+    """For kind `http`: a server that runs already, as `http://host:port`, in place of a `command`."""
     port: Maybe[Numeric[Annotated[int, Field(ge=1, le=65535)]]]
     """Port that the program always listens on; `null` gives each tenant one of its own, as `{port}` and in the variable
     `SHAREBENCH_PORT`."""
@@ -340,17 +341,17 @@ class WorkloadEntry(TypedDict):
     metrics: Section[Metrics]
     request: Section[Request]
     start: Annotated[Literal["together", "staggered"], Field(default="together")]
-    """Of kind `command` and `http`: `staggered` starts a tenant when those before it are ready, as servers need that
+    """For kind `command` and `http`: `staggered` starts a tenant when those before it are ready, as servers need that
     look how much memory is free; each then has `timeouts.start_seconds`."""
     stream: Annotated[Flag, Field(default=False)]
-    """Of kind `http`: times the first chunk of an answer and the gaps between its chunks, too."""
+    """For kind `http`: also times the first chunk of an answer, and the gaps between its chunks."""
     params: Annotated[OpenMapping[Argument, Scalar], Field(default={})]
     """Arguments of the module, by name: numbers, booleans or text."""
     load: Section[Load]
     sweep: Maybe[SweepEntry]
-    """Which entry of a [sweep](#sweeps) it is; the pipeline writes it."""
+    """Place of the entry in a [sweep](#sweeps); the pipeline writes it."""
     min_window_seconds: Annotated[NotNegative, Field(default=1)]
-    """Shortest window that says anything about this workload. A study that sets less than the catalogue says so."""
+    """Shortest window that is long enough for this workload. A study that sets less than the catalogue reports it."""
     output_tolerance: Annotated[NotNegative, Field(default=1e-6)]
     """Largest relative difference between a tenant's output and that of the workload alone."""
     simulated: Maybe[Model]

@@ -106,7 +106,7 @@ class SimulatedOptions(TypedDict):
     """The device that the simulated node pretends to be; the defaults are an A100 80 GB."""
 
     devices: Annotated[Count, Field(default=1)]
-    """How many such devices there are; they are measured at the same time."""
+    """Number of such devices, which are measured at the same time."""
     product: Annotated[Name, Field(default="A100 80GB PCIe")]
     """Product name in tables and figures, always with the word simulated."""
     sms: Annotated[Count, Field(default=108)]
@@ -133,11 +133,11 @@ class NvidiaOptions(TypedDict):
     hami_core: Maybe[Name]
     """Path of HAMi-core's `libvgpu.so`, for the mechanism [`hami-core`](../docs/strategies/schedulers.md)."""
     may_change: Annotated[Unique[Literal["mig"]], Field(default=[])]
-    """What the pipeline may change and restore: `mig` makes and removes MIG instances (MIG mode must be on already)."""
+    """Changes that the pipeline may make and undo: `mig` makes and removes MIG instances (MIG mode must be on)."""
 
 
 class Resources(TypedDict):
-    """What each tenant is given in addition to its share of the GPU, as request and limit."""
+    """Resources of each tenant in addition to its share of the GPU, as request and limit."""
 
     cpu: Maybe[Cpus]
     """CPUs of one tenant, such as `2` or `500m`, as request and limit."""
@@ -188,7 +188,7 @@ class KubernetesOptions(TypedDict):
     """`metadata` and `spec` that every tenant's pod gets on top, merged as `kubectl patch` does
     ([examples](../docs/your-own-workload.md#what-else-a-pod-needs)). The container with the GPU is `tenant`."""
     device: Annotated[Literal["cuda", "cpu"], Field(default="cuda")]
-    """What the tenants work on: `cuda` is the GPU; `cpu` leaves it alone, for a test bed."""
+    """Device that the tenants compute on: `cuda` is the GPU; `cpu` does not use it, for a test bed."""
     reach: Annotated[Literal["auto", "pod-ip", "port-forward"], Field(default="auto")]
     """How the driver reaches the tenants: `auto` takes their pods' addresses (`pod-ip`) within the cluster and
     `port-forward` from outside."""
@@ -198,12 +198,12 @@ class KubernetesOptions(TypedDict):
     priority_class: Maybe[PriorityClass]
     """PriorityClass of the tenants' pods."""
     may_change: Annotated[Unique[Literal["mig"]], Field(default=[])]
-    """What else the pipeline may change and restore: `mig` has NVIDIA's MIG manager make MIG instances. Without it,
-    only those that exist are used."""
+    """Other changes that the pipeline may make and undo: `mig` has NVIDIA's MIG manager make MIG instances. Without it,
+    only existing ones are used."""
     switch_seconds: Annotated[Positive, Field(default=300)]
-    """Time for the node to get into a state or back."""
+    """Time for the node to enter or leave a state."""
     stable_seconds: Annotated[Positive, Field(default=15)]
-    """How long the node must show its new state without a break; more than the 10 s between two reports of the
+    """Time for which the node must show its new state without a break; more than the 10 s between two reports of the
     kubelet."""
     publish_seconds: Annotated[NotNegative, Field(default=10)]
     """Time for new keys of the plugin's ConfigMap to reach its pods, where the driver may annotate these
@@ -227,7 +227,7 @@ class PrometheusOptions(TypedDict):
 
 
 class SurveyOptions(TypedDict):
-    """What [`snakemake survey`](../docs/survey.md) looks at, and what it calls empty."""
+    """Scope of [`snakemake survey`](../docs/survey.md), and the activity below which it calls a GPU empty."""
 
     url: Maybe[Url]
     """Address of the Prometheus that scrapes dcgm-exporter, such as `http://localhost:9090`; `null` watches the GPUs of
@@ -237,18 +237,17 @@ class SurveyOptions(TypedDict):
     namespaces: Annotated[Unique[Name], Field(default=[])]
     """Namespaces whose workloads are judged; empty takes all."""
     hours: Maybe[Positive]
-    """How much of the past Prometheus is asked for, or how long this host is watched; `null` is 24 of the one and 1 of
-    the other."""
+    """Length of the past that Prometheus is asked for (`null`: 24), or for which this host is watched (`null`: 1)."""
     empty_percent: Annotated[Percent, Field(default=40)]
-    """A workload leaves its GPU empty whose mean activity, of SMs and of memory, is at most this: two of them fit below
+    """Largest mean activity, of SMs and of memory, of a workload that leaves its GPU empty: two of them fit below
     `filled_percent`."""
     filled_percent: Annotated[Percent, Field(default=80)]
     """Largest sum of the mean activities of workloads on one GPU, of SMs and of memory each; a fifth is left
     for moments in which all have work."""
     memory_percent: Annotated[Percent, Field(default=90)]
-    """Largest sum of their memory, of that of the GPU: each process has a context in addition."""
+    """Largest sum of their memory, in percent of the GPU's: each process has a context in addition."""
     tenants: Annotated[Numeric[Annotated[int, Field(ge=2, le=48)]], Field(default=4)]
-    """Most workloads on one GPU. Each one more is harmed by each fault of another."""
+    """Most workloads on one GPU. Every workload can be harmed by the faults of all others."""
 
 
 class ClusterOptions(KubernetesOptions):

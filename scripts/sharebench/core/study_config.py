@@ -67,7 +67,7 @@ WorkloadName = Annotated[
 
 
 class Warmup(TypedDict):
-    """When a tenant counts as warm."""
+    """Condition by which a tenant counts as warm."""
 
     min_iterations: Annotated[Count, Field(default=20)]
     """Iterations that every tenant makes before it may count as warm."""
@@ -78,7 +78,7 @@ class Warmup(TypedDict):
 
 
 class Timeouts(TypedDict):
-    """How long the pipeline waits for a tenant before it gives the cell up."""
+    """Times that the pipeline waits for a tenant before it gives the cell up."""
 
     start_seconds: Annotated[Positive, Field(default=60)]
     """Time for a tenant to start, load and warm up."""
@@ -87,11 +87,11 @@ class Timeouts(TypedDict):
 
 
 class Slo(TypedDict):
-    """What a request may take, in milliseconds. The advice holds each part against a percentile, goodput against every
-    request; a part that a workload does not have (`ttft_ms` of one that streams nothing) asks nothing of it."""
+    """Limits of a request, in milliseconds. The advice compares each part with a percentile, goodput with every
+    request; a part that a workload does not have (`ttft_ms` without a stream) does not apply to it."""
 
     latency_ms: Maybe[Positive]
-    """To the end of the answer, from the intended send; of a loop an iteration."""
+    """Time to the end of the answer, from the intended send; of a loop the time of an iteration."""
     ttft_ms: Maybe[Positive]
     """Time to the first output token, from the intended send; only of streams."""
     itl_ms: Maybe[Positive]
@@ -107,9 +107,9 @@ _From = TypedDict("_From", {"from": Annotated[Maybe[Folder], Field(description=F
 
 @with_config(CLOSED_MAPPING)
 class StudyConfig(_From):
-    """What config.yaml, strategies.yaml, workloads.yaml and any study file may say, taken together.
+    """All keys of config.yaml, strategies.yaml, workloads.yaml and any study file.
 
-    No key is required in a file: what is not given takes its default.
+    No key is required in a file; a missing one takes its default.
     """
 
     results: Annotated[Folder, Field(default="results")]
@@ -122,27 +122,26 @@ class StudyConfig(_From):
     replicas: Annotated[Unique[Tenants], Field(min_length=1, default=[1, 2, 4])]
     """Numbers of tenants to measure; a strategy with `replicas` of its own keeps those."""
     workloads: Annotated[Unique[Text], Field(default=["matmul", "detector"])]
-    """What the tenants run, by names in `workload_catalogue`; that of a [sweep](#sweeps) stands for all its workloads.
-    May be empty with `interference`."""
+    """Workloads to measure, by their names in `workload_catalogue`; the name of a [sweep](#sweeps) stands for all its
+    workloads. The list may be empty with `interference`."""
     interference: Annotated[Unique[Text], Field(default=[])]
-    """Workloads that are measured in [pairs](#mixes-and-pairs), each next to each and to itself, besides those of
-    `workloads`."""
+    """Workloads that are also measured in [pairs](#mixes-and-pairs), each with each and with itself."""
     faults: Annotated[Unique[Fault], Field(default=[])]
     """[Faults](../docs/faults.md) that a tenant has in mid-window next to a victim."""
     fault_victims: Annotated[Unique[Text], Field(default=[])]
     """Workloads next to which the faults happen, one at a time; empty takes those of `interference`, else those of
     `workloads`."""
     fault_repeats: Annotated[Tenants, Field(default=1)]
-    """How often every cell with a fault is measured; who dies is seldom a matter of chance."""
+    """Number of repeats of every cell with a fault; which tenants die is seldom random."""
     allow_faults: Annotated[Flag, Field(default=False)]
     """Whether faults may happen on a real GPU, where they can harm other programs and the driver."""
     repeats: Annotated[Tenants, Field(default=3)]
-    """How often every cell is measured; intervals are taken over repeats, so one repeat has none."""
+    """Number of repeats of every cell; intervals are taken over repeats, so one repeat has none."""
     window_seconds: Annotated[Positive, Field(default=1.5)]
     """Length of the window in which all tenants of a cell are measured, in seconds. A p99 needs 299 iterations
     in it."""
     baseline: Annotated[Literal["exclusive", "none"], Field(default="exclusive")]
-    """What every slowdown refers to: the cells of `exclusive`, measured even when `strategies` leaves it out; `none`
+    """Reference of every slowdown: the cells of `exclusive`, measured even when `strategies` leaves it out; `none`
     measures none."""
     null_cells: Annotated[Flag, Field(default=True)]
     """Whether the baseline is measured twice in each block, the second time as the strategy with `-again`. An effect no
@@ -161,14 +160,14 @@ class StudyConfig(_From):
     parts: Annotated[Unique[Folder], Field(default=[])]
     """Folders with parts of this study, for [`snakemake join`](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
     timeslice_tenants: Annotated[Tenants, Field(default=2)]
-    """How many tenants [`snakemake probe_timeslice`](../docs/timeslice.md) watches at once; no cell depends on it."""
+    """Number of tenants that [`snakemake probe_timeslice`](../docs/timeslice.md) watches; no cell depends on it."""
     datasets: Annotated[Unique[Folder], Field(max_length=2, default=[])]
     """Two finished data sets for [`snakemake compare`](#compare-two-data-sets): before, then after."""
     slo: Section[Slo]
     tenants: Maybe[Count]
-    """How many tenants the advice is for; `null` is the largest number of the study."""
+    """Number of tenants that the advice is for; `null` is the largest number of the study."""
     isolation: Annotated[Literal["none", "performance", "fault"], Field(default="none")]
-    """What neighbours must not be able to do, for the advice: slow a tenant down (`performance`), or end it
+    """Isolation that the advice requires: neighbours must not slow a tenant down (`performance`), or end it
     (`fault`)."""
     price_per_hour: Maybe[Positive]
     """Price of one device per hour, in dollars; without it no costs are given."""
