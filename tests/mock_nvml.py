@@ -1,4 +1,4 @@
-"""The mock of NVML (standins/mocknvml.c), built."""
+"""Building the mock of NVML (standins/mocknvml.c)."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ SOURCE = Path(__file__).with_name("standins") / "mocknvml.c"
 
 
 def build(folder: Path) -> Path:
-    """The library, in this folder; skips where there is no compiler."""
+    """Build the library in this folder; skips the test without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("needs a C compiler for the mock NVML")

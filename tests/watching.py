@@ -1,4 +1,4 @@
-"""A Prometheus server of a test's own, which finds its targets in files, and text for it to scrape."""
+"""A Prometheus server for tests, which finds its targets in files."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def free_port() -> int:
 
 @dataclass
 class Prometheus:
-    """A server in a folder; it can be killed and started again on the same data. `jobs` are further scrape configs."""
+    """A server in a folder; it can be killed and restarted on the same data. `jobs` are additional scrape configs."""
 
     folder: Path
     program: str | Path | None = PROGRAM
@@ -47,11 +47,11 @@ class Prometheus:
 
     @property
     def targets(self) -> Path:
-        """The folder whose files it reads."""
+        """The folder of its target files."""
         return self.folder / "targets"
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the server and wait until it answers."""
         self.targets.mkdir(parents=True, exist_ok=True)
         self.write_config()
         assert self.program is not None
@@ -72,7 +72,7 @@ class Prometheus:
             time.sleep(0.05)
 
     def write_config(self) -> None:
-        """Write down what it is to scrape."""
+        """Write its scrape configs."""
         jobs: list[dict[str, Any]] = [
             {"job_name": "tenants", "file_sd_configs": [{"files": [f"{self.targets}/*.json"]}]},
             *self.jobs,
@@ -81,7 +81,7 @@ class Prometheus:
         (self.folder / "prometheus.yml").write_text(json.dumps({"scrape_configs": jobs}))
 
     def reload(self, jobs: tuple[dict[str, Any], ...]) -> None:
-        """Have it scrape these further jobs from now on."""
+        """Let it scrape these additional jobs from now on."""
         self.jobs = jobs
         self.write_config()
         if self.process is not None:
@@ -93,7 +93,7 @@ class Prometheus:
         return False
 
     def kill(self) -> None:
-        """As a crash would."""
+        """Kill the server, as a crash would."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -101,30 +101,29 @@ class Prometheus:
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The result of an instant query; raises HTTPError where the expression does not parse."""
-        asked = urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(f"{self.url}/api/v1/query?{asked}", timeout=10) as answer:
+        parameters = urllib.parse.urlencode({"query": expression})
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{parameters}", timeout=10) as answer:
             result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
             return result
 
 
 def assert_quantiles_agree(record: dict[str, Any]) -> None:
-    """Each quantile that Prometheus gives lies in the bucket, of those that the tenants show, of the tenant's quantile.
+    """Assert that each quantile from Prometheus lies in the exported bucket of the tenant's own quantile.
 
-    Its `increase` is of what came between the first scrape in the window and the last one. What came in an interval at
-    either end may be missing, so the tenant's quantile is taken a little lower and a little higher.
+    `increase` covers only the time from the first scrape in the window to the last. Iterations in an interval at either
+    end may be missing, so the tenant's quantile is taken a little lower and a little higher.
     """
-    said = record["prometheus"]
-    open_ended = (
-        2 * said["scrape_seconds"] / (record["window"]["end_epoch_seconds"] - record["window"]["start_epoch_seconds"])
-    )
+    watched = record["prometheus"]
+    window_seconds = record["window"]["end_epoch_seconds"] - record["window"]["start_epoch_seconds"]
+    missing_ratio = 2 * watched["scrape_seconds"] / window_seconds
     uppers = [upper_seconds(index) for index in BOUNDS]
-    for tenant, seen in zip(record["tenants"], said["tenants"], strict=True):
+    for tenant, numbers in zip(record["tenants"], watched["tenants"], strict=True):
         own = Histogram.from_sparse(tenant["histogram"])
-        for q, theirs in seen["quantiles_seconds"].items():
-            least, most = own.quantiles([max(float(q) - open_ended, 1e-9), min(float(q) + open_ended, 1.0)])
+        for q, value in numbers["quantiles_seconds"].items():
+            least, most = own.quantiles([max(float(q) - missing_ratio, 1e-9), min(float(q) + missing_ratio, 1.0)])
             low = max((upper for upper in uppers if upper <= least.low_seconds), default=0.0)
             high = min((upper for upper in uppers if upper >= most.high_seconds), default=uppers[-1])
-            assert low * ROUNDED <= theirs <= high / ROUNDED, (q, theirs, low, high)
+            assert low * ROUNDED <= value <= high / ROUNDED, (q, value, low, high)
 
 
 @contextlib.contextmanager

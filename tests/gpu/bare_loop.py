@@ -1,4 +1,4 @@
-"""N processes that each repeat one workload on a GPU, and how long that took: JSON, µs. Knows nothing of sharebench."""
+"""N processes that each repeat one workload on a GPU, independent of sharebench; prints latencies in µs as JSON."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""What the tests on a GPU share: runs of the pipeline, the owner's settings, what is left on the host."""
+"""Helpers of the tests on a GPU: runs of the pipeline, the owner's settings, leftovers on the host."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ RUN_SECONDS = 300
 
 
 def start(folder: Path, *targets: str) -> subprocess.Popen[bytes]:
-    """`snakemake` on the study in that folder, in a process group of its own."""
+    """Start `snakemake` on the study in that folder, in its own process group."""
     command = [sys.executable, "-m", "snakemake", *targets, "--snakefile", str(REPOSITORY / "Snakefile")]
     command += ["--directory", str(folder), "--cores", "1", "--configfile", str(folder / "study.yaml")]
     with (folder / "out").open("ab") as out:
@@ -30,7 +30,7 @@ def start(folder: Path, *targets: str) -> subprocess.Popen[bytes]:
 
 
 def run(folder: Path, *targets: str, seconds: float = RUN_SECONDS) -> int:
-    """The same, to its end; its exit code."""
+    """Run `snakemake` to its end; returns its exit code."""
     process = start(folder, *targets)
     try:
         return process.wait(seconds)
@@ -44,7 +44,7 @@ def said(folder: Path) -> str:
 
 
 def settings() -> list[Any]:
-    """What the host's owner has set on each GPU: compute mode, MIG mode, power limit, persistence."""
+    """The owner's settings of each GPU: compute mode, MIG mode, power limit, persistence."""
 
     def asked(question: Callable[[], Any]) -> Any:
         try:
@@ -77,7 +77,7 @@ def on_the_gpu() -> list[int]:
 
 
 def ours() -> dict[int, str]:
-    """Living processes that a run of the pipeline started, and MPS daemons and servers; what they are."""
+    """Living processes of runs of the pipeline, and MPS daemons and servers: command line, or `mps`, by pid."""
     found = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -91,7 +91,7 @@ def ours() -> dict[int, str]:
 
 
 def folders() -> list[Path]:
-    """Our folders on the host: scratch of tenants, daemons' directories."""
+    """Our folders on the host: scratch of tenants, and directories of daemons."""
     return [path for path in Path("/tmp").glob("sharebench-*") if path.is_dir()]
 
 
@@ -103,7 +103,7 @@ def record_of(results: Path, strategy: str, workload: str, replicas: int) -> dic
 
 
 def is_proven(record: dict[str, Any]) -> None:
-    """Measured, by tenants whose evidence says that the strategy was active, and valid."""
+    """Assert that the cell is measured and valid, and that its evidence holds."""
     assert (record["status"], record["reason"]) == ("ok", None)
     assert record["evidence"]
     assert [item for item in record["evidence"] if not item["holds"]] == []
@@ -111,7 +111,7 @@ def is_proven(record: dict[str, Any]) -> None:
 
 
 def nothing_is_left() -> None:
-    """No process, daemon or folder of a run; a process that has just been ended may take a moment to vanish."""
+    """Assert that no process, daemon or folder of a run is left; a killed process may take a moment to vanish."""
     deadline = time.monotonic() + 5
     while (ours() or on_the_gpu() or folders()) and time.monotonic() < deadline:
         time.sleep(0.1)

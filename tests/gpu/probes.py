@@ -1,4 +1,4 @@
-"""Probes of the time slice in visits to a GPU: one for each number of tenants, carried and joined with the cells."""
+"""Time-slice probes in visits to a GPU: one for each number of tenants, archived and joined with the cells."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,23 +11,23 @@ from sharebench.records.references import device_identity
 
 TENANTS = (2, 3, 7)
 SECONDS = 120
-"""What all take, about: three strategies each, with processes to start."""
+"""Approximate duration of all probes: three strategies each, with processes to start."""
 FILES = ("nodes/timeslice.json", "tables/timeslice.csv")
-"""Of a results folder that `snakemake measure_timeslice` wrote."""
+"""Files in a results folder that `snakemake measure_timeslice` wrote."""
 
 
 def folder(now: Path, tenants: int) -> Path:
-    """Where a visit has the probe of that number of tenants."""
+    """The folder of a visit's probe with that number of tenants."""
     return now / f"probe-{tenants}"
 
 
 def missing(now: Path) -> list[int]:
-    """The numbers of tenants that this visit has not watched yet."""
+    """The numbers of tenants that this visit has not probed yet."""
     return [tenants for tenants in TENANTS if not all((folder(now, tenants) / name).is_file() for name in FILES)]
 
 
 def keep(results: Path, now: Path, tenants: int) -> None:
-    """Move a probe out of the results folder in which it was made, so that the next one can be."""
+    """Move a probe out of the results folder, to make room for the next one."""
     for name in FILES:
         target = folder(now, tenants) / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def keep(results: Path, now: Path, tenants: int) -> None:
 
 
 def files(now: Path) -> Iterator[tuple[str, Path]]:
-    """What a visit carries of its probes, by its name in the archive."""
+    """The files of a visit's probes, with their names in the archive."""
     for tenants in sorted(set(TENANTS) - set(missing(now))):
         for name in FILES:
             path = folder(now, tenants) / name
@@ -43,7 +43,7 @@ def files(now: Path) -> Iterator[tuple[str, Path]]:
 
 
 def table(visits: Iterable[Path]) -> pd.DataFrame:
-    """What the probes of some visits saw, a row for each strategy; lengths are blank where no run ended."""
+    """The results of some visits' probes, a row for each strategy; lengths are blank where no run ended."""
     found = []
     for visit in visits:
         for path in sorted(visit.glob(f"probe-*/{FILES[0]}")):

@@ -1,4 +1,4 @@
-"""Activity by NVML's GPM on a real GPU, of Hopper or later: at rest, multiplying and copying; half a minute."""
+"""Activity from NVML's GPM on a real GPU (Hopper or later): idle, multiplying and copying; takes half a minute."""
 
 import statistics
 import subprocess
@@ -34,7 +34,7 @@ while True:
 
 @contextmanager
 def running(work: str) -> Iterator[None]:
-    """The work goes on in a process of its own."""
+    """Run the work in a separate process."""
     python = str(gpu_python("auto") or sys.executable)
     process = subprocess.Popen([python, "-c", LOOP.format(work=work)], stdout=subprocess.PIPE)
     try:
@@ -58,7 +58,7 @@ def mean_percent(gpu: Any) -> dict[str, float]:
 
 
 def reading_ms(gpu: Any) -> float:
-    """Median time that one reading takes, in ms."""
+    """Median duration of one reading, in ms."""
     activity, taken = ActivityCounters(gpu), []
     for _ in range(11):
         began = time.monotonic()
@@ -68,7 +68,7 @@ def reading_ms(gpu: Any) -> float:
     return 1e3 * statistics.median(taken[1:])
 
 
-def test_activity_is_that_of_the_work() -> None:
+def test_activity_matches_the_work() -> None:
     gpu = Gpu("0").handle
     if (reason := ActivityCounters(gpu).reason) is not None:
         pytest.skip(reason)

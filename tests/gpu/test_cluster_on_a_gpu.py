@@ -88,7 +88,7 @@ def mean_seconds(record: dict[str, Any]) -> float:
     return float(sum(each["sum_seconds"] for each in tenants) / sum(each["count"] for each in tenants))
 
 
-def test_pods_share_the_gpu_by_the_device_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_share_the_gpu_through_the_device_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with bed("real") as found:
         measured(found, tmp_path, monkeypatch, STUDY | {"strategies": ["time-slicing", "mps-limited"]})
         records = {
@@ -103,7 +103,7 @@ def test_pods_share_the_gpu_by_the_device_plugin(tmp_path: Path, monkeypatch: py
     assert mean_seconds(records["mps-limited"]) < 0.5 * mean_seconds(records["time-slicing"])
 
 
-def test_pods_share_the_gpu_by_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_share_the_gpu_through_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["time-slicing", "mps"]
     with bed("real-cdi") as found:
         by_claims = {"strategies": names, "kubernetes": STUDY["kubernetes"] | {"access": "dra"}}

@@ -1,4 +1,4 @@
-"""The pipeline on a real GPU: every strategy active and proven, and nothing left behind however a run ends.
+"""The pipeline on a real GPU: every strategy is active with evidence, and no run leaves anything behind.
 
 About three minutes; needs an interpreter with both the frameworks and the pipeline's packages (see README.md).
 """
@@ -73,21 +73,21 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_each_strategy_is_measured_with_evidence_that_it_was_in_force(finished: Finished, strategy: str) -> None:
+def test_each_strategy_is_measured_with_evidence_that_it_was_active(finished: Finished, strategy: str) -> None:
     record = finished.record(strategy)
     is_proven(record)
     assert len(record["tenants"]) == TENANTS
     assert all(tenant["count"] > 1000 for tenant in record["tenants"])
 
 
-def test_tenants_are_as_many_processes_as_the_strategy_says(finished: Finished) -> None:
+def test_tenants_run_in_the_number_of_processes_of_the_strategy(finished: Finished) -> None:
     for strategy in STRATEGIES:
         tenants = finished.record(strategy)["tenants"]
         assert len({tenant["view"]["pid"] for tenant in tenants}) == (1 if strategy == "streams" else TENANTS)
         assert {tenant["view"]["device"] for tenant in tenants} == {finished.record(strategy)["node"]["device"]}
 
 
-def test_a_limit_is_what_a_tenant_sees(finished: Finished) -> None:
+def test_a_tenant_sees_its_limit(finished: Finished) -> None:
     units = finished.record("mps")["node"]["units"]
     assert [tenant["view"]["sm_count"] for tenant in finished.record("mps")["tenants"]] == [units] * TENANTS
     for tenant in finished.record("mps-limited")["tenants"]:
@@ -95,7 +95,7 @@ def test_a_limit_is_what_a_tenant_sees(finished: Finished) -> None:
         assert tenant["view"]["over_limit_refused"] is True
 
 
-def test_unequal_limits_are_what_each_tenant_sees(finished: Finished) -> None:
+def test_each_tenant_sees_its_unequal_limits(finished: Finished) -> None:
     units = finished.record("mps")["node"]["units"]
     views = [tenant["view"] for tenant in finished.record("mps-unequal")["tenants"]]
     assert [view["sm_count"] for view in views] == pytest.approx([0.75 * units, 0.25 * units], abs=2)
@@ -103,7 +103,7 @@ def test_unequal_limits_are_what_each_tenant_sees(finished: Finished) -> None:
     assert [view["memory_free_bytes"] < limit << 30 for view, limit in zip(views, (20, 10), strict=True)] == [True] * 2
 
 
-def test_mps_is_faster_than_taking_turns_with_a_kernel_that_cannot_fill_the_gpu(finished: Finished) -> None:
+def test_mps_is_faster_than_time_slicing_for_a_kernel_that_cannot_fill_the_gpu(finished: Finished) -> None:
     mean = {}
     for strategy in ("time-slicing", "mps"):
         tenants = finished.record(strategy)["tenants"]
@@ -117,7 +117,7 @@ def test_a_finished_run_leaves_nothing_and_changes_no_setting(finished: Finished
 
 
 def has_mps_daemon(outside: int) -> bool:
-    """An MPS daemon has been started and is on its own, outside that process group."""
+    """Whether an MPS daemon has been started and runs outside that process group."""
     groups = []
     for pid, what in ours().items():
         with contextlib.suppress(ProcessLookupError):
@@ -126,12 +126,12 @@ def has_mps_daemon(outside: int) -> bool:
 
 
 def has_tenants() -> bool:
-    """All tenants have been started."""
+    """Whether all tenants have been started."""
     return sum("-m tenant" in line for line in ours().values()) >= TENANTS
 
 
 def is_sampled() -> bool:
-    """The sampler runs: the window is about to begin, or has begun."""
+    """Whether the sampler runs: then the window is about to begin, or has begun."""
     return any("nvml_sampler" in line for line in ours().values())
 
 
@@ -166,7 +166,7 @@ def stopping(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 @pytest.fixture
 def interrupted(finished: Finished, tmp_path: Path) -> Iterator[Path]:
-    """The finished study without the MPS cell; whatever a failing test leaves is ended."""
+    """The finished study without the MPS cell; leftovers of a failed test are ended."""
     folder = tmp_path / "study"
     shutil.copytree(finished.folder, folder, symlinks=True)
     (folder / MPS_CELL).unlink()

@@ -1,4 +1,4 @@
-"""A host without a GPU, and stand-ins of NVIDIA's parts (tests/standins): a mock NVML, the MPS control program."""
+"""A host without a GPU, and stand-ins for NVIDIA's parts (tests/standins): a mock NVML, the MPS control program."""
 
 import ctypes
 import os
@@ -19,7 +19,7 @@ STANDINS = Path(__file__).resolve().parents[1] / "standins"
 
 @pytest.fixture(scope="module", autouse=True)
 def no_gpu_on_this_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """`node: auto` means the same on every host; a test shows a GPU where it needs one."""
+    """Make `node: auto` mean the same on every host; a test that needs a GPU patches one in."""
     nowhere = tmp_path_factory.getbasetemp() / "no-such-device"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(capabilities, "GPU_DEVICE_FILE", nowhere)
@@ -29,7 +29,7 @@ def no_gpu_on_this_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 @pytest.fixture(scope="module", autouse=True)
 def two_cores_for_configs() -> Iterator[None]:
-    """A config with numbers of cores means the same on every host."""
+    """Make configs with numbers of cores mean the same on every host."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nodes, "usable_cores", lambda: [0, 1])
         yield
@@ -37,9 +37,9 @@ def two_cores_for_configs() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The mock in place of the driver's library, for this process; the folder that it is in, for others."""
+    """Load the mock in place of the driver's library; returns its folder, for other processes."""
     built = mock_nvml_library.build(tmp_path_factory.mktemp("nvml"))
-    # A library of that name is then loaded, and asking for it again gives the same one.
+    # Loading a library of that name again gives the one that is already loaded.
     ctypes.CDLL(str(built), mode=ctypes.RTLD_GLOBAL)
     return built.parent
 
@@ -56,24 +56,24 @@ def mock_nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def mps_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The MPS control program's stand-in on PATH; what a test leaves running under its folder ends with it.
+    """The stand-in of the MPS control program on PATH; its processes end with the test.
 
-    MPS processes of this machine that are not the test's own are not seen: a GPU's, a cluster's of tests/cluster.
+    Other MPS processes of this machine are hidden from the test, such as those of tests/cluster.
     """
     program = tmp_path / "bin" / mps.CONTROL
     program.parent.mkdir()
-    # Named directly in the first line, so that the process bears the program's name.
+    # The first line names the interpreter directly, so that the process has the program's name.
     program.write_text((STANDINS / mps.CONTROL).read_text().replace("PYTHON", sys.executable, 1))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     for limit in ("COMMAND_SECONDS", "START_SECONDS", "QUIT_SECONDS"):
-        # The stand-in is a Python that starts for every question, on however busy a machine.
+        # The stand-in starts a Python for every command, which may take long on a busy machine.
         monkeypatch.setattr(mps, limit, 120.0)
-    on_this_machine = mps._daemons
+    all_daemons = mps._daemons
 
-    def of_this_test() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
-        return (found for found in on_this_machine() if mps._pipe_folder(found[1]).is_relative_to(tmp_path))
+    def own_daemons() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
+        return (found for found in all_daemons() if mps._pipe_folder(found[1]).is_relative_to(tmp_path))
 
-    monkeypatch.setattr(mps, "_daemons", of_this_test)
+    monkeypatch.setattr(mps, "_daemons", own_daemons)
     yield program
     mps.kill_leftovers(tmp_path)

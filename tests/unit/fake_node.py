@@ -23,7 +23,7 @@ SETTINGS: Settings = {"timeouts": {"start_seconds": 60, "record_seconds": 30}, "
 
 
 class FakeNode(Node):
-    """A node whose tenants are given."""
+    """A node whose tenants are passed in."""
 
     kind = "cpu"
 
@@ -80,7 +80,7 @@ class FakeNode(Node):
 
 
 def raising(failure: BaseException) -> Any:
-    """A function that raises this."""
+    """A function that raises this exception."""
 
     def fail(*_: object) -> None:
         raise failure

@@ -1,4 +1,4 @@
-"""Tenants in a fake clock that note every question they are asked, for tests of the driver."""
+"""Tenants with a fake clock that record every call, for tests of the driver."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from tenant.contract import CompletedJob, Steadiness, TenantReport
 NS = 1_000_000_000
 OK: Outcome = {"status": "ok", "exit": None}
 STEADY: Steadiness = {"is_steady": True, "batches": 2, "change_percent": 0.5}
-# Of a tenant's entry in raw.json, what the driver adds to the record that the tenant delivers.
+# Keys of a tenant's entry in raw.json that the driver adds to the tenant's own report.
 NOT_ITS_OWN = ("status", "exit", "steady", "output_digest")
 ENVIRONMENT = {"python": "3.11.7", "platform": "Linux", "packages": {"numpy": "2.4.6"}}
 
@@ -29,17 +29,17 @@ class FakeTenants:
         self.answer_ns = int(answer_seconds * NS)
         self.lock = threading.Lock()
         self.calls: list[tuple[int, str, int, Any]] = []
-        """Time in ns, what was asked, of which tenant, with what."""
+        """Time in ns, name of the call, index of the tenant, argument."""
         self.fakes = [FakeEndpoint(self, index) for index in range(count)]
         self.statuses: list[Outcome] = [OK] * count
         self.dies_at_ns: int | None = None
         """When tenant 0 is killed."""
         self.ends: dict[int, tuple[float, Outcome]] = {}
-        """Of tenants that end while they are watched: seconds from then, and how."""
+        """Tenants that end while they are watched: seconds until then, and the outcome."""
         self.life: list[str] = []
-        """What the driver did to the tenants, in order."""
+        """The driver's steps with the tenants, in order."""
         self.on: dict[str, Callable[[], None]] = {}
-        """What happens in a step of their life."""
+        """Called in a step, by its name."""
 
     def _live(self, step: str) -> None:
         self.life.append(step)
@@ -83,12 +83,12 @@ class FakeTenants:
         self._live("stop")
 
     def asked(self, what: str) -> list[int]:
-        """The times in ns at which this was asked."""
+        """The times in ns of this call."""
         return [at for at, name, _, _ in self.calls if name == what]
 
 
 class FakeEndpoint:
-    """One of them; its answers can be set."""
+    """One of the fake tenants; its answers can be set."""
 
     def __init__(self, tenants: FakeTenants, index: int) -> None:
         self.tenants = tenants
@@ -97,16 +97,16 @@ class FakeEndpoint:
         self.verdict: Steadiness = STEADY
         self.round_trips = [0.001]
         self.refuses = 0
-        """How many windows it refuses at first."""
+        """Number of windows that it refuses at first."""
         self.holds: int | None = None
         """End in ns of the window that it has not closed yet."""
         self.latencies: list[float] = [0.005] * 100
         self.changes: dict[str, Any] = {}
-        """What its record has instead of the usual."""
+        """Changed keys of its report."""
         self.raises: dict[str, Exception] = {}
         self.digest: list[float | None] | None = [1.5, -2.0]
         self.job_ns = NS
-        """How long a job takes it."""
+        """Duration of its job."""
         self.job: CompletedJob | None = None
 
     def _asked(self, what: str, given: Any = None) -> None:
@@ -165,7 +165,7 @@ class FakeEndpoint:
 
 
 class FakeSampler:
-    """Notes when it ran."""
+    """A sampler that records when it started and stopped."""
 
     def __init__(self, tenants: FakeTenants) -> None:
         self.tenants = tenants

@@ -1,4 +1,4 @@
-"""What a workload is calibrated on, and which calibration cannot be a reference."""
+"""The strategy of a calibration, its capacity, and the calibrations that are refused."""
 
 import copy
 from pathlib import Path
@@ -23,7 +23,7 @@ from sharebench.study.study import Study
         ("", "exclusive"),
         ("gpu 0: 1g.18gb 3g.71gb", "mig-mps"),
         ("gpu 0: 1g.18gb", "mig"),
-        # Nothing of the study fits: what exclusive lacks is then the reason that people see.
+        # No instance fits: then the reason that users see is that of exclusive.
         ("gpu 0:", "exclusive"),
     ],
 )
@@ -75,7 +75,7 @@ def test_the_capacity_does_not_depend_on_where_the_window_opens(seed: int) -> No
 
 def test_failed_requests_do_not_count_as_capacity() -> None:
     alone = tenant(0, closed_load(np.random.default_rng(1), 0.1, 0.001, 2.0))
-    # Half of the lanes are refused, each at once.
+    # Half of the concurrent requests fail at once.
     alone["load"] |= {"concurrency": 16, "achieved_rate_hz": 80.0}
     alone["errors"] = 5000
     assert capacity_hz(alone) == 80
@@ -97,7 +97,7 @@ def disturbed(gate: str) -> dict[str, Any]:
 
 
 def from_attempts(*records: dict[str, Any], needs_capacity: bool = False) -> tuple[dict[str, Any], list[bool]]:
-    """What is taken from the first of these that will do, and which were measured in a long window."""
+    """The calibration from these records, and for each attempt whether its window was long."""
     asked: list[bool] = []
 
     def measure(is_long: bool) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def test_a_failed_gate_about_more_than_the_rate_is_refused() -> None:
 
 
 def idle(errors: int, last_error: str | None = None) -> dict[str, Any]:
-    """A record of a server alone that answered nothing."""
+    """A record of a server alone that answered no request."""
     silent = served(tenant(0, back_to_back([]))) | {"errors": errors, "last_error": last_error}
     return record(tenants=[silent])
 

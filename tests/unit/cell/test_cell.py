@@ -1,4 +1,4 @@
-"""One cell: what its status is, that its tenants always end, and what its record holds."""
+"""One cell: its status, its record, and that its tenants always end."""
 
 import time
 import zlib
@@ -19,7 +19,7 @@ from sharebench.study.cells import canonical_json
 
 @pytest.fixture
 def node(tmp_path: Path) -> FakeNode:
-    """A node with two tenants, for whom all goes well."""
+    """A node with two tenants that work well."""
     return FakeNode(tmp_path / "node", FakeTenants(2))
 
 
@@ -38,7 +38,7 @@ def run(
     spec_text: str | None = None,
     calibrations: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The cell's record; refused if it breaks the schema."""
+    """The cell's record, checked against the schema."""
     measured, _ = run_cell(node, strategy, spec_text or spec(), 3, SETTINGS, calibrations or {"matmul": CALIBRATION})
     return factories.write_and_read(node.folder / "raw.json", measured) | {"environment": measured["environment"]}
 
@@ -90,7 +90,7 @@ def test_the_time_of_a_cell_is_split_into_its_parts(node: FakeNode) -> None:
     node.fakes.on["wait_ready"] = lambda: time.sleep(0.05)
     node.fakes.on["stop"] = lambda: time.sleep(0.03)
     timing = run(node)["timing"]
-    # No less than the sleeps; how much more is the machine's affair.
+    # At least the sleeps; how much more depends on the machine.
     assert timing["ready_seconds"] >= 0.05
     assert timing["stop_seconds"] >= 0.03
     parts = sum(seconds for part, seconds in timing.items() if part != "total_seconds")
@@ -117,7 +117,7 @@ def test_a_cell_that_is_not_attempted_is_not_called_infeasible(node: FakeNode) -
 
 
 def fail_at_start(node: FakeNode, statuses: list[dict[str, Any]]) -> dict[str, Any]:
-    """The record of a cell whose tenants are not all ready, because of these outcomes."""
+    """The record of a cell whose tenants do not all become ready, with these outcomes."""
     node.fakes.statuses = statuses
     node.fakes.on["wait_ready"] = raising(TenantsFailed("not every tenant got ready"))
     return run(node, spec_text=spec(len(statuses)))
@@ -246,7 +246,7 @@ def test_a_tenant_has_the_same_arrivals_alone_and_in_a_mix(node: FakeNode) -> No
 
 
 def mix_spec(**heavy: Any) -> str:
-    """The canonical spec of a cell of two tenants that run different workloads."""
+    """The canonical spec of a cell with two tenants that run different workloads."""
     light = {"name": "light", "params": {}, "load": {"arrival": "closed"}, "output_tolerance": 1e-6}
     other = light | {"name": "heavy", "load": {"arrival": "closed"} | heavy, "output_tolerance": 0.5}
     of_all = {"name": "light+heavy", "tenants": [light, other]}
@@ -261,7 +261,7 @@ BOTH = {"light": CALIBRATION, "heavy": HEAVY}
 
 
 def named(node: FakeNode) -> FakeNode:
-    """The node, whose two tenants name what they run."""
+    """The node, whose two tenants report their workloads' names."""
     for fake, name in zip(node.fakes.fakes, BOTH, strict=True):
         fake.changes = {"workload": name}
     return node
@@ -283,5 +283,5 @@ def test_each_tenant_of_a_mix_has_its_own_load_and_reference(node: FakeNode) -> 
         },
     }
     (digest,) = (gate for gate in measured["gates"] if gate["name"] == "output_digest")
-    # The second gives 1.5 where alone it gives 1.2, which its tolerance allows.
+    # The second digest is 1.5, alone it was 1.2, which its tolerance allows.
     assert digest["passed"] and digest["value"] == pytest.approx(0.2) and digest["limit"] == 0.5

@@ -1,4 +1,4 @@
-"""A cell with a fault: the window goes on, its status is the victim's, and the node must take a new tenant."""
+"""A cell with a fault: the window continues, the victims set its status, and the node must take a new tenant."""
 
 import json
 import threading
@@ -22,7 +22,7 @@ NS = 1_000_000_000
 
 
 class FaultNode(FakeNode):
-    """Its first tenants are the cell's; of the new ones afterwards, `refused` do not get ready."""
+    """A node whose first tenants are the cell's; of the later ones, `refused` do not become ready."""
 
     refused = 0
     loses_state = False
@@ -45,7 +45,7 @@ class FaultNode(FakeNode):
 
 @pytest.fixture
 def node(tmp_path: Path) -> FaultNode:
-    """A node with a victim and an aggressor, tenant 1, that is killed a second into the window."""
+    """A node with a victim and an aggressor, tenant 1, which is killed one second into the window."""
     node = FaultNode(tmp_path / "node", FakeTenants(2))
     node.fakes.ends = {1: (1.0, ended("killed", -9))}
     node.fakes.fakes[1].changes = {"workload": "fault-killed"}
@@ -64,7 +64,7 @@ def spec(kind: str = "killed") -> str:
 
 
 def run(node: FaultNode, kind: str = "killed") -> dict[str, Any]:
-    """The cell's record; refused if it breaks the schema."""
+    """The cell's record, checked against the schema."""
     measured, _ = run_cell(node, MPS, spec(kind), 1, SETTINGS, {"matmul": CALIBRATION}, FaultProcedure)
     return factories.write_and_read(node.folder / "raw.json", measured)
 

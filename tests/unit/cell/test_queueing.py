@@ -1,4 +1,4 @@
-"""A queue: one tenant at a time, and one record of all of them."""
+"""A queue: one tenant at a time, and one record for all."""
 
 import json
 from pathlib import Path
@@ -146,7 +146,7 @@ def test_a_simulated_job_runs_alone_after_its_neighbour_is_done(tmp_path: Path) 
     )
     turns = 2 * 0.001 * (1 + shared.config["simulated"]["time_slicing_overhead"])
     took = [tenant["job"]["completion_seconds"] for tenant in measured["tenants"]]
-    # Both under time-slicing until the short one is done, then the rest of the long one alone.
+    # Both run under time-slicing until the short one is done, then the long one runs alone.
     assert took == pytest.approx([500 * turns + 500 * 0.001, 500 * turns], rel=0.01)
     window = measured["window"]
     assert window["end_monotonic_seconds"] - window["start_monotonic_seconds"] == pytest.approx(took[0])

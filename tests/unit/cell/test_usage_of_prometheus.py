@@ -1,4 +1,4 @@
-"""Answers of a Prometheus about dcgm-exporter's GPUs, as courses of workloads."""
+"""Time series of workloads, from Prometheus's answers about dcgm-exporter's GPUs."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -18,7 +18,7 @@ def by_workload(found: Series) -> dict[str | None, Usage]:
 
 
 def relabelled(found: Series, **labels: str | None) -> Series:
-    """With other labels, each made of the old ones; None removes one."""
+    """The series with other labels, each a format of the old ones; None removes a label."""
 
     def changed(old: dict[str, str]) -> dict[str, str]:
         new = {name: None if text is None else text.format(**old) for name, text in labels.items()}
@@ -53,7 +53,7 @@ def test_each_workload_on_each_gpu_has_a_time_series() -> None:
 
 
 def test_pods_are_read_from_renamed_labels() -> None:
-    """Prometheus without honor_labels: what the exporter calls a pod is not the exporter's own."""
+    """Without honor_labels, Prometheus renames the exporter's pod labels to exported_*."""
     exporter = {"namespace": "monitoring", "pod": "dcgm-exporter-abcde", "container": "exporter"}
     named = relabelled(
         series([Planted("0", "api-6d4cf56db6-x2x5k", steady(0.5))]),
@@ -100,7 +100,7 @@ def test_each_instance_is_a_place_and_blank_values_are_dropped() -> None:
 
 @dataclass
 class FakeServer:
-    """Answers every question from the same series, and notes it."""
+    """A server that answers every query from the same series, and records the queries."""
 
     found: Series
     asked: list[str] = field(default_factory=list)

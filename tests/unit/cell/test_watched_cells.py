@@ -1,4 +1,4 @@
-"""Which cells Prometheus watches, how it learns of them, and what happens where there is none."""
+"""Cells that Prometheus watches: which ones, their discovery, and a missing or failing Prometheus."""
 
 import json
 import time
@@ -90,7 +90,7 @@ def test_labels_are_quoted() -> None:
 
 
 class Tenants:
-    """Two tenants whose metrics no one reads."""
+    """Two tenants whose metrics are never scraped."""
 
     are_local = True
 
@@ -167,7 +167,7 @@ def test_address_folder_and_labels_of_prometheus_are_not_published(tmp_path: Pat
     assert public_command(words, config) == ["prometheus={url: …, folder: …}"]
     assert public_command(["prometheus={labels: {release: secret}}"], config) == ["prometheus={labels: {release: …}}"]
     assert public_config(load(config_with({})))["prometheus"]["url"] is None
-    # What is published can be rebuilt from.
+    # The study can be rebuilt from what is published.
     load(config_with({"prometheus": told, "from": str(tmp_path), "window_seconds": 5}))
 
 
@@ -200,7 +200,7 @@ def test_names_in_a_cluster_are_not_published() -> None:
     words = ["--directory", "gpu", "--config", "kubernetes={node: gpu, namespace: team-a, context: prod, device: cpu}"]
     assert public_command([*words, "node=kubernetes", "gpu-a"], config) == [
         *("--directory", "…", "--config", "kubernetes={node: …, namespace: …, context: …, device: cpu}"),
-        # a name is not looked for within other words
+        # Names inside other words are not replaced.
         *("node=kubernetes", "gpu-a"),
     ]
     several = load(config_with({"node": "kubernetes", "kubernetes": {"node": ["gpu-a", "gpu-b"]}}))
@@ -213,7 +213,7 @@ def test_names_in_a_cluster_are_not_published() -> None:
 
 
 class Answering:
-    """A server that answers what it was given."""
+    """A server with fixed answers."""
 
     def __init__(self, found: list[Any]) -> None:
         self.found = found

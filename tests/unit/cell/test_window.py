@@ -94,7 +94,7 @@ def test_the_sampler_covers_little_more_than_the_window() -> None:
     window, *_ = measure_window(tenants, sampler, 2.0, 30.0)
     began, stopped = sampler.ran
     assert window["start_monotonic_seconds"] - LEAD_SECONDS <= began / NS <= window["start_monotonic_seconds"]
-    # before the records: a tenant may need until the deadline for its last iteration
+    # Before the records, since a tenant may need until the deadline for its last iteration.
     assert stopped / NS == window["end_monotonic_seconds"]
 
 
@@ -120,7 +120,7 @@ def test_the_clock_error_is_half_of_the_slowest_tenants_fastest_answer() -> None
 
 
 def test_a_clock_without_error_is_read_once() -> None:
-    """Each question costs a connection of its own where a network lies between."""
+    """Across a network each request may need a new connection."""
     tenants = FakeTenants(2)
     tenants.fakes[0].round_trips = [0.0]
     window, *_ = measure_window(tenants, FakeSampler(tenants), 1.0, 30.0)
@@ -135,7 +135,7 @@ def leads(tenants: FakeTenants) -> list[float]:
     return [(start - min(at for of, at in announced if of == start)) / NS for start in dict(announced)]
 
 
-# 0.15 s is too long for the lead of a host: each tenant would have refused.
+# 0.15 s is longer than the lead on a host: each tenant would have refused.
 @pytest.mark.parametrize(("answer_seconds", "lead"), [(0.15, REMOTE_LEAD_SECONDS), (0.001, MIN_REMOTE_LEAD_SECONDS)])
 def test_the_lead_of_remote_tenants_follows_their_answer_time(answer_seconds: float, lead: float) -> None:
     tenants = FakeTenants(2, answer_seconds)
@@ -144,7 +144,7 @@ def test_the_lead_of_remote_tenants_follows_their_answer_time(answer_seconds: fl
 
 
 def test_a_late_announcement_is_repeated_with_twice_the_lead() -> None:
-    # Each answer takes so long that only the third lead is enough for all.
+    # Each answer takes so long that only the third lead is long enough for all.
     tenants = FakeTenants(2, answer_seconds=0.15)
     tenants.are_local = True
     sampler = FakeSampler(tenants)

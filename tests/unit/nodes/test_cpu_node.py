@@ -1,4 +1,4 @@
-"""The CPU stand-in: which cores each tenant gets, what does not fit, and what its masks prove."""
+"""The CPU stand-in: the cores of each tenant, infeasible strategies, and the masks as evidence."""
 
 import os
 import tempfile
@@ -101,7 +101,7 @@ def test_only_usable_cores_count_in_ascending_order(host: Any) -> None:
 
 
 def records(*masks: list[int] | None) -> list[dict[str, Any]]:
-    """What the evidence looks at in tenants' records."""
+    """The part of a tenant's record that the evidence uses."""
     return [{"cpu": {"affinity": mask}} for mask in masks]
 
 

@@ -1,4 +1,4 @@
-"""The summary of a GPU's window from samples that are set."""
+"""The summary of a GPU's window from given samples."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ MIB = 1 << 20
 
 
 def samples(changes: dict[str, Any] | None = None, period: float = 0.1) -> list[GpuSample]:
-    """Samples from 99.55 s to beyond 102.4 s of a GPU at 300 W; `changes` are a field's values, or made of the time."""
+    """Samples from 99.55 s to beyond 102.4 s of a GPU at 300 W; `changes` are constants or functions of time."""
     found = []
     for number in range(30):
         at = 99.55 + number * period
@@ -38,7 +38,7 @@ def samples(changes: dict[str, Any] | None = None, period: float = 0.1) -> list[
 
 
 def process(kind: str = "compute", mib: float | None = 700, parents: tuple[int, ...] = (1,)) -> dict[str, Any]:
-    """One entry of what was seen on the GPU."""
+    """A process that was seen on the GPU."""
     readings = [] if mib is None else [[99.6, int(mib * MIB / 2)], [100.5, int(mib * MIB)], [101.5, int(mib * MIB)]]
     return {"kind": kind, "memory": readings, "ancestors": list(parents)}
 

@@ -1,4 +1,4 @@
-"""Telemetry of a GPU: the sampling process over a made-up NVML."""
+"""Telemetry of a GPU: the sampling process on a fake NVML."""
 
 import os
 import signal
@@ -66,7 +66,7 @@ def nvmlGpmMetricsGet(asked):
 
 @pytest.fixture
 def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The sampling process finds the made-up NVML, on whose GPU is this very process."""
+    """Let the sampling process find the fake NVML, on whose GPU this test's process runs."""
     (tmp_path / "pynvml.py").write_text(NVML)
     monkeypatch.setattr(gpu_telemetry, "SCRIPTS", f"{tmp_path}{os.pathsep}{SCRIPTS}")
     monkeypatch.setenv("tenant", str(os.getpid()))
@@ -175,7 +175,7 @@ def test_the_sampling_process_ends_with_its_parent_and_not_by_ctrl_c(made_up: Pa
 
 
 class IdleGpu:
-    """Its occupants by call, and a power that rises."""
+    """An idle GPU: its occupants by call, and rising power."""
 
     visits: list[list[Occupant]]
     handle = None

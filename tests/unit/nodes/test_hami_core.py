@@ -1,4 +1,4 @@
-"""HAMi-core on a host: what tenants are started with, and what proves that the library was in them."""
+"""HAMi-core on a host: the tenants' environment, and the evidence that the library was in them."""
 
 import os
 import subprocess
@@ -102,7 +102,7 @@ def test_infeasible_strategies_have_a_reason(
 
 @pytest.fixture
 def start() -> Iterator[Callable[[dict[str, str]], int]]:
-    """Processes that do nothing until the test is over, started with more variables."""
+    """Processes that sleep until the test ends, started with additional variables."""
     started = []
 
     def one(variables: dict[str, str]) -> int:
@@ -119,7 +119,7 @@ def start() -> Iterator[Callable[[dict[str, str]], int]]:
 
 
 def found(strategy: Strategy, grant: Grant, pid: int, **seen: Any) -> set[str]:
-    """Names of the evidence of a tenant that does not hold."""
+    """Names of a tenant's evidence items that do not hold."""
     tenant: Any = view(pid, **{"memory_free_bytes": 69 * GIB, "over_limit_refused": True} | seen)
     two: Any = [Gpu()]
     return broken(collect_evidence(strategy, two, [grant], [tenant], [Occupant(pid, "compute", GIB)], []))

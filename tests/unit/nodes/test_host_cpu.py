@@ -1,4 +1,4 @@
-"""Facts of the host's CPU, read from a made-up /proc and /sys."""
+"""Facts about the host's CPU, read from a fake /proc and /sys."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_facts_that_a_virtual_machine_lacks_are_null(root: Path, monkeypatch: py
 
 
 def machine(root: Path, packages: int, cores: int, threads: int) -> list[int]:
-    """Numbers of the CPUs of a host on which the second threads of all cores come last, as on most servers."""
+    """CPU numbers of a host on which the second threads of all cores come last, as on most servers."""
     total = packages * cores
     for number in range(total * threads):
         write(root, f"{CPU}/cpu{number}/topology/physical_package_id", str(number % total // cores))

@@ -1,4 +1,4 @@
-"""Windows from two scrapes of a program's own metrics: what is read, what is subtracted, and how far off it may be."""
+"""Windows from two scrapes of a program's own metrics: parsing, subtraction, and error bounds."""
 
 import contextlib
 import http.server
@@ -35,7 +35,7 @@ def metrics(**given: Any) -> dict[str, Any]:
 
 
 def page(latencies: dict[str, list[float]], buckets: tuple[float, ...] = BUCKETS) -> str:
-    """What prometheus_client says of these latencies, by the label `stage`, in a histogram and in a summary."""
+    """A page of prometheus_client with these latencies by the label `stage`, as a histogram and a summary."""
     registry = CollectorRegistry()
     histogram = Histogram("work", "Work", ["stage"], buckets=buckets, registry=registry)
     summary = Summary("same", "The same", ["stage"], registry=registry)
@@ -51,12 +51,12 @@ def page(latencies: dict[str, list[float]], buckets: tuple[float, ...] = BUCKETS
 
 
 def scrape(port: int) -> Scrape:
-    """The histogram of a program on this port, now."""
+    """The current histogram of a program on this port."""
     return parse_page(pages.fetch_page(port, "/metrics", 10.0), metrics(histogram="work"))
 
 
 def state(latencies: list[float], at_ms: int = 0, took_ms: int = 0, buckets: tuple[float, ...] = BUCKETS) -> Scrape:
-    """A scrape of a program that has made these iterations."""
+    """A scrape of a program after these iterations."""
     text = page({"a": latencies}, buckets)
     return parse_metrics(text, metrics(histogram="work"), at_ms * MS, (at_ms + took_ms) * MS)
 
@@ -112,13 +112,13 @@ def test_a_window_is_the_difference_of_two_scrapes() -> None:
 
 
 def of_the_truth(ratio: float) -> float:
-    """A bound relative to what was measured as one relative to the truth."""
+    """A bound relative to the measurement, converted to one relative to the truth."""
     return ratio / (1 - ratio) if ratio < 1 else math.inf
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_truth_is_within_the_bounds_wherever_the_edges_fall(seed: int) -> None:
-    """A closed loop is scraped at unknown moments; what began in the window is the truth."""
+    """A closed loop is scraped at unknown moments; the iterations that began in the window are the truth."""
     rng = np.random.default_rng(seed)
     ends = np.cumsum(latencies := rng.lognormal(-3.3, 0.6, 400))
     starts = ends - latencies
@@ -177,7 +177,7 @@ def test_a_program_that_restarted_has_no_window(after: Scrape) -> None:
 
 @pytest.fixture
 def served() -> Iterator[Callable[..., int]]:
-    """Serves pages, one after the other and then the last one for ever, on a port of its own."""
+    """Serves pages one after another, the last one forever, on its own port."""
     servers = []
 
     def serve(*pages: bytes, status: int = 200) -> int:
@@ -207,7 +207,7 @@ Made = Callable[..., ScrapedEndpoint | ScrapedPod]
 
 @pytest.fixture(params=["host", "pod"])
 def endpoint(request: pytest.FixtureRequest) -> Made:
-    """Makes one of a program of which only the metrics on this port are known, on a host and in a pod."""
+    """A function that makes the endpoint of a program with metrics on this port, on a host or in a pod."""
 
     def made(port: int, its_log: Path, seconds: float = 0.2, **more: Any) -> ScrapedEndpoint | ScrapedPod:
         rules = {"path": None, "count": None, "log": None} | more
@@ -332,7 +332,7 @@ DEFAULT_RULE = SteadinessRule(4, 10.0, 5.0)
 
 
 def judged(pieces: list[list[float]], every_ms: int = 100, rule: SteadinessRule = DEFAULT_RULE) -> Steadiness | None:
-    """The verdict after scrapes between which these iterations were made."""
+    """The verdict after scrapes with these iterations between them."""
     judge, so_far = MeansJudge(rule, 0), []
     for number, piece in enumerate([[], *pieces]):
         so_far += piece

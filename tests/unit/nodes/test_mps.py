@@ -1,4 +1,4 @@
-"""Our MPS daemons against a stand-in of NVIDIA's control program: started, read back, and always gone in the end."""
+"""Our MPS daemons with a stand-in of NVIDIA's control program: started, queried, and always ended."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("mps_control")
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> MpsDaemon:
-    """A daemon that is not started yet."""
+    """A daemon that has not been started."""
     return MpsDaemon(tmp_path / "mps" / "0")
 
 

@@ -1,4 +1,4 @@
-"""Evidence on a GPU: every strategy's proof holds when it was active, and breaks when another one was."""
+"""Evidence on a GPU: it holds when the strategy was active, and fails when another one was."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Gpu:
-    """A device of 132 SMs and 140 GiB."""
+    """A device with 132 SMs and 140 GiB."""
 
     uuid: str = "GPU-1"
     sm_count: int = 132
@@ -29,7 +29,7 @@ class Gpu:
 
 @dataclass
 class Daemon:
-    """What an MPS daemon would answer."""
+    """A fake MPS daemon with fixed answers."""
 
     connected: list[int]
     threads: float = 100.0
@@ -63,7 +63,7 @@ def view(pid: int, uuid: str = "GPU-1", **changes: Any) -> dict[str, Any]:
 
 
 def program(*pids: int, visible: str | None = "GPU-1") -> dict[str, Any]:
-    """The record of a user program, as its host sees it."""
+    """The record of a user program, from its host's view."""
     return {
         "measured_by": "scrape",
         "view": None,
@@ -91,22 +91,22 @@ def evidence(
 
 
 def exited(*pids: int) -> list[dict[str, Any]]:
-    """The records of programs that have run to their end."""
+    """The records of programs that have exited."""
     return [program(pid) | {"measured_by": "exit"} for pid in pids]
 
 
 def saw(kind: str, *pids: int) -> dict[int, dict[str, Any]]:
-    """What the sampler saw: a worker of each of these processes, with that kind of context."""
+    """The sampler's processes: a worker of each of these processes, with that kind of context."""
     return {pid + 100: {"kind": kind, "memory": [], "ancestors": [pid, 1]} for pid in pids}
 
 
 def case(*given: Any, **limits: Any) -> Callable[[], list[dict[str, Any]]]:
-    """That evidence, collected later."""
+    """A function that collects that evidence."""
     return partial(evidence, *given, **limits)
 
 
 def broken(found: list[dict[str, Any]]) -> set[str]:
-    """Names of what does not hold."""
+    """Names of the items that do not hold."""
     return {item["name"] for item in found if not item["holds"]}
 
 
@@ -264,7 +264,7 @@ def test_the_limits_of_each_tenant_are_proven(
 
 @pytest.mark.parametrize("mechanism", ["time-slicing", "mps"])
 def test_a_program_that_ended_before_it_was_sampled_gives_no_evidence(mechanism: str) -> None:
-    """Which excludes the cell, and contradicts nothing."""
+    """The missing observation excludes the cell and contradicts nothing."""
     daemons = [Daemon([])] if mechanism == "mps" else []
     found = evidence(mechanism, exited(1, 2), {}, daemons, sampled=saw("compute", 1))
     unseen = [item for item in found if not item["holds"]]

@@ -1,4 +1,4 @@
-"""A GPU of this host as a node: what it can give, what each tenant gets, and that its daemons come and go."""
+"""A GPU of this host as a node: feasibility, grants, and the life of its daemons."""
 
 import json
 from collections.abc import Callable
@@ -23,12 +23,12 @@ STRATEGIES = all_strategies(load(config_with({"node": "simulated"})))
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaNode:
-    """The mock GPU, with its host folder out of everybody's way."""
+    """The mock GPU, with a host folder of its own."""
     return make(tmp_path, monkeypatch)
 
 
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_change: tuple[str, ...] = ()) -> NvidiaNode:
-    """A node whose owner allowed that."""
+    """A node whose owner allows these changes."""
     monkeypatch.setattr(nvidia, "HOST_FOLDER", tmp_path / "host")
     (tmp_path / "host").mkdir(exist_ok=True)
     folder = tmp_path / "node"

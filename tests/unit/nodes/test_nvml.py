@@ -1,4 +1,4 @@
-"""A GPU as NVML shows it, and its MIG layout, on a mock NVML (tests/standins) with an H200's geometry."""
+"""A GPU through NVML, and its MIG layout, on a mock NVML (tests/standins) with an H200's geometry."""
 
 from pathlib import Path
 from types import SimpleNamespace

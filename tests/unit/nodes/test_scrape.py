@@ -1,4 +1,4 @@
-"""The driver's side of a tenant's HTTP contract, where it does more than ask."""
+"""The driver's side of a tenant's HTTP contract: the clock."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The simulated node: its models against published numbers and formulas worked out by hand, and its states."""
+"""The simulated node: its models against published numbers and formulas, and its states."""
 
 import json
 import math

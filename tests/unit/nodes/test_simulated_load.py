@@ -1,4 +1,4 @@
-"""What simulated tenants do in their windows: noise as it was planted, loads against queueing theory."""
+"""Loads of simulated tenants: planted noise, and queues against queueing theory."""
 
 import random
 from collections.abc import Sequence
@@ -118,7 +118,7 @@ def test_a_short_window_opens_on_a_queue_in_its_stationary_state() -> None:
 
 
 def test_requests_after_the_window_slow_those_in_it() -> None:
-    """Two requests a period that overlap, or do not: each pair is like every other, also at the window's end."""
+    """Two requests per period, overlapping or not: every pair is alike, also at the window's end."""
     records = open_load(0.4, 2, 1.0, 1.0, "constant", 40)
     assert all(one["count"] == 1 for one in records)
     means = [one["sum_seconds"] for one in records]

@@ -1,4 +1,4 @@
-"""Telemetry: the csv text, and the summary of a window from counters whose values are set."""
+"""Telemetry: the csv text, and the summary of a window from given counters."""
 
 import csv
 import io

@@ -30,7 +30,7 @@ def test_a_program_has_a_name_and_no_arguments(words: list[str], name: str, tmp_
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as are wanted, at once: the clock of the watch moves by a period with each."""
+    """Steps without waiting: the clock of the watch moves by a period with each step."""
     monkeypatch.setenv("MOCK_READINGS", "1")
     monkeypatch.setattr(usage, "PERIOD_SECONDS", 0.25)
 
@@ -44,7 +44,7 @@ def test_each_gpu_is_watched_and_an_idle_one_has_no_program(tmp_path: Path, monk
     busy, idle = seen.usages
     assert (busy.workload, idle.workload) == ("process 641", None)
     assert busy.place.product == "NVIDIA H200" and len(busy.series) == 4
-    # GPM by the mock's fixed number, from the second reading on; memory is the process's own.
+    # GPM is the mock's constant, from the second reading on; memory is the process's own.
     assert busy.series[SM].iloc[1:].tolist() == pytest.approx([62.5] * 3)
     assert busy.series[MEMORY].max() == 710 and busy.series[POWER].max() == 62.25
 

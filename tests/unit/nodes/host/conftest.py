@@ -1,4 +1,4 @@
-"""A run of its own for every test, and tenants that end with it."""
+"""A run id for every test, and tenants that end with the test."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from sharebench.study.cells import Cell
 
 @pytest.fixture(autouse=True)
 def this_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An id that keeps sweeping away from whoever else measures on this machine; nothing is left running."""
+    """A run id of the test's own, so that sweeping spares other runs on this machine; nothing is left running."""
     run_id = f"unit-test-{os.getpid()}"
     monkeypatch.setenv(RUN_ID_VARIABLE, run_id)
     before = set(psutil.Process().children(recursive=True))
@@ -28,7 +28,7 @@ def this_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture
 def launch() -> Iterator[Callable[..., ProcessTenants]]:
-    """Starts tenants: one per program, None being the real one; whatever is left of them ends with the test."""
+    """A function that starts tenants, one per program (None is the real one); they end with the test."""
     made: list[ProcessTenants] = []
 
     def start(

@@ -1,4 +1,4 @@
-"""Tenants as processes of this host, for tests: tiny ones, and programs in their place."""
+"""Tenants as processes of this host, for tests: tiny workloads, and programs in their place."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ FOREVER = "import time; time.sleep(60)"
 
 
 def cpu_study(**changes: Any) -> Study:
-    """A study of tiny products and windows on this host."""
+    """A study of tiny matmuls and windows on this host."""
     return study_with({"node": "cpu", "repeats": 1, "workloads": ["matmul"]} | SMALL | QUICK | changes)
 
 
@@ -47,7 +47,7 @@ def cell_of(
 
 
 def naps_of(tmp_path: Path) -> str:
-    """Seconds that no other test's `sleep` has as its argument."""
+    """A number of seconds that no other test's `sleep` has as its argument."""
     return f"986.{zlib.crc32(str(tmp_path).encode())}"
 
 
@@ -58,7 +58,7 @@ def sleeping(seconds: str) -> list[psutil.Process]:
 
 
 class Misbehaving(ProcessTenants):
-    """Tenants of which some run a program of their own."""
+    """Tenants of which some run another program."""
 
     programs: Sequence[str | None] = ()
 

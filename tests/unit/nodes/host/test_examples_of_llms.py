@@ -1,4 +1,4 @@
-"""The example servers of language models: what they say on the wire, and the model folder that is made for vLLM."""
+"""The example servers of language models: their answers, and the model folder for vLLM."""
 
 import json
 import subprocess
@@ -37,7 +37,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def events(url: str, **asked: Any) -> list[tuple[float, dict[str, Any]]]:
-    """The events of a stream, each with the seconds from asking."""
+    """The events of a stream, each with the seconds since the request."""
     begun, found = time.monotonic(), []
     with urllib.request.urlopen(url, json.dumps({"stream": True} | asked).encode()) as answer:
         for line in answer:

@@ -1,4 +1,4 @@
-"""Programs that run to their end: real processes on the stand-in, timed by their exit."""
+"""Programs that run until they exit: real processes on the stand-in, timed by their exit."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ from sharebench.study.cells import Cell
 
 
 def exiting(text: str, seconds: float = 60, **more: Any) -> dict[str, Any]:
-    """An entry that runs this text to its end."""
+    """A workload entry that runs this Python text until it exits."""
     command = ["{python}", "-c", text, "{index}"]
     return {"kind": "command", "command": command, "until": "exit", "job": {"max_seconds": seconds}} | more
 
@@ -48,7 +48,7 @@ time.sleep(0.2 + 0.2 * int(sys.argv[1]))
         max(job["completion_seconds"] for job in jobs)
     )
     assert [tenant["cpu"]["affinity"] for tenant in measured["tenants"]] == [CORES[:1]] * 2
-    # What needs iterations is not judged.
+    # Gates that need iterations are skipped.
     judged = {gate["name"] for gate in measured["gates"]}
     assert {"evidence", "nothing_finished", "foreign_cpu", "cpu_stolen"} <= judged
     assert not judged & {"window_coverage", "window_length", "output_digest", "steady", "drift", "errors", "censored"}
@@ -56,12 +56,12 @@ time.sleep(0.2 + 0.2 * int(sys.argv[1]))
 
 
 def test_the_cpu_time_of_an_exited_program_is_its_own(tmp_path: Path) -> None:
-    """Also of what it started and waited for, though all of it is gone when the host is asked."""
+    """It includes awaited children, although all of them have ended when the host is asked."""
     busy = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'for _ in range(9000000): pass'])"
     measured = run(tmp_path, exiting(busy), replicas=1)
     (tenant,) = measured["tenants"]
     seconds = measured["window"]["end_monotonic_seconds"] - measured["window"]["start_monotonic_seconds"]
-    # Some of it is from before its release, when it was not itself yet.
+    # A part is the launcher's, from before the program's start.
     assert 0.1 < tenant["cpu"]["cpu_seconds"] <= seconds + 0.1
     own_percent = 100 * tenant["cpu"]["cpu_seconds"] / (seconds * len(CORES))
     assert measured["telemetry"]["foreign_cpu_percent"] < 100 - own_percent + 15
@@ -79,7 +79,7 @@ def test_the_cpu_time_of_an_exited_program_is_its_own(tmp_path: Path) -> None:
     ids=["code", "signal", "abort", "memory", "deadline"],
 )
 def test_the_end_of_a_program_decides_its_status(tmp_path: Path, text: str, status: str, reason: str) -> None:
-    # What it put into a session of its own goes with it.
+    # Processes in a session of their own end with it.
     text = f"""
 import os, subprocess, sys, time
 if sys.argv[1] == "1":
@@ -99,7 +99,7 @@ def test_a_failed_program_ends_the_cell_at_once(tmp_path: Path) -> None:
     began = time.monotonic()
     text = "import sys, time\nif sys.argv[1] == '1': sys.exit(1)\ntime.sleep(600)"
     assert run(tmp_path, exiting(text, 600))["status"] == "crashed"
-    # Nor does the process at its end, for a thread that still does.
+    # Nor does the process wait at its end for a thread that still does.
     wait_for(lambda: not any("ThreadPool" in each.name for each in threading.enumerate()), 300)
     assert time.monotonic() - began < 300
 
@@ -110,7 +110,7 @@ def test_a_missing_program_is_a_node_error(tmp_path: Path) -> None:
 
 
 def test_a_program_starts_with_unchanged_signals_and_arguments(tmp_path: Path) -> None:
-    """No signal is ignored that is not ignored elsewhere, and no word is read by a shell."""
+    """Its ignored signals are those of other processes, and no word is interpreted by a shell."""
     text = """
 import os, signal, sys
 print(signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN, sys.argv[1:], sys.stdin.read() == "")

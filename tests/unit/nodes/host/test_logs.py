@@ -1,4 +1,4 @@
-"""Logs of any size: searched once, cut, and shown as plain lines."""
+"""Logs of any size: searched once, cut, and shown as plain text."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def test_a_text_is_found_anywhere_in_a_log_that_is_read_once(tmp_path: Path) -> 
     assert not search.found()
     with log.open("a") as more:
         more.write("up, and so on")
-    # What has been read is not looked at again, but for a text that may have begun in it.
+    # Bytes that were read are not read again, except for the possible start of the text.
     with log.open("r+b") as file:
         file.write(b"#" * 10)
     assert search.found()

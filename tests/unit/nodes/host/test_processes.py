@@ -1,4 +1,4 @@
-"""Tenants as processes of this host: the real tenant where it matters, small programs where it must misbehave."""
+"""Tenants as processes of this host: the real tenant where it matters, small programs that misbehave elsewhere."""
 
 import os
 import signal
@@ -54,7 +54,7 @@ def test_tenants_run_from_start_to_stop(
 def test_affinity_is_inherited_and_that_of_the_driver_is_restored(launch: Callable[..., ProcessTenants]) -> None:
     tenants = launch(FOREVER, FOREVER, cores=(CORES[-1],))
     assert sorted(os.sched_getaffinity(0)) == CORES
-    # Pinned before its first instruction, not by a call of its own.
+    # Pinned before its first instruction, not by its own call.
     assert [os.sched_getaffinity(pid) for pid in tenants.pids()] == [{CORES[-1]}] * 2
     free = launch(FOREVER)
     assert sorted(os.sched_getaffinity(free.pids()[0])) == CORES

@@ -1,4 +1,4 @@
-"""How tenants that are processes end: asked, forced, interrupted, swept."""
+"""The end of tenants that are processes: stopped, killed, interrupted, swept."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def test_a_stopped_tenant_ends_by_itself(
     launch: Callable[..., ProcessTenants], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "GRACE_SECONDS", 600)
-    # It handles SIGTERM, as the real one does, for which it has to run.
+    # Like the real tenant it handles SIGTERM, for which it has to run.
     tenants = launch(
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit()); print(1, flush=True); time.sleep(60)"
     )
@@ -49,11 +49,11 @@ def test_stop_kills_tenants_that_ignore_the_signal(
 
 
 class Asked(BaseException):
-    """A test's own interrupt."""
+    """The test's own interrupt."""
 
 
 def interrupt(*_: object) -> None:
-    """A handler that raises, as the driver's does."""
+    """A signal handler that raises, like the driver's."""
     raise Asked
 
 

@@ -19,7 +19,7 @@ from sharebench.study.cells import Cell
 
 QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 1, "tolerance_percent": 50}, "window_seconds": 0.5}
 
-# A program that counts its naps, as a user would write it; `extra` is done after each.
+# A user program that counts its naps; `extra` runs after each nap.
 NAPS = """
 import os, sys, time
 from prometheus_client import Histogram, start_http_server
@@ -56,7 +56,7 @@ def naps(port: str = "int(sys.argv[1])", before: str = "", extra: str = "pass") 
 
 
 def command(text: str, **more: Any) -> dict[str, Any]:
-    """An entry that runs this text."""
+    """A workload entry that runs this Python text."""
     words = ["{python}", "-c", text] + ([] if "port" in more else ["{port}"])
     return {
         "kind": "command",
@@ -67,7 +67,7 @@ def command(text: str, **more: Any) -> dict[str, Any]:
 
 
 def server(before: str = "pass", status: int | str = 200, **more: Any) -> dict[str, Any]:
-    """An entry that serves naps."""
+    """A workload entry of a server of naps."""
     text = SERVER.format(before=before, status=status)
     return {"kind": "http", "command": ["{python}", "-c", text, "{port}"], "min_window_seconds": 0.1} | more
 
@@ -81,7 +81,7 @@ def run(
 
 
 def failed(measured: dict[str, Any]) -> set[str]:
-    """The `invalid` gates that failed, but for those that a busy machine fails."""
+    """The failed `invalid` gates, without those that fail on a busy machine."""
     broken = {gate["name"] for gate in measured["gates"] if gate["severity"] == "invalid" and not gate["passed"]}
     return broken - {"cpu_stolen", "cpu_throttled", "window_coverage", "scrape_error"}
 
@@ -100,7 +100,7 @@ def test_a_program_with_a_fixed_port_is_measured_alone(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_in_use_is_refused(tmp_path: Path) -> None:
-    """Or else their metrics would be taken for the program's."""
+    """Otherwise another program's metrics would be taken for the tenant's."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(NodeError, match=f"port {port} is in use by another program"):
@@ -132,7 +132,7 @@ def test_a_program_has_started_when_its_rule_holds(tmp_path: Path, ready: dict[s
 
 
 def test_a_server_that_is_not_ready_is_reported_with_its_last_answer(tmp_path: Path) -> None:
-    """The first mistake in a workload of one's own."""
+    """This is the most common mistake in a user's workload."""
     measured = run(tmp_path, server(status=404, ready={"path": "/health"}), start_seconds=8)
     assert measured["status"] == "hung"
     assert measured["reason"] == "1 of 1 tenants hung: not ready after 8 s: GET /health: status 404"

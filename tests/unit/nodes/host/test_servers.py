@@ -1,4 +1,4 @@
-"""Programs that start one after another, know their share, or compute in processes that they start themselves."""
+"""Programs that start one after another, get their memory fraction, or compute in child processes."""
 
 import json
 import types
@@ -27,7 +27,7 @@ from tenant import request_bodies
 from tenant.load import BEFORE_WINDOW, IN_WINDOW
 
 SERVER = {"kind": "http", "command": ["serve", "{port}"], "start": "staggered"}
-# Notes its first moment and the one before it can be asked.
+# Writes its start time, and the time before it can answer.
 NOTES = """
 import pathlib
 note = pathlib.Path({folder!r}, os.environ["SHAREBENCH_INDEX"])
@@ -36,7 +36,7 @@ time.sleep(0.3)
 note.write_text(str(begun) + " " + str(time.monotonic()))
 """
 FOREVER = "import time; time.sleep(600)"
-# A server whose API process starts an engine, and this a worker.
+# A server whose API process starts an engine, which starts a worker.
 WORKERS = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {FOREVER!r}])"
 SERVES = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WORKERS!r}])"
 
@@ -49,7 +49,7 @@ def test_tenants_after_a_dead_staggered_one_are_not_measured(tmp_path: Path) -> 
 
 
 class Clock(types.SimpleNamespace):
-    """Time that only sleeping takes."""
+    """A clock that only sleeping advances."""
 
     now = 0.0
 
@@ -61,7 +61,7 @@ class Clock(types.SimpleNamespace):
 
 
 class Slow(ProcessTenants):
-    """Tenants that are nothing but the time until they are ready."""
+    """Tenants that only take time until they are ready."""
 
     def __init__(self, spec: Spec, settings: Settings, clock: Clock, seconds: list[float]) -> None:
         super().__init__(spec, settings)
@@ -132,7 +132,7 @@ def test_the_number_of_tenants_and_the_fraction_are_filled_in(tmp_path: Path) ->
 
 @pytest.fixture
 def server() -> Iterator[ProcessTenants]:
-    """A tenant that is a server of three processes."""
+    """A tenant that is a server with three processes."""
     entry = {"kind": "command", "command": ["{python}", "-c", SERVES], "metrics": {"histogram": "h"}}
     planned = study_with({f"{W}.mine": entry, "workloads": ["mine"]})
     spec = json.loads(planned.spec(Cell("time-slicing", "mine", 1, 1)))
@@ -147,7 +147,7 @@ def test_the_workers_of_a_server_belong_to_its_tenant(server: ProcessTenants) ->
     (pid,) = server.pids()
     wait_for(lambda: len(ProcessTree(pid).pids()) == 3)
     worker = psutil.Process(pid).children()[0].children()[0]
-    # None of them is foreign to it.
+    # None of them counts as foreign.
     assert server.families() == [[pid, worker.parent().pid, worker.pid]]
 
     strategy = study_with({}).strategies["time-slicing"]
@@ -190,7 +190,7 @@ def test_every_strategy_gets_the_same_requests(tmp_path: Path, strategy: str) ->
     measured = run(tmp_path, entry, replicas=2, strategy=strategy)
     assert measured["status"] == "ok"
     measured_request = request_bodies.DEFAULTS | json.loads(measured["spec"])["workload"]["request"]
-    # The seed is of the workload and the repeat.
+    # The seed depends on the workload and the repeat.
     seed = zlib.crc32(b"mine/1")
     for index in (0, 1):
         seen = (tmp_path / str(index)).read_bytes().splitlines()
