@@ -276,7 +276,7 @@ def test_instances_that_the_driver_makes(dra: Cluster, account: Path, tmp_path: 
     assert gpu.profiles(dra.instance) is None
 
 
-def test_a_claim_that_the_driver_does_not_prepare_is_named(
+def test_a_claim_that_cannot_be_prepared_is_named(
     dra: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the gate goes off between the look at the driver and the pods."""

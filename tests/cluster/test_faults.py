@@ -82,7 +82,7 @@ def is_as_before(cluster: Cluster, namespace: str, before: dict[str, Any]) -> No
     assert shown(cluster) == before
 
 
-def test_an_api_server_and_a_kubelet_may_be_away_during_windows(
+def test_the_api_server_and_a_kubelet_may_be_away_during_windows(
     plugin: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     before = shown(plugin)

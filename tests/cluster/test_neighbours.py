@@ -36,9 +36,7 @@ def records_of(results: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("reach", "faults"), [pytest.param("port-forward", list(ENDS), marks=pytest.mark.slow), ("pod-ip", ["killed"])]
 )
-def test_mixes_and_faults_in_pods(
-    plugin: Cluster, namespace: str, tmp_path: Path, reach: str, faults: list[str]
-) -> None:
+def test_mixes_and_faults(plugin: Cluster, namespace: str, tmp_path: Path, reach: str, faults: list[str]) -> None:
     before = shown(plugin)
     given = study_of(
         namespace,

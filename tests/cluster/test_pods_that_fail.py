@@ -61,7 +61,7 @@ def failure(node: ClusterNode, study: Study, count: int = 1, **workload: Any) ->
     return str(caught.value)
 
 
-def test_more_tenants_than_the_node_has_room_for_fail(
+def test_tenants_without_room_on_the_node_fail(
     node: ClusterNode, study: Study, plugin: Cluster, namespace: str
 ) -> None:
     node.ensure(state(study, "time-slicing"))
@@ -153,9 +153,7 @@ def is_swept(node: ClusterNode) -> bool:
     return True
 
 
-def test_deleting_the_config_map_deletes_its_pods(
-    node: ClusterNode, study: Study, plugin: Cluster, namespace: str
-) -> None:
+def test_pods_are_deleted_with_the_config_map(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
     tenants = tenants_of(node, study, 1)
     try:
         tenants.start(grants(1))

@@ -51,9 +51,7 @@ def shown(cluster: Cluster) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("label", ["exclusive", None])
-def test_the_node_reaches_all_states_and_is_restored(
-    node: ClusterNode, study: Study, plugin: Cluster, label: str | None
-) -> None:
+def test_all_states_are_reached_and_undone(node: ClusterNode, study: Study, plugin: Cluster, label: str | None) -> None:
     plugin.set_label(label)
     before, ended_before = eventually("the label", lambda: shown(plugin)), sidecar_ends(plugin)
     node.ensure(state(study, "time-slicing"))

@@ -257,7 +257,7 @@ def test_a_server_that_never_becomes_ready_gives_the_reason(node: ClusterNode, s
 
 
 @pytest.mark.parametrize("kind", ["http", "command"])
-def test_a_program_that_dies_during_the_window(
+def test_a_program_dies_in_the_window(
     node: ClusterNode, study: Study, server: Cluster, namespace: str, kind: str
 ) -> None:
     changes = {"image": PYTHON_IMAGE, "command": ["python3", "-m", "http.server", "{port}"]}

@@ -124,9 +124,7 @@ def test_an_untrusted_server_fails_at_once(server: Server, tmp_path: Path, monke
         (422, "spec.x:\n  Invalid", r"the API server refused \(422\): spec\.x: Invalid"),
     ],
 )
-def test_a_refusal_is_not_retried_and_gives_the_reason(
-    api: Api, server: Server, status: int, message: str, line: str
-) -> None:
+def test_a_refusal_is_not_retried_and_explained(api: Api, server: Server, status: int, message: str, line: str) -> None:
     server.answers = [(status, {"message": message})]
     with pytest.raises(ApiRefused, match=line) as caught:
         api.create("/api/v1/namespaces/x/pods", {"kind": "Pod"})

@@ -135,9 +135,7 @@ def test_leftover_pods_are_removed_before_the_node_is_restored(cluster: FakeClus
     assert first == "/api/v1/namespaces/sharebench/pods/sharebench-left-0"
 
 
-def test_a_cluster_without_any_access_is_refused_at_the_start(
-    node: ClusterNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_without_access_is_refused_at_the_start(node: ClusterNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Other, "lacks", "nothing of the other way")
     node.cluster.options = {**node.cluster.options, "accesses": ["other"]}
     with pytest.raises(NodeError, match="nothing of the other way"):

@@ -76,9 +76,7 @@ def test_a_switch_records_the_duration_of_each_phase(cluster: FakeCluster, tmp_p
     assert set(node.switched["phases"]) == {"follow", "stable"}
 
 
-def test_without_the_right_to_annotate_pods_the_kubelet_sync_is_waited_for(
-    cluster: FakeCluster, tmp_path: Path
-) -> None:
+def test_without_the_right_to_annotate_pods_the_kubelet_is_waited_for(cluster: FakeCluster, tmp_path: Path) -> None:
     patch = cluster.patch
 
     def refuse(path: str, body: Any) -> Any:
@@ -184,9 +182,7 @@ def test_a_label_changed_by_somebody_else_fails_the_state_and_stays(cluster: Fak
 
 
 @pytest.mark.parametrize(("compute", "most"), [("7.0", 16), ("7.5", 48), ("12.0", 48)])
-def test_the_maximum_of_mps_clients_follows_the_compute_capability(
-    cluster: FakeCluster, tmp_path: Path, compute: str, most: int
-) -> None:
+def test_max_mps_clients_by_compute_capability(cluster: FakeCluster, tmp_path: Path, compute: str, most: int) -> None:
     names = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
     cluster.store[NODE]["metadata"]["labels"] |= dict(zip(names, compute.split("."), strict=True))
     node, mps = opened(cluster, tmp_path), STUDY.strategies["mps"]

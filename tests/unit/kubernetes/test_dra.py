@@ -144,7 +144,7 @@ def test_evidence_of_three_tenants_that_share_a_claim(cluster: Claims, dra: DraA
         ({"mps_pipe": "/tmp/nvidia-mps"}, "has the pipe of an MPS daemon"),
     ],
 )
-def test_a_tenant_that_saw_another_device_contradicts_the_strategy(
+def test_a_tenant_with_another_view_is_refused(
     cluster: Claims, dra: DraAccess, broken: dict[str, Any], words: str
 ) -> None:
     cluster.claims = [allocated(dra)]
@@ -154,7 +154,7 @@ def test_a_tenant_that_saw_another_device_contradicts_the_strategy(
         refuse_contradiction(TIME_SLICING, dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), seen))
 
 
-def test_a_claim_that_differs_from_the_created_one_contradicts_the_strategy(cluster: Claims, dra: DraAccess) -> None:
+def test_a_claim_that_differs_from_the_created_one_is_refused(cluster: Claims, dra: DraAccess) -> None:
     for claim, words in (
         (allocated(dra, consumers=2), "reservedFor: expected 3, observed 2"),
         (

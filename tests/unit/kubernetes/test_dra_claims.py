@@ -173,7 +173,7 @@ LONG, MPS, PLAIN = strategy("time-slicing", interval="long"), strategy("mps"), s
         (MPS, "v0.5.0", ALL_ON | {"DynamicMIG": True}, "featureGates.DynamicMIG=false"),
     ],
 )
-def test_feature_gates_and_versions_limit_the_strategies(
+def test_strategies_need_gates_and_versions(
     wanted: Strategy, version: str, gates: dict[str, bool], words: str | None
 ) -> None:
     why = nvidia.unsupported(wanted, InstalledDriver(version, gates, "driver"))

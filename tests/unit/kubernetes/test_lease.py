@@ -145,9 +145,7 @@ def test_a_lease_released_while_waiting_is_taken_at_once(cluster: FakeCluster, h
     assert holder(cluster) == "mine"
 
 
-def test_a_lease_does_not_expire_while_the_api_server_is_away(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_does_not_expire_during_an_api_outage(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is there for both at the same time, to whoever asks first."""
     put(cluster, "another")
     began, find = cluster.now, cluster.find

@@ -71,6 +71,7 @@ WHOLE = {
     "nvidia.com/gpu.replicas": "1",
     "nvidia.com/mig.capable": "true",
 }
+EIGHT = WHOLE | {"nvidia.com/gpu.count": "8"}
 BALANCED = WHOLE | {
     "nvidia.com/gpu.replicas": "0",
     "nvidia.com/mig.config": "all-balanced",
@@ -100,12 +101,9 @@ EXCLUSIVE = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
 def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> MigInventory:
     """A node with these labels; its instances are those that they tell of, and its GPU has 40 GiB."""
     of_map = known(int(labels["nvidia.com/gpu.count"]) if labels is not SINGLE else 1)
-    given = {
-        "layout_map": of_map if may_change else None,
-        "fixed_strategy": None,
-        "existing": mig_instances.shown_layout(labels),
-    }
-    return MigInventory(labels, **given | more)
+    existing = mig_instances.shown_layout(labels)
+    defaults = {"layout_map": of_map if may_change else None, "fixed_strategy": None, "existing": existing}
+    return MigInventory(labels, **defaults | more)
 
 
 @pytest.mark.parametrize(
@@ -193,13 +191,8 @@ def test_existing_instances_are_used_and_others_stay() -> None:
     [
         (possible(WHOLE), mig("1g", inner="mps", instances=2), 2, "refuses MPS on MIG instances"),
         (possible(WHOLE | {"nvidia.com/mig.capable": "false"}), mig("1g"), 1, "has no MIG"),
-        (possible(WHOLE | {"nvidia.com/gpu.count": "8"}, may_change=False), mig("1g"), 1, "several GPUs"),
-        (
-            possible(WHOLE | {"nvidia.com/gpu.count": "8"}, fixed_strategy="single"),
-            mig("1g"),
-            1,
-            "single, for all GPUs",
-        ),
+        (possible(EIGHT, may_change=False), mig("1g"), 1, "several GPUs"),
+        (possible(EIGHT, fixed_strategy="single"), mig("1g"), 1, "single, for all GPUs"),
         (possible(WHOLE, fixed_strategy="none"), mig("1g"), 1, "MIG_STRATEGY of its DaemonSet is none"),
         (possible(WHOLE, fixed_strategy="single"), mig("3g", "1g"), 1, "is single, not mixed"),
         (possible(WHOLE), mig("1g"), 8, "8 MIG instances of profile 1g.5gb are needed, 7 fit"),
@@ -235,9 +228,7 @@ def test_existing_instances_are_used_and_others_stay() -> None:
         (possible(WHOLE | {"nvidia.com/gpu.replicas": "0"}, may_change=False), EXCLUSIVE, 1, "partitioned by MIG"),
     ],
 )
-def test_infeasible_strategies_give_the_reason(
-    node: MigInventory, strategy: Strategy, replicas: int, words: str
-) -> None:
+def test_infeasible_strategies_have_reasons(node: MigInventory, strategy: Strategy, replicas: int, words: str) -> None:
     reason = node.infeasible(strategy, replicas, replicas)
     assert reason is not None
     assert words in reason

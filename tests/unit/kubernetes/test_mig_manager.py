@@ -135,9 +135,7 @@ def test_a_stuck_manager_is_restarted_without_a_layout_to_set(monkeypatch: pytes
     ("script", "words"),
     [([], "did nothing about all-1g within 100 s"), ([(1.0, state("rebooting"))], "reboots the node to set all-1g")],
 )
-def test_changes_that_end_without_success(
-    monkeypatch: pytest.MonkeyPatch, script: list[tuple[float, Json]], words: str
-) -> None:
+def test_unsuccessful_changes(monkeypatch: pytest.MonkeyPatch, script: list[tuple[float, Json]], words: str) -> None:
     _, manager = opened(monkeypatch, {"all-1g": script})
     with pytest.raises(NodeError, match=words):
         manager.set_layout("all-1g", {})
@@ -182,8 +180,5 @@ def test_the_managers_map_from_its_config_map_or_the_generated_one(monkeypatch: 
 
 
 def test_the_map_file_is_found_by_its_mount() -> None:
-    assert map_file(StackComponent(manager_set(), "nvidia-mig-manager"), "gpu-node") == (
-        "nvidia",
-        "layouts",
-        "config.yaml",
-    )
+    manager = StackComponent(manager_set(), "nvidia-mig-manager")
+    assert map_file(manager, "gpu-node") == ("nvidia", "layouts", "config.yaml")

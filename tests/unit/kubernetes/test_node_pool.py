@@ -123,9 +123,7 @@ def test_a_nodes_identity_is_the_same_before_and_after_its_gpu_was_seen(pool: Po
     assert assigned[placement.placement_key(study, study.cells[0])] == 1
 
 
-def test_a_key_just_added_by_another_node_is_waited_for(
-    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_added_by_another_node_is_waited_for(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The study's first change brings all keys but those of MIG layouts."""
     synced: list[int] = []
     monkeypatch.setattr(plugin.DevicePluginAccess, "_force_config_map_sync", lambda self: synced.append(1))

@@ -84,9 +84,7 @@ def test_all_requests_share_one_connection(endpoint: PodEndpoint, forwarder: For
     assert len(forwarder.opened) == 1
 
 
-def test_a_refusal_that_ends_the_connection_is_followed_by_a_new_one(
-    endpoint: PodEndpoint, forwarder: Forwarder
-) -> None:
+def test_after_a_refusal_a_new_connection_is_opened(endpoint: PodEndpoint, forwarder: Forwarder) -> None:
     assert not endpoint.set_window(1, 2)
     endpoint.read_clock()
     endpoint.read_clock()

@@ -184,7 +184,7 @@ def test_a_manifest_with_two_containers_for_the_gpu_is_refused(tmp_path: Path, m
     ("kind", "wrap"),
     [("Pod", lambda made: made), ("CronJob", lambda made: {"spec": {"jobTemplate": {"spec": {"template": made}}}})],
 )
-def test_every_kind_with_a_pod_template_is_read(
+def test_all_kinds_of_pod_templates_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, wrap: Any
 ) -> None:
     template = DEPLOYMENT["spec"]["template"]  # type: ignore[index]
