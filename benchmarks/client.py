@@ -1,10 +1,10 @@
-"""What the client of `kind: http` costs, and how exact it is: `python benchmarks/client.py`, about a minute.
+"""Cost and accuracy of the client of `kind: http`: `python benchmarks/client.py`, about a minute.
 
-A minimal server in another process waits as planted, by a seed, until the first token and between two. It notes by the
-same clock when it woke for a request and when it sent each token, so that the table has the client's error, with the
-way there and back, and not that of the server's timers. Costs are the CPU time of the client's process at RATE_HZ
-requests a second. Exit code 1 above a limit. On a busy machine the errors are those of its scheduler, unless the two
-processes come first: `chrt -r 5 python benchmarks/client.py`.
+A minimal server in another process delays its tokens by random times from a seed. It records by the same clock when it
+woke for a request and when it sent each token, so that the table has the errors of the client and the connection, but
+not of the server's timers. Costs are the CPU time of the client's process at RATE_HZ requests per second. Exit code 1
+above a limit. On a busy machine the errors are those of its scheduler, unless both processes have priority:
+`chrt -r 5 python benchmarks/client.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tenant.workloads.http_client import create
 
 RATE_HZ = 200.0
 WINDOW_SECONDS = 6.0
-# Of the logarithm of each delay.
+# Standard deviation of the logarithm of a delay.
 JITTER = 0.2
 # 5 % of a core.
 LIMIT_CPU_MICROSECONDS = 0.05 / RATE_HZ * 1e6
@@ -44,15 +44,15 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-class Planted(NamedTuple):
-    """What a server does with each request."""
+class PlantedDelays(NamedTuple):
+    """Median delays of a server's answer, and its number of tokens."""
 
     first_seconds: float
     gap_seconds: float
     tokens: int
 
 
-PLANTED = Planted(first_seconds=0.05, gap_seconds=0.02, tokens=16)
+PLANTED = PlantedDelays(first_seconds=0.05, gap_seconds=0.02, tokens=16)
 
 
 def chunk(data: bytes) -> bytes:
@@ -61,7 +61,7 @@ def chunk(data: bytes) -> bytes:
 
 
 def event(choices: str, usage: str) -> bytes:
-    """One of a completion's stream."""
+    """An event of a completion's stream."""
     head = '"id":"cmpl-1","object":"text_completion","created":1,"model":"planted"'
     return chunk(f'data: {{{head},"choices":[{choices}],"usage":{usage}}}\n\n'.encode())
 
@@ -69,14 +69,14 @@ def event(choices: str, usage: str) -> bytes:
 TOKEN = event('{"index":0,"text":" word","logprobs":null,"finish_reason":null}', "null")
 
 
-class Answering(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     """One connection of the server.
 
-    `sent` has for each answer when the server woke for its request and when it sent each token, `late_seconds` how late
-    it was with its first.
+    `sent` has for each answer the time at which the server woke for its request and the time of each token;
+    `late_seconds` has the lateness of each first token.
     """
 
-    planted: Planted
+    planted: PlantedDelays
     end: bytes
     sent: list[list[int]]
     late_seconds: list[float]
@@ -89,7 +89,7 @@ class Answering(asyncio.Protocol):
         self.head, self.missing = b"", 0
 
     def write(self, data: bytes) -> None:
-        """Send it, if the client is still there."""
+        """Send data unless the client has closed the connection."""
         if not self.transport.is_closing():
             self.transport.write(data)  # type: ignore[attr-defined]
 
@@ -121,64 +121,64 @@ class Answering(asyncio.Protocol):
             self.loop.call_at(at, self.token, times, number, at)
 
     def token(self, times: list[int], number: int, due: float) -> None:
-        """Send the next one."""
+        """Send the next token."""
         if number == 0:
             self.late_seconds.append(self.loop.time() - due)
         times.append(time.monotonic_ns())
         self.write((HEAD if number == 0 else b"") + TOKEN + (self.end if number == self.planted.tokens - 1 else b""))
 
 
-class Sent(NamedTuple):
-    """What a server noted."""
+class ServerLog(NamedTuple):
+    """`sent` and `late_seconds` of all connections of a server."""
 
     times_ns: list[list[int]]
     late_seconds: list[float]
 
 
-def serve(planted: Planted, pipe: Connection) -> None:
-    """Serve until asked for what was sent."""
-    # Its timers are as exact as the client's.
-    Answering.selector = Selector()
-    loop = asyncio.SelectorEventLoop(Answering.selector)
-    Answering.planted, Answering.draws = planted, np.random.default_rng(1)
-    Answering.sent, Answering.late_seconds = [], []
+def serve(planted: PlantedDelays, pipe: Connection) -> None:
+    """Serve until a message arrives in the pipe, and answer it with the server's log."""
+    # The same selector as the client's, so that its timers are as exact.
+    ServerConnection.selector = Selector()
+    loop = asyncio.SelectorEventLoop(ServerConnection.selector)
+    ServerConnection.planted, ServerConnection.draws = planted, np.random.default_rng(1)
+    ServerConnection.sent, ServerConnection.late_seconds = [], []
     usage = f'{{"prompt_tokens":1,"completion_tokens":{planted.tokens},"total_tokens":{planted.tokens + 1}}}'
-    Answering.end = event("", usage) + chunk(b"data: [DONE]\n\n") + chunk(b"")
-    server = loop.run_until_complete(loop.create_server(Answering, "127.0.0.1", 0, backlog=512))
+    ServerConnection.end = event("", usage) + chunk(b"data: [DONE]\n\n") + chunk(b"")
+    server = loop.run_until_complete(loop.create_server(ServerConnection, "127.0.0.1", 0, backlog=512))
     pipe.send(server.sockets[0].getsockname()[1])
     loop.add_reader(pipe.fileno(), loop.stop)
     loop.run_forever()
-    pipe.send(Sent(Answering.sent, Answering.late_seconds))
+    pipe.send(ServerLog(ServerConnection.sent, ServerConnection.late_seconds))
 
 
 @contextmanager
-def serving(planted: Planted) -> Iterator[tuple[str, Callable[[], Sent]]]:
-    """The root of a new server, and what ends it and returns what it sent."""
-    ours, its = multiprocessing.Pipe()
-    process = multiprocessing.Process(target=serve, args=(planted, its), daemon=True)
+def serving(planted: PlantedDelays) -> Iterator[tuple[str, Callable[[], ServerLog]]]:
+    """Start a server; yields its URL and a function that ends it and returns its log."""
+    pipe, server_pipe = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=serve, args=(planted, server_pipe), daemon=True)
     process.start()
 
-    def ended() -> Sent:
-        ours.send(None)
-        return ours.recv()  # type: ignore[no-any-return]
+    def end() -> ServerLog:
+        pipe.send(None)
+        return pipe.recv()  # type: ignore[no-any-return]
 
     try:
-        yield f"http://127.0.0.1:{ours.recv()}", ended
+        yield f"http://127.0.0.1:{pipe.recv()}", end
     finally:
         process.kill()
 
 
-class Measured(NamedTuple):
-    """A window's record, and what the server noted of the requests that were due in it."""
+class MeasuredWindow(NamedTuple):
+    """A window's record, and the server's log of the requests that were due in it."""
 
     record: TenantReport
     sent: Sequence[Sequence[int]]
     late_seconds: Sequence[float]
 
 
-def measured(load: Load, planted: Planted | None, seconds: float = WINDOW_SECONDS) -> Measured:
-    """By the client of `kind: http`; no streams are asked for where nothing is planted."""
-    with serving(planted or PLANTED) as (url, ended):
+def measure(load: Load, planted: PlantedDelays | None, seconds: float = WINDOW_SECONDS) -> MeasuredWindow:
+    """Measure a server by the client of `kind: http`; requests have plain answers if `planted` is None."""
+    with serving(planted or PLANTED) as (url, end):
         params = {"url": url, "ready_path": "/", "stream": planted is not None}
         client = create(params | ({"method": "POST", "body": "{}"} if planted else {}), "cpu")
         measurement = Measurement(client, Identity(0, "client", 0, 0, 0), load, SteadinessRule(max_seconds=1))
@@ -187,34 +187,34 @@ def measured(load: Load, planted: Planted | None, seconds: float = WINDOW_SECOND
         measurement.set_window(start_ns, start_ns + int(seconds * 1e9))
         while measurement._recorder.window is not None:
             measurement.run_chunk()
-        sent = ended()
+        log = end()
         record = measurement.wait_record(0)
         starts_ns = [start_ns + round(1e9 * at) for at in record["requests"]["start_seconds"]] if planted else []
-        return Measured(record, asked_for(sent.times_ns, starts_ns), sent.late_seconds)
+        return MeasuredWindow(record, match_requests(log.times_ns, starts_ns), log.late_seconds)
 
 
-def asked_for(sent: list[list[int]], starts_ns: list[int]) -> list[list[int]]:
-    """What the server noted of these requests: for each, in order, the first that reached it afterwards."""
-    left = iter(sorted(sent))
-    return [next(times for times in left if times[0] >= start_ns) for start_ns in starts_ns]
+def match_requests(sent: list[list[int]], starts_ns: list[int]) -> list[list[int]]:
+    """The server's times of each of these requests, which is the next one that reached it after the start."""
+    remaining = iter(sorted(sent))
+    return [next(times for times in remaining if times[0] >= start_ns) for start_ns in starts_ns]
 
 
-Numbers = dict[str, float]
-"""Means in ms: `ttft`, `itl`, `tpot`, `latency`."""
+Means = dict[str, float]
+"""Means in ms of `ttft`, `itl`, `tpot` and `latency`."""
 
 
-def true(sent: Sequence[Sequence[int]]) -> Numbers:
-    """What the server did."""
+def actual_means(sent: Sequence[Sequence[int]]) -> Means:
+    """The means according to the server's log."""
     times = np.array(sent) / 1e6
     gap = float(np.diff(times[:, 1:]).mean())
     ttft, latency = (float((times[:, column] - times[:, 0]).mean()) for column in (1, -1))
     return {"ttft": ttft, "itl": gap, "tpot": gap, "latency": latency}
 
 
-def reported(record: TenantReport) -> Numbers:
-    """What was measured."""
-    itl, asked = record["stages"]["itl"], record["requests"]
-    seconds = {"ttft": asked["ttft_seconds"], "tpot": asked["tpot_seconds"], "latency": asked["latency_seconds"]}
+def reported_means(record: TenantReport) -> Means:
+    """The means according to the client's record."""
+    itl, columns = record["stages"]["itl"], record["requests"]
+    seconds = {"ttft": columns["ttft_seconds"], "tpot": columns["tpot_seconds"], "latency": columns["latency_seconds"]}
     means = {name: 1000 * float(np.array(values, dtype=float).mean()) for name, values in seconds.items()}
     return means | {"itl": 1000 * itl["sum_seconds"] / itl["count"]}
 
@@ -226,30 +226,31 @@ def cpu_microseconds(record: TenantReport) -> float:
 
 
 def goodput_hz(ttfts: Sequence[float], tpots: Sequence[float], more_seconds: float = 0.0) -> float:
-    """Requests per second within both limits, raised by so much."""
+    """Requests per second within both limits, which are raised by `more_seconds`."""
     ttft_limit, tpot_limit = SLO_TTFT_SECONDS + more_seconds, SLO_TPOT_SECONDS + more_seconds
     pairs = zip(ttfts, tpots, strict=True)
     return sum(ttft <= ttft_limit and tpot <= tpot_limit for ttft, tpot in pairs) / WINDOW_SECONDS
 
 
 def errors(in_flight: int) -> dict[str, tuple[float, float, float]]:
-    """By metric what the server did, what was reported, and how far apart they may be."""
-    record, sent, _ = measured(Load(concurrency=in_flight), PLANTED)
-    did, found = true(sent), reported(record)
-    rows = {name: (did[name], found[name], LIMIT_RATIO * did[name] + 1000 * LIMIT_SECONDS) for name in did}
+    """By metric the actual value, the reported value, and the allowed difference."""
+    record, sent, _ = measure(Load(concurrency=in_flight), PLANTED)
+    actual, reported = actual_means(sent), reported_means(record)
+    rows = {name: (value, reported[name], LIMIT_RATIO * value + 1000 * LIMIT_SECONDS) for name, value in actual.items()}
     times, requests = np.array(sent) / 1e9, record["requests"]
-    actual = ((times[:, 1] - times[:, 0]).tolist(), np.diff(times[:, 1:]).mean(axis=1).tolist())
-    goodput = goodput_hz(requests["ttft_seconds"], [tpot or 0.0 for tpot in requests["tpot_seconds"]])
-    # Those at the edge of the SLO, and of the window.
-    at_edges = goodput_hz(*actual, LIMIT_SECONDS) - goodput_hz(*actual, -LIMIT_SECONDS) + 2 / WINDOW_SECONDS
-    return rows | {"goodput": (goodput_hz(*actual), goodput, LIMIT_RATIO * goodput_hz(*actual) + at_edges)}
+    ttfts_and_tpots = ((times[:, 1] - times[:, 0]).tolist(), np.diff(times[:, 1:]).mean(axis=1).tolist())
+    reported_hz = goodput_hz(requests["ttft_seconds"], [tpot or 0.0 for tpot in requests["tpot_seconds"]])
+    actual_hz, more_hz, fewer_hz = (goodput_hz(*ttfts_and_tpots, by) for by in (0.0, LIMIT_SECONDS, -LIMIT_SECONDS))
+    # Requests at the edges of the SLO and of the window may count or not.
+    at_edges_hz = more_hz - fewer_hz + 2 / WINDOW_SECONDS
+    return rows | {"goodput": (actual_hz, reported_hz, LIMIT_RATIO * actual_hz + at_edges_hz)}
 
 
 def main() -> None:
-    """Print both tables; exits with 1 when a limit is exceeded."""
+    """Print both tables; exits with 1 if a limit is exceeded."""
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}, Python {sys.version.split()[0]}")
     load = Load("constant", rate_hz=RATE_HZ)
-    plain, streamed = measured(load, None).record, measured(load, PLANTED).record
+    plain, streamed = measure(load, None).record, measure(load, PLANTED).record
     cost, cost_of_stream = cpu_microseconds(plain), cpu_microseconds(streamed)
     print(
         f"CPU of the client at {RATE_HZ:g} requests/s, µs per request (limit {LIMIT_CPU_MICROSECONDS:g} for an answer)"
@@ -261,9 +262,9 @@ def main() -> None:
     above = ["CPU per request"] if cost > LIMIT_CPU_MICROSECONDS else []
     print("\nIn flight: what the server did and what was reported (ms, requests/s within the SLO), and the difference")
     for in_flight in (1, 16, 64):
-        for metric, (actual, found, apart) in errors(in_flight).items():
-            print(f"  {in_flight:3} {metric:8}{actual:10.3f}{found:10.3f}{found / actual - 1:+9.2%}")
-            if abs(found - actual) > apart:
+        for metric, (actual, reported, limit) in errors(in_flight).items():
+            print(f"  {in_flight:3} {metric:8}{actual:10.3f}{reported:10.3f}{reported / actual - 1:+9.2%}")
+            if abs(reported - actual) > limit:
                 above.append(f"{metric} at {in_flight}")
     if above:
         sys.exit("above the limit: " + ", ".join(above))

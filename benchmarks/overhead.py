@@ -1,9 +1,9 @@
-"""What a cell takes beyond its warm-up and its window, in parts, and what a switch of the node takes.
+"""Time that a cell takes beyond its warm-up and window, in parts, and time that a switch of the node takes.
 
     python benchmarks/overhead.py [RESULTS]
 
-From the tables of a finished study, of a cluster say; without one, from a small study on the CPU stand-in. A cell in a
-cluster is meant to take no more than 6 s beyond warm-up and window.
+Reads the tables of a finished study, for example of a cluster; without one, runs a small study on the CPU stand-in. A
+cell in a cluster should take no more than 6 s beyond warm-up and window.
 """
 
 import subprocess
@@ -19,7 +19,7 @@ BUDGET_SECONDS = 6.0
 
 
 def small_study(folder: Path) -> Path:
-    """The results of the quick study, measured in that folder."""
+    """Measure the quick study in this folder; returns its results."""
     command = [str(Path(sys.executable).parent / "snakemake"), "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
     command += ["--profile", str(ROOT / "profiles" / "default"), "--configfile", str(ROOT / "config" / "quick.yaml")]
     subprocess.run([*command, "--config", "node=cpu"], cwd=folder, check=True, capture_output=True)

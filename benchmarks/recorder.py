@@ -1,9 +1,9 @@
-"""What measuring costs and how exact it is: `python benchmarks/recorder.py`, about a minute and a half.
+"""Cost and accuracy of the recorder: `python benchmarks/recorder.py`, about a minute and a half.
 
-Costs are of one iteration, beyond the work itself, next to prometheus_client in the same run: rounds are
-interleaved, so that all see the same machine. The rate of a loop of 12 µs iterations, the fastest that is published,
-is compared with and without the recorder, in windows that are long enough for several foldings of a full array. Time
-is the CPU time of this process, so that others on the machine blur it less. Exit code 1 when a limit is exceeded.
+Costs are per iteration, beyond the work itself, and compared with prometheus_client in interleaved rounds of the same
+run. The rate of a loop of 12 µs iterations, the fastest that is published, is compared with and without the recorder,
+in windows that are long enough for several foldings of a full list. Times are CPU times of this process, which other
+processes on the machine affect less. Exit code 1 if a limit is exceeded.
 """
 
 from __future__ import annotations
@@ -36,44 +36,43 @@ Step = Callable[[], None]
 
 ROUNDS = 31
 PAIRS = 40
-# Full arrays per window, each of which is folded within it; a window of less would not see what folding costs.
+# Full lists per window, each of which is folded within it; a shorter window would not include the cost of folding.
 FOLDINGS = 3
 LEAD_NS = 60_000_000
 ITERATION_SECONDS = 12e-6
 SAMPLES = 200_000
 QUANTILES = np.arange(1, 901) / 901
 LIMIT_NS = 150.0
-# With what the recorder's memory does to the caches of the work.
+# Includes the effect of the recorder's memory on the caches of the work.
 LIMIT_RATE_NS = 200.0
 LIMIT_QUANTILE_PERCENT = 1.1
 
 
-def nothing() -> None:
-    """The empty step."""
+def empty_step() -> None: ...
 
 
-def bare(step: Step, iterations: int) -> None:
-    """The loop without measuring."""
+def bare_loop(step: Step, iterations: int) -> None:
+    """Run a loop without a recorder."""
     for _ in range(iterations):
         step()
 
 
-def observed(histogram: Histogram) -> Callable[[], None]:
-    """The usual way: two readings of the clock and an `observe` per iteration."""
+def prometheus_loop(histogram: Histogram) -> Callable[[], None]:
+    """The usual way: two clock readings and an `observe` per iteration."""
     clock, observe = time.perf_counter, histogram.observe
 
     def run() -> None:
         for _ in range(CAPACITY):
             begin = clock()
-            nothing()
+            empty_step()
             observe(clock() - begin)
 
     return run
 
 
-def recorded() -> Callable[[], None]:
-    """Our loop for one full array within a window, and its folding."""
-    loop = ClosedLoop(nothing)
+def recorder_loop() -> Callable[[], None]:
+    """Our loop for one full list within a window, and its folding."""
+    loop = ClosedLoop(empty_step)
     now_ns = time.monotonic_ns()
     recorder = Recorder(Window(now_ns, now_ns + 60 * 10**9))
 
@@ -86,13 +85,13 @@ def recorded() -> Callable[[], None]:
 
 
 def prometheus(bounds: int) -> Callable[[], None]:
-    """prometheus_client's histogram with this number of finite bounds from 1 ns to 10 µs: latencies fall midway."""
+    """A loop with prometheus_client's histogram of this number of finite bounds from 1 ns to 10 µs."""
     buckets = np.geomspace(1e-9, 1e-5, bounds).tolist()
-    return observed(Histogram("latency", "Latency.", buckets=buckets, registry=CollectorRegistry()))
+    return prometheus_loop(Histogram("latency", "Latency.", buckets=buckets, registry=CollectorRegistry()))
 
 
 def spread(values: list[float]) -> str:
-    """Median and the middle half."""
+    """Median and quartiles as text."""
     low, middle, high = statistics.quantiles(values, n=4)
     return f"{middle:9.1f}   {low:.1f} to {high:.1f}"
 
@@ -100,23 +99,23 @@ def spread(values: list[float]) -> str:
 def costs_ns() -> dict[str, list[float]]:
     """Nanoseconds per iteration beyond the bare loop, one value per round."""
     runs: dict[str, Callable[[], None]] = {
-        "this recorder, folding included": recorded(),
+        "this recorder, folding included": recorder_loop(),
         "prometheus_client, 18 buckets": prometheus(17),
         "prometheus_client, 283 buckets": prometheus(282),
-        "bare": lambda: bare(nothing, CAPACITY),
+        "bare": lambda: bare_loop(empty_step, CAPACITY),
     }
-    taken: dict[str, list[float]] = {name: [] for name in runs}
+    times_ns: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(ROUNDS):
         for name, run in runs.items():
             begin_ns = time.process_time_ns()
             run()
-            taken[name].append((time.process_time_ns() - begin_ns) / CAPACITY)
-    base = taken.pop("bare")
-    return {name: [a - b for a, b in zip(values, base, strict=True)] for name, values in taken.items()}
+            times_ns[name].append((time.process_time_ns() - begin_ns) / CAPACITY)
+    bare = times_ns.pop("bare")
+    return {name: [a - b for a, b in zip(values, bare, strict=True)] for name, values in times_ns.items()}
 
 
 def quantile_errors_percent() -> dict[str, float]:
-    """Largest error of 900 quantiles against the exact samples, per distribution, within 1 µs to 1000 s."""
+    """Largest error of 900 quantiles, by distribution of latencies within 1 µs to 1000 s."""
     generator = np.random.default_rng(1)
     half = SAMPLES // 2
     samples = {
@@ -138,57 +137,55 @@ def quantile_errors_percent() -> dict[str, float]:
     return errors
 
 
-class Digest(Workload):
+class HashWorkload(Workload):
     """Hashes a buffer: about ITERATION_SECONDS of steady work outside the interpreter."""
 
     work = Work(None, None, 1)
 
     def __init__(self) -> None:
         probe = bytes(1 << 20)
-        fastest = min(self._timed(probe) for _ in range(20))
+        fastest = min(self._hash_seconds(probe) for _ in range(20))
         self._buffer = bytes(int(len(probe) * ITERATION_SECONDS / fastest))
 
     @staticmethod
-    def _timed(probe: bytes) -> float:
+    def _hash_seconds(probe: bytes) -> float:
         begin = time.perf_counter()
         hashlib.sha256(probe)
         return time.perf_counter() - begin
 
     def step(self) -> None:
-        """One hash."""
         hashlib.sha256(self._buffer)
 
     def output_digest(self) -> list[float]:
-        """Nothing to check."""
         return [1.0]
 
 
 class Rates(NamedTuple):
-    """Rate without the recorder; per window by how much the rate differs from its neighbours', and the folding."""
+    """Rate without the recorder, and per window its change with the recorder and the share of time for folding."""
 
     base_hz: float
     changes_percent: list[float]
     folding_percent: list[float]
 
     def cost_ns(self) -> float:
-        """What the recorder adds to an iteration, by the median change."""
+        """Cost of the recorder per iteration, from the median change."""
         return 1e9 / self.base_hz * (1 / (1 + statistics.median(self.changes_percent) / 100) - 1)
 
 
 def rates() -> Rates:
-    """Windows with the recorder between stretches without it."""
-    workload = Digest()
+    """Measure windows with the recorder, alternating with runs without it."""
+    workload = HashWorkload()
     identity = Identity(0, "digest", 0.0, 0.0, 0.0)
     measurement = Measurement(workload, identity, Load(), SteadinessRule(max_seconds=0.5))
     measurement.warm_up()
-    # The last array is not full when the window ends.
+    # The last list is not full when the window ends.
     iterations = int((FOLDINGS + 0.5) * CAPACITY)
     window_ns = int(iterations * ITERATION_SECONDS * 1e9)
     folding: list[float] = []
 
     def without_hz() -> float:
         begin_ns = time.process_time_ns()
-        bare(workload.step, iterations)
+        bare_loop(workload.step, iterations)
         return iterations / (time.process_time_ns() - begin_ns) * 1e9
 
     def with_hz() -> float:
@@ -223,7 +220,7 @@ def facts() -> str:
 
 
 def main() -> None:
-    """Print the tables; exits with 1 when a limit is exceeded."""
+    """Print the tables; exits with 1 if a limit is exceeded."""
     print(facts())
     costs = costs_ns()
     ours = next(iter(costs.values()))
@@ -238,17 +235,17 @@ def main() -> None:
         print(f"  {name:34}{error:9.3f}")
     bound = 100 * QUANTILE_ERROR_RATIO
     print(f"  limit: {LIMIT_QUANTILE_PERCENT}; any value within the bucket is within {bound:.3f}")
-    found = rates()
-    changes = found.changes_percent
+    result = rates()
+    changes = result.changes_percent
     error = statistics.stdev(changes) / len(changes) ** 0.5
-    print(f"\nChange of the rate of a loop of {found.base_hz:.0f} iterations a second, percent, {PAIRS} windows")
+    print(f"\nChange of the rate of a loop of {result.base_hz:.0f} iterations a second, percent, {PAIRS} windows")
     print(f"  median {statistics.median(changes):+.3f}, mean {statistics.mean(changes):+.3f} ± {2 * error:.3f}")
-    print(f"  folding within the window: median {statistics.median(found.folding_percent):.3f} of its time")
-    print(f"  per iteration: {found.cost_ns():.0f} ns; limit: {LIMIT_RATE_NS:g} ns")
+    print(f"  folding within the window: median {statistics.median(result.folding_percent):.3f} of its time")
+    print(f"  per iteration: {result.cost_ns():.0f} ns; limit: {LIMIT_RATE_NS:g} ns")
     exceeded = {
         "cost of an iteration": statistics.median(ours) > LIMIT_NS,
         "error of a quantile": max(errors.values()) > LIMIT_QUANTILE_PERCENT,
-        "change of the rate": found.cost_ns() > LIMIT_RATE_NS,
+        "change of the rate": result.cost_ns() > LIMIT_RATE_NS,
     }
     if any(exceeded.values()):
         sys.exit("above the limit: " + ", ".join(name for name, is_above in exceeded.items() if is_above))

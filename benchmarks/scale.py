@@ -1,7 +1,7 @@
-"""What the pipeline itself costs at 1 000 and 10 000 cells: `python benchmarks/scale.py`, about ten minutes.
+"""Cost of the pipeline at 1 000 and 10 000 cells: `python benchmarks/scale.py`, about ten minutes.
 
-Simulated cells of zero length show the workflow's own time; the stand-in's cells show what a cell takes beyond its
-warm-up and window. Everything runs in a temporary folder.
+Simulated cells of zero length show the workflow's own time; cells of the CPU stand-in show the time beyond warm-up and
+window. Everything runs in a temporary folder.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from sharebench.study.study import Study
 ROOT = Path(__file__).resolve().parents[1]
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 SCRIPTS = ROOT / "scripts"
-# Cells per repeat of the matrix below.
+# Cells per repeat of `study_file`'s matrix.
 PER_REPEAT = 40
 VIRTUAL_WINDOW_SECONDS = 5
-# Virtual, too, so it costs no time; calibration needs some iterations.
+# Also virtual, so it costs no time; calibration needs some iterations.
 SHORT_WINDOW_SECONDS = 0.2
 
 
@@ -70,7 +70,7 @@ class Run(NamedTuple):
 
 
 def study_file(folder: Path, cells: int, window_seconds: float) -> Path:
-    """A simulated study with this number of cells."""
+    """Write the config of a simulated study with this number of cells."""
     config = {
         "node": "simulated",
         "strategies": ["time-slicing", "mps", "mps-limited", "streams"],
@@ -87,7 +87,7 @@ def study_file(folder: Path, cells: int, window_seconds: float) -> Path:
 
 
 def run(folder: Path, command: Sequence[str | Path]) -> Run:
-    """Run a command in the folder to its end; its output goes to a log there."""
+    """Run a command in the folder, with its output in a log there. Raises SystemExit if it fails."""
     with (folder / "bench.log").open("ab") as log:
         began = time.monotonic()
         process = subprocess.Popen([str(word) for word in command], cwd=folder, stdout=log, stderr=log)
@@ -114,7 +114,7 @@ def fabricate(job: tuple[StudyConfig, str, list[Cell]]) -> None:
     """Measure cells of a simulated study in this process, without Snakemake."""
     config, results, cells = job
     study, root = Study(config), Path(results)
-    # A device of its own, because the others fabricate at the same time.
+    # One device per process, because all fabricate at the same time.
     node = open_node(study.node_kind, study.node_options(), root / f".node-{os.getpid()}")
     calibrations: dict[str, Calibration] = {
         workload: {
@@ -136,7 +136,7 @@ def fabricate(job: tuple[StudyConfig, str, list[Cell]]) -> None:
 
 
 def large_data_set(folder: Path, cells: int) -> Path:
-    """A results root with this number of finished cells and their exports, as a run would leave it."""
+    """Fabricate a results root with this number of finished cells and their exports, as a run would leave it."""
     merged: dict[str, Any] = {}
     for name in ("strategies", "workloads", "config"):
         merged |= yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text())
@@ -171,7 +171,7 @@ def large_data_set(folder: Path, cells: int) -> Path:
 
 
 def stand_in_overheads(folder: Path) -> list[tuple[str, float]]:
-    """Seconds that each stand-in cell took beyond warm-up and window, from one cell's start to the next one's."""
+    """Seconds beyond warm-up and window of each cell on the stand-in, from its start to that of the next cell."""
     study = folder / "stand-in.yaml"
     study.write_text(yaml.safe_dump({"node": "cpu", "replicas": [1, 2, 4], "repeats": 2, "window_seconds": 1}))
     snakemake(folder, "--configfile", study)

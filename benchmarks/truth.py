@@ -1,9 +1,9 @@
-"""Do the intervals cover what was planted? `python benchmarks/truth.py`, some minutes.
+"""Coverage of the confidence intervals: `python benchmarks/truth.py`, some minutes.
 
-Thousands of small studies are drawn from the simulated node's models, each with parameters and noise of its own: spread
-between cells and iterations, autocorrelation, drift, stragglers. They go through the same reduction and the same tables
-as measured records, without Snakemake, under several conditions. What is counted is how often an interval covers the
-planted value.
+Thousands of small studies are drawn from the simulated node's models, each with its own parameters and noise: spread
+between cells and iterations, autocorrelation, drift, stragglers. They go through the same reduction and tables as
+measured records, without Snakemake, under several conditions. The result is how often an interval covers the planted
+value.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tenant.contract import TenantReport
 STUDIES = 2000
 REPEATS = 5
 ITERATIONS = 40
-"""Of a tenant in the slowest cell; the fastest has some four times as many."""
+"""Iterations of a tenant in the slowest cell; the fastest has about four times as many."""
 POINTS = (
     ("exclusive", 1),
     ("exclusive-again", 1),
@@ -71,28 +71,28 @@ SILENT: Noise = {
 
 @dataclass(frozen=True)
 class Condition:
-    """How cells of a study scatter besides what the simulated node plants; factors are drawn as normal logs."""
+    """Scatter of a study's cells in addition to the simulated node's noise; factors are lognormal."""
 
     repeats: int = REPEATS
     two_states: float = 1.0
     """The latency of the baseline and its A/A control is × this factor in a random half of their cells."""
     block_cv: float = 0.0
-    """What all cells of a block have in common."""
+    """Scatter between blocks, whose cells share a factor."""
     baseline_cv: float = 0.0
-    """What the baseline and its control have in addition."""
+    """Additional scatter of the baseline and its A/A control."""
     devices: tuple[int, ...] = (REPEATS,)
-    """How many of the repeats are on each."""
+    """Number of repeats on each device."""
     device_cv: float = 0.0
-    """What all cells on a device have in common, and what those of each shared strategy have there in addition."""
+    """Scatter between devices, whose cells share a factor, and again between strategies on a device."""
     is_known: bool = True
-    """Whether the records tell the devices apart."""
+    """Whether the records distinguish the devices."""
 
     def device(self, repeat: int) -> int:
-        """The number of the one that a repeat is on, from 0."""
+        """Number of the device of a repeat, from 0."""
         return next(number for number in range(len(self.devices)) if repeat <= sum(self.devices[: number + 1]))
 
     def factor(self, seed: int, strategy: str, replicas: int, repeat: int) -> float:
-        """By how much the cell's iterations are longer than planted."""
+        """Factor by which the cell's iterations are longer than planted."""
         block = random.Random(f"{seed}/{repeat}").gauss(0, self.block_cv)
         if self.device_cv:
             device, name = self.device(repeat), strategy.removesuffix("-again")
@@ -105,7 +105,7 @@ class Condition:
         return state * math.exp(block + own.gauss(0, self.baseline_cv))
 
     def mean(self, strategy: str) -> float:
-        """The geometric mean of the factors of a strategy."""
+        """Geometric mean of a strategy's factors."""
         return math.sqrt(self.two_states) if strategy.startswith("exclusive") else 1.0
 
 
@@ -118,21 +118,21 @@ CONDITIONS = {
     "baseline of two states, x 1.5, 3 repeats": Condition(repeats=3, two_states=1.5),
     "baseline of two states, x 1.5, 5 repeats": Condition(two_states=1.5),
 }
-APART = 0.03
-"""How far devices are apart: as far as cells of the noisiest studies."""
+DEVICE_CV = 0.03
+"""Scatter between devices, as large as between cells of the noisiest studies."""
 ON_DEVICES = {
-    "5 devices": Condition(devices=(1, 1, 1, 1, 1), device_cv=APART),
-    "2, 2, 1": Condition(devices=(2, 2, 1), device_cv=APART),
-    "3, 1, 1": Condition(devices=(3, 1, 1), device_cv=APART),
-    "3, 2": Condition(devices=(3, 2), device_cv=APART),
+    "5 devices": Condition(devices=(1, 1, 1, 1, 1), device_cv=DEVICE_CV),
+    "2, 2, 1": Condition(devices=(2, 2, 1), device_cv=DEVICE_CV),
+    "3, 1, 1": Condition(devices=(3, 1, 1), device_cv=DEVICE_CV),
+    "3, 2": Condition(devices=(3, 2), device_cv=DEVICE_CV),
     "2, 2, 1 that are alike": Condition(devices=(2, 2, 1)),
-    "2, 2, 1 taken for one": Condition(devices=(2, 2, 1), device_cv=APART, is_known=False),
+    "2, 2, 1 taken for one": Condition(devices=(2, 2, 1), device_cv=DEVICE_CV, is_known=False),
 }
 
 
 @dataclass(frozen=True)
 class Planted:
-    """What a study is drawn from: the device, the work of an iteration, and the noise."""
+    """Planted parameters of a study: the device with its noise, the work of an iteration, and the condition."""
 
     seed: int
     node: SimulatedOptions
@@ -140,24 +140,24 @@ class Planted:
     condition: Condition = AS_PLANTED
 
     def mean_seconds(self, strategy: str, replicas: int) -> float:
-        """Mean latency that a cell has on average.
+        """Expected mean latency of a cell.
 
-        Under closed load a drift d over the window makes n = ∫ dt / (m (1 + d (t/W - 1/2))) iterations of a window W,
-        so that their mean is W / n = m d / ln((1 + d/2) / (1 - d/2)).
+        Under a closed load with a drift d over the window W, n = ∫ dt / (m (1 + d (t/W - 1/2))) iterations finish, so
+        that their mean is W / n = m d / ln((1 + d/2) / (1 - d/2)).
         """
         active = 1 if strategy == "mig" else replicas
         return (
             iteration_seconds(_strategy(strategy), active, self.node, self.work)
-            * self.longer
+            * self.mean_factor
             * self.condition.mean(strategy)
         )
 
     @property
-    def longer(self) -> float:
-        """By how much drift and stragglers lengthen every mean."""
+    def mean_factor(self) -> float:
+        """Factor by which drift and stragglers lengthen every mean."""
         noise, drift = self.node["noise"], self.node["noise"]["drift"]
-        drifting = drift / math.log((1 + drift / 2) / (1 - drift / 2)) if drift else 1.0
-        return float(drifting * (1 + noise["straggler_ratio"] * (noise["straggler_factor"] - 1)))
+        drift_factor = drift / math.log((1 + drift / 2) / (1 - drift / 2)) if drift else 1.0
+        return float(drift_factor * (1 + noise["straggler_ratio"] * (noise["straggler_factor"] - 1)))
 
 
 def device(time_slicing_overhead: float, noise: Noise) -> SimulatedOptions:
@@ -175,7 +175,7 @@ def device(time_slicing_overhead: float, noise: Noise) -> SimulatedOptions:
 
 
 def planted(seed: int) -> Planted:
-    """A study of an A100 and a workload with everything that may be planted, drawn from the seed."""
+    """A study of an A100 with all kinds of noise and a workload, drawn from the seed."""
     draw = random.Random(seed)
     noise: Noise = {
         **SILENT,
@@ -191,9 +191,9 @@ def planted(seed: int) -> Planted:
 
 
 def planted_difference(seed: int, difference: float, paired_cv: float) -> Planted:
-    """A study in which time-slicing takes that much longer than MPS, and pairs of a block scatter by `paired_cv`."""
+    """A study in which time-slicing takes longer than MPS by `difference`, and pairs scatter by `paired_cv`."""
     noise: Noise = {**SILENT, "cell_cv": paired_cv / math.sqrt(2), "iteration_cv": 0.001}
-    # Without a serial part MPS divides the device as time-slicing does, but for the switches.
+    # Without a serial part, MPS divides the device as time-slicing does, but without its overhead.
     return Planted(seed, device(difference, noise), {"serial_seconds": 0.0, "parallel_sm_seconds": 4.0})
 
 
@@ -209,7 +209,7 @@ def _strategy(name: str) -> StrategySpec:
 
 
 def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) -> list[MeasuredCell]:
-    """The cells of a study at these points, reduced as those of measured records are."""
+    """Simulate the cells of a study at these points, and reduce them as measured records are."""
     window_ns = int(ITERATIONS * max(study.mean_seconds(*point) for point in points) * NS)
     cells = []
     for repeat in range(1, repeats + 1):
@@ -247,8 +247,8 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
 
 
 def _record(spec: Spec, device: str, tenants: Sequence[TenantReport], window_seconds: float) -> Record:
-    """What the tables need of a record."""
-    needed = {
+    """The parts of a record that the tables need."""
+    partial_record = {
         "spec": json.dumps(spec),
         "cell": {
             "strategy": spec["strategy"]["name"],
@@ -268,7 +268,7 @@ def _record(spec: Spec, device: str, tenants: Sequence[TenantReport], window_sec
         "window": {"start_monotonic_seconds": 0.0, "end_monotonic_seconds": window_seconds},
         "tenants": [{**tenant, "status": "ok"} for tenant in tenants],
     }
-    return cast(Record, needed)
+    return cast(Record, partial_record)
 
 
 @dataclass(frozen=True)
@@ -284,12 +284,11 @@ class Interval:
 
     @property
     def covers(self) -> bool:
-        """Whether it does."""
         return self.low <= self.truth <= self.high
 
 
 def intervals(study: Planted, cells: Sequence[MeasuredCell]) -> Iterator[Interval]:
-    """What the tables say of the study; more of what is estimated belongs here, with the value that was planted."""
+    """The intervals in the tables of the study, each with its planted value. Add new estimates here."""
     expected = [(Cell(cell.strategy, "planted", cell.replicas, cell.repeat), "planted") for cell in cells]
     table = summary_table(cells, expected, Baseline(cells, "exclusive")).set_index(["strategy", "replicas"])
     alone = study.mean_seconds("exclusive", 1)
@@ -319,7 +318,7 @@ def intervals(study: Planted, cells: Sequence[MeasuredCell]) -> Iterator[Interva
 
 
 def _unpaired(cells: Sequence[MeasuredCell], slowdown: float) -> Iterator[Interval]:
-    """Of four tenants under MPS as if another run had measured the baseline: Welch's interval, and that of STP."""
+    """Intervals of four tenants under MPS, as if another run had measured the baseline: Welch's, and STP's."""
     runs = [replace(cell, pairing_scope=cell.strategy) for cell in cells]
     baseline = Baseline(runs, "exclusive")
     shared = [cell for cell in runs if (cell.strategy, cell.replicas) == ("mps", 4)]
@@ -331,15 +330,15 @@ def _unpaired(cells: Sequence[MeasuredCell], slowdown: float) -> Iterator[Interv
         yield Interval(f"{metric}, unpaired", "mps × 4", estimate.low, estimate.high, truth)
 
 
-def covered(seed: int, condition: Condition = AS_PLANTED) -> Counter[tuple[str, str, bool]]:
-    """How many intervals of the study with this seed cover what was planted, by quantity and point."""
+def count_covered(seed: int, condition: Condition = AS_PLANTED) -> Counter[tuple[str, str, bool]]:
+    """Count the study's intervals by quantity, point, and whether they cover the planted value."""
     study = replace(planted(seed), condition=condition)
-    found = intervals(study, simulate(study, POINTS, condition.repeats))
-    return Counter((each.quantity, each.point, each.covers) for each in found)
+    cells = simulate(study, POINTS, condition.repeats)
+    return Counter((interval.quantity, interval.point, interval.covers) for interval in intervals(study, cells))
 
 
-def finds(seed: int) -> bool:
-    """Whether a difference of 3 % is found (p < 0.05) where pairs scatter by 1.5 %."""
+def is_difference_found(seed: int) -> bool:
+    """Whether a difference of 3 % is found (p < 0.05) if pairs scatter by 1.5 %."""
     points = (("time-slicing", 2), ("mps", 2))
     cells = simulate(planted_difference(seed, 0.03, 0.015), points, REPEATS)
     over, under = ([cell for cell in cells if cell.strategy == name] for name, _ in points)
@@ -349,7 +348,7 @@ def finds(seed: int) -> bool:
 
 
 def power(difference: float, paired_cv: float, repeats: int) -> float:
-    """Power of Student's paired test in theory: that of the noncentral t distribution."""
+    """Theoretical power of Student's paired test, from the noncentral t distribution."""
     shift = math.log1p(difference) / paired_cv * math.sqrt(repeats)
     critical = stats.t.ppf(0.975, repeats - 1)
     return float(stats.nct.sf(critical, repeats - 1, shift))
@@ -364,31 +363,31 @@ def main() -> None:
     shares: dict[str, dict[str, float]] = {}
     with ProcessPoolExecutor() as pool:
         for name, condition in (CONDITIONS | ON_DEVICES).items():
-            draws = pool.map(partial(covered, condition=condition), range(studies), chunksize=10)
+            draws = pool.map(partial(count_covered, condition=condition), range(studies), chunksize=10)
             shares[name] = by_quantity(sum(draws, Counter[tuple[str, str, bool]]()))
-        power_found = sum(pool.map(finds, range(studies), chunksize=10))
-    # They depend on it in nothing but their time.
+        power_found = sum(pool.map(is_difference_found, range(studies), chunksize=10))
+    # Only the time depends on the machine.
     machine = f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}"
     print(f"{studies} studies of each condition on {machine}, {time.monotonic() - began:.0f} s\n")
     for conditions in (CONDITIONS, ON_DEVICES):
         print("| 95 % intervals that cover |", " | ".join(conditions), "|")
         print("|---|" + "---|" * len(conditions))
-        known = [shares[name] for name in conditions]
-        for quantity in known[0]:
-            cells = (f"{100 * own[quantity]:.1f} %" if quantity in own else "" for own in known)
+        columns = [shares[name] for name in conditions]
+        for quantity in columns[0]:
+            cells = (f"{100 * column[quantity]:.1f} %" if quantity in column else "" for column in columns)
             print(f"| `{quantity}` |", " | ".join(cells), "|")
         print()
     theory = power(0.03, 0.015, REPEATS)
     print(f"3 % found, paired noise 1.5 %: {100 * power_found / studies:.1f} %, theory {100 * theory:.1f} %")
 
 
-def by_quantity(found: Counter[tuple[str, str, bool]]) -> dict[str, float]:
-    """The share of intervals that cover, over all points."""
-    hits, all_of = Counter[str](), Counter[str]()
-    for (quantity, _, is_hit), number in sorted(found.items()):
-        hits[quantity] += number * is_hit
-        all_of[quantity] += number
-    return {quantity: hits[quantity] / number for quantity, number in all_of.items()}
+def by_quantity(counts: Counter[tuple[str, str, bool]]) -> dict[str, float]:
+    """Share of intervals that cover the planted value, over all points."""
+    hits, totals = Counter[str](), Counter[str]()
+    for (quantity, _, is_hit), count in sorted(counts.items()):
+        hits[quantity] += count * is_hit
+        totals[quantity] += count
+    return {quantity: hits[quantity] / total for quantity, total in totals.items()}
 
 
 if __name__ == "__main__":

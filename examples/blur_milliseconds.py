@@ -1,4 +1,4 @@
-"""Blurs an image for ever and counts its stages in milliseconds: `blur_milliseconds.py PORT`."""
+"""Blurs images for ever and measures the stages in milliseconds: `blur_milliseconds.py PORT`."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ STAGES = Histogram("stage_duration", "Time of a stage, ms", ["stage"], buckets=B
 
 
 def milliseconds_since(begun: float) -> float:
-    """How long ago that was."""
+    """Time since `begun`, from time.perf_counter()."""
     return (time.perf_counter() - begun) * 1000
 
 
@@ -19,8 +19,8 @@ start_http_server(int(sys.argv[1]))
 print("ready to blur", flush=True)
 while True:
     begun = time.perf_counter()
-    picture = np.random.rand(512, 512)
+    image = np.random.rand(512, 512)
     STAGES.labels("load").observe(milliseconds_since(begun))
     begun = time.perf_counter()
-    blurred = np.fft.irfft2(np.fft.rfft2(picture) * np.exp(-np.linspace(0, 4, 257)))
+    blurred = np.fft.irfft2(np.fft.rfft2(image) * np.exp(-np.linspace(0, 4, 257)))
     STAGES.labels("blur").observe(milliseconds_since(begun))

@@ -1,4 +1,4 @@
-"""A small HTTP server: POST /infer multiplies matrices and answers with a sum; GET /health says that it is there.
+"""A small HTTP server: POST /infer answers with the sum of a matmul, GET /health with the status 200.
 
 `http_server.py PORT`
 """
@@ -12,7 +12,7 @@ WEIGHTS = np.random.rand(300, 300)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection, which a client may keep."""
+    """A connection, which the client may keep open."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -26,16 +26,16 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self) -> None:
-        """Say that it is there."""
+        """Answer the health check."""
         self.answer(200 if self.path == "/health" else 404, "here\n")
 
     def do_POST(self) -> None:
-        """Infer."""
+        """Answer an inference request."""
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.answer(200, f"{(WEIGHTS @ WEIGHTS).sum()}\n")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
 
 ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()

@@ -1,15 +1,15 @@
-"""Make the folder of a language model of random weights: `make_model.py SHAPE FOLDER`, with a shape of SHAPES.
+"""Create the folder of a language model with random weights: `make_model.py SHAPE FOLDER`, with a key of SHAPES.
 
-It has a config and a tokenizer with one word per token, so that each token arrives as text; no weights: a server makes
-them itself (vLLM with `--load-format dummy`). Nothing is downloaded. The times are those of a real model of this shape,
-as they do not depend on what the numbers are; the text makes no sense.
+It has a config and a tokenizer with one word per token, so that each token arrives as text. It has no weights: a server
+draws them itself (vLLM with `--load-format dummy`). Nothing is downloaded. Times are those of a real model of this
+shape, because they do not depend on the weights; the text makes no sense.
 """
 
 import json
 import sys
 from pathlib import Path
 
-# Those of Qwen3, without its vocabulary's size, which they share.
+# Shapes of Qwen3 models; all have the same vocabulary.
 SHAPES = {
     "0.6b": {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16},
     "1.7b": {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16},
@@ -21,7 +21,7 @@ SPECIAL = ("<unk>", "<eos>")
 
 
 def files(shape: str) -> dict[str, object]:
-    """The files of a model by name."""
+    """Contents of a model's files, by name."""
     config = {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
@@ -65,7 +65,7 @@ def files(shape: str) -> dict[str, object]:
 
 
 def make(shape: str, folder: Path) -> None:
-    """Write them."""
+    """Write the model's files."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files(shape).items():
         (folder / name).write_text(json.dumps(content))

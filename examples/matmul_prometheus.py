@@ -1,11 +1,11 @@
-"""Multiplies matrices for ever and counts how long each product takes, in seconds, at http://localhost:8000/metrics."""
+"""Multiplies matrices for ever and measures each matmul, in seconds, at http://localhost:8000/metrics."""
 
 import numpy as np
 from prometheus_client import Histogram, start_http_server
 
 LATENCY = Histogram(
     "matmul_seconds",
-    "Time of one product",
+    "Time of one matmul",
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
 )
 
@@ -13,4 +13,4 @@ start_http_server(8000)
 left, right = np.random.rand(400, 400), np.random.rand(400, 400)
 while True:
     with LATENCY.time():
-        product = left @ right
+        result = left @ right

@@ -1,4 +1,4 @@
-"""Trains a small network to tell two arms of a spiral apart, and exits: `train.py [steps]`. A GPU needs torch."""
+"""Trains a small network to distinguish two arms of a spiral, and exits: `train.py [steps]`. A GPU needs torch."""
 
 import sys
 
@@ -16,7 +16,7 @@ inputs = np.concatenate([points, np.sin(4 * points), np.cos(4 * points), points*
 
 
 def with_numpy() -> float:
-    """The share of the points that it gets right."""
+    """Train on a CPU; returns the share of points that the network classifies correctly."""
     first = draw.normal(0, 0.5, (inputs.shape[1], WIDTH)).astype(np.float32)
     second = draw.normal(0, 0.1, (WIDTH, 2)).astype(np.float32)
     for step in range(STEPS):
@@ -36,26 +36,26 @@ def with_numpy() -> float:
 
 
 def with_torch(torch) -> float:
-    """The same on the GPU."""
-    seen, wanted = torch.tensor(inputs, device="cuda"), torch.tensor(arm, device="cuda")
+    """Train on the GPU, as `with_numpy` does on a CPU."""
+    samples, labels = torch.tensor(inputs, device="cuda"), torch.tensor(arm, device="cuda")
     model = torch.nn.Sequential(torch.nn.Linear(inputs.shape[1], WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 2)).to(
         "cuda"
     )
     descent = torch.optim.SGD(model.parameters(), lr=RATE)
     for step in range(STEPS):
         chosen = torch.randint(len(inputs), (BATCH,), device="cuda")
-        loss = torch.nn.functional.cross_entropy(model(seen[chosen]), wanted[chosen])
+        loss = torch.nn.functional.cross_entropy(model(samples[chosen]), labels[chosen])
         descent.zero_grad()
         loss.backward()
         descent.step()
         if step % 100 == 0:
             print(f"step {step}: loss {loss.item():.3f}", flush=True)
-    return float((model(seen).argmax(dim=1) == wanted).float().mean())
+    return float((model(samples).argmax(dim=1) == labels).float().mean())
 
 
 try:
     import torch
 except ImportError:
     torch = None
-right = with_torch(torch) if torch is not None and torch.cuda.is_available() else with_numpy()
-print(f"{right:.1%} of the points are right")
+correct = with_torch(torch) if torch is not None and torch.cuda.is_available() else with_numpy()
+print(f"{correct:.1%} of the points are right")

@@ -1,9 +1,9 @@
 """Triton Inference Server from the wheel of nvidia-pytriton: `triton_server.py PORT [MODEL.onnx]`.
 
-The model `served` takes FP32 `INPUT` and gives `OUTPUT`, in batches of up to 8. Without a file it is a small network of
-random weights, of torch where there is one, else of numpy; with one it is what onnxruntime makes of it. Both compute on
-the GPU if they can; the first line that is printed names library and device. It needs a Python environment of its own,
-because the wheel wants an older numpy: docs/your-own-workload.md.
+The model `served` takes FP32 `INPUT` and returns `OUTPUT`, in batches of up to 8. Without a file it is a small network
+of random weights in torch, or else in numpy; with a file it runs in onnxruntime. Both use the GPU if they can; the
+first line of output names library and device. It needs a Python environment of its own, because the wheel needs an older
+numpy: docs/your-own-workload.md.
 """
 
 import itertools
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-# Its own files go to where it is started, not into the home folder.
+# pytriton writes its files into the current folder, not the home folder.
 os.environ.setdefault("PYTRITON_HOME", str(Path.cwd()))
 
 import numpy as np
@@ -24,7 +24,7 @@ Network = Callable[[np.ndarray], np.ndarray]
 
 
 def small_network() -> tuple[tuple[int, ...], Network, str]:
-    """The shape of an input without its batch, the function of a batch, and what computes it where."""
+    """Return the shape of an input without its batch dimension, the function of a batch, and library and device."""
     try:
         import torch
     except ModuleNotFoundError:
@@ -38,39 +38,39 @@ def small_network() -> tuple[tuple[int, ...], Network, str]:
             return values
 
         return (16,), infer, "numpy on the CPU"
-    # 2 GiB on a GPU, so that the GPU has work next to what a request costs Triton.
+    # 2 GiB of weights on a GPU, so that its work is not negligible next to Triton's cost of a request.
     device, width, depth = ("cuda", 4096, 32) if torch.cuda.is_available() else ("cpu", 512, 8)
     sizes = itertools.pairwise([16, *[width] * depth, 16])
-    on_device = [torch.rand(*pair, device=device) / pair[0] for pair in sizes]
+    device_layers = [torch.rand(*pair, device=device) / pair[0] for pair in sizes]
 
-    def infer_there(given: np.ndarray) -> np.ndarray:
-        values = torch.from_numpy(given).to(device)
-        for weights in on_device:
+    def infer_on_device(inputs: np.ndarray) -> np.ndarray:
+        values = torch.from_numpy(inputs).to(device)
+        for weights in device_layers:
             values = (values @ weights).relu()
         return values.cpu().numpy()
 
-    return (16,), infer_there, f"torch on {device}"
+    return (16,), infer_on_device, f"torch on {device}"
 
 
 def onnx_network(path: str) -> tuple[tuple[int, ...], Network, str]:
-    """The same of an ONNX model with one input and one output, whose first dimension is the batch."""
+    """Like `small_network`, for an ONNX model with one input and one output, whose first dimension is the batch."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=onnxruntime.get_available_providers())
-    (given,) = session.get_inputs()
-    shape = tuple(size if isinstance(size, int) else -1 for size in given.shape[1:])
-    # Those that it could load, in the order of preference.
-    where = f"onnxruntime on {', '.join(session.get_providers())}"
-    return shape, lambda values: session.run(None, {given.name: values})[0], where
+    (model_input,) = session.get_inputs()
+    shape = tuple(size if isinstance(size, int) else -1 for size in model_input.shape[1:])
+    # Providers that could be loaded, in the order of preference.
+    library = f"onnxruntime on {', '.join(session.get_providers())}"
+    return shape, lambda values: session.run(None, {model_input.name: values})[0], library
 
 
-shape, network, where = onnx_network(sys.argv[2]) if len(sys.argv) > 2 else small_network()
-print(f"served by {where}", flush=True)
+shape, network, library = onnx_network(sys.argv[2]) if len(sys.argv) > 2 else small_network()
+print(f"served by {library}", flush=True)
 
 
 @batch
 def infer(INPUT: np.ndarray) -> dict[str, np.ndarray]:
-    """One batch."""
+    """Compute one batch."""
     return {"OUTPUT": network(INPUT)}
 
 

@@ -1,7 +1,7 @@
 """vLLM with a model of random weights: `vllm_server.py SHAPE PORT [OPTION ...]`, with a shape of make_model.py.
 
-It runs in the environment of vLLM, of which it needs 0.26 or later, and becomes vLLM's server of OpenAI's API. The
-model's folder is made where it is started, and nothing is downloaded. Options are vLLM's, and replace those here.
+Run it in an environment with vLLM 0.26 or later. It writes the model's folder into the current folder, downloads
+nothing, and becomes vLLM's OpenAI API server. Options are vLLM's and override those here.
 """
 
 import os
@@ -17,10 +17,10 @@ variables = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_HOST_IP": "127.0.0.1",
-    # The sampler of flashinfer compiles itself with CUDA's toolkit, which many machines lack.
+    # flashinfer's sampler is compiled with the CUDA toolkit, which many machines lack.
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
-    # The engine's process inherits what its parent has imported, which saves a second import of some 10 s. Where CUDA
-    # is in use before, vLLM starts it afresh.
+    # The engine's process inherits its parent's imports, which saves about 10 s. If CUDA is already in use, vLLM spawns
+    # the process instead.
     "VLLM_WORKER_MULTIPROC_METHOD": "fork",
     # Several servers share the cores of a host.
     "OMP_NUM_THREADS": "2",
@@ -33,13 +33,13 @@ options = [
     f"--port={port}",
     "--max-model-len=2048",
     "--max-num-seqs=32",
-    # As much for each server in every cell. By a share of the GPU, vLLM would look at what is free before and after a
-    # trial run, in which neighbours that start count too. The share must still be free, and is not used otherwise.
+    # A fixed size, so that each server has the same cache in every cell. With a share of the GPU, vLLM would compare
+    # the free memory before and after a trial run, which starting neighbours change. The share must only be free.
     "--kv-cache-memory-bytes=2G",
     "--gpu-memory-utilization=0.2",
-    # Each prompt is computed.
+    # Every prompt is computed.
     "--no-enable-prefix-caching",
-    # A start takes less than a minute. Without these lines vLLM compiles the model, which takes minutes when it is new.
+    # With these options a start takes less than a minute. Otherwise vLLM compiles a new model for minutes.
     "--compilation-config.mode=0",
     "--compilation-config.cudagraph_mode=FULL_DECODE_ONLY",
     "--compilation-config.cudagraph_capture_sizes=[1, 2, 4, 8, 16, 32]",

@@ -21,7 +21,7 @@ def test_aiperf_measures_what_this_client_measures(monkeypatch: pytest.MonkeyPat
     # On a busy machine a client may be late in one run; a difference in definitions shows in every run.
     for _ in range(3):
         ours, aiperf = peers.run("ours", 16), peers.run("aiperf", 16)
-        differences.append(peers.apart(aiperf, ours))
+        differences.append(peers.difference(aiperf, ours))
         late_ms.append(max(ours.late_ms, aiperf.late_ms))
         if differences[-1] < peers.LIMIT_PERCENT / 100:
             return

@@ -75,7 +75,7 @@ def test_a_planted_difference_is_found_as_often_as_theory_says(found: Found) -> 
     theory = truth.power(0.03, 0.015, truth.REPEATS)
     assert theory == pytest.approx(0.90, abs=0.01)
     low, high = bounds(STUDIES, theory, len(quantities(found)) + 2)
-    assert low <= sum(map(truth.finds, range(STUDIES))) <= high
+    assert low <= sum(map(truth.is_difference_found, range(STUDIES))) <= high
 
 
 def test_the_truth_of_a_drifting_cell_is_the_mean_of_its_iterations() -> None:
