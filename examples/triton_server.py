@@ -2,7 +2,7 @@
 
 The model `served` takes FP32 `INPUT` and returns `OUTPUT`, in batches of up to 8. Without a file it is a small network
 of random weights in torch, or else in numpy; with a file it runs in onnxruntime. Both use the GPU if they can; the
-first line of output names library and device. It needs a Python environment of its own, because the wheel needs an older
+first line of output names library and device. It needs its own Python environment, because the wheel needs an older
 numpy: docs/your-own-workload.md.
 """
 

@@ -6,9 +6,8 @@ from typing import Protocol
 
 from tenant.workload import DEVICE_TIME, TimeSample
 
-# Recording two events and reading their difference costs about 8 µs of the host. At half a millisecond per iteration
-# that is 1.6 %, and every second iteration may be measured. Below that it can be half of an iteration, so at most 0.5 %
-# of them are measured, too few to move a p99.
+# Two events and their difference cost about 8 µs of the host. That is 1.6 % of an iteration of 0.5 ms, every second of
+# which may be measured. It can be half of a shorter one, of which at most 0.5 % are measured, too few to move a p99.
 LONG_NS = 1_000_000
 MIDDLE_NS = 500_000
 SHORT_STRIDE = 200

@@ -12,7 +12,6 @@ OUT_OF_MEMORY = re.compile(r"out[ _]of[ _]memory|ALLOC(ATION)?_FAILED|(failed to
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory of the host or the device ran out."""
     return isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)) is not None
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from tenant.contract import Arrival
 
-# Poisson gaps are drawn this number at a time.
 DRAW_BATCH = 1024
 # Limit of waiting requests under an open load.
 QUEUE_LIMIT = 10_000
@@ -23,9 +22,9 @@ BEFORE_WINDOW, IN_WINDOW = 0, 1
 class Load:
     """The arrival process that the driver planned; `rate_hz` is None for a closed load.
 
-    `concurrency` is the number of requests in flight, under an open load the largest; None means 1 under a closed load
-    and no limit under an open one. `seed` depends on workload and repeat. `before` is the number of earlier tenants
-    with other workloads, so that a workload's first tenant has the same arrivals next to any neighbours.
+    `concurrency` is the number of requests in flight, at most under an open load; None is 1 if closed, unlimited if
+    open. `seed` depends on workload and repeat, `before` is the number of earlier tenants with other workloads: a
+    workload's first tenant has the same arrivals next to any neighbours.
     """
 
     arrival: Arrival = "closed"
@@ -43,9 +42,9 @@ class Load:
 def arrival_times_ns(load: Load, tenant: int, start_ns: int, phase: int = 0) -> Iterator[int]:
     """Endless, ascending intended starts of an open load from `start_ns` on, in monotonic ns.
 
-    Constant arrivals are 1 / rate apart; the first comes at a random moment of the first gap, so that tenants are not
-    in step, and all are computed from it, so that rounding errors do not add up. Poisson arrivals have exponential
-    gaps. Each phase of each tenant has its own random generator. Raises ValueError for a closed load.
+    Constant arrivals are 1 / rate apart. The first comes at a random moment of its gap, so that tenants are not in
+    step; all count from it, so that rounding errors do not add up. Poisson arrivals have exponential gaps. Each phase
+    of each tenant has its own random generator. Raises ValueError for a closed load.
     """
     if load.rate_hz is None:
         raise ValueError("closed load has no arrival times")
@@ -83,7 +82,6 @@ class ArrivalQueue:
         self.next_ns = next(self._arrivals_ns)
 
     def admit(self, until_ns: int) -> None:
-        """Queue or drop all requests that arrive up to `until_ns`."""
         while self.next_ns <= until_ns:
             if len(self.waiting) < self._limit:
                 self.waiting.append(self.next_ns)

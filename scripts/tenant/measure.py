@@ -97,9 +97,8 @@ class Measurement:
         with self._lock:
             self._first_verdict = self._last_verdict = self._judge.verdict(self._clock())
             if self._load.rate_hz is not None:
-                self._queue = ArrivalQueue(
-                    arrival_times_ns(self._load, self._identity.index, self._clock(), BEFORE_WINDOW)
-                )
+                arrivals_ns = arrival_times_ns(self._load, self._identity.index, self._clock(), BEFORE_WINDOW)
+                self._queue = ArrivalQueue(arrivals_ns)
                 self._loop = self._loop.as_open_loop(self._queue, self._lock, self._sleep)
 
     def run_chunk(self) -> None:

@@ -21,8 +21,7 @@ def with_defaults(given: Params, defaults: Params, what: str) -> dict[str, Any]:
     if unknown:
         known = ", ".join(defaults) or "none"
         raise ParameterError(f"{what}: unknown parameter {', '.join(unknown)}; known: {known}")
-    firsts = {name: default[0] if isinstance(default, tuple) else default for name, default in defaults.items()}
-    completed = firsts | dict(given)
+    completed = {name: each[0] if isinstance(each, tuple) else each for name, each in defaults.items()} | dict(given)
     for name, value in completed.items():
         if expected := _expected(value, defaults[name]):
             raise ParameterError(f"{what} {name} must be {expected}, not {value!r}")
@@ -30,7 +29,6 @@ def with_defaults(given: Params, defaults: Params, what: str) -> dict[str, Any]:
 
 
 def _expected(value: object, default: object) -> str | None:
-    """Description of the allowed values if `value` is not one of them, else None."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
     match default:
         case tuple():

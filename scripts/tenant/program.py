@@ -72,8 +72,7 @@ class UserProgram:
             environments = {pid: _environment(pid) for pid in roots}
             granted = [pid for pid, own in environments.items() if own and contract.GRANTED_VARIABLE in own]
             # The environment of another user's process cannot be read.
-            unreadable = [pid for pid, own in environments.items() if own is None and not _is_runtime(pid)]
-            candidates = granted or unreadable
+            candidates = granted or [pid for pid, own in environments.items() if own is None and not _is_runtime(pid)]
             if len(candidates) == 1 and os.getpid() != PAUSE_PID:
                 self._pid = candidates[0]
                 self.view = self._view(self._pid, environments[self._pid])
@@ -93,7 +92,6 @@ class UserProgram:
         return {**view, "pid": pid, "device": view["device"] or _device_of_files(files), "is_mig": is_mig}
 
     def pids(self) -> list[int]:
-        """Pids of the program's processes, parents before children."""
         first = self.pid()
         pids, parents = [] if first is None else [first], _parents()
         for pid in pids:

@@ -105,7 +105,6 @@ def tpot_ns(stream: TokenStream) -> float | None:
 
 
 def stream_stages(streams: Sequence[TokenStream]) -> dict[str, Tally]:
-    """Tallies of TTFT, ITL and TPOT."""
     times: dict[str, list[np.ndarray]] = {
         "ttft": [np.array([stream.times_ns[0] - stream.intended_ns for stream in streams])],
         "itl": [np.diff(np.array(stream.times_ns)) for stream in streams],

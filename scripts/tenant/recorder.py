@@ -1,7 +1,4 @@
-"""Turns start and end times into exact counts: histograms, windows with their timelines, totals, and steadiness.
-
-To fold rows is to count them, many at a time.
-"""
+"""Folds rows of start and end times into exact counts: histograms, windows with their timelines, totals, steadiness."""
 
 from __future__ import annotations
 
@@ -230,10 +227,7 @@ class Recorder:
 
 
 class Job:
-    """Fixed work: a number of iterations from the window's start on.
-
-    Their rows are kept, because the window that counts them ends with the last one.
-    """
+    """Fixed work: iterations from the window's start on. Their rows are kept, because the window ends with the last."""
 
     def __init__(self, iterations: int) -> None:
         self.iterations = iterations

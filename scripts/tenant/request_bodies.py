@@ -14,7 +14,7 @@ import numpy as np
 
 from tenant.parameters import ParameterError, Params
 
-DEFAULTS: Params = {"body": None, "body_file": None, "body_lines": None, "tokens": None}
+BODY_DEFAULTS: Params = {"body": None, "body_file": None, "body_lines": None, "tokens": None}
 PLACEHOLDER = re.compile(r"\{(prompt|prompt_ids|output_tokens)\}")
 # Number of random tokens that all prompts are slices of. A prime, so that all positions are used before one repeats.
 POOL_TOKENS = 262_147
@@ -62,8 +62,6 @@ def _prompt_slicer(prefix: Sequence[str], tokens: Sequence[str], separator: str)
 
 
 class Template:
-    """A body with placeholders; `tokens` has the lengths of prompt and output, the vocabulary and the prefix."""
-
     def __init__(self, template: str, tokens: Mapping[str, Any], generator: np.random.Generator) -> None:
         # Always drawn in this order, so that the numbers do not depend on the template's placeholders.
         self._prompt_lengths, self._output_lengths = (

@@ -34,14 +34,13 @@ class State:
     """State that the loop thread and the HTTP threads share; `status` is loading, warming, ready or failed.
 
     `measurement` is set once the workload is loaded, `sampler` while the GPU is sampled for the driver, and `program`
-    next to a user's container.
+    next to a user's container. The start of the last window may lie in the future.
     """
 
     status: str = "loading"
     measurement: Measurement | ExitingProgram | ScrapedProgram | None = None
     program: UserProgram | None = None
     window_start_ns: int | None = None
-    """Start of the last window, in monotonic ns; it may lie in the future."""
     sampler: GpuSampler | None = None
 
     def require_measurement(self) -> Measurement | ExitingProgram | ScrapedProgram:

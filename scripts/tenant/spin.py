@@ -1,14 +1,10 @@
 """Detect time slices: `python -m tenant.spin --streams N --threshold-ns T`, for `snakemake probe_timeslice`.
 
 One device thread per stream reads the device's clock until a given time, and records each gap, a step longer than the
-threshold, in which the thread was off the device. The program
-
-1. prints {"device", "sm_count", "timer_ns", "monotonic_ns"} when ready; the last two are one moment in the clocks of
-   device and host;
-2. reads {"end_ns": …}, a time of the device's clock, from stdin, and ends if stdin does;
-3. watches until then and prints {"timelines": [one per stream]}.
-
-Exit code 1 if CUDA fails.
+threshold, in which the thread was off the device. Prints {"device", "sm_count", "timer_ns", "monotonic_ns"} when ready;
+the last two are one moment in the clocks of device and host. Then reads {"end_ns": …}, a time of the device's clock,
+from stdin (it ends if stdin does), watches until then and prints {"timelines": [one per stream]}. Exit code 1 if CUDA
+fails.
 """
 
 import argparse
@@ -38,7 +34,6 @@ PTX = """
 {
     .reg .pred  %p<5>;
     .reg .b64   %out, %capacity, %threshold, %end, %first, %last, %now, %step, %least, %count, %offset, %gap;
-
     ld.param.u64        %out, [p_out];
     ld.param.u64        %capacity, [p_capacity];
     ld.param.u64        %threshold, [p_threshold];
@@ -48,7 +43,6 @@ PTX = """
     mov.u64             %least, 0x7fffffffffffffff;
     mov.u64             %first, %globaltimer;
     mov.u64             %last, %first;
-
 READ:
     mov.u64             %now, %globaltimer;
     sub.u64             %step, %now, %last;
@@ -69,7 +63,6 @@ NEXT:
     mov.u64             %last, %now;
     setp.lt.u64         %p4, %now, %end;
     @%p4 bra            READ;
-
     st.global.u64       [%out], %first;
     st.global.u64       [%out+8], %last;
     st.global.u64       [%out+16], %count;

@@ -74,10 +74,9 @@ class Workload(ABC):
 
     @cached_property
     def samples(self) -> list[TimeSample]:
-        """Device times and stage times that are not yet counted.
+        """Times not yet counted: at most one device time per iteration, and any number of times per stage.
 
-        Only the loop thread adds and removes samples; other threads may read them. An iteration has at most one device
-        time, and may have several times of a stage.
+        Only the loop thread adds and removes samples; other threads may read them.
         """
         return []
 
@@ -102,7 +101,6 @@ class Workload(ABC):
         """A few finite numbers, well away from 0, that a wrong output of the last iteration would change."""
 
     def packages(self) -> dict[str, str]:
-        """Versions of `modules`, by name."""
         return {name: str(sys.modules[name].__version__) for name in self.modules}
 
     def memory_bytes(self) -> int | None:

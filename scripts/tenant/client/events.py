@@ -1,15 +1,13 @@
 """Counts the tokens in the pieces of a streamed answer.
 
 One gap lies between two events with tokens, however many each has. In OpenAI's `text/event-stream` format, only events
-with a choice can carry tokens:
-
+with a choice can carry tokens.
 - If the server counts along, an event has as many tokens as `usage` has risen by. The first such event has `usage`
   already, as in vLLM with `stream_options: {continuous_usage_stats: true}`.
 - Otherwise an event has one token if it has text, or if the completion continues, since a token's text may be empty.
   vLLM's benchmark does the same (`async_request_openai_completions` in vllm/benchmarks/lib/endpoint_request_func.py).
 - An event with only a role or a finish reason has no token, as in AIPerf, which ignores events without content
   (https://docs.nvidia.com/nim/benchmarking/llm/2.0.0/metrics.html). vLLM's chat benchmark counts the role as a token.
-
 A `usage` at the end gives the total number of tokens. Each event of another JSON format is one token, as is each piece
 of an answer of another content type.
 """

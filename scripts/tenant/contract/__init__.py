@@ -45,10 +45,9 @@ def nearest_bucket(seconds: float) -> int:
     return min(max(index, 0), LAST_FINITE_INDEX)
 
 
-# Exit codes; a tenant that was stopped on purpose exits with 0.
+# Exit codes; a tenant that was stopped on purpose exits with 0. The last one is errno ENOMEM.
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
-# The value of errno ENOMEM.
 EXIT_OUT_OF_MEMORY = 12
 
 # Environment variables.

@@ -142,7 +142,6 @@ class ActivityCounters:
         return tuple(total + share * elapsed_seconds for total, share in zip(self._totals, shares, strict=True))
 
     def wait_for_next(self) -> None:
-        """Sleep until the counters can be read again."""
         if self.reason is None:
             time.sleep(max(0.0, self._at_seconds + ACTIVITY_PERIOD_SECONDS - time.monotonic()))
 
@@ -170,15 +169,13 @@ def gpu_sample(gpu: Any, activity: ActivityCounters) -> GpuSample:
 
 
 def gpu_samples(gpu: Any, activity: ActivityCounters) -> Iterator[GpuSample]:
-    """Yield a sample every SAMPLE_PERIOD_SECONDS until standard input closes, and one more.
-
-    The last one lies beyond the window, so that the window's end is between two readings of energy and activity.
-    """
+    """Yield a sample every SAMPLE_PERIOD_SECONDS until standard input closes, and one more."""
     due = time.monotonic()
     is_over = False
     while not is_over:
         yield gpu_sample(gpu, activity)
         due = max(due + SAMPLE_PERIOD_SECONDS, time.monotonic())
         is_over = bool(select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0])
+    # The window's end must lie between two readings of energy and activity.
     activity.wait_for_next()
     yield gpu_sample(gpu, activity)

@@ -1,8 +1,8 @@
 """Measured peak rates of this GPU: `python -m tenant.gpu.peaks` prints one JSON object.
 
-It has floating-point operations per second by precision (of those that the GPU supports), `copy_bytes_per_second` (read
-and written), `read_bytes_per_second`, and `l2_bytes`. A tenant's result above a peak is wrong. Each peak is the best of
-several sizes and rounds, because one that is too low would refuse correct results.
+It has FLOP/s by precision (those that the GPU supports), `copy_bytes_per_second` (read and written),
+`read_bytes_per_second`, and `l2_bytes`. A result of a tenant above a peak is wrong, so each is the best of several
+sizes and rounds: a peak that is too low would refuse correct results.
 """
 
 from __future__ import annotations

@@ -23,8 +23,6 @@ STOP_SECONDS = 10.0
 
 
 class GpuSampler:
-    """The sampling process, from its start on."""
-
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tenant.gpu.telemetry"],

@@ -1,11 +1,7 @@
 """Base class of the workloads that run on torch. It handles stream, CUDA graph, device time, digest and memory.
 
-A subclass has four things to do in its constructor (docs/your-own-workload.md has an example):
-
-1. call `super().__init__(device, graph)`;
-2. create model and inputs on `self.device` inside `with self.building():`;
-3. still inside it, pass the forward pass to `self.prepare`;
-4. set `self.work`.
+A subclass calls `super().__init__(device, graph)` and sets `self.work`. Within `with self.building():` it creates model
+and inputs on `self.device` and passes its forward pass to `self.prepare` (docs/your-own-workload.md has an example).
 
 A step is then `self.run()`: the forward pass or a replay of its graph, one synchronisation of the stream, and sometimes
 a sample of device time. A workload with stages overrides `step` and adds their times to `self.samples`.
@@ -78,7 +74,6 @@ class TorchWorkload(Workload):
         torch.manual_seed(SEED)
 
     def _enter(self, stack: ExitStack) -> None:
-        """Enter inference mode and this tenant's stream."""
         import torch
 
         stack.enter_context(torch.inference_mode())
@@ -109,7 +104,6 @@ class TorchWorkload(Workload):
             self.run = with_device_time(launch, self._stream.synchronize, _TorchEventPair(self._stream), self.samples)
 
     def _capture(self, forward: Callable[[], torch.Tensor]) -> Callable[[], None]:
-        """Capture `forward` as a CUDA graph and return its replay."""
         import torch
 
         # Handles and workspaces that libraries create lazily must exist before the capture.
@@ -146,5 +140,4 @@ class TorchWorkload(Workload):
 
         if self._stream is None:
             return peak_resident_bytes()
-        reserved: int = torch.cuda.max_memory_reserved()
-        return reserved
+        return int(torch.cuda.max_memory_reserved())

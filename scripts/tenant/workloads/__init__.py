@@ -18,7 +18,6 @@ from tenant.workload import Workload
 
 @contextmanager
 def _report_missing_package(name: str) -> Iterator[None]:
-    """Turn the import error of a framework into a ParameterError."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -45,7 +44,6 @@ def load_module(name: str, device: str) -> ModuleType:
 
 
 def create(module: ModuleType, params: Params, device: str) -> Workload:
-    """Call the module's `create`. Raises ParameterError if a package is missing."""
     with _report_missing_package(module.__name__.rpartition(".")[2]):
         workload: Workload = module.create(params, device)
     return workload

@@ -87,8 +87,7 @@ class Detector(Workload):
         self._is_on_cpu = device == "cpu"
         input_output_bytes = sum(array.nbytes for array in self._input.values()) + self._likelihood.nbytes
         # The file is 1 % larger than its weights. onnxruntime does not report how many operations a network has.
-        moved_bytes = float(path.stat().st_size + input_output_bytes)
-        self.work = Work(flop=None, bytes=moved_bytes, items=batch, precision="fp32")
+        self.work = Work(None, float(path.stat().st_size + input_output_bytes), batch, "fp32")
 
     def step(self) -> None:
         # `run` returns once the output is in the host's memory.

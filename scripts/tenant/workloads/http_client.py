@@ -19,12 +19,12 @@ from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
-from tenant import request_bodies
 from tenant.client.connection import Client, Exchange, Selector
 from tenant.client.request_loop import RequestLoop
 from tenant.contract.requests import fill_variables, variable_names, variable_problem
 from tenant.load import BEFORE_WINDOW, IN_WINDOW, Load
 from tenant.parameters import ParameterError, Params, with_defaults
+from tenant.request_bodies import BODY_DEFAULTS, body_factory
 from tenant.workload import RequestError, Work, Workload
 
 POLL_SECONDS = 0.05
@@ -33,7 +33,7 @@ DEFAULTS: Params = {
     "method": "GET",
     "path": "/",
     "headers": {},
-    **request_bodies.DEFAULTS,
+    **BODY_DEFAULTS,
     "expect_status": 200,
     "ready_path": None,
     "stream": False,
@@ -74,13 +74,11 @@ class HttpClient(Workload):
             lambda: selector.woken_ns,
             secrets=[os.environ[name] for name in variable_names(texts)],
         )
-        self._bodies = [request_bodies.body_factory(params, seed=0, tenant=0)]
+        self._bodies = [body_factory(params, seed=0, tenant=0)]
         self._loop: RequestLoop | None = None
 
     def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> RequestLoop:
-        self._bodies = [
-            request_bodies.body_factory(self._params, load.seed, tenant, phase) for phase in (BEFORE_WINDOW, IN_WINDOW)
-        ]
+        self._bodies = [body_factory(self._params, load.seed, tenant, phase) for phase in (BEFORE_WINDOW, IN_WINDOW)]
         self._loop = RequestLoop(self._client, self._exchange, load.max_in_flight, lock, clock)
         return self._loop
 

@@ -18,6 +18,7 @@ from tenant.workloads import http_client
 from tenant.workloads.http_client import create
 
 Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
+Serve = Callable[..., tuple[str, "Log"]]
 
 
 def ok(handler: http.server.BaseHTTPRequestHandler, body: bytes = b"ok", status: int = 200) -> None:
@@ -37,7 +38,7 @@ class Log:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., tuple[str, Log]]]:
+def serve() -> Iterator[Serve]:
     """Starts a server that gives these answers and then always the last one; returns its URL and its log."""
     servers = []
 
@@ -72,9 +73,7 @@ def serve() -> Iterator[Callable[..., tuple[str, Log]]]:
         server.server_close()
 
 
-def test_a_request_has_the_configured_method_path_headers_and_body(
-    serve: Callable[..., tuple[str, Log]], tmp_path: Path
-) -> None:
+def test_a_request_has_the_configured_method_path_headers_and_body(serve: Serve, tmp_path: Path) -> None:
     url, log = serve(ok)
     client = create({"url": url, "method": "POST", "path": "/v1?x=1", "headers": {"A": "b"}, "body": "{}"}, "cpu")
     client.step()
@@ -87,7 +86,7 @@ def test_a_request_has_the_configured_method_path_headers_and_body(
 
 
 def test_environment_variables_are_filled_in_and_redacted_in_errors(
-    serve: Callable[..., tuple[str, Log]], monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def echo(handler: http.server.BaseHTTPRequestHandler) -> None:
         handler.wfile.write(f"GET {handler.path}\r\n".encode())
@@ -107,7 +106,7 @@ def test_environment_variables_are_filled_in_and_redacted_in_errors(
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_truncated_error_has_no_part_of_a_secret(
-    serve: Callable[..., tuple[str, Log]], monkeypatch: pytest.MonkeyPatch, is_stream: bool
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, is_stream: bool
 ) -> None:
     lengths = list(range(95, 150, 9))
 
@@ -150,7 +149,7 @@ def test_parameters_that_make_no_valid_request_are_refused(
 
 @pytest.mark.parametrize(("ready_path", "ready_request"), [(None, "POST /infer"), ("/health", "GET /health")])
 def test_the_client_waits_until_the_server_is_ready(
-    serve: Callable[..., tuple[str, Log]], tmp_path: Path, ready_path: str | None, ready_request: str
+    serve: Serve, tmp_path: Path, ready_path: str | None, ready_request: str
 ) -> None:
     url, log = serve(lambda handler: ok(handler, status=503), lambda handler: ok(handler, status=503), ok)
     params = {"url": url, "method": "POST", "path": "/infer", "ready_path": ready_path, "note": str(tmp_path / "note")}
@@ -170,7 +169,7 @@ def test_the_client_waits_until_the_server_is_ready(
     ids=["404", "silent", "refused"],
 )
 def test_the_note_has_the_reason_until_the_server_is_ready(
-    serve: Callable[..., tuple[str, Log]], monkeypatch: pytest.MonkeyPatch, answers: list[Answer], line: str
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, answers: list[Answer], line: str
 ) -> None:
     url = serve(*answers)[0] if answers else "http://127.0.0.1:1"
     lines: list[str] = []

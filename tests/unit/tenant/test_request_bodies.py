@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from tenant.parameters import ParameterError
-from tenant.request_bodies import DEFAULTS, BodyFactory, body_factory
+from tenant.request_bodies import BODY_DEFAULTS, BodyFactory, body_factory
 
 IDS = '{"prompt": {prompt_ids}, "max_tokens": {output_tokens}}'
 
 
 def factory(params: dict[str, Any], tenant: int = 0) -> BodyFactory:
-    return body_factory({**DEFAULTS, **params}, 7, tenant)
+    return body_factory({**BODY_DEFAULTS, **params}, 7, tenant)
 
 
 def template(tokens: dict[str, Any], body: str = IDS, seed: int = 7, tenant: int = 0, phase: int = 0) -> BodyFactory:
     lengths = {"prompt": {"mean": 5}, "output": {"mean": 5}, "shared_prefix": 0, "vocabulary": 32_000} | tokens
-    return body_factory({**DEFAULTS, "body": body, "tokens": lengths}, seed, tenant, phase)
+    return body_factory({**BODY_DEFAULTS, "body": body, "tokens": lengths}, seed, tenant, phase)
 
 
 def documents(body: BodyFactory, count: int) -> list[Any]:

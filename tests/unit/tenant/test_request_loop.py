@@ -15,10 +15,11 @@ from .conftest import MS, FakeClock
 from .served import DONE, ERROR, OK, STREAM, Answer, Served, chunk, event, measured, warmed, word
 
 TOKENS = 16
+Serve = Callable[..., Served]
 
 
 @pytest.fixture
-def serve(clock: FakeClock) -> Iterator[Callable[..., Served]]:
+def serve(clock: FakeClock) -> Iterator[Serve]:
     """A function that creates clients of servers in memory."""
     made = []
 
@@ -57,9 +58,7 @@ def median_seconds(timed: TimedHistogram) -> float:
 
 @pytest.mark.parametrize("in_flight", [1, 16, 64])
 @pytest.mark.parametrize("arrival", ["closed", "poisson", "constant"])
-def test_the_record_reports_the_planted_latencies(
-    clock: FakeClock, serve: Callable[..., Served], in_flight: int, arrival: str
-) -> None:
+def test_the_record_reports_the_planted_latencies(clock: FakeClock, serve: Serve, in_flight: int, arrival: str) -> None:
     planted = Planted(seed=in_flight)
     served = serve(planted)
     # Three quarters of the rate that the concurrency allows, so that some requests wait for others.
@@ -102,14 +101,14 @@ def test_the_record_reports_the_planted_latencies(
         assert load["delay_p99_seconds"] is None
 
 
-def test_tokens_count_by_their_arrival_not_by_their_request(clock: FakeClock, serve: Callable[..., Served]) -> None:
+def test_tokens_count_by_their_arrival_not_by_their_request(clock: FakeClock, serve: Serve) -> None:
     # Answers of 3 s in a window of 1 s: none of its requests ends, and each yields a token every 100 ms.
     served = serve(lambda _: [(100 * MS, STREAM + word()), *((100 * MS, word()) for _ in range(29)), (0, DONE)])
     record = measured(served, Load(concurrency=8), clock, 1)
     assert record["output_tokens"] == {"count": pytest.approx(80, abs=8), "source": "chunks"}
 
 
-def test_tokens_of_a_server_too_slow_to_finish_a_request_count(clock: FakeClock, serve: Callable[..., Served]) -> None:
+def test_tokens_of_a_server_too_slow_to_finish_a_request_count(clock: FakeClock, serve: Serve) -> None:
     served = serve(
         lambda number: (
             [(MS, STREAM + word() + DONE)]
@@ -123,9 +122,7 @@ def test_tokens_of_a_server_too_slow_to_finish_a_request_count(clock: FakeClock,
 
 
 @pytest.mark.parametrize("load", [Load(concurrency=3), Load("poisson", rate_hz=40, concurrency=3)])
-def test_a_window_after_a_refused_one_has_new_requests(
-    clock: FakeClock, serve: Callable[..., Served], load: Load
-) -> None:
+def test_a_window_after_a_refused_one_has_new_requests(clock: FakeClock, serve: Serve, load: Load) -> None:
     served = serve(lambda _: [(20 * MS, OK)], is_stream=False)
     measurement = warmed(served, load, clock, SteadinessRule(min_iterations=4, max_seconds=2, tolerance_percent=5))
     for _ in range(2):
@@ -136,7 +133,7 @@ def test_a_window_after_a_refused_one_has_new_requests(
     assert contents.count(b"1 0") == 1 and len(set(contents)) == len(contents)
 
 
-def test_an_open_load_sends_on_time_up_to_its_concurrency(clock: FakeClock, serve: Callable[..., Served]) -> None:
+def test_an_open_load_sends_on_time_up_to_its_concurrency(clock: FakeClock, serve: Serve) -> None:
     def in_flight(concurrency: int | None) -> tuple[TenantReport, int]:
         served = serve(lambda _: [(95 * MS, OK)], is_stream=False)
         record = measured(served, Load("constant", rate_hz=100, concurrency=concurrency), clock, 1, waits_seconds=2)
@@ -155,7 +152,7 @@ def test_an_open_load_sends_on_time_up_to_its_concurrency(clock: FakeClock, serv
     assert delay is not None and delay > 0.9
 
 
-def test_a_delayed_client_reports_its_lateness(clock: FakeClock, serve: Callable[..., Served]) -> None:
+def test_a_delayed_client_reports_its_lateness(clock: FakeClock, serve: Serve) -> None:
     served = serve(lambda number: held_up(number) or [(MS, OK)], is_stream=False)
 
     def held_up(number: int) -> None:
@@ -168,7 +165,7 @@ def test_a_delayed_client_reports_its_lateness(clock: FakeClock, serve: Callable
     assert record["stages"] == {} and "requests" not in record
 
 
-def test_rows_ascend_by_intended_start_whichever_ends_first(clock: FakeClock, serve: Callable[..., Served]) -> None:
+def test_rows_ascend_by_intended_start_whichever_ends_first(clock: FakeClock, serve: Serve) -> None:
     waits = np.random.default_rng(1).integers(1, 80, 10_000)
     served = serve(lambda number: [(int(waits[number]) * MS, ERROR if number % 7 == 0 else OK)], is_stream=False)
     record = measured(served, Load(concurrency=9), clock, 2)
@@ -200,7 +197,7 @@ FINE = [*FEW, (0, DONE)]
     ids=["500", "no-http", "drop", "bad-chunk", "garbage", "bytes", "error", "no-done", "no-token"],
 )
 def test_a_bad_answer_is_reported_and_other_requests_continue(
-    clock: FakeClock, serve: Callable[..., Served], bad: Sequence[tuple[int, bytes]], message: str
+    clock: FakeClock, serve: Serve, bad: Sequence[tuple[int, bytes]], message: str
 ) -> None:
     served = serve(lambda number: bad if number % 5 == 0 else FINE)
     record = measured(served, Load(concurrency=4), clock, 1)
@@ -210,16 +207,14 @@ def test_a_bad_answer_is_reported_and_other_requests_continue(
     assert record["load"]["in_flight_mean"] == pytest.approx(4)
 
 
-def test_a_server_that_hangs_up_on_a_new_connection_has_not_answered(
-    clock: FakeClock, serve: Callable[..., Served]
-) -> None:
+def test_a_server_that_hangs_up_on_a_new_connection_has_not_answered(clock: FakeClock, serve: Serve) -> None:
     served = serve(lambda number: [(MS, OK if number < 60 else b"")], is_stream=False)
     record = measured(served, Load(concurrency=4), clock, 1)
     assert (record["count"], record["last_error"]) == (0, "the connection was closed without an answer")
     assert 40 <= record["errors"] <= 4 * 22, "each lane retried at once"
 
 
-def test_a_connection_closed_between_requests_is_not_an_error(clock: FakeClock, serve: Callable[..., Served]) -> None:
+def test_a_connection_closed_between_requests_is_not_an_error(clock: FakeClock, serve: Serve) -> None:
     def answer(number: int) -> Sequence[tuple[int, bytes]]:
         # The next request finds its connection closed.
         served.server.is_closing = number % 3 == 0
@@ -234,9 +229,7 @@ def test_a_connection_closed_between_requests_is_not_an_error(clock: FakeClock, 
 @pytest.mark.parametrize(
     "head", [b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", b"HTTP/1.0 200 OK\r\n\r\nok"]
 )
-def test_the_end_of_a_connection_may_end_the_answer(
-    clock: FakeClock, serve: Callable[..., Served], head: bytes
-) -> None:
+def test_the_end_of_a_connection_may_end_the_answer(clock: FakeClock, serve: Serve, head: bytes) -> None:
     served = serve(lambda _: [(10 * MS, head), (0, b"")], is_stream=False)
     record = measured(served, Load(concurrency=2), clock, 1)
     assert (record["errors"], record["count"]) == (0, pytest.approx(200, abs=2))

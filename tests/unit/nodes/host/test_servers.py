@@ -189,7 +189,7 @@ def test_every_strategy_gets_the_same_requests(tmp_path: Path, strategy: str) ->
     }
     measured = run(tmp_path, entry, replicas=2, strategy=strategy)
     assert measured["status"] == "ok"
-    measured_request = request_bodies.DEFAULTS | json.loads(measured["spec"])["workload"]["request"]
+    measured_request = request_bodies.BODY_DEFAULTS | json.loads(measured["spec"])["workload"]["request"]
     # The seed depends on the workload and the repeat.
     seed = zlib.crc32(b"mine/1")
     for index in (0, 1):
