@@ -16,10 +16,7 @@ from sharebench.config.words import quoted
 
 FOLDER = Path(__file__).resolve().parent.parent / "config"
 SCHEMA, MANUAL = FOLDER / "schemas" / "config.schema.json", FOLDER / "README.md"
-BUILT_IN = {
-    "strategy_catalogue": FOLDER / "strategies.yaml",
-    "workload_catalogue": FOLDER / "workloads.yaml",
-}
+BUILT_IN = {"strategy_catalogue": FOLDER / "strategies.yaml", "workload_catalogue": FOLDER / "workloads.yaml"}
 TABLE = re.compile(r"(<!-- keys of (\w+), by `make docs` -->\n).*?(<!-- end of keys -->)", re.DOTALL)
 NAMES = re.compile(r"(<!-- names of (\w+), by `make docs` -->\n).*?(<!-- end of names -->)", re.DOTALL)
 

@@ -21,15 +21,9 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "nothing like it": ({"qqq": 1}, ["'qqq'", "unknown key", "Known: from, results, node"]),
     "no space after the colon": ({"warmup": {"max_seconds:3": ""}}, ["warmup:", "space after the colon"]),
     # strategies
-    "unknown strategy": (
-        {"strategies": ["mpss"]},
-        ["strategies:", "'mpss'", "mean 'mps'?", "Known: exclusive"],
-    ),
+    "unknown strategy": ({"strategies": ["mpss"]}, ["strategies:", "'mpss'", "mean 'mps'?", "Known: exclusive"]),
     "no strategies": ({"strategies": []}, ["strategies:", "[]", "empty", "name at least one"]),
-    "strategy twice": (
-        {"strategies": ["mps", "mig", "mps"]},
-        ["strategies:", "'mps'", "listed twice", "remove"],
-    ),
+    "strategy twice": ({"strategies": ["mps", "mig", "mps"]}, ["strategies:", "'mps'", "listed twice", "remove"]),
     # strategies that are impossible on this kind of node
     "limits on the stand-in": (
         {"strategies": ["mps-limited"]},

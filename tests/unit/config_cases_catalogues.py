@@ -7,10 +7,7 @@ from unit.studies import SIMULATED, S, W
 # Changes of the config, and parts of the error line: key, value, remedy.
 CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
     # the strategy catalogue
-    "catalogue without entries": (
-        {S: {}},
-        ["strategies:", "'exclusive'", "not in the catalogue", "nothing is known"],
-    ),
+    "catalogue without entries": ({S: {}}, ["strategies:", "'exclusive'", "not in the catalogue", "nothing is known"]),
     "no mechanism": ({f"{S}.new": {}}, [f"{S}.new:", "mechanism is missing", "add it"]),
     "layers upside down": (
         {f"{S}.new": {"mechanism": ["mps", "mig"], "profile": "3g", "instances": 2}},
@@ -30,10 +27,7 @@ CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"warmup.max_seconds": 60},
         ["timeouts.start_seconds:", "60", "warmup.max_seconds", "set more"],
     ),
-    "profile without mig": (
-        {f"{S}.mps.profile": "1g"},
-        [f"{S}.mps.profile:", "'1g'", "without mig", "remove"],
-    ),
+    "profile without mig": ({f"{S}.mps.profile": "1g"}, [f"{S}.mps.profile:", "'1g'", "without mig", "remove"]),
     "limit as text": ({f"{S}.mps.thread_percent": "half"}, ["'half'", "neither a number", "such as 100/N"]),
     "limits for other tenants than there are": (
         {f"{S}.mps.replicas": [2, 3], f"{S}.mps.thread_percent": [60, 20, 20]},
@@ -60,15 +54,9 @@ CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
     # the workload catalogue
     "mix": ({"workloads": "matmul+memcopy"}, ["workloads:", "'matmul+memcopy'", "not in the catalogue"]),
     "mix as a name": ({f"{W}.a+b": {"module": "matmul"}}, [f"{W}:", "'a+b'", "+ is kept for mixes"]),
-    "no model": (
-        SIMULATED | {"workloads": "memcopy"},
-        ["workloads:", "'memcopy'", "add", f"{W}.memcopy.simulated"],
-    ),
+    "no model": (SIMULATED | {"workloads": "memcopy"}, ["workloads:", "'memcopy'", "add", f"{W}.memcopy.simulated"]),
     "model of no work": ({f"{W}.matmul.simulated": {}}, [f"{W}.matmul.simulated:", "0 seconds", "serial_seconds"]),
-    "no module": (
-        {f"{W}.matmul.module": None},
-        ["workloads:", "'matmul'", "'cpu'", f"add {W}.matmul.module"],
-    ),
+    "no module": ({f"{W}.matmul.module": None}, ["workloads:", "'matmul'", "'cpu'", f"add {W}.matmul.module"]),
     "a CUDA graph on the stand-in": (
         {"workloads": "matmul-256-graph"},
         ["workloads:", "'matmul-256-graph'", "'cpu'", "graph", "use one", "matmul-256, ", "set node: nvidia"],

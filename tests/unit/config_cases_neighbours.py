@@ -48,10 +48,7 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["interference:", "[matmul, memcopy]", "two tenants", "[exclusive] has none", "add one"],
     ),
     # jobs
-    "job without work": (
-        {f"{W}.matmul.kind": "job"},
-        [f"{W}.matmul.job:", "null is not enough", "{iterations: 1000}"],
-    ),
+    "job without work": ({f"{W}.matmul.kind": "job"}, [f"{W}.matmul.job:", "null is not enough", "{iterations: 1000}"]),
     "job without iterations": (
         {f"{W}.batch-matmul.job": {"max_seconds": 5}},
         [f"{W}.batch-matmul.job:", "iterations is missing", "add it"],

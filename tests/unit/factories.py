@@ -63,13 +63,7 @@ def poisson_load(rng: np.random.Generator, mean: float, cv: float, window_second
     ends = work + np.maximum.accumulate(arrivals - (work - service))
     present = np.clip(np.minimum(ends, window_seconds) - np.maximum(arrivals, 0), 0, None)
     inside = arrivals >= 0
-    return Load(
-        arrivals[inside],
-        (ends - arrivals)[inside],
-        "poisson",
-        rate,
-        float(present.sum() / window_seconds),
-    )
+    return Load(arrivals[inside], (ends - arrivals)[inside], "poisson", rate, float(present.sum() / window_seconds))
 
 
 def tenant(index: int, load: Load, window_seconds: float = 2.0, workload: str = "matmul") -> dict[str, Any]:
@@ -377,10 +371,5 @@ def with_prometheus(measured: dict[str, Any], **changes: Any) -> dict[str, Any]:
         for tenant in measured["tenants"]
     ]
     tenants[-1] |= changes
-    said = {
-        "discovery": "file",
-        "scrape_seconds": 1,
-        "error": None,
-        "tenants": tenants,
-    }
-    return measured | {"prometheus": said}
+    watched = {"discovery": "file", "scrape_seconds": 1, "error": None, "tenants": tenants}
+    return measured | {"prometheus": watched}

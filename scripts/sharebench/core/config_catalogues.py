@@ -59,15 +59,13 @@ Resource = Annotated[
     ),
 ]
 Label = Annotated[
-    str,
-    Matching("[a-zA-Z_][a-zA-Z0-9_]*", "cannot be the name of a label: use letters, digits and _, no digit first"),
+    str, Matching("[a-zA-Z_][a-zA-Z0-9_]*", "cannot be the name of a label: use letters, digits and _, no digit first")
 ]
 Header = Annotated[str, Matching("[A-Za-z][A-Za-z0-9-]*", "cannot be the name of a header: use letters, digits and -")]
 Argument = Annotated[
     str,
     Matching(
-        "[a-z][a-z0-9_]*",
-        "cannot be the name of an argument: use lower-case letters, digits and _, a letter first",
+        "[a-z][a-z0-9_]*", "cannot be the name of an argument: use lower-case letters, digits and _, a letter first"
     ),
 ]
 Module = Annotated[str, Matching("[a-z][a-z0-9_]*", "is not the name of a Python module")]

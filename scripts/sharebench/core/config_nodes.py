@@ -32,8 +32,7 @@ Cores = Annotated[
     Discriminator(lambda value: "word" if value == "auto" else "list"),
 ]
 Gpu = Annotated[
-    str,
-    Matching("([0-9]{1,3}|GPU-[0-9a-fA-F-]+)", "is neither the index nor the UUID of a GPU, see `nvidia-smi -L`"),
+    str, Matching("([0-9]{1,3}|GPU-[0-9a-fA-F-]+)", "is neither the index nor the UUID of a GPU, see `nvidia-smi -L`")
 ]
 Gpus = Annotated[
     Annotated[Literal["all"], Tag("all")]
@@ -43,10 +42,7 @@ Gpus = Annotated[
 ]
 _NODE = "[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
 _LABEL = "[A-Za-z0-9./_-]+=[A-Za-z0-9._-]*"
-Node = Annotated[
-    str,
-    Matching(f"(?!auto$){_NODE}", "is not the name of a node; auto and labels stand alone"),
-]
+Node = Annotated[str, Matching(f"(?!auto$){_NODE}", "is not the name of a node; auto and labels stand alone")]
 NodeOrLabels = Annotated[
     str, Matching(f"({_NODE}|{_LABEL}(,{_LABEL})*)", "is neither the name of a node nor labels such as pool=a,zone=b")
 ]

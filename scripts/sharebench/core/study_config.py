@@ -55,8 +55,7 @@ Exclusion = Annotated[
     ),
 ]
 Contrast = Annotated[
-    str,
-    Matching("[a-z][a-z0-9-]*/[a-z][a-z0-9-]*", "is not a comparison of two strategies such as mps/time-slicing"),
+    str, Matching("[a-z][a-z0-9-]*/[a-z][a-z0-9-]*", "is not a comparison of two strategies such as mps/time-slicing")
 ]
 NOT_IN_PATHS = "cannot be part of a path: use lower-case letters, digits and -, a letter first, at most 63 in all"
 StrategyName = Annotated[str, Matching("[a-z][a-z0-9-]{0,62}", NOT_IN_PATHS)]

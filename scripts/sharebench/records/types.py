@@ -76,12 +76,7 @@ class UsedCalibration(TypedDict):
 # `from` is a keyword.
 Switch = TypedDict(
     "Switch",
-    {
-        "from": str | None,
-        "out_seconds": float | None,
-        "in_seconds": float,
-        "phases": NotRequired[dict[str, float]],
-    },
+    {"from": str | None, "out_seconds": float | None, "in_seconds": float, "phases": NotRequired[dict[str, float]]},
 )
 """The change of the node's state for a cell; `in_seconds` includes both parts where `out_seconds` is None."""
 

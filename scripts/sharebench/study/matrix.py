@@ -145,8 +145,7 @@ class Matrix:
         configured = [*config["workloads"], *config["interference"]]
         workloads = [*configured, *self.tenant_workloads(), *self.interference, *self.faults]
         return sorted(
-            self.cells,
-            key=lambda c: (workloads.index(c.workload), strategies.index(c.strategy), c.replicas, c.repeat),
+            self.cells, key=lambda c: (workloads.index(c.workload), strategies.index(c.strategy), c.replicas, c.repeat)
         )
 
     @cached_property

@@ -247,14 +247,7 @@ def test_junk_is_refused_in_one_line_or_loads_to_a_fixed_point(path: tuple[str, 
 
 @pytest.mark.parametrize(
     ("limit", "replicas", "percent"),
-    [
-        ("100/N", 1, 100),
-        ("100/N", 3, 100 / 3),
-        ("200/N", 1, 100),
-        ("200/N", 2, 100),
-        ("200/N", 5, 40),
-        (25, 4, 25),
-    ],
+    [("100/N", 1, 100), ("100/N", 3, 100 / 3), ("200/N", 1, 100), ("200/N", 2, 100), ("200/N", 5, 40), (25, 4, 25)],
 )
 def test_a_limit_is_parsed_as_percent(limit: float | str, replicas: int, percent: float) -> None:
     assert parse_limit(limit, replicas) == percent

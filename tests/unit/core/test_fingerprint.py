@@ -96,11 +96,7 @@ def test_an_edit_invalidates_what_the_file_is_part_of(file: str, stale: set[str]
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ('"""', '"""In other words: '),
-        ("import time", "# A remark.\nimport time"),
-        ("\n\n\n", "\n\n\n\n\n"),
-    ],
+    [('"""', '"""In other words: '), ("import time", "# A remark.\nimport time"), ("\n\n\n", "\n\n\n\n\n")],
     ids=["docstring", "comment", "layout"],
 )
 def test_comments_docstrings_and_layout_invalidate_nothing(scripts: Path, old: str, new: str) -> None:

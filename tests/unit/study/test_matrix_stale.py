@@ -121,10 +121,7 @@ def test_calibration_depends_on_the_unloaded_workload_alone() -> None:
         simulated({"workload_catalogue.matmul-light.load": {"arrival": "constant", "rate_hz": 5}}),
     ):
         assert same.calibration_spec("matmul-light") == before.calibration_spec("matmul-light")
-    for different in (
-        simulated(window_seconds=3),
-        simulated({"workload_catalogue.matmul-light.params": {"size": 64}}),
-    ):
+    for different in (simulated(window_seconds=3), simulated({"workload_catalogue.matmul-light.params": {"size": 64}})):
         assert different.calibration_spec("matmul-light") != before.calibration_spec("matmul-light")
     assert before.calibration_cell("matmul") not in before.cells
 
