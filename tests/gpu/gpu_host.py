@@ -39,11 +39,11 @@ def run(folder: Path, *targets: str, seconds: float = RUN_SECONDS) -> int:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def said(folder: Path) -> str:
+def output_of(folder: Path) -> str:
     return (folder / "out").read_text(errors="replace")
 
 
-def settings() -> list[Any]:
+def gpu_settings() -> list[Any]:
     """The owner's settings of each GPU: compute mode, MIG mode, power limit, persistence."""
 
     def asked(question: Callable[[], Any]) -> Any:
@@ -66,7 +66,7 @@ def settings() -> list[Any]:
         pynvml.nvmlShutdown()
 
 
-def on_the_gpu() -> list[int]:
+def gpu_pids() -> list[int]:
     """Processes that have a context on any GPU."""
     pynvml.nvmlInit()
     try:
@@ -76,7 +76,7 @@ def on_the_gpu() -> list[int]:
         pynvml.nvmlShutdown()
 
 
-def ours() -> dict[int, str]:
+def our_processes() -> dict[int, str]:
     """Living processes of runs of the pipeline, and MPS daemons and servers: command line, or `mps`, by pid."""
     found = {}
     for process in psutil.process_iter():
@@ -90,7 +90,7 @@ def ours() -> dict[int, str]:
     return found
 
 
-def folders() -> list[Path]:
+def our_folders() -> list[Path]:
     """Our folders on the host: scratch of tenants, and directories of daemons."""
     return [path for path in Path("/tmp").glob("sharebench-*") if path.is_dir()]
 
@@ -102,7 +102,7 @@ def record_of(results: Path, strategy: str, workload: str, replicas: int) -> dic
     return found
 
 
-def is_proven(record: dict[str, Any]) -> None:
+def assert_valid(record: dict[str, Any]) -> None:
     """Assert that the cell is measured and valid, and that its evidence holds."""
     assert (record["status"], record["reason"]) == ("ok", None)
     assert record["evidence"]
@@ -110,11 +110,11 @@ def is_proven(record: dict[str, Any]) -> None:
     assert [gate for gate in record["gates"] if gate["severity"] == "invalid" and not gate["passed"]] == []
 
 
-def nothing_is_left() -> None:
+def assert_clean_host() -> None:
     """Assert that no process, daemon or folder of a run is left; a killed process may take a moment to vanish."""
     deadline = time.monotonic() + 5
-    while (ours() or on_the_gpu() or folders()) and time.monotonic() < deadline:
+    while (our_processes() or gpu_pids() or our_folders()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert ours() == {}
-    assert on_the_gpu() == []
-    assert folders() == []
+    assert our_processes() == {}
+    assert gpu_pids() == []
+    assert our_folders() == []

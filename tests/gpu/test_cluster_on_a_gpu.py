@@ -15,7 +15,7 @@ import pytest
 import yaml
 from cluster.testbed import cgroups, gpu, lifecycle, requirements, schedulers
 from cluster.testbed.instance import Gpu, Instance, cache
-from gpu.gpu_host import is_proven, nothing_is_left, on_the_gpu, record_of, run, said, settings
+from gpu.gpu_host import assert_clean_host, assert_valid, gpu_pids, gpu_settings, output_of, record_of, run
 
 from sharebench.core.capabilities import has_nvidia_gpu
 
@@ -57,8 +57,8 @@ def bed(kind: Gpu) -> Iterator[Instance]:
     if lack:
         pytest.skip(lack)
     name = f"{kind}-{os.getpid()}"
-    before = settings()
-    nothing_is_left()
+    before = gpu_settings()
+    assert_clean_host()
     try:
         found = lifecycle.up(name, gpu=kind)
         gpu.install(found)
@@ -68,19 +68,19 @@ def bed(kind: Gpu) -> Iterator[Instance]:
         yield found
     finally:
         lifecycle.down(name)
-    nothing_is_left()
-    assert on_the_gpu() == []
+    assert_clean_host()
+    assert gpu_pids() == []
     assert cgroups.processes(found.cgroup) == set()
     assert [str(folder) for folder in cgroups.folders(found.cgroup) if folder.exists()] == []
     assert str(cache()) not in Path("/proc/mounts").read_text()
-    assert settings() == before
+    assert gpu_settings() == before
 
 
 def measured(found: Instance, folder: Path, monkeypatch: pytest.MonkeyPatch, study: dict[str, Any]) -> None:
     """The study, run on the test bed."""
     monkeypatch.setenv("KUBECONFIG", str(found.kubeconfig))
     (folder / "study.yaml").write_text(yaml.safe_dump(study))
-    assert run(folder, seconds=RUN_SECONDS) == 0, said(folder)
+    assert run(folder, seconds=RUN_SECONDS) == 0, output_of(folder)
 
 
 def mean_seconds(record: dict[str, Any]) -> float:
@@ -95,7 +95,7 @@ def test_pods_share_the_gpu_through_the_device_plugin(tmp_path: Path, monkeypatc
             name: record_of(tmp_path / "results", name, WORKLOAD, TENANTS) for name in ("time-slicing", "mps-limited")
         }
     for record in records.values():
-        is_proven(record)
+        assert_valid(record)
         assert len({tenant["view"]["device"] for tenant in record["tenants"]}) == 1
     units = records["time-slicing"]["tenants"][0]["view"]["sm_count"]
     for tenant in records["mps-limited"]["tenants"]:
@@ -110,7 +110,7 @@ def test_pods_share_the_gpu_through_claims(tmp_path: Path, monkeypatch: pytest.M
         measured(found, tmp_path, monkeypatch, STUDY | by_claims)
         records = {name: record_of(tmp_path / "results", name, WORKLOAD, TENANTS) for name in names}
     for record in records.values():
-        is_proven(record)
+        assert_valid(record)
     assert mean_seconds(records["mps"]) < 0.5 * mean_seconds(records["time-slicing"])
 
 
@@ -129,7 +129,7 @@ def test_hami_keeps_pods_to_their_shares(tmp_path: Path, monkeypatch: pytest.Mon
     for workload in study["workloads"]:
         records = {name: record_of(results, name, workload, replicas) for name, replicas in count.items()}
         for record in records.values():
-            is_proven(record)
+            assert_valid(record)
         for name in ("hami", "hami-half"):
             assert [tenant["view"]["over_limit_refused"] for tenant in records[name]["tenants"]] == [True] * count[name]
         # Whether it keeps pods to a share of the time depends on driver and workload: docs/strategies/schedulers.md.

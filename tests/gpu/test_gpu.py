@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
-from gpu.gpu_host import is_proven, nothing_is_left, ours, record_of, run, said, settings, start
+from gpu.gpu_host import assert_clean_host, assert_valid, gpu_settings, our_processes, output_of, record_of, run, start
 
 from sharebench.core.capabilities import gpu_python, has_nvidia_gpu
 
@@ -59,7 +59,7 @@ class Finished:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """The study, run once."""
-    nothing_is_left()
+    assert_clean_host()
     folder = tmp_path_factory.mktemp("gpu") / "study"
     folder.mkdir()
     entries = {
@@ -67,15 +67,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         "strategy_catalogue": {"mps-unequal": UNEQUAL},
     }
     (folder / "study.yaml").write_text(yaml.safe_dump(STUDY | entries))
-    before = settings()
-    assert run(folder) == 0, said(folder)
+    before = gpu_settings()
+    assert run(folder) == 0, output_of(folder)
     return Finished(folder, before)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_each_strategy_is_measured_with_evidence_that_it_was_active(finished: Finished, strategy: str) -> None:
     record = finished.record(strategy)
-    is_proven(record)
+    assert_valid(record)
     assert len(record["tenants"]) == TENANTS
     assert all(tenant["count"] > 1000 for tenant in record["tenants"])
 
@@ -112,14 +112,14 @@ def test_mps_is_faster_than_time_slicing_for_a_kernel_that_cannot_fill_the_gpu(f
 
 
 def test_a_finished_run_leaves_nothing_and_changes_no_setting(finished: Finished) -> None:
-    nothing_is_left()
-    assert settings() == finished.before
+    assert_clean_host()
+    assert gpu_settings() == finished.before
 
 
 def has_mps_daemon(outside: int) -> bool:
     """Whether an MPS daemon has been started and runs outside that process group."""
     groups = []
-    for pid, what in ours().items():
+    for pid, what in our_processes().items():
         with contextlib.suppress(ProcessLookupError):
             groups += [os.getpgid(pid)] if what == "mps" else []
     return any(group != outside for group in groups)
@@ -127,19 +127,19 @@ def has_mps_daemon(outside: int) -> bool:
 
 def has_tenants() -> bool:
     """Whether all tenants have been started."""
-    return sum("-m tenant" in line for line in ours().values()) >= TENANTS
+    return sum("-m tenant" in line for line in our_processes().values()) >= TENANTS
 
 
 def is_sampled() -> bool:
     """Whether the sampler runs: then the window is about to begin, or has begun."""
-    return any("nvml_sampler" in line for line in ours().values())
+    return any("nvml_sampler" in line for line in our_processes().values())
 
 
 def until(condition: Callable[[], bool], process: subprocess.Popen[bytes], folder: Path) -> None:
     deadline = time.monotonic() + 120
     while not condition():
-        assert process.poll() is None, f"the run ended first:\n{said(folder)}"
-        assert time.monotonic() < deadline, said(folder)
+        assert process.poll() is None, f"the run ended first:\n{output_of(folder)}"
+        assert time.monotonic() < deadline, output_of(folder)
         time.sleep(0.005)
 
 
@@ -171,7 +171,7 @@ def interrupted(finished: Finished, tmp_path: Path) -> Iterator[Path]:
     shutil.copytree(finished.folder, folder, symlinks=True)
     (folder / MPS_CELL).unlink()
     yield folder
-    for pid in ours():
+    for pid in our_processes():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
@@ -185,18 +185,18 @@ def test_a_killed_run_is_cleaned_up_by_the_next_start(
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert not (interrupted / MPS_CELL).exists()
-    left = ours()
+    left = our_processes()
     assert left, "the kill came when nothing ran any more"
 
-    assert run(interrupted, MPS_CELL) == 0, said(interrupted)
+    assert run(interrupted, MPS_CELL) == 0, output_of(interrupted)
     assert json.loads((interrupted / MPS_CELL).read_text())["status"] == "ok"
-    assert left.keys() & ours().keys() == set()
-    nothing_is_left()
-    assert settings() == finished.before
+    assert left.keys() & our_processes().keys() == set()
+    assert_clean_host()
+    assert gpu_settings() == finished.before
 
 
 def test_the_length_of_a_time_slice(finished: Finished) -> None:
-    assert run(finished.folder, "probe_timeslice") == 0, said(finished.folder)
+    assert run(finished.folder, "probe_timeslice") == 0, output_of(finished.folder)
     found = json.loads((finished.folder / "results/nodes/timeslice.json").read_text())["strategies"]
     assert list(found) == ["mps", "streams", "time-slicing"]
     assert found["time-slicing"]["overlap_ratio"] < 0.001
@@ -204,4 +204,4 @@ def test_the_length_of_a_time_slice(finished: Finished) -> None:
     assert found["time-slicing"]["switch"]["p50_us"] < found["time-slicing"]["run"]["p50_us"]
     for strategy in ("mps", "streams"):
         assert found[strategy]["tenants_on_device_mean"] > 1.99
-    nothing_is_left()
+    assert_clean_host()

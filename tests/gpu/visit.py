@@ -47,10 +47,10 @@ from sharebench.study.study import Study  # noqa: E402
 DEFAULTS = [REPOSITORY / "config" / f"{name}.yaml" for name in ("strategies", "workloads", "config")]
 EDITION = REPOSITORY / "published" / "edition-two"
 FIRST_REPEATS = 3
-"""Of all studies before any of the others: the least that gives an interval worth reading."""
+"""Repeats of all studies that come before any later repeat: the fewest that give a useful interval."""
 
 CALIBRATION_SECONDS = 20
-"""Of a workload, with its start; a check that fails repeats it."""
+"""Duration of a workload's calibration with its start; a failed gate repeats it."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ class Part:
 
     @cached_property
     def units(self) -> list[list[Cell]]:
-        """What stays on one device, in the order of repeats."""
-        of = placement.workload_groups(self.study)
-        key = lambda cell: (self.study.block(cell), of[cell.workload])  # noqa: E731
+        """The groups of cells that stay on one device, in the order of repeats."""
+        group_of = placement.workload_groups(self.study)
+        key = lambda cell: (self.study.block(cell), group_of[cell.workload])  # noqa: E731
         return [list(own) for _, own in groupby(sorted(self.study.cells, key=key), key)]
 
     @cached_property
     def devices(self) -> list[str]:
-        """Identities of those here that measure, all at once. Raises NodeError."""
+        """Identities of this machine's measuring devices. Raises NodeError."""
         study = self.study
         if uses_several_devices(study.config, study.node_kind):
             return [entry["device"] for entry in placement.study_devices(study, {})]
@@ -89,20 +89,20 @@ class Part:
         return [open_node(study.node_kind, options, Path()).identity]
 
     def measured_here(self, folder: Path) -> Iterator[tuple[str, str]]:
-        """The group of each unit of which a folder has records of a device here, with the device."""
+        """Group and device of each unit with records in a folder that were measured on a device of this machine."""
         for unit in self.units:
-            found = (folder / cell.raw for cell in unit if (folder / cell.raw).is_file())
-            for device in {device_identity(read_json(path, "node")["node"]) for path in found} & set(self.devices):
+            records = (folder / cell.raw for cell in unit if (folder / cell.raw).is_file())
+            for device in {device_identity(read_json(path, "node")["node"]) for path in records} & set(self.devices):
                 yield self.group(unit), device
 
     def group(self, unit: Sequence[Cell]) -> str:
-        """What the unit is a repeat of: its workloads."""
-        return ", ".join(sorted({own for cell in unit for own in self.study.components(cell)}))
+        """The workloads of the unit, which is one repeat of them."""
+        return ", ".join(sorted({name for cell in unit for name in self.study.components(cell)}))
 
     def checked(self, folder: Path, where: Path) -> set[Cell]:
-        """The cells of the study that have records in a folder, an archive's (`where`) perhaps.
+        """The cells of the study with records in a folder, which may be unpacked from the archive `where`.
 
-        Raises Refusal where one was measured by other code than this, or is of another config.
+        Raises Refusal for a record of another code or config.
         """
         found = {cell for cell in self.study.cells if (folder / cell.raw).is_file()}
         for cell in sorted(found):
@@ -114,16 +114,17 @@ class Part:
                 raise Refusal(f"{where}: {self.name}, {cell}: {mismatch}; measure with its commit: {commit}") from None
         return found
 
-    def snakemake(self, folder: Path, *words: str, seconds: float | None = None, **more: Any) -> bool:
-        """Run the study in a results folder with more changes; whether it came to its end within the time.
+    def snakemake(self, folder: Path, *arguments: str, seconds: float | None = None, **more: Any) -> bool:
+        """Run the study in a results folder with more changes; returns whether it ended within the time.
 
-        When the time is over, the cells that are being measured are finished. Raises CalledProcessError.
+        At the time-out the running cells are finished. Raises CalledProcessError.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        own = folder / "visit.yaml"
-        own.write_text(yaml.safe_dump({**self.changes, **more, "results": os.path.relpath(folder)}), encoding="utf-8")
-        command = [sys.executable, "-m", "snakemake", *words, "--snakefile", str(REPOSITORY / "Snakefile")]
-        command += ["--cores", "1", "--configfile", str(self.file), str(own)]
+        config = folder / "visit.yaml"
+        changes = {**self.changes, **more, "results": os.path.relpath(folder)}
+        config.write_text(yaml.safe_dump(changes), encoding="utf-8")
+        command = [sys.executable, "-m", "snakemake", *arguments, "--snakefile", str(REPOSITORY / "Snakefile")]
+        command += ["--cores", "1", "--configfile", str(self.file), str(config)]
         with subprocess.Popen(command) as run:
             try:
                 code = run.wait(seconds)
@@ -138,7 +139,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Batch:
-    """Cells of a study that are measured at once: those missing of one unit for each device."""
+    """Cells of a study that are measured at the same time: the missing cells of one unit for each device."""
 
     part: Part
     units: list[list[Cell]]
@@ -150,14 +151,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Edition:
-    """The studies in the files of a folder, and where visits leave what they measured."""
+    """The studies in the files of a folder, and the folders of their visits' results."""
 
     folder: Path
     changes: Mapping[str, Any]
     without: Collection[str] = ()
     """Studies that are left out, by name."""
     product: str = ""
-    """Of the devices, as a name of folders: what visits to others have measured is another data set."""
+    """The devices' product as a folder name: visits to another product make another data set."""
 
     @property
     def results(self) -> Path:
@@ -165,19 +166,19 @@ class Edition:
 
     @property
     def now(self) -> Path:
-        """Of this visit; it stays on the machine and is never carried."""
+        """The results of this visit; this folder stays on the machine."""
         return self.results / "now"
 
     @cached_property
     def parts(self) -> list[Part]:
-        """Raises Refusal for a folder without studies, and a name in `without` that is none's."""
-        found = [Part(path, self.changes) for path in sorted(self.folder.glob("[0-9]*.yaml"))]
-        names = [part.name for part in found]
-        if not found:
+        """The studies to measure. Raises Refusal for a folder without studies, and for an unknown name in `without`."""
+        parts = [Part(path, self.changes) for path in sorted(self.folder.glob("[0-9]*.yaml"))]
+        names = [part.name for part in parts]
+        if not parts:
             raise Refusal(f"--edition: {self.folder} has no studies, such as 01-tenants.yaml; name a folder that has")
         if unknown := [name for name in self.without if name not in names]:
             raise Refusal(f"--without: '{unknown[0]}' is not a study; known: {', '.join(names)}")
-        return [part for part in found if part.name not in self.without]
+        return [part for part in parts if part.name not in self.without]
 
     @property
     def archives(self) -> Path:
@@ -185,25 +186,25 @@ class Edition:
 
     @cached_property
     def visits(self) -> dict[Path, Path]:
-        """The archives of visits before, each with what is in it."""
+        """The archives of earlier visits, each with its unpacked folder."""
         return {path: archive.unpack(path) for path in sorted(self.archives.glob("*.zip"))}
 
     def here(self) -> "Edition":
-        """The same of the product that this machine has. Raises NodeError."""
+        """The edition for this machine's product. Raises NodeError."""
         study = self.parts[0].study
         options, _ = named_devices(study.node_kind, study.node_options())[0]
         product = open_node(study.node_kind, options, Path()).facts()["product"]
         return replace(self, product=re.sub(r"[^a-z0-9]+", "-", product.lower()).strip("-"))
 
     def carried(self, part: Part) -> set[Cell]:
-        """The cells of a study that visits before have; units of which one is missing are not among them."""
+        """The cells of a study that earlier visits have measured, in complete units."""
         return {cell for path, visit in self.visits.items() for cell in part.checked(visit / part.name, path)}
 
     def batches(self) -> Iterator[Batch]:
-        """What no visit has yet, in the order in which it is measured.
+        """The batches that no visit has measured, in the order of measuring.
 
-        Where a unit's other repeats have been measured by every device here, it comes after all others: repeats are
-        to be on several devices, and this may be the only one of the visit.
+        A unit whose other repeats have been measured on every device here comes last: repeats should be on several
+        devices, and another visit may have other ones.
         """
         ranked: dict[tuple[bool, bool, int], list[list[Cell]]] = {}
         for number, part in enumerate(self.parts):
@@ -224,13 +225,13 @@ class Edition:
                 yield Batch(part, todo[begin : begin + len(part.devices)])
 
     def seconds(self, batch: Batch) -> float:
-        """How long a batch takes, by what cells have taken in this visit."""
+        """Expected duration of a batch, from the cells of this visit."""
         study, run = batch.part.study, read_run(self.now / batch.part.name)
-        workloads = {own for unit in batch.units for cell in unit for own in study.components(cell)}
+        workloads = {name for unit in batch.units for cell in unit for name in study.components(cell)}
         return seconds_per_cell(study, run) * max(map(len, batch.units)) + CALIBRATION_SECONDS * len(workloads)
 
     def plan(self, minutes: float, left: float, at: float = 0) -> Iterator[str]:
-        """A line for each batch that this call begins, the first after `at` seconds, and what is too long for it."""
+        """A line for each batch that this call begins, the first after `at` seconds, and a line for those too long."""
         too_long = set()
         for batch in self.batches():
             seconds = self.seconds(batch)
@@ -245,10 +246,10 @@ class Edition:
             yield f"plan: too long for what is left then: some or all of {', '.join(sorted(too_long))}"
 
     def measure(self, until: float, gone: float, failed: Collection[str] = ()) -> bool:
-        """Measure batch by batch what no visit has; whether all is there.
+        """Measure the missing batches; returns whether all are complete.
 
-        At the moment `until` this ends, and nothing is begun that is not done at the moment `gone`, of time.monotonic.
-        Raises Refusal at the end where studies failed, of which the rest is left to another visit, or had (`failed`).
+        It ends at `until`, and begins no batch that would end after `gone` (both in time.monotonic). Raises Refusal at
+        the end if studies failed, now or before (`failed`); the rest of these is left to another visit.
         """
         is_all, failed = True, {*failed}
         for batch in self.batches():
@@ -274,13 +275,13 @@ class Edition:
                 is_all = False
                 break
         if failed:
-            raise Refusal(f"failed: {', '.join(sorted(failed))}; what went wrong is above")
+            raise Refusal(f"failed: {', '.join(sorted(failed))}; the causes are above")
         return is_all
 
     def probe(self) -> bool:
-        """Watch who is on the device when, by each number of tenants that this visit has not watched; whether it did.
+        """Probe the time slice for each number of tenants that is missing; returns whether that succeeded.
 
-        In the first study's folder, whose device is characterised for its cells anyway.
+        It runs in the first study's folder, whose device is characterised anyway.
         """
         part = self.parts[0]
         try:
@@ -292,7 +293,7 @@ class Edition:
         return True
 
     def pack(self) -> Path | None:
-        """One archive of what this visit has measured, named by its first run; None if that is nothing."""
+        """Write one archive of this visit's results, named by its first run; None without results."""
         files: dict[str, Path] = {}
         runs = []
         for part in self.parts:
@@ -319,7 +320,7 @@ class Edition:
         return target
 
     def join(self) -> Iterator[str]:
-        """Put the visits together, their probes and each study that has all its cells; a line for each."""
+        """Join the visits: their probes, and each study that is complete; yields a line for each."""
         if not (probed := probes.table(self.visits.values())).empty:
             target = self.results / self.product / "probes.csv"
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -344,7 +345,7 @@ class Edition:
 
 
 def _is_whole(unit: Iterable[Cell], folder: Path) -> bool:
-    """Whether all cells of a unit have records, of one device."""
+    """Whether all cells of a unit have records from one device."""
     paths = [folder / cell.raw for cell in unit]
     devices = {device_identity(read_json(path, "node")["node"]) for path in paths if path.is_file()}
     return all(path.is_file() for path in paths) and len(devices) == 1
