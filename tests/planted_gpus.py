@@ -1,4 +1,4 @@
-"""A day of a cluster's GPUs, made up, as a Prometheus has it of dcgm-exporter and kube-state-metrics."""
+"""A fabricated day of a cluster's GPUs, as Prometheus has it from dcgm-exporter and kube-state-metrics."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ PROFILING = ("DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI
 H200_MIB = 143_771
 
 Course = Callable[[int], float]
-"""A ratio at a minute."""
+"""A ratio by minute."""
 
 
 def steady(ratio: float) -> Course:
@@ -75,7 +75,7 @@ def cluster() -> list[Planted]:
 
 
 def metrics(planted: list[Planted], end_epoch_seconds: float, minutes: int, without: tuple[str, ...] = ()) -> str:
-    """OpenMetrics with moments, as promtool reads them."""
+    """OpenMetrics text with timestamps, as promtool reads it."""
     return "\n".join([*_lines(planted, int(end_epoch_seconds), minutes, without), "# EOF\n"])
 
 
@@ -83,7 +83,7 @@ Series = dict[str, list[tuple[dict[str, str], list[tuple[float, float]]]]]
 
 
 def series(planted: list[Planted], minutes: int = 240, without: tuple[str, ...] = ()) -> Series:
-    """The same as a Prometheus answers, by metric."""
+    """The same courses as Prometheus returns them, by metric."""
     return {
         name: [
             (each.labels(), [(60.0 * minute, each.values(minute)[name]) for minute in range(minutes)])
@@ -111,7 +111,7 @@ def _lines(planted: list[Planted], end: int, minutes: int, without: tuple[str, .
 
 
 def backfill(folder: Path, text: str) -> None:
-    """Have it in the data of a Prometheus that is started in this folder next."""
+    """Write the text into the data of the Prometheus that is started next in this folder."""
     folder.mkdir(parents=True)
     (folder / "planted.txt").write_text(text)
     assert PROMTOOL is not None

@@ -1,4 +1,4 @@
-"""The report in a real browser without a network: it renders, its sections open, and everybody can read it."""
+"""The report in a real browser without a network: it renders, its sections open, and it is accessible."""
 
 import html
 import json
@@ -86,7 +86,7 @@ def shown(page: Path, folder: Path, expression: str, width: int = 1280, anchor: 
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_it_renders_offline_fits_and_can_be_read(page: Path, tmp_path: Path, width: int) -> None:
+def test_the_report_renders_offline_fits_and_is_readable(page: Path, tmp_path: Path, width: int) -> None:
     looked_at = """(() => {
       const images = [...document.images].map((image) => image.complete && image.naturalWidth > 100);
       const widths = [document.documentElement.scrollWidth];
@@ -128,7 +128,7 @@ def test_a_link_opens_the_section_it_leads_to(page: Path, tmp_path: Path, anchor
     assert shown(page, tmp_path, looked_at, anchor=anchor)[0] is True
 
 
-def test_these_tests_would_notice(tmp_path: Path) -> None:
+def test_a_broken_page_fails_these_tests(tmp_path: Path) -> None:
     """A message on the console, an exception, pale text."""
     page = tmp_path / "page.html"
     page.write_text(

@@ -1,4 +1,4 @@
-"""The rule of the advice: its decision table row by row, and what must hold whatever the data are."""
+"""The rule of the advice: its decision table row by row, and properties that hold for any data."""
 
 import random
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from sharebench.analysis.decide.documented import ALONE, DOCUMENTED, MEASURED, U
 from sharebench.analysis.statistics.intervals import Estimate
 
 YES, NO = Isolation(True, DOCUMENTED, "documented"), Isolation(False, MEASURED, "measured")
-NOBODY_KNOWS = Isolation(None, UNKNOWN, "unknown")
+NOT_KNOWN = Isolation(None, UNKNOWN, "unknown")
 
 
 def level(replicas: int, latency: float, hz: float, spread: float = 0.01, isolated: Isolation = NO) -> Level:
@@ -39,7 +39,7 @@ def option(name: str, *levels: Level, fault: Isolation = NO, effort: int = 1, **
 
 EXCLUSIVE = option("exclusive", level(1, 0.09, 11, isolated=ALONE), fault=ALONE, effort=0, is_sharing=False)
 MPS = option("mps", *(level(n, 0.05 + 0.04 * n, 20) for n in (1, 3, 5, 7)), effort=2)
-SLICING = option("time-slicing", *(level(n, 0.1 * n, 10) for n in (1, 3, 5, 7)), fault=NOBODY_KNOWS, effort=1)
+SLICING = option("time-slicing", *(level(n, 0.1 * n, 10) for n in (1, 3, 5, 7)), fault=NOT_KNOWN, effort=1)
 MIG = option("mig", *(level(n, 0.34, 2.9 * n, isolated=YES) for n in (1, 3, 5, 7)), fault=YES, effort=4)
 OPTIONS = [EXCLUSIVE, SLICING, MPS, MIG]
 
@@ -59,19 +59,19 @@ def test_tenants_are_spread_evenly() -> None:
     assert find_plan(MPS, Demand(7, 0.33)).devices == 1
 
 
-def test_sharing_with_one_tenant_for_each_device_is_exclusive_by_another_name() -> None:
+def test_one_tenant_per_device_is_not_sharing() -> None:
     assert strategies(advise(OPTIONS, Demand(5, 0.1))) == ["exclusive"]
     assert set(strategies(advise(OPTIONS, Demand(1, 0.1)))) == {"exclusive", "mps", "time-slicing"}
 
 
-def test_isolation_is_known_or_it_is_not_there() -> None:
+def test_unknown_isolation_does_not_count() -> None:
     assert strategies(advise(OPTIONS, Demand(5, isolation="fault"))) == ["mig", "exclusive"]
     assert strategies(advise(OPTIONS, Demand(5, isolation="performance"))) == ["mig", "exclusive"]
     [slicing] = [each for each in advise(OPTIONS, Demand(5, isolation="fault")) if each.option is SLICING]
     assert slicing.reason == "fault isolation: unknown"
 
 
-def test_what_is_impossible_has_a_reason() -> None:
+def test_an_impossible_plan_has_a_reason() -> None:
     small = replace(MIG, infeasible={7: "more than 7 MIG slices"})
     assert find_plan(small, Demand(7)).devices == 2
     full = replace(MPS, max_by_memory=4)
@@ -81,7 +81,7 @@ def test_what_is_impossible_has_a_reason() -> None:
     assert find_plan(SLICING, Demand(5, 0.2)).reason == "p99 of 5 tenants is 500 ms, more than 200 ms"
 
 
-def test_what_cannot_be_told_apart_is_ordered_by_effort() -> None:
+def test_tied_plans_are_ordered_by_effort() -> None:
     hard = option("hard", level(5, 0.1, 20.3), effort=5)
     easy = option("easy", level(5, 0.1, 20.0), effort=1)
     poor = option("poor", level(5, 0.1, 15.0), effort=0)
@@ -91,7 +91,7 @@ def test_what_cannot_be_told_apart_is_ordered_by_effort() -> None:
     assert [each.is_tied for each in advise([hard, poor, easy], Demand(5))] == [True, True, False]
 
 
-def test_under_an_open_load_the_prompt_go_first_whatever_their_effort() -> None:
+def test_under_an_open_load_lower_latency_goes_first() -> None:
     late, prompt = level(2, 4.0, 97.0), level(2, 0.02, 96.0)
     served = [
         option("late", replace(late, inverse_latency=Estimate(1 / 4)), effort=1),
@@ -121,13 +121,13 @@ def test_the_margin_has_an_interval() -> None:
 
 
 def test_a_latency_that_may_be_zero_leaves_the_margin_without_an_upper_bound() -> None:
-    """As a quantile in the first bucket of a program's own histogram."""
+    """A quantile in the first bucket of a program's own histogram may be zero."""
     coarse = option("mps", replace(level(3, 0.17, 20), latency=Estimate(0.1, 0.0, 0.2, 3)))
     margin = find_plan(coarse, Demand(3, 0.2)).margin_percent(Demand(3, 0.2))
     assert margin is not None and (margin.low, margin.high) == (0.0, None)
 
 
-def test_turning_points_are_where_the_answer_turns() -> None:
+def test_turning_points_are_where_the_answer_changes() -> None:
     asked = Demand(5, 0.2)
     points = {}
     for each in turning_points(OPTIONS, asked):
@@ -146,7 +146,7 @@ def test_turning_points_are_where_the_answer_turns() -> None:
 
 
 def random_options(seed: int) -> list[Option]:
-    """Some strategies with random latencies, throughputs, isolation and effort, and gaps in what is known."""
+    """Some strategies with random latencies, throughputs, isolation and effort, some values unknown."""
     draw = random.Random(seed)
     found = []
     for index in range(draw.randint(1, 7)):
@@ -164,7 +164,7 @@ def random_options(seed: int) -> list[Option]:
         if levels:
             infeasible = {n: "no room" for n in range(1, 9) if draw.random() < 0.1}
             memory = draw.choice([None, None, 3, 6])
-            fault = draw.choice([YES, NO, NOBODY_KNOWS])
+            fault = draw.choice([YES, NO, NOT_KNOWN])
             more = {"infeasible": infeasible, "max_by_memory": memory, "is_sharing": index > 0}
             found.append(option(f"s{index}", *levels, fault=fault, effort=draw.randint(0, 5), **more))
     return found
@@ -207,7 +207,7 @@ def test_asking_for_isolation_never_adds_a_strategy() -> None:
     assert removed > 100
 
 
-def test_everybody_has_a_verdict() -> None:
+def test_every_strategy_has_a_verdict() -> None:
     for _, options, demand in cases(200):
         plans = advise(options, demand)
         assert sorted(each.option.strategy for each in plans) == sorted(each.strategy for each in options)

@@ -1,4 +1,4 @@
-"""Advice on servers that stream: every part of an SLO must hold, and the nearest to its limit is what is said."""
+"""Advice on servers that stream: every part of an SLO must hold, and the answer names the one nearest to its limit."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def asked(tenants: int, **stream_slo: float) -> Demand:
     return Demand(tenants, stream_slo=stream_slo or SLO, price_per_hour=3.6)
 
 
-def test_each_part_decides_where_it_is_the_nearest_to_its_limit() -> None:
+def test_the_part_nearest_to_its_limit_decides() -> None:
     assert find_plan(MPS, asked(4)).devices == 2, "TTFT of four is 400 ms, TPOT 40 ms"
     assert find_plan(MPS, asked(4, ttft=0.5)).devices == 1 and find_plan(SLICING, asked(4, ttft=0.5)).devices == 1
     assert find_plan(MPS, asked(4, tpot=0.05)).devices == 1 and find_plan(SLICING, asked(4, tpot=0.05)).devices == 2
@@ -53,13 +53,13 @@ def test_each_part_decides_where_it_is_the_nearest_to_its_limit() -> None:
     assert margin is not None and margin.value == pytest.approx(50), "200 of 300 ms, and 20 of 30 ms"
 
 
-def test_what_is_not_known_of_a_stream_does_not_hold() -> None:
+def test_an_unknown_part_of_a_stream_does_not_hold() -> None:
     only = replace(MPS, levels={4: replace(MPS.levels[4], stream={})})
     assert find_plan(only, asked(4)).reason == "TTFT, TPOT of 4 tenants: no data"
     assert find_plan(only, Demand(4)).devices == 1
 
 
-def test_an_slo_of_streams_asks_nothing_of_a_loop() -> None:
+def test_stream_parts_of_an_slo_do_not_apply_to_a_loop() -> None:
     loop = replace(MPS, streams=False, levels={4: replace(MPS.levels[4], stream={})})
     assert find_plan(loop, asked(4, ttft=1e-6)).devices == 1
 
@@ -76,7 +76,7 @@ def test_a_median_of_any_part_goes_after_a_tail() -> None:
     assert row["verdict"] == "meets the SLO by its TTFT p50 and TPOT p50"
 
 
-def test_the_answer_names_part_tokens_and_what_would_change_it() -> None:
+def test_the_answer_names_part_tokens_and_turning_points() -> None:
     found = answer_question("chat", [MPS, SLICING], asked(4, ttft=0.45, tpot=0.05))
     assert found.sentence.startswith("chat: take mps on 1 device: TTFT p99 400 ms (396 to 404) with 4 tenants, ")
     assert "10/s per device, 1,000 tokens/s, $" in found.sentence
@@ -87,7 +87,7 @@ def test_the_answer_names_part_tokens_and_what_would_change_it() -> None:
     assert close.reasons[-1] == "How sure: the 95 % interval of TTFT p99 reaches beyond the SLO."
 
 
-def test_turning_points_are_of_the_part_that_they_name() -> None:
+def test_turning_points_change_the_part_that_they_name() -> None:
     demand = asked(4, ttft=0.45, tpot=0.05)
     parts = set()
     for point in turning_points([MPS, SLICING], demand):

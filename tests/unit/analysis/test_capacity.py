@@ -27,7 +27,7 @@ def table(rows: list[dict[str, Any]], limits: dict[str, float], *workloads: str,
 
 def test_rows() -> None:
     rows = [row("mps", n, 0.05 + 0.04 * n) for n in SIZES]
-    # What comes after a number that exceeds the SLO does not count.
+    # Numbers of tenants beyond the first that exceeds the SLO do not count.
     rows += [row("streams", n, seconds) for n, seconds in zip(SIZES, (0.1, 0.3, 0.1, 0.1), strict=True)]
     rows += [row("mig", 1, 0.3), row("mig", 9, math.nan, n=0, status="infeasible")]
     rows += [row("time-slicing", 1, 0.1), row("time-slicing", 3, 0.2, latency_p99_seconds=math.nan)]
@@ -38,7 +38,7 @@ def test_rows() -> None:
     assert (sliced["percentile"], sliced["bound"]) == ("p95", "at least"), "the p99 of three tenants is blank"
 
 
-def test_what_never_exceeds_the_slo_has_at_least_that() -> None:
+def test_tenants_that_never_exceed_the_slo_are_a_lower_bound() -> None:
     rows = [row("mig", n, 0.1) for n in SIZES] + [row("mig", 8, math.nan, n=0, status="infeasible")]
     [found] = table(rows, {"latency": 0.2})
     assert (found["capacity_tenants"], found["bound"], found["reason"]) == (7, "at least", "8 tenants: infeasible")
@@ -51,7 +51,7 @@ def test_tenants_that_ran_but_could_not_be_judged_have_a_reason() -> None:
     assert (found["capacity_tenants"], found["bound"], found["reason"]) == (2, "at least", f"4 tenants: {growing}")
 
 
-def test_without_an_slo_memory_is_left() -> None:
+def test_without_an_slo_only_memory_limits_tenants() -> None:
     [found] = table([row("mps", 2, 0.1)], {})
     assert pd.isna(found["capacity_tenants"]) and found["max_tenants_by_memory"] == 38
     assert found["reason"] == "no SLO is set (slo)"
@@ -68,7 +68,7 @@ def streaming(workload: str, replicas: int, ttft: float, tpot: float, hz: float 
 SLO = {"ttft": 0.5, "tpot": 0.05}
 
 
-def test_every_part_that_applies_must_hold_by_its_own_percentile() -> None:
+def test_every_applicable_part_must_hold_by_its_own_percentile() -> None:
     rows = [streaming("chat", n, ttft=0.1 * n, tpot=0.02 * n, hz=9.0 - n) for n in (1, 2, 4)]
     [found] = table(rows, SLO, "chat", studies=("streams", "slo"))
     assert found["capacity_tenants"] == 2, "TTFT would allow all four"
@@ -76,7 +76,7 @@ def test_every_part_that_applies_must_hold_by_its_own_percentile() -> None:
     assert (found["capacity_hz"], found["capacity_tokens_hz"]) == (7.0, 70.0) and pd.isna(found["slo_ms"])
 
 
-def test_a_part_that_a_workload_does_not_have_asks_nothing_of_it() -> None:
+def test_a_part_that_does_not_apply_is_ignored() -> None:
     rows = [row("mps", n, 0.1 * n) for n in (1, 2)]
     [found] = table(rows, {"latency": 0.15, "ttft": 0.01})
     assert (found["capacity_tenants"], found["percentile"]) == (1, "p99")

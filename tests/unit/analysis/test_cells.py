@@ -47,7 +47,7 @@ def test_each_tenant_has_a_row_with_its_own_numbers():
 
 
 @pytest.mark.parametrize(("count", "carried"), [(4, ""), (58, "p50"), (298, "p50 p95"), (299, "p50 p95 p99")])
-def test_a_percentile_that_the_count_cannot_carry_is_blank(count, carried):
+def test_a_percentile_with_too_few_iterations_is_blank(count, carried):
     row = table([record(latencies=[np.full(count, 0.005)])]).iloc[0]
     shown = [name for name in ("p50", "p95", "p99") if not pd.isna(row[f"latency_{name}_seconds"])]
     assert shown == carried.split()
@@ -60,7 +60,7 @@ EARLY, LATE = (0.004, {"repeat": 1}), (0.009, {"repeat": 2})
     ("alone", "shared", "baseline", "slowdowns"),
     [
         ([EARLY, LATE], [([0.008, 0.012], {"repeat": 1}), ([0.018, 0.036], {"repeat": 2})], "exclusive", [2, 3, 2, 4]),
-        # Without a partner of that run and block it is over the geometric mean, as over several in one block.
+        # Without one partner in its run and block, a cell refers to the geometric mean of all.
         ([EARLY, LATE], [([0.012], {"repeat": 1, "run_id": "run-2"})], "exclusive", [2]),
         ([EARLY, LATE], [([0.012], {"repeat": 1, "block": 7})], "exclusive", [2]),
         ([(mean, own | {"block": 0}) for mean, own in (EARLY, LATE)], [([0.012], {"block": 0})], "exclusive", [2]),
@@ -69,7 +69,7 @@ EARLY, LATE = (0.004, {"repeat": 1}), (0.009, {"repeat": 2})
     ],
     ids=["pairs", "another run", "another block", "several in a block", "no baseline", "the baseline shares itself"],
 )
-def test_what_a_slowdown_refers_to(alone, shared, baseline, slowdowns):
+def test_the_baseline_of_a_tenants_slowdown(alone, shared, baseline, slowdowns):
     records = [record("exclusive", [np.full(400, mean)], **own) for mean, own in alone]
     records += [record("mps", [np.full(200, mean) for mean in means], **own) for means, own in shared]
     found = table(records, baseline)["slowdown"].iloc[len(alone) :].to_numpy(float)
@@ -130,7 +130,7 @@ OF_GPUS = [
 ]  # fmt: skip
 
 
-def test_power_and_energy_are_the_devices_and_so_in_each_of_its_rows():
+def test_power_and_energy_of_the_device_are_in_each_row():
     measured = record("mps", [np.full(300, 0.005), np.full(100, 0.015)], is_gpu=True)
     measured["telemetry"]["server_memory_mib"] = 66.0
     measured["tenants"][1]["device_histogram"] = {"count": 100, "sum_seconds": 1.2, "histogram": {"867": 100}}
@@ -144,13 +144,13 @@ def test_power_and_energy_are_the_devices_and_so_in_each_of_its_rows():
     assert pd.isna(rows["device_mean_seconds"][0]) and pd.isna(rows["device_to_host_ratio"][0])
     assert rows["device_mean_seconds"][1] == pytest.approx(0.012)
     assert rows["device_to_host_ratio"][1] == pytest.approx(0.8)
-    # Half of them may be the longer half.
+    # A sample of half of the iterations may consist of the longer ones.
     measured["tenants"][1]["device_histogram"] = {"count": 50, "sum_seconds": 0.8, "histogram": {"894": 50}}
     rows = table([measured])
     assert rows["device_mean_seconds"][1] == pytest.approx(0.016) and pd.isna(rows["device_to_host_ratio"][1])
 
 
-def test_activity_is_the_devices_and_only_in_studies_that_have_it():
+def test_activity_has_columns_only_in_studies_that_have_it():
     measured = record("mps", [[0.005] * 400] * 2, is_gpu=True)
     measured["telemetry"] |= {
         "sm_active_mean_percent": 62.5, "sm_occupancy_mean_percent": 31.25, "dram_active_mean_percent": None
@@ -162,7 +162,7 @@ def test_activity_is_the_devices_and_only_in_studies_that_have_it():
     assert "sm_active_percent" not in cells_table(cells, Baseline(cells, None))
 
 
-def test_power_is_that_of_the_energy_where_samples_missed_a_part_of_each_iteration():
+def test_power_comes_from_energy_rather_than_samples():
     measured = record("mps", is_gpu=True)
     measured["telemetry"]["power_mean_watts"] = 270.0
     assert table([measured]).iloc[0]["power_mean_watts"] == 300
@@ -170,7 +170,7 @@ def test_power_is_that_of_the_energy_where_samples_missed_a_part_of_each_iterati
     assert table([measured]).iloc[0]["power_mean_watts"] == 270
 
 
-def test_what_the_device_does_not_tell_is_blank():
+def test_values_that_the_device_does_not_report_are_blank():
     assert table([record("mps")])[OF_GPUS].isna().all(axis=None)
     measured = record("mps", is_gpu=True)
     measured["calibration"]["idle_power_watts"] = None
@@ -207,7 +207,7 @@ def test_how_many_tenants_fit_follows_from_measured_memory():
     assert fitting() == 116
     assert fitting(memory_used_max_mib=1400.0) == 117
     assert fitting(tenant_memory_mib=[700.0, 30000.0], memory_used_max_mib=31200.0) == 2
-    # A tenant that grew after the device's memory was read.
+    # The tenant grew after the device's memory was read.
     assert fitting(memory_used_max_mib=1399.0) == 117
 
 
@@ -221,5 +221,5 @@ def test_how_many_tenants_fit_follows_from_measured_memory():
         ("mps", {"memory_used_max_mib": None}),
     ],
 )
-def test_how_many_tenants_fit_is_unknown_where_memory_is_divided_or_not_told(strategy, telemetry):
+def test_how_many_tenants_fit_is_unknown_if_memory_is_divided_or_unknown(strategy, telemetry):
     assert fitting(strategy, **telemetry) is None

@@ -73,7 +73,7 @@ def test_ratios_are_after_over_before_with_welchs_interval(before, tmp_path):
     assert rows.loc["latency_p99_seconds", "mps"]["ratio"] == pytest.approx(row["ratio"], rel=0.011)
 
 
-def test_what_the_baseline_differs_from_itself_is_not_separable(tmp_path):
+def test_a_ratio_within_the_a_a_difference_is_not_separable(tmp_path):
     quiet, loud = [mean * 1.001 for mean in ALONE], [mean * 2.2 for mean in ALONE]
     shared = [mean * 2 for mean in SHARED]
     before = write(tmp_path / "before", null=quiet)
@@ -82,7 +82,7 @@ def test_what_the_baseline_differs_from_itself_is_not_separable(tmp_path):
         assert rows.loc["latency_mean_seconds", "mps"]["separable"] == verdict
 
 
-def test_only_what_both_have_is_compared_and_the_rest_has_a_reason(before, tmp_path):
+def test_only_common_cells_are_compared_and_others_have_a_reason(before, tmp_path):
     after = write(tmp_path / "after", replicas=[2], strategies=["mps"])
     for path in after.glob("cells/mps/*/*/*/raw.json"):
         broken = json.loads(path.read_text())
@@ -101,7 +101,7 @@ def test_only_what_both_have_is_compared_and_the_rest_has_a_reason(before, tmp_p
         ({"strategy_catalogue.mps.thread_percent": 50}, "strategy.limits.thread_percent of mps × 2, matmul is null"),
     ],
 )
-def test_data_sets_that_measured_something_else_are_refused(before, tmp_path, change, words):
+def test_data_sets_with_different_specs_are_refused(before, tmp_path, change, words):
     with pytest.raises(NotComparable) as refused:
         compared(before, write(tmp_path / "after", **change))
     assert words in str(refused.value)
@@ -114,7 +114,7 @@ def test_data_sets_without_common_cells_are_refused(before, tmp_path):
         compared(before, after)
 
 
-def test_what_may_differ_is_listed(before, tmp_path):
+def test_facts_that_differ_are_listed(before, tmp_path):
     after = write(tmp_path / "after", device="B", **{"simulated.sms": 132})
     listed = {name: (one, other) for name, one, other in changed_facts(read_data(before), read_data(after))}
     assert listed == {
@@ -124,7 +124,7 @@ def test_what_may_differ_is_listed(before, tmp_path):
     assert changed_facts(read_data(before), read_data(before)) == []
 
 
-def test_the_text_for_people_counts_what_is_sure(before, tmp_path):
+def test_the_text_counts_significant_ratios(before, tmp_path):
     shared = [mean * 1.5 for mean in SHARED]
     after = write(tmp_path / "after", shared=shared, device="B")
     one, other = read_data(before), read_data(after)
@@ -134,8 +134,8 @@ def test_the_text_for_people_counts_what_is_sure(before, tmp_path):
     assert "- device: GPU A (simulated) → GPU B (simulated)" in text
 
 
-def test_two_nodes_of_a_cluster_say_which_gpu_and_which_strategy(tmp_path):
-    """Both are called node-0 in their own results, and a comparison is of all that was measured on both."""
+def test_the_text_names_the_nodes_and_the_best_strategy(tmp_path):
+    """Both nodes are called node-0 in their own results."""
     cluster = {"node": "kubernetes", "replicas": [1, 2]}
     folders = [tmp_path / name / "results" for name in ("a100", "h200")]
     one = write(folders[0], device="A", **cluster)

@@ -1,4 +1,4 @@
-"""Declared comparisons: which there are, their tests against scipy's, and Holm over all of them."""
+"""Declared comparisons: their list, their tests against scipy's, and Holm's adjustment over all."""
 
 import math
 
@@ -69,7 +69,7 @@ def test_other_runs_are_not_paired():
     assert row["p"] == pytest.approx(stats.ttest_ind(np.log(SLICED), np.log(MPS), equal_var=False).pvalue)
 
 
-def test_what_could_not_be_measured_has_a_reason_and_is_not_counted():
+def test_unmeasured_comparisons_have_a_reason_and_are_not_counted():
     infeasible = [record("mig", status="infeasible", reason="no slices", replicas=2, repeat=k) for k in (1, 2, 3)]
     rows = table([*cells("mps", *MPS), *cells("time-slicing", *SLICED), *infeasible]).set_index("strategy")
     assert rows.loc["mig", "reason"] == "no slices" and pd.isna(rows.loc["mig", "ratio"])
@@ -77,14 +77,14 @@ def test_what_could_not_be_measured_has_a_reason_and_is_not_counted():
     assert table(cells("mps", *MPS)).set_index("strategy").loc["mig", "reason"] == "not measured"
 
 
-def test_a_difference_that_the_baseline_has_from_itself_is_not_separable():
+def test_a_contrast_within_the_a_a_difference_is_not_separable():
     null = [*cells("exclusive", 0.004, 0.004, 0.004, replicas=1)]
     null += cells("exclusive-again", 0.0042, 0.0042, 0.0042, replicas=1)
     rows = table([*ALL, *null]).set_index("strategy")
     assert rows["separable"].to_dict() == {"time-slicing": "yes", "mig": "no"}
 
 
-def test_a_mix_is_compared_for_each_of_its_workloads_and_pairs_are_not():
+def test_a_mix_is_compared_by_workload_and_pairs_are_not_compared():
     changes = {
         "workloads": ["blend"],
         "interference": ["light", "heavy"],

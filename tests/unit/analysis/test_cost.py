@@ -33,7 +33,7 @@ def kept(data: Path, good: int, slow: int, repeat: int, **more: Any) -> None:
     write_and_read(data / f"cells/mps/matmul/n4/r{repeat}/raw.json", made)
 
 
-def test_what_an_iteration_and_a_tenant_cost(tmp_path: Path) -> None:
+def test_costs_per_iteration_and_per_tenant(tmp_path: Path) -> None:
     found = row(tmp_path, 2.0, {})
     # A million at 200/s takes 5000 s of 3600 to the hour.
     assert found["dollars_per_million_iterations"] == pytest.approx(2 * 5000 / 3600)
@@ -51,7 +51,7 @@ def test_tokens_have_a_price(tmp_path: Path) -> None:
     assert ends == pytest.approx([2.0, 1.6, 2.5])
 
 
-def test_goodput_is_what_the_records_have_within_the_slo(tmp_path: Path) -> None:
+def test_goodput_counts_iterations_within_the_slo(tmp_path: Path) -> None:
     # The interval is over devices: the repeats of the first count as one.
     for repeat, device, good in ((1, "a", 30), (2, "a", 30), (3, "b", 20)):
         kept(tmp_path, good, 40 - good, repeat, device=device)

@@ -36,7 +36,7 @@ def asked(root: Path, tmp_path: Path, **question: Any) -> tuple[pd.DataFrame, st
 
 
 def of_workload(text: str, workload: str) -> str:
-    """What the terminal shows of one workload after its sentence: table and reasons."""
+    """The terminal's table and reasons of one workload."""
     return text.split(f"\n\n{workload}\n\n")[1].split("\n\n\n")[0]
 
 
@@ -66,7 +66,7 @@ QUESTIONS: list[dict[str, Any]] = [
 
 
 def test_a_record_of_another_config_does_not_count(root: Path, tmp_path: Path) -> None:
-    """As of a repeat that the config has no more, or of a cell that it excludes."""
+    """A repeat that the config no longer has, or a cell that it excludes."""
     data = tmp_path / "data"
     shutil.copytree(root, data)
     shutil.copytree(data / "cells/mps/matmul/n4/r1", data / "cells/mps/matmul/n4/r99")
@@ -80,7 +80,7 @@ def test_a_record_of_another_config_does_not_count(root: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
-def test_the_answer_fits_a_terminal(root: Path, tmp_path: Path, question: dict[str, Any]) -> None:
+def test_the_answer_fits_into_a_terminal(root: Path, tmp_path: Path, question: dict[str, Any]) -> None:
     _, text = asked(root, tmp_path, **question)
     lines = text.splitlines()
     assert max(map(len, lines[:-1])) <= 100 and not re.search(r"\b(nan|None)\b", text)
@@ -88,7 +88,7 @@ def test_the_answer_fits_a_terminal(root: Path, tmp_path: Path, question: dict[s
     assert len(rules) == 2 and all(len(line.split()) == 5 for line in rules), "a table of five columns for each"
 
 
-def test_a_median_within_the_slo_is_called_one(root: Path, tmp_path: Path) -> None:
+def test_a_median_within_the_slo_is_named_as_a_median(root: Path, tmp_path: Path) -> None:
     asked(root, tmp_path)
     with edited_table(tmp_path / "copy/tables/summary.csv") as summary:
         summary[[name for name in summary if "_p95_" in name or "_p99_" in name]] = None
@@ -97,7 +97,7 @@ def test_a_median_within_the_slo_is_called_one(root: Path, tmp_path: Path) -> No
     assert re.search(r"^mps .* only its p50 meets 12 ms$", text, flags=re.MULTILINE)
 
 
-def test_an_answer_from_disturbed_cells_says_so(root: Path, tmp_path: Path) -> None:
+def test_an_answer_from_cells_with_warnings_mentions_them(root: Path, tmp_path: Path) -> None:
     _, text = asked(root, tmp_path)
     assert "carry a warning" not in of_workload(text, "hashing")
     with edited_table(tmp_path / "copy/tables/summary.csv") as summary:
@@ -114,7 +114,7 @@ def test_more_devices_where_one_is_not_enough(root: Path, tmp_path: Path) -> Non
     assert "- Nothing that was measured serves 4 tenants on fewer devices (" in of_workload(text, "matmul")
 
 
-def test_nothing_may_be_the_answer(root: Path, tmp_path: Path) -> None:
+def test_no_strategy_may_be_the_answer(root: Path, tmp_path: Path) -> None:
     table, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 0.001})
     assert "matmul: no strategy that was measured serves 4 tenants within 0.001 ms.\n" in text
     assert re.search(r"- No plan with exclusive: p95 of 1 tenant is [\d.]+ ms, more than 0.001 ms\.", text)
@@ -127,7 +127,7 @@ def test_the_question_has_defaults(root: Path, tmp_path: Path) -> None:
     assert set(table["tenants"]) == {4} and table["slo_ms"].isna().all()
 
 
-def test_neither_what_is_measured_again_nor_a_queue_nor_a_job_is_decided_about(root: Path, tmp_path: Path) -> None:
+def test_the_control_queues_and_jobs_are_not_options(root: Path, tmp_path: Path) -> None:
     asked(root, tmp_path)
     folder = tmp_path / "copy"
     with edited_json(folder / "manifest.json") as manifest:
@@ -153,7 +153,7 @@ def test_measured_faults_count(root: Path, tmp_path: Path) -> None:
     assert of_mps["fault_isolation_basis"] == "measured: no neighbour failed after assert"
 
 
-def test_the_mps_of_a_clusters_plugin_has_limits(root: Path, tmp_path: Path) -> None:
+def test_mps_of_a_cluster_plugin_has_limits(root: Path, tmp_path: Path) -> None:
     limited = {}
     for kind in ("nvidia", "kubernetes"):
         folder = tmp_path / kind

@@ -34,11 +34,11 @@ def test_a_tenant_without_a_limit_sees_all_sms() -> None:
 
 
 @pytest.mark.parametrize(("mechanisms", "thread_percent"), [(["mig"], None), (["mig", "mps"], None), (["mps"], 50.0)])
-def test_a_tenant_with_a_part_does_not(mechanisms: list[str], thread_percent: float | None) -> None:
+def test_a_tenant_with_a_limit_does_not_see_all_sms(mechanisms: list[str], thread_percent: float | None) -> None:
     assert device_units(in_pods(mechanisms, [60], thread_percent)) is None
 
 
-def test_without_a_view_nothing_is_known_and_what_the_node_says_stands() -> None:
+def test_units_come_from_the_node_first_and_are_unknown_without_a_view() -> None:
     assert device_units(in_pods(["exclusive"], [None])) is None
     idle = in_pods(["exclusive"], [132])
     idle["node"]["is_gpu"] = False

@@ -31,7 +31,7 @@ BLOCKS = {1: ("first", 0.004, 0.0080), 2: ("second", 0.012, 0.0252), 3: ("first"
 
 
 def cells(baseline_of: tuple[int, ...] = (1, 2, 3), strategies: tuple[str, ...] = ("mps",)) -> list[MeasuredCell]:
-    """One tenant alone and two shared in each block; the two were measured in runs of their own."""
+    """One tenant alone and two shared in each block, both measured in separate runs."""
     made: list[dict[str, Any]] = []
     for block, (device, alone, shared) in BLOCKS.items():
         if block in baseline_of:
@@ -46,7 +46,7 @@ def of(found: list[MeasuredCell], strategy: str) -> list[MeasuredCell]:
     return [cell for cell in found if cell.strategy == strategy and cell.valid]
 
 
-def test_slowdowns_pair_within_a_block_whatever_runs_it_took() -> None:
+def test_slowdowns_pair_within_a_block_across_runs() -> None:
     found = pair_by_device(cells(), "exclusive")
     baseline = Baseline(found, "exclusive")
     slowdown, note = group_slowdown(of(found, "mps"), baseline)
@@ -59,7 +59,7 @@ def test_slowdowns_pair_within_a_block_whatever_runs_it_took() -> None:
     assert antt is not None and (antt.value, antt.low) == pytest.approx((slowdown.value, slowdown.low))
 
 
-def test_every_interval_is_over_devices_where_repeats_share_them() -> None:
+def test_intervals_are_over_devices_where_repeats_share_them() -> None:
     found = pair_by_device(cells(strategies=("mps", "time-slicing")), "exclusive")
     baseline, mps = Baseline(found, "exclusive"), of(found, "mps")
     wanted = [(Cell(cell.strategy, cell.workload, cell.replicas, cell.repeat), "matmul") for cell in found]
@@ -82,7 +82,7 @@ def test_a_cell_with_a_fault_needs_no_baseline() -> None:
     assert found[-1].valid and [cell.block for cell in found if not cell.valid] == [2, 3]
 
 
-def test_a_cell_without_its_baseline_is_excluded_and_not_held_against_another_device() -> None:
+def test_a_cell_without_a_baseline_on_its_device_is_excluded() -> None:
     found = pair_by_device(cells(baseline_of=(1, 3)), "exclusive")
     excluded = [cell for cell in found if not cell.valid]
     assert [(cell.block, cell.reason) for cell in excluded] == [(2, UNPAIRED)]
@@ -92,7 +92,7 @@ def test_a_cell_without_its_baseline_is_excluded_and_not_held_against_another_de
     assert slowdown.value == pytest.approx(math.sqrt(2.0 * 2.2))
 
 
-def test_baselines_of_one_block_on_two_devices_count_each_for_its_own() -> None:
+def test_baselines_of_one_block_on_two_devices_count_for_their_device() -> None:
     """Under `order: strategy` no cell has one partner, and a mean over both devices would mix them."""
     made = []
     for device, alone, factor in (("first", 0.004, 2.0), ("second", 0.012, 2.2)):
@@ -115,7 +115,7 @@ def test_baselines_of_one_block_on_two_devices_count_each_for_its_own() -> None:
     assert cells["slowdown"].tolist() == pytest.approx([2.0] * 4 + [2.2] * 4)
 
 
-def test_contrasts_are_of_the_blocks_that_both_have() -> None:
+def test_contrasts_use_common_blocks() -> None:
     found = pair_by_device(cells(strategies=("mps", "time-slicing")), "exclusive")
     mps = [cell for cell in of(found, "mps") if cell.block != 2]
     ratio = group_ratio(mps, of(found, "time-slicing"))
@@ -129,7 +129,7 @@ def test_one_device_changes_nothing() -> None:
     assert (device_remark(1), device_remark(2)[:30]) == ("", "Blocks were measured on 2 devi")
 
 
-def test_jobs_are_held_against_the_queue_on_their_device() -> None:
+def test_jobs_are_compared_with_the_queue_on_their_device() -> None:
     seconds = {1: ("first", 2.0, 3.0), 2: ("second", 6.0, 10.0), 3: ("third", 4.0, 4.0)}
     made = []
     for block, (device, each, together) in seconds.items():
@@ -145,7 +145,7 @@ def test_jobs_are_held_against_the_queue_on_their_device() -> None:
     assert estimate.degrees_of_freedom == 1, "of the two ratios, though other runs measured the queue"
 
 
-def test_the_spread_between_and_within_devices_is_that_of_an_analysis_of_variance() -> None:
+def test_the_spread_is_that_of_an_analysis_of_variance() -> None:
     logs = {"first": [0.0, 0.02, 0.01], "second": [0.05, 0.07], "third": [-0.02]}
     found = measure_spread({name: [math.exp(log) for log in own] for name, own in logs.items()})
     means = [np.mean(own) for own in logs.values()]
@@ -155,14 +155,14 @@ def test_the_spread_between_and_within_devices_is_that_of_an_analysis_of_varianc
     assert found.probability == pytest.approx(stats.f_oneway(*logs.values()).pvalue)
 
 
-def test_without_a_second_cell_on_a_device_nothing_is_known_of_its_own_spread() -> None:
+def test_the_spread_within_devices_needs_a_second_cell() -> None:
     found = measure_spread({"first": [1.0], "second": [1.1]})
     assert (found.within_percent, found.probability) == (None, None)
     with pytest.raises(ValueError, match="one device"):
         measure_spread({"first": [1.0, 1.1]})
 
 
-def test_the_table_of_devices_pairs_slowdowns_and_takes_the_baseline_again_as_the_baseline() -> None:
+def test_the_devices_table_pairs_slowdowns_and_counts_the_control() -> None:
     again = [
         reduce_record(
             record("exclusive-again", [np.full(100, 1.1 * alone)], repeat=block, run_id=f"b{block}", device=device)
@@ -183,7 +183,7 @@ def test_the_table_of_devices_pairs_slowdowns_and_takes_the_baseline_again_as_th
     assert devices_table(one, Baseline(one, "exclusive"), {"matmul"}).empty
 
 
-def test_no_latency_of_an_open_load_tells_devices_apart() -> None:
+def test_open_loads_are_not_in_the_devices_table() -> None:
     catalogue = {"matmul": {"load": {"arrival": "closed"}}, "matmul-light": {"load": {"arrival": "poisson"}}}
     assert closed_loop_workloads({"workload_catalogue": catalogue}) == {"matmul"}
     found = pair_by_device(cells(), "exclusive")

@@ -10,7 +10,7 @@ from sharebench.analysis.statistics.effective import CHANCE, SLOTS_PER_GROUP, ef
 from sharebench.records.histogram import Histogram
 
 
-def worth(*tenants):
+def sample_size(*tenants):
     """The effective sample size of these records."""
     return effective_count([latency_series(each, Histogram.from_sparse(each["histogram"])) for each in tenants])
 
@@ -25,7 +25,7 @@ def autoregressive(rng, correlation, count, cv=0.2):
     return 0.005 * np.exp(cv * logs)
 
 
-def of_window(latencies):
+def window_record(latencies):
     """The record of a window that these latencies fill."""
     return tenant(0, back_to_back(latencies), window_seconds=float(np.sum(latencies)))
 
@@ -35,7 +35,7 @@ def of_window(latencies):
 def test_the_factor_is_that_of_an_autoregressive_process(correlation, factor):
     rng = np.random.default_rng(1)
     # (1 + φ) / (1 - φ): the integrated autocorrelation of AR(1). The largest of three estimates errs upwards.
-    found = [8000 / worth(of_window(autoregressive(rng, correlation, 8000))) for _ in range(30)]
+    found = [8000 / sample_size(window_record(autoregressive(rng, correlation, 8000))) for _ in range(30)]
     assert factor < np.median(found) < 1.4 * factor
 
 
@@ -43,32 +43,32 @@ def test_the_factor_is_that_of_an_autoregressive_process(correlation, factor):
 @pytest.mark.parametrize("cv", [0.2, 0.01, 0.001])
 def test_the_factor_does_not_depend_on_how_narrow_the_distribution_is(cv):
     rng = np.random.default_rng(8)
-    made = [of_window(autoregressive(rng, 0.9, 2000, cv)) for _ in range(30)]
-    factor = np.median([2000 / worth(each) for each in made])
-    # 19; the groups are of 50 iterations at least. The histogram's buckets are 1.1 % wide.
+    made = [window_record(autoregressive(rng, 0.9, 2000, cv)) for _ in range(30)]
+    factor = np.median([2000 / sample_size(each) for each in made])
+    # The factor is 19, and groups have at least 50 iterations. The histogram's buckets are 1.1 % wide.
     assert 14 < factor < 24
     old = [{key: value for key, value in each.items() if key != "sum_squares_seconds2"} for each in made]
-    assert (np.median([2000 / worth(each) for each in old]) > 14) == (cv > 0.001)
+    assert (np.median([2000 / sample_size(each) for each in old]) > 14) == (cv > 0.001)
 
 
 @pytest.mark.thorough
-def test_correlation_that_outlasts_a_slot_is_seen_in_longer_groups():
+def test_correlation_beyond_a_slot_is_detected_in_longer_groups():
     rng = np.random.default_rng(2)
-    # 8 iterations a slot, and a factor of 19: in groups of one slot alone it would look like 6.
-    found = [320 / worth(of_window(autoregressive(rng, 0.9, 320))) for _ in range(60)]
+    # With 8 iterations a slot, the factor of 19 would look like 6 in groups of one slot.
+    found = [320 / sample_size(window_record(autoregressive(rng, 0.9, 320))) for _ in range(60)]
     assert np.median(found) > 9
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("cv", [0.02, 0.3, 1.5])
-def test_independent_iterations_count_in_full_but_for_chance(cv):
+def test_independent_iterations_count_in_full_except_by_chance(cv):
     rng = np.random.default_rng(3)
     studies = 600
     reduced_ones = 0
     for _ in range(studies):
         made = tenant(0, closed_load(rng, 0.005, cv, 2.0))
-        reduced_ones += worth(made) < made["count"]
-    # Each of the three sizes of a group alone is exceeded once in a hundred.
+        reduced_ones += sample_size(made) < made["count"]
+    # Each of the three group sizes alone exceeds its limit once in a hundred.
     assert reduced_ones <= stats.binom.ppf(0.999, studies, len(SLOTS_PER_GROUP) * CHANCE * (1 if cv < 1 else 2))
 
 
@@ -76,19 +76,19 @@ def test_a_stall_of_all_tenants_at_once_is_one_stall():
     rng = np.random.default_rng(5)
     slow = rng.random(40) < 0.3
     shared = [np.repeat(np.where(slow, 0.010, 0.005), 10) * rng.lognormal(0, 0.02, 400) for _ in range(4)]
-    together = worth(*(of_window(latencies) for latencies in shared))
-    alone = worth(of_window(shared[0]))
+    together = sample_size(*(window_record(latencies) for latencies in shared))
+    alone = sample_size(window_record(shared[0]))
     assert alone < 100
     assert together == pytest.approx(alone, rel=0.35), "four tenants in step know no more than one"
 
 
-def test_without_a_timeline_nothing_is_known_against_the_count():
-    made = of_window(autoregressive(np.random.default_rng(6), 0.9, 400))
-    assert worth(made | {"timeline": None}) == 400
-    assert worth() == 0
+def test_without_a_timeline_every_iteration_counts():
+    made = window_record(autoregressive(np.random.default_rng(6), 0.9, 400))
+    assert sample_size(made | {"timeline": None}) == 400
+    assert sample_size() == 0
 
 
-def test_a_percentile_is_judged_by_what_the_iterations_are_worth():
+def test_a_percentile_needs_the_effective_sample_size():
     latencies = autoregressive(np.random.default_rng(7), 0.8, 1500)
     cell = reduce_record(record(latencies=[latencies], window_seconds=float(latencies.sum())))
     assert cell.count == 1500 and cell.effective_count < 299

@@ -47,7 +47,7 @@ def test_every_bucket_of_every_valid_cell_is_listed_in_order(save, tmp_path):
             }
 
 
-def test_cells_that_do_not_count_are_left_out(save, tmp_path):
+def test_invalid_cells_are_left_out(save, tmp_path):
     invalid = factories.record("mps", repeat=1)
     invalid["evidence"][0]["holds"] = False
     crashed = factories.record("mps", [[0.005] * 9], status="crashed", reason="x", repeat=2)
@@ -56,12 +56,12 @@ def test_cells_that_do_not_count_are_left_out(save, tmp_path):
     assert (tmp_path / "h.csv").read_text() == header
 
 
-def test_the_overflow_is_infinite(save, tmp_path):
+def test_the_overflow_bucket_ends_at_infinity(save, tmp_path):
     export_histograms([save(factories.record(latencies=[[2000.0]], window_seconds=5000.0))], tmp_path / "h.csv")
     assert (tmp_path / "h.csv").read_text().splitlines()[1] == f"1,1,0,{upper_seconds(OVERFLOW_INDEX - 1)!r},inf,1"
 
 
-def test_what_does_not_belong_or_is_damaged_is_refused_in_one_line(save, tmp_path):
+def test_foreign_or_damaged_records_are_refused_in_one_line(save, tmp_path):
     mig, damaged = save(factories.record("mig")), save(factories.record())
     damaged.write_text("{")
     for paths, words in (

@@ -14,7 +14,7 @@ from sharebench.records.tables import columns
 from sharebench.study.cells import Cell
 
 ALONE = {"fast": 0.001, "slow": 0.010}
-# Slowdown of the first next to the second.
+# Planted slowdown of the first workload next to the second.
 PLANTED = {("fast", "slow"): 3.0, ("slow", "fast"): 1.5, ("fast", "fast"): 2.0, ("slow", "slow"): 2.5}
 
 
@@ -49,7 +49,7 @@ def records():
     return [*alone, *(pair(*names, repeat=repeat) for names in pairs for repeat in (1, 2))]
 
 
-def test_each_victim_is_held_against_its_own_baseline(records):
+def test_each_victim_is_compared_with_its_own_baseline(records):
     made = table_of(records, ["slow", "fast"])
     assert list(zip(made["victim"], made["aggressor"], strict=True)) == [
         ("slow", "slow"),
@@ -65,7 +65,7 @@ def test_each_victim_is_held_against_its_own_baseline(records):
         assert (row["n"], row["n_expected"], row["status"]) == (2, 2, "ok")
 
 
-def test_a_pair_that_was_not_measured_has_a_row_with_the_reason(records):
+def test_an_unmeasured_pair_has_a_row_with_the_reason(records):
     broken = record("mig", workload="fast+slow", status="infeasible", reason="one slice", replicas=2, tenants_run=ALONE)
     made = table_of([*records, broken], ["fast", "slow"]).query("strategy == 'mig'")
     assert list(zip(made["victim"], made["aggressor"], strict=True)) == [("fast", "slow"), ("slow", "fast")]
@@ -73,6 +73,6 @@ def test_a_pair_that_was_not_measured_has_a_row_with_the_reason(records):
     assert made["n"].tolist() == [0, 0] and set(made["reason"]) == {"one slice"}
 
 
-def test_without_pairs_there_are_only_headings(records):
+def test_without_pairs_the_table_has_only_a_header(records):
     assert table_of(records[:2], ["fast", "slow"]).to_csv(index=False) == ",".join(columns("interference")) + "\n"
     assert isinstance(table_of(records, []), pd.DataFrame)

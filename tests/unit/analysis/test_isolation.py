@@ -1,4 +1,4 @@
-"""Who was unharmed, slowed or failed next to a fault: judged from timelines, and counted."""
+"""Victims of faults: unharmed, slowed or failed by their timelines, and counted in the table."""
 
 from typing import Any
 
@@ -30,21 +30,21 @@ def shape(**changes: float) -> list[float]:
     return means
 
 
-def seen(means: list[float], ended_seconds: float | None = None) -> FaultEffect:
+def shape_effect(means: list[float], ended_seconds: float | None = None) -> FaultEffect:
     found = fault_effect(timeline(means), AT_SECONDS, ended_seconds)
     assert found is not None
     return found
 
 
-def test_a_level_line_is_unharmed() -> None:
-    found = seen(shape(), ended_seconds=0.8)
+def test_a_constant_timeline_is_unharmed() -> None:
+    found = shape_effect(shape(), ended_seconds=0.8)
     assert (found.slowed_seconds, found.recovery_seconds, found.slowed_ratio) == (0.0, 0.0, None)
     assert found.slowdown_during == pytest.approx(1.0)
     assert found.slowdown_after == pytest.approx(1.0)
 
 
-def test_how_much_and_how_long_it_was_slower() -> None:
-    found = seen(shape(from_17_to_21=0.015), ended_seconds=0.9)
+def test_an_effect_has_slowdown_and_duration() -> None:
+    found = shape_effect(shape(from_17_to_21=0.015), ended_seconds=0.9)
     assert found.slowed_seconds == pytest.approx(5 * SLOT_SECONDS)
     assert found.slowed_ratio == pytest.approx(3.0)
     assert found.recovery_seconds == pytest.approx(22 * SLOT_SECONDS - AT_SECONDS)
@@ -53,38 +53,38 @@ def test_how_much_and_how_long_it_was_slower() -> None:
     assert found.slowdown_after == pytest.approx((15 * 3 + 5 * 18) / 21 / 5)
 
 
-def test_what_never_gets_better_has_no_recovery_and_a_hang_no_time_after_it() -> None:
-    found = seen(shape(from_16_to_39=0.010))
+def test_a_victim_that_stays_slow_has_no_recovery_time() -> None:
+    found = shape_effect(shape(from_16_to_39=0.010))
     assert found.recovery_seconds is None
     assert found.slowdown_after is None
     assert found.slowdown_during == pytest.approx((5 + 24 * 10) / 25 / 5)
 
 
-def test_a_stall_is_time_in_which_nothing_begins() -> None:
+def test_slots_without_an_iteration_during_a_stall_count_as_slow() -> None:
     # One iteration of a quarter of a second begins in slot 15, in which the fault finds it.
-    found = seen(shape(from_15_to_15=0.25, from_16_to_19=0.0), ended_seconds=0.8)
+    found = shape_effect(shape(from_15_to_15=0.25, from_16_to_19=0.0), ended_seconds=0.8)
     assert found.slowed_seconds == pytest.approx(5 * SLOT_SECONDS)
     assert found.recovery_seconds == pytest.approx(20 * SLOT_SECONDS - AT_SECONDS)
 
 
-def test_slots_without_an_iteration_say_nothing_where_there_were_some_before() -> None:
+def test_empty_slots_do_not_count_if_earlier_slots_were_empty() -> None:
     sparse = [0.1 if slot % 2 else 0.0 for slot in range(SLOTS)]
-    assert seen(sparse).slowed_seconds == 0.0
+    assert shape_effect(sparse).slowed_seconds == 0.0
 
 
-def test_two_slow_slots_are_anybodys() -> None:
-    assert seen(shape(from_16_to_17=0.1)).slowed_seconds == 0.0
-    assert seen(shape(from_16_to_18=0.1)).slowed_seconds == pytest.approx(3 * SLOT_SECONDS)
+def test_two_slow_slots_are_not_an_effect() -> None:
+    assert shape_effect(shape(from_16_to_17=0.1)).slowed_seconds == 0.0
+    assert shape_effect(shape(from_16_to_18=0.1)).slowed_seconds == pytest.approx(3 * SLOT_SECONDS)
 
 
-def test_what_happened_before_the_fault_too_is_no_effect_of_it() -> None:
+def test_slowness_that_preceded_the_fault_is_not_an_effect() -> None:
     noisy = shape(from_3_to_4=0.02, from_20_to_25=0.015)
-    assert seen(noisy).slowed_seconds == 0.0
-    # One outlier does not excuse it.
-    assert seen(shape(from_3_to_3=0.02, from_20_to_25=0.015)).slowed_seconds == pytest.approx(6 * SLOT_SECONDS)
+    assert shape_effect(noisy).slowed_seconds == 0.0
+    # One earlier outlier does not raise the limit.
+    assert shape_effect(shape(from_3_to_3=0.02, from_20_to_25=0.015)).slowed_seconds == pytest.approx(6 * SLOT_SECONDS)
 
 
-def test_without_an_iteration_before_the_fault_nothing_can_be_said() -> None:
+def test_without_an_iteration_before_the_fault_there_is_no_effect() -> None:
     assert fault_effect(timeline([0.0] * 20 + [0.005] * 20), AT_SECONDS, None) is None
 
 
@@ -123,19 +123,19 @@ def slower() -> dict[str, Any]:
         (record(), "unharmed", ""),
         (slower(), "slowed", ""),
         (record(victim="crashed"), "failed", "ended"),
-        # A gate about latencies leaves survival standing, one about evidence nothing.
+        # After a failed gate about latencies, survival still counts; after one about evidence, nothing does.
         (failing("cpu_stolen"), "unjudged", "latencies excluded by cpu_stolen"),
         (failing("evidence"), None, "excluded by evidence"),
         (record(happened=False), None, "the fault did not happen"),
     ],
 )
-def test_what_became_of_a_victim(made: dict[str, Any], outcome: str | None, note: str) -> None:
+def test_the_outcome_of_a_victim(made: dict[str, Any], outcome: str | None, note: str) -> None:
     (case,) = victim_cases(made)
     assert (case.outcome, case.note) == (outcome, note)
     assert case.aggressor == ("killed" if made["fault"]["happened"] else "")
 
 
-def test_the_table_counts_victims_and_has_the_worst() -> None:
+def test_the_table_counts_victims_and_has_the_worst_values() -> None:
     made = [record(), slower(), record(victim="crashed"), record(happened=False)]
     expected = [("mps", name) for name in FAULTS for _ in range(4)]
     table = isolation_table([case for each in made for case in victim_cases(each)], expected, FAULTS, 4)
@@ -149,7 +149,7 @@ def test_the_table_counts_victims_and_has_the_worst() -> None:
     assert (spin["n"], spin["n_excluded"], spin["n_expected"]) == (0, 0, 4)
 
 
-def test_gates_are_about_the_victims() -> None:
+def test_gates_judge_the_victims() -> None:
     names = {gate["name"]: gate["passed"] for gate in record()["gates"]}
     assert names["window_coverage"], "the aggressor covered nothing of its window"
     assert names["output_digest"]

@@ -60,7 +60,7 @@ def test_the_makespan_of_shared_jobs_is_the_last_completion_and_of_a_queue_the_s
     assert (shared["makespan_seconds"], queue["makespan_seconds"]) == pytest.approx((3.0, 4.5))
     assert shared["completion_mean_seconds"] == pytest.approx(2.5)
     assert (shared["completion_min_seconds"], shared["completion_max_seconds"]) == (2.0, 3.0)
-    # Started together, the slowest start-up counts; in a queue each of them. Warming up is not the job's.
+    # The slowest start-up counts for jobs side by side, each one in a queue. Warm-up does not count.
     assert shared["makespan_with_startup_seconds"] == pytest.approx(3.0 + STARTUP)
     assert queue["makespan_with_startup_seconds"] == pytest.approx(4.5 + 3 * STARTUP)
     assert shared["speedup"] == pytest.approx(1.5) and queue["speedup"] == 1.0
@@ -99,7 +99,7 @@ def test_energy_of_a_job_is_the_devices_over_the_jobs() -> None:
     assert rows["mps", 4]["memory_per_tenant_mib"] == 700.0
 
 
-def test_cells_that_did_not_end_well_are_in_no_mean() -> None:
+def test_failed_cells_are_in_no_mean() -> None:
     late = job_record("mps", [2.0, None], status="hung", reason="1 of 2 tenants hung")
     row = table([late, job_record("mps", [2.0, 2.4], 2)])["mps", 2]
     assert (row["status"], row["n"], row["n_expected"]) == ("mixed", 1, 2)

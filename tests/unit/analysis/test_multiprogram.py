@@ -38,7 +38,7 @@ def metrics(records, strategy="mps", workload=None):
     return group_metrics(group, Baseline(cells, "exclusive"))
 
 
-def test_paired_values_are_those_of_the_cells():
+def test_paired_values_come_from_the_cells():
     alone, shared = [0.0040, 0.0044, 0.0050], [(0.008, 0.010), (0.009, 0.0108), (0.0101, 0.0122)]
     records = [of_mean("exclusive", mean, repeat=k + 1) for k, mean in enumerate(alone)]
     records += [of_mean("mps", *means, repeat=k + 1) for k, means in enumerate(shared)]
@@ -87,7 +87,7 @@ def test_unpaired_intervals_of_equal_tenants_are_welchs():
     assert (found["jain_index"].low, found["jain_index"].high) == (pytest.approx(1), pytest.approx(1))
 
 
-def test_an_unpaired_mix_follows_each_baseline_by_its_share():
+def test_an_unpaired_mix_depends_on_each_baseline_by_its_share():
     light, heavy = [0.001, 0.0011, 0.00105], [0.004, 0.0041, 0.0039]
     records = [of_mean("exclusive", mean, workload="light", repeat=k + 1) for k, mean in enumerate(light)]
     records += [of_mean("exclusive", mean, workload="heavy", repeat=k + 1) for k, mean in enumerate(heavy)]
@@ -115,6 +115,6 @@ def test_a_tenant_without_a_baseline_leaves_all_blank():
     assert set(group_metrics([], Baseline([], None)).values()) == {None}
 
 
-def test_the_baseline_is_one():
+def test_the_baseline_has_the_value_of_slowdown_1():
     found = metrics([of_mean("exclusive", 0.004), of_mean("exclusive", 0.005, repeat=2)], "exclusive")
     assert {name: each.value for name, each in found.items()} == dict.fromkeys(multiprogram.FORMULAS, 1)

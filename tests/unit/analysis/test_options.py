@@ -1,4 +1,4 @@
-"""What advice knows of a strategy: what was measured, what cannot be done, and who survives faults."""
+"""The options of the advice: measured levels, infeasible numbers of tenants, and fault isolation."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def infeasible(*measured: tuple[int, str]) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("is_open_load", [True, False])
-def test_latency_counts_where_throughput_is_what_was_asked_for(is_open_load: bool) -> None:
+def test_latency_decides_under_an_open_load(is_open_load: bool) -> None:
     mean = {"latency_mean_seconds_low": 0.008, "latency_mean_seconds_high": 0.0125}
     unknown = {f"latency_{name}_seconds": float("nan") for name in ("p99", "p95", "p50")}
     counts = {"latency_mean_seconds_n": 1, "throughput_total_hz_n": 1}
@@ -61,7 +61,7 @@ def test_latency_counts_where_throughput_is_what_was_asked_for(is_open_load: boo
         (((1, "not-measured"), (4, "not-measured")), {1, 2, 3, 4}),
     ],
 )
-def test_what_lies_between_two_that_are_infeasible_is_infeasible(
+def test_numbers_between_two_infeasible_ones_are_infeasible(
     measured: tuple[tuple[int, str], ...], expected: set[int]
 ) -> None:
     assert set(infeasible(*measured)) == expected
@@ -81,14 +81,14 @@ def test_what_lies_between_two_that_are_infeasible_is_infeasible(
         (strategy("mig", profiles=("3g", "2g", "1g")), 4, {"kind": "nvidia", "product": "NVIDIA A100"}, 108, "3"),
     ],
 )
-def test_what_a_device_has_no_room_for(
+def test_a_device_without_room_has_a_reason(
     asked: Strategy, replicas: int, node: Any, units: int | None, why: str | None
 ) -> None:
     found = device_limits(node, {}, units).infeasible(asked, replicas)  # type: ignore[typeddict-item]
     assert found is None if why is None else why in str(found)
 
 
-def test_a_fault_of_the_device_that_was_survived_proves_isolation() -> None:
+def test_surviving_a_device_fault_proves_isolation() -> None:
     isolation = pd.DataFrame(
         [
             {"strategy": "mps", "fault": "oom", "n": 3, "failed": 0},

@@ -1,4 +1,4 @@
-"""Percentiles over repeats: intervals that hold the buckets' error, and the words for blanks."""
+"""Percentiles over repeats: intervals that include the buckets' error, and notes on blanks."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def cells(*latencies):
     return [reduce_record(record(latencies=[each], repeat=k + 1)) for k, each in enumerate(latencies)]
 
 
-def test_the_interval_is_students_widened_by_the_bounds_of_the_buckets():
+def test_the_interval_is_students_widened_by_bucket_bounds():
     rng = np.random.default_rng(1)
     samples = [rng.lognormal(-5.3, 0.2, 400) * factor for factor in (1.0, 1.1, 0.95)]
     found = group_percentile("p50", cells(*samples))
@@ -31,7 +31,7 @@ def test_the_interval_is_students_widened_by_the_bounds_of_the_buckets():
     assert above / below == pytest.approx(2 ** (1 / 64))
 
 
-def test_repeats_that_fall_into_one_bucket_have_an_interval_as_wide_as_it():
+def test_repeats_in_one_bucket_have_an_interval_of_its_width():
     found = group_percentile("p50", cells(*([0.00501 * (1 + 1e-4 * k)] * 400 for k in range(3))))
     # The smallest and the largest latency are known exactly.
     assert found.low < 0.00501 < found.high
@@ -40,12 +40,12 @@ def test_repeats_that_fall_into_one_bucket_have_an_interval_as_wide_as_it():
     assert width.high / width.low > 1.008
 
 
-def test_repeats_that_lack_a_percentile_take_it_from_all():
+def test_a_percentile_that_a_repeat_lacks_is_blank_for_all():
     assert group_percentile("p99", cells(np.full(400, 0.005), np.full(200, 0.005))) is None
     assert group_percentile("p95", cells(np.full(400, 0.005), np.full(200, 0.005))).n == 2
 
 
-def test_notes_say_what_a_percentile_lacks():
+def test_notes_explain_a_blank_percentile():
     few, many = np.full(200, 0.005), np.full(400, 0.005)
     stalls = np.repeat(np.where(np.arange(40) % 8 == 0, 0.02, 0.002), 10)
     assert percentile_note("p99", cells(many)) is None

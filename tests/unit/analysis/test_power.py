@@ -1,4 +1,4 @@
-"""The power of a design: against many draws, against a planted study, and as the design of edition two has it."""
+"""The power of a design: against many draws, a planted study, and the table in the design of edition two."""
 
 import sys
 from pathlib import Path

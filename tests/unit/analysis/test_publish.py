@@ -1,4 +1,4 @@
-"""summary.md: what a person sees."""
+"""summary.md, the readable summary."""
 
 import re
 
@@ -26,7 +26,7 @@ def summary():
     return summary_table(cells, expected, Baseline(cells, "exclusive"))
 
 
-def test_a_mix_is_tabled_by_what_its_tenants_run():
+def test_a_mix_has_a_row_by_tenant_workload():
     mix = record("mps", [np.full(400, 0.002), np.full(400, 0.016)], workload="both", tenants_run=["light", "heavy"])
     parts = split_by_workload(mix, reduce_record(mix))
     expected = [(Cell("mps", "both", 2, 1), name) for name in ("light", "heavy")]
@@ -73,7 +73,7 @@ def test_numbers_keep_three_figures_and_no_exponent(summary, seconds, shown):
     assert publish._value(row, publish.SUMMARY_COLUMNS[1]) == shown
 
 
-def test_the_caption_names_what_the_numbers_are():
+def test_the_caption_names_device_window_and_repeats():
     text = publish.caption(device="Xeon", window_seconds=2, repeats=3, remarks=["Not shown: mps.", ""])
     assert text == ("Xeon, 2 s window, 3 repeats. Geometric means over repeats, with 95 % intervals. Not shown: mps.")
     assert publish.caption(device="A100", window_seconds=2, repeats=1).startswith("A100, 2 s window, 1 repeat. ")
@@ -85,7 +85,7 @@ def test_a_device_that_is_no_real_gpu_is_named_with_its_label():
     assert names == ["Xeon (CPU stand-in, not a GPU)", "A100 (simulated)", "A100"]
 
 
-def test_energy_has_a_column_where_it_is_known_and_only_there(summary):
+def test_energy_has_a_column_only_where_it_is_known(summary):
     assert "energy" not in publish.summary_markdown(summary, "")
     known = summary.assign(energy_per_iteration_joules=[0.0123456, None, None])
     column, rows = rows_of(publish.summary_markdown(known, ""))

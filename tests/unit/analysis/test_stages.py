@@ -31,5 +31,5 @@ def test_each_stage_of_each_tenant_has_a_row() -> None:
     assert np.isnan(first["p99_seconds"]), "100 cannot carry it"
 
 
-def test_without_stages_there_are_only_columns() -> None:
+def test_without_stages_the_table_has_only_a_header() -> None:
     assert not list(stage_rows(record()))

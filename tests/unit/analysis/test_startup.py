@@ -1,4 +1,4 @@
-"""Start-up in parts that add up, and switches of the node by what was set and what was left."""
+"""Start-up in parts that add up, and switches of the node by the strategies that were set and left."""
 
 from typing import Any
 
@@ -69,11 +69,11 @@ def test_older_records_have_no_first_iteration() -> None:
 
 
 @pytest.mark.parametrize("how", [{"status": "crashed"}, {"fault": {"kind": "killed"}}])
-def test_cells_that_did_not_end_well_and_those_with_a_fault_are_left_out(how: dict[str, Any]) -> None:
+def test_failed_cells_and_cells_with_a_fault_are_left_out(how: dict[str, Any]) -> None:
     assert cell_startups(record() | how) == []
 
 
-def test_a_switch_counts_for_what_was_set_and_for_what_was_left() -> None:
+def test_a_switch_counts_for_the_strategies_that_were_set_and_left() -> None:
     switches = Switches()
     switches.add("mps", {"from": None, "out_seconds": 0.5, "in_seconds": 6.0})
     switches.add("mps", None)
@@ -84,7 +84,7 @@ def test_a_switch_counts_for_what_was_set_and_for_what_was_left() -> None:
     assert (found["switch_out_seconds"], found["switch_out_n"]) == (2.0, 1)
 
 
-def test_an_older_gate_has_leaving_and_setting_together() -> None:
+def test_an_older_node_file_has_one_time_for_leaving_and_setting() -> None:
     switches = Switches()
     switches.add_node_file({"strategy": "mps", "configure_seconds": 3.0})
     switches.add_node_file({"strategy": "mps", "configure_seconds": 0.0, "switch": None})

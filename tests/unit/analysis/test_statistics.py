@@ -27,7 +27,7 @@ def test_one_value_has_no_interval():
 
 
 @pytest.mark.parametrize("values", SAMPLES[4:])
-def test_of_several_devices_the_interval_is_that_of_their_means(values):
+def test_with_several_devices_the_interval_is_over_their_means(values):
     devices = ["a", "b", "b", "c", "a", "c", "c", "d", "d", "d", "d", "d"][: len(values)]
     means = [np.log(values[[own == device for own in devices]]).mean() for device in sorted(set(devices))]
     low, high = stats.t.interval(0.95, len(means) - 1, loc=np.mean(means), scale=stats.sem(means))
@@ -40,7 +40,7 @@ def test_of_several_devices_the_interval_is_that_of_their_means(values):
 
 
 @pytest.mark.parametrize("devices", ["aaa", "abc"])
-def test_one_device_and_devices_of_one_repeat_each_change_nothing(devices):
+def test_the_interval_is_unchanged_for_one_device_or_one_repeat_each(devices):
     values = [1.0, 1.2, 1.5]
     assert log_interval(values, list(devices)) == log_interval(values)
     assert welch_ratio(values, values, (list(devices), list(devices))) == welch_ratio(values, values)
@@ -49,7 +49,7 @@ def test_one_device_and_devices_of_one_repeat_each_change_nothing(devices):
 @pytest.mark.thorough
 @pytest.mark.parametrize("repeats", [(2, 2, 1), (3, 1, 1), (3, 2), (4, 1)])
 @pytest.mark.parametrize("between", [0.0, 0.02, 0.1])
-def test_the_interval_covers_the_truth_however_far_devices_are_apart(repeats, between):
+def test_the_interval_covers_the_truth_for_any_spread_between_devices(repeats, between):
     rng, devices = np.random.default_rng(5), [number for number, count in enumerate(repeats) for _ in range(count)]
     shifts = rng.normal(0, between, (2000, len(repeats)))[:, devices]
     draws = np.exp(np.log(5) + shifts + rng.normal(0, 0.02, (2000, len(devices))))
@@ -62,7 +62,7 @@ def test_the_interval_covers_the_truth_however_far_devices_are_apart(repeats, be
 
 
 @pytest.mark.parametrize("values", [[], [1.0, 0.0], [1.0, -2.0]])
-def test_what_has_no_logarithm_is_refused(values):
+def test_values_without_a_logarithm_are_refused(values):
     with pytest.raises(ValueError, match="positive"):
         log_interval(values)
 
@@ -88,20 +88,20 @@ def test_welch_ratio_of_a_single_value_has_no_interval(over, under):
 
 
 @pytest.mark.parametrize(("quantile", "count"), [(0.5, 5), (0.95, 59), (0.99, 299), (0.999, 2995)])
-def test_required_count_is_the_least_that_brackets_the_quantile(quantile, count):
+def test_required_count_is_the_smallest_that_brackets_the_quantile(quantile, count):
     assert required_count(quantile) == count
     assert stats.binom.pmf(count, count, quantile) <= 0.05 < stats.binom.pmf(count - 1, count - 1, quantile)
 
 
 @pytest.mark.parametrize("values", SAMPLES)
-def test_the_test_of_ratios_is_scipys_of_the_logs(values):
+def test_the_p_value_of_a_ratio_is_scipys_for_the_logs(values):
     found = log_interval((values / stats.gmean(values) * 1.02).tolist())
     expected = stats.ttest_1samp(np.log(values / stats.gmean(values) * 1.02), 0)
     assert found.probability == pytest.approx(expected.pvalue)
     assert (found.probability < 0.05) == (not found.low <= 1 <= found.high)
 
 
-def test_without_scatter_any_difference_is_certain_and_without_an_interval_nothing_is():
+def test_p_is_0_without_scatter_and_blank_without_interval():
     assert log_interval([1.0, 1.0]).probability == 1
     assert log_interval([1.1, 1.1]).probability == 0
     assert log_interval([1.1]).probability is None

@@ -1,4 +1,4 @@
-"""TTFT, ITL, TPOT, tokens and goodput of planted requests: in cells, in the summary, and what leaves them blank."""
+"""TTFT, ITL, TPOT, tokens and goodput of planted requests, in cells and summary, and the reasons for blanks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def within_a_bucket(seconds: float) -> Any:
     return pytest.approx(seconds, rel=0.011)
 
 
-def test_what_was_planted_is_in_the_summary_with_intervals() -> None:
+def test_the_summary_has_planted_values_with_intervals() -> None:
     planted = (0.100, 0.110, 0.121)
     row = summarised([of(stream(0, ttft=ttft), stream(1, ttft=ttft), repeat=k) for k, ttft in enumerate(planted, 1)])
     assert row["ttft_p50_seconds"] == within_a_bucket(0.110)
@@ -72,7 +72,7 @@ def test_what_was_planted_is_in_the_summary_with_intervals() -> None:
     assert pd.isna(row["goodput_total_hz"]) and pd.isna(row["cost_per_million_tokens"])
 
 
-def test_each_tenant_has_its_own_in_the_cells() -> None:
+def test_cells_have_the_values_of_each_tenant() -> None:
     cells = [reduce_record(of(stream(0, ttft=0.1, slow=100), stream(1, ttft=0.2)), limits={"ttft": 0.5})]
     table = cells_table(cells, Baseline(cells, None), {STREAMS, SLO})
     assert table["ttft_p50_seconds"].tolist() == [within_a_bucket(0.1), within_a_bucket(0.2)]
@@ -107,7 +107,7 @@ REQUESTS = streamed(
     ],
     ids=str,
 )
-def test_a_request_is_good_where_every_part_holds(limits: Mapping[str, float], good: int) -> None:
+def test_a_request_is_good_if_it_meets_every_part(limits: Mapping[str, float], good: int) -> None:
     """A gap counts by the longest of the request; one token has neither gap nor time per further token."""
     assert slo.good_count(REQUESTS, limits) == good  # type: ignore[arg-type]
 
@@ -120,7 +120,7 @@ def test_without_requests_the_latency_alone_counts_by_its_histogram() -> None:
 
 
 @pytest.mark.parametrize(("slo_seconds", "good"), [(0.007, 46), (0.005, 10), (0.0025, 5), (0.02, 100)])
-def test_inside_a_programs_own_bucket_the_count_is_linear(slo_seconds: float, good: float) -> None:
+def test_good_requests_are_interpolated_within_a_programs_bucket(slo_seconds: float, good: float) -> None:
     foreign = scraped(tenant(0, back_to_back([0.005] * 120)), [0.005, 0.01, None], [10, 90, 20])
     assert slo.good_count(foreign, {"latency": slo_seconds}) == pytest.approx(good)  # type: ignore[arg-type]
 
@@ -134,13 +134,13 @@ def test_goodput_of_all_tenants_with_its_interval() -> None:
     assert row["goodput_total_hz_low"] == pytest.approx(exact.low) and row["goodput_total_hz_n"] == 3
 
 
-def test_no_good_request_is_a_goodput_of_0_without_an_interval() -> None:
+def test_without_good_requests_goodput_is_0_without_interval() -> None:
     row = summarised([of(stream(), repeat=k) for k in (1, 2)], {"ttft": 0.05})
     assert row["goodput_total_hz"] == 0 and pd.isna(row["goodput_total_hz_low"])
     assert "goodput not above 0 in 2 of 2 cells" in row["notes"]
 
 
-def test_too_few_requests_carry_no_p99() -> None:
+def test_too_few_requests_have_no_p99() -> None:
     row = summarised([of(stream(count=200), repeat=k) for k in (1, 2)])
     assert row["ttft_p50_seconds"] == within_a_bucket(0.1) and pd.isna(row["ttft_p99_seconds"])
     # 800 gaps, but of 200 requests.
@@ -149,14 +149,14 @@ def test_too_few_requests_carry_no_p99() -> None:
         assert f"{part} p99 needs 299 independent requests, the effective sample size of 200 is 200" in row["notes"]
 
 
-def test_requests_that_wait_together_are_worth_less() -> None:
+def test_requests_that_wait_together_reduce_the_effective_sample_size() -> None:
     """A stall of a fifth of the window is one event, however many requests wait in it."""
     cell = reduce_record(of(stream(slow=80)))
     assert cell.stages["ttft"].count == 400 and cell.stages["ttft"].effective_count < 100
     assert "ttft_p99" not in cell.percentiles and "tpot_p99" in cell.percentiles
 
 
-def test_who_counted_the_tokens_and_what_of_the_slo_applies_is_a_note() -> None:
+def test_notes_name_the_token_source_and_the_applicable_slo() -> None:
     assert "output tokens are counted as events" in summarised([of(stream(source="chunks"))])["notes"]
     loop = of(tenant(0, back_to_back([0.005] * 400), WINDOW_SECONDS))
     row = summarised([loop], {"latency": 0.01, "ttft": 0.1})
@@ -209,7 +209,7 @@ def data_set(folder: Path, planted: Sequence[float], slo: Mapping[str, float]) -
     return folder
 
 
-def test_two_data_sets_are_compared_in_what_streams_have(tmp_path: Path) -> None:
+def test_two_data_sets_are_compared_in_stream_metrics(tmp_path: Path) -> None:
     slo = {"ttft_ms": 500.0, "tpot_ms": 50.0}
     before, after = (read_data(data_set(tmp_path / name, own, slo)) for name, own in (("one", MPS), ("two", SLICED)))
     table = compare(before, after).set_index("metric")

@@ -64,7 +64,7 @@ def rows(results: Path, table: str) -> pd.DataFrame:
     return pd.read_csv(results / f"tables/{table}.csv").set_index(["strategy", "workload"])
 
 
-def test_capacity_is_by_both_parts_and_the_sweep_has_a_best_level(results: Path) -> None:
+def test_capacity_needs_both_parts_and_the_sweep_has_a_best_level(results: Path) -> None:
     table = rows(results, "capacity")
     mps = table.loc["mps"]
     # TPOT of four is 25 and 27.5 ms; TTFT is 250 ms, and 600 ms at the higher level.
@@ -90,7 +90,7 @@ def test_cost_counts_requests_and_tokens(results: Path) -> None:
     assert of_summary["cost_per_million_tokens"] == pytest.approx(two["dollars_per_million_tokens"])
 
 
-def test_the_advice_speaks_of_the_slo_and_of_capacity(results: Path) -> None:
+def test_the_advice_names_the_slo_and_the_capacity(results: Path) -> None:
     said = (results / "tables/advice.md").read_text()
     assert "Advice for 2 tenants, SLO TTFT 500 ms, TPOT 50 ms, $3.6 per device and hour" in said
     assert "chat-concurrency-8: take mps on 1 device: TTFT p99 36" in said and "tokens/s" in said

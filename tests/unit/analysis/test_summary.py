@@ -15,7 +15,7 @@ from sharebench.records.tables import ACTIVITY, STUDY_KINDS
 from sharebench.study.cells import Cell
 
 OF_SOME_STUDIES = ("ttft_", "itl_", "tpot_", "output_tokens_", "goodput_", "cost_per_million_tokens", "sm_", "dram_")
-# Of all cells here.
+# The workload of all cells here.
 FEW = "p99.9 needs 2995 independent iterations"
 
 
@@ -97,7 +97,7 @@ def test_slowdowns_in_blocks_are_paired():
 
 
 @pytest.mark.parametrize("change", [{"run_id": "run-2"}, {"block": 0}])
-def test_slowdowns_that_do_not_pair_have_welchs_interval(change):
+def test_unpaired_slowdowns_have_welchs_interval(change):
     alone, shared = [0.0040, 0.0044, 0.0050], [0.008, 0.0092, 0.0101]
     in_baseline = {"block": 0} if "block" in change else {}
     records = [of_mean("exclusive", mean, repeat=k + 1, **in_baseline) for k, mean in enumerate(alone)]
@@ -142,7 +142,7 @@ def test_a_mix_has_a_row_per_workload_against_its_own_baseline():
     assert rows["slowdown_low"].notna().all(), "each of them has one baseline to be paired with"
 
 
-def test_tenants_of_one_workload_in_a_mix_are_taken_together():
+def test_tenants_of_one_workload_in_a_mix_are_pooled():
     made = mix_of(0.002, 0.016, 0.020, runs=("light", "heavy", "heavy"))
     rows = summarise([*ALONE, made]).query("workload == 'both'").set_index("tenant_workload")
     assert rows.loc["heavy", "slowdown"] == pytest.approx((4 + 5) / 2)
@@ -152,7 +152,7 @@ def test_tenants_of_one_workload_in_a_mix_are_taken_together():
     assert set(rows["replicas"]) == {3}
 
 
-def test_a_mix_without_tenants_has_a_row_per_workload_all_the_same():
+def test_a_mix_without_tenants_still_has_a_row_per_workload():
     made = record("mps", workload="both", status="infeasible", reason="no", replicas=2, tenants_run=["light", "heavy"])
     rows = summarise([made])
     assert rows["tenant_workload"].tolist() == ["light", "heavy"]
@@ -160,7 +160,7 @@ def test_a_mix_without_tenants_has_a_row_per_workload_all_the_same():
     assert rows["n"].tolist() == [0, 0]
 
 
-def test_without_a_baseline_slowdown_is_blank_and_says_so():
+def test_without_a_baseline_slowdown_is_blank_with_a_note():
     for records, baseline in (
         ([of_mean("mps", 0.004)], "exclusive"),
         ([of_mean("exclusive", 0.004), of_mean("mps", 0.004)], None),
@@ -171,7 +171,7 @@ def test_without_a_baseline_slowdown_is_blank_and_says_so():
         assert "no slowdown without a valid baseline" in row["notes"]
 
 
-def test_an_invalid_cell_is_counted_and_in_no_mean():
+def test_an_invalid_cell_is_counted_but_excluded_from_means():
     records = [of_mean("mps", mean, repeat=k + 1) for k, mean in enumerate((0.004, 0.005, 0.9))]
     fail(records[2], "window_coverage")
     row = row_of(records, baseline=None)
@@ -183,7 +183,7 @@ def test_an_invalid_cell_is_counted_and_in_no_mean():
     assert "1 of 3 cells excluded by window_coverage" in row["notes"]
 
 
-def test_a_warned_cell_is_in_the_mean_and_says_so():
+def test_a_cell_with_a_warning_is_in_the_mean_with_a_note():
     row = row_of([fail(of_mean("mps", 0.01), "drift")])
     assert row["n"] == 1
     assert row["warnings"] == 1
@@ -200,7 +200,7 @@ def on_gpu(repeat, energy_joules=600.0, idle_watts=100.0, count=400):
     return made
 
 
-def test_energy_is_a_geometric_mean_with_an_interval_as_all_metrics_are():
+def test_energy_is_a_geometric_mean_with_an_interval():
     row = row_of([on_gpu(1, 600.0), on_gpu(2, 660.0), on_gpu(3, 630.0)])
     each = np.array([600.0, 660.0, 630.0]) / 400
     assert row["energy_per_iteration_joules"] == pytest.approx(stats.gmean(each))
@@ -212,7 +212,7 @@ def test_energy_is_a_geometric_mean_with_an_interval_as_all_metrics_are():
     assert row["notes"] == f"{FEW}; no slowdown without a valid baseline"
 
 
-def test_cells_that_used_more_than_an_idle_device_do_not_stand_for_one_that_used_less():
+def test_energy_above_idle_is_blank_if_a_cell_is_below_idle():
     row = row_of([on_gpu(1), on_gpu(2, idle_watts=301.0), on_gpu(3)])
     assert pd.isna(row["energy_above_idle_per_iteration_joules"])
     assert row["energy_above_idle_per_iteration_joules_n"] == 0
@@ -220,7 +220,7 @@ def test_cells_that_used_more_than_an_idle_device_do_not_stand_for_one_that_used
     assert row["energy_per_iteration_joules_n"] == 3
 
 
-def test_the_fewest_that_fit_count():
+def test_tenants_that_fit_is_the_smallest_over_cells():
     larger = on_gpu(2)
     larger["telemetry"] |= {"tenant_memory_mib": [1400.0], "memory_used_max_mib": 1900.0}
     assert row_of([on_gpu(1), larger])["tenants_that_fit"] == 58
@@ -239,7 +239,7 @@ def test_the_isolation_index_compares_with_the_same_strategy_without_neighbours(
     assert pd.isna(rows.loc[1, "isolation_index"]), "it has no neighbour"
 
 
-def test_an_effect_no_larger_than_that_of_nothing_is_not_separable():
+def test_an_effect_no_larger_than_the_a_a_difference_is_not_separable():
     def study(*again):
         records = [of_mean("exclusive", 0.004, repeat=k) for k in (1, 2)]
         records += [of_mean("exclusive-again", mean, repeat=k + 1) for k, mean in enumerate(again)]
@@ -248,7 +248,7 @@ def test_an_effect_no_larger_than_that_of_nothing_is_not_separable():
 
     rows = study(0.00404, 0.00404)
     assert rows["separable"].fillna("").to_dict() == {"exclusive": "", "exclusive-again": "", "mps": "yes"}
-    # Faster by as much as mps is slower is as bad as slower.
+    # A control that is faster by as much counts like one that is slower.
     for means in ((0.0043, 0.0043), (0.0036, 0.0036), (0.0042, 0.0042)):
         rows = study(*means)
         assert rows.loc["mps", "separable"] == "no"
@@ -284,7 +284,7 @@ def test_a_slowdown_is_compared_with_the_interval_of_the_control():
         assert (test.pvalue < 0.05) == (verdict == "yes")
 
 
-def test_baseline_and_control_of_a_block_are_the_baseline_together():
+def test_the_baseline_of_a_block_is_the_mean_with_its_control():
     control, shared = (0.0044, 0.0040, 0.0042), (0.0050, 0.0053, 0.0055)
     rows = with_control(shared, control)
     ratios = np.log(np.array(shared) / np.sqrt(np.array(BASELINE) * control))
@@ -293,7 +293,7 @@ def test_baseline_and_control_of_a_block_are_the_baseline_together():
         [math.exp(each) for each in (ratios.mean(), low, high)]
     )
     assert rows.loc["mps", "antt"] == pytest.approx(rows.loc["mps", "slowdown"])
-    # The control is compared with the other measurement alone, and the baseline against itself.
+    # The control is compared with the baseline alone, and the baseline with itself.
     assert rows.loc["exclusive-again", "slowdown"] == pytest.approx(stats.gmean(np.divide(control, BASELINE)))
     assert rows.loc["exclusive-again", "antt"] == pytest.approx(rows.loc["exclusive-again", "slowdown"])
     assert rows.loc["exclusive", "slowdown"] == 1

@@ -1,4 +1,4 @@
-"""Who leaves a GPU empty, who would fit with whom, and the study of it: from courses that were planted."""
+"""The survey on planted courses: which workloads leave their GPU empty, which fit together, and the written study."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def limits(**changes: Any) -> SurveyOptions:
     ]
 
 
-def surveyed(planted: list[Planted], without: tuple[str, ...] = (), minutes: int = 240, **changes: Any) -> Survey:
+def survey_of(planted: list[Planted], without: tuple[str, ...] = (), minutes: int = 240, **changes: Any) -> Survey:
     found = ObservedUsage(
         "Prometheus", 4.0, 60.0, usages(series(planted, minutes, without), {("team", "api-0"): "api:1"})
     )
@@ -49,12 +49,12 @@ def idle(name: str, **more: Any) -> Planted:
 
 
 def test_a_day_of_a_cluster() -> None:
-    survey = surveyed(cluster())
+    survey = survey_of(cluster())
     assert groups(survey) == [{"llm", "api", "notebook-0"}]
     assert [each.number for each in survey.judged] == [1, 1, 1, 0, 0, 0, 0]
     (group,) = group_table(survey).to_dict("records")
     assert group["gpus_freed"] == 2 and group["memory_max_mib"] == 99_000
-    # 15 + 6 + 1.9, and nine tenths of the time one of them at most.
+    # The means are 15, 6 and 1.9; for nine tenths of the time at most one workload is active.
     assert group["activity_mean_percent"] == pytest.approx(22.9, abs=0.1)
     table = workload_table(survey).set_index("workload")
     assert table.loc["team/api", "idle_percent"] == pytest.approx(90)
@@ -63,15 +63,15 @@ def test_a_day_of_a_cluster() -> None:
 
 
 def test_a_memory_bound_workload_does_not_leave_its_gpu_empty() -> None:
-    assert verdicts(surveyed([idle("a", dram=steady(0.6))])) == {"team/a": GpuUse.BUSY}
+    assert verdicts(survey_of([idle("a", dram=steady(0.6))])) == {"team/a": GpuUse.BUSY}
 
 
-def test_bursts_that_coincide_do_not_fit_and_others_do() -> None:
-    # Half as much again as there is, in a tenth of the time; or never.
+def test_only_bursts_that_do_not_coincide_fit() -> None:
+    # The sum is one and a half GPUs for a tenth of the time, or never.
     together = [idle(name, sm=bursts(0.75, 20, 2)) for name in ("a", "b")]
     apart = [idle(name, sm=bursts(0.75, 20, 2, shift)) for name, shift in (("a", 0), ("b", 10))]
-    assert groups(surveyed(together)) == []
-    assert groups(surveyed(apart)) == [{"a", "b"}]
+    assert groups(survey_of(together)) == []
+    assert groups(survey_of(apart)) == [{"a", "b"}]
 
 
 @pytest.mark.parametrize(
@@ -84,49 +84,49 @@ def test_bursts_that_coincide_do_not_fit_and_others_do() -> None:
     ],
     ids=["memory", "another product", "activity", "traffic"],
 )
-def test_what_does_not_fit_together(planted: list[Planted], changes: dict[str, Any]) -> None:
-    survey = surveyed(planted, **changes)
+def test_workloads_that_do_not_fit_together(planted: list[Planted], changes: dict[str, Any]) -> None:
+    survey = survey_of(planted, **changes)
     assert set(verdicts(survey).values()) == {GpuUse.CANDIDATE} and groups(survey) == []
     assert "no two fit on one" in said(survey)
 
 
-def test_a_pod_of_several_gpus_cannot_be_put_with_another() -> None:
-    survey = surveyed([idle("0", pod="a"), idle("1", pod="a"), idle("2", pod="b-0"), idle("3", pod="b-1")])
+def test_a_pod_with_several_gpus_is_not_grouped() -> None:
+    survey = survey_of([idle("0", pod="a"), idle("1", pod="a"), idle("2", pod="b-0"), idle("3", pod="b-1")])
     assert verdicts(survey)["team/a"] is GpuUse.SPREAD and groups(survey) == [{"b-0", "b-1"}]
     assert "has several GPUs: 2" in said(survey)
 
 
-def test_no_more_on_a_gpu_than_asked_for() -> None:
-    assert sorted(map(len, groups(surveyed([idle(str(i)) for i in range(7)], tenants=3)))) == [3, 3]
+def test_a_group_has_at_most_the_configured_tenants() -> None:
+    assert sorted(map(len, groups(survey_of([idle(str(i)) for i in range(7)], tenants=3)))) == [3, 3]
 
 
-def test_memory_that_is_not_known_does_not_fit() -> None:
-    assert groups(surveyed([idle("a"), idle("b")], without=("DCGM_FI_DEV_FB_FREE",))) == []
+def test_a_workload_with_unknown_memory_does_not_fit() -> None:
+    assert groups(survey_of([idle("a"), idle("b")], without=("DCGM_FI_DEV_FB_FREE",))) == []
 
 
-def test_a_short_time_says_nothing() -> None:
-    assert verdicts(surveyed([idle("a"), idle("b")], minutes=19)) == dict.fromkeys(("team/a", "team/b"), GpuUse.SHORT)
+def test_a_short_course_is_not_judged() -> None:
+    assert verdicts(survey_of([idle("a"), idle("b")], minutes=19)) == dict.fromkeys(("team/a", "team/b"), GpuUse.SHORT)
 
 
-def test_namespaces_that_are_asked_for() -> None:
-    survey = surveyed([idle("a"), idle("b", namespace="other"), Planted("2")], namespaces=["other"])
+def test_only_the_configured_namespaces_are_judged() -> None:
+    survey = survey_of([idle("a"), idle("b", namespace="other"), Planted("2")], namespaces=["other"])
     assert verdicts(survey) == {"other/b": GpuUse.CANDIDATE, "GPU 2 of node-a": GpuUse.NOBODY}
 
 
-def test_a_weak_measure_is_said() -> None:
-    survey = surveyed(cluster(), without=PROFILING)
+def test_a_survey_without_sm_activity_warns() -> None:
+    survey = survey_of(cluster(), without=PROFILING)
     assert "6 of 6 are judged by gpu_util, without SM activity" in said(survey)
 
 
 def opened(planted: list[Planted], **changes: Any) -> tuple[str, Any]:
-    """The written study, and it as the pipeline has it on the CPU stand-in."""
-    written = study_of_survey(surveyed(planted, **changes), "results/survey/study.yaml", "results/survey-study")
+    """The written study, as text and as the pipeline expands it on the CPU stand-in."""
+    written = study_of_survey(survey_of(planted, **changes), "results/survey/study.yaml", "results/survey-study")
     config = config_with({})
     update_config(config, yaml.safe_load(written))
     return written, open_study(config | {"node": "cpu"})
 
 
-def test_the_written_study_is_one_of_standins_next_to_each_other() -> None:
+def test_the_written_study_runs_standins_next_to_each_other() -> None:
     written, found = opened(cluster())
     assert "It measures STAND-INS, not your workloads" in written
     assert found.config["results"] == "results/survey-study"
@@ -138,7 +138,7 @@ def test_the_written_study_is_one_of_standins_next_to_each_other() -> None:
     assert entries["survey-2"]["params"]["size"] == 4096
 
 
-def test_groups_of_several_sizes_are_measured_at_their_own() -> None:
+def test_each_group_is_measured_at_its_own_size() -> None:
     big = [idle(f"big-{i}", memory_mib=H200_MIB // 3) for i in range(2)]
     small = [idle(f"small-{i}", product="NVIDIA A100") for i in range(3)]
     _, found = opened([*big, *small])
@@ -146,13 +146,13 @@ def test_groups_of_several_sizes_are_measured_at_their_own() -> None:
     assert shared == {("survey-group-1", 3), ("survey-group-2", 2)}
 
 
-def test_names_of_others_are_text_and_stay_in_comments() -> None:
+def test_foreign_names_stay_in_comments() -> None:
     written, found = opened([idle("a", pod="a\nworkloads: [x]"), idle("b", pod="api-0")])
     assert "team/a?workloads: [x]" in written and "image: api:1" in written
     assert "team" not in str(yaml.safe_load(written)) and found.config["workloads"] == ["survey-group-1"]
 
 
-def test_what_the_comment_puts_in_place_of_a_standin_is_a_workload_of_a_cluster() -> None:
+def test_the_commented_container_is_a_valid_workload_of_a_cluster() -> None:
     comment = OWN_CONTAINER.format(image="api:1").splitlines()[1:]
     entry = yaml.safe_load("\n".join(line.removeprefix("  #   ") for line in comment))
     own = {"workload_catalogue.mine": entry, "workloads": ["mine"], "strategies": ["exclusive", "mps"]}

@@ -78,8 +78,8 @@ def study(name: str, folder: Path, **changes: Any) -> Study:
     return study_with(STUDIES[name](folder) | changes)
 
 
-def made(root: Path, of: Study, change: Callable[[Json], Json], drawn: tuple[str, ...] = ()) -> pd.DataFrame:
-    """Everything that is made of a data set, with some of its figures; returns the summary."""
+def make_everything(root: Path, of: Study, change: Callable[[Json], Json], drawn: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Make everything from a data set, with some of its figures. Returns the summary."""
     folder = root / "results"
     run = measured.write_data_set(root, of, change)
     of.config["from"] = str(root)
@@ -96,7 +96,7 @@ def made(root: Path, of: Study, change: Callable[[Json], Json], drawn: tuple[str
 
 
 def taken(record: Json) -> None:
-    """What is made of a record by itself."""
+    """Make everything that needs one record only."""
     record["gates"] = gates.evaluate(record)
     json.dumps(record, allow_nan=False)
     (
@@ -122,13 +122,13 @@ def explained(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_it_is_made_of_whole_records(name: str, tmp_path: Path) -> None:
+def test_tables_are_made_from_whole_records(name: str, tmp_path: Path) -> None:
     of = study(name, tmp_path)
-    summary = made(tmp_path, of, lambda record: record)
+    summary = make_everything(tmp_path, of, lambda record: record)
     assert (summary["n"] > 0).all(), summary[["strategy", "workload", "replicas", "status", "reason", "notes"]]
 
 
-# Of a cell that went well: without them it would contradict itself.
+# Keys that a cell with status `ok` must have.
 NEVER_NULL = frozenset(
     {
         ("window",),
@@ -141,7 +141,7 @@ NEVER_NULL = frozenset(
 DRAWN = ("latency", "progress")
 
 
-# Without what a workload computes alone no cell is valid.
+# Keys without which no cell is valid.
 FOR_VALIDITY = NEVER_NULL | {
     ("calibration",),
     ("calibration", "output_digest"),
@@ -154,16 +154,18 @@ FOR_VALIDITY = NEVER_NULL | {
 
 @pytest.mark.parametrize("name", STUDIES)
 @pytest.mark.parametrize("kept", [NEVER_NULL, FOR_VALIDITY], ids=["invalid", "valid"])
-def test_it_is_made_of_records_with_null_wherever_it_may_be(name: str, kept: frozenset[Key], tmp_path: Path) -> None:
+def test_tables_are_made_from_records_with_every_permitted_null(
+    name: str, kept: frozenset[Key], tmp_path: Path
+) -> None:
     drawn = DRAWN if name in ("GPU of this host", "programs") else ()
-    summary = made(tmp_path, study(name, tmp_path), lambda record: with_all_null(record, but=kept), drawn)
+    summary = make_everything(tmp_path, study(name, tmp_path), lambda record: with_all_null(record, but=kept), drawn)
     if kept is FOR_VALIDITY and name != "jobs":
         assert (summary["n"] > 0).any()
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_each_null_alone_is_taken(name: str, tmp_path: Path) -> None:
-    """Of the cells of a study each lacks something else, until each lacked everything."""
+def test_each_null_alone_is_accepted(name: str, tmp_path: Path) -> None:
+    """Each cell of a study lacks another value, until every value was missing once."""
     of = study(name, tmp_path, repeats=1)
     of.config["from"] = "elsewhere"
     paths = [path for path in NULLABLE_KEYS if path not in NEVER_NULL]
@@ -187,7 +189,7 @@ def test_a_record_that_contradicts_itself_is_refused_in_one_line(path: Key, tmp_
 
 
 def ended(status: str, record: Json) -> Json:
-    """The record with all cells of more than one tenant ended so."""
+    """The record, with this bad end if it has more than one tenant."""
     if record["cell"]["replicas"] == 1:
         return record
     bad = {"status": status, "reason": f"{status} on purpose"}
@@ -220,8 +222,8 @@ BAD = {
 
 
 @pytest.mark.parametrize(("bad", "name"), [(bad, name) for bad, names in BAD.items() for name in names])
-def test_bad_ends_are_told(bad: str, name: str, tmp_path: Path) -> None:
-    made(tmp_path, study(name, tmp_path), idle if bad == "idle" else partial(ended, bad))
+def test_failed_cells_are_reported(bad: str, name: str, tmp_path: Path) -> None:
+    make_everything(tmp_path, study(name, tmp_path), idle if bad == "idle" else partial(ended, bad))
 
 
 @pytest.mark.parametrize(
@@ -235,13 +237,13 @@ def test_bad_ends_are_told(bad: str, name: str, tmp_path: Path) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("name", ["stand-in", "GPU in a cluster"])
-def test_small_studies_are_taken(name: str, changes: Json, tmp_path: Path) -> None:
-    made(tmp_path, study(name, tmp_path, **changes), lambda record: record, DRAWN)
+def test_small_studies_are_accepted(name: str, changes: Json, tmp_path: Path) -> None:
+    make_everything(tmp_path, study(name, tmp_path, **changes), lambda record: record, DRAWN)
 
 
 def test_data_sets_full_of_nulls_are_compared(tmp_path: Path) -> None:
     of = study("stand-in", tmp_path)
-    made(tmp_path, of, lambda record: with_all_null(record, but=FOR_VALIDITY))
+    make_everything(tmp_path, of, lambda record: with_all_null(record, but=FOR_VALIDITY))
     one, other = (compare.read_data(tmp_path, label) for label in ("one", "other"))
     table = compare.compare(one, other)
     assert not table.empty

@@ -1,4 +1,4 @@
-"""The one reader of tables: booleans are booleans, whatever else is in the column."""
+"""The reader of tables: booleans are read as booleans, whatever else is in the column."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_a_boolean_is_a_mask_with_blanks_without_true_and_without_rows(
     assert len(table[table["valid"]]) == sum(read)
 
 
-def test_anything_else_in_its_place_is_refused(tmp_path: Path) -> None:
+def test_a_value_that_is_not_boolean_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="maybe"):
         read_table(written(tmp_path, "valid\nmaybe\n"))
 

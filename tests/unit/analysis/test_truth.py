@@ -1,4 +1,4 @@
-"""The truth test: intervals of studies that were drawn from planted parameters cover these as often as they claim.
+"""The truth test: intervals of studies drawn from planted parameters have their nominal coverage.
 
 `benchmarks/truth.py` does it with thousands of studies; here are so few that it takes seconds, with bounds that follow
 from their number.
@@ -43,7 +43,7 @@ def count(intervals: Iterable[truth.Interval]) -> Found:
 
 
 def bounds(count: int, share: float, tests: int) -> tuple[int, int]:
-    """Between what a number of successes stays, but for its part of FAILS_BY_CHANCE among this number of tests."""
+    """Bounds of a number of successes, exceeded with its share of FAILS_BY_CHANCE among this number of tests."""
     tail = FAILS_BY_CHANCE / tests / 2
     return int(stats.binom.ppf(tail, count, share)), int(stats.binom.ppf(1 - tail, count, share))
 
@@ -52,18 +52,18 @@ def quantities(found: Found) -> set[tuple[str, str]]:
     return {(quantity, point) for quantity, point, _ in found}
 
 
-def test_every_interval_covers_as_often_as_it_says(found: Found) -> None:
+def test_every_interval_has_its_nominal_coverage(found: Found) -> None:
     kinds = quantities(found)
     assert len(kinds) >= 20
     low, high = bounds(STUDIES, 0.95, len(kinds) + 2)
-    # Of intervals that share a baseline only those of one point in different studies are independent.
+    # Intervals that share a baseline are dependent; only those of one point in different studies count together.
     for quantity, point in kinds:
         hits = found[quantity, point, True]
         assert hits + found[quantity, point, False] == STUDIES
         assert low <= hits <= high, (quantity, point)
 
 
-def test_intervals_of_means_are_no_wider_than_they_must_be(found: Found) -> None:
+def test_intervals_of_means_are_not_too_wide(found: Found) -> None:
     # Cells are independent of each other, so that these may be counted together.
     points = [point for quantity, point in quantities(found) if quantity == "latency_mean_seconds"]
     low, high = bounds(STUDIES * len(points), 0.95, len(quantities(found)) + 2)
@@ -71,7 +71,7 @@ def test_intervals_of_means_are_no_wider_than_they_must_be(found: Found) -> None
     assert low <= sum(found["latency_mean_seconds", point, True] for point in points) <= high
 
 
-def test_a_planted_difference_is_found_as_often_as_theory_says(found: Found) -> None:
+def test_a_planted_difference_is_found_with_the_theoretical_power(found: Found) -> None:
     theory = truth.power(0.03, 0.015, truth.REPEATS)
     assert theory == pytest.approx(0.90, abs=0.01)
     low, high = bounds(STUDIES, theory, len(quantities(found)) + 2)
@@ -83,7 +83,7 @@ def test_the_truth_of_a_drifting_cell_is_the_mean_of_its_iterations() -> None:
     (cell,) = truth.simulate(drifting, [("exclusive", 1)], 1)
     mean = cell.latency_mean_seconds
     assert mean == pytest.approx(drifting.mean_seconds("exclusive", 1), rel=2e-3)
-    # What every iteration being slowed by its own moment's drift would give, were they not more numerous when fast.
+    # This would be the mean if iterations were not more numerous while they are fast.
     assert drifting.mean_seconds("exclusive", 1) < 0.05 + 4.0 / 108
 
 
@@ -93,11 +93,11 @@ WORK = {"serial_seconds": 0.05, "parallel_sm_seconds": 4.0}
 
 @pytest.mark.parametrize(
     ("stretch", "shift"),
-    # Normal quantiles in place of those of Student, intervals that are twice as wide, and a bias of half a side.
+    # Normal quantiles in place of Student's, intervals twice as wide, and a bias of half an interval's side.
     [(stats.norm.ppf(0.975) / stats.t.ppf(0.975, 4), 0.0), (2.0, 0.0), (1.0, 0.5)],
     ids=["too narrow", "too wide", "biased"],
 )
-def test_what_is_wrong_would_be_noticed(
+def test_wrong_intervals_fail_these_tests(
     stretch: float, shift: float, intervals: list[truth.Interval], found: Found
 ) -> None:
     def spoiled(each: truth.Interval) -> truth.Interval:

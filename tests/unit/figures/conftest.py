@@ -1,4 +1,4 @@
-"""One made-up study, written once, and the look of a run's figures."""
+"""A fabricated study, written once, and the theme of a run's figures."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from sharebench.figures import data, style
 
 @pytest.fixture
 def themed() -> Iterator[None]:
-    """Pages made here look like those of a run."""
+    """Use the theme of a run's figures."""
     with style.theme():
         yield
 

@@ -112,7 +112,7 @@ def _made(label: str, strategies: tuple[str, ...]) -> TemporaryDirectory[str]:
     folder = TemporaryDirectory()
     root, of = Path(folder.name), study(strategies)
     run = measured.write_data_set(root, of, lambda record: _as_told(record, label))
-    # Of a data set, whose measuring code need not be today's; then of a study of one's own.
+    # The tables come from a data set, whose measuring code may be older; then the study becomes one of this host.
     of.config["from"] = str(root)
     aggregate.write_tables(of, root, root, {**run, **RUN})  # type: ignore[typeddict-item]
     manifest = read_json(root / "manifest.json")

@@ -1,4 +1,4 @@
-"""What the figures read."""
+"""The input of figures."""
 
 import pandas as pd
 from unit.figures import fabricated
@@ -16,7 +16,7 @@ def test_facts_do_not_repeat_a_label_that_the_product_has(study: data.DrawnStudy
     assert facts == ["A100 (simulated)", "2 s window", "1 repeat"]
 
 
-def test_order_is_the_catalogues_and_the_requests(study: data.DrawnStudy) -> None:
+def test_rows_are_in_the_order_of_catalogue_and_config(study: data.DrawnStudy) -> None:
     table = pd.DataFrame({"strategy": ["mps", "alien", "exclusive"], "workload": ["new", "hashing", "matmul"]})
     assert study.strategies(table) == ["exclusive", "mps", "alien"]
     assert study.workloads(table) == ["matmul", "hashing", "new"]

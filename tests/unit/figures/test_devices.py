@@ -1,4 +1,4 @@
-"""Devices against each other: what is drawn of tables/devices.csv, and what is said where there is only one."""
+"""The figure of devices: tables/devices.csv as drawn, and the text for a single device."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def of(strategy: str, replicas: int, device: str, ratio: float, within: float | 
     return point | {"device": device, "over_all_devices": ratio, "within_device_percent": within}
 
 
-def test_each_device_has_a_mark_and_a_device_against_itself_a_band(root: Path) -> None:
+def test_each_device_has_a_mark_and_repeats_have_a_band(root: Path) -> None:
     write(
         root,
         [

@@ -1,4 +1,4 @@
-"""The heat map of pairs: what each cell says, one colour scale for all, and what it says of what is missing."""
+"""The heat map of pairs: the texts of its cells, one colour scale for all, and reasons for missing values."""
 
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def cells_of(page: Sheet, panel: int) -> dict[tuple[int, int], list[str]]:
     return found
 
 
-def test_each_cell_says_the_slowdown_of_its_row_next_to_its_column(page: Sheet) -> None:
+def test_each_grid_cell_shows_the_slowdown_of_its_row_next_to_its_column(page: Sheet) -> None:
     assert [ax.get_title(loc="left") for ax in page.axes] == ["time-slicing", "mps"]
     for ax in page.axes:
         assert [tick.get_text() for tick in ax.get_yticklabels()] == NAMES
@@ -86,13 +86,13 @@ def test_one_colour_scale_has_one_in_its_middle(page: Sheet) -> None:
     assert red[0] > red[2] and blue[2] > blue[0], "slower is red, faster blue"
 
 
-def test_a_pair_without_a_value_says_why(page: Sheet) -> None:
+def test_a_pair_without_a_value_has_a_reason(page: Sheet) -> None:
     at = NAMES.index("hashing")
     assert cells_of(page, 1)[at, at] == ["oom"]
     assert "mps: hashing next to hashing is oom" in page.alt_text
 
 
-def test_other_figures_leave_mixes_out_and_say_so(paired: Path, tmp_path: Path) -> None:
+def test_other_figures_leave_mixes_out_with_a_remark(paired: Path, tmp_path: Path) -> None:
     table = pd.read_csv(paired / "tables" / "summary.csv")
     pair = table[(table["strategy"] == "mps") & (table["workload"] == "matmul")].assign(workload="hashing+matmul")
     (tmp_path / "tables").mkdir()
@@ -104,7 +104,7 @@ def test_other_figures_leave_mixes_out_and_say_so(paired: Path, tmp_path: Path) 
     assert any("Mixes of workloads are not drawn here" in words for words in page.alt_text)
 
 
-def test_the_report_names_the_worst_pair_and_the_least_even_one(paired: Path) -> None:
+def test_the_report_names_the_worst_and_the_most_asymmetric_pair(paired: Path) -> None:
     interfered = dict(report.report_context(paired, paired)["interference"])
     assert interfered["time-slicing"] == (
         "Worst: next to hashing, the latency of matmul is × 4.00 of that alone (95 % interval 3.60 to 4.40)."

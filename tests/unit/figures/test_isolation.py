@@ -1,4 +1,4 @@
-"""The matrix of who dies: what each cell says, colours that differ in grey, and the report's sentences."""
+"""The grid of fault outcomes: the texts of its cells, colours that differ in grey, and the report's sentences."""
 
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def cells_of(page: Sheet) -> dict[tuple[str, str], str]:
     return {(strategies[round(y)], kinds[round(x)]): text for (x, y), text in places}
 
 
-def test_each_cell_says_the_worst_of_its_victims(page: Sheet) -> None:
+def test_each_grid_cell_shows_the_worst_outcome(page: Sheet) -> None:
     assert cells_of(page) == {
         ("time-slicing", "oom"): "unharmed",
         ("time-slicing", "illegal-address"): "unharmed",
@@ -76,7 +76,7 @@ def test_each_cell_says_the_worst_of_its_victims(page: Sheet) -> None:
     assert "1 repeat" in page.alt_text and "3 repeats" not in page.alt_text
 
 
-def test_the_report_says_who_survives_whose_fault(faulty: Path) -> None:
+def test_the_report_names_survivors_of_each_fault(faulty: Path) -> None:
     found = dict(report.report_context(faulty, faulty)["isolation"])
     assert found == {
         "time-slicing": "Slowed, but alive, next to: spin. Unharmed next to: oom, illegal-address. Survived, with "

@@ -1,4 +1,4 @@
-"""The makespans of jobs: what is drawn, what a queue or the lack of one looks like, and what the report says."""
+"""The figure of makespans, with and without a queue, and the report's sentences on jobs."""
 
 from pathlib import Path
 from typing import Any
@@ -70,13 +70,13 @@ def test_each_strategy_has_its_makespans_and_the_queue_is_one_of_the_lines(root:
     assert not [text for text in page.figure.findobj() if "window" in getattr(text, "get_text", str)()]
 
 
-def test_without_a_queue_it_is_reckoned_from_one_job(root: Path) -> None:
+def test_without_a_queue_the_reference_is_a_multiple_of_one_job(root: Path) -> None:
     page = over_replicas.jobs(with_jobs(root, has_queue=False))
     (reckoned,) = (line for line in page.axes[0].lines if line.get_color() == style.GREY and len(line.get_ydata()) > 9)
     assert reckoned.get_ydata()[0] == pytest.approx(2.0) and reckoned.get_ydata()[-1] == pytest.approx(8.0)
 
 
-def test_the_report_holds_shared_jobs_against_the_queue(root: Path) -> None:
+def test_the_report_compares_shared_jobs_with_the_queue(root: Path) -> None:
     (of_matmul,) = statements.jobs(with_jobs(root))
     assert of_matmul.workload == "matmul"
     assert of_matmul.statements == [

@@ -33,7 +33,7 @@ def lab(color: str, vision: str = "normal") -> np.ndarray:
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-def test_a_subset_keeps_its_looks() -> None:
+def test_a_subset_of_strategies_keeps_its_looks() -> None:
     catalogue = ["exclusive", "time-slicing", "mps", "mig"]
     everything = strategy_looks(catalogue, catalogue)
     assert strategy_looks(catalogue, ["mig", "mps"])["mig"] == everything["mig"]

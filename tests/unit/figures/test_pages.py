@@ -1,4 +1,4 @@
-"""The figures as files, and what they show."""
+"""The figures as files, and their contents."""
 
 import re
 import shutil
@@ -67,7 +67,7 @@ def line_of(ax: object, strategy: str, thick: bool = True) -> Line2D:
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_every_figure_says_what_it_shows_and_needs_no_date_or_font(results: Path, name: str) -> None:
+def test_every_figure_has_a_description_and_needs_no_date_or_font(results: Path, name: str) -> None:
     svg = results / "figures" / f"{name}.svg"
     assert svg.stat().st_size < 1_000_000
     assert catalogue.ENTRIES[name].title in texts(svg)
@@ -100,7 +100,7 @@ def test_an_unknown_figure_is_refused() -> None:
         draw.draw_figures(Path(), Path(), ["pie"])
 
 
-def test_a_real_gpu_has_no_label_and_a_subset_says_what_is_left_out(tmp_path: Path) -> None:
+def test_a_real_gpu_has_no_label_and_a_subset_has_a_remark(tmp_path: Path) -> None:
     root = fabricated.write(tmp_path, label="", strategies=["exclusive", "mig"])
     manifest = (root / "manifest.json").read_text()
     (root / "manifest.json").write_text(manifest.replace('"not_shown": ""', '"not_shown": "Not shown: mps."'))
@@ -113,7 +113,7 @@ def test_a_real_gpu_has_no_label_and_a_subset_says_what_is_left_out(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", [name for name in PLAIN if name != "startup"])
-def test_a_figure_without_data_says_so(root: Path, tmp_path: Path, name: str) -> None:
+def test_a_figure_without_data_is_explained(root: Path, tmp_path: Path, name: str) -> None:
     folder = copy_of(root, tmp_path)
     for table in ("cells", "summary"):
         path = folder / "tables" / f"{table}.csv"
@@ -122,12 +122,12 @@ def test_a_figure_without_data_says_so(root: Path, tmp_path: Path, name: str) ->
     fabricated.decide_again(folder, root)
     page = draw.DRAWERS[name](data.load_study(root, folder))
     assert "no valid" in said(page)
-    # The others are of what follows from the cells, and give the reason.
+    # The other empty tables derive from the cells, and their figures give the reason.
     assert any("mig" in words for words in page.alt_text)
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_a_figure_of_an_empty_table_says_so(root: Path, tmp_path: Path, name: str) -> None:
+def test_a_figure_of_an_empty_table_is_explained(root: Path, tmp_path: Path, name: str) -> None:
     folder = copy_of(root, tmp_path)
     for table in ("cells", "summary", "startup"):
         path = folder / "tables" / f"{table}.csv"
@@ -179,7 +179,7 @@ def test_a_line_stops_where_there_is_no_value(study: data.DrawnStudy, tmp_path: 
     assert np.isnan(y).tolist() == [False, True, False]
 
 
-def test_what_has_no_value_is_named_between_its_panel_and_the_ticks(study: data.DrawnStudy, tmp_path: Path) -> None:
+def test_missing_values_are_named_between_panel_and_ticks(study: data.DrawnStudy, tmp_path: Path) -> None:
     page = over_replicas.latency(without_a_value(study, tmp_path))
     page.figure.draw_without_rendering()
     for ax in page.axes:
@@ -214,7 +214,7 @@ def test_wide_ranges_of_tenants_are_logarithmic(study: data.DrawnStudy, tmp_path
 
 
 @pytest.mark.parametrize("name", ["progress", "power"])
-def test_a_plane_has_one_metric_across_and_one_up(study: data.DrawnStudy, tmp_path: Path, name: str) -> None:
+def test_a_scatter_panel_has_one_metric_across_and_one_up(study: data.DrawnStudy, tmp_path: Path, name: str) -> None:
     across, up = {"progress": ("stp", "antt"), "power": ("throughput_total_hz", "power_mean_watts")}[name]
     copy_of(study.results, tmp_path)
     with edited_table(tmp_path / "tables" / "summary.csv") as table:
@@ -236,7 +236,7 @@ def test_every_figure_of_the_catalogue_can_be_drawn() -> None:
     assert all(drawer.__name__ == name.replace("-", "_") for name, drawer in draw.DRAWERS.items())
 
 
-def test_a_figure_is_there_only_for_studies_with_its_data() -> None:
+def test_a_figure_exists_only_for_studies_with_its_data() -> None:
     plain, served, jobs = fabricated.config(), serving.config(), fabricated.config()
     jobs["workload_catalogue"]["matmul"]["kind"] = "job"
     not_asked_for = jobs | {"workloads": ["hashing"]}

@@ -1,4 +1,4 @@
-"""What servers of streams show: TTFT and TPOT by tenants, the curve of a sweep, and how busy the device is."""
+"""The figures of streaming servers: TTFT and TPOT by tenants, the curve of a sweep, and the device's activity."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def rows_of(study: data.DrawnStudy, strategy: str) -> pd.DataFrame:
 
 
 def heights(ax: object) -> list[float]:
-    """Of the lines over the whole panel."""
+    """The y values of the lines across the whole panel."""
     return [line.get_ydata()[0] for line in ax.get_lines() if line.get_color() == style.GREY]  # type: ignore[attr-defined]
 
 
@@ -70,7 +70,7 @@ def test_the_curve_goes_through_the_loads_and_one_alone_is_in_every_panel(study:
     assert "at each point: requests in flight per tenant" in page.alt_text
 
 
-def test_a_sweep_of_whole_answers_is_of_requests_and_latencies(study: data.DrawnStudy) -> None:
+def test_a_sweep_without_streams_shows_requests_and_latencies(study: data.DrawnStudy) -> None:
     entries = study.config["workload_catalogue"].values()
     for entry in entries:
         entry["stream"] = False
@@ -108,7 +108,7 @@ def test_utilisation_has_a_panel_for_each_counter(study: data.DrawnStudy) -> Non
     assert page.axes[0].get_ylim() == (0, 105) and page.axes[0].get_ylabel() == "Share (%)"
 
 
-def test_a_device_that_does_not_count_its_activity_has_no_figure_of_it(tmp_path: Path) -> None:
+def test_a_device_without_activity_counters_has_no_figure_of_them(tmp_path: Path) -> None:
     root = serving.write(fabricated.write(tmp_path / "results"), with_activity=False)
     page = over_replicas.utilisation(data.load_study(root, root))
     assert "Nothing to draw: the device does not count its activity." in page.alt_text
@@ -127,7 +127,9 @@ def test_an_interval_over_decades_leaves_the_panel(study: data.DrawnStudy, monke
 
 
 @pytest.mark.parametrize("name", NEW)
-def test_without_a_valid_cell_they_say_so(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_figures_without_a_valid_cell_are_explained(
+    study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     table = study.table("summary").assign(n=0, status="hung")
     table = table.assign(**dict.fromkeys(table.columns[table.columns.str.contains("seconds|_hz|percent")], np.nan))
     monkeypatch.setattr(data.DrawnStudy, "table", lambda *_: table)

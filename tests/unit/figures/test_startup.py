@@ -1,4 +1,4 @@
-"""The bars of start-up: which, how long, and in which parts."""
+"""The bars of start-up: their selection, length and parts."""
 
 import itertools
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_parts_are_stacked_and_their_sum_is_written(page: Sheet) -> None:
     assert words == ["set the strategy", "process", "import", "load", "first iteration"]
 
 
-def test_what_a_cluster_takes_to_be_set_is_told_apart(tmp_path: Path) -> None:
+def test_the_switch_of_a_cluster_is_split_into_parts(tmp_path: Path) -> None:
     root = fabricated.write(tmp_path / "results")
     with edited_table(root / "tables" / "startup.csv") as table:
         steps = {"in": 30.0, "publish": 4.0, "pending": 1.0, "cut": 5.0, "plugin": 3.0, "follow": 7.0, "stable": 10.0}

@@ -1,4 +1,4 @@
-"""Scales that can be read."""
+"""Scales, ticks and the theme of figures."""
 
 import matplotlib as mpl
 import pytest

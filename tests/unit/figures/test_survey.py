@@ -22,12 +22,12 @@ def test_a_row_for_each_workload_with_its_activity_traffic_and_memory() -> None:
     assert "team/train-0: activity 93 %" in page.alt_text
 
 
-def test_what_is_not_known_has_no_bar() -> None:
+def test_an_unknown_value_has_no_bar() -> None:
     page = figure.draw(workload_table(surveyed(cluster()[:1], without=PROFILING)), [])
     assert len(widths(page)) == 2 and "team/api: memory traffic not known" in page.alt_text
 
 
-def test_names_are_text_and_many_are_cut() -> None:
+def test_names_are_plain_text_and_long_ones_are_cut() -> None:
     many = [Planted(str(i), f"{'long-' * 12}$x_{i}$", steady(0.5)) for i in range(50)]
     page = figure.draw(workload_table(surveyed(many)), [])
     labels = [label.get_text() for label in page.axes[0].get_yticklabels()]
@@ -36,6 +36,6 @@ def test_names_are_text_and_many_are_cut() -> None:
     page.figure.draw_without_rendering()
 
 
-def test_nothing_seen_is_said() -> None:
+def test_an_empty_survey_is_explained() -> None:
     page = figure.draw(workload_table(surveyed(cluster()[-1:])).iloc[:0], [])
     assert "Nothing to draw: no workload was seen." in page.alt_text

@@ -1,4 +1,4 @@
-"""The figure of who is on the device when: it shows what was measured, and says of what."""
+"""The figure of time slices: it shows the probe's measurements and their origin."""
 
 import re
 import shutil
@@ -91,7 +91,7 @@ def test_each_strategy_has_a_strip_and_each_tenant_a_lane(page: sheet.Sheet) -> 
     assert not infeasible.axison
 
 
-def test_the_distribution_is_that_of_the_table(page: sheet.Sheet) -> None:
+def test_the_distribution_matches_the_table(page: sheet.Sheet) -> None:
     (line,) = page.axes[-1].get_lines()
     assert line.get_color() == LOOKS["time-slicing"].color
     lengths_ms, share = np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
@@ -100,7 +100,7 @@ def test_the_distribution_is_that_of_the_table(page: sheet.Sheet) -> None:
     assert (np.diff(share) >= 0).all() and share[-1] == 1.0
 
 
-def test_the_page_says_of_what_it_is(page: sheet.Sheet) -> None:
+def test_the_page_names_device_and_probe(page: sheet.Sheet) -> None:
     said = texts(page).replace("\n", " ")
     for fact in ("NVIDIA H200", "2 tenants", "32 ns", "150 µs from one tenant to the next", REASON):
         assert fact in said
@@ -108,7 +108,7 @@ def test_the_page_says_of_what_it_is(page: sheet.Sheet) -> None:
     assert "2.00 tenants on the device at a time" in said
 
 
-def test_without_any_run_the_distribution_says_so(tmp_path: Path) -> None:
+def test_a_distribution_without_runs_is_explained(tmp_path: Path) -> None:
     only = {"mps": [timeline(0, []), timeline(0, [])]}
     with style.theme():
         page = timeslice.draw(write(tmp_path, only), CATALOGUE)
@@ -116,7 +116,7 @@ def test_without_any_run_the_distribution_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_script_draws_it(root: Path, tmp_path: Path) -> None:
+def test_the_script_draws_the_timeslice_figure(root: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(root, tmp_path / "copy")
     command = [sys.executable, SCRIPT, "draw_timeslice", "--results", copy, "--catalogue", *CATALOGUE]
     subprocess.run(command, check=True)

@@ -1,4 +1,4 @@
-"""The report: complete, offline, and nothing that the data do not say."""
+"""The report: complete, offline, and consistent with the data."""
 
 import json
 import re
@@ -21,7 +21,7 @@ SVG = '<svg width="252pt" xmlns="http://www.w3.org/2000/svg"><dc:description>A &
 
 
 class Page(HTMLParser):
-    """What a test wants to know of a page: attributes by tag, text by element, captions."""
+    """The parts of a page that tests need: attributes by tag, text by element, captions."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -143,11 +143,11 @@ def test_todays_gates_are_counted_and_their_failures_listed(root: Path, tmp_path
     assert "time-slicing, matmul, N = 4, repeat 3 errors 2 iterations failed" in text
 
 
-def test_outcomes_have_their_reason(page: Page) -> None:
+def test_outcomes_have_a_reason(page: Page) -> None:
     assert f"mig hashing 4 infeasible 1, 2, 3 {fabricated.HOSTILE}" in page.text
 
 
-def test_figures_are_inline_with_text_for_those_who_do_not_see_them(html: str, page: Page) -> None:
+def test_figures_are_inline_with_alternative_text(html: str, page: Page) -> None:
     images = [attributes for tag, attributes in page.tags if tag == "img"]
     assert len(images) == 3
     assert all((image["src"] or "").startswith("data:image/svg+xml;base64,") for image in images)
@@ -156,7 +156,7 @@ def test_figures_are_inline_with_text_for_those_who_do_not_see_them(html: str, p
     assert "--width: 479px" in html
 
 
-def test_setup_and_provenance_are_told(page: Page) -> None:
+def test_setup_and_provenance_are_shown(page: Page) -> None:
     for told in (
         "number of cores 2",
         "memory 24.0 GiB",
@@ -183,7 +183,7 @@ def test_the_script_writes_the_same_report_and_nothing_else(root: Path, html: st
     assert sorted(root.iterdir()) == before
 
 
-def test_another_study(tmp_path: Path) -> None:
+def test_a_study_on_a_gpu_with_a_crash_is_reported(tmp_path: Path) -> None:
     """A GPU, strategies in order of time, a subset, a crash with its log, an open load, no intervals."""
     root = fabricated.write(tmp_path / "results", label="", strategies=["exclusive", "mps"])
     manifest = json.loads((root / "manifest.json").read_text())
@@ -211,7 +211,7 @@ def test_another_study(tmp_path: Path) -> None:
     assert "git checkout" not in text and "local changes" not in text
 
 
-def test_a_remark_that_all_rows_share_is_made_once() -> None:
+def test_a_remark_common_to_all_rows_is_shown_once() -> None:
     rows = [
         row("mps", 1, notes="memory not known"),
         row("mps", 2, notes="p99 needs 299 iterations, had 175; memory not known"),
@@ -246,7 +246,7 @@ def row(strategy: str, replicas: int, **changes: Any) -> dict[str, Any]:
         (float("nan"), ""),
     ],
 )
-def test_digits(value: float, text: str) -> None:
+def test_format_number(value: float, text: str) -> None:
     assert words.format_number(value) == text
 
 
@@ -265,11 +265,11 @@ def test_an_interval_has_the_decimals_of_its_value() -> None:
         (None, "not known"),
     ],
 )
-def test_words(value: Any, text: str) -> None:
+def test_value_text(value: Any, text: str) -> None:
     assert words.value_text(value) == text
 
 
-def test_long_lists_are_cut_and_say_so(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_are_cut_with_a_note(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(root, tmp_path / "copy")
     change(tmp_path / "copy", "mps/matmul/n4/r1", evidence={"holds": False, "observed": "second failure"})
     monkeypatch.setattr(report, "MAX_LISTED", 1)

@@ -1,4 +1,4 @@
-"""The report's cards: what to take, or in a line why there is no answer."""
+"""The report's cards: the strategy to take, or the reason why there is no answer."""
 
 import re
 from pathlib import Path
@@ -47,7 +47,7 @@ def card(plans: list[dict[str, Any]], summary: list[dict[str, Any]], *reasons: s
 BASELINE, SHARED = row("exclusive", 1, throughput_total_hz=50.0), row("mps", 4)
 
 
-def test_it_says_what_sharing_gives_and_what_would_change_it() -> None:
+def test_a_card_has_the_gain_of_sharing_and_turning_points() -> None:
     alike, warned = (
         "In throughput mig cannot be distinguished.",
         "Of the 9 cells behind this, 2 carry a warning: see x.",
@@ -75,11 +75,11 @@ def test_it_says_what_sharing_gives_and_what_would_change_it() -> None:
     ],
     ids=["one strategy", "no baseline", "no valid cell", "no plan"],
 )
-def test_what_is_missing_is_said_in_a_line(plans: list[Any], summary: list[Any], said: str) -> None:
+def test_a_card_without_an_answer_has_a_reason(plans: list[Any], summary: list[Any], said: str) -> None:
     assert any(line.startswith(said) for line in card(plans, summary).why)
 
 
-def test_a_stream_is_described_by_its_tokens_and_what_was_within_the_slo() -> None:
+def test_a_stream_is_described_by_its_tokens_and_goodput() -> None:
     served = {"ttft_p50_seconds": 0.0612, "ttft_p99_seconds": NAN, "tpot_p50_seconds": 0.0211, "tpot_p99_seconds": 0.03}
     tokens = {"output_tokens_total_hz": 812.4, "goodput_total_hz": 7.5}
     said = card([plan("mps")], [BASELINE, SHARED | served | tokens]).why[0]
@@ -100,7 +100,7 @@ def test_a_sweep_is_one_card_with_a_row_for_each_load() -> None:
     assert [metric.name for metric in found.metrics] == ["ttft_p50_seconds", "throughput_total_hz"], "those with values"
 
 
-def test_the_page_has_the_curve_of_a_sweep_with_its_card_and_once(tmp_path: Path) -> None:
+def test_the_page_has_the_curve_of_a_sweep_once_with_its_card(tmp_path: Path) -> None:
     study = serving.study(tmp_path / "results")
     draw.draw_figure("load-curve", study.data, study.results)
     page.write_report(study.data, study.results)

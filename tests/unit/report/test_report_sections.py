@@ -1,4 +1,4 @@
-"""Sections of the report that only some studies have, there with their data and only then, and how long they get."""
+"""Sections of the report that only studies with their data have, and the length of sections."""
 
 import re
 from pathlib import Path
@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def html_of(root: Path, section: str) -> str:
-    """The section of the report that is written; empty without it."""
+    """The section of the written report; empty if it is missing."""
     page.write_report(root, root)
     html = (root / "report.html").read_text(encoding="utf-8")
     found = re.search(rf'<section id="{section}">(.*?)</section>', html, flags=re.DOTALL)
@@ -35,7 +35,7 @@ def html_of(root: Path, section: str) -> str:
 
 
 def text_of(root: Path, section: str) -> str:
-    """The same without tags and line breaks."""
+    """The section without tags and line breaks."""
     return " ".join(re.sub(r"<[^>]+>", " ", html_of(root, section)).replace("&nbsp;", " ").split())
 
 
@@ -79,7 +79,7 @@ def test_declared_comparisons_have_ratio_interval_and_adjusted_p(root: Path) -> 
     assert "matmul in hashing 4 – – no &lt;slices&gt;" in found
 
 
-def test_the_baseline_against_itself_has_a_sentence(root: Path) -> None:
+def test_the_a_a_control_has_a_sentence(root: Path) -> None:
     again = {"strategy": "exclusive-again", "slowdown": 1.0123, "slowdown_low": 0.98, "slowdown_high": 1.04}
     change(root, "summary", {"strategy": "mig", "workload": "matmul"}, **again)
     assert "Its mean latency was × 1.01 (0.98 to 1.04) with matmul" in text_of(root, "comparisons")
@@ -98,7 +98,7 @@ def test_a_mix_has_one_row_for_all_its_workloads() -> None:
 
 
 @pytest.mark.parametrize(("fit", "shown"), [({"tenants_that_fit": 116}, "116"), ({}, "–")])
-def test_energy_has_the_rows_that_know_something(tmp_path: Path, fit: dict[str, float], shown: str) -> None:
+def test_energy_has_only_rows_with_values(tmp_path: Path, fit: dict[str, float], shown: str) -> None:
     root = fabricated.write(tmp_path / "results", label="")
     energy = {"": 1.5, "_low": 1.4, "_high": 1.6}
     known = {f"energy_per_iteration_joules{end}": joules for end, joules in energy.items()}
@@ -118,7 +118,7 @@ def test_a_study_without_an_slo_says_how_many_tenants_its_memory_holds(root: Pat
     assert '<td class="number">57</td>' in html_of(root, "advice")
 
 
-def test_what_only_served_as_a_baseline_is_no_finding() -> None:
+def test_a_workload_that_is_only_a_baseline_is_not_shared() -> None:
     alone, pair = [{"strategy": "exclusive"}, {"strategy": "exclusive-again"}], [{"strategy": "mps"}]
     assert page.shared_workloads({"a": alone, "a+b": pair}, "exclusive") == {"a+b": pair}
     assert page.shared_workloads({"a": [*alone, *pair]}, "exclusive").keys() == {"a"}
@@ -134,7 +134,7 @@ def test_strategies_beyond_the_colours_have_another_shape(root: Path) -> None:
     assert again in found["square_swatches"] and "mps" not in found["square_swatches"]
 
 
-def test_long_tables_are_cut_and_say_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_tables_are_cut_with_a_note(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "MAX_ROWS", 6)
     monkeypatch.setattr(page, "MIN_ROWS", 1)
     assert "The first 3 of 10 rows; tables/summary.csv has all." in text_of(root, "numbers")
