@@ -27,7 +27,7 @@ RESERVED_STRATEGIES = {
 }
 NOT_IN_CATALOGUE = "is not in the catalogue"
 IS_A_MIX = "is a mix itself; name workloads that are none"
-RUNS_ONCE = "runs once, until it exits"
+ENDS = "runs once, until it exits"
 # Snakemake would take such text for one of its wildcards.
 BRACES = re.compile(r"\{\w+\}")
 
@@ -191,7 +191,7 @@ def _mix_entry(key: str, entry: WorkloadEntry, catalogue: dict[str, WorkloadEntr
         elif catalogue[tenant]["until"] is not None:
             lasting = [name for name in entry["tenants"] if name in catalogue and catalogue[name]["job"] is None]
             if lasting:
-                yield f"{key}.tenants: {tenant!r} {RUNS_ONCE}, and {lasting[0]!r} goes on; mix it with jobs only"
+                yield f"{key}.tenants: {tenant!r} {ENDS}, and {lasting[0]!r} goes on; mix it with jobs only"
 
 
 def _names(config: StudyConfig) -> Iterator[str]:
@@ -212,8 +212,7 @@ def _names(config: StudyConfig) -> Iterator[str]:
         if workloads[name]["tenants"] is not None:
             yield f"interference: {name!r} {IS_A_MIX}"
         if workloads[name]["until"] is not None:
-            remedy = "leave it out, or mix it with jobs (tenants)"
-            yield f"interference: {name!r} {RUNS_ONCE}, and pairs have a window; {remedy}"
+            yield f"interference: {name!r} {ENDS}, and pairs have a window; leave it out, or mix it with jobs (tenants)"
     if len(config["interference"]) == 1:
         yield f"interference: {quoted(config['interference'])} is one workload; name at least two, or leave it empty"
     alone = strategies.get("exclusive")
@@ -340,7 +339,7 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
         if kind in ("cpu", "nvidia", "kubernetes") and is_program(entry):
             yield from programs.placement_problems(asked, name, entry, in_pods=kind == "kubernetes")
         if kind == "simulated" and entry["until"] is not None:
-            yield f"{asked}: {name!r} {RUNS_ONCE}, which 'simulated' cannot model; leave it out, or use a kind: job"
+            yield f"{asked}: {name!r} {ENDS}, which 'simulated' cannot model; leave it out, or use a kind: job"
         if kind == "simulated" and entry["simulated"] is None:
             yield f"{asked}: {name!r} has no model for the node 'simulated'; add {key}.simulated"
         if kind == "simulated" and (entry["load"]["concurrency"] or 1) > 1:

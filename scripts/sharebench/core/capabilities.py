@@ -27,8 +27,7 @@ class Capability:
     has_own_limits: bool = False
     """Whether each tenant may have its own limits, a memory limit may be an amount, and MPS clients have a priority."""
     makes_claims: bool = False
-    """Whether it makes resource claims, which can ask for the length of a time slice, for instances that belong
-    together, and for several GPUs."""
+    """Whether it makes resource claims, which can ask for a time slice, related instances or several GPUs."""
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,7 @@ class PodTemplate(TypedDict):
     deployment: Maybe[Name]
     """Deployment that must have a ready pod, in whatever namespace, or the strategy is infeasible."""
     allocated: Maybe[Name]
-    """Evidence: annotation, as `NAME` or `NAME=VALUE`, that the scheduler writes onto a pod that was given its
-    share."""
+    """Evidence: annotation, as `NAME` or `NAME=VALUE`, that the scheduler writes onto a pod with a share."""
     companions: Maybe[Name]
     """Namespace of pods by which the scheduler itself holds a GPU, which are waited for after a cell."""
     resources: Annotated[OpenMapping[Resource, Text], Field(default={})]
@@ -112,8 +111,7 @@ class PodTemplate(TypedDict):
     environment: Annotated[OpenMapping[Variable, Text], Field(default={})]
     """Variables of the tenant's container."""
     shows: Annotated[OpenMapping[Variable, Text], Field(default={})]
-    """Evidence: variables that the scheduler's stack sets in the container, with their values. Name none that is
-    secret."""
+    """Evidence: variables that the scheduler's stack sets in the container, with their values; not secret ones."""
 
 
 class StrategyEntry(TypedDict):
@@ -151,8 +149,7 @@ class StrategyEntry(TypedDict):
     memory_percent: Maybe[Share]
     """Share of the memory that a tenant may use, likewise."""
     memory_limit: Maybe[Memory]
-    """Memory that a tenant may use under `mps` or `hami-core`, such as `5Gi`, in place of `memory_percent`; or a
-    list."""
+    """Memory of a tenant under `mps` or `hami-core`, such as `5Gi`, in place of `memory_percent`; or a list."""
     priority: Maybe[Annotated[List[Numeric[Annotated[int, Field(ge=0, le=1)]]], NON_EMPTY]]
     """Priority of each tenant under `mps`: 0 is normal, 1 below normal."""
     pod: Maybe[PodTemplate]
@@ -290,8 +287,7 @@ class Load(TypedDict):
     """Rate of an open load per tenant, in iterations per second."""
     rate_of_capacity: Swept[Positive]
     """Rate of an open load as a fraction of what one tenant reaches alone, under a closed load of the same
-    `concurrency`. An open load has exactly one of the two rates. Each of these three keys may be a list: a
-    [sweep](#sweeps)."""
+    `concurrency`. An open load has exactly one of the two rates. A list in any of the three is a [sweep](#sweeps)."""
 
 
 class Model(TypedDict):

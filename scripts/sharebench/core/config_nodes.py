@@ -226,8 +226,7 @@ class SurveyOptions(TypedDict):
     """Scope of [`snakemake survey`](../docs/survey.md), and the activity below which it calls a GPU empty."""
 
     url: Maybe[Url]
-    """Address of the Prometheus that scrapes dcgm-exporter, such as `http://localhost:9090`; `null` watches the GPUs of
-    this host by NVML."""
+    """Prometheus that scrapes dcgm-exporter, such as `http://localhost:9090`; `null` watches this host by NVML."""
     labels: Annotated[OpenMapping[PrometheusLabel, Text], Field(default={})]
     """Labels of the series that count, such as `{cluster: eu-1}`."""
     namespaces: Annotated[Unique[Name], Field(default=[])]

@@ -1,8 +1,7 @@
 """Counters whose samples do not coincide with the ends of a window.
 
 Values between two samples are interpolated linearly. For a steady load that is exact to one iteration, and the error
-is never larger than the increase between the two. Prometheus's own `increase` extrapolates instead, from the first and
-the last sample inside the window.
+is never larger than the increase between the two. Prometheus's own `increase` extrapolates from inside the window.
 """
 
 import bisect

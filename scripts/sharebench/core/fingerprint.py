@@ -61,10 +61,7 @@ def node_fingerprint(kind: str) -> str:
 
 
 def cell_fingerprint(kind: str, *modules: str, has_programs: bool = False, is_watched: bool = False) -> str:
-    """Fingerprint of the code that measures workloads on a kind of node.
-
-    `modules` are the workloads' files in tenant/workloads/, none on the simulator.
-    """
+    """Fingerprint of the code that measures workloads (`modules`, none if simulated) on a kind of node."""
     return _fingerprint(cell_files(kind, *modules, has_programs=has_programs, is_watched=is_watched))
 
 

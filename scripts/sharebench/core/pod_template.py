@@ -1,7 +1,6 @@
 """Pod template of a strategy under `access: static`, where another scheduler shares the GPU.
 
-Texts of the template may hold placeholders, which are filled in for a number of tenants N. Shares are rounded down so
-that N of them fit on one GPU.
+Placeholders in its texts are filled in for N tenants. Shares are rounded down so that N of them fit on one GPU.
 """
 
 from collections.abc import Iterator, Mapping

@@ -24,7 +24,7 @@ def discovery_method(section: PrometheusOptions) -> Discovery:
 
 
 def has_pod_monitor(config: StudyConfig) -> bool:
-    """Whether the run makes a PodMonitor, which it has to remove in the end."""
+    """Whether the run makes a PodMonitor, and removes it in the end."""
     return has_prometheus(config) and discovery_method(config["prometheus"]) == "pod-monitor"
 
 

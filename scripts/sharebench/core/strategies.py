@@ -50,8 +50,7 @@ def _effective(limit: Limit | tuple[float, ...] | None, replicas: int) -> float 
 def parse_limit(limit: Limit, replicas: int) -> float:
     """A tenant's share in percent; `limit` is a number of percent, or a share such as 100/N with N = `replicas`.
 
-    The share is at most 100, since MPS refuses more: 200/N with one tenant is the whole device. `100//N` is rounded
-    down to whole percent.
+    MPS refuses more than 100, so that 200/N with one tenant is the whole device. `100//N` is rounded down.
     """
     if isinstance(limit, str):
         total, _, _ = limit.partition("/")
@@ -181,8 +180,7 @@ class Strategy:
 def effective_strategy(strategy: Strategy) -> Strategy:
     """The strategy as its access enforces it: most kinds of access know whole percent only.
 
-    NVIDIA's device plugin caps every MPS client at an even share. Under another scheduler `exclusive` is one GPU unless
-    its entry has a pod template.
+    NVIDIA's device plugin caps every MPS client at an even share. Under `static`, a bare `exclusive` is one whole GPU.
     """
     threads, memory = round_down_limit(strategy.thread_percent), round_down_limit(strategy.memory_percent)
     match strategy.access, strategy.mechanisms:

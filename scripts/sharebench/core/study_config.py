@@ -137,11 +137,9 @@ class StudyConfig(_From):
     repeats: Annotated[Tenants, Field(default=3)]
     """Number of repeats of every cell; intervals are taken over repeats, so one repeat has none."""
     window_seconds: Annotated[Positive, Field(default=1.5)]
-    """Length of the window in which all tenants of a cell are measured, in seconds. A p99 needs 299 iterations
-    in it."""
+    """Length of the window in which all tenants of a cell are measured, in seconds; a p99 needs 299 iterations."""
     baseline: Annotated[Literal["exclusive", "none"], Field(default="exclusive")]
-    """Reference of every slowdown: the cells of `exclusive`, measured even when `strategies` leaves it out; `none`
-    measures none."""
+    """Reference of every slowdown: the cells of `exclusive`, even if not in `strategies`; `none` measures none."""
     null_cells: Annotated[Flag, Field(default=True)]
     """Whether the baseline is measured twice in each block, the second time as the strategy with `-again`. An effect no
     larger than their difference is marked *not separable*."""
@@ -166,8 +164,7 @@ class StudyConfig(_From):
     tenants: Maybe[Count]
     """Number of tenants that the advice is for; `null` is the largest number of the study."""
     isolation: Annotated[Literal["none", "performance", "fault"], Field(default="none")]
-    """Isolation that the advice requires: neighbours must not slow a tenant down (`performance`), or end it
-    (`fault`)."""
+    """Isolation that the advice requires: neighbours cannot slow a tenant down (`performance`), or end it (`fault`)."""
     price_per_hour: Maybe[Positive]
     """Price of one device per hour, in dollars; without it no costs are given."""
     warmup: Section[Warmup]

@@ -102,8 +102,8 @@ def _finest_groups(tenant: TenantRecord, per_half: Iterable[int]) -> tuple[list[
 def _neighbour_variances(counts: list[float], sums: list[float]) -> list[float]:
     """Estimates of the variance of single iterations, one from each difference between neighbouring groups' means.
 
-    A drift hardly affects their mean (von Neumann, Annals of Mathematical Statistics 12, 1941), and a few changes of
-    level do not affect their median.
+    A drift hardly affects their mean (von Neumann, Annals of Mathematical Statistics 12, 1941), and a few shifts of
+    the level do not affect their median.
     """
     pairs = zip(itertools.pairwise(counts), itertools.pairwise(sums), strict=True)
     return [

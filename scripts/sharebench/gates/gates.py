@@ -66,8 +66,7 @@ def is_valid(record: CellRecord) -> bool:
 def evaluate(record: CellRecord) -> list[GateVerdict]:
     """The record's `gates`: one entry per gate that applies to the cell; none for a cell whose status is not `ok`.
 
-    A value that this kind of node cannot know is None and passes, with a message that says so. In a cell with a fault
-    only the victims are judged.
+    A value that this kind of node cannot know is None and passes. In a cell with a fault only the victims are judged.
     """
     if record["status"] != "ok":
         return []

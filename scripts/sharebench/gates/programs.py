@@ -8,8 +8,7 @@ from tenant.contract import Scrape
 
 # The moments of the scrapes and the iterations at the edges leave an error in every number; beyond this it says little.
 SCRAPE_RATIO = 0.25
-# A client that computes for more than half of the time that requests are under way measures itself; below a tenth its
-# share of a latency is small.
+# A client that computes for half of the time of its requests measures itself; a tenth is a small share of a latency.
 GENERATOR_BOUND_RATIO = 0.5
 GENERATOR_COST_RATIO = 0.1
 

@@ -26,8 +26,7 @@ _MIDDLES = np.append(_UPPERS, _UPPERS[-1]) - _WIDTHS / 2
 class Quantile:
     """A quantile taken from buckets, in seconds; the exact one lies in (low_seconds, high_seconds].
 
-    In the first bucket (at most 1 µs) `value_seconds` is None, as there is no lower bound to interpolate
-    from; in the overflow bucket it is infinite.
+    `value_seconds` is None in the first bucket (at most 1 µs), which has no lower bound, and infinite in the last.
     """
 
     value_seconds: float | None

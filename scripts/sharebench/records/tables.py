@@ -73,8 +73,7 @@ def read_table(
 ) -> pd.DataFrame:
     """The table at `path`, or `columns` of it; blank `texts` are empty, flags are booleans, and a blank flag is False.
 
-    `repeated` columns have few values and are read as categories. Raises OSError, and ValueError for a flag that is
-    neither True nor False.
+    `repeated` columns have few values and are read as categories. Raises OSError, and ValueError for any other flag.
     """
     empty = dict.fromkeys(texts, "")
     flags = {column.name for column in schema() if "flag" in column.kind}

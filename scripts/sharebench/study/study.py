@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import cast
 
-from sharebench.core import faults, fingerprint, programs, prometheus_options
+from sharebench.core import faults, fingerprint, programs
 from sharebench.core.capabilities import has_own_python
 from sharebench.core.config_catalogues import WorkloadEntry
 from sharebench.core.config_nodes import NodeOptions
 from sharebench.core.files import SCRIPTS
+from sharebench.core.prometheus_options import has_pod_monitor, has_prometheus, watch_spec
 from sharebench.core.spec import (
     LoadSpec,
     MixSpec,
@@ -62,10 +63,7 @@ class Study(Matrix):
         return [name for name in names if not runs_until_exit(self._entry(name))]
 
     def node_options(self) -> NodeOptions:
-        """The config section of the node; in a cluster with facts of the study.
-
-        These are its accesses, and the numbers of tenants by mechanism that the device plugin's settings depend on.
-        """
+        """The config section of the node; in a cluster with the facts of the study in ClusterOptions."""
         if self.node_kind != "kubernetes":
             return self.config[self.node_kind]
         tenants: dict[str, set[int]] = {}
@@ -78,7 +76,7 @@ class Study(Matrix):
             **self.config["kubernetes"],
             "accesses": sorted({str(strategy.access) for strategy in used}),
             "tenants": {mechanism: sorted(sizes) for mechanism, sizes in tenants.items()},
-            "has_pod_monitor": prometheus_options.has_pod_monitor(self.config),
+            "has_pod_monitor": has_pod_monitor(self.config),
         }
 
     def _node(self) -> NodeSpec:
@@ -176,7 +174,7 @@ class Study(Matrix):
             spec["environment"] = self._environment()
             if any(tenant["kind"] == "http" for tenant in tenants):
                 spec["environment"] += f" client {client_environment()}"
-        if (watch := prometheus_options.watch_spec(self.config, spec)) is not None:
+        if (watch := watch_spec(self.config, spec)) is not None:
             spec["prometheus"] = watch
         return spec
 
@@ -190,10 +188,8 @@ class Study(Matrix):
         if self.node_kind == "simulated":
             return f"measuring code {fingerprint.cell_fingerprint(self.node_kind)}"
         modules = [module for entry in entries if (module := programs.module_name(entry)) is not None]
-        has_programs = any(map(programs.is_program, entries))
-        is_watched = prometheus_options.has_prometheus(self.config)
-        code = fingerprint.cell_fingerprint(self.node_kind, *modules, has_programs=has_programs, is_watched=is_watched)
-        return f"measuring code {code}"
+        needs = {"has_programs": any(map(programs.is_program, entries)), "is_watched": has_prometheus(self.config)}
+        return f"measuring code {fingerprint.cell_fingerprint(self.node_kind, *modules, **needs)}"
 
     def node_code(self) -> str:
         """Labelled fingerprint of the code that sets up this kind of node."""
