@@ -16,7 +16,7 @@ rule measure_timeslice:
         device=lambda wildcards: (
             str(RESULTS / "nodes/device.json")
             if STUDY.node_kind == "nvidia"
-            else sys.exit(timeslice().needs_gpu(STUDY))
+            else sys.exit(timeslice().needs_gpu_text(STUDY))
         ),
     output:
         found="<results>/nodes/timeslice.json",

@@ -76,10 +76,10 @@ class FaultProcedure(CellProcedure):
         """The report of each tenant, None for a dead or silent one. A hung aggressor is not waited for."""
         waits = [HANG_SECONDS if i == aggressor else self.deadline_seconds for i in range(len(endpoints))]
         asked = [pool.submit(each.record, wait) for each, wait in zip(endpoints, waits, strict=True)]
-        records = [_answer(future, wait + ANSWER_SECONDS) for future, wait in zip(asked, waits, strict=True)]
+        records = [_result_or_none(future, wait + ANSWER_SECONDS) for future, wait in zip(asked, waits, strict=True)]
         # A digest is work for the device, so it must wait until no tenant measures.
         answered = {i: pool.submit(endpoints[i].output_digest, waits[i]) for i, each in enumerate(records) if each}
-        digests = {i: _answer(future, waits[i] + ANSWER_SECONDS) for i, future in answered.items()}
+        digests = {i: _result_or_none(future, waits[i] + ANSWER_SECONDS) for i, future in answered.items()}
         for i, record in enumerate(records):
             if record is not None:
                 record["output_digest"] = digests[i]
@@ -147,7 +147,7 @@ class FaultProcedure(CellProcedure):
             tenants.stop()
 
 
-def _answer(future: Future[T], seconds: float) -> T | None:
+def _result_or_none(future: Future[T], seconds: float) -> T | None:
     try:
         return future.result(seconds)
     except (TenantUnreachable, TimeoutError):

@@ -94,12 +94,12 @@ def announce_window(
         start_ns = tenants.now_ns() + int(lead_seconds * 2**attempt * NS)
         end_ns = start_ns + int(seconds * NS)
 
-        def is_taken(index: int) -> bool:
+        def accepts(index: int) -> bool:
             return endpoints[index].set_window(start_ns, end_ns, *work[index])  # noqa: B023
 
         first = [index for index in range(len(endpoints)) if index != last]
-        taken = list(pool.map(is_taken, first))
-        if all(taken) and (last is None or is_taken(last)):
+        taken = list(pool.map(accepts, first))
+        if all(taken) and (last is None or accepts(last)):
             return start_ns, end_ns
         # Tenants that accepted must close this window before they can accept another.
         holders = [endpoints[index] for index, took in zip(first, taken, strict=True) if took]

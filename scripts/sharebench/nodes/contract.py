@@ -50,7 +50,7 @@ def classify_exit(code: int, has_exit_codes: bool = True, last_output: str = "")
     return "crashed", f"ended by itself with exit code {code}"
 
 
-def bucket(seconds: float) -> int:
+def latency_bucket(seconds: float) -> int:
     """Index of the bucket that holds a latency (like tenant.recorder, without numpy's start-up time)."""
     if seconds <= SMALLEST_SECONDS:
         return 0

@@ -18,7 +18,7 @@ from sharebench.core.units import NS
 from sharebench.nodes.contract import NodeError, TenantUnreachable
 from tenant.contract.requests import MAX_PAGE_BYTES, Page
 
-SHOWN_NAMES = 8
+MAX_SHOWN_NAMES = 8
 # One iteration at each end of a window may be counted or not.
 EDGE_ITERATIONS = 2
 
@@ -95,14 +95,14 @@ def _single_sample(samples: Iterable[Sample], wanted: str, labels: Mapping[str, 
     if len(matching) == 1:
         return matching[0]
     if named:
-        choices = ", ".join(str(sample.labels) for sample in (matching or named)[:SHOWN_NAMES])
+        choices = ", ".join(str(sample.labels) for sample in (matching or named)[:MAX_SHOWN_NAMES])
         count = len(matching) or "no"
         raise MissingSeries(
             f"{kind} {name!r} has {count} series with metrics.labels {dict(labels)}; name one of {choices}"
         )
     suffix = "_bucket" if kind == "histogram" else "_count"
     others = sorted({sample.name.removesuffix(suffix) for sample in samples if sample.name.endswith(suffix)})
-    listed = ", ".join(others[:SHOWN_NAMES]) or "none"
+    listed = ", ".join(others[:MAX_SHOWN_NAMES]) or "none"
     raise MissingSeries(f"there is no {kind} {name!r}; this page has: {listed}")
 
 

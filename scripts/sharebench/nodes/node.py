@@ -137,7 +137,7 @@ class Node(ABC):
     def sweep(self) -> None:  # noqa: B027
         """Remove what a dead run left on the device. Raises NodeError."""
 
-    def watch(self, options: PrometheusOptions) -> None:
+    def add_pod_monitor(self, options: PrometheusOptions) -> None:
         """Have a cluster's Prometheus scrape all tenants of the run, until `restore`. Raises NodeError."""
         raise NodeError(f"the node {self.kind!r} cannot register its tenants with Prometheus; set prometheus.folder")
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from sharebench.core.spec import Spec, tenant_limits
 from sharebench.core.strategies import strategy_from_spec
-from sharebench.nodes.contract import bucket, own_load_report
+from sharebench.nodes.contract import latency_bucket, own_load_report
 from tenant.contract import CompletedJob, Environment, TenantReport
 
 
@@ -51,5 +51,5 @@ def exited_report(index: int, workload: str, seconds: float | None) -> TenantRep
         "sum_seconds": seconds or 0.0,
         "min_seconds": seconds,
         "max_seconds": seconds,
-        "histogram": {} if seconds is None else {str(bucket(seconds)): 1},
+        "histogram": {} if seconds is None else {str(latency_bucket(seconds)): 1},
     }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from unit.nodes.test_simulated import DEVICE, SILENT
 
-from sharebench.nodes.contract import Grant, bucket
+from sharebench.nodes.contract import Grant, latency_bucket
 from sharebench.nodes.simulated.load import Noise, SimulatedTenant
 from sharebench.nodes.simulated.tenants import NS, SimulatedTenants
 from tenant.recorder import bucket_index
@@ -59,11 +59,11 @@ def test_an_iteration_belongs_to_the_window_in_which_it_starts() -> None:
 def test_buckets_equal_those_of_a_real_tenant() -> None:
     seconds = np.concatenate([np.geomspace(1.0001e-6, 999, 4001), [1e-9, 1e-6, 1001.0, 1e9]])
     real = bucket_index(np.rint(seconds * 1e9).astype(np.int64))
-    ours = np.array([bucket(value) for value in seconds])
+    ours = np.array([latency_bucket(value) for value in seconds])
     # A nanosecond's rounding may cross a bound; 1 µs itself is the upper bound of bucket 0.
     assert np.abs(ours - real).max() <= 1
     assert (ours == real).mean() > 0.98
-    assert [bucket(value) for value in (0.0, 1e-6, 2e-6, 1e9)] == [0, 0, 64, 1915]
+    assert [latency_bucket(value) for value in (0.0, 1e-6, 2e-6, 1e9)] == [0, 0, 64, 1915]
 
 
 def open_load(

@@ -116,7 +116,7 @@ class PrometheusProcedure(CellProcedure):
             exposed.enter_context(target_file(folder, self.node.folder, self.scrape_seconds, addresses))
             return FILE_SECONDS
         if discovery == "pod-monitor":
-            self.node.watch(self.section)
+            self.node.add_pod_monitor(self.section)
             return MONITOR_SECONDS
         # Pods carry their annotations.
         return FILE_SECONDS + SCRAPES_TO_WAIT * self.scrape_seconds

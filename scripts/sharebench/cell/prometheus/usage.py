@@ -128,7 +128,7 @@ def usages(
         usage
         for key, pods in series_by_place.items()
         for frames in [{pod: pd.DataFrame(own) for pod, own in pods.items()}]
-        for usage in _of_place(key, about[key], frames, spread, image_of)
+        for usage in _place_usages(key, about[key], frames, spread, image_of)
     ]
     return found_usages if knows_pods else [replace(usage, workload=str(usage.place)) for usage in found_usages]
 
@@ -138,7 +138,7 @@ def _series(samples: Samples, factor: float) -> "pd.Series[float]":
     return pd.Series(values, dtype=float)
 
 
-def _of_place(
+def _place_usages(
     key: tuple[Key, str],
     labels: Labels,
     pods: Mapping[tuple[str, str] | None, pd.DataFrame],

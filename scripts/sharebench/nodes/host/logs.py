@@ -20,7 +20,7 @@ class LogSearch:
         self._offset = 0
         self._is_found = False
 
-    def found(self) -> bool:
+    def is_found(self) -> bool:
         """Whether the text has been printed so far."""
         if self._is_found:
             return True

@@ -257,7 +257,7 @@ class ClusterNode(Node):
     def release(self) -> None:
         self._lease.release(self.cluster.run_id)
 
-    def watch(self, options: PrometheusOptions) -> None:
+    def add_pod_monitor(self, options: PrometheusOptions) -> None:
         """Have the Prometheus of an operator scrape the node's tenants until `restore`. Raises NodeError."""
         digest, run_id = self.cluster.digest, self.cluster.run_id
         monitor = pod_monitor.pod_monitor(digest, foreign_pods.OWNER_LABEL, run_id, options)

@@ -12,7 +12,7 @@ from sharebench.core.config_nodes import Noise as PlantedNoise
 from sharebench.core.config_nodes import SimulatedOptions
 from sharebench.core.spec import StrategySpec
 from sharebench.core.strategies import slice_count
-from sharebench.nodes.contract import PlannedLoad, bucket, own_load_report
+from sharebench.nodes.contract import PlannedLoad, latency_bucket, own_load_report
 from tenant.contract import TIMELINE_SLOTS, CompletedJob, Environment, TenantReport
 
 # Enough for a queue at 85 % of its capacity; after 50, it is still 7 % short of its stationary latency.
@@ -125,7 +125,7 @@ class SimulatedTenant:
             "sum_squares_seconds2": sum(latency * latency for latency in latencies),
             "min_seconds": min(latencies, default=None),
             "max_seconds": max(latencies, default=None),
-            "histogram": {str(key): count for key, count in sorted(Counter(map(bucket, latencies)).items())},
+            "histogram": {str(key): count for key, count in sorted(Counter(map(latency_bucket, latencies)).items())},
             "timeline": {
                 "slot_seconds": seconds / TIMELINE_SLOTS,
                 "count": list(map(len, slots)),

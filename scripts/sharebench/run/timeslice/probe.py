@@ -34,9 +34,9 @@ THRESHOLD_NS = 5_000
 START_SECONDS = 60.0
 # From the command to start until the last kernel has started.
 LEAD_SECONDS = 0.2
-LEAVE_SECONDS = 20.0
+EXIT_SECONDS = 20.0
 # Clock readings on one device agree to well under this; on two devices only by chance.
-CLOCK_NS = 1_000_000
+CLOCK_TOLERANCE_NS = 1_000_000
 
 
 def probed_strategies(study: Study) -> list[Strategy]:
@@ -92,7 +92,7 @@ def watch_tenants(python: Path, grants: Sequence[Grant], seconds: float) -> tupl
         deadline = time.monotonic() + START_SECONDS
         ready = [read_answer(process, deadline) for process in processes]
         offsets = [each["timer_ns"] - each["monotonic_ns"] for each in ready]
-        if len({each["device"] for each in ready}) > 1 or max(offsets) - min(offsets) > CLOCK_NS:
+        if len({each["device"] for each in ready}) > 1 or max(offsets) - min(offsets) > CLOCK_TOLERANCE_NS:
             raise NodeError("the probing processes are not on one device, so that their clocks cannot be compared")
         end_ns = max(offsets) + time.monotonic_ns() + int((LEAD_SECONDS + seconds) * 1e9)
         for process in processes:
@@ -103,7 +103,7 @@ def watch_tenants(python: Path, grants: Sequence[Grant], seconds: float) -> tupl
         answers = [read_answer(process, deadline) for process in processes]
         for process in processes:
             # An MPS client must exit by itself: the server takes a killed one for crashed.
-            process.wait(LEAVE_SECONDS)
+            process.wait(EXIT_SECONDS)
     return [timeline for each in answers for timeline in each["timelines"]], end_ns
 
 
@@ -127,7 +127,7 @@ def measure(run: Run, device: Path, tenants: int, seconds: float, out: Path, tab
     """Probe the study's strategies of MECHANISMS one after another, into nodes/timeslice.json and the table."""
     study, node = run.study, run.node
     if not isinstance(node, NvidiaNode):
-        raise JobFailed(needs_gpu(study))
+        raise JobFailed(needs_gpu_text(study))
     strategies = probed_strategies(study)
     if not strategies:
         names = ", ".join(MECHANISMS)
@@ -155,7 +155,7 @@ def measure(run: Run, device: Path, tenants: int, seconds: float, out: Path, tab
     )
 
 
-def needs_gpu(study: Study) -> str:
+def needs_gpu_text(study: Study) -> str:
     """The reason why a study's node cannot be probed, and the remedy; one line."""
     return (
         f"probe_timeslice needs an NVIDIA GPU on this host: the node is {study.node_kind}, which has no clock that "

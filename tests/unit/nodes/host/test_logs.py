@@ -12,16 +12,16 @@ def test_a_text_is_found_anywhere_in_a_log_that_is_read_once(tmp_path: Path) -> 
     log = tmp_path / "log"
     log.write_text("loading the model ser")
     search = LogSearch(log, "server is up")
-    assert not search.found()
+    assert not search.is_found()
     with log.open("a") as more:
         more.write("ver is ")
-    assert not search.found()
+    assert not search.is_found()
     with log.open("a") as more:
         more.write("up, and so on")
     # Bytes that were read are not read again, except for the possible start of the text.
     with log.open("r+b") as file:
         file.write(b"#" * 10)
-    assert search.found()
+    assert search.is_found()
 
 
 def test_a_long_log_is_cut_to_its_end_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,13 +31,13 @@ def test_a_long_log_is_cut_to_its_end_with_a_note(tmp_path: Path, monkeypatch: p
         printing.write(b"step\n" * (1 << 18))
         printing.flush()
         search = LogSearch(log, "up")
-        assert not search.found()
+        assert not search.is_found()
         truncate_log(log)
         assert log.stat().st_size < logs.KEPT_BYTES + 100
         assert log.read_text().startswith("[more than 1 MiB were printed: what came before was cut]\n")
         printing.write(b"up\n")
         printing.flush()
-    assert search.found(), "it goes on in what comes after"
+    assert search.is_found(), "it goes on in what comes after"
     assert log.read_text().endswith("step\nup\n")
     before = log.read_text()
     truncate_log(log)

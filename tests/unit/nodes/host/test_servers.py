@@ -151,7 +151,7 @@ def test_the_workers_of_a_server_belong_to_its_tenant(server: ProcessTenants) ->
     assert server.families() == [[pid, worker.parent().pid, worker.pid]]
 
     strategy = study_with({}).strategies["time-slicing"]
-    record: Any = {"measured_by": "scrape", "view": None, "outside": ProcessTree(pid).seen()}
+    record: Any = {"measured_by": "scrape", "view": None, "outside": ProcessTree(pid).view()}
     on_gpu = [Occupant(worker.pid, "compute", 1 << 30)]
     found = collect_evidence(strategy, [Target("GPU-1", 132, 1 << 36)], [Grant(0, 0)], [record], on_gpu, [])
     assert all(item["holds"] for item in found)

@@ -35,7 +35,7 @@ class ScrapedEndpoint(ScrapedProgram):
         return fetch_page(self.port, path)
 
     def has_printed(self, text: str) -> bool:
-        return self._in_log is None or self._in_log.found()
+        return self._in_log is None or self._in_log.is_found()
 
     def clock(self) -> tuple[int, int, float]:
         return time.monotonic_ns(), time.time_ns(), 0.0
@@ -55,15 +55,15 @@ class ScrapedEndpoint(ScrapedProgram):
         """Raises TenantUnreachable when a scrape was not answered, and like `report`."""
         assert self._edges is not None
         left_seconds = max(ahead_seconds, (self._window[1] - time.monotonic_ns()) / NS)
-        seen = self._edges.seen(left_seconds + deadline_seconds + EDGE_TIMEOUT_SECONDS)
-        if seen is None:
+        readings = self._edges.readings(left_seconds + deadline_seconds + EDGE_TIMEOUT_SECONDS)
+        if readings is None:
             raise TenantUnreachable("its metrics were not answered at the window's ends")
-        (first, cpu_before), (last, cpu_after) = seen
+        (first, cpu_before), (last, cpu_after) = readings
         return {
             **self.report((first, last), self._window, environment({})),
             "cpu": self.outside.cpu_use(cpu_after - cpu_before),
             "memory_bytes": self.outside.peak_resident_bytes(),
-            "outside": self.outside.seen(),
+            "outside": self.outside.view(),
         }
 
     def output_digest(self, deadline_seconds: float) -> None:
@@ -94,12 +94,12 @@ class ServedEndpoint(HttpEndpoint):
         report["measured_by"] = "client"
         report["cpu"] = report["memory_bytes"] = report["work"] = report["outside"] = None
         if self.outside is not None:
-            seen = self._edges.seen(EDGE_TIMEOUT_SECONDS) if self._edges is not None else None
-            if seen is None:
+            readings = self._edges.readings(EDGE_TIMEOUT_SECONDS) if self._edges is not None else None
+            if readings is None:
                 raise TenantUnreachable("its server could not be looked at")
-            report["cpu"] = self.outside.cpu_use(seen[1] - seen[0])
+            report["cpu"] = self.outside.cpu_use(readings[1] - readings[0])
             report["memory_bytes"] = self.outside.peak_resident_bytes()
-            report["outside"] = self.outside.seen()
+            report["outside"] = self.outside.view()
         return report
 
     def output_digest(self, deadline_seconds: float) -> None:

@@ -22,7 +22,7 @@ from tenant.contract import CpuUse, ProcessView, Steadiness, TenantReport, envir
 # Stops itself; after SIGCONT it becomes the program, under the same process id.
 LAUNCHER = ["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]
 # How often its affinity is read while it runs.
-LOOK_SECONDS = 0.5
+AFFINITY_POLL_SECONDS = 0.5
 NOTHING_TO_SETTLE: Steadiness = {"is_steady": True, "batches": 0, "change_percent": None}
 
 
@@ -96,14 +96,14 @@ class ExitEndpoint:
         Raises TenantsFailed when it failed, except for lack of memory: the number that fits is a result.
         """
         start_ns, end_ns = self._window
-        seen = self._tree.seen()
+        view = self._tree.view()
         # The launcher's process becomes the program.
-        outside: ProcessView = {**seen, "names": [Path((self.workload["command"] or [""])[0]).name] * len(seen["pids"])}
+        outside: ProcessView = {**view, "names": [Path((self.workload["command"] or [""])[0]).name] * len(view["pids"])}
         affinity = None
         while not self._has_ended.is_set() and (left := (end_ns - time.monotonic_ns()) / NS) > 0:
             # Its affinity can be read only while it runs.
             affinity = self._tree.affinity() or affinity
-            self._has_ended.wait(min(left, LOOK_SECONDS))
+            self._has_ended.wait(min(left, AFFINITY_POLL_SECONDS))
         ended = self.ended
         if ended is None:
             self.overdue = f"it had not exited {(end_ns - start_ns) / NS:g} s after its start"

@@ -58,7 +58,7 @@ class ProcessTree:
                 peaks += [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")]
         return sum(peaks) if peaks else None
 
-    def seen(self) -> ProcessView:
+    def view(self) -> ProcessView:
         """Its processes and its visible GPU (None where all are visible), for the evidence."""
         variables: dict[str, str] = {}
         named: dict[int, str] = {}
@@ -77,7 +77,7 @@ class EdgeReader(Generic[T]):
 
     def __init__(self, read: Callable[[], T], start_ns: int, end_ns: int) -> None:
         self._read = read
-        self._seen: list[T] = []
+        self._readings: list[T] = []
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, args=(start_ns, end_ns), daemon=True)
         self._thread.start()
@@ -86,16 +86,16 @@ class EdgeReader(Generic[T]):
         try:
             for edge_ns in edges_ns:
                 time.sleep(max(0, edge_ns - time.monotonic_ns()) / NS)
-                self._seen.append(self._read())
+                self._readings.append(self._read())
         except Exception as failure:
             self._failure = failure
 
-    def seen(self, timeout_seconds: float) -> tuple[T, T] | None:
+    def readings(self, timeout_seconds: float) -> tuple[T, T] | None:
         """Both readings; None when they are not available in time. Raises the exception of a failed reading."""
         self._thread.join(timeout_seconds)
         if self._failure is not None:
             raise self._failure
-        return (self._seen[0], self._seen[1]) if len(self._seen) == 2 else None
+        return (self._readings[0], self._readings[1]) if len(self._readings) == 2 else None
 
 
 def _set_subreaper(is_on: bool) -> None:

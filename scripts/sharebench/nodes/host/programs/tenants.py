@@ -38,8 +38,8 @@ from tenant.contract.requests import variable_problem
 PORT_VARIABLE = "SHAREBENCH_PORT"
 INDEX_VARIABLE = "SHAREBENCH_INDEX"
 # Below the ports that Linux uses for outgoing connections.
-OUTSIDE_EPHEMERAL = range(20_000, 32_768)
-_PORTS = itertools.cycle(random.sample(OUTSIDE_EPHEMERAL, len(OUTSIDE_EPHEMERAL)))
+PORT_RANGE = range(20_000, 32_768)
+_PORTS = itertools.cycle(random.sample(PORT_RANGE, len(PORT_RANGE)))
 
 
 def port_conflict(workloads: Sequence[WorkloadSpec]) -> str | None:
@@ -55,10 +55,10 @@ def port_conflict(workloads: Sequence[WorkloadSpec]) -> str | None:
 
 def free_port() -> int:
     """A free port of this host, outside the range that connections take while a server starts."""
-    for port in itertools.islice(_PORTS, len(OUTSIDE_EPHEMERAL)):
+    for port in itertools.islice(_PORTS, len(PORT_RANGE)):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
-    raise NodeError(f"no port between {OUTSIDE_EPHEMERAL[0]} and {OUTSIDE_EPHEMERAL[-1]} is free on this host")
+    raise NodeError(f"no port between {PORT_RANGE[0]} and {PORT_RANGE[-1]} is free on this host")
 
 
 def refuse_taken_port(port: int) -> None:
