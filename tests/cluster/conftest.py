@@ -1,4 +1,4 @@
-"""The cluster that the tests run on, a test bed. SHAREBENCH_CLUSTER=testbed: skips are failures."""
+"""The test bed that the tests run on. With SHAREBENCH_CLUSTER=testbed, skips are failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cluster.testbed import gpu, lifecycle, requirements
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that bring a test bed of their own stay together, where several processes run tests."""
+    """Keep tests with a test bed of their own in one group if several processes run tests."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             if "SHAREBENCH_CLUSTER" not in os.environ:
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """The cluster's description, next to the failure: a log of CI is all that is left of it."""
+    """Add the cluster's description to a failure, since CI keeps only the log."""
     report = yield
     clusters = [each for each in getattr(item, "funcargs", {}).values() if isinstance(each, Cluster)]
     if report.failed and clusters:
@@ -37,7 +37,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def machine() -> None:
-    """Skips where the test bed cannot run."""
+    """Skip if the test bed cannot run here."""
     lack = requirements.missing()
     if lack:
         pytest.skip(lack)
@@ -45,7 +45,7 @@ def machine() -> None:
 
 @pytest.fixture(scope="session")
 def cluster(machine: None) -> Iterator[Cluster]:
-    """A test bed with the device plugin on a mock GPU; one that was running before keeps running."""
+    """A test bed with the device plugin on a mock GPU. One that ran before keeps running."""
     named = os.environ.get("SHAREBENCH_TESTBED_NAME")
     name = named or f"tests-{os.getpid()}"
     instance = lifecycle.up(name, stays=bool(named))
@@ -75,7 +75,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture
 def plugin(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with one GPU, not shared, before and after."""
+    """The cluster with one GPU, which is not shared before and after the test."""
 
     def reset() -> None:
         cluster.set_label("exclusive")
@@ -88,7 +88,7 @@ def plugin(cluster: Cluster) -> Iterator[Cluster]:
     def is_exclusive() -> bool:
         shared = [count for name, (_, count) in cluster.resources().items() if name != GPU]
         labels = cluster.labels()
-        # Kubernetes' own taints outlast a node that was not ready, by some seconds.
+        # Kubernetes removes its own taints some seconds after a node has become ready.
         is_tainted = any(taint.key.startswith("node.kubernetes.io/") for taint in cluster.node().spec.taints or [])
         is_alone = cluster.allocatable() == 1 and not any(shared) and not cluster.plugin_pods("mps-control-daemon")
         return is_alone and labels.get("gpu.sharing-strategy") == "none" and not is_tainted

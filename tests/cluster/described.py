@@ -1,4 +1,4 @@
-"""A cluster in some lines, for the report of a test that failed."""
+"""A short description of a cluster, for the report of a failed test."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SECONDS = 5.0
 
 
 def described(cluster: Cluster) -> str:
-    """Node, pods, the last events, and the ends of the components' logs; what cannot be read has the reason."""
+    """Node, pods, last events and the ends of the components' logs, or the reason why they cannot be read."""
     parts: list[Callable[[Cluster], Iterator[str]]] = [_node, _pods, _events, _logs]
     lines: list[str] = []
     for part in parts:
         try:
             lines += part(cluster)
-        except Exception as error:  # a description must not hide what it describes
+        except Exception as error:  # an error here must not hide the test's failure
             lines.append(f"{part.__name__.strip('_')} cannot be read: {type(error).__name__}")
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""The driver on a test cluster: a node, cells by hand, and whole runs of snakemake."""
+"""The driver on a test cluster: nodes, single cells, and whole runs of snakemake."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TIMEOUTS: Timeouts = {"start_seconds": 60, "record_seconds": 20}
 
 
 def study_of(namespace: str, **changes: Any) -> dict[str, Any]:
-    """The config of a study whose tenants work on the CPU; `changes` of the kubernetes section in `kubernetes`."""
+    """The config of a study with CPU tenants; `kubernetes` among the changes is merged into that section."""
     cluster = {
         "namespace": namespace,
         "image": PYTHON_IMAGE,
@@ -49,7 +49,7 @@ def study_of(namespace: str, **changes: Any) -> dict[str, Any]:
         "strategies": ["exclusive", "time-slicing", "mps"],
         "replicas": [1, 3],
         "workloads": ["matmul-small"],
-        # A small matmul and a lenient rule: what is tested is control, on whatever machine.
+        # A small matmul and a lenient rule, since these tests check control, not measurements.
         "workload_catalogue": {"matmul-small": {"module": "matmul", "params": {"size": 64}}},
         "repeats": 1,
         "window_seconds": 1,
@@ -59,7 +59,7 @@ def study_of(namespace: str, **changes: Any) -> dict[str, Any]:
 
 
 def normalised(given: Mapping[str, Any]) -> Study:
-    """The study of a config on top of the catalogues."""
+    """The study of a config merged into the catalogues."""
     merged: dict[str, Any] = {}
     for name in ("strategies", "workloads", "config"):
         merged |= yaml.safe_load((REPOSITORY / "config" / f"{name}.yaml").read_text())
@@ -69,7 +69,7 @@ def normalised(given: Mapping[str, Any]) -> Study:
 
 
 def node_of(study: Study, folder: Path, run_id: str) -> ClusterNode:
-    """The study's node, its Lease taken for the run as its first process does."""
+    """The study's node with its Lease taken, as in a run's first process."""
     os.environ["SHAREBENCH_RUN_ID"] = run_id
     node = ClusterNode(study.node_options(), folder)
     node.claim(run_id)
@@ -78,7 +78,7 @@ def node_of(study: Study, folder: Path, run_id: str) -> ClusterNode:
 
 @contextmanager
 def owned(cluster: Cluster, study: Study, folder: Path, run_id: str = RUN) -> Iterator[ClusterNode]:
-    """The study's node on this cluster, owned by this run; restored and released afterwards."""
+    """The study's node on this cluster, owned by this run, and restored and released afterwards."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("KUBECONFIG", str(cluster.kubeconfig))
         patched.setenv("SHAREBENCH_RUN_ID", run_id)
@@ -96,7 +96,7 @@ def state(study: Study, strategy: str, replicas: int | None = None) -> State:
 
 
 def tenants_of(node: ClusterNode, study: Study, count: int, **workload: Any) -> PodTenants:
-    """This number of tenants, not started yet; `workload` changes what the spec says of it."""
+    """This number of tenants, not started yet; `workload` has changes of the spec's workload."""
     cell = next(each for each in study.cells)
     spec = study.spec_of(cell)
     spec["workload"] = cast(WorkloadSpec, {**spec["workload"], **workload})
@@ -107,7 +107,7 @@ def tenants_of(node: ClusterNode, study: Study, count: int, **workload: Any) -> 
 
 
 def grants(count: int) -> list[Grant]:
-    """One for each tenant."""
+    """A grant for each tenant."""
     return [Grant(index, 0) for index in range(count)]
 
 
@@ -121,7 +121,7 @@ class Run:
     seconds: float = RUN_SECONDS
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start it, in a process group that a test can end."""
+        """Start the run, in a process group that a test can end."""
         (self.folder / "study.yaml").write_text(yaml.safe_dump(self.given))
         command = [str(SNAKEMAKE), "--snakefile", str(REPOSITORY / "Snakefile"), "--cores", "1", *arguments]
         command += ["--profile", str(REPOSITORY / "profiles" / "default"), "--configfile", "study.yaml"]
@@ -136,13 +136,13 @@ class Run:
         )
 
     def passed(self, *arguments: str) -> str:
-        """What it printed, run to its end, which must be a good one."""
+        """Run it to its end, which must be a success; returns its output."""
         code, out = self.finish(*arguments)
         assert code == 0, out
         return out
 
     def finish(self, *arguments: str) -> tuple[int, str]:
-        """Run it to its end; exit code and what it printed."""
+        """Run it to its end; returns exit code and output."""
         process = self.start(*arguments)
         try:
             out, _ = process.communicate(timeout=self.seconds)

@@ -1,4 +1,4 @@
-"""What tests do with a cluster: objects, pods, the node's GPUs."""
+"""Helpers for tests on a cluster: objects, pods, the node's GPUs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FOREVER = "import time; time.sleep(3600)"
 
 
 def eventually(what: str, probe: Callable[[], T | None], seconds: float = 60.0) -> T:
-    """The first truthy answer of `probe`; fails the test after this number of seconds."""
+    """Wait for the first truthy result of `probe`; fails the test after this number of seconds."""
     deadline = time.monotonic() + seconds
     while True:
         answer = probe()
@@ -40,7 +40,7 @@ def eventually(what: str, probe: Callable[[], T | None], seconds: float = 60.0) 
 
 @contextmanager
 def own_bed(what: str) -> Iterator[Instance]:
-    """A test bed that is named after what it is for, and goes afterwards."""
+    """A test bed named after its purpose, which is removed afterwards."""
     name = f"{what}-tests-{os.getpid()}"
     try:
         yield lifecycle.up(name)
@@ -64,7 +64,7 @@ class Cluster:
 
     @cached_property
     def core(self) -> Any:
-        """The core API; Any, since the client has every field of an object as one that may be None."""
+        """The core API; Any, since the client types every field of an object as optional."""
         return client.CoreV1Api(self.api)
 
     @cached_property
@@ -79,7 +79,7 @@ class Cluster:
         return self.core.read_node(self.node_name)
 
     def resources(self) -> dict[str, tuple[int, int]]:
-        """NVIDIA's resources of the node: name -> (capacity, allocatable), and 0 for what is not listed."""
+        """NVIDIA's resources of the node: name -> (capacity, allocatable), 0 for missing ones."""
         status = self.node().status
         names = {name for name in (*status.capacity, *status.allocatable) if name.startswith("nvidia.com/")}
         return {name: (int(status.capacity.get(name, 0)), int(status.allocatable.get(name, 0))) for name in names}
@@ -102,7 +102,7 @@ class Cluster:
     def switch(
         self, value: str, count: int, name: str = GPU, seconds: float = 60.0
     ) -> list[dict[str, tuple[int, int]]]:
-        """Set the plugin's config label and wait for `count` allocatable; all states that were seen on the way."""
+        """Set the plugin's config label and wait for `count` allocatable; returns all states seen meanwhile."""
         seen = [self.resources()]
         self.set_label(value)
 
@@ -120,7 +120,7 @@ class Cluster:
         return list(self.core.list_namespaced_pod(PLUGIN_NAMESPACE, label_selector=selector).items)
 
     def delete_plugin_pod(self, name: str) -> None:
-        """Unless it is gone already: its owner makes another one."""
+        """Delete the plugin's pod if it exists; its DaemonSet creates a new one."""
         try:
             self.core.delete_namespaced_pod(name, PLUGIN_NAMESPACE)
         except client.ApiException as error:
@@ -128,13 +128,13 @@ class Cluster:
                 raise
 
     def containers(self, name: str = "nvidia-device-plugin") -> dict[str, Any]:
-        """State of each container of a daemon set's pod; not of one that is on its way out."""
+        """State of each container of a DaemonSet's pod, except of a pod that is ending."""
         (pod,) = [pod for pod in self.plugin_pods(name) if pod.metadata.deletion_timestamp is None]
         return {status.name: status for status in pod.status.container_statuses or []}
 
     @contextmanager
     def namespace(self, labels: dict[str, str]) -> Iterator[str]:
-        """A namespace of the test's own with Pod Security; gone afterwards, with all that is in it."""
+        """A namespace of the test with Pod Security, deleted afterwards with all its objects."""
         body = {"metadata": {"generateName": "sharebench-test-", "labels": labels}}
         name = self.core.create_namespace(body).metadata.name
         try:
@@ -147,13 +147,13 @@ class Cluster:
             self.core.delete_namespace(name)
 
     def token(self, account: str, namespace: str) -> str:
-        """A token of this service account, good for an hour."""
+        """A token of this service account, valid for an hour."""
         body = {"spec": {"expirationSeconds": 3600}}
         found: str = self.core.create_namespaced_service_account_token(account, namespace, body).status.token
         return found
 
     def kubeconfig_of(self, account: str, namespace: str, folder: Path) -> Path:
-        """A kubeconfig in that folder with the rights of this service account, and no others."""
+        """A kubeconfig in the folder with only the rights of this service account."""
         made = yaml.safe_load(self.kubeconfig.read_text())
         for user in made["users"]:
             user["user"] = {"token": self.token(account, namespace)}
@@ -162,7 +162,7 @@ class Cluster:
         return path
 
     def start(self, namespace: str, name: str, code: str = FOREVER, **changes: Any) -> None:
-        """A restricted pod that runs Python code; `changes` go into its one container."""
+        """Start a restricted pod that runs Python code; `changes` are merged into its container."""
         self.core.create_namespaced_pod(namespace, pod(name, code, **changes))
 
     def is_up(self) -> bool:
@@ -174,7 +174,7 @@ class Cluster:
         return True
 
     def release_api_server(self) -> None:
-        """Let it start again. NFD's master is restarted, as it needs a minute and a half otherwise."""
+        """Let the API server start again. NFD's master is restarted, since it would need 90 s otherwise."""
         lifecycle.release(self.instance, "kube-apiserver")
         eventually("an API server that is up", self.is_up)
         self.core.delete_collection_namespaced_pod(PLUGIN_NAMESPACE, label_selector="app=nfd-master")
@@ -207,7 +207,7 @@ class Cluster:
         eventually(f"{phase} of pod {name}", lambda: self.phase(namespace, name) == phase, seconds)
 
     def execute(self, namespace: str, name: str, *command: str, **choice: str) -> str:
-        """What a command in a pod prints; `container=...` chooses one of several."""
+        """The output of a command in a pod; `container=...` selects one of several."""
         run = self.core.connect_get_namespaced_pod_exec
         return str(stream(run, name, namespace, command=list(command), stdout=True, stderr=True, **choice))
 
@@ -219,7 +219,7 @@ class Cluster:
         return float(self.execute(*place, *command, container="mps-control-daemon-ctr"))
 
     def unschedulable(self, namespace: str, name: str) -> str | None:
-        """The scheduler's words, if it finds no place for the pod."""
+        """The scheduler's message if it finds no node for the pod."""
         for condition in self.core.read_namespaced_pod(name, namespace).status.conditions or []:
             if condition.type == "PodScheduled" and condition.reason == "Unschedulable":
                 return str(condition.message)
@@ -227,7 +227,7 @@ class Cluster:
 
 
 def pod(name: str, code: str = FOREVER, **changes: Any) -> dict[str, Any]:
-    """A pod that restricted Pod Security lets in."""
+    """A pod that restricted Pod Security admits."""
     container = {
         "name": "main",
         "image": PYTHON_IMAGE,

@@ -1,4 +1,4 @@
-"""What tests of MIG on a test bed have in common."""
+"""Helpers for tests of MIG on a test bed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAUSABLE = "gpu.deploy.device-plugin"
 
 
 def configure(cluster: Cluster, mig_config: str, plugin_config: str = "mig-mixed") -> str:
-    """Set both labels; the state that the manager ends in. It does nothing about a value that it has seen last."""
+    """Set both labels; returns the manager's final state. It ignores a value that it has seen last."""
     cluster.set_label(plugin_config)
     if cluster.labels().get("mig.config") == mig_config:
         return cluster.labels()[STATE]

@@ -22,11 +22,11 @@ POLL_SECONDS = 0.3
 
 
 class SecondNode:
-    """The node and the thread that keeps it alive."""
+    """The node, and the thread that renews its status."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        # Clients are not made for several threads.
+        # A client must not be shared between threads.
         self.core: Any = client.CoreV1Api(client.ApiClient(cluster.api.configuration))
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._live, name=NAME, daemon=True)
@@ -49,14 +49,14 @@ class SecondNode:
 
     def _live(self) -> None:
         while not self._ended.wait(POLL_SECONDS):
-            # The API server may be away, or somebody else may have changed the node meanwhile.
+            # The API server may be unreachable, or somebody else may have changed the node.
             with suppress(client.ApiException, OSError):
                 self._show_gpu()
                 for pod in self._pods():
                     self._answer_for(pod)
 
     def _shared(self, label: str | None) -> tuple[str, int]:
-        """Sharing and number of replicas under the label's config, as the plugin calls them."""
+        """Sharing strategy and number of replicas of the label's config."""
         data = self.core.read_namespaced_config_map(CONFIGS, PLUGIN_NAMESPACE).data
         sharing = yaml.safe_load(data[label or "exclusive"]).get("sharing") or {}
         for name, section in sharing.items():
@@ -104,7 +104,7 @@ class SecondNode:
 
 @contextmanager
 def second_node(cluster: Cluster) -> Iterator[SecondNode]:
-    """The node, shown with one GPU that is not shared; gone afterwards."""
+    """The node with one GPU that is not shared, removed afterwards."""
     made = SecondNode(cluster)
     made.begin()
     try:

@@ -19,7 +19,7 @@ CONFIGS = f"{charts.RELEASE}-nvidia-device-plugin-configs"
 
 @pytest.fixture(scope="module")
 def charted(machine: None) -> Iterator[Cluster]:
-    """A test bed of its own whose plugin and NFD came by Helm."""
+    """A separate test bed with the plugin and NFD installed by Helm."""
     with own_bed("chart") as found:
         charts.install(found)
         cluster = Cluster(found)
@@ -29,7 +29,7 @@ def charted(machine: None) -> Iterator[Cluster]:
 
 
 def state_of(cluster: Cluster) -> dict[str, Any]:
-    """What of a node and of its installation a run changes."""
+    """The parts of a node and of its installation that a run changes."""
     node = cluster.node()
     kept = ("device-plugin.config", "gpu.replicas", "gpu.sharing-strategy", "mps.capable")
     leases = client.CoordinationV1Api(cluster.api).list_namespaced_lease(charts.NAMESPACE).items
@@ -81,7 +81,7 @@ def daemon_of(cluster: Cluster) -> Any:
 
 
 def test_a_suspect_mps_daemon_is_restarted_and_shares_as_before(charted: Cluster, tmp_path: Path) -> None:
-    """A new one idles where it was faster than its sidecar, which only a plugin that starts, too, finds out."""
+    """A new daemon idles if it started before its sidecar, which only a plugin that restarts notices."""
     before = state_of(charted)
     with charted.namespace(RESTRICTED) as namespace:
         study = normalised(study_of(namespace, kubernetes={"switch_seconds": 300}))

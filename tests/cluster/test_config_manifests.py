@@ -1,4 +1,4 @@
-"""Every manifest of config/cluster is one that the API server takes: a dry run there, in which no field is unknown.
+"""The API server accepts every manifest of config/cluster in a dry run that refuses unknown fields.
 
 The values of charts are not objects: test_chart.py installs with those of the device plugin. Charts of the GPU operator
 and of kube-prometheus-stack cannot be had here.
@@ -23,12 +23,12 @@ from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused
 
 FOLDER = REPOSITORY / "config" / "cluster"
 DRY_RUN = {"dryRun": "All", "fieldValidation": "Strict"}
-# Custom resources that manifests have objects of.
+# Custom resources of the manifests' objects.
 DEFINITIONS = {"karpenter.yaml": (sources.NODE_POOL, sources.NODE_CLASS)}
 
 
 def manifests() -> list[str]:
-    """Files with objects, in contrast to values."""
+    """Files with objects, without those with Helm values."""
     return sorted(path.name for path in FOLDER.glob("*.yaml") if all("metadata" in each for each in objects(path.name)))
 
 
@@ -63,7 +63,7 @@ def defining(cluster: Cluster, api: Api, *definitions: tuple[str, str]) -> Itera
 
 
 def path_of(api: Api, made: dict[str, Any], namespace: str) -> str:
-    """Where objects of that kind are made."""
+    """Path of the collection of an object's kind."""
     group = made["apiVersion"]
     root = f"/apis/{group}" if "/" in group else f"/api/{group}"
     kinds = {each["kind"]: each for each in api.get(root)["resources"] if "/" not in each["name"]}
@@ -72,7 +72,7 @@ def path_of(api: Api, made: dict[str, Any], namespace: str) -> str:
 
 
 def try_to_make(api: Api, made: dict[str, Any], namespace: str) -> bytes:
-    """The object as it would be. Raises ApiRefused with the server's words."""
+    """The object that a dry run returns. Raises ApiRefused with the server's message."""
     body = {**made, "metadata": {key: value for key, value in made["metadata"].items() if key != "namespace"}}
     return api._call("POST", path_of(api, made, namespace), body, DRY_RUN)
 

@@ -25,7 +25,7 @@ from sharebench.nodes.kubernetes.node import ClusterNode
 
 @pytest.fixture(scope="module")
 def dra(machine: None) -> Iterator[Cluster]:
-    """A test bed of its own, without the device plugin: only one of the two may own a GPU."""
+    """A separate test bed without the device plugin, since only one of the two may own a GPU."""
     with own_bed("dra") as found:
         gpu.install_dra(found)
         yield Cluster(found)
@@ -33,7 +33,7 @@ def dra(machine: None) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def account(dra: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Kubeconfig of an account with the rights for claims, and none of those for a device plugin."""
+    """Kubeconfig of an account with the rights for claims, but without those for a device plugin."""
     grant(dra, "tenants", "tenants/dra")
     try:
         yield dra.kubeconfig_of("sharebench", NAMESPACE, tmp_path_factory.mktemp("account"))
@@ -42,7 +42,7 @@ def account(dra: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def left(cluster: Cluster) -> list[str]:
-    """Objects of a study that are still there, and what is still on the node."""
+    """The remaining objects of a study, and its remaining changes of the node."""
     found = cluster.core.list_namespaced_config_map(NAMESPACE, label_selector="sharebench/node").items
     found += cluster.core.list_namespaced_pod(NAMESPACE).items
     found += client.CoordinationV1Api(cluster.api).list_namespaced_lease(NAMESPACE).items
@@ -57,7 +57,7 @@ def evidence(record: dict[str, Any], name: str) -> list[Any]:
 
 
 def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, account: Path, tmp_path: Path) -> None:
-    """No device plugin, no labels: the GPU is known by the driver's slices alone."""
+    """Without the device plugin and its labels, facts of the GPU come from the driver's slices."""
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true")
     given = study_of(
         NAMESPACE,
@@ -78,7 +78,7 @@ def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, a
         ("time-slicing-long", "3"): "ok",
         ("mps", "3"): "infeasible",
     }
-    # a gate that is off: one line, with what to set
+    # a gate that is off gives one line with the remedy
     assert "set featureGates.MPSSupport=true in its Helm values" in cells["mps", "3"]["reason"]
     results = run.folder / "results"
     records = {path.parts[-5]: json.loads(path.read_text()) for path in results.glob("cells/*/*/*/*/raw.json")}
@@ -94,7 +94,7 @@ def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, a
         assert details["driver"] == "570.00.01", "as NVIDIA writes it, not as the slice does"
         version = sources.version(sources.DRA).removeprefix("v")
         assert (details["dra_driver"], details["dra_gates"]) == (version, ["TimeSlicingSettings"])
-    # what the driver did with it: the longest of its four, and the default again after the cell
+    # the driver set the longest of its four intervals, and the default again after the cell
     intervals = [call.split()[-1] for call in gpu.smi_calls(dra.instance) if "--set-timeslice" in call]
     assert intervals[intervals.index("3") :] == ["3", "0"]
     (config,) = evidence(records["time-slicing-long"], "opaque configuration in the allocation")[0]
@@ -108,7 +108,7 @@ def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, a
 
 
 def measured(folder: Path, kubeconfig: Path, given: dict[str, Any], infeasible: str = "") -> dict[str, dict[str, Any]]:
-    """The record of each strategy of a study with one cell for each, of which one may be infeasible."""
+    """The record of each strategy of a study with one cell per strategy, of which one may be infeasible."""
     run = run_in(folder, kubeconfig, given)
     run.passed()
     found = (run.folder / "results").glob("cells/*/*/*/*/raw.json")
@@ -142,7 +142,7 @@ def test_mps_by_a_claim_with_and_without_limits(dra: Cluster, account: Path, tmp
 
 
 def test_http_servers_by_a_claim(dra: Cluster, account: Path, tmp_path: Path) -> None:
-    """The user's container has the claim, our client next to it has none."""
+    """Only the user's container has the claim, not our client next to it."""
     import_images(dra.instance, images.further_archive(images.HTTPBIN))
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true")
     web = {"kind": "http", "image": images.HTTPBIN, "request": {"path": "/bytes/64"}}
@@ -185,7 +185,7 @@ def test_cells_of_a_state_share_a_daemon_until_it_is_suspect(dra: Cluster, tmp_p
                 found.append(daemons(dra))
             assert [len(each) for each in found] == [1, 1, 1]
             assert found[0] == found[1] != found[2]
-            # as if this run had died here
+            # as after the death of a run
             tenants_of(node, study, 2).start(grants(2))
             heir = ClusterNode(study.node_options(), tmp_path / "node")
             heir.sweep()
@@ -195,7 +195,7 @@ def test_cells_of_a_state_share_a_daemon_until_it_is_suspect(dra: Cluster, tmp_p
 
 
 def test_claims_as_users_write_them(dra: Cluster, account: Path, tmp_path: Path) -> None:
-    """Of a template, of two GPUs, and with unequal limits, on a node with two GPUs."""
+    """Claims from a template, for two GPUs, and with unequal limits, on a node with two GPUs."""
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true", gpus=2)
     given = by_claims(strategies=["exclusive-own-claims", "exclusive-two-gpus", "mps-unequal-dra"], replicas=[2])
     records = measured(tmp_path / "study", account, given | {"baseline": "none"})
@@ -256,7 +256,7 @@ def test_instances_by_a_claim(dra: Cluster, account: Path, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_instances_that_the_driver_makes(dra: Cluster, account: Path, tmp_path: Path) -> None:
-    """Of two GPUs one is cut when a claim is prepared, and whole again after it."""
+    """One of two GPUs is partitioned when a claim is prepared, and whole again after it."""
     gpu.set_dra(dra.instance, "DynamicMIG=true", layout="", product="NVIDIA H200", gpus=2)
     strategies = ["exclusive", "mig-unequal", "mig-own-claims", "mig-time-slicing", "mig-mps"]
     given = by_claims(strategies=strategies, replicas=[4])
@@ -279,7 +279,7 @@ def test_instances_that_the_driver_makes(dra: Cluster, account: Path, tmp_path: 
 def test_a_claim_that_cannot_be_prepared_is_named(
     dra: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where the gate goes off between the look at the driver and the pods."""
+    """As if the gate were turned off between the check of the driver and the start of the pods."""
     gpu.set_dra(dra.instance, "TimeSlicingSettings=false", layout="")
     monkeypatch.setenv("KUBECONFIG", str(dra.kubeconfig))
     monkeypatch.setenv("SHAREBENCH_RUN_ID", "")

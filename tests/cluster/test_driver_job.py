@@ -111,7 +111,7 @@ def job(plugin: Cluster, account: Path, data: Path) -> Iterator[client.BatchV1Ap
 
 
 def driver(cluster: Cluster) -> list[client.V1Pod]:
-    """The Job's pods that have not ended."""
+    """The Job's pods that still run."""
     pods = cluster.core.list_namespaced_pod(NAMESPACE, label_selector=f"app.kubernetes.io/name={NAME}").items
     return [pod for pod in pods if pod.status.phase in ("Pending", "Running")]
 
@@ -141,7 +141,7 @@ def test_the_pipeline_resumes_after_its_job_is_ended(plugin: Cluster, job: clien
     first = records(data)
     suspend(job, True)
     eventually("the end of the driver", lambda: not driver(plugin), RUN_SECONDS)
-    # The running cell was finished and no other begun: its pods are gone, the node is restored, its Lease is free.
+    # The running cell finished and no other began: its pods are gone, the node is restored, its Lease is free.
     done = records(data)
     assert len(done) == 2 and first.items() <= done.items()
     is_as_before(plugin, before)

@@ -24,7 +24,7 @@ UNEQUAL, EQUAL = "1g.5gb 1g.5gb 2g.10gb 3g.20gb", "3g.20gb 3g.20gb"
 
 
 def strategies(access: str) -> list[str]:
-    """What a cluster can do by that access, as far as the device does."""
+    """The strategies that a cluster supports with an access."""
     known = all_strategies(normalised(study_of("any")).config)
     return [
         name
@@ -36,7 +36,7 @@ def strategies(access: str) -> list[str]:
 
 
 def records_of(folder: Path, cluster: Cluster, access: str, **kubernetes: Any) -> dict[str, Any]:
-    """The record of each strategy, of which every evidence holds; what preflight prints is in the file `preflight`."""
+    """The record of each strategy, whose evidence holds; preflight's output is in the file `preflight`."""
     with cluster.namespace(RESTRICTED) as namespace:
         given = study_of(
             namespace,
@@ -60,7 +60,7 @@ def records_of(folder: Path, cluster: Cluster, access: str, **kubernetes: Any) -
 
 
 def reasons(records: dict[str, Any]) -> dict[str, str]:
-    """Why strategies could not be had; all others were measured."""
+    """The reasons of infeasible strategies, after a check that all others were measured."""
     assert {record["status"] for record in records.values()} <= {"ok", "infeasible"}
     return {name: record["reason"] for name, record in records.items() if record["status"] == "infeasible"}
 
@@ -129,7 +129,7 @@ def test_every_strategy_by_claims(claims: tuple[int, Cluster], tmp_path: Path) -
     else:
         assert lacking == {}
         assert len(evidence(records["exclusive-two-gpus"], "GPUs by device files")[0]) == 2
-    # the first whole GPU, of which there are others
+    # the first of several whole GPUs
     first_whole = f"nvidia{gpus // 2}"
     for name in (*WHOLE_DEVICE, "time-slicing-long", "mps-dra", "mps-unequal-dra"):
         assert {tuple(each) for each in evidence(records[name], "GPUs by device files")} == {(first_whole,)}

@@ -1,4 +1,4 @@
-"""Failures around a run: nothing that was measured is lost, no object stays, and the node is restored."""
+"""Failures during a run: measured cells are kept, no object stays, and the node is restored."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from tables import rows
 
 pytestmark = pytest.mark.slow
 
-# What of a cell's time passes before its window, on whatever machine: none of the tests fails if it takes longer.
+# The time of a cell before its window. No test fails if it takes longer.
 UNTIL_WINDOW_SECONDS = 6.0
 
 
 def study(namespace: str, window_seconds: float) -> dict[str, Any]:
-    """Two cells in one state, which need no baseline."""
+    """The config of two cells in one state, without a baseline."""
     chosen: dict[str, Any] = {"strategies": ["time-slicing"], "replicas": [1, 2], "baseline": "none"}
     return study_of(namespace, window_seconds=window_seconds, **chosen)
 
 
 @contextmanager
 def under_way(run: Run) -> Iterator[subprocess.Popen[str]]:
-    """The run, which is over afterwards, whatever happens."""
+    """A run that is ended afterwards in any case."""
     process = run.start()
     try:
         yield process
@@ -45,7 +45,7 @@ def under_way(run: Run) -> Iterator[subprocess.Popen[str]]:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """The run, and every job of it: a job in another session is ended by its group."""
+    """Kill the run with all its jobs; a job in another session is killed by its group."""
     started = [process.pid, *(child.pid for child in psutil.Process(process.pid).children(recursive=True))]
     for pid in started:
         os.kill(pid, signal.SIGKILL)
@@ -53,12 +53,12 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def records(run: Run) -> dict[Path, bytes]:
-    """What the run has measured so far."""
+    """The run's records so far."""
     return {path: path.read_bytes() for path in run.folder.glob("results/cells/*/*/*/*/raw.json")}
 
 
 def cell_is_running(cluster: Cluster, namespace: str, run: Run, done: int) -> Callable[[], bool]:
-    """Probe: all tenants of the cell run that comes after this number of records."""
+    """A probe for all running tenants of the cell after this number of records."""
 
     def probe() -> bool:
         log = run.folder / "results/.sharebench/run.json"
@@ -77,7 +77,7 @@ def mid_window(cluster: Cluster, namespace: str, run: Run, done: int) -> None:
 
 
 def is_as_before(cluster: Cluster, namespace: str, before: dict[str, Any]) -> None:
-    """None of our objects, and the node as it was: label, values, taints, ConfigMap and our notes."""
+    """Check that none of our objects is left, and that label, values, taints and ConfigMap are restored."""
     assert left(cluster, namespace) == []
     assert shown(cluster) == before
 
@@ -129,7 +129,7 @@ def test_a_deleted_pod_and_a_changed_label_fail_their_jobs(plugin: Cluster, name
     assert ", observed ts3" in out or "somebody set the node's label" in out
     assert records(run) == {}
     after = shown(plugin)
-    # What somebody else has set meanwhile is theirs.
+    # A label that somebody else has set stays.
     assert plugin.labels()["device-plugin.config"] == "ts3"
     assert left(plugin, namespace) == []
     ours = ("taints", "notes", "configs", "config notes", "plugin notes")
@@ -166,7 +166,7 @@ def test_a_killed_driver_and_a_second_one_next_to_it(plugin: Cluster, namespace:
 
 
 def test_ctrl_c_restores_the_node(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
-    """The cell removes its tenants, and the node is restored. (`test_driver_job.py` has SIGTERM.)"""
+    """The cell removes its tenants, and the node is restored (SIGTERM: `test_driver_job.py`)."""
     before = shown(plugin)
     run = run_in(tmp_path / "study", plugin.kubeconfig, study(namespace, window_seconds=120))
     with under_way(run) as process:

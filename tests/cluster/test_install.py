@@ -1,4 +1,4 @@
-"""What `kubectl apply -k` makes of the folders of config/cluster, on a real API server."""
+"""`kubectl apply -k` of the folders of config/cluster on a real API server."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ KINDS = "clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts"
 
 
 def ours(cluster: Cluster) -> set[str]:
-    """Rights whose name says that they are ours, and the namespace."""
+    """Roles and bindings with our name, and the namespace."""
     found = asked(cluster, "get", KINDS, "--all-namespaces", "--output", "name").split()
     return {each for each in found if each.split("/")[1].startswith("sharebench")} | {NAMESPACE} & names(cluster)
 
 
 def test_applied_manifests_can_be_deleted(cluster: Cluster) -> None:
     before = ours(cluster)
-    # One before what is in it: `tenants` brings the namespace.
+    # `tenants` comes first, since it creates the namespace.
     folders = sorted(path.parent for path in MANIFESTS.glob("**/kustomization.yaml"))
     shown = [str(path.relative_to(MANIFESTS)) for path in folders]
     assert len(shown) > 2

@@ -1,4 +1,4 @@
-"""The manifests of every strategy, as the API server takes them: dry runs with strict fields and Pod Security."""
+"""The API server accepts the objects of every strategy in dry runs with strict fields and Pod Security."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_server_accepts_every_cell_object(cluster: Cluster, api: Api, namesp
 
 
 def test_the_server_accepts_claims_unchanged(api: Api, namespace: str) -> None:
-    """The server drops nothing: MPS on two instances has all that a claim can have."""
+    """The server drops no field; MPS on two instances uses all fields of a claim."""
     shared = strategy("mig", "mps", profile="3g", instances=2, thread_percent=50.0, memory_percent=50.0)
     found = claims.select_devices(BIG, shared, 6)
     assert not isinstance(found, str)

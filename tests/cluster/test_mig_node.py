@@ -1,4 +1,4 @@
-"""The driver's way through MIG layouts, made by NVIDIA's mig-manager, and back, with each trap of the manager's."""
+"""The driver sets and restores MIG layouts by NVIDIA's mig-manager, despite each of the manager's pitfalls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
 
 OTHERS_LAYOUT = "all-3g.20gb"
-# more than fits, which only the manager finds out
+# more than fits, which only the manager detects
 CATALOGUE = {"mig-too-much": {"mechanism": "mig", "profiles": ["4g", "4g"]}}
 
 
@@ -39,7 +39,7 @@ def study() -> Study:
 
 @pytest.fixture
 def node(mig: Cluster, study: Study, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ClusterNode]:
-    """The study's node, whose GPU has no instances, or the parameter's layout of the manager's map."""
+    """The study's node, whose GPU has no instances, or the layout given as parameter."""
     if hasattr(request, "param"):
         assert configure(mig, request.param) == "success"
         eventually("its labels", lambda: mig.labels().get("mig-3g.20gb.count") == "2")
@@ -50,12 +50,12 @@ def node(mig: Cluster, study: Study, tmp_path: Path, request: pytest.FixtureRequ
         yield made
 
 
-# The way back is to what somebody had the manager make, not to a whole GPU.
+# The layout at the start is restored, not a whole GPU.
 on_a_cut_gpu = pytest.mark.parametrize("node", [OTHERS_LAYOUT], indirect=True, ids=[OTHERS_LAYOUT])
 
 
 def begin_whole(mig: Cluster) -> None:
-    """No label of the manager's on the node, and no instances, whatever the tests of other people's programs left."""
+    """Remove the manager's labels and all instances, which earlier tests may have left."""
     mig.set_label(None)
     if "mig.config" in mig.labels():
         assert configure(mig, "all-disabled", "exclusive") == "success"
@@ -66,7 +66,7 @@ def begin_whole(mig: Cluster) -> None:
 
 
 def shown(mig: Cluster) -> dict[str, Any]:
-    """Everything of the cluster that a change of the layout may change, and the GPU."""
+    """Everything that a change of the layout may change, in the cluster and on the GPU."""
     node = mig.node()
     return {
         "instances": gpu.profiles(mig.instance),
@@ -90,7 +90,7 @@ def test_the_node_reaches_every_layout_and_is_restored(node: ClusterNode, study:
     assert node.facts()["details"]["gpus"] == 1
     assert node.switched is not None
     phases = node.switched["phases"]
-    # the first states that were seen are not those of before, and success is not the end
+    # the states seen first are not old ones, and success is not the end
     assert all(phases[phase] > 0 for phase in ("publish", "pending", "cut", "plugin", "follow"))
     node.ensure(state(study, "mig-time-slicing"))
     assert offered(mig) == {"nvidia.com/mig-3g.20gb": 4}
@@ -138,9 +138,9 @@ def is_rolled_out(mig: Cluster, name: str) -> bool:
 def test_a_layout_found_at_the_start_is_restored(node: ClusterNode, study: Study, mig: Cluster) -> None:
     node.ensure(state(study, "mig"))
     assert offered(mig) == {ONE_G: 7}
-    # the same value again, for a layout that is not there any more
+    # the same value again, for a layout that no longer exists
     gpu.cut(mig.instance, "1g.5gb 1g.5gb")
-    # Without our taint a new pod looks at the GPU at once, and the old one once a minute.
+    # Without our taint, a new pod reads the GPU at once, and the old one once a minute.
     mig.core.patch_node(mig.node_name, {"spec": {"taints": None}})
     for each in mig.plugin_pods("gpu-feature-discovery"):
         mig.core.delete_namespaced_pod(each.metadata.name, PLUGIN_NAMESPACE)
@@ -154,17 +154,17 @@ def test_a_layout_found_at_the_start_is_restored(node: ClusterNode, study: Study
 
 @on_a_cut_gpu
 def test_a_change_that_fails(node: ClusterNode, study: Study, mig: Cluster) -> None:
-    """After a success in its life the manager leaves plugin and labels away when a change fails."""
+    """A manager that has succeeded before leaves plugin and labels away after a failed change."""
     before = shown(mig)
     assert before["instances"] == ["3g.20gb", "3g.20gb"]
     node.ensure(state(study, "mig"))
     with gpu.in_use(mig.instance), pytest.raises(NodeError, match="failed to set all-balanced"):
         node.ensure(state(study, "mig-unequal"))
     assert mig.labels()[PAUSABLE] == "true"
-    # the value that has failed is not taken for one that is there
+    # the failed value does not count as set
     node.ensure(state(study, "mig-unequal"))
     assert offered(mig) == {ONE_G: 2, TWO_G: 1, THREE_G: 1}
-    # and a GPU in MIG mode without an instance
+    # nor does a GPU in MIG mode without an instance
     with pytest.raises(NodeError, match="failed to set too-much"):
         node.ensure(state(study, "mig-too-much"))
     assert gpu.profiles(mig.instance) == []
@@ -180,13 +180,13 @@ def test_a_gpu_that_does_not_enter_mig_mode(node: ClusterNode, study: Study, mig
     with gpu.in_use(mig.instance), pytest.raises(NodeError, match=r"failed to set all-1g\.5gb"):
         node.ensure(state(study, "mig"))
     assert node.restore()
-    # The manager has taken GPU feature discovery away, which labels the node when it is back.
+    # The manager has stopped GPU feature discovery, which labels the node when it is back.
     eventually("all as before", lambda: shown(mig) == before, 90.0)
 
 
 @on_a_cut_gpu
 def test_a_change_that_never_ends(node: ClusterNode, study: Study, mig: Cluster) -> None:
-    """The manager waits for the pods of what it stopped; one that stays keeps it pending for ever."""
+    """The manager waits for the pods that it stopped; one that stays keeps it pending for ever."""
     before = shown(mig)
     node.cluster.options = {**node.cluster.options, "switch_seconds": 12}
     with running(mig, PLUGIN_NAMESPACE, "stays", {"app": "gpu-feature-discovery"}):
@@ -220,7 +220,7 @@ def running(mig: Cluster, namespace: str, name: str, labels: dict[str, str], **c
 def test_instances_that_others_use_or_set(node: ClusterNode, study: Study, mig: Cluster) -> None:
     config = mig.labels().get("device-plugin.config")
     node.ensure(state(study, "mig"))
-    # the manager does not evict, and pods would lose their instance under their feet
+    # the manager does not evict pods, which would lose their instance
     with running(mig, "default", "training", {}, resources={"limits": {ONE_G: "1"}}):
         with pytest.raises(NodeError, match="foreign GPU pods run on the node: default/training"):
             node.ensure(state(study, "exclusive"))
@@ -229,7 +229,7 @@ def test_instances_that_others_use_or_set(node: ClusterNode, study: Study, mig: 
     mig.set_label(OTHERS_LAYOUT, MIG_LABEL)
     with pytest.raises(NodeError, match=r"somebody set the node's label nvidia.com/mig.config to all-3g\.20gb"):
         node.ensure(state(study, "mig"))
-    # theirs is left alone, and the plugin's key is that of before, which shows such a GPU as a whole one
+    # their layout stays, and the plugin has its old key, which shows such a GPU as a whole one
     assert node.restore()
     assert mig.labels()["mig.config"] == OTHERS_LAYOUT
     assert mig.labels().get("device-plugin.config") == config

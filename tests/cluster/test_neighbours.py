@@ -1,4 +1,4 @@
-"""Tenants that differ: mixes, and a pod that goes wrong next to another, on one GPU of the device plugin."""
+"""Different tenants on one GPU of the device plugin: mixes, and a pod that fails next to another."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_mixes_and_faults(plugin: Cluster, namespace: str, tmp_path: Path, reach
         assert (fault["set_up_again"], fault["refused_tenants"]) == (False, 0)
         assert 0 < fault["new_tenant_seconds"] <= fault["recovery_seconds"]
         assert all(item["holds"] for item in record["evidence"])
-    # By its connection, not by the kubelet, which looks once a second.
+    # By its connection, not by the kubelet, which checks once a second.
     killed_seconds = records["fault-killed+small"]["fault"]["ended_seconds"][1]
     assert AT_SECONDS <= killed_seconds < AT_SECONDS + 0.5
     tables = run.folder / "results/tables"

@@ -1,4 +1,4 @@
-"""A study on two nodes at once: the answers of one node, and a node that fails leaves its cells to the other."""
+"""A study on two nodes at once gives the results of one node, and cells of a failed node move to the other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tables import rows
 
 pytestmark = pytest.mark.slow
 POOL = {"pool": "mock"}
-# A server that waits: how long that takes depends little on what else the machine does.
+# A server that sleeps, so its latency depends little on the load of the machine.
 WAITS = """
 import http.server, time
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -36,7 +36,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *words): pass
 http.server.ThreadingHTTPServer(("", 8000), Handler).serve_forever()
 """
-# A ratio that the machine's other work would not make.
+# A ratio that other load of the machine would not cause.
 FACTOR = 1.5
 
 
@@ -96,10 +96,10 @@ def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def traces(cluster: Cluster) -> dict[str, Any]:
-    """What a study changes, and restores."""
+    """The parts of a node that a study changes and restores."""
     leases = client.CoordinationV1Api(cluster.api).list_namespaced_lease(PLUGIN_NAMESPACE).items
     nodes = [cluster.core.read_node(name) for name in (NODE, SECOND_NODE)]
-    # When a label was looked at says nothing of the node.
+    # The label's timestamp does not matter.
     kept = [{key: value for key, value in each.items() if "timestamp" not in key} for each in labels(cluster)]
     return {
         "labels": kept,

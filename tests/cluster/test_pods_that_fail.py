@@ -1,4 +1,4 @@
-"""What a cluster may do to tenants: named with its own words, within seconds, and nothing is left behind."""
+"""Failures of pods are reported in the cluster's words within seconds, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from sharebench.nodes.kubernetes.pods.forward import OPEN_TIMEOUT_SECONDS
 from sharebench.nodes.tenant_http import TIMEOUT_SECONDS
 from sharebench.study.study import Study
 
-# From what the cluster shows to the driver's line. The machine may be busy; our own time-out would be 60 s.
+# From the cluster's report to the driver's message on a busy machine. The tenants' time-out would be 60 s.
 NAMED_SECONDS = 25.0
-# One question's time, on the connection that is kept and on a new one, and that of the last attempt to open one.
+# One request on the kept connection, one on a new one, and the last attempt to open one.
 UNREACHABLE_SECONDS = 2 * TIMEOUT_SECONDS + OPEN_TIMEOUT_SECONDS + NAMED_SECONDS
 
 
@@ -41,14 +41,14 @@ def node(plugin: Cluster, study: Study, tmp_path: Path) -> Iterator[ClusterNode]
 
 
 def left(cluster: Cluster, namespace: str) -> list[str]:
-    """Our objects that are still there."""
+    """Our remaining objects."""
     found = cluster.core.list_namespaced_config_map(namespace, label_selector="sharebench/node").items
     found += cluster.core.list_namespaced_pod(namespace, label_selector="sharebench/node").items
     return [each.metadata.name for each in found]
 
 
 def failure(node: ClusterNode, study: Study, count: int = 1, **workload: Any) -> str:
-    """The line with which tenants fail that cannot be had."""
+    """The message with which unavailable tenants fail."""
     tenants = tenants_of(node, study, count, **workload)
     began = time.monotonic()
     try:
@@ -78,7 +78,7 @@ def test_a_missing_namespace_fails(node: ClusterNode, study: Study) -> None:
 def test_a_request_that_the_plugin_refuses_fails(
     node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scheduler finds room, and the plugin says no when the kubelet asks it: more than one client's part."""
+    """The scheduler finds room, but the plugin refuses a request for more than one client's share."""
     node.ensure(state(study, "mps", 3))
     monkeypatch.setattr(DevicePluginAccess, "pod_needs", lambda *_: PodNeeds(limits={GPU: "2"}))
     line = failure(node, study)
@@ -126,7 +126,7 @@ def test_an_evicted_pod_fails(node: ClusterNode, study: Study, plugin: Cluster, 
 def test_an_unreachable_api_server_fails(
     node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A harness failure when patience ends, here sooner than usual; what could not be removed then is swept later."""
+    """A harness failure after the retries, here sooner than usual; remaining objects are swept later."""
     retry_limit_seconds = 5.0
     monkeypatch.setattr(node.cluster.api, "retry_limit_seconds", retry_limit_seconds)
     tenants = tenants_of(node, study, 1)
@@ -164,7 +164,7 @@ def test_pods_are_deleted_with_the_config_map(node: ClusterNode, study: Study, p
 
 
 def test_a_kubelet_that_hangs_is_given_up(node: ClusterNode, study: Study, plugin: Cluster) -> None:
-    """Its connections stay: neither the one that is kept nor a new one ever says anything."""
+    """Its connections stay open: neither the kept one nor a new one ever answers."""
     tenants = tenants_of(node, study, 1)
     try:
         tenants.start(grants(1))
@@ -189,7 +189,7 @@ def is_answering(endpoint: PodEndpoint) -> bool:
 
 
 def test_a_silent_node_fails(node: ClusterNode, study: Study, plugin: Cluster) -> None:
-    """The cluster takes most of a minute to notice; the driver then says so at once."""
+    """The cluster takes most of a minute to notice it; the driver then reports it at once."""
     tenants = tenants_of(node, study, 1)
     try:
         tenants.start(grants(1))

@@ -29,14 +29,14 @@ def watched_study(server: Prometheus, **section: Any) -> dict[str, Any]:
 
 
 def checked(run: Run, how: str) -> None:
-    """The run's one cell: what Prometheus says of its three tenants is what they say."""
+    """Check that Prometheus has the same numbers as the three tenants of the run's only cell."""
     run.passed()
     (path,) = run.folder.glob("results/cells/time-slicing/*/n3/r1/raw.json")
     record = json.loads(path.read_text())
     said = record["prometheus"]
     assert (record["status"], said["discovery"], said["error"]) == ("ok", how, None)
     for tenant, seen in zip(record["tenants"], said["tenants"], strict=True):
-        # Between two scrapes, on whatever machine.
+        # Between two scrapes.
         assert seen["count"] == pytest.approx(tenant["count"], rel=0.25)
         assert seen["scrapes"] >= 4 and seen["resets"] == 0
     assert_quantiles_agree(record)

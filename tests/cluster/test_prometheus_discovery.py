@@ -38,7 +38,7 @@ CUSTOM_RESOURCES = tuple(
 
 
 def scrape_config() -> dict[str, Any]:
-    """The one that the documentation has for pods with annotations."""
+    """The documented scrape config for pods with annotations."""
     blocks = re.findall(
         r"^```yaml\n(scrape_configs:.*?)^```", (REPOSITORY / "docs/prometheus.md").read_text(), re.S | re.M
     )
@@ -48,7 +48,7 @@ def scrape_config() -> dict[str, Any]:
 
 @pytest.fixture
 def reader(plugin: Cluster, account: Path, tmp_path: Path) -> dict[str, Any]:  # noqa: F811
-    """What a Prometheus outside says to the API server: who it is, namely one that may look at pods and no more."""
+    """Credentials of a Prometheus outside of the cluster, which may only read pods."""
     rbac = client.RbacAuthorizationV1Api(plugin.api)
     name = {"metadata": {"name": "prometheus"}}
     plugin.core.create_namespaced_service_account(NAMESPACE, name)
@@ -82,7 +82,7 @@ def test_pods_are_found_by_their_annotations(
     discovery |= reader
     job |= {"scrape_interval": "500ms", "scrape_timeout": "500ms"}
     program = programs.obtain(programs.PROMETHEUS)["prometheus"]
-    # A pod of somebody else, which wants no Prometheus to come.
+    # A foreign pod that must not be scraped.
     plugin.start(NAMESPACE, "other")
     with prometheus(tmp_path / "prometheus", program=program, jobs=(job,)) as server:
         given = watched_study(server, discovery="annotations")
@@ -122,7 +122,7 @@ class Reloader:
             secrets = self.cluster.core.list_namespaced_secret(NAMESPACE, field_selector="metadata.name=prometheus-kps")
             written = [(secret.data or {}).get("prometheus.yaml.gz") for secret in secrets.items]
             text = gzip.decompress(base64.b64decode(written[0])).decode() if any(written) else "{}"
-            # Which of several Prometheuses this is, it says in a pod's variable.
+            # A variable of the pod names its replica of Prometheus.
             config = yaml.safe_load(text.replace("$(SHARD)", "0"))
             jobs = config.get("scrape_configs") or []
             if jobs != self.jobs:
@@ -136,7 +136,7 @@ class Reloader:
 
 @contextmanager
 def operator(cluster: Cluster, folder: Path) -> Iterator[None]:
-    """A Prometheus Operator outside of the cluster, and a Prometheus that it is to configure, without any pod."""
+    """A Prometheus Operator outside of the cluster, and a Prometheus for it to configure, without pods."""
     (user,) = yaml.safe_load(cluster.kubeconfig.read_text())["users"]
     (known,) = yaml.safe_load(cluster.kubeconfig.read_text())["clusters"]
     given = {
@@ -190,7 +190,7 @@ def test_pods_are_found_by_an_operator_that_reads_the_pod_monitor(
             run = run_in(tmp_path / "study", account, given)
             checked(run, "pod-monitor")
             assert any(name.startswith(f"podMonitor/{NAMESPACE}/sharebench-") for name in reloader.seen)
-            # The run has removed its PodMonitor, so that the operator takes the job out again.
+            # The run has removed its PodMonitor, so the operator removes the job again.
             eventually("no job", lambda: not reloader.jobs)
         finally:
             reloader.ended.set()

@@ -1,4 +1,4 @@
-"""Whole runs on a cluster, with the rights of config/cluster and no others."""
+"""Whole runs on a cluster with only the rights of config/cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tables import rows
 
 MANIFESTS = REPOSITORY / "config" / "cluster"
 NAMESPACE = "sharebench"
-# Without `hurry`, which is optional, a run waits a minute and a half for the kubelet.
+# Without the optional `hurry`, a run waits 90 s for the kubelet.
 GRANTED = ("tenants", "plugin", "plugin/hurry")
 
 
@@ -30,7 +30,7 @@ def objects(name: str) -> list[dict[str, Any]]:
 
 
 def kubectl() -> str:
-    """Its path: that of the machine, or the test bed's own."""
+    """The path of kubectl: the machine's, or the test bed's own."""
     return which("kubectl") or str(programs.obtain(programs.KUBE)["kubectl"])
 
 
@@ -42,7 +42,7 @@ def asked(cluster: Cluster, *arguments: str) -> str:
 
 
 def grant(cluster: Cluster, *folders: str, delete: bool = False) -> None:
-    """Apply folders of config/cluster as the documents show it, or delete what is in them."""
+    """Apply folders of config/cluster as documented, or delete their objects."""
     verb = ["delete", "--ignore-not-found"] if delete else ["apply", "--validate=strict"]
     for folder in folders:
         place = [f"--namespace={PLUGIN_NAMESPACE}"] if folder.startswith("plugin") else []
@@ -51,7 +51,7 @@ def grant(cluster: Cluster, *folders: str, delete: bool = False) -> None:
 
 @pytest.fixture
 def account(plugin: Cluster, tmp_path: Path) -> Iterator[Path]:
-    """Kubeconfig of the service account that the manifests make, and nothing else."""
+    """Kubeconfig of the service account of the manifests."""
     try:
         grant(plugin, *GRANTED)
         yield plugin.kubeconfig_of("sharebench", NAMESPACE, tmp_path)
@@ -65,7 +65,7 @@ def names(cluster: Cluster) -> set[str]:
 
 
 def left(cluster: Cluster, namespace: str) -> list[str]:
-    """Objects of a study that are still there."""
+    """The remaining objects of a study."""
     found = cluster.core.list_namespaced_config_map(namespace, label_selector="sharebench/node").items
     found += cluster.core.list_namespaced_pod(namespace).items
     found += client.CoordinationV1Api(cluster.api).list_namespaced_lease(PLUGIN_NAMESPACE).items
@@ -79,7 +79,7 @@ def run_in(folder: Path, kubeconfig: Path, given: dict[str, Any]) -> Run:
 
 def test_a_study_with_only_the_rights_of_the_manifests(plugin: Cluster, account: Path, tmp_path: Path) -> None:
     before = shown(plugin)
-    # Named, so that results must not repeat what the config says.
+    # The config names the node, which must not appear in results.
     run = run_in(tmp_path / "study", account, study_of(NAMESPACE, kubernetes={"node": plugin.node_name}))
     out = run.passed("preflight")
     assert "all that is needed" in out
@@ -116,7 +116,7 @@ def test_a_study_with_only_the_rights_of_the_manifests(plugin: Cluster, account:
 
 
 def unnamed(results: Path, cluster: Cluster, kubeconfig: Path, files: int = 100) -> None:
-    """Nothing of the cluster is in the results, logs and archive; `.sharebench` is this driver's own memory."""
+    """Results, logs and archive have no names of the cluster; `.sharebench` is private to this driver."""
     node = cluster.node()
     secrets = {
         cluster.node_name,
@@ -140,7 +140,7 @@ def unnamed(results: Path, cluster: Cluster, kubeconfig: Path, files: int = 100)
 
 
 def contents(path: Path) -> Iterator[tuple[str, bytes]]:
-    """What the file holds; of an archive every file in it."""
+    """The contents of a file, or of every file in an archive."""
     yield str(path), path.read_bytes()
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as packed:

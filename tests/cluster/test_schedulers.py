@@ -1,4 +1,4 @@
-"""HAMi, Volcano and KAI themselves on the mock GPU: who places the pipeline's pods, and what they get of it."""
+"""The real HAMi, Volcano and KAI on the mock GPU: they place the pipeline's pods and set their shares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATIC = {"access": "static"}
 
 @contextmanager
 def empty_folder_removed(path: str) -> Iterator[None]:
-    """Afterwards: it is mounted from the machine into each pod with a share, and stays."""
+    """Remove the folder afterwards, which is mounted from the machine into each pod with a share."""
     yield
     with suppress(OSError):
         Path(path).rmdir()
@@ -27,7 +27,7 @@ def empty_folder_removed(path: str) -> Iterator[None]:
 
 @contextmanager
 def bed_with(scheduler: str, *workloads: str, offered: str = "", registered: str = "") -> Iterator[Cluster]:
-    """A test bed with that scheduler; its own device plugin, if it has one, offers `offered` in place of NVIDIA's."""
+    """A test bed with that scheduler, whose device plugin, if any, offers `offered` in place of NVIDIA's."""
     if (lack := schedulers.missing(scheduler)) is not None:
         pytest.skip(lack)
     with own_bed(scheduler) as found, empty_folder_removed("/tmp/vgpulock"):
@@ -65,7 +65,7 @@ def kai(machine: None) -> Iterator[Cluster]:
 
 
 def measured(cluster: Cluster, tmp_path: Path, strategy: str, replicas: list[int]) -> dict[int, dict[str, Any]]:
-    """The records of a study with that strategy, by the number of tenants."""
+    """The records of a study with one strategy, by the number of tenants."""
     with cluster.namespace(RESTRICTED) as namespace:
         given = study_of(
             namespace,
@@ -81,7 +81,7 @@ def measured(cluster: Cluster, tmp_path: Path, strategy: str, replicas: list[int
 
 
 def check(records: dict[int, dict[str, Any]], *evidence: str) -> None:
-    """Two and three tenants ran, all their evidence holds, and this is part of it."""
+    """Check that two and three tenants ran, and that all evidence holds, including these items."""
     assert {n: record["status"] for n, record in records.items()} == {2: "ok", 3: "ok"}
     for record in records.values():
         held = {item["name"]: item["holds"] for item in record["evidence"]}
@@ -97,7 +97,7 @@ def test_hami_places_the_tenants_and_sets_their_limits(hami: Cluster, tmp_path: 
     check(measured(hami, tmp_path, "hami", [2, 3]), "pods of the scheduler hami-scheduler", allocated, SM_LIMIT)
 
 
-# What a container with a share was given: variables, the library in its process, and a place for the library's file.
+# Prints what HAMi gives a container with a share: variables and the library in its process.
 GIVEN = """
 import json, os, time
 open(os.environ["CUDA_DEVICE_MEMORY_SHARED_CACHE"], "w").close()
@@ -108,13 +108,13 @@ time.sleep(3600)
 
 
 def share(percent: str) -> dict[str, Any]:
-    """What a pod asks HAMi for."""
+    """Resources that a pod requests from HAMi."""
     names = ("nvidia.com/gpu", "nvidia.com/gpucores", "nvidia.com/gpumem-percentage")
     return {"limits": dict(zip(names, ("1", percent, percent), strict=True))}
 
 
 def test_hami_handles_a_pod_without_a_scheduler(hami: Cluster) -> None:
-    """Webhook, extender and plugin; a mock has no CUDA, in which the library would act."""
+    """Webhook, extender and plugin act; the library would need CUDA, which a mock lacks."""
     with hami.namespace(RESTRICTED) as namespace:
         for name in ("first", "second"):
             hami.start(namespace, name, GIVEN, resources=share("40"))
@@ -144,7 +144,7 @@ def test_kai_places_the_tenants_and_then_releases_the_gpu(kai: Cluster, tmp_path
     assert not kai.core.list_namespaced_pod(RESERVED).items
 
 
-# A container's share, by the variables that KAI sets in it.
+# Prints a container's share, by the variables that KAI sets.
 GIVEN_BY_KAI = """
 import json, os, time
 names = ("NVIDIA_VISIBLE_DEVICES", "GPU_PORTION", "CUDA_DEVICE_MEMORY_LIMIT")
@@ -154,7 +154,7 @@ time.sleep(3600)
 
 
 def start_fraction(cluster: Cluster, namespace: str, name: str, annotation: str, value: str) -> None:
-    """A pod that asks KAI for a part of a GPU."""
+    """Start a pod that requests a part of a GPU from KAI."""
     body = pod(name, GIVEN_BY_KAI)
     body["metadata"] |= {"annotations": {annotation: value}, "labels": {"kai.scheduler/queue": "default-queue"}}
     body["spec"]["schedulerName"] = "kai-scheduler"
@@ -162,9 +162,9 @@ def start_fraction(cluster: Cluster, namespace: str, name: str, annotation: str,
 
 
 def test_kai_sets_the_shares_of_fractions(kai: Cluster) -> None:
-    """Webhook, pod grouper, scheduler, binder and its pod on the GPU; none enforces what they set."""
+    """Webhook, pod grouper, scheduler, binder and reservation pod set the shares; none enforces them."""
     total_mib = int(kai.labels()["gpu.memory"])
-    # In MiB a share is rounded up to hundredths, of a total that is itself rounded.
+    # A share in MiB is rounded up to hundredths of a total that is itself rounded.
     asked = {"half": ("gpu-fraction", "0.5"), "quarter": ("gpu-memory", str(total_mib * 24 // 100))}
     with kai.namespace(RESTRICTED) as namespace:
         for name, (annotation, value) in asked.items():

@@ -1,4 +1,4 @@
-"""Nodes with two and with eight GPUs under the device plugin: every strategy on one of them, which evidence names."""
+"""Nodes with two and with eight GPUs under the device plugin: all cells use one GPU, which is in the evidence."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def two(machine: None) -> Iterator[Cluster]:
 
 
 def placeholders(cluster: Cluster, namespace: str) -> Counter[str]:
-    """How many hold each GPU."""
+    """Number of placeholder pods on each GPU."""
     found = cluster.core.list_namespaced_pod(namespace, label_selector=HELD_LABEL).items
     return Counter(cluster.core.read_namespaced_pod_log(each.metadata.name, namespace).split()[0] for each in found)
 

@@ -1,4 +1,4 @@
-"""One run per node, side by side: what they share, and what they do not."""
+"""Runs on different nodes at the same time: what they share, and what they do not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def study_on(namespace: str, node: str) -> Study:
 
 
 def as_run(run_id: str) -> None:
-    """Both runs are in this process; each job of one would find its own in its environment."""
+    """Set the run id, since both runs are in this process; each job of a run has its own in its environment."""
     os.environ["SHAREBENCH_RUN_ID"] = run_id
 
 
@@ -67,7 +67,7 @@ def test_runs_on_two_nodes_at_the_same_time(two: Cluster, namespace: str, tmp_pa
         as_run(FIRST_RUN)
         one.restore()
         one.release()
-        # The second one still stands on the keys that the first one brought.
+        # The second run still needs the keys that the first one added.
         assert leases(two) == [SECOND_RUN]
         assert other_key in keys(two)
         assert shown(two)["labels"] == before["labels"]
@@ -84,7 +84,7 @@ def test_runs_on_two_nodes_at_the_same_time(two: Cluster, namespace: str, tmp_pa
 
 
 def both_there(two: Cluster, config: Study, one: ClusterNode, other: ClusterNode) -> str:
-    """Both nodes are in the same state, by this key."""
+    """Put both nodes into the same state; returns its key."""
     for made, run_id in ((one, FIRST_RUN), (other, SECOND_RUN)):
         as_run(run_id)
         made.ensure(state(config, "time-slicing"))
@@ -105,7 +105,7 @@ def test_a_dead_run_on_one_node_does_not_affect_another(two: Cluster, namespace:
     dead = node_of(config, tmp_path / "one", FIRST_RUN)
     other = node_of(other_config, tmp_path / "other", SECOND_RUN)
     key = both_there(two, config, dead, other)
-    # The first one is no more: its Lease ends, its notes stay. The second one ends well.
+    # The first run has died: its Lease expires, and its annotations stay. The second one ends well.
     as_run(FIRST_RUN)
     dead.release()
     end(other, SECOND_RUN)

@@ -1,4 +1,4 @@
-"""Pods by a template: on a node that is shared already, and by another scheduler, one of a few lines."""
+"""Pods by a template: on a node that is shared already, and with a minimal scheduler."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ AS_FOUND = {
 
 
 def test_a_static_study_changes_only_the_taint(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
-    """The path of other schedulers from end to end; theirs are not here, which is in the tables."""
+    """The path of other schedulers from end to end; the real ones are infeasible here, as the tables say."""
     plugin.switch("ts3", 3)
-    # The labels come by another way than the number of GPUs.
+    # Labels and the number of GPUs arrive in either order.
     eventually("the labels of three", lambda: plugin.labels().get("gpu.replicas") == "3")
     before = shown(plugin)
     given = study_of(
@@ -65,7 +65,7 @@ def test_a_static_study_changes_only_the_taint(plugin: Cluster, namespace: str, 
 
 
 GIVEN = "tickets.example.com/given"
-# Binds every pod that names it to the node, and notes on it that it did.
+# Binds every pod that names it to the node, and annotates the pod.
 SCHEDULER = f"""
 import json, os, ssl, time, urllib.request
 account = "/var/run/secrets/kubernetes.io/serviceaccount/"
@@ -100,7 +100,7 @@ BY_TICKETS: dict[str, Any] = {
 
 @pytest.fixture
 def scheduler(plugin: Cluster) -> Iterator[None]:
-    """A Deployment that is the scheduler `tickets`, ready."""
+    """A ready Deployment of the scheduler `tickets`."""
     rbac = client.RbacAuthorizationV1Api(plugin.api)
     with plugin.namespace(RESTRICTED) as name:
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}

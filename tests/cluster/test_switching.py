@@ -1,4 +1,4 @@
-"""The driver's way into each state and back, with NVIDIA's own device plugin."""
+"""The driver sets each state and restores the node, with NVIDIA's real device plugin."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def node(plugin: Cluster, study: Study, tmp_path: Path) -> Iterator[ClusterNode]
 
 
 def shown(cluster: Cluster) -> dict[str, Any]:
-    """Everything of the cluster that a run may change."""
+    """Everything in the cluster that a run may change."""
     node = cluster.node()
     configs = cluster.core.read_namespaced_config_map("nvidia-device-plugin-configs", PLUGIN_NAMESPACE)
     kept = ("device-plugin.config", "gpu.replicas", "gpu.sharing-strategy", "mps.capable")
@@ -79,12 +79,12 @@ def uids(cluster: Cluster, name: str) -> set[str]:
 
 
 def test_a_suspect_mps_daemon_is_restarted(node: ClusterNode, study: Study, plugin: Cluster) -> None:
-    """Of tenants that ended badly: the stand-in of NVIDIA's control program has no server that they could harm."""
+    """After tenants ended badly; the stand-in of NVIDIA's control program has no server that they could break."""
     before = shown(plugin)
     node.ensure(state(study, "mps", 3))
     daemons, plugins = uids(plugin, "mps-control-daemon"), uids(plugin, "nvidia-device-plugin")
     node.mark_dirty()
-    # As the next job of the run, which knows of it by the node's folder.
+    # Like the next job of the run, which reads the node's folder.
     later = ClusterNode(node.options, node.folder)
     later.ensure(state(study, "mps", 3))
     renewed, (daemon,) = uids(plugin, "nvidia-device-plugin"), plugin.plugin_pods("mps-control-daemon")
@@ -99,7 +99,7 @@ def test_a_suspect_mps_daemon_is_restarted(node: ClusterNode, study: Study, plug
 
 
 def share(cluster: Cluster) -> float:
-    """Percent of the SMs that the daemon gives each client."""
+    """Percentage of the SMs that the daemon gives each client."""
     (daemon,) = cluster.plugin_pods("mps-control-daemon")
     return cluster.mps_share(daemon)
 
@@ -119,7 +119,7 @@ def test_a_node_found_under_mps_gets_its_daemon_back(node: ClusterNode, study: S
 
 
 def sidecar_ends(cluster: Cluster) -> int:
-    """How often the plugin's sidecar has ended: a label of an earlier test may have ended it before."""
+    """How often the plugin's sidecar has ended, also because of labels of earlier tests."""
     return int(cluster.containers()["nvidia-device-plugin-sidecar"].restart_count)
 
 

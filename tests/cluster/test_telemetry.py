@@ -1,4 +1,4 @@
-"""Telemetry of a GPU that only its tenants' pods can see, here the mock, which reports its memory and nothing else."""
+"""Telemetry of a GPU that only its tenants' pods can see; the mock reports only memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.records.telemetry import UNKNOWN_TELEMETRY
 from sharebench.study.study import Study
 
-# Python, and the mock where a container runtime would put the driver's library.
+# Python, with the mock in the place of the driver's library.
 WITH_NVML = "testbed.local/nvidia:1"
 __all__ = ["node"]
 

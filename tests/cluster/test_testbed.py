@@ -1,4 +1,4 @@
-"""The test bed itself: several at a time, and nothing left of one that ended."""
+"""The test bed itself: several at a time, and one that ends leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from cluster.testbed.instance import Instance
 
 @pytest.fixture
 def other_name(machine: None) -> Iterator[str]:
-    """A name for one more test bed; what a test starts under it ends."""
+    """A name for another test bed, which is ended afterwards."""
     name = f"other-{os.getpid()}"
     yield name
     lifecycle.down(name)
 
 
 def ids_in(namespace: str) -> list[str]:
-    """Numbers of the processes of a mount namespace."""
+    """Ids of the processes in a mount namespace."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -36,7 +36,7 @@ def ids_in(namespace: str) -> list[str]:
 
 
 def traces(found: Instance) -> dict[str, list[str]]:
-    """What an instance could leave on this machine, other than processes."""
+    """Everything except processes that an instance could leave on this machine."""
     routes = subprocess.run(["ip", "route"], check=True, capture_output=True, text=True).stdout.splitlines()
     return {
         "mounts": [line for line in Path("/proc/mounts").read_text().splitlines() if str(found.folder) in line],
@@ -48,7 +48,7 @@ def traces(found: Instance) -> dict[str, list[str]]:
 
 
 def host() -> dict[str, object]:
-    """What a kubelet, containerd and their pods would make or set on the machine that they run on."""
+    """Everything that a kubelet, containerd and their pods would create or set on their machine."""
     settings = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward")
     folders = ("/var/lib/kubelet", "/var/lib/containerd", "/var/log/pods", "/var/log/containers", "/run/containerd")
     folders += ("/run/nvidia", "/run/cni", "/run/netns", "/etc/cni", "/etc/cdi", "/opt/containerd")

@@ -1,4 +1,4 @@
-"""The user's own container, unmodified, in pods: a server of somebody else's, and containers that go wrong."""
+"""The user's unmodified container in pods: an independent server, and containers that fail."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def python(code: str) -> dict[str, Any]:
 
 @pytest.fixture
 def server(plugin: Cluster) -> Cluster:
-    """The test bed with the image of a server that knows nothing of us."""
+    """The test bed with the image of an independent server."""
     import_images(plugin.instance, images.further_archive(images.HTTPBIN))
     return plugin
 
@@ -92,14 +92,14 @@ def test_a_server_under_every_setting_of_the_plugin(server: Cluster, namespace: 
             assert (tenant["errors"], tenant["count"] > 0) == (0, True)
             if tenant["workload"] != "loop":
                 assert tenant["measured_by"] == "client"
-                # CPU time is counted by hundredths of a second.
+                # CPU time is counted in hundredths of a second.
                 assert tenant["cpu"]["affinity"], "what the server uses is seen from the client"
                 assert tenant["memory_bytes"] > 1 << 20
     assert left(server, namespace) == []
 
 
 def test_a_server_under_a_static_template(server: Cluster, namespace: str, tmp_path: Path) -> None:
-    """Where another scheduler would share the GPU."""
+    """With a static template, as if another scheduler shared the GPU."""
     server.switch("ts3", 3)
     eventually("the labels of three", lambda: server.labels().get("gpu.replicas") == "3")
     given = study_of(
@@ -205,14 +205,14 @@ COUNTS = {
     "metrics": {"path": "/metrics", "histogram": "nap_seconds", "summary": None, "labels": {}, "unit": "seconds"},
     "ready": {"path": None, "count": None, "log": None},
 }
-# Named at once: they are not waited for.
+# Failures that are reported at once.
 BAD = {
     "crash": (python(ENDS), "crashed", ["exit code 3", "no weights at /weights"]),
     "too much memory": (python("bytearray(1 << 30)"), "oom", ["OOMKilled"]),
     "no such program": ({"command": ["/no/such"]}, "refused", ["StartError", "/no/such"]),
     "no such image": ({"image": "testbed.local/no-such:1"}, "refused", ["no-such:1"]),
 }
-# Nothing says that they will not get ready later.
+# Failures that only a time-out shows.
 LATE = {
     "wrong port": ({"port": 9999}, ["connection refused"]),
     "no metrics there": (

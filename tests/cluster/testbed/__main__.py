@@ -47,7 +47,7 @@ def parsed() -> argparse.Namespace:
 
 
 def check() -> None:
-    """Raises TestbedError with what this machine lacks."""
+    """Raise TestbedError if this machine lacks a requirement."""
     lack = requirements.missing() or programs.unobtainable(
         (*programs.NODE_PROGRAMS, *programs.GPU_PROGRAMS, *programs.TOOLS, *images.FURTHER.values())
     )

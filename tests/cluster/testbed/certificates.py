@@ -11,7 +11,7 @@ from cluster.testbed.instance import NODE, SECOND_NODE, SERVICE_IP, Instance
 
 DAYS = "30"
 API_NAMES = ("DNS:localhost", "DNS:kubernetes", "DNS:kubernetes.default", "DNS:kubernetes.default.svc")
-# user of a kubeconfig -> subject, by which RBAC knows it
+# user of a kubeconfig -> certificate subject for RBAC
 CLIENTS = {
     "admin": "/O=system:masters/CN=admin",
     NODE: f"/O=system:nodes/CN=system:node:{NODE}",
@@ -30,7 +30,7 @@ def key(folder: Path, name: str) -> None:
 
 
 def certificate(folder: Path, name: str, subject: str, *alternatives: str) -> None:
-    """NAME.key and NAME.crt, signed by ca.crt, good for servers and clients; alternatives as `IP:...` or `DNS:...`."""
+    """Create NAME.key and NAME.crt, signed by the CA, for servers and clients, with `IP:...` or `DNS:...` names."""
     extensions = [
         "basicConstraints=critical,CA:FALSE",
         "keyUsage=critical,digitalSignature",
@@ -45,7 +45,7 @@ def certificate(folder: Path, name: str, subject: str, *alternatives: str) -> No
 
 
 def kubeconfig(instance: Instance, user: str) -> str:
-    """As JSON, which is YAML too."""
+    """A user's kubeconfig in JSON, which is YAML too."""
 
     def data(file: str) -> str:
         return base64.b64encode((instance.pki / file).read_bytes()).decode()
@@ -66,7 +66,7 @@ def kubeconfig(instance: Instance, user: str) -> str:
 
 
 def write(instance: Instance) -> None:
-    """Everything into the instance's `pki` folder, readable by its owner only."""
+    """Create all files in the instance's `pki` folder, readable only by its owner."""
     folder = instance.pki
     folder.mkdir(mode=0o700)
     key(folder, "ca")

@@ -29,7 +29,7 @@ def folders(name: str) -> list[Path]:
 
 
 def missing() -> str | None:
-    """The first right or controller that is not there."""
+    """The first missing right or controller."""
     there = (ROOT / "cgroup.controllers").read_text().split() if is_v2() else ()
     for controller in CONTROLLERS if is_v2() else CONTROLLERS_V1:
         folder = ROOT if is_v2() else ROOT / controller
@@ -41,7 +41,7 @@ def missing() -> str | None:
 
 
 def _is_writable(folder: Path) -> bool:
-    """Whether cgroups can be made: the answer of access() is not enough in a container."""
+    """Whether cgroups can be created; access() is not reliable in a container."""
     trial = folder / f"sharebench-testbed-trial-{os.getpid()}"
     try:
         trial.mkdir()
@@ -52,7 +52,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def make(name: str) -> None:
-    """Raises TestbedError where the machine does not hand its controllers down."""
+    """Create the cgroups. Raises TestbedError if the machine does not delegate its controllers."""
     for folder in folders(name):
         folder.mkdir(exist_ok=True)
         if is_v2():
@@ -80,12 +80,12 @@ def _of_node(name: str) -> Path:
 
 
 def enter(name: str, pid: int) -> None:
-    """Put the node's first process, and all that it starts from then on, where `kill` finds them."""
+    """Move the node's first process, and with it all later children, into the cgroups that `kill` ends."""
     (_of_node(name) / "cgroup.procs").write_text(str(pid))
 
 
 def processes(name: str) -> set[int]:
-    """All that run in it."""
+    """Ids of all processes in the cgroups."""
     found: set[int] = set()
     for folder in folders(name):
         for file in folder.rglob("cgroup.procs"):
@@ -95,14 +95,14 @@ def processes(name: str) -> set[int]:
 
 
 def kill(name: str) -> None:
-    """All that run in it now; what they start meanwhile is for the next call."""
+    """Kill the present processes; the next call kills those that they have started meanwhile."""
     for pid in processes(name) - {0}:  # 0: of another PID namespace
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def remove(name: str) -> None:
-    """Deepest first. Raises OSError: a cgroup stays busy for a moment after its last process."""
+    """Remove the cgroups. Raises OSError, since a cgroup stays busy for a moment after its last process."""
     for folder in folders(name):
         if folder.exists():
             for path in sorted(folder.rglob("*/"), key=lambda path: -len(path.parts)):

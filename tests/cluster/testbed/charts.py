@@ -13,12 +13,12 @@ NAMESPACE, RELEASE = "nvidia-device-plugin", "nvdp"
 PLUGIN_CHART = "deployments/helm/nvidia-device-plugin"
 NFD_CHART = "deployment/helm/node-feature-discovery"
 WAIT = "--timeout=120s"
-# What a node with a GPU gets from a worker of NFD, which this test bed has not built.
+# The label that NFD's worker, which the test bed lacks, sets on a node with a GPU.
 PRESENT = "nvidia.com/gpu.present=true"
 
 
 def helm(kubeconfig: Path, *arguments: str | Path) -> str:
-    """What a helm command printed. Raises TestbedError."""
+    """Output of a helm command. Raises TestbedError."""
     return run(programs.obtain(programs.HELM)["helm"], f"--kubeconfig={kubeconfig}", *arguments)
 
 
@@ -27,7 +27,7 @@ def _set(values: dict[str, str]) -> list[str]:
 
 
 def local_image(prefix: str = "") -> list[str]:
-    """Values that name the test bed's image in place of one that would be pulled."""
+    """Values with the test bed's image, so that none is pulled."""
     repository, tag = images.GPU.rsplit(":", 1)
     return _set({f"{prefix}image.repository": repository, f"{prefix}image.tag": tag})
 

@@ -1,7 +1,7 @@
-"""Errors that a user gets in one line."""
+"""Errors that users see as one line."""
 
 
 class TestbedError(Exception):
-    """The test bed cannot do this here; the message has the reason and the remedy."""
+    """Raised with the reason and the remedy if the test bed cannot do something here."""
 
     __test__ = False  # its name begins with "Test", and pytest would collect it

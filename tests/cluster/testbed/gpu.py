@@ -68,12 +68,12 @@ def install_mig(found: Instance) -> None:
 
 
 def _layout_file(found: Instance) -> Path:
-    """The mock's layout, as seen from outside of the node."""
+    """The mock's layout file, seen from outside of the node."""
     return Path(f"/proc/{found.init_pid()}/root{MIG_LAYOUT}")
 
 
 def cut(found: Instance, profiles: str) -> None:
-    """Cut mock GPUs behind the manager's back, as somebody with nvidia-smi would; `1g.5gb 3g.20gb`, a line for each."""
+    """Partition mock GPUs without the manager, as with nvidia-smi; a line such as `1g.5gb 3g.20gb` for each."""
     file = _layout_file(found)
     new = file.with_suffix(".new")
     new.write_text("".join(f"gpu {index}: {line}\n" for index, line in enumerate(profiles.splitlines())))
@@ -81,7 +81,7 @@ def cut(found: Instance, profiles: str) -> None:
 
 
 def profiles(found: Instance) -> list[str] | None:
-    """The instances that there are on the mock GPU; None where it is not in MIG mode."""
+    """The instances of the mock GPU; None if it is not in MIG mode."""
     file = _layout_file(found)
     lines = file.read_text().splitlines() if file.exists() else []
     cut = next((line.partition(":")[2].split() for line in lines if line.startswith("gpu 0:")), None)
@@ -90,7 +90,7 @@ def profiles(found: Instance) -> list[str] | None:
 
 @contextmanager
 def in_use(found: Instance) -> Iterator[None]:
-    """The driver refuses to change instances, as it does while a process uses them."""
+    """Have the driver refuse changes of instances, as while a process uses them."""
     mark = _layout_file(found).with_suffix(".busy")
     mark.touch()
     try:
@@ -104,7 +104,7 @@ DRA_DRIVER = ("daemonset/dra-driver-kubelet-plugin", f"--namespace={DRA_NAMESPAC
 
 
 def install_dra(found: Instance) -> None:
-    """NVIDIA's DRA driver into a running test bed, which offers its GPU in a ResourceSlice."""
+    """Install NVIDIA's DRA driver in a running test bed; it offers the GPU in a ResourceSlice."""
     version = sources.version(sources.DRA).removeprefix("v")
     manifest = (MANIFESTS / "dra.yaml").read_text().replace("VERSION", f'"{version}"')
     if found.is_real:
@@ -124,7 +124,7 @@ def install_dra(found: Instance) -> None:
 
 
 def smi_calls(found: Instance) -> list[str]:
-    """Arguments of each call of `nvidia-smi` that the DRA driver made, in order."""
+    """Arguments of the DRA driver's calls of `nvidia-smi`, in order."""
     return Path(f"/proc/{found.init_pid()}/root/run/nvidia/driver/usr/bin/nvidia-smi.log").read_text().splitlines()
 
 
@@ -142,7 +142,7 @@ def set_dra(found: Instance, gates: str, layout: str | None = None, product: str
             _layout_file(found).write_text("")
     variables = [f"FEATURE_GATES={gates}", f"MOCK_MIG_LAYOUT={'' if layout is None else MIG_LAYOUT}"]
     variables += [f"MOCK_GPU_NAME={product}" if product else "MOCK_GPU_NAME-", f"MOCK_GPUS={gpus}"]
-    # Between two drivers nothing may be left of what the first one offered: the next one takes a second to change it.
+    # The slices of the first driver must be gone, since the next one takes a second to replace them.
     _select(found, {"none": "such"})
     kubectl(found, "wait", "--for=delete", "pod", DRA_DRIVER[1], "--selector=app=dra-driver-kubelet-plugin")
     kubectl(found, "delete", "resourceslices", "--all")
@@ -158,6 +158,6 @@ def _wait_for_slice(found: Instance) -> None:
 
 
 def _select(found: Instance, labels: dict[str, str] | None) -> None:
-    """Nodes for the DRA driver; None for all."""
+    """Select the nodes of the DRA driver; None for all."""
     template = {"spec": {"nodeSelector": labels}}
     kubectl(found, "patch", *DRA_DRIVER, "--type=merge", "--patch", json.dumps({"spec": {"template": template}}))

@@ -26,9 +26,9 @@ PACKAGES = "python3,python3-numpy,python3-prometheus-client,python3-aiohttp,moun
 REGISTRY = "testbed.local"  # does not exist, so that nothing is ever pulled
 NAMES = ("pause", "python", "nvidia", "mig", "dra", "httpbin")
 PAUSE, PYTHON, GPU, MIG, DRA, HTTPBIN = (f"{REGISTRY}/{name}:1" for name in NAMES)
-# Of programs that only some clusters need.
+# Images of programs that only some clusters need.
 FURTHER = {MIG: programs.MIG, DRA: programs.DRA, HTTPBIN: programs.HTTPBIN}
-# As from its project, with nothing else in it: image -> entrypoint.
+# Images with only a project's program: image -> entrypoint.
 FROM_SCRATCH = {HTTPBIN: ("/usr/bin/go-httpbin",)}
 STANDINS = Path(__file__).parent / "standins"
 SHARED_STANDINS = Path(__file__).parents[2] / "standins"
@@ -56,7 +56,7 @@ def _layer(files: dict[str, bytes]) -> bytes:
 
 
 def write_archive(target: Path, root: bytes, images: list[Image]) -> None:
-    """A layer that several images share is in the archive once."""
+    """Write an archive, in which a layer that several images share is stored once."""
     written: set[str] = set()
     manifest = []
     with tarfile.open(target, "w") as archive:
@@ -93,7 +93,7 @@ def write_archive(target: Path, root: bytes, images: list[Image]) -> None:
 
 
 def root_file_system() -> Path:
-    """The tar of it; made by mmdebstrap once."""
+    """The tar of the root file system, made once by mmdebstrap."""
     folder = cache() / "images"
     target = folder / f"root-{SUITE}-{hashlib.sha256(PACKAGES.encode()).hexdigest()[:8]}.tar"
     with locked("root"):
@@ -113,7 +113,7 @@ def root_file_system() -> Path:
 
 
 def pause() -> Image:
-    """What holds a pod's namespaces: a static binary, from SHAREBENCH_TESTBED_BIN where it is there."""
+    """The static binary that holds a pod's namespaces; from SHAREBENCH_TESTBED_BIN if it is there."""
     target = Path(os.environ.get("SHAREBENCH_TESTBED_BIN", ""), "pause")
     if not target.is_file():
         target = cache() / "images" / "pause"
@@ -127,7 +127,7 @@ def _of_programs(binaries: dict[str, Path]) -> dict[str, bytes]:
 
 
 def _with_standins(binaries: dict[str, Path]) -> dict[str, bytes]:
-    """NVIDIA's programs with the stand-ins that they need."""
+    """The files of NVIDIA's programs with the stand-ins that they need."""
     programs_only = {name: file for name, file in binaries.items() if file.suffix != ".yaml"}
     files = _of_programs(programs_only)
     for name in ("nvidia-smi", "with-mock-driver", "fake-dbus.py"):
@@ -140,7 +140,7 @@ def _with_standins(binaries: dict[str, Path]) -> dict[str, bytes]:
 
 
 def _archived(name: str, images: list[Image]) -> Path:
-    """The archive of these images; rebuilt when something in them changed."""
+    """The archive of these images, rebuilt if their contents have changed."""
     root = root_file_system()
     digest = hashlib.sha256(f"{root.name} {root.stat().st_mtime_ns}".encode())
     for image in images:
@@ -156,7 +156,7 @@ def _archived(name: str, images: list[Image]) -> Path:
 
 
 def archive() -> Path:
-    """What every cluster of the tests has."""
+    """The archive of the images that every test cluster has."""
     binaries = {name: file for program in programs.GPU_PROGRAMS for name, file in programs.obtain(program).items()}
     root_file_system()
     with locked("images"):
@@ -174,7 +174,7 @@ def further_archive(image: str) -> Path:
 
 
 def build_all() -> None:
-    """Whatever the tests need, so that no test waits for it."""
+    """Build everything that the tests need, so that no test waits for it."""
     for program in (*programs.NODE_PROGRAMS, *programs.TOOLS):
         programs.obtain(program)
     archive()

@@ -24,7 +24,7 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
 def cache() -> Path:
-    """Where binaries, images and running instances lie: SHAREBENCH_TESTBED_CACHE, else below the XDG cache."""
+    """Folder of binaries, images and running instances: SHAREBENCH_TESTBED_CACHE, else below the XDG cache."""
     named = os.environ.get("SHAREBENCH_TESTBED_CACHE")
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return (Path(named) if named else base / "sharebench-testbed").absolute()
@@ -32,7 +32,7 @@ def cache() -> Path:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """One process at a time; waits."""
+    """A lock for one process at a time, which waits."""
     folder = cache() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / name).open("w") as lock:
@@ -97,7 +97,7 @@ class Instance:
 
     @property
     def pod_subnets(self) -> tuple[str, str]:
-        """Of the node and of a second one."""
+        """Pod subnets of the node and of a second one."""
         return f"10.88.{self.slot}.0/25", f"10.88.{self.slot}.128/25"
 
     @property
@@ -110,7 +110,7 @@ class Instance:
         return self.folder / "init.json"
 
     def init_pid(self) -> int | None:
-        """The node's first process, if it lives: another process with its old number does not count."""
+        """Id of the node's first process if it still runs; another process with its id does not count."""
         try:
             pid, started = json.loads(self.init_file.read_text())
         except FileNotFoundError:
@@ -131,7 +131,7 @@ def started_ticks(pid: int) -> int | None:
 
 
 def find(name: str) -> Instance | None:
-    """The instance of that name, running or not; raises TestbedError for a name that is none."""
+    """The instance of that name, running or not. Raises TestbedError for an invalid name."""
     if not NAME.fullmatch(name):
         raise TestbedError(f"{name!r} is not a name for a test bed: use up to 32 lower-case letters, digits and dashes")
     try:
@@ -141,7 +141,7 @@ def find(name: str) -> Instance | None:
 
 
 def create(name: str, owner_pid: int | None = None, gpu: Gpu = "mock") -> Instance:
-    """A new instance on addresses that no other uses; raises TestbedError when all are taken."""
+    """A new instance on unused addresses. Raises TestbedError if all are taken."""
     owner = (owner_pid, started_ticks(owner_pid)) if owner_pid else (None, None)
     with locked("slots"):
         routes = subprocess.run(["ip", "-4", "route"], check=True, capture_output=True, text=True).stdout

@@ -28,7 +28,7 @@ API_TO_KUBELET = "apiserver-to-kubelet"  # the name in its certificate
 
 
 def wait_for(what: str, is_true: Callable[[], bool], seconds: float = START_SECONDS) -> None:
-    """Raises TestbedError after this number of seconds."""
+    """Wait until `is_true` returns true. Raises TestbedError after this number of seconds."""
     deadline = time.monotonic() + seconds
     while not is_true():
         if time.monotonic() > deadline:
@@ -37,7 +37,7 @@ def wait_for(what: str, is_true: Callable[[], bool], seconds: float = START_SECO
 
 
 def run(*command: str | Path, text: str | None = None) -> str:
-    """Standard output; raises TestbedError with what the command said when it fails."""
+    """Run a command; returns its standard output. Raises TestbedError with its message if it fails."""
     done = subprocess.run([str(part) for part in command], input=text, capture_output=True, text=True)
     if done.returncode:
         raise TestbedError(f"{' '.join(map(str, command))}: {done.stderr.strip()[-1000:]}")
@@ -45,12 +45,12 @@ def run(*command: str | Path, text: str | None = None) -> str:
 
 
 def kubectl(found: Instance, *command: str | Path, text: str | None = None) -> str:
-    """As `run`, with all rights."""
+    """Like `run`, with all rights."""
     return run(programs.obtain(programs.KUBE)["kubectl"], f"--kubeconfig={found.kubeconfig}", *command, text=text)
 
 
 def write_config(found: Instance, folder: Path, cgroup: str, number: int = 0) -> None:
-    """Of kubelet and containerd, into that folder of a node; `number` is 1 for a second node on the same network."""
+    """Write the config of kubelet and containerd of a node; `number` is 1 for a second node on the same network."""
     values = {
         "@PKI@": str(found.pki),
         "@CONFIG@": str(folder / "config"),
@@ -74,7 +74,7 @@ def write_config(found: Instance, folder: Path, cgroup: str, number: int = 0) ->
 
 
 def use_machine(found: Instance, ctr: Path) -> None:
-    """Change the config for containers that see the machine's own folders."""
+    """Change containerd's config so that containers see the machine's folders."""
     config = found.folder / "config"
     spec = config / "runtime-spec.json"
     spec.write_text(real.runtime_spec(found, run(ctr, "oci", "spec")))
@@ -84,7 +84,7 @@ def use_machine(found: Instance, ctr: Path) -> None:
 
 
 def start_first(found: Instance, log: Path, cgroup: str, namespaces: Sequence[str], *arguments: str) -> int:
-    """The first process of a node, in namespaces that a command makes or enters; its number."""
+    """Start a node's first process in namespaces that a command creates or enters; returns its id."""
     folders = list(dict.fromkeys(str(file.parent) for file in node_binaries().values()))
     environment = {
         **os.environ,
@@ -108,7 +108,7 @@ def node_binaries() -> dict[str, Path]:
 
 
 def start_node(found: Instance) -> None:
-    """The node's first process in namespaces of its own, and the link to it."""
+    """Start the node's first process in new namespaces, and the link to it."""
     log = found.folder / "log" / "node.log"
     pid = start_first(found, log, found.cgroup, ["unshare", *requirements.namespaces(found.gpu)])
     found.init_file.write_text(json.dumps([pid, instance.started_ticks(pid)]))
@@ -119,7 +119,7 @@ def start_node(found: Instance) -> None:
 
 
 def import_images(found: Instance, archive: Path, pid: int | None = None) -> None:
-    """Into the containerd of a running instance, or that of its second node with this process."""
+    """Import images into the containerd of a running instance, or of its second node with this process."""
     pid = pid or found.init_pid()
     ctr = programs.obtain(programs.CONTAINERD)["ctr"]
     inside: list[str | Path] = ["nsenter", f"--target={pid}", "--mount", "--net", "--pid", "--uts"]
@@ -177,7 +177,7 @@ def up(name: str, *, stays: bool = False, gpu: Gpu = "mock") -> Instance:
 
 
 def down(name: str) -> bool:
-    """End the instance and remove all that it left: cgroups and its folder. False if there was none."""
+    """End the instance and remove its cgroups and its folder; False if there was none."""
     found = instance.find(name)
     if found is None:
         return False
@@ -192,7 +192,7 @@ def down(name: str) -> bool:
             cgroups.remove(found.cgroup)
         except OSError:
             return False
-        # A connection whose other end went first keeps the network namespace, and with it the link, for minutes.
+        # A half-closed connection would keep the network namespace, and with it the link, for minutes.
         subprocess.run(["ip", "link", "delete", found.link], capture_output=True)
         return not Path("/sys/class/net", found.link).exists()
 
@@ -202,7 +202,7 @@ def down(name: str) -> bool:
 
 
 def sweep() -> list[str]:
-    """End the instances whose owners were killed; their names."""
+    """End the instances whose owners were killed; returns their names."""
     with instance.locked("sweep"):
         gone = [name for name in names() if (found := instance.find(name)) and found.is_abandoned()]
         for name in gone:
@@ -211,7 +211,7 @@ def sweep() -> list[str]:
 
 
 def names() -> list[str]:
-    """All instances that have a folder, running or not."""
+    """All instances with a folder, running or not."""
     return sorted(file.parent.name for file in (instance.cache() / "instances").glob("*/instance.json"))
 
 
@@ -226,7 +226,7 @@ def release(found: Instance, component: str) -> None:
 
 
 def restart(found: Instance, *components: str) -> None:
-    """Kill these components of the node, of which new ones start at once. Raises TestbedError."""
+    """Kill these components of the node, which restart at once. Raises TestbedError."""
     children = Path(f"/proc/{found.init_pid()}/task/{found.init_pid()}/children")
 
     def are_gone() -> bool:
@@ -244,7 +244,7 @@ def restart(found: Instance, *components: str) -> None:
 
 @contextmanager
 def frozen(found: Instance, component: str) -> Iterator[None]:
-    """Stop a component without ending it: its connections stay, and there are no answers. Raises TestbedError."""
+    """Suspend a component: its connections stay, but it does not answer. Raises TestbedError."""
     children = Path(f"/proc/{found.init_pid()}/task/{found.init_pid()}/children").read_text().split()
     names = {Path(f"/proc/{pid}/comm").read_text().strip(): int(pid) for pid in children}
     if (pid := names.get(component[:COMM_CHARACTERS])) is None:

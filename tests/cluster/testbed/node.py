@@ -23,12 +23,12 @@ from cluster.testbed.instance import NODE, SECOND_NODE, SERVICE_IP, Instance
 
 LINK = "node0"
 NAMES = ("etcd", "containerd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
-# For DRA drivers that make the instances of a GPU; without the gate they cannot offer places for them.
+# DRA drivers need this gate to offer placements of instances that they create.
 PARTITIONS = "--feature-gates=DRAPartitionableDevices=true"
 BEFORE_API = ("etcd", "containerd", "kube-apiserver")
 RESTART_SECONDS = 1.0
 LINK_SECONDS = 60.0
-# The kubelet would set these for the whole machine. It finds what it wants in files of this node's own.
+# The kubelet would set these for the whole machine, so it gets private files with the values that it wants.
 SYSCTLS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -66,7 +66,7 @@ def mount_folders(folder: Path) -> None:
 
 
 def set_addresses(instance: Instance) -> None:
-    """The link to the host comes from outside, a moment after this process, or never if who started it was killed."""
+    """Wait for the link to the host, which the starting process creates, and set the addresses."""
     deadline = time.monotonic() + LINK_SECONDS
     while subprocess.run(["ip", "link", "show", LINK], capture_output=True).returncode:
         if time.monotonic() > deadline:
@@ -81,7 +81,7 @@ def set_addresses(instance: Instance) -> None:
 
 
 def components(instance: Instance) -> dict[str, list[str]]:
-    """Name -> command, in the order in which they start."""
+    """Commands of the components, by name, in the order of their start."""
     pki = instance.pki
     etcd = "https://127.0.0.1:2379"
 
@@ -149,7 +149,7 @@ def containerd(folder: Path) -> list[str]:
 
 
 def kubelet(instance: Instance, folder: Path, name: str) -> list[str]:
-    """That of the node of that name, whose folder has its config and its kubeconfig."""
+    """Command of a node's kubelet; the folder has its config and kubeconfig."""
     return [
         "kubelet",
         f"--config={folder}/config/kubelet.yaml",
@@ -161,7 +161,7 @@ def kubelet(instance: Instance, folder: Path, name: str) -> list[str]:
 
 
 def is_api_ready(instance: Instance) -> bool:
-    """Ready includes the bootstrap roles, without which the other components exit."""
+    """Whether the API server is ready, with the bootstrap roles, without which the other components exit."""
     context = ssl.create_default_context(cafile=str(instance.pki / "ca.crt"))
     context.load_cert_chain(instance.pki / "admin.crt", instance.pki / "admin.key")
     try:
@@ -172,7 +172,7 @@ def is_api_ready(instance: Instance) -> bool:
 
 
 def supervise(instance: Instance, folder: Path, commands: dict[str, list[str]]) -> None:
-    """Keep every component running that is not held, and reap whatever ends here; never returns."""
+    """Keep every component running that is not held, and reap ended processes; never returns."""
     hold = folder / "hold"
     running: dict[str, int] = {}
     ended = dict.fromkeys(commands, 0.0)
@@ -196,7 +196,7 @@ def supervise(instance: Instance, folder: Path, commands: dict[str, list[str]]) 
 
 
 def reaped() -> int:
-    """The number of a process that ended, 0 if there is none."""
+    """Reap an ended process; returns its id, or 0 if there is none."""
     try:
         return os.waitpid(-1, os.WNOHANG)[0]
     except ChildProcessError:
@@ -204,7 +204,7 @@ def reaped() -> int:
 
 
 def be_second(instance: Instance) -> None:
-    """A second node, whose kubelet has the same address and another port; never returns."""
+    """Run a second node, whose kubelet has the same address and another port; never returns."""
     folder = instance.second
     mount_folders(folder)
     own_id = folder / "machine-id"

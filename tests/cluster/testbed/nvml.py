@@ -12,7 +12,7 @@ NOT_SUPPORTED = 3
 
 
 def missing_functions(programs: list[Path]) -> list[str]:
-    """NVML functions that the programs link and the mock lacks."""
+    """NVML functions that the programs link against and the mock lacks."""
     undefined: set[str] = set()
     for program in programs:
         symbols = subprocess.run(
@@ -23,7 +23,7 @@ def missing_functions(programs: list[Path]) -> list[str]:
 
 
 def build(folder: Path, programs: list[Path]) -> Path:
-    """The library in `folder`. What the mock lacks answers "not supported": calling no function ends the program."""
+    """Build the library in `folder`. Functions that the mock lacks return "not supported"."""
     stubs, library = folder / "stubs.c", folder / SONAME
     missing = missing_functions(programs)
     stubs.write_text("".join(f"int {name}(void) {{ return {NOT_SUPPORTED}; }}\n" for name in missing))

@@ -1,4 +1,4 @@
-"""What a machine without network needs for a test bed on its own GPU, in loads of a size that can be carried there."""
+"""Packs the files for a test bed on the GPU of a machine without network, in parts of limited size."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def parts() -> dict[str, dict[str, Path]]:
 
 
 def _files(program: programs.Program) -> dict[str, Path]:
-    """Aliases are links: `unpack` makes them."""
+    """The program's files by path, without aliases, for which `unpack` creates links."""
     obtained = programs.obtain(program)
     return {f"bin/{name}": file for name, file in obtained.items() if name not in program.aliases}
 
@@ -56,7 +56,7 @@ def _tool(name: str) -> Path:
 
 
 def _libraries(program: Path) -> list[Path]:
-    """All that it is linked to but the C library, which must be that of the machine."""
+    """All libraries that it is linked to except the C library, which must be the machine's."""
     said = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
     found = [Path(path) for path in re.findall(r"=> (/\S+)", said)]
     return [file for file in found if not re.match(r"(libc|libm|libdl|libpthread|librt)\.so", file.name)]

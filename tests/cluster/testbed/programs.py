@@ -28,7 +28,7 @@ TAGS = "netgo,osusergo,remove_all_sd,enable_kubernetes_sd"  # sd: the ways in wh
 
 @dataclass(frozen=True)
 class Program:
-    """What is built together.
+    """Programs that are built together.
 
     modules: the pinned ones, of which the first sets the version of Go. binaries: names that the build leaves behind.
     packages: what is built; `./NAME` lies in `programs/`. aliases: names under which the one binary is also called.
@@ -58,7 +58,7 @@ def _stamp(module: str, variable: str) -> str:
 _PLUGIN = ("nvidia-device-plugin", "gpu-feature-discovery", "config-manager", "mps-control-daemon")
 _MIG = ("nvidia-mig-parted", "nvidia-mig-manager")
 _CONTAINERD = ("containerd", "ctr", "containerd-shim-runc-v2")
-# NVIDIA's programs take newer cgroups, with which this kubelet does not build.
+# NVIDIA's programs need a newer cgroups module, with which this kubelet does not build.
 _KUBERNETES = (sources.KUBERNETES, sources.PLUGIN, sources.MIG, sources.NFD, sources.CGROUPS)
 _RELEASE = sources.version(sources.KUBERNETES)
 KUBE = Program(
@@ -116,7 +116,7 @@ CDI_HOOK = Program(
     "cdi-hook", (sources.TOOLKIT,), ("nvidia-cdi-hook",), _commands(sources.TOOLKIT, "nvidia-cdi-hook"), nvml=True
 )
 HELM = Program("helm", (sources.HELM,), ("helm",), _commands(sources.HELM, "helm"))
-# A server that knows nothing of us.
+# An independent server.
 HTTPBIN = Program("httpbin", (sources.HTTPBIN,), ("go-httpbin",), _commands(sources.HTTPBIN, "go-httpbin"))
 PROMETHEUS = Program(
     "prometheus",
@@ -131,7 +131,7 @@ GPU_PROGRAMS = (NVIDIA, NFD)
 
 def _environment(program: Program) -> dict[str, str]:
     flags = f"-mod=mod -trimpath -buildvcs=false -tags={TAGS} {os.environ.get('GOFLAGS', '')}".strip()
-    # With the same tags, packages compile to the same with cgo and without, and are compiled once.
+    # With the same tags, packages compile to the same result with and without cgo, and are compiled only once.
     environment = {"CGO_ENABLED": "1" if program.nvml else "0", "GOFLAGS": flags}
     if program.nvml:  # the library is opened at run time: its functions stay unresolved, and are bound when called
         environment["CGO_LDFLAGS"] = "-Wl,--unresolved-symbols=ignore-in-object-files"
@@ -158,11 +158,11 @@ def _write_module(program: Program, folder: Path) -> None:
             lines.append(f"go {described['Go']}")
             lines += [f"godebug {each['Key']}={each['Value']}" for each in described.get("Godebug") or ()]
         lines += [f"require {module} {version}", f"replace {module} => {module} {version}"]
-        # What else lies in its repository is published with its version, of Kubernetes v1.N as v0.N.
+        # Other modules of its repository have its version; those of Kubernetes v1.N have v0.N.
         beside = [each["Old"]["Path"] for each in described.get("Replace") or () if "Version" not in each["New"]]
         of_those = re.sub(r"^v1\.", "v0.", version)
         lines += [f"replace {path} => {path} {of_those}" for path in beside]
-        # One that needs no other module has no sums.
+        # A module without dependencies has no sums.
         theirs = (source / "go.sum").read_text() if (source / "go.sum").exists() else ""
         sums += f"{module} {version} {digest}\n{theirs}"
     shutil.copytree(OWN, folder, dirs_exist_ok=True)
@@ -198,7 +198,7 @@ def _build(program: Program, target: Path) -> None:
 
 
 def _cpu_seconds() -> float:
-    """Of all commands that have ended."""
+    """CPU time of all ended commands."""
     times = os.times()
     return times.children_user + times.children_system
 
@@ -216,7 +216,7 @@ def _folder(program: Program) -> Path:
 
 
 def unobtainable(programs: Iterable[Program]) -> str | None:
-    """Why these programs could not be had, as far as is known before they are built; None if nothing is known."""
+    """Why these programs cannot be built, as far as that is known before; None otherwise."""
     if os.environ.get("SHAREBENCH_TESTBED_BIN") or all(_folder(program).exists() for program in programs):
         return None
     with TemporaryDirectory() as empty:
@@ -229,7 +229,7 @@ def unobtainable(programs: Iterable[Program]) -> str | None:
 
 
 def obtain(program: Program) -> dict[str, Path]:
-    """Name -> file of all that the program consists of; builds it if need be."""
+    """Files of the program, by name; builds it if necessary."""
     names = (*program.binaries, *program.aliases, *(name for name, _, _ in program.files))
     given = os.environ.get("SHAREBENCH_TESTBED_BIN")
     if given:

@@ -1,4 +1,4 @@
-"""The machine's own GPU in place of the mock: what differs in images, containers and manifests.
+"""The machine's own GPU in place of the mock: differences in images, containers and manifests.
 
 Images are a skeleton over the machine's own /usr and its Python, which containerd mounts into every container: so a pod
 has torch without an image of gigabytes. How a container gets the driver differs:
@@ -36,12 +36,12 @@ DRIVER_ROOT = Path(__file__).parent / "standins" / "driver-root"
 
 
 def library_folder() -> Path | None:
-    """Where the driver's libraries lie under their full names, libcuda.so.VERSION."""
+    """Folder of the driver's libraries with their full names, libcuda.so.VERSION."""
     return next((folder for folder in map(Path, LIBRARY_FOLDERS) if any(folder.glob("libcuda.so.*.*"))), None)
 
 
 def program_folder() -> Path | None:
-    """Where the driver's MPS programs lie."""
+    """Folder of the driver's MPS programs."""
     places = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/nvidia/bin", "/usr/bin"])
     found = shutil.which(MPS[0], path=places)
     return Path(found).parent if found else None
@@ -58,7 +58,7 @@ def missing() -> str | None:
 
 
 def python_folders() -> list[str]:
-    """Folders outside of /usr that this interpreter needs, and so tenants that run it."""
+    """Folders outside of /usr that this interpreter, and so each tenant, needs."""
     return [
         folder
         for folder in dict.fromkeys((sys.prefix, sys.base_prefix))
@@ -72,7 +72,7 @@ def _skeleton(hides_driver: bool) -> bytes:
     if hides_driver:
         folders["usr/lib64"] = 0o755
         links[f"usr/lib64/{LOADER}"] = str(Path("/lib64", LOADER).resolve())
-        # By which nvidia-cdi-hook knows where this loader looks for libraries.
+        # By this, nvidia-cdi-hook knows where this loader searches for libraries.
         files["etc/debian_version"] = b"trixie/sid\n"
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, mode in folders.items():
@@ -109,11 +109,11 @@ def archive(found: Instance) -> Path:
 
 
 def runtime_spec(found: Instance, default: str) -> str:
-    """The OCI spec from which containerd makes each container's: `default`, with the machine's folders read-only."""
+    """The base OCI spec of all containers: `default` with the machine's folders mounted read-only."""
     spec = json.loads(default)
     seen = ["/usr", *python_folders()]
     if found.hides_driver:
-        # /usr/lib64 is the container's own: CDI's hook makes links to the driver's libraries in it.
+        # /usr/lib64 is private: CDI's hook creates links to the driver's libraries in it.
         parts = sorted(part for part in Path("/usr").iterdir() if part.is_dir() and not part.is_symlink())
         seen = [*(str(part) for part in parts if part.name != "lib64"), *python_folders()]
     elif Path("/etc/ld.so.cache").exists():

@@ -1,4 +1,4 @@
-"""What this machine must have for the test bed; each lack is one line."""
+"""Requirements of the test bed on this machine; each missing one is one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOCK_TOOLS = {"gcc": "gcc and libc6-dev", "nm": "binutils", "mmdebstrap": "mmdeb
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 NAMESPACES = ("--mount", "--net", "--ipc", "--uts", "--propagation=private", "--fork")
 OWN_PROCESSES = ("--pid", "--mount-proc")  # not with a real GPU, whose driver knows processes by the machine's numbers
-# What a node does, in namespaces that end with it. $1: an empty folder where instances lie.
+# Tries everything that a node does, in temporary namespaces. $1 is an empty folder for instances.
 TRIAL = """set -e
 mount --make-rshared /
 mount -t tmpfs tmpfs /run
@@ -42,7 +42,7 @@ def cni_folder() -> Path | None:
 
 
 def missing(gpu: Gpu = "mock") -> str | None:
-    """The first thing that is missing and how to get it; None if the test bed can start here."""
+    """The first missing requirement and its remedy; None if the test bed can start here."""
     if os.uname().sysname != "Linux" or os.uname().machine != "x86_64":
         return "the test bed needs Linux on x86_64"
     if os.geteuid() != 0:
@@ -65,7 +65,7 @@ def missing(gpu: Gpu = "mock") -> str | None:
 
 
 def _refused(gpu: Gpu) -> str | None:
-    """What the kernel, or the container that this is, refuses of namespaces, mounts and links."""
+    """Namespaces, mounts or links that the kernel, or the container around, refuses."""
     with TemporaryDirectory(dir=cache()) as folder:
         command = ["unshare", *namespaces(gpu), "sh", "-c", TRIAL, "sh", folder]
         done = subprocess.run(command, capture_output=True, text=True)

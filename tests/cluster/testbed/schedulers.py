@@ -1,4 +1,4 @@
-"""Other people's GPU schedulers on the mock GPU of a test bed.
+"""Third-party GPU schedulers on the mock GPU of a test bed.
 
 Their programs come from a folder, SHAREBENCH_SCHEDULERS: the Go module proxy that was asked has none of their modules.
 """
@@ -36,7 +36,7 @@ KAI_TAG = "testbed"
 
 
 def missing(scheduler: str) -> str | None:
-    """What the folder lacks of a scheduler's programs, or None."""
+    """Programs of a scheduler that the folder lacks, or None."""
     given = os.environ.get(FOLDER)
     if not given:
         return f"{FOLDER} names no folder with the programs {', '.join(NEEDED[scheduler])}"
@@ -89,7 +89,7 @@ def _install_kai(found: Instance, folder: Path, made: Path) -> None:
     Left out are its hooks, which are images with kubectl: the config is of the release, and CRDs are Helm's to install.
     """
     files = {name: {"/workspace/app": (folder / name).read_bytes()} for name in NEEDED["kai"][:-1]}
-    # Its pods on the GPU look up which one they have; it is the only one that links a C library.
+    # Its reservation pods look up their GPU; this program is the only one that links a C library.
     reservation = NEEDED["kai"][0]
     files[reservation]["/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"] = (made / nvml.SONAME).read_bytes()
     made_images = [
@@ -115,6 +115,6 @@ def _install_kai(found: Instance, folder: Path, made: Path) -> None:
 
 
 def replace_plugin(found: Instance) -> None:
-    """Take NVIDIA's device plugin away, whose resource another one registers, and mark the node as that one's."""
+    """Remove NVIDIA's device plugin, since another one registers its resource, and label the node for that one."""
     kubectl(found, "--namespace=nvidia-device-plugin", "delete", "daemonset", "nvidia-device-plugin", "--wait")
     kubectl(found, "label", "node", NODE, "gpu=on")

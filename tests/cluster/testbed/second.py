@@ -1,4 +1,4 @@
-"""A second node of a running test bed: kubelet and containerd with folders of their own on the network of the first."""
+"""A second node of a running test bed: kubelet and containerd with their own folders on the first one's network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cluster.testbed.instance import SECOND_NODE, Instance
 
 @contextmanager
 def second_node(found: Instance) -> Iterator[None]:
-    """The node, Ready and with images; gone afterwards. Raises TestbedError."""
+    """The node, ready and with images, removed afterwards. Raises TestbedError."""
     cgroup, folder = f"{found.cgroup}/second", found.second
     try:
         for part in ("log", "hold"):
@@ -34,7 +34,7 @@ def second_node(found: Instance) -> Iterator[None]:
 
 
 def _namespaces(found: Instance) -> list[str]:
-    """Those of the first node, but for the mounts, which are those of the machine."""
+    """A command that enters the first node's namespaces, except for mounts, which are the machine's."""
     first = [f"--target={found.init_pid()}", "--net", "--ipc", "--uts", "--pid"]
     return ["nsenter", *first, "unshare", "--mount", "--mount-proc", "--propagation=private"]
 
@@ -49,7 +49,7 @@ def _is_removed(cgroup: str) -> bool:
 
 
 def _forget_pods(found: Instance) -> None:
-    """The controller would wait for a minute for the node to be there again."""
+    """Delete the node's pods, since the controller would wait a minute for the node to return."""
     query = ["--all-namespaces", f"--field-selector=spec.nodeName={SECOND_NODE}"]
     lines = lifecycle.kubectl(found, "get", "pods", *query, "--no-headers", "--output=name").split()
     if lines:

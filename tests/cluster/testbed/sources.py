@@ -32,7 +32,7 @@ TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
 
 
 def go(*arguments: str | Path, folder: Path = OWN, **variables: str) -> str:
-    """Standard output of go; raises TestbedError with what it said.
+    """Standard output of go. Raises TestbedError with its message.
 
     Tried again when it fails: what has been downloaded and compiled by then is kept.
     """
@@ -51,7 +51,7 @@ def go(*arguments: str | Path, folder: Path = OWN, **variables: str) -> str:
 
 @cache
 def pins() -> dict[str, tuple[str, str]]:
-    """Module -> (version, sum)."""
+    """Version and sum of each module."""
     lines = (line.split() for line in (OWN / "pins.txt").read_text().splitlines())
     return {module: (version, digest) for module, version, digest in lines}
 
@@ -63,7 +63,7 @@ def version(module: str) -> str:
 
 @cache
 def folder(module: str) -> Path:
-    """The sources of a pinned module in Go's cache, which is read-only; fetched if need be. Raises TestbedError."""
+    """Folder of a pinned module's sources in Go's read-only cache, fetched if necessary. Raises TestbedError."""
     pinned, digest = pins()[module]
     found = json.loads(go("mod", "download", "-json", f"{module}@{pinned}"))
     if found["Sum"] != digest:
@@ -72,12 +72,12 @@ def folder(module: str) -> Path:
 
 
 def fetch_all() -> None:
-    """Whatever files the tests need, so that no test waits for them. Raises TestbedError."""
+    """Fetch all files that the tests need, so that no test waits for them. Raises TestbedError."""
     for module in (PLUGIN, NFD, OPERATOR, KARPENTER):
         folder(module)
 
 
-# Definitions of custom resources: file in the module.
+# Custom resource definitions: file in the module.
 NODE_POOL = (KARPENTER, "pkg/apis/crds/karpenter.sh_nodepools.yaml")
 NODE_CLASS = (KARPENTER, "pkg/apis/crds/karpenter.k8s.aws_ec2nodeclasses.yaml")
 POD_MONITOR = (OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml")
