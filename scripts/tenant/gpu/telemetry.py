@@ -58,7 +58,7 @@ def _print(document: GpuSamples | dict[str, str | None]) -> None:
 
 
 def main() -> None:
-    """TimeSample until standard input closes, or answer with the reason why not."""
+    """Sample until standard input closes, or print why that is not possible."""
     # Imported here: the tenant imports this module, too, and must not hold NVML's package in its memory.
     from tenant.gpu.nvml import ActivityCounters, NvmlError, gpu_samples, granted_gpu
 
