@@ -32,8 +32,8 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 NAME := main
 # One worker more than a small machine has cores, since a core is idle while a test waits for its windows.
 PIPELINE_WORKERS := 3
-# Two workers, since tests mostly wait; each starts a test bed of its own. A running test bed can have one user only.
-CLUSTER_WORKERS := $(if $(SHAREBENCH_TESTBED_NAME),,-n 2 --dist loadgroup)
+# Three workers, since tests mostly wait; each starts a test bed of its own. A running test bed can have one user only.
+CLUSTER_WORKERS := $(if $(SHAREBENCH_TESTBED_NAME),,-n 3 --dist loadgroup)
 TESTBED := PYTHONPATH=tests $(BIN)/python -m cluster.testbed
 
 .DEFAULT_GOAL := help
