@@ -1,6 +1,7 @@
-"""Skips that CI does not accept."""
+"""Signals of the tests' processes, and skips that CI does not accept."""
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -8,6 +9,11 @@ import pytest
 # `make test` hands its own settings on to a make that a test starts, which would then name the folders that it enters.
 for name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS"):
     os.environ.pop(name, None)
+
+# A shell that starts the tests in the background, or nohup, has them and what they start ignore these signals.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -45,7 +45,7 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def mock_nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def mock_nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_mps_daemons: None) -> Path:
     """One mock H200; the file is its MIG layout, MIG mode being off until something is written to it."""
     file = tmp_path / "mig" / "layout"
     file.parent.mkdir()
@@ -55,11 +55,19 @@ def mock_nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def mps_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The stand-in of the MPS control program on PATH; its processes end with the test.
+def own_mps_daemons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hides MPS processes that are not the test's own: those of other tests, of a cluster, or of a GPU's user."""
+    all_daemons = mps._daemons
 
-    Other MPS processes of this machine are hidden from the test, such as those of tests/cluster.
-    """
+    def own_daemons() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
+        return (found for found in all_daemons() if mps._pipe_folder(found[1]).is_relative_to(tmp_path))
+
+    monkeypatch.setattr(mps, "_daemons", own_daemons)
+
+
+@pytest.fixture
+def mps_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_mps_daemons: None) -> Iterator[Path]:
+    """The stand-in of the MPS control program on PATH; its processes end with the test."""
     program = tmp_path / "bin" / mps.CONTROL
     program.parent.mkdir()
     # The first line names the interpreter directly, so that the process has the program's name.
@@ -69,11 +77,5 @@ def mps_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     for limit in ("COMMAND_SECONDS", "START_SECONDS", "QUIT_SECONDS"):
         # The stand-in starts a Python for every command, which may take long on a busy machine.
         monkeypatch.setattr(mps, limit, 120.0)
-    all_daemons = mps._daemons
-
-    def own_daemons() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
-        return (found for found in all_daemons() if mps._pipe_folder(found[1]).is_relative_to(tmp_path))
-
-    monkeypatch.setattr(mps, "_daemons", own_daemons)
     yield program
     mps.kill_leftovers(tmp_path)

@@ -228,8 +228,10 @@ def endpoint(request: pytest.FixtureRequest) -> Made:
 
 def window_of(asked: ScrapedEndpoint | ScrapedPod, seconds: float = 0.05) -> TenantReport:
     """The record of a window that begins soon."""
-    start_ns = time.monotonic_ns() + 20 * MS
-    assert asked.set_window(start_ns, start_ns + int(seconds * 1e9))
+    lead_ns = 20 * MS
+    # A busy machine may reach the start before the window is set, which is then refused.
+    while not asked.set_window(start_ns := time.monotonic_ns() + lead_ns, start_ns + int(seconds * 1e9)):
+        lead_ns *= 2
     return asked.record(5.0)
 
 
@@ -274,7 +276,7 @@ def test_a_program_is_ready_after_its_rule_holds_and_a_verdict(
     asked = endpoint(served(page({"a": [0.02] * 9}).encode()), log, log="ready to go")
     assert not asked.ready()
     log.write_text("and now ready to go!")
-    until = time.monotonic() + 10
+    until = time.monotonic() + 120
     while not asked.ready():
         assert time.monotonic() < until
     assert asked.steadiness(time.monotonic_ns()) is None, "the judgement starts again from then on"
