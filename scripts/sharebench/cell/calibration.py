@@ -31,9 +31,9 @@ def pick_strategy(
 
     `strategies` is the whole catalogue.
     """
-    known = (strategies[name] for name in strategies if name in set(asked))
+    candidates = (strategies[name] for name in strategies if name in set(asked))
     # Another access may give the whole device where that of `exclusive` is missing.
-    by_size = sorted(known, key=lambda each: (each.mechanisms == ("exclusive",), each.tenant_slices()))
+    by_size = sorted(candidates, key=lambda each: (each.mechanisms == ("exclusive",), each.tenant_slices()))
     options = [strategies["exclusive"], *reversed(by_size)]
     return next((each for each in options if node.infeasible(each, 1, [workload]) is None), options[0])
 

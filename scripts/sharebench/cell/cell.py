@@ -93,7 +93,7 @@ def planned_load(
     return planned if rate_hz is None else {**planned, "rate_hz": rate_hz}
 
 
-def unmeasured_tenant(index: int, workload: str, outcome: Outcome) -> TenantRecord:
+def blank_tenant(index: int, workload: str, outcome: Outcome) -> TenantRecord:
     return {
         **empty_measurements(index, workload),
         "status": "not-measured" if outcome["status"] == "ok" else outcome["status"],
@@ -315,7 +315,7 @@ def run_cell(
         "window": observed.window if observed else None,
         "telemetry": observed.telemetry if observed else None,
         "tenants": [
-            unmeasured_tenant(i, name, outcomes[i]) if report is None else tenant_record(report, steady[i], outcomes[i])
+            blank_tenant(i, name, outcomes[i]) if report is None else tenant_record(report, steady[i], outcomes[i])
             for i, (name, report) in enumerate(zip(names, measured, strict=True))
         ],
         "environment": observed.environment if observed else None,

@@ -88,10 +88,7 @@ class FaultProcedure(CellProcedure):
     def complete(
         self, record: MeasuredCell, observed: Observation | None, state: State, grants: Sequence[Grant]
     ) -> MeasuredCell:
-        """The record with the victims' status as the cell's, and the start of a new tenant on the node.
-
-        Raises UnrecoverableNodeError when no new tenant can start.
-        """
+        """The record with the victims' status, after the start of a new tenant. Raises UnrecoverableNodeError."""
         fault, tenants = self.spec["fault"], record["tenants"]
         if observed is not None:
             silent: Outcome = {"status": "hung", "exit": SILENT}

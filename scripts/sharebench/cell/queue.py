@@ -8,14 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from sharebench.cell.cell import (
-    MeasuredCell,
-    cell_status,
-    common_environment,
-    run_cell,
-    unmeasured_tenant,
-    used_calibration,
-)
+from sharebench.cell.cell import MeasuredCell, blank_tenant, cell_status, common_environment, run_cell, used_calibration
 from sharebench.core.spec import Calibration, parse_spec, tenant_workloads
 from sharebench.core.strategies import Strategy
 from sharebench.gates import gates
@@ -77,7 +70,7 @@ def join_jobs(spec_text: str, jobs: Sequence[MeasuredCell], calibrations: Mappin
     tenants: list[TenantRecord] = [
         {**jobs[index]["tenants"][0], "index": index}
         if index < len(jobs) and jobs[index]["tenants"]
-        else unmeasured_tenant(index, workload["name"], never)
+        else blank_tenant(index, workload["name"], never)
         for index, workload in enumerate(tenant_workloads(spec))
     ]
     status, reason = cell_status(tenants, jobs[-1]["reason"] if jobs[-1]["status"] != "ok" else None)

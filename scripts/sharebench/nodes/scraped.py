@@ -78,9 +78,9 @@ class ScrapedProgram(ABC):
             self.waiting_for = str(unreachable)
             raise
         self.complaint = None
-        wanted = rule["count"] or 1
-        self.waiting_for = f"its metrics count {count} of {wanted} iterations"
-        return count >= wanted
+        required = rule["count"] or 1
+        self.waiting_for = f"its metrics count {count} of {required} iterations"
+        return count >= required
 
     def ready(self) -> bool:
         if self._load_seconds is None:
@@ -116,13 +116,13 @@ class ScrapedProgram(ABC):
         start_ns, end_ns = window
         try:
             before, after = (parse_page(page, self.workload["metrics"]) for page in pages)
-            found = subtract_scrapes(before, after)
+            totals = subtract_scrapes(before, after)
         except (MissingSeries, NodeError) as failure:
             raise NodeError(f"tenant {self.index}: {failure}") from None
         inside_seconds = (min(after.begun_ns, end_ns) - max(before.ended_ns, start_ns)) / NS
-        uppers = [None if math.isinf(upper) else upper for upper in found.upper_seconds]
+        uppers = [None if math.isinf(upper) else upper for upper in totals.upper_seconds]
         return {
-            **own_load_report(self.index, self.workload["name"], found.rate_hz, environment),
+            **own_load_report(self.index, self.workload["name"], totals.rate_hz, environment),
             "measured_by": "scrape",
             "startup": {
                 # The parts cannot be distinguished from outside.
@@ -132,16 +132,16 @@ class ScrapedProgram(ABC):
                 "load_seconds": self._load_seconds or 0.0,
                 "warmup_seconds": self._warmup_seconds,
             },
-            "count": found.count,
-            "sum_seconds": found.sum_seconds,
-            "foreign_histogram": {"upper_seconds": uppers, "count": list(found.counts)} if uppers else None,
+            "count": totals.count,
+            "sum_seconds": totals.sum_seconds,
+            "foreign_histogram": {"upper_seconds": uppers, "count": list(totals.counts)} if uppers else None,
             "scrape": {
-                "offset_seconds": (found.begun_ns - start_ns) / NS,
-                "seconds": found.seconds,
-                "seconds_error": found.seconds_error,
-                "longest_seconds": found.longest_seconds,
-                "rate_error_ratio": found.rate_error_ratio,
-                "mean_error_ratio": found.mean_error_ratio,
+                "offset_seconds": (totals.begun_ns - start_ns) / NS,
+                "seconds": totals.seconds,
+                "seconds_error": totals.seconds_error,
+                "longest_seconds": totals.longest_seconds,
+                "rate_error_ratio": totals.rate_error_ratio,
+                "mean_error_ratio": totals.mean_error_ratio,
             },
             "coverage_ratio": min(1.0, max(0.0, inside_seconds / ((end_ns - start_ns) / NS))),
         }

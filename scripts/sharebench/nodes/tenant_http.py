@@ -42,7 +42,6 @@ class HttpEndpoint:
                 connection.close()
 
     def ready(self) -> bool:
-        """Whether the tenant is warm for the first time."""
         return self._call("GET", "/readyz", timeout_seconds=READY_TIMEOUT_SECONDS)[0] == 200
 
     def steadiness(self, since_ns: int | None) -> Steadiness | None:

@@ -60,10 +60,7 @@ class Run:
         """Index in `devices` of the job's device; None on one device, and for a job that concerns all devices."""
 
     def use_device(self, number: int) -> None:
-        """Use this one of several devices, and pin the job and all that it starts to its cores.
-
-        Raises OwnershipError when the device is down.
-        """
+        """Use one of several devices, on its cores, for the job and all that it starts. Raises OwnershipError."""
         entry = self.devices[number]
         if entry["down"]:
             raise ownership.OwnershipError(f"not tried, device {entry['number']} is down: {entry['down']}")
@@ -74,7 +71,6 @@ class Run:
 
     @property
     def is_for_all_devices(self) -> bool:
-        """Whether the job has to run on each of several devices."""
         return bool(self.devices) and self.number is None
 
     def run_on_each_device(self, out: Path) -> None:

@@ -19,7 +19,7 @@ from sharebench.core.files import write_json
 from sharebench.figures import page as sheet
 from sharebench.figures import style, timeslice
 from sharebench.run.timeslice.probe import write_table
-from sharebench.run.timeslice.slices import analyse_timelines
+from sharebench.run.timeslice.slices import analyse
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "job.py"
 CATALOGUE = ["exclusive", "time-slicing", "mps", "streams"]
@@ -52,7 +52,7 @@ def write(root: Path, timelines: dict[str, list[dict[str, Any]]]) -> Path:
     found: dict[str, Any] = {"streams": {"infeasible": REASON}}
     table: list[Any] = []
     for name, lanes in timelines.items():
-        part, rows = analyse_timelines(lanes, END_NS)
+        part, rows = analyse(lanes, END_NS)
         found[name] = {"infeasible": None, **part}
         table += [(name, *row) for row in rows]
     node = fabricated.node(label="") | {"product": "NVIDIA H200"}

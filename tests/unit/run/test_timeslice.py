@@ -18,7 +18,7 @@ from sharebench.nodes.host.nvidia import NvidiaNode
 from sharebench.run import placement
 from sharebench.run.jobs import Run
 from sharebench.run.timeslice import probe
-from sharebench.run.timeslice.slices import UnusableTimelines, analyse_timelines, histogram, runs, switches
+from sharebench.run.timeslice.slices import UnusableTimelines, analyse, histogram, runs, switches
 from sharebench.study.study import Study
 from tenant import spin
 
@@ -51,7 +51,7 @@ def alternating_timelines(tenants: int, slice_ns: int, switch_ns: int, end_ns: i
 @pytest.mark.parametrize("tenants, slice_us, switch_us", [(2, 2000, 150), (2, 150, 12), (4, 1000, 80)])
 def test_planted_slices_and_switches_are_found(tenants: int, slice_us: int, switch_us: int) -> None:
     end_ns = 500 * MS
-    found, rows = analyse_timelines(alternating_timelines(tenants, slice_us * US, switch_us * US, end_ns), end_ns)
+    found, rows = analyse(alternating_timelines(tenants, slice_us * US, switch_us * US, end_ns), end_ns)
     for kind, expected in (
         ("run", slice_us),
         ("switch", switch_us),
@@ -74,7 +74,7 @@ def test_planted_slices_and_switches_are_found(tenants: int, slice_us: int, swit
 
 def test_tenants_that_run_at_the_same_time_have_no_switch_and_no_slice() -> None:
     end_ns = 100 * MS
-    found, rows = analyse_timelines([kernel_report(0, end_ns, []), kernel_report(3 * MS, end_ns, [])], end_ns)
+    found, rows = analyse([kernel_report(0, end_ns, []), kernel_report(3 * MS, end_ns, [])], end_ns)
     assert rows == []
     assert (found["run"], found["gap"], found["switch"]) == (None, None, None)
     assert found["tenants_on_device_mean"] == pytest.approx(2.0)
@@ -92,7 +92,7 @@ def test_a_run_that_overlaps_another_is_not_a_switch() -> None:
 def test_runs_that_the_edges_cut_are_drawn_and_not_counted() -> None:
     timeline = kernel_report(0, 100 * MS, [[30 * MS, 31 * MS], [60 * MS, 61 * MS]])
     assert runs(timeline, 0, 100 * MS).tolist() == [[0, 30 * MS], [31 * MS, 60 * MS], [61 * MS, 100 * MS]]
-    found, _ = analyse_timelines([timeline], 100 * MS)
+    found, _ = analyse([timeline], 100 * MS)
     assert found["run"]["count"] == 1
     assert found["run"]["p50_us"] == 29_000
 
@@ -100,18 +100,18 @@ def test_runs_that_the_edges_cut_are_drawn_and_not_counted() -> None:
 def test_a_timeline_ends_where_its_room_for_gaps_ran_out() -> None:
     end_ns = 100 * MS
     cut = kernel_report(0, end_ns, [[10 * MS, 11 * MS], [20 * MS, 21 * MS]]) | {"gap_count": 9}
-    found, _ = analyse_timelines([cut, kernel_report(0, end_ns, [])], end_ns)
+    found, _ = analyse([cut, kernel_report(0, end_ns, [])], end_ns)
     assert found["seconds"] == pytest.approx(0.021)
 
 
 def test_a_clock_that_runs_backwards_is_refused() -> None:
     with pytest.raises(UnusableTimelines, match="backwards"):
-        analyse_timelines([kernel_report(0, 100, [[50, 40]])], 100)
+        analyse([kernel_report(0, 100, [[50, 40]])], 100)
 
 
 def test_kernels_that_never_ran_together_are_refused() -> None:
     with pytest.raises(UnusableTimelines, match="never ran at the same time"):
-        analyse_timelines([kernel_report(0, 100, []), kernel_report(200, 300, [])], 100)
+        analyse([kernel_report(0, 100, []), kernel_report(200, 300, [])], 100)
 
 
 def test_buckets_hold_every_value_once() -> None:
@@ -184,7 +184,7 @@ def test_processes_probe_at_the_same_time(standin: Path) -> None:
     timelines, end_ns = probe.watch_tenants(standin, grants("works", "works", "works"), 0.1)
     assert len(timelines) == 3
     assert all(each["first_ns"] < end_ns < each["last_ns"] for each in timelines)
-    found, _ = analyse_timelines(timelines, end_ns)
+    found, _ = analyse(timelines, end_ns)
     assert found["tenants_on_device_mean"] == pytest.approx(3.0)
     assert found["seconds"] <= 0.1 + probe.LEAD_SECONDS
 

@@ -104,9 +104,10 @@ class PrometheusProcedure(CellProcedure):
         return replace(observed, prometheus=self._query_window(*ends))
 
     def complete(
-        self, record: MeasuredCell, seen: Observation | None, state: State, grants: Sequence[Grant]
+        self, record: MeasuredCell, observed: Observation | None, state: State, grants: Sequence[Grant]
     ) -> MeasuredCell:
-        return {**super().complete(record, seen, state, grants), "prometheus": seen.prometheus if seen else None}
+        prometheus = observed.prometheus if observed else None
+        return {**super().complete(record, observed, state, grants), "prometheus": prometheus}
 
     def _expose_tenants(self, addresses: Sequence[str], exposed: contextlib.ExitStack) -> float:
         """Let Prometheus discover the tenants while `exposed` is open; returns how many seconds that may take."""

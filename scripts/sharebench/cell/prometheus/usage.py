@@ -77,7 +77,6 @@ def pod_key(labels: Labels, is_renamed: bool) -> tuple[str, str] | None:
 
 
 def step_length(hours: float) -> float:
-    """Seconds from one row to the next."""
     return max(MIN_STEP_SECONDS, round(3600 * hours / MAX_STEPS))
 
 
@@ -168,7 +167,6 @@ def _place_usages(
 
 
 def _total(series: pd.DataFrame) -> "pd.Series[float]":
-    """The GPU's memory: used plus free."""
     if not {MEMORY, FREE_MIB} <= set(series):
         return pd.Series(dtype=float)
     return series[MEMORY] + series[FREE_MIB]

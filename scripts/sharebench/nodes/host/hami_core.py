@@ -82,8 +82,8 @@ def evidence(grant: Grant, family: Iterable[int | None]) -> Evidence:
     identity = _library_identity(library)
     is_mapped = bool(pids) and all(_has_mapped(pid, library) for pid in pids)
     wanted = {name: grant.environment[name] for name in LIMIT_VARIABLES if name in grant.environment}
-    seen: list[Mapping[str, str]] = [process_variables(pid, LIMIT_VARIABLES) for pid in pids]
-    observed = next((each for each in seen if each != wanted), wanted if seen else {})
+    actual: list[Mapping[str, str]] = [process_variables(pid, LIMIT_VARIABLES) for pid in pids]
+    observed = next((each for each in actual if each != wanted), wanted if actual else {})
     return [
         item(f"library in tenant {grant.index}", identity, identity if is_mapped else "not mapped", "node"),
         item(f"limits in the environment of tenant {grant.index}", wanted, observed, "node"),

@@ -19,8 +19,8 @@ ROOT = Path("/")
 
 
 def model() -> str:
-    found = re.search(r"^model name\s*:(.*)$", _read_text(ROOT / "proc/cpuinfo") or "", re.MULTILINE)
-    return re.sub(r"\s+", " ", found[1]).strip() if found else platform.processor() or platform.machine()
+    match = re.search(r"^model name\s*:(.*)$", _read_text(ROOT / "proc/cpuinfo") or "", re.MULTILINE)
+    return re.sub(r"\s+", " ", match[1]).strip() if match else platform.processor() or platform.machine()
 
 
 def facts() -> dict[str, str | int | None]:

@@ -31,8 +31,8 @@ def _profiles(gpu: Gpu) -> list[tuple[str, Any]]:
         try_read(partial(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, gpu.handle, index))
         for index in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
     )
-    found = [(_text(info.name).removeprefix("MIG "), info) for info in infos if info is not None]
-    return sorted(found, key=lambda each: (each[1].sliceCount, each[1].memorySizeMB))
+    named = [(_text(info.name).removeprefix("MIG "), info) for info in infos if info is not None]
+    return sorted(named, key=lambda each: (each[1].sliceCount, each[1].memorySizeMB))
 
 
 def _text(name: bytes | str) -> str:
@@ -82,7 +82,7 @@ def _compute_instances(gpu_instance: Any) -> Iterator[tuple[int, Any]]:
 def layout(gpu: Gpu) -> list[Placement]:
     """The current layout, by placement. Raises NodeError."""
     try:
-        found: list[Placement] = [
+        placements: list[Placement] = [
             {
                 "profile": name,
                 "profile_id": info.id,
@@ -93,7 +93,7 @@ def layout(gpu: Gpu) -> list[Placement]:
         ]
     except pynvml.NVMLError as error:
         raise NodeError(f"the MIG layout cannot be read: {error}") from None
-    return sorted(found, key=lambda placement: placement["start"])
+    return sorted(placements, key=lambda placement: placement["start"])
 
 
 def _destroy_instances(gpu: Gpu) -> None:

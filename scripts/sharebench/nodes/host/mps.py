@@ -97,11 +97,8 @@ def _foreign_daemon(ours: Path, devices: Collection[str]) -> str | None:
 
 def kill_leftovers(ours: Path) -> int:
     """End MPS processes under our folder, by `quit` where the daemon still answers; returns their number."""
-    left = [
-        (process, _pipe_folder(seen))
-        for process, seen in _daemons()
-        if seen and _pipe_folder(seen).is_relative_to(ours)
-    ]
+    pipes = [(process, _pipe_folder(environment)) for process, environment in _daemons() if environment]
+    left = [(process, pipe) for process, pipe in pipes if pipe.is_relative_to(ours)]
     for pipe in {pipe for _, pipe in left}:
         with contextlib.suppress(NodeError, OSError):
             _run_control(pipe, command="quit")

@@ -66,14 +66,14 @@ def _init_nvml() -> None:
 def list_gpus() -> list["Gpu"]:
     """The GPUs of this host that answer, by index. Raises NodeError for none."""
     _init_nvml()
-    found = []
+    gpus = []
     for index in range(try_read(pynvml.nvmlDeviceGetCount) or 0):
         # A GPU that has fallen off the bus keeps its index until the driver is loaded again.
         with contextlib.suppress(NodeError):
-            found.append(Gpu(str(index)))
-    if not found:
+            gpus.append(Gpu(str(index)))
+    if not gpus:
         raise NodeError("nvidia.gpu: this host has no GPU that answers, see `nvidia-smi -L`")
-    return found
+    return gpus
 
 
 def time_slice_policy(gpu: str) -> str | None:
@@ -84,8 +84,8 @@ def time_slice_policy(gpu: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r"Timeslice\s+(\w+)", answer.stdout)
-    return found.group(1) if answer.returncode == 0 and found else None
+    match = re.search(r"Timeslice\s+(\w+)", answer.stdout)
+    return match.group(1) if answer.returncode == 0 and match else None
 
 
 class Gpu:
@@ -154,10 +154,10 @@ class Gpu:
 
     def _mig_handles(self) -> list[Any]:
         count = try_read(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(self.handle))) or 0
-        found = [
+        handles = [
             try_read(partial(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, self.handle, index)) for index in range(count)
         ]
-        return [handle for handle in found if handle is not None]
+        return [handle for handle in handles if handle is not None]
 
     def instances(self) -> list[Instance]:
         """The MIG devices that exist now, in NVML's order."""

@@ -74,9 +74,9 @@ class SimulatedNode(Node):
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         """The node's state against the strategy of the cell."""
-        wanted = State(strategy, len(grants) if strategy.depends_on_replicas else None, 0)
+        expected = State(strategy, len(grants) if strategy.depends_on_replicas else None, 0)
         current = (self.current() or "none").partition(" block ")[0]
-        return [item("state", wanted.setting, current, "node")]
+        return [item("state", expected.setting, current, "node")]
 
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
         outage = self._outage()

@@ -23,7 +23,7 @@ from sharebench.nodes.host.processes import group_by_process
 from sharebench.nodes.node import Node
 from sharebench.records.references import read_device
 from sharebench.run.jobs import JobFailed, Run
-from sharebench.run.timeslice.slices import UnusableTimelines, analyse_timelines
+from sharebench.run.timeslice.slices import UnusableTimelines, analyse
 from sharebench.study.study import Study
 
 MECHANISMS = ("time-slicing", "mps", "streams")
@@ -117,7 +117,7 @@ def probe(
     node.ensure(State(strategy, None, 0))
     timelines, end_ns = watch_tenants(python, node.grants(strategy, tenants), seconds)
     try:
-        found, rows = analyse_timelines(timelines, end_ns)
+        found, rows = analyse(timelines, end_ns)
     except UnusableTimelines as error:
         raise NodeError(f"{strategy.name}: {error}") from None
     return {"infeasible": None, **found}, [(strategy.name, *row) for row in rows]

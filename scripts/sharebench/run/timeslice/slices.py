@@ -105,9 +105,7 @@ def histogram(values_us: Values) -> list[tuple[float, float, int]]:
     return [(upper / width if i else 0.0, upper, int(n)) for i, upper, n in zip(filled, bounds, counts, strict=True)]
 
 
-def analyse_timelines(
-    timelines: Sequence[Mapping[str, Any]], end_ns: int
-) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+def analyse(timelines: Sequence[Mapping[str, Any]], end_ns: int) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
     """The part of one strategy in timeslice.json, and the rows of timeslice.csv without the strategy.
 
     Each timeline has `first_ns`, `last_ns`, `resolution_ns`, `gap_count` (with those that found no room) and `gaps`

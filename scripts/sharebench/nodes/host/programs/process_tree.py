@@ -123,9 +123,9 @@ class Orphans:
         _set_subreaper(False)
 
     def _remaining(self) -> list[psutil.Process]:
-        found = [child for child in psutil.Process().children() if child.pid not in self._earlier]
-        for child in found.copy():
+        remaining = [child for child in psutil.Process().children() if child.pid not in self._earlier]
+        for child in remaining.copy():
             # A process may end meanwhile, which must not hide the others.
             with contextlib.suppress(psutil.Error):
-                found += child.children(recursive=True)
-        return found
+                remaining += child.children(recursive=True)
+        return remaining

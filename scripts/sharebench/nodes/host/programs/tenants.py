@@ -44,13 +44,13 @@ _PORTS = itertools.cycle(random.sample(PORT_RANGE, len(PORT_RANGE)))
 
 def port_conflict(workloads: Sequence[WorkloadSpec]) -> str | None:
     """The reason why one port keeps these programs, one per tenant, from running at once, or None."""
-    fixed = [each for each in workloads if is_program(each) and each["port"] is not None]
-    counts = Counter(each["port"] for each in fixed)
-    taken = next((each for each in fixed if counts[each["port"]] > 1), None)
-    if taken is None:
+    with_fixed_port = [each for each in workloads if is_program(each) and each["port"] is not None]
+    counts = Counter(each["port"] for each in with_fixed_port)
+    shared = next((each for each in with_fixed_port if counts[each["port"]] > 1), None)
+    if shared is None:
         return None
-    port = f"port {taken['port']}, which only one tenant of a host can use"
-    return f"{taken['name']} always listens on {port}; give it a port with {{port}}"
+    port = f"port {shared['port']}, which only one tenant of a host can use"
+    return f"{shared['name']} always listens on {port}; give it a port with {{port}}"
 
 
 def free_port() -> int:
@@ -79,7 +79,6 @@ class ProgramTenant(TenantProcess):
         self.port: int = free_port() if self.workload["port"] is None else self.workload["port"]
 
     def fill_in(self, word: str) -> str:
-        """A word of the command with its placeholders replaced."""
         own = {"port": self.port, "here": Path.cwd(), "python": self.context.python}
         return fill_in(word, placeholder_values(self.context.spec, self.index) | own)
 
