@@ -143,7 +143,7 @@ def write_tables(study: Study, data: Path, results: Path, run: run_record.RunRec
     for line in (device_remark(tables["cells"]["device"].nunique()), dataset.short_windows_note(study)):
         if line not in run["not_shown"]:
             run = run | {"not_shown": f"{run['not_shown']} {line}".strip()}
-    _write_files(tables, checker, run, results / "tables", "")
+    _write(tables, checker, run, results / "tables", "")
     write_json(results / "manifest.json", _manifest(study, run, checker.units))
     return tables.keys()
 
@@ -159,7 +159,7 @@ def write_partial_tables(results: Path) -> str:
     if sound == 0 or checker.mismatched():
         return ""
     note = f"PARTIAL: {sound} of {len(study.cells)} cells. {dataset.short_windows_note(study)}".strip()
-    _write_files(tables, checker, run, results / "partial", note)
+    _write(tables, checker, run, results / "partial", note)
     return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
 
 
@@ -192,9 +192,8 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
     if any(cell.device_columns["sm_active_percent"] is not None for cell in cells):
         kinds.add(ACTIVITY)
     baseline = Baseline(cells, study.baseline)
-    expected = [
-        (cell, name) for cell in study.table_cells() if study.is_compared(cell) for name in study.components(cell)
-    ]
+    compared = filter(study.is_compared, study.table_cells())
+    expected = [(cell, name) for cell in compared for name in study.components(cell)]
     summary = summary_table(by_tenants, expected, baseline, kinds, study.config["price_per_hour"])
     tables = {
         "cells": cells_table(cells, baseline, kinds),
@@ -231,7 +230,7 @@ def _switches(checker: Checker) -> Switches:
     return switches
 
 
-def _write_files(
+def _write(
     tables: dict[str, pd.DataFrame], checker: Checker, run: run_record.RunRecord, folder: Path, note: str
 ) -> None:
     study, node = checker.study, read_device(checker.data / "nodes" / "device.json")["node"]

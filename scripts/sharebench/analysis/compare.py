@@ -130,14 +130,12 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
             )
     rows: dict[GroupKey, list[TableRow]] = {group: [] for group in groups}
     for metric in (*METRICS, *_shared_metrics(before, after)):
-        measured = [
+        having = [
             group
             for group in groups
             if metric in METRICS or any(_values(each, group, metric) for each in (before, after))
         ]
-        for group, row in zip(
-            measured, with_holm([_row(before, after, group, metric) for group in measured]), strict=True
-        ):
+        for group, row in zip(having, with_holm([_row(before, after, group, metric) for group in having]), strict=True):
             rows[group].append(row)
     return table_frame("compare", (row for group_rows in rows.values() for row in group_rows))
 

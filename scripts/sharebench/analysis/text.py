@@ -20,10 +20,7 @@ REMARKS = {"no": "not separable"}
 
 @dataclass(frozen=True)
 class SummaryColumn:
-    """A metric of the summary as people see it: heading, factor to that unit, with or without interval.
-
-    An optional metric has a column only where a row has a value.
-    """
+    """A metric of the readable summary; an optional one has a column only where a row has a value."""
 
     metric: str
     heading: str

@@ -126,10 +126,7 @@ ENTRIES: dict[str, Entry] = {
 
 
 def names_for(config: StudyConfig, node_kind: str, summary: Path | None = None) -> list[str]:
-    """The figures that a study with this config has on this kind of node.
-
-    Without a `summary` (tables/summary.csv), as before anything is measured, its columns are not a condition.
-    """
+    """The figures of a study on this kind of node; without a `summary` its columns are not a condition."""
     columns = None
     if summary and summary.is_file():
         with summary.open(encoding="utf-8", newline="") as file:

@@ -22,10 +22,7 @@ UNSURE_COLOR = "#9a9a9a"
 
 
 def draw(table: pd.DataFrame, before: str, after: str, devices: Sequence[str]) -> Sheet:
-    """One panel per workload, one line per strategy and number of tenants: after over before, on a log scale.
-
-    `table` comes from `analysis.compare`; `before` and `after` are the names of the data sets, `devices` their devices.
-    """
+    """One panel per workload, one line per strategy and number of tenants: after over before, on a log scale."""
     means = table[table["metric"] == METRIC]
     panels = {
         workload_label(str(workload), str(tenant_workload)): {

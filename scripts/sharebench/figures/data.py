@@ -115,10 +115,7 @@ class DrawnStudy:
         return {part.removesuffix("_ms"): limit for part, limit in slo.items() if limit is not None}
 
     def without_mixes(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of plain workloads without the A/A control, which repeats the baseline and is in the tables.
-
-        Lines over the number of tenants have no meaning where tenants differ.
-        """
+        """The rows without the A/A control and without mixes, whose tenants differ."""
         plain = table[~table["workload"].map(self.is_mix).astype(bool)]
         return plain[~plain["strategy"].map(is_control).astype(bool)]
 

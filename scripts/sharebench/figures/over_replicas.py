@@ -48,10 +48,7 @@ Place = Callable[[float], float]
 
 @dataclass(frozen=True)
 class StrategyLine:
-    """One strategy in one panel: its rows in order of replicas, and their positions on the axis.
-
-    Rows without a value are included, so that the line is interrupted there.
-    """
+    """A strategy's rows in order of replicas, with positions on the axis; rows without a value interrupt the line."""
 
     rows: pd.DataFrame
     x: list[float]
@@ -60,8 +57,6 @@ class StrategyLine:
 
 @dataclass(frozen=True)
 class WorkloadPanel:
-    """One workload: its rows of the table, and its lines."""
-
     rows: pd.DataFrame
     lines: list[StrategyLine]
     place: Place
@@ -95,7 +90,6 @@ def serving(study: DrawnStudy) -> Sheet:
 
 
 def utilisation(study: DrawnStudy) -> Sheet:
-    """Activity of the device in percent, a panel per counter."""
     known = study.plain_summary().columns
     shown = [_share_metric(name, title) for name, title in ACTIVITY.items() if name in known]
     return _draw_panels(study, "utilisation", "Share (%)", shown, nothing="the device does not count its activity")
@@ -191,10 +185,7 @@ def _draw_panels(
     nothing: str = "the summary has no rows",
     columns: int = 3,
 ) -> Sheet:
-    """A panel for each workload of `table` (the summary) and each of `shown`, with the lines that have values.
-
-    Missing values are named below the axis, with a short reason.
-    """
+    """A panel per workload of `table` (the summary) and metric; missing values are named below it with a reason."""
     table = study.plain_summary() if table is None else table
     names = study.strategies(table)
     style = strategy_looks(study.catalogue, names)
@@ -254,10 +245,7 @@ def _missing_values(rows: pd.DataFrame, metric: str, names: Sequence[str]) -> di
 
 
 def _set_tenant_axis(ax: Axes, rows: pd.DataFrame) -> Place:
-    """Set up the axis for the numbers of tenants in these rows and return their positions.
-
-    Neighbours are at least 1 apart, so that markers can be shifted by a fraction of that.
-    """
+    """Set up the axis of tenants and return the position of a number; neighbours are at least 1 apart."""
     replicas = sorted(set(rows["replicas"]))
     scale: Place = math.log2 if replicas[-1] / replicas[0] > WIDE_RATIO else float
     gap = min((scale(b) - scale(a) for a, b in pairwise(replicas)), default=1.0)

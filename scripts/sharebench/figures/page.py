@@ -111,10 +111,7 @@ def study_sheet(
     note: str | None = None,
     **layout: Unpack[Layout],
 ) -> Sheet:
-    """The page of figure `name` with the study's facts and `more`; `nothing` is the reason if there are no panels.
-
-    `facts` and `note` replace the study's own.
-    """
+    """The page of figure `name`; `facts` and `note` replace the study's; `nothing` is the reason for no panels."""
     facts, note = [*(study.facts if facts is None else facts), *more], study.omissions if note is None else note
     page = sheet(ENTRIES[name].title, facts, panels, note, **layout)
     if not panels:

@@ -105,5 +105,4 @@ def draw_ratio(ax: Axes, y: float, ratio: Ratio) -> None:
 
 
 def none_if_nan(value: float) -> float | None:
-    """None for NaN."""
     return None if math.isnan(value) else value

@@ -48,10 +48,7 @@ def _draw_planes(
     labels: tuple[str, str],
     finish: Callable[[Axes, pd.DataFrame], None],
 ) -> Sheet:
-    """`metrics` (across, up) with their intervals, and the number of tenants at a line's end; `finish` sets the axes.
-
-    A line stops where a number of tenants has no value, which the page's `alt_text` says.
-    """
+    """`metrics` (across, up) with intervals; a line is interrupted where a value is missing. `finish` sets the axes."""
     table = study.plain_summary().sort_values("replicas", kind="stable")
     table = table.reindex(
         columns=[*POINT_COLUMNS, *(column for metric in metrics for column in interval_columns(metric))]

@@ -41,10 +41,7 @@ def device_units(record: Record) -> int | None:
 
 
 def device_columns(record: Record, count: int) -> DeviceColumns:
-    """The device's columns of a record; `count` is the number of all tenants' iterations.
-
-    Energy per iteration is blank where tenants run different workloads, since their iterations are not comparable.
-    """
+    """The device's columns; `count` is the number of iterations. A mix has no energy per iteration."""
     telemetry, calibration = record["telemetry"], record["calibration"]
     seconds = window_seconds(record) if record["window"] else None
     idle_watts = calibration["idle_power_watts"] if calibration else None

@@ -267,10 +267,7 @@ def _scrape_error_percent(tenant: TenantRecord) -> float | None:
 
 
 def _percentiles(tenants: Sequence[TenantRecord], histogram: Histogram, effective: float) -> dict[str, Quantile]:
-    """Percentiles of these tenants' latencies together; `histogram` is the sum of their histograms in our buckets.
-
-    The histograms of programs that measure themselves have other buckets and are merged separately.
-    """
+    """Percentiles of these tenants together, from `histogram`, or from their own buckets for scraped programs."""
     counted = [tenant for tenant in tenants if tenant["count"]]
     scraped = [tenant for tenant in counted if tenant.get("measured_by") == "scrape"]
     if not scraped:

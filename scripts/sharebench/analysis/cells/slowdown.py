@@ -142,9 +142,7 @@ def group_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], met
         blocks = tops.keys() & bottoms.keys()
         ratios = [tops[block] / bottoms[block] for block in blocks]
         return log_interval(ratios, [devices[block] for block in blocks]) if ratios else None
-    all_tops, all_bottoms = (
-        [value for cell in cells if (value := cell_value(cell, metric))] for cells in (over, under)
-    )
+    all_tops, all_bottoms = ([v for cell in cells if (v := cell_value(cell, metric))] for cells in (over, under))
     return welch_ratio(all_tops, all_bottoms) if all_tops and all_bottoms else None
 
 

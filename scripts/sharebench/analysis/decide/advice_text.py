@@ -260,7 +260,6 @@ def _short_row(row: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _short_verdict(row: Mapping[Any, Any]) -> str:
-    """The verdict of advice.csv in a few words, as the percentile has a column of its own."""
     slo = row.get("slo") or ("" if row["slo_ms"] is None else f"{row['slo_ms']:g} ms")
     if not slo:
         return documented.MEASURED

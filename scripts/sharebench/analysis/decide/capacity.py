@@ -42,10 +42,9 @@ def capacity_table(
 
 
 def _row(summary: Sequence[SummaryRow], limits: Mapping[str, float], applying: Mapping[str, float]) -> TableRow:
-    """The capacity of one strategy and workload; `found` has a row per number of tenants, ascending.
+    """The capacity of one strategy and workload: the largest number of tenants that meets every applicable part.
 
-    The capacity is the largest number of tenants that meets every applicable part, each by the best percentile that all
-    rows have.
+    Parts are compared by the best percentile that all rows have; rows are in ascending order of tenants.
     """
     valid = [row for row in summary if row.n > 0]
     row: TableRow = {

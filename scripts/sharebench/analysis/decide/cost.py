@@ -26,10 +26,7 @@ def cost_table(
     raw: Mapping[CostKey, Sequence[Path]],
     studies: Collection[str] = (),
 ) -> pd.DataFrame:
-    """One row per row of `summary` (plain workloads) with a throughput; `limits` is the SLO.
-
-    The iterations within the SLO are counted in `raw`, the records of each row's cells.
-    """
+    """One row per row of `summary` with a throughput; iterations within the SLO `limits` are counted in `raw`."""
     applying = {
         row.workload: known_parts([each for each in summary if each.workload == row.workload]) for row in summary
     }

@@ -42,15 +42,11 @@ class Results:
     root: Path
     config: StudyConfig
     name: str
-    """Name of the device for people."""
     strategies: Mapping[str, Strategy]
     """The strategies that this kind of node supports."""
     device: DeviceLimits
     raw: Mapping[CostKey, Sequence[Path]]
-    """The records of the valid cells; records of another config, such as more repeats, may lie next to them.
-
-    A record that was deleted since is still in the tables and is left out here.
-    """
+    """The existing records of the valid cells; records of another config may lie next to them."""
     summary: Sequence[SummaryRow]
     """The rows of plain workloads; mixes have unlike tenants, and jobs a table of their own."""
 

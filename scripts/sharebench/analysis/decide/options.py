@@ -34,10 +34,7 @@ def strategy_options(
     faults: Mapping[str, Isolation],
     is_open_load: bool = False,
 ) -> list[Option]:
-    """One option per strategy that was to be measured with the workload, in the catalogue's order.
-
-    `faults` is the measured fault isolation by strategy. Under an open load, latency decides instead of throughput.
-    """
+    """One option per strategy of the workload, in the catalogue's order; `faults` is measured fault isolation."""
     options = []
     for name, strategy in strategies.items():
         if strategy.mechanisms == ("exclusive",) and name != "exclusive":

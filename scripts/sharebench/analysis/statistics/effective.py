@@ -88,10 +88,7 @@ def effective_count(series: Sequence[Series]) -> float:
 
 
 def _variance(tenant: TenantRecord, histogram: Histogram) -> float:
-    """Variance of a tenant's latencies in s²; an old record without squares has that of its histogram.
-
-    The histogram's variance is too large where latencies scatter by less than a bucket's width: 10 times at 0.1 %.
-    """
+    """Variance of a tenant's latencies in s²; an old record without squares has that of its histogram."""
     squares = tenant.get("sum_squares_seconds2")
     if squares is None:
         return histogram.variance()

@@ -56,7 +56,6 @@ class JudgedWorkload:
 
     @property
     def memory_mib(self) -> float | None:
-        """Its largest memory."""
         return _none_if_nan(self.usage.series[MEMORY].max())
 
     @property
@@ -101,7 +100,6 @@ class WorkloadGroup:
 
     @property
     def place(self) -> GpuPlace:
-        """The GPU of the first member."""
         return self.members[0].usage.place
 
     def fits(self, limits: SurveyOptions) -> bool:

@@ -21,20 +21,16 @@ def contrasts_table(
     comparisons with an interval.
     """
     found = group_by(cells, lambda cell: cell.group)
-    separability = Separability((cell for metric_rows in found.values() for cell in metric_rows), baseline)
+    separability = Separability((cell for tested in found.values() for cell in tested), baseline)
     rows: dict[str, list[TableRow]] = {metric: [] for metric in (MEAN, *optional_metrics(studies))}
     for strategy, reference in declared_contrasts(study):
         for point in _points(study, strategy, reference):
             over, under = (found[name, *point] for name in (strategy, reference))
-            for metric, metric_rows in rows.items():
+            for metric, tested in rows.items():
                 row: TableRow = dict(zip(GROUP_COLUMNS, (strategy, *point), strict=True)) | {"reference": reference}
                 if metric == MEAN or any(cell_value(cell, metric) for cell in (*over, *under)):
-                    metric_rows.append(
-                        row | {"metric": metric} | _comparison(over, under, separability, point[1], metric)
-                    )
-    return table_frame(
-        "contrasts", (row for metric_rows in rows.values() for row in with_holm(metric_rows)), studies=studies
-    )
+                    tested.append(row | {"metric": metric} | _comparison(over, under, separability, point[1], metric))
+    return table_frame("contrasts", (row for tested in rows.values() for row in with_holm(tested)), studies=studies)
 
 
 def declared_contrasts(study: Study) -> list[tuple[str, str]]:
@@ -48,7 +44,7 @@ def declared_contrasts(study: Study) -> list[tuple[str, str]]:
 
 
 def _points(study: Study, strategy: str, reference: str) -> Iterator[tuple[str, str, int]]:
-    """Workload, workload of the tenants, and the largest number of tenants that the study has under both strategies."""
+    """Workload, workload of the tenants, and the largest number of tenants under both strategies."""
     over, under = (
         {(c.workload, c.replicas): c for c in study.table_cells() if c.strategy == name and study.is_compared(c)}
         for name in (strategy, reference)

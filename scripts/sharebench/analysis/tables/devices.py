@@ -107,17 +107,16 @@ def pair_by_device(cells: Sequence[MeasuredCell], strategy: str | None) -> list[
     """
     if len({cell.device for cell in cells}) < 2:
         return list(cells)
-    by_device = [replace(cell, pairing_scope=cell.device) for cell in cells]
-    baseline = Baseline(by_device, strategy)
+    own = [replace(cell, pairing_scope=cell.device) for cell in cells]
+    baseline = Baseline(own, strategy)
 
     def has_partner(cell: MeasuredCell) -> bool:
         names = {row.tenant_workload for row in cell.all_rows if row.tenant_workload}
         return any(map(faults.fault_kind, names)) or all(baseline.has_block(cell, name) for name in names)
 
-    is_kept = (strategy is None or not cell.valid or has_partner(cell) for cell in by_device)
+    is_kept = (strategy is None or not cell.valid or has_partner(cell) for cell in own)
     return [
-        cell if kept else replace(cell, valid=False, reason=UNPAIRED)
-        for cell, kept in zip(by_device, is_kept, strict=True)
+        cell if kept else replace(cell, valid=False, reason=UNPAIRED) for cell, kept in zip(own, is_kept, strict=True)
     ]
 
 

@@ -96,10 +96,7 @@ def summary_table(
 
 
 def interference_table(summary: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """tables/interference.csv: the slowdown of each workload next to each other one, from the rows of the summary.
-
-    One row per strategy with pairs, victim and aggressor, the last two in the order of `names`.
-    """
+    """tables/interference.csv: one row per strategy with pairs, victim and aggressor, from the summary's rows."""
     pairs = pd.DataFrame(
         [(pair_name(victim, aggressor), victim, aggressor) for victim in names for aggressor in names],
         columns=["workload", "victim", "aggressor"],

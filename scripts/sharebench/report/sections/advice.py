@@ -10,7 +10,6 @@ class Advice(NamedTuple):
 
     caption: str
     answers: dict[str, tuple[str, list[str]]]
-    """The sentence and the reasons for each workload."""
     rows: dict[str, list[Row]]
     has_price: bool
 

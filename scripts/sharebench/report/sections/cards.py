@@ -70,10 +70,7 @@ class Card(NamedTuple):
 def cards(
     advised: Advice, summary: Mapping[str, list[Row]], plain: Iterable[str], sweeps: Mapping[str, Sweep]
 ) -> list[Card]:
-    """A card for each sweep, each workload of the advice, and each other workload of `plain` that leaves no choice.
-
-    `summary` has the rows of every workload.
-    """
+    """A card for each sweep, each workload of the advice, and each other workload of `plain` that leaves no choice."""
     answered = [
         _answer_card(name, sentence, reasons, advised.rows.get(name, []), summary.get(name, []))
         for name, (sentence, reasons) in advised.answers.items()

@@ -21,8 +21,6 @@ OUTCOME_OPENINGS = {
 
 
 class Statement(NamedTuple):
-    """Sentences about one strategy."""
-
     strategy: str
     text: str
 
