@@ -7,7 +7,7 @@ from pathlib import Path
 from sharebench.records.tables import ACTIVITY, INTERVAL_SUFFIXES, SLO, STREAMS, Column, table_columns
 
 MANUAL = Path(__file__).resolve().parent.parent / "results" / "README.md"
-WHERE = {STREAMS: "where a tenant streams", SLO: "with an `slo`", ACTIVITY: "on a GPU that counts it"}
+CONDITIONS = {STREAMS: "where a tenant streams", SLO: "with an `slo`", ACTIVITY: "on a GPU that counts it"}
 TABLE = re.compile(r"(<!-- columns of (\w+), by `make docs` -->\n).*?(<!-- end of columns -->)", re.DOTALL)
 
 
@@ -22,7 +22,7 @@ def table(name: str) -> str:
 
 
 def _meaning(column: Column) -> str:
-    where = " or ".join(WHERE[kind] for kind in WHERE if kind in column.studies)
+    where = " or ".join(CONDITIONS[kind] for kind in CONDITIONS if kind in column.studies)
     return f"{column.meaning} Only {where}." if where else column.meaning
 
 

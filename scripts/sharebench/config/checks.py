@@ -49,7 +49,7 @@ def cross_key_problems(config: StudyConfig) -> Iterator[str]:
         yield f"timeouts.start_seconds: {start} leaves no time for warmup.max_seconds, {warm_up}; set more than that"
     yield from _names(config)
     for name in config["strategy_catalogue"]:
-        yield from _again_entry(name, config["strategy_catalogue"])
+        yield from _control_entry(name, config["strategy_catalogue"])
     yield from _neighbours(config)
     yield from _queues(config)
     yield from _contrasts(config)
@@ -220,7 +220,7 @@ def _names(config: StudyConfig) -> Iterator[str]:
         yield "strategy_catalogue.exclusive: is not there or not exclusive; restore it, calibration needs it"
 
 
-def _again_entry(name: str, catalogue: dict[str, StrategyEntry]) -> Iterator[str]:
+def _control_entry(name: str, catalogue: dict[str, StrategyEntry]) -> Iterator[str]:
     """An A/A control that differs from its strategy."""
     base = name.removesuffix(CONTROL_SUFFIX)
     if base != name:
@@ -250,8 +250,8 @@ def _neighbours(config: StudyConfig) -> Iterator[str]:
 
 def _queues(config: StudyConfig) -> Iterator[str]:
     """A strategy that needs jobs, in a study that has none."""
-    known = config["strategy_catalogue"]
-    queues = [name for name in config["strategies"] if known[name]["mechanism"] == ["sequential"]]
+    catalogue = config["strategy_catalogue"]
+    queues = [name for name in config["strategies"] if catalogue[name]["mechanism"] == ["sequential"]]
     if queues and not has_jobs(config):
         yield (
             f"strategies: {queues[0]!r} runs jobs one after another, and no workload of the study is a job "
@@ -264,35 +264,35 @@ def _contrasts(config: StudyConfig) -> Iterator[str]:
 
     A strategy that is in the catalogue only is allowed, because a part of a study keeps the contrasts of the whole.
     """
-    known = config["strategy_catalogue"]
+    catalogue = config["strategy_catalogue"]
     for contrast in config["contrasts"]:
         key, pair = f"contrasts: {quoted(contrast)}", contrast.split("/")
         for name in pair:
-            if name not in known:
-                yield f"{key}: {unknown_value(name, known, NOT_IN_CATALOGUE)}"
+            if name not in catalogue:
+                yield f"{key}: {unknown_value(name, catalogue, NOT_IN_CATALOGUE)}"
                 return
-            if known[name]["mechanism"] == ["sequential"]:
+            if catalogue[name]["mechanism"] == ["sequential"]:
                 yield f"{key}: {name!r} is a queue, which tables/jobs.csv compares; leave it out"
         if pair[0] == pair[1]:
             yield f"{key} compares a strategy with itself; name two"
-        one, other = (set(known[name]["replicas"] or config["replicas"]) for name in pair)
+        one, other = (set(catalogue[name]["replicas"] or config["replicas"]) for name in pair)
         if not one & other:
             yield f"{key}: they never have the same number of tenants; set replicas of both"
 
 
 def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
     """Faults that are impossible on this kind of node, or that have no victim."""
-    known = config["workload_catalogue"]
-    for name, entry in known.items():
+    catalogue = config["workload_catalogue"]
+    for name, entry in catalogue.items():
         if faults.fault_kind(name) is not None:
             yield f"workload_catalogue.{name}: {name!r} is the name of a fault; choose another"
         if entry["module"] == faults.MODULE:
             yield f"workload_catalogue.{name}.module: {faults.MODULE!r} is not a workload; list the fault in faults"
     for name in config["fault_victims"]:
-        if known[name]["tenants"] is not None:
+        if catalogue[name]["tenants"] is not None:
             yield f"fault_victims: {name!r} {IS_A_MIX}"
-        elif known[name]["kind"] != "loop":
-            yield f"fault_victims: {name!r} is of the kind {known[name]['kind']}; name workloads of the kind loop"
+        elif catalogue[name]["kind"] != "loop":
+            yield f"fault_victims: {name!r} is of the kind {catalogue[name]['kind']}; name workloads of the kind loop"
     if not config["faults"]:
         return
     named = quoted(list(config["faults"]))
@@ -321,10 +321,10 @@ def _datasets(folders: list[str]) -> Iterator[str]:
 
 def _used_strategies(config: StudyConfig, kind: str) -> Iterator[str]:
     """Strategies of the study that are impossible on this kind of node."""
-    known, access = all_strategies(config), config["kubernetes"]["access"]
+    strategies, access = all_strategies(config), config["kubernetes"]["access"]
     for name in dict.fromkeys([*config["strategies"], "exclusive"]):
-        if (reason := unsupported_reason(kind, known[name], access)) is not None:
-            able = ", ".join(supporting_kinds(known[name], access)) or "none"
+        if (reason := unsupported_reason(kind, strategies[name], access)) is not None:
+            able = ", ".join(supporting_kinds(strategies[name], access)) or "none"
             yield (
                 f"strategies: {name!r} is impossible on the node {kind!r}: {reason}; "
                 f"leave it out, or set node to one that can: {able}"
@@ -333,7 +333,7 @@ def _used_strategies(config: StudyConfig, kind: str) -> Iterator[str]:
 
 def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
     """Workloads of the study that this kind of node cannot run, or for which the window is too short."""
-    for asked, name in _tenants_workloads(config):
+    for asked, name in _tenant_workloads(config):
         entry = config["workload_catalogue"][name]
         key = sweeps.entry_key(name, entry)
         if kind in ("cpu", "nvidia", "kubernetes") and is_program(entry):
@@ -359,17 +359,17 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
 
 def _module(config: StudyConfig, kind: str, asked: str, name: str) -> Iterator[str]:
     """A workload without a module, or whose module cannot run here."""
-    known, entry = workloads.module_names(), config["workload_catalogue"][name]
+    modules, entry = workloads.module_names(), config["workload_catalogue"][name]
     key = f"workload_catalogue.{name}.module"
     if entry["module"] is None:
         yield f"{asked}: {name!r} has no code for the node {kind!r}; add {key}"
-    elif entry["module"] not in known:
-        yield f"{key}: {unknown_value(entry['module'], known, 'has no file in scripts/tenant/workloads')}"
+    elif entry["module"] not in modules:
+        yield f"{key}: {unknown_value(entry['module'], modules, 'has no file in scripts/tenant/workloads')}"
     elif kind == "cpu" and (reason := workloads.cpu_obstacle(entry)):
         able = (
             other
             for other, each in config["workload_catalogue"].items()
-            if each["module"] in known and not workloads.cpu_obstacle(each)
+            if each["module"] in modules and not workloads.cpu_obstacle(each)
         )
         yield (
             f"{asked}: {name!r} is impossible on the node 'cpu': {reason}; "
@@ -377,7 +377,7 @@ def _module(config: StudyConfig, kind: str, asked: str, name: str) -> Iterator[s
         )
 
 
-def _tenants_workloads(config: StudyConfig) -> Iterator[tuple[str, str]]:
+def _tenant_workloads(config: StudyConfig) -> Iterator[tuple[str, str]]:
     """The workloads of the study's tenants, each with the config key that names it."""
     for name in config["workloads"]:
         tenants = config["workload_catalogue"][name]["tenants"]

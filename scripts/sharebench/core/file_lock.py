@@ -32,8 +32,8 @@ class FileLock:
     @property
     def identity(self) -> str:
         """Device and inode, which a copy of the file does not have."""
-        found = os.fstat(self.descriptor)
-        return f"{found.st_dev}:{found.st_ino}"
+        status = os.fstat(self.descriptor)
+        return f"{status.st_dev}:{status.st_ino}"
 
     def write(self, text: str) -> None:
         """Replace the content of the file if this user owns it. Raises OSError."""
@@ -57,9 +57,9 @@ def acquire(path: Path) -> FileLock | None:
     except OSError as error:
         raise LockError(f"{path} cannot be opened: {error.strerror}") from None
     try:
-        found = os.fstat(descriptor)
-        _check_regular(path, found)
-        if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) != MODE:
+        status = os.fstat(descriptor)
+        _check_regular(path, status)
+        if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) != MODE:
             # Other users must be able to lock it, whatever the umask. Some file systems have no modes.
             with contextlib.suppress(OSError):
                 os.fchmod(descriptor, MODE)
@@ -83,9 +83,9 @@ def _open(path: Path) -> int:
         with contextlib.suppress(FileExistsError):
             return os.open(path, flags | os.O_RDWR | os.O_CREAT | os.O_EXCL, MODE)
         with contextlib.suppress(FileNotFoundError):
-            found = path.lstat()
-            _check_regular(path, found)
-            is_own = found.st_uid == os.getuid()
+            status = path.lstat()
+            _check_regular(path, status)
+            is_own = status.st_uid == os.getuid()
             try:
                 return os.open(path, flags | (os.O_RDWR if is_own else os.O_RDONLY))
             except PermissionError:
@@ -94,8 +94,8 @@ def _open(path: Path) -> int:
                 raise LockError(f"{path} is another user's, who has to run: chmod {MODE:o} {path}") from None
 
 
-def _check_regular(path: Path, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check_regular(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise LockError(f"{path} is not a regular file; remove it")
 
 

@@ -53,8 +53,8 @@ class TenantLimits:
 
 
 def tenant_limits(limits: Limits, index: int) -> TenantLimits:
-    own = {key: value[index] if isinstance(value, list) else value for key, value in limits.items()}
-    return TenantLimits(**cast(dict[str, Any], own))
+    values = {key: value[index] if isinstance(value, list) else value for key, value in limits.items()}
+    return TenantLimits(**cast(dict[str, Any], values))
 
 
 class StrategySpec(TypedDict):

@@ -100,7 +100,7 @@ def _verdicts(
 
 def _evidence(record: CellRecord) -> Verdict | None:
     if not record["evidence"]:
-        is_expected = not programs.are_all_elsewhere(record)
+        is_expected = not programs.has_only_external_servers(record)
         return Verdict(None, 0, False, "nothing proves that the strategy was active") if is_expected else None
     refuted = [item for item in record["evidence"] if not item["holds"]]
     first = (refuted or record["evidence"])[0]

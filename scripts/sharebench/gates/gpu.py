@@ -18,8 +18,8 @@ CLOCK_CV = 0.01
 # Temperatures are in whole degrees: a rise of one may be rounding, and steady GPUs waver by one or two.
 TEMPERATURE_RISE_CELSIUS = 2.0
 # Peaks are the best of short measurements, which a longer or luckier one may exceed by a few percent.
-ROOF_RATIO = 1.05
-MEMORY_ROOFS = ("copy_bytes_per_second", "read_bytes_per_second")
+PEAK_RATIO = 1.05
+MEMORY_PEAKS = ("copy_bytes_per_second", "read_bytes_per_second")
 
 
 def _on_gpus(check: Callable[[CellRecord], Verdict]) -> Callable[[CellRecord], Verdict | None]:
@@ -91,8 +91,8 @@ def speed_of_light(record: CellRecord) -> Verdict:
     calibration = record["calibration"]
     roofs = calibration["roofs"] if calibration else None
     if roofs is None:
-        return Verdict(None, ROOF_RATIO, True, UNKNOWN)
-    memory = max((roofs[key] for key in MEMORY_ROOFS if key in roofs), default=None)
+        return Verdict(None, PEAK_RATIO, True, UNKNOWN)
+    memory = max((roofs[key] for key in MEMORY_PEAKS if key in roofs), default=None)
     reached: dict[str, float] = {}
     for tenant in record["tenants"]:
         work, rate_hz = tenant["work"], _minimum_rate_hz(tenant, window_seconds(record))
@@ -105,9 +105,9 @@ def speed_of_light(record: CellRecord) -> Verdict:
             moved = max(0.0, work["bytes"] - roofs["l2_bytes"])
             reached["memory"] = reached.get("memory", 0.0) + moved * rate_hz / memory
     if not reached:
-        return Verdict(None, ROOF_RATIO, True, "no work is declared whose peak is known")
+        return Verdict(None, PEAK_RATIO, True, "no work is declared whose peak is known")
     value, name = max((value, name) for name, value in reached.items())
-    return at_most(value, ROOF_RATIO, f"the tenants claim {value:.2f} times what the device can do ({name})")
+    return at_most(value, PEAK_RATIO, f"the tenants claim {value:.2f} times what the device can do ({name})")
 
 
 def _minimum_rate_hz(tenant: TenantRecord, seconds: float) -> float:

@@ -22,7 +22,7 @@ def _is_external_server(tenant: TenantRecord) -> bool:
     return tenant.get("measured_by") == "client" and tenant["cpu"] is None
 
 
-def are_all_elsewhere(record: CellRecord) -> bool:
+def has_only_external_servers(record: CellRecord) -> bool:
     """Whether all tenants are external servers, for which there is no evidence."""
     return all(map(_is_external_server, record["tenants"]))
 

@@ -45,18 +45,18 @@ class Matrix:
         """Whether the name stands for a workload of each tenant instead of one for all."""
         return workload in self._named_mixes or self.config["workload_catalogue"][workload]["tenants"] is not None
 
-    def _cycle(self, workload: str) -> Sequence[str]:
+    def _workload_cycle(self, workload: str) -> Sequence[str]:
         """The workloads of the tenants from the first on, which repeat for more tenants."""
         return self._named_mixes.get(workload) or self.config["workload_catalogue"][workload]["tenants"] or [workload]
 
     def workloads_of(self, cell: Cell) -> list[str]:
         """The workload of each tenant of the cell, in order."""
-        cycle = self._cycle(cell.workload)
+        cycle = self._workload_cycle(cell.workload)
         return [cycle[index % len(cycle)] for index in range(cell.replicas)]
 
     def components(self, cell: Cell) -> list[str]:
         """The workloads of the cell's tenants without the aggressor of a fault, each once."""
-        cycle = self._cycle(cell.workload)[: cell.replicas]
+        cycle = self._workload_cycle(cell.workload)[: cell.replicas]
         return list(dict.fromkeys(cycle[:1] if cell.workload in self.faults else cycle))
 
     def is_job(self, workload: str) -> bool:
@@ -70,7 +70,7 @@ class Matrix:
         """
         return cell.workload not in self.faults and not self.strategies[cell.strategy].is_queue
 
-    def _sizes(self, strategy: str, workload: str, replicas: Sequence[int]) -> list[int]:
+    def _tenant_counts(self, strategy: str, workload: str, replicas: Sequence[int]) -> list[int]:
         """Possible numbers of tenants: a pair has two, a mix at least two, and only jobs can run in a queue."""
         fixed = self.strategies[strategy].replicas
         if self.strategies[strategy].is_queue and not self.is_job(workload):
@@ -83,7 +83,7 @@ class Matrix:
         return [
             Cell(strategy, workload, n, repeat)
             for strategy, workload in product(strategies, workloads)
-            for n, repeat in product(self._sizes(strategy, workload, replicas), self._repeats(workload))
+            for n, repeat in product(self._tenant_counts(strategy, workload, replicas), self._repeats(workload))
         ]
 
     def _repeats(self, workload: str) -> range:

@@ -145,7 +145,7 @@ class Study(Matrix):
         """Length of the window, or the longest deadline of jobs."""
         if not self.is_job(workload):
             return self.config["window_seconds"]
-        jobs = (self._entry(name)["job"] for name in self._cycle(workload))
+        jobs = (self._entry(name)["job"] for name in self._workload_cycle(workload))
         return max(job["max_seconds"] for job in jobs if job is not None)
 
     def _environment(self) -> str:
@@ -184,7 +184,7 @@ class Study(Matrix):
 
     def code(self, workload: str) -> str:
         """Labelled fingerprint of the code that measures this workload or mix on this kind of node."""
-        entries = [self._entry(name) for name in self._cycle(workload)]
+        entries = [self._entry(name) for name in self._workload_cycle(workload)]
         if self.node_kind == "simulated":
             return f"measuring code {fingerprint.cell_fingerprint(self.node_kind)}"
         modules = [module for entry in entries if (module := programs.module_name(entry)) is not None]
