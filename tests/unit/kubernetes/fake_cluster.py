@@ -1,4 +1,4 @@
-"""Clusters in memory that do what the node's labels ask, a little later; time moves when somebody sleeps."""
+"""Fake clusters in memory, which follow the node's labels a little later; time passes when somebody sleeps."""
 
 import copy
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def manager(container: str, name: str = "plugin") -> Json:
 
 
 class FakeCluster:
-    """Stands in for `Api`; `log` has every change that somebody asked for."""
+    """A fake of `Api`; `log` has every requested change."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -78,19 +78,19 @@ class FakeCluster:
         self.foreign: list[Json] = []
         self.tenants: list[Json] = []
         self.others: list[Json] = []
-        """Nodes other than the one that is measured."""
+        """Nodes other than the measured one."""
         self.is_stuck = False
-        """The plugin reads no label any more."""
+        """Whether the plugin ignores its label."""
         self.idle_daemons = 0
-        """This number of the MPS daemon's pods start with another config, and share nothing though they look well."""
+        """Number of pods of the MPS daemon that will start with another config, and be idle although they are ready."""
         self.started_daemons = 0
-        """How many pods of the MPS daemon there have been."""
+        """Number of started pods of the MPS daemon."""
         self.meanwhile: Callable[[], None] = lambda: None
-        """What others do whenever somebody sleeps."""
+        """Called whenever somebody sleeps, for changes by others."""
         self._had_daemon = False
-        """Whether an MPS daemon ran when the label was set: the plugin looks at once."""
+        """Whether an MPS daemon ran when the label was set, so that the plugin finds it at once."""
         self._unseen: str | None = None
-        """What the plugin would offer, had it not looked for the MPS daemon before that was there."""
+        """The value that the plugin offers once it restarts, as it looked for the MPS daemon too early."""
         self._due: tuple[float, Callable[[], None]] | None = None
 
     # Time.
@@ -184,24 +184,24 @@ class FakeCluster:
         self.foreign = [each for each in self.foreign if not path.endswith(each["metadata"]["name"])]
         self.tenants = [each for each in self.tenants if not path.endswith(each["metadata"]["name"])]
         if path == f"{PODS}plugin-x" and self._unseen is not None:
-            # A new one looks again.
+            # A new pod looks again.
             self.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] = self._unseen
         if path == f"{PODS}mps-x":
             self.daemons.pop("mps", None)
             if self._due is None:
-                # Its DaemonSet makes another one.
+                # Its DaemonSet creates another one.
                 self._due = (self.now + DELAY_SECONDS, self._switch)
 
 
 def node_of(cluster: FakeCluster, options: NodeOptions, folder: Path) -> ClusterNode:
-    """The driver's node, whose API is this cluster."""
+    """The driver's node on this fake cluster."""
     made = ClusterNode(options, folder)
     made.cluster.__dict__["api"] = cluster
     return made
 
 
 def leased(cluster: FakeCluster, options: NodeOptions, folder: Path) -> ClusterNode:
-    """The same with its Lease, as a job of the run sees it."""
+    """The driver's node with its Lease, as in a job of the run."""
     made = node_of(cluster, options, folder)
     made._lease.acquire("a-run")
     return made
@@ -230,7 +230,7 @@ def manager_set() -> Json:
 
 
 class MigCluster(FakeCluster):
-    """Everything that a change of the layout brings about happens a little later, and at once."""
+    """A cluster with MIG: all effects of a change of the layout happen at once, a little later."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,7 +267,7 @@ class MigCluster(FakeCluster):
         if not self.layout:
             return
         if config["flags"]["migStrategy"] != "mixed":
-            # The plugin offers the GPU as if it were whole, and its labels say that it is not.
+            # The plugin offers the GPU as if it were whole, but its labels show that it is not.
             labels["nvidia.com/gpu.replicas"] = "0"
             return
         slicing = config.get("sharing", {}).get("timeSlicing", {}).get("resources", [])

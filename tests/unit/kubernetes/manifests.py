@@ -1,4 +1,4 @@
-"""What each strategy of the catalogue makes in a cluster, as manifests: for its page, and for dry runs."""
+"""The objects that each strategy of the catalogue creates in a cluster, as manifests for its page and for dry runs."""
 
 import os
 import tempfile
@@ -30,20 +30,20 @@ from sharebench.nodes.kubernetes.pods.watch import PodWatcher
 from sharebench.study.study import Study
 
 TENANTS = 3
-# In place of what changes with every line of a tenant's code, or every time: "left out", as binary data are written.
+# Base64 of "left out", in place of data that change with the tenant's code.
 LEFT_OUT = "bGVmdCBvdXQ="
 UID = "00000000-0000-4000-8000-000000000000"
 SETTINGS: Settings = {"timeouts": {"start_seconds": 600, "record_seconds": 60}, "cell_folder": "any"}
 
-# Strategies that are shown by claims too, by their name with this after it.
+# Suffix of strategies that are also shown by claims.
 BY_CLAIMS = "-by-claims"
 CLAIMING = ("mps-limited", "mig-unequal", "mig-time-slicing", "mig-mps")
-# Places for instances of an H200 that the driver makes when they are claimed.
+# Placements of an H200's instances, which the driver creates when they are claimed.
 PLACES = {"1g.18gb": (7, "16Gi"), "2g.35gb": (3, "32Gi"), "3g.71gb": (2, "69Gi"), "7g.141gb": (1, "140Gi")}
 
 
 class Recorder(MigCluster):
-    """Gives every object a uid, as an API server does, and offers three H200s, one of them also in parts."""
+    """Gives every object a uid, like an API server, and offers three H200s, one of them also as MIG instances."""
 
     def find(self, path: str) -> Json | None:
         if path == "/apis/resource.k8s.io/v1":
@@ -66,18 +66,12 @@ class Recorder(MigCluster):
 
 
 def names() -> list[str]:
-    """The strategies of the catalogue that a cluster can do, each by its own access or by the device plugin.
-
-    Some once more by claims.
-    """
+    """The strategies that a cluster supports, by their own access or by the device plugin; some also by claims."""
     config = load({**base_config(), "node": "simulated"})
     known = all_strategies(config)
-    found = [
-        name
-        for name in config["strategy_catalogue"]
-        if unsupported_reason("kubernetes", known[name], "device-plugin") is None
-    ]
-    return found + [f"{name}{BY_CLAIMS}" for name in CLAIMING]
+    catalogue = config["strategy_catalogue"]
+    supported = [name for name in catalogue if not unsupported_reason("kubernetes", known[name], "device-plugin")]
+    return supported + [f"{name}{BY_CLAIMS}" for name in CLAIMING]
 
 
 @contextmanager
@@ -109,7 +103,7 @@ def manifests(name: str) -> list[Json]:
         name = name.removesuffix(BY_CLAIMS)
         ready_made["kubernetes"]["access"] = "dra"
     ready_made["kubernetes"]["may_change"] = ["mig"]
-    # What a strategy makes is the same for every workload but its name.
+    # Manifests differ between workloads only in their name.
     ready_made["workloads"] = ["matmul-16384"]
     study = Study(load(base_config() | ready_made | {"strategies": [name], "replicas": [TENANTS], "null_cells": False}))
     cell = next(cell for cell in study.cells if cell.strategy == name)
@@ -122,7 +116,7 @@ def manifests(name: str) -> list[Json]:
         settings: Settings = {**SETTINGS, "loads": cast(Any, [{"arrival": "closed"}] * cell.replicas)}
         node.tenants(spec, settings).start(node.grants(strategy, cell.replicas))
         changes = [found for entry in cluster.log if (found := _as_manifest(*entry)) is not None]
-    # Pods are made side by side, in no order.
+    # Pods are created at the same time, in no order.
     changes.sort(key=lambda each: each["metadata"]["name"] if each["kind"] == "Pod" else "")
     return changes
 
@@ -142,6 +136,6 @@ def _as_manifest(verb: str, path: str, body: Any) -> Json | None:
 
 @cache
 def made() -> dict[str, list[Json]]:
-    """The manifests of each strategy that has some."""
+    """The manifests of each strategy that has any."""
     found = {name: manifests(name) for name in names() if not is_control(name)}
     return {name: documents for name, documents in found.items() if documents}

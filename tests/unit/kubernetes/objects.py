@@ -1,4 +1,4 @@
-"""Objects of a cluster as its API server shows them, cut down to what the driver reads."""
+"""API objects of a cluster, reduced to what the driver reads."""
 
 from typing import Any
 
@@ -104,7 +104,7 @@ def gpu(minor: int = 0, uuid: str = UUID, memory: str = "40Gi") -> Json:
 
 
 def instance(profile: str, number: int, minor: int = 0, memory: str = "4864Mi", is_made: bool = True) -> Json:
-    """A MIG instance of the GPU with that minor number; one that is yet to be made is a place, and has no UUID."""
+    """A MIG instance of the GPU with that minor number; one that is not created yet is a placement without a UUID."""
     attributes = {
         "type": {"string": "mig"},
         "profile": {"string": profile},

@@ -1,4 +1,4 @@
-"""Calls of the API over a server of our own: what is tried again, what is not, and what is said."""
+"""Calls of the API to a fake server: retries and messages."""
 
 import json
 import socket
@@ -18,7 +18,7 @@ from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused
 
 
 class Server(HTTPServer):
-    """Answers with what `answers` holds, the last one for ever; `asked` are method, path and body of each call."""
+    """Sends `answers` in order, the last one repeatedly; `asked` has method, path and body of each call."""
 
     answers: list[tuple[int, Any]]
     asked: list[tuple[str, str, str]]
@@ -73,7 +73,7 @@ def api(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Api:
 
 
 def test_an_expired_token_is_renewed(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those of managed clusters do, every quarter of an hour: the kubeconfig names a program that has a new one."""
+    """In managed clusters, tokens expire every 15 minutes, and a program of the kubeconfig returns new ones."""
     program = tmp_path / "get-token"
     program.write_text(
         f"#!{sys.executable}\n"

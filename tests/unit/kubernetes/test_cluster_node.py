@@ -1,4 +1,4 @@
-"""What a node does whatever the way to its GPU: states of several ways, one after another, and back."""
+"""The parts of a node that do not depend on the access: switching between accesses, and restoring."""
 
 import copy
 import json
@@ -148,13 +148,13 @@ def test_a_node_is_restored_without_its_plugin(cluster: FakeCluster, node: Clust
     cluster.daemon_sets, cluster.daemons, cluster.is_stuck = [], {}, True
     began = cluster.now
     later = node_of(cluster, node.cluster.options, tmp_path / "later")
-    # As a run begins; `snakemake restore` is one.
+    # Like the start of a run, such as `snakemake restore`.
     later.claim("a-run")
     with pytest.raises(NodeError, match="the cluster has no NVIDIA device plugin"):
         later.sweep()
     later._lease.release("a-run")
     assert (label(cluster), taints(cluster), savers(cluster)) == (None, [], None)
-    assert cluster.now - began < 60, "nothing is waited for that no plugin does"
+    assert cluster.now - began < 60, "effects that need a plugin are not waited for"
 
 
 def test_the_spec_has_each_strategys_access() -> None:
@@ -195,7 +195,7 @@ H200 = {
 def test_facts_of_a_real_gpu_come_from_the_nodes_labels(
     cluster: FakeCluster, tmp_path: Path, device: str, expected: dict[str, Any]
 ) -> None:
-    """Kubernetes and GPU feature discovery say nothing of SMs; tenants on the GPU may."""
+    """Kubernetes and GPU feature discovery do not know the number of SMs; tenants on the GPU may."""
     cluster.store[NODE]["metadata"]["labels"] = H200
     cluster.store[NODE]["status"]["nodeInfo"] = INFO
     options = Study(load(config_with({"node": "kubernetes", "kubernetes.device": device}))).node_options()

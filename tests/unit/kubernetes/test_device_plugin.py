@@ -1,4 +1,4 @@
-"""A node's whole way into a state and back, over a cluster in memory."""
+"""Setting a node's states and restoring it, on a fake cluster."""
 
 import copy
 from pathlib import Path
@@ -36,7 +36,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 
 def opened(cluster: FakeCluster, folder: Path, **options: Any) -> ClusterNode:
-    """The node with its Lease, as a job of the run sees it."""
+    """The node with its Lease, as in a job of the run."""
     return leased(cluster, STUDY.node_options() | options, folder)
 
 
@@ -45,7 +45,7 @@ def state(name: str, replicas: int | None = None) -> State:
 
 
 def label(cluster: FakeCluster) -> str | None:
-    """The config label; ours without the digest."""
+    """The config label, without the digest if it is ours."""
     found: str | None = cluster.store[NODE]["metadata"]["labels"].get(CONFIG)
     return found.rpartition("-")[0] if found and found.startswith(KEY_PREFIX) else found
 
@@ -70,7 +70,7 @@ def test_a_switch_records_the_duration_of_each_phase(cluster: FakeCluster, tmp_p
     node = opened(cluster, tmp_path, stable_seconds=15, publish_seconds=4)
     node.ensure(state("time-slicing"))
     assert node.switched is not None
-    # The plugin in memory follows after three seconds, and is looked at once a second.
+    # The fake plugin follows after three seconds, and is polled once a second.
     assert node.switched["phases"] == {"publish": 4.0, "follow": 3.0, "stable": 15.0}
     node.ensure(state("exclusive"))
     assert set(node.switched["phases"]) == {"follow", "stable"}
@@ -96,25 +96,25 @@ def test_mps_is_set_for_each_number_of_tenants(cluster: FakeCluster, tmp_path: P
     node = opened(cluster, tmp_path)
     node.ensure(state("mps", 3))
     assert label(cluster) == "sharebench-mps-3"
-    # By itself the plugin would look for the daemon again only 30 s after it has looked in vain.
+    # Without a restart, the plugin would look for the daemon again only after 30 s.
     assert [path for verb, path, _ in cluster.log if verb == "delete"] == [f"{PODS}plugin-x"]
     before = len(cluster.log)
     node.ensure(state("mps", 7))
     assert label(cluster) == "sharebench-mps-7"
-    # The daemon would go on with the shares of three. One that runs answers the plugin.
+    # The daemon would keep the shares for three. The plugin finds a running one by itself.
     assert [path for verb, path, _ in cluster.log[before:] if verb == "delete"] == [f"{PODS}mps-x"]
     node.ensure(state("exclusive"))
     assert "mps" not in cluster.daemons
 
 
 def test_an_idle_mps_daemon_that_reports_ready_is_restarted(cluster: FakeCluster, tmp_path: Path) -> None:
-    """Seen with the chart's daemon, which had started with the default config before its sidecar had seen the label."""
+    """Seen with the chart's daemon, which had started with the default config before its sidecar saw the label."""
     cluster.idle_daemons = 1
     began = cluster.now
     opened(cluster, tmp_path).ensure(state("mps", 3))
     deleted = [path.removeprefix(PODS) for verb, path, _ in cluster.log if verb == "delete"]
     assert deleted == ["plugin-x", "mps-x", "plugin-x"]
-    # Not before the plugin, which asks it every 30 s, has had the time to ask twice.
+    # Not before the plugin, which polls it every 30 s, could have polled twice.
     assert cluster.now - began > 30
     assert cluster.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] == "3"
 
@@ -226,7 +226,7 @@ def test_missing_components_are_named(cluster: FakeCluster, tmp_path: Path) -> N
 
 
 def test_the_strategys_mps_limits_are_the_plugins() -> None:
-    # the daemon divides in whole numbers (mps-control-daemon of the plugin)
+    # the daemon uses integer division (mps-control-daemon of the plugin)
     assert [STUDY.strategies["mps"].limits(n)["thread_percent"] for n in (2, 3, 7, 8)] == [50.0, 33.0, 14.0, 12.0]
     assert STUDY.strategies["mps"].depends_on_replicas
     assert STUDY.strategies["time-slicing"].limits(7) == {"thread_percent": None, "memory_percent": None}

@@ -1,4 +1,4 @@
-"""Claims that come and go, and what proves that they were what was asked for."""
+"""The life of claims, and the evidence that they were as requested."""
 
 import copy
 import json
@@ -40,7 +40,7 @@ def driver_set(gates: str) -> dict[str, Any]:
 
 
 class Claims(FakeCluster):
-    """A cluster with NVIDIA's DRA driver; claims go when they have been deleted and looked at some times."""
+    """A cluster with NVIDIA's DRA driver. Deleted claims disappear after some reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Claims(FakeCluster):
         self.is_served = True
         self.looks_left = 2
         self.phase = "Running"
-        """Of pods that are made."""
+        """Phase of created pods."""
 
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         made = super().create(path, body)
@@ -131,7 +131,7 @@ def test_evidence_of_three_tenants_that_share_a_claim(cluster: Claims, dra: DraA
     refuse_contradiction(TIME_SLICING, evidence)
     assert all(each["holds"] for each in evidence)
     assert {"reservedFor", "device", "GPUs by device files"} <= {each["name"] for each in evidence}
-    # nothing by which the device could be known
+    # nothing that identifies the device
     assert UUID not in str(evidence)
 
 
@@ -214,7 +214,7 @@ def test_evidence_of_claims_made_from_a_template(cluster: Claims, dra: DraAccess
     cluster.slices = [in_slice(*(gpu(minor, f"GPU-{minor}") for minor in range(4)))]
     (template,) = dra.cell_objects(spec)
     assert template["kind"] == "ResourceClaimTemplate"
-    # the scheduler may give any GPU to any
+    # the scheduler may give any GPU to any tenant
     given = {0: 2, 1: 0, 2: 3}
     for index, minor in given.items():
         result = {"request": "part-0", "driver": nvidia.DRIVER, "pool": "gpu-node", "device": f"gpu-{minor}"}
@@ -282,7 +282,7 @@ def test_only_permanent_prepare_failures_are_reported(
 ) -> None:
     cluster.events = [{"involvedObject": {"name": "sharebench-abc-0"}, "message": MESSAGE + said}]
     assert dra.start_failure(["sharebench-abc-1"], seconds) is None
-    # not asked at each turn
+    # not read in every turn
     assert dra.start_failure(["sharebench-abc-0"], seconds) is None
     cluster.sleep(module.EVENT_POLL_SECONDS)
     why = dra.start_failure(["sharebench-abc-0"], seconds)
@@ -298,7 +298,7 @@ def test_missing_requirements_of_dra_are_named(cluster: Claims, dra: DraAccess) 
         for name in ("is_served", "devices"):
             dra.__dict__.pop(name, None)
         assert words in (dra.missing() or "")
-        # nothing to look for, and no way to look
+        # nothing to wait for
         dra.clean_up()
 
 
@@ -315,17 +315,17 @@ def test_facts_of_a_node_without_labels_come_from_its_slices(
     assert (facts["product"], facts["memory_bytes"]) == ("NVIDIA Mock A100 SXM4 40GB", 40 << 30)
     assert facts["details"]["gpus"] == 1
     details = facts["details"]
-    assert details["driver"] == "570.00.01", "as labels and hosts have it, not as semver"
+    assert details["driver"] == "570.00.01", "as in labels and on hosts, not as semver"
     assert (details["dra_driver"], details["dra_gates"]) == ("v0.19.3", ["TimeSlicingSettings"])
-    assert facts["device"] == device_digest(UUID), "as the same GPU has it on a host"
+    assert facts["device"] == device_digest(UUID), "as for the same GPU on a host"
     monkeypatch.setitem(node.cluster.options, "device", "cpu")  # type: ignore[misc]
-    assert node.facts()["device"] == details["machine"], "of a GPU that tenants leave alone"
+    assert node.facts()["device"] == details["machine"], "for a GPU that tenants do not use"
 
 
 def test_gpus_are_counted_whole_or_partitioned(cluster: Claims, node: ClusterNode) -> None:
     parts = [instance("1g.5gb", number, minor) for minor in (1, 2) for number in (0, 1)]
     cluster.slices = [in_slice(gpu(0, "GPU-0"), gpu(1, "GPU-1"), *parts)]
-    # One of them is offered whole and in places for instances.
+    # One of them is offered both whole and as placements of instances.
     assert node.access("dra").describe()["gpus"] == 3
 
 
@@ -344,7 +344,7 @@ def test_slices_that_may_not_be_read_do_not_mean_a_missing_driver(
     monkeypatch.setattr(claims_api, "resource_slices", refuse)
     with pytest.raises(ApiRefused, match="not allowed"):
         dra.missing()
-    # preflight goes on all the same, and shows what is not allowed
+    # preflight goes on, and shows what is not allowed
     assert claims_api.nodes_with_devices(cluster) == set()  # type: ignore[arg-type]
     assert dra.describe() == {}
     rows, is_any = preflight.strategy_rows(STUDY, node)
@@ -353,7 +353,7 @@ def test_slices_that_may_not_be_read_do_not_mean_a_missing_driver(
 
 
 def test_a_calibration_under_another_strategy_makes_that_ones_claims() -> None:
-    """On a GPU that is cut there is no exclusive device to calibrate on."""
+    """A partitioned GPU has no exclusive device to calibrate on."""
     text = STUDY.spec_under(STUDY.calibration_spec("matmul"), "mps")
     assert json.loads(text)["strategy"] == STUDY.spec_of(next(iter(STUDY.cells)))["strategy"] | {
         "name": "mps",

@@ -1,4 +1,4 @@
-"""Each strategy as a claim, in every shape that an API server may want it."""
+"""The claims of each strategy."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ BIG = offered(instance("3g.20gb", 1, memory="20Gi"), instance("3g.20gb", 2, memo
 
 
 def parts(devices: list[DraDevice], wanted: Strategy, replicas: int) -> list[claims.DeviceGroup]:
-    """Those of the strategy, where the GPU has them."""
+    """The device groups of the strategy."""
     found = claims.select_devices(devices, wanted, replicas)
     assert not isinstance(found, str), found
     return found
@@ -38,7 +38,7 @@ def sharing(made: dict[str, Any]) -> list[Any]:
 
 
 def test_an_instances_memory_limit_is_a_share_of_its_own_memory() -> None:
-    """A daemon for each instance, so a config for each request."""
+    """Each instance has a daemon, and so each request has a config."""
     limited = strategy("mig", "mps", profile="3g", instances=2, thread_percent=50.0, memory_percent=50.0)
     made = devices_of(limited, 6, BIG)
     assert [each["requests"] for each in made["config"]] == [["part-0"], ["part-1"]]
@@ -58,7 +58,7 @@ def test_the_drivers_limits_are_those_of_the_record() -> None:
 
 
 def test_instances_come_from_the_gpu_that_is_used_whole() -> None:
-    """Whatever the UUIDs are: only places of the first GPU are like the GPU of the other cells."""
+    """Whatever the order of UUIDs, only placements of the first GPU match the GPU of the other cells."""
     places = [instance("1g.5gb", 0, minor, is_made=False) for minor in (0, 1)]
     places[0]["attributes"]["parentUUID"], places[1]["attributes"]["parentUUID"] = {"string": "Z"}, {"string": "A"}
     both = offered(gpu(1, "A"), gpu(0, "Z"), *places)
@@ -87,7 +87,7 @@ def test_what_the_gpu_cannot_give_is_refused(wanted: Strategy, replicas: int, de
 
 
 def test_an_api_server_that_drops_counters_is_refused() -> None:
-    """Kubernetes 1.34 and 1.35 without their gate: any two places would look free at the same time."""
+    """Kubernetes 1.34 and 1.35 without their gate, where any two placements would seem to be free."""
     place = instance("1g.18gb", 0, is_made=False)
     del place["consumesCounters"]
     for places, is_possible in (([place], False), ([instance("1g.18gb", 0, is_made=False)], True)):
@@ -120,7 +120,7 @@ def test_only_layouts_that_fit_on_one_gpu_are_feasible(layout: tuple[str, ...], 
     assert is_possible
     taken = [counter for (device,) in found for counter in device.consumed_counters]
     assert len(taken) == len(set(taken))
-    # One by one they may be placed so that the last has no place: 3g at 0, 2g at 4, 1g at 6.
+    # Placed one by one, the last may have no room: 3g at 0, 2g at 4, 1g at 6.
     several = claims.select_devices(
         offered(*places), strategy("mig", profiles=layout, claim_per="instance"), len(layout)
     )

@@ -1,4 +1,4 @@
-"""Claims that a state holds: cells reuse them, and nothing of them outlasts the state."""
+"""Claims that a state holds: cells reuse them, and they end with the state."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def node(cluster: Claims, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cl
 
 
 def again(node: ClusterNode, cluster: Claims) -> ClusterNode:
-    """The node as the next job of the run sees it."""
+    """The node as in the next job of the run."""
     cluster.log.clear()
     return leased(cluster, STUDY.node_options(), node.folder)
 
@@ -38,7 +38,7 @@ def state(strategy: str = "mps") -> State:
 
 
 def made(cluster: Claims) -> list[str]:
-    """Collections in which something was made since the log was emptied."""
+    """Collections of the objects created since the log was cleared."""
     return [path.rpartition("/")[2] for verb, path, _ in cluster.log if verb == "create" and "leases" not in path]
 
 
@@ -60,7 +60,7 @@ def test_a_state_under_mps_holds_the_claim_that_its_cells_use(cluster: Claims, n
     needs = dra.pod_needs(spec, later.grants(STUDY.strategies["mps"], 3)[0])
     assert [f"{needs.claims_prefix}-{name}" for name in needs.claims] == [claim["metadata"]["name"]]
     dra.clean_up()
-    assert cluster.claims == [claim], "what is left of cells is removed, what the state holds is not"
+    assert cluster.claims == [claim], "the rest of cells is removed, held claims are not"
 
 
 def test_evidence_does_not_count_the_holder_pod(cluster: Claims, node: ClusterNode) -> None:

@@ -1,4 +1,4 @@
-"""The record of a batch command in a pod: its time by the container next to it, its exit code by the kubelet."""
+"""The record of a batch command in a pod: its time by the client, its exit code by the kubelet."""
 
 from typing import Any
 

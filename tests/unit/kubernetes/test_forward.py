@@ -1,4 +1,4 @@
-"""A port of a pod, forwarded by the API server: opened, given up, and read to its end."""
+"""Forwarded ports of a pod: opening them, giving them up, and reading to the end."""
 
 import base64
 import contextlib
@@ -24,7 +24,7 @@ from sharebench.nodes.kubernetes.pods.forward import PodUnreachable, open_port
 from sharebench.nodes.kubernetes.pods.manifest import TENANT_PORT
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 
-# Far beyond every time-out that is set here, and no test waits for it.
+# Far beyond every time-out here; no test waits for it.
 LONG_SECONDS = 30.0
 WEBSOCKET = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 SWITCHING = (
@@ -34,7 +34,7 @@ SWITCHING = (
 
 
 class ApiServer:
-    """Takes connections, and says nothing at all, or opens the port and then says nothing."""
+    """Accepts connections and never answers, or opens the port and then never answers."""
 
     def __init__(self, opens: bool) -> None:
         self.opens = opens
@@ -47,7 +47,7 @@ class ApiServer:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
-        # Until the test is over.
+        # Ends with the test.
         with contextlib.suppress(OSError):
             while True:
                 taken, _ = self._listening.accept()
@@ -64,14 +64,14 @@ class ApiServer:
         taken.sendall(f"{SWITCHING}Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}\r\n\r\n".encode())
 
     def send(self, messages: list[bytes]) -> None:
-        """Once the port is open, as binary messages."""
+        """Send binary messages once the port is open."""
         self._taken[-1].sendall(b"".join(bytes([0x82, len(each)]) + each for each in messages))
 
     def hang_up(self) -> None:
         self._taken[-1].shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """As a server that was killed."""
+        """Reset the connections, like a killed server."""
         for each in self._taken:
             each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             each.close()
@@ -122,7 +122,7 @@ def test_a_port_without_a_listener_is_given_up(make: Make) -> None:
 
 
 def test_a_port_that_is_reset_ends_on_our_side_too(make: Make) -> None:
-    """So that the next question is not sent into it."""
+    """Otherwise the next request would be sent into it."""
     server = make(True)
     given = open_port(server.api, "ns", "a-pod", TENANT_PORT, LONG_SECONDS)
     server.reset()
@@ -147,7 +147,7 @@ def test_a_ports_data_end_with_the_port_or_an_error(make: Make, messages: list[b
 
 
 def test_an_answer_that_ends_the_connection_is_read_completely(make: Make) -> None:
-    """The HTTP client closes the connection when it has seen the head, and reads the body then."""
+    """The HTTP client closes the connection after the head, and then reads the body."""
     server = make(True)
     forward = partial(open_port, server.api, "ns", "a-pod", TENANT_PORT)
     connection = endpoint_module._ForwardedConnection("localhost", TENANT_PORT, LONG_SECONDS, forward)
@@ -167,7 +167,7 @@ def test_an_answer_that_ends_the_connection_is_read_completely(make: Make) -> No
     ],
 )
 def test_an_unreachable_pod_is_not_a_hung_tenant(make: Make, opens: bool, kind: type[Exception], line: str) -> None:
-    """Where the port is open, it is the tenant that does not answer: a result."""
+    """If the port is open, the tenant itself does not answer, which is a result."""
     server = make(opens)
     timeouts = {"start_seconds": 1.0, "record_seconds": 1.0}
     given: Any = {"timeouts": timeouts, "loads": [{}]}

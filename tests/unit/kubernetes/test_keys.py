@@ -1,4 +1,4 @@
-"""Our configs in the plugin's ConfigMap: what they are, and that no run removes them from under another."""
+"""Our configs in the plugin's ConfigMap, which no run removes while another one needs them."""
 
 import copy
 from collections.abc import Callable
@@ -27,7 +27,7 @@ THREE_G, ONE_G = "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"
     ("mechanism", "replicas", "most", "config"),
     [
         ("exclusive", 1, 1, PluginConfig("none")),
-        # the largest serves all, and the plugin takes no fewer than two
+        # the largest number serves all, and the plugin accepts no fewer than two
         ("time-slicing", 3, 7, PluginConfig("time-slicing", 7)),
         ("time-slicing", 1, 1, PluginConfig("time-slicing", 2)),
         # one for each number
@@ -72,7 +72,7 @@ def test_nodes_with_other_flags_have_other_keys() -> None:
 
 
 def test_mps_does_not_keep_the_mixed_mig_strategy() -> None:
-    # the plugin refuses to start, also where no GPU is cut
+    # the plugin would refuse to start, even if no GPU is partitioned
     text = PluginConfig("mps", 3).text(active_settings("flags: {migStrategy: mixed}"))
     assert yaml.safe_load(text)["flags"] == {"migStrategy": "none"}
 
@@ -90,7 +90,7 @@ FOUND = {"default": "theirs"}
 
 
 class OneMap:
-    """Stands in for `Api`, with one ConfigMap that is versioned; `meanwhile` runs once between a get and a patch."""
+    """A fake of `Api` with one versioned ConfigMap; `meanwhile` has calls that run between a get and a patch."""
 
     def __init__(self, data: dict[str, str]) -> None:
         self.content: dict[str, Any] = {"metadata": {"resourceVersion": "1", "annotations": {}}, "data": data}
@@ -136,11 +136,11 @@ def test_the_last_user_removes_the_keys() -> None:
 
 
 def test_a_run_that_starts_while_another_ends_keeps_its_keys() -> None:
-    """The second one looks, or has just written, when the first one takes its keys away."""
+    """The second run reads, or has just written, when the first one removes its keys."""
     first, second = "aaaa", "bbbb"
     shared = OneMap(FOUND)
     shared.add(first)
-    assert shared.remove(second) == {}, "who never came takes nothing away"
+    assert shared.remove(second) == {}, "a node that added nothing removes nothing"
     shared.meanwhile = [lambda: shared.add(second)]
     shared.remove(first)
     assert TEXTS.items() <= shared.keys.items()
@@ -183,7 +183,7 @@ def test_a_config_map_that_keeps_changing_fails() -> None:
 
 
 def test_a_patch_whose_answer_was_lost_counts_as_applied() -> None:
-    """The second call finds another version than the one that it read, which the first one made."""
+    """The repeated call finds a newer version, which the first call made."""
     shared = OneMap(dict(FOUND))
     patch = shared.patch
 

@@ -1,4 +1,4 @@
-"""The Lease of a node: when it is another's, and when several runs and jobs of one run want it at the same moment."""
+"""The Lease of a node: held by another run, or wanted by several runs or jobs at the same time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sharebench.nodes.kubernetes.cluster.lease import (
 
 
 class Contested(FakeCluster):
-    """Somebody else is a moment faster, `times` in all: `does` it, and our change is refused."""
+    """Somebody else is faster, `times` in all: `does` is called, and our change is refused."""
 
     def __init__(self, does: Callable[[Contested], None], status: int = 409, times: int = 1) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ def put(cluster: FakeCluster, run_id: str) -> None:
 
 
 def put_of_clock(cluster: FakeCluster, run_id: str, ahead_seconds: float) -> None:
-    """As `put`, by a holder whose clock is ahead of our own."""
+    """Like `put`, by a holder whose clock is ahead of our clock."""
     put(cluster, run_id)
     theirs = (datetime.now(UTC) + timedelta(seconds=ahead_seconds)).strftime(TIME_FORMAT)
     cluster.store[lease_of(cluster).path]["spec"] |= {"renewTime": theirs, "acquireTime": theirs}
@@ -146,7 +146,7 @@ def test_a_lease_released_while_waiting_is_taken_at_once(cluster: FakeCluster, h
 
 
 def test_a_lease_does_not_expire_during_an_api_outage(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is there for both at the same time, to whoever asks first."""
+    """It returns for both runs at the same time."""
     put(cluster, "another")
     began, find = cluster.now, cluster.find
 

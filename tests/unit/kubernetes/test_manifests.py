@@ -1,4 +1,4 @@
-"""What the repository shows of a cluster: docs/cluster, ready-made studies."""
+"""Documents and ready-made studies for a cluster."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ PAGE = TESTS.parent / "docs" / "cluster" / "troubleshooting.md"
 
 
 def named() -> set[str]:
-    """What the table names: test files, tests, and the ends or beginnings of their names."""
+    """Names in the table: test files, tests, and patterns of their names."""
     section = PAGE.read_text().split("## Known problems with GPU sharing")[1].split("\n## ")[0]
     rows = [line.strip("| ").split(" | ")[-1] for line in section.splitlines() if line.startswith("| ")]
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
@@ -39,12 +39,12 @@ def test_every_test_named_by_troubleshooting_exists() -> None:
 
 
 TENANT = CONFIG.parent / "scripts" / "tenant" / "workloads"
-# What PyTorch's images have.
+# Packages in PyTorch's images.
 IN_THE_IMAGE = {"torch", "torchvision"}
 
 
 def frameworks(module: str) -> set[str]:
-    """The literal of a workload's module, without importing what it names."""
+    """The FRAMEWORKS literal of a workload's module, read without importing it."""
     for each in ast.parse((TENANT / f"{module}.py").read_text()).body:
         if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "FRAMEWORKS":
             return set(ast.literal_eval(each.value).get("cuda", ()))

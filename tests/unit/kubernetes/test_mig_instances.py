@@ -1,4 +1,4 @@
-"""Layouts of mig-manager's map, and which instances a strategy gets; labels as a real node of the test bed had them."""
+"""Layouts of mig-manager's map, and each strategy's instances; labels are those of a real node of the test bed."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import MigInfeasible, MigInventory, Partitioning
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import LayoutMap, full_profile_name, parse_entries
 
-# As of NVIDIA's own map: one file for many kinds of GPU, with a filter where a name means several counts.
+# Like NVIDIA's own map: one file for many kinds of GPU, with filters for entries that differ between them.
 MAP = """\
 version: v1
 mig-configs:
@@ -99,7 +99,7 @@ EXCLUSIVE = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
 
 
 def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> MigInventory:
-    """A node with these labels; its instances are those that they tell of, and its GPU has 40 GiB."""
+    """A node with these labels and their instances, whose GPU has 40 GiB."""
     of_map = known(int(labels["nvidia.com/gpu.count"]) if labels is not SINGLE else 1)
     existing = mig_instances.shown_layout(labels)
     defaults = {"layout_map": of_map if may_change else None, "fixed_strategy": None, "existing": existing}
@@ -121,7 +121,7 @@ def test_the_layout_that_labels_show(labels: dict[str, str], layout: dict[str, i
 
 
 def test_profiles_are_told_apart_by_the_whole_gpus_memory() -> None:
-    """Whatever GPU its label shows: with the plugin's MIG strategy single that is an instance."""
+    """The memory label may be an instance's, with the plugin's MIG strategy single."""
     assert possible(SINGLE, fixed_strategy="single").partitioning(mig("1g"), 2).layout == {"1g.5gb": 7}
     with pytest.raises(MigInfeasible, match=r"1g could be none or several of the manager's map"):
         possible(SINGLE, layout_map=known(memory_mib=None), fixed_strategy="single").partitioning(mig("1g"), 2)
@@ -131,14 +131,14 @@ def test_profiles_are_told_apart_by_the_whole_gpus_memory() -> None:
 def test_facts_of_the_gpu_do_not_depend_on_its_partitioning(labels: dict[str, str]) -> None:
     assert mig_instances.whole_product(labels) == "NVIDIA-Mock-A100-SXM4-40GB"
     assert mig_instances.gpu_count(labels) == 1
-    # of an instance only, which is not the GPU's
+    # the label has an instance's memory
     assert mig_instances.gpu_memory_mib(labels) == (None if labels is SINGLE else 40960)
 
 
 @pytest.mark.parametrize(
     ("strategy", "most", "cut"),
     [
-        # which serves all numbers of tenants
+        # one layout serves all numbers of tenants
         (mig("1g"), 3, Partitioning({"1g.5gb": 7}, ("1g.5gb",) * 7, "all-1g.5gb")),
         (mig("1g.10gb"), 9, Partitioning({"1g.10gb": 4}, ("1g.10gb",) * 4, "all-1g.10gb")),
         (
@@ -157,7 +157,7 @@ def test_facts_of_the_gpu_do_not_depend_on_its_partitioning(labels: dict[str, st
 )
 def test_the_partitioning_of_each_strategy(strategy: Strategy, most: int, cut: Partitioning) -> None:
     assert possible(WHOLE).partitioning(strategy, most) == cut
-    # the same once it is there
+    # the same if it exists already
     assert possible(BALANCED).partitioning(strategy, most) == cut
 
 
@@ -198,9 +198,9 @@ def test_existing_instances_are_used_and_others_stay() -> None:
         (possible(WHOLE), mig("1g"), 8, "8 MIG instances of profile 1g.5gb are needed, 7 fit"),
         (possible(WHOLE), mig("3g", "2g", "1g", "1g"), 5, "5 tenants need 5 MIG instances, the strategy has 4"),
         (possible(WHOLE), mig("6g"), 1, "MIG profile 6g could be none or several"),
-        # the plugin would deal the tenants over both of the map's
+        # the plugin would deal the tenants out over both instances of the map's entry
         (possible(WHOLE), mig("3g", inner="time-slicing", instances=1), 1, "no entry for these instances of one GPU"),
-        # of no GPU but the first
+        # the entry is for the first GPU only
         (possible(WHOLE), mig("4g.20gb"), 1, "no entry for these instances of one GPU: 1 of 4g.20gb; add to key k of"),
         (
             possible(WHOLE | {"nvidia.com/gpu.count": "3"}),
@@ -303,7 +303,7 @@ def test_a_profile_given_by_slices_is_resolved_by_memory(product: str) -> None:
     [
         ("1g.7gb", [], [], None, "1g.7gb"),
         ("2g", ["1g.5gb", "2g.10gb"], [], None, "2g.10gb"),
-        # what is there counts more than what would be likely
+        # existing instances count more than likely ones
         ("1g", ["1g.5gb", "1g.10gb"], ["1g.10gb", "2g.10gb"], 40960, "1g.10gb"),
         ("1g", ["1g.5gb", "1g.10gb"], [], None, None),
         ("1g", ["1g.5gb", "1g.24gb"], [], 143771, None),

@@ -1,4 +1,4 @@
-"""How a change of the layout is followed, over a manager in memory that does what the real one was seen to do."""
+"""Changes of the layout by a fake manager, which behaves as the real one was seen to."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ TEXT = "version: v1\nmig-configs:\n  all-disabled: [{devices: all, mig-enabled: 
 
 
 class Scripted(FakeCluster):
-    """`script` has what the manager does about a new value of its label: seconds and labels, for each value."""
+    """`script` has the manager's reactions to each new value of its label: seconds and labels."""
 
     def __init__(self, script: dict[str, list[tuple[float, Json]]]) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ GOOD = [(0.5, state("pending", **PAUSED)), (5.0, state("success", **RUNNING))]
 def test_an_old_success_is_not_taken_for_the_new_one(
     monkeypatch: pytest.MonkeyPatch, before: str, values: list[str | None]
 ) -> None:
-    """The same value again is taken away first, as the manager would do nothing about it."""
+    """A value that does not change is removed first, since the manager would ignore it."""
     labels = {MIG_CONFIG_LABEL: before, MIG_STATE_LABEL: "success"}
     fake, manager = opened(monkeypatch, {"all-1g": GOOD}, labels)
     manager.set_layout("all-1g", {"another": "label"})
@@ -118,7 +118,7 @@ def test_a_failed_change_resumes_paused_components(monkeypatch: pytest.MonkeyPat
     assert MIG_CONFIG_LABEL not in fake.labels
     assert MIG_STATE_LABEL not in fake.labels
     assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
-    # it is at work, and only one that is stuck is restarted
+    # it works, and only a stuck one is restarted
     assert [what for what, _, _ in fake.log if what == "delete"] == []
 
 

@@ -1,4 +1,4 @@
-"""A node's way into MIG strategies and back, over a cluster in memory."""
+"""Setting MIG states and restoring the node, on a fake cluster."""
 
 import copy
 from pathlib import Path
@@ -58,7 +58,7 @@ def offered(cluster: MigCluster) -> dict[str, str]:
 
 
 def limits(node: ClusterNode, name: str, replicas: int) -> list[str]:
-    """What the pods of a cell ask for."""
+    """Resources that the pods of a cell request."""
     cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == (name, replicas))
     spec, strategy = STUDY.spec_of(cell), STUDY.strategies[name]
     access = node.access_of(strategy)

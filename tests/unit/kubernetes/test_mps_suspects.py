@@ -1,4 +1,4 @@
-"""MPS daemons whose tenants may not have ended well: renewed before the next cell, and only then."""
+"""Suspect MPS daemons, whose tenants may not have ended well, are restarted before the next cell."""
 
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,14 @@ STUCK = {"load": {"arrival": "closed", "censored": 1}}
 
 
 def deleted(cluster: FakeCluster) -> list[str]:
-    """What was deleted since this was asked last, in order."""
+    """Pods deleted since the last call, in order."""
     found = [path for verb, path, _ in cluster.log if verb == "delete" and path.startswith(PODS)]
     cluster.log.clear()
     return found
 
 
 def begin(node: ClusterNode, replicas: int) -> None:
-    """A cell of MPS, as far as to its tenants, which are not started."""
+    """Begin a cell under MPS without starting its tenants."""
     node.ensure(state("mps", replicas))
     cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == ("mps", replicas))
     settings = {"timeouts": {}, "loads": [], "cell_folder": "a-cell"}
@@ -33,7 +33,7 @@ def begin(node: ClusterNode, replicas: int) -> None:
 
 
 def end(node: ClusterNode, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]], holds: bool = True) -> None:
-    """The cell's tenants have delivered these records, and the evidence holds or not."""
+    """End the cell with these records, and with evidence that holds or not."""
     evidence: Evidence = [{"name": "n", "expected": True, "observed": holds, "holds": holds, "source": "node"}]
     monkeypatch.setattr(DevicePluginAccess, "evidence", lambda *_: evidence)
     delivered: Any = [
@@ -71,7 +71,7 @@ def test_the_mps_daemon_is_restarted_after_tenants_ended_badly(
         ([WELL, WELL | {"job": {"completion_seconds": None}}], True, True),
         ([WELL, STUCK], True, True),
         ([WELL, WELL], False, True),
-        # It came to no record: a tenant did not answer, a pod was evicted, the job was killed.
+        # No record, as when a tenant does not answer, a pod is evicted, or the job is killed.
         (None, True, True),
     ],
 )

@@ -1,4 +1,4 @@
-"""What is installed, over DaemonSets of the chart and of the operator; foreign GPU pods, and the choice of a node."""
+"""Finding NVIDIA's stack by the DaemonSets of the chart and the operator, foreign GPU pods, and the node."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Nodes with several GPUs: pods that hold all of them but one, whichever the plugin deals to whom."""
+"""Placeholder pods, which hold all of a node's GPUs but one, however the plugin deals them out."""
 
 from collections import Counter
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_the_tenants_gpu_is_evidence(cluster: Dealing, node: ClusterNode, seen: 
 
 
 def test_gpus_are_identified_by_device_files(cluster: Dealing, node: ClusterNode) -> None:
-    """As where the plugin gives devices by CDI."""
+    """As with devices given by CDI."""
     cluster.says = "void nvidia{minor}"
     node.ensure(state("exclusive"))
     assert cluster.held == {uuid(1): 1}

@@ -1,4 +1,4 @@
-"""The driver's connection to a tenant in a pod: kept, and reopened where it broke."""
+"""The driver's connection to a tenant in a pod is kept, and reopened if it breaks."""
 
 import contextlib
 import socket
@@ -17,7 +17,7 @@ from tenant.server import Server, State
 
 
 class Forwarder:
-    """Opens sockets to a tenant's server, as the API server does for a pod's port, and can cut them."""
+    """Opens sockets to a tenant's server, like the API server for a pod's port, and can cut them."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -30,7 +30,7 @@ class Forwarder:
 
 
 class OnceMute:
-    """A server that takes a whole request on each of its first connections and hangs up without a word."""
+    """A server that hangs up after the second request on each of its first connections, without an answer."""
 
     def __init__(self, mute: int) -> None:
         self.requests = 0
@@ -46,7 +46,7 @@ class OnceMute:
             except OSError:
                 return
             with taken:
-                # The first question of a connection is answered, the second one, as long as it is mute, is not.
+                # The first request of a connection is answered, and the second one only if it is not mute any more.
                 for number in range(2):
                     if not taken.recv(65536):
                         break
@@ -94,13 +94,13 @@ def test_after_a_refusal_a_new_connection_is_opened(endpoint: PodEndpoint, forwa
 def test_a_connection_that_was_cut_is_not_used(endpoint: PodEndpoint, forwarder: Forwarder) -> None:
     endpoint.read_clock()
     forwarder.opened[0].shutdown(socket.SHUT_RDWR)
-    # As it is seen at once, nothing is sent that might be lost: a window may be announced like this.
+    # The cut is noticed before anything is sent, so even a window may be announced.
     assert not endpoint.set_window(1, 2)
     assert len(forwarder.opened) == 2
 
 
 def test_a_request_cut_off_by_close_is_not_repeated(endpoint: PodEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As to a tenant that is stopped: it answers when it is ended, by the end of its connection."""
+    """As for a tenant that is stopped, whose connection ends with it."""
     endpoint.read_clock()
     asked = []
 
@@ -146,7 +146,7 @@ def test_two_threads_never_share_a_connection(endpoint: PodEndpoint, state: Stat
 
 def test_a_silent_address_differs_from_a_silent_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint_module, "READY_TIMEOUT_SECONDS", 0.2)
-    # With its queue full, a kernel answers no more: as behind a network that drops what comes.
+    # With a full queue, the kernel does not answer, as behind a network that drops packets.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listening, contextlib.ExitStack() as waiting:
         address = listening.getsockname()
         for _ in range(4):

@@ -1,4 +1,4 @@
-"""The objects of a cell, and the code that they carry."""
+"""The objects of a cell, and the code in them."""
 
 import base64
 import subprocess
@@ -35,7 +35,7 @@ def pod(needs: PodNeeds = UNIT, **options: Any) -> dict[str, Any]:
 
 
 def test_pods_satisfy_restricted_pod_security() -> None:
-    """What the standard of that name demands of a pod (Kubernetes, Pod Security Standards)."""
+    """The requirements of the restricted standard (Kubernetes, Pod Security Standards)."""
     spec = pod()["spec"]
     container = spec["containers"][0]["securityContext"]
     assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -44,7 +44,7 @@ def test_pods_satisfy_restricted_pod_security() -> None:
     assert container["runAsUser"] != 0
     assert {key for volume in spec["volumes"] for key in volume} == {"name", "configMap"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-    # What the standard leaves open.
+    # Beyond the standard.
     assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (False, False)
 
 
@@ -57,7 +57,7 @@ def test_a_pod_ends_by_itself_and_autoscalers_leave_it_alone() -> None:
 def test_the_pods_user_has_a_name() -> None:
     (container,) = pod()["spec"]["containers"]
     environment = {each["name"]: each["value"] for each in container["env"]}
-    # As torch does it, which writes its caches below a folder of that name.
+    # Like torch, whose cache folder has the user's name.
     program = "import getpass, pwd; pwd.getpwuid = lambda _: {}[_]; print(getpass.getuser())"
     named = {name: environment[name] for name in environment if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run([sys.executable, "-c", program], env=named, capture_output=True, text=True)
@@ -81,7 +81,7 @@ def test_the_archive_is_reproducible() -> None:
     assert manifest.code_archive() == code
     packed = manifest.config_map(place(), {"tenant.pyz": code})["binaryData"]["tenant.pyz"]
     assert base64.b64decode(packed) == code
-    # the largest that an API server takes is 1 MiB
+    # an API server accepts at most 1 MiB
     assert len(packed) < 1 << 20
 
 

@@ -1,4 +1,4 @@
-"""What a pod's status says of its tenant, over statuses as kubelet and scheduler write them."""
+"""A tenant's status by its pod, with statuses as kubelet and scheduler write them."""
 
 from typing import Any
 
@@ -123,7 +123,7 @@ def beside(program: dict[str, Any], client: dict[str, Any] | None = None) -> dic
     ],
 )
 def test_the_ending_of_a_users_container_has_a_reason(terminated: dict[str, Any], ending: tuple[str, str, int]) -> None:
-    """Its exit codes mean what its author says, not what ours do."""
+    """Its exit codes do not have the meaning of our own."""
     assert pod_status.ending(beside({"terminated": terminated})) == ending
 
 

@@ -1,4 +1,4 @@
-"""Tenants as pods: what is seen of them, and what that means, without a cluster."""
+"""Tenants as pods, without a cluster."""
 
 import socket
 import threading
@@ -31,7 +31,7 @@ def pod(index: int, **status: Any) -> Json:
 
 
 class OnePodList:
-    """Stands in for `Api`: a collection that has these pods, and events of it, after which a watch stays open.
+    """A fake of `Api`: a collection with these pods and events, after which a watch stays open.
 
     An exception among the events is raised, by the first watch only.
     """
@@ -45,10 +45,10 @@ class OnePodList:
         return {"items": self._pods, "metadata": {"resourceVersion": "7"}}
 
     def delete(self, path: str, **query: Any) -> None:
-        """Nothing goes."""
+        """Delete nothing."""
 
     def watch(self, path: str, version: str, **query: Any) -> Iterator[Json]:
-        assert version == "7", "from what was listed on, so that nothing is missed in between"
+        assert version == "7", "from the listed version on, so that no event is missed"
         while self._events:
             event, *self._events = self._events
             if isinstance(event, Exception):
@@ -92,7 +92,7 @@ def make() -> Iterator[Make]:
 
 
 def until_refused(tenants: PodTenants) -> str:
-    """The line, once the watch has brought what there is."""
+    """The message of the failure, once the watch has delivered the events."""
     for _ in range(1000):
         try:
             tenants.pods()
@@ -103,7 +103,7 @@ def until_refused(tenants: PodTenants) -> str:
 
 
 class LostAnswers:
-    """Stands in for `Api`: makes what it is asked to, but says that it is there already, as to a second call."""
+    """A fake of `Api` that creates objects, but answers that they exist already, as to a repeated call."""
 
     def __init__(self) -> None:
         self.made: dict[str, Json] = {}
@@ -137,7 +137,7 @@ def test_objects_created_by_a_call_without_an_answer_are_used(monkeypatch: pytes
     started(api, monkeypatch)
     assert [each["kind"] for each in api.made.values()][:2] == ["ConfigMap", "ResourceClaim"]
     owners = [each["metadata"]["ownerReferences"][0]["uid"] for each in list(api.made.values())[1:]]
-    assert owners == ["uid-0"] * 3, "what is there belongs to the ConfigMap that is there"
+    assert owners == ["uid-0"] * 3, "existing objects belong to the existing ConfigMap"
 
 
 def test_objects_of_an_earlier_start_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,14 +165,14 @@ def test_pods_are_in_the_order_of_tenants(make: Make) -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_deleted_pods_are_noticed_even_when_none_is_left(make: Make, count: int) -> None:
-    """A pod that never ran goes without a trace."""
+    """A pod that never ran disappears without a trace."""
     there = [pod(index) for index in range(count)]
     tenants = make(count, OnePodList(there, *({"type": "DELETED", "object": each} for each in there)))
     assert until_refused(tenants) == "tenant 0: its pod is gone; somebody deleted it"
 
 
 def test_a_pods_start_time_ends_when_its_code_runs(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both times by the node's clock, which is 1000 s ahead of the driver's here."""
+    """Both times are by the node's clock, which is 1000 s ahead of the driver's here."""
     tenants = make(1, OnePodList([pod(0)]))
     endpoint = PodEndpoint("10.0.0.1", "token", None)
     given: Any = {0: endpoint}
@@ -202,7 +202,7 @@ def test_a_tenant_ends_when_its_connection_does(make: Make, monkeypatch: pytest.
     killed = {"containerStatuses": [{"name": "tenant", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}]}
 
     def told(seconds: float) -> None:
-        """The kubelet has looked, long after the window."""
+        """The kubelet reports the end long after the window."""
         if ends:
             tenants.watcher.pods = {each["metadata"]["name"]: each for each in (pod(0), pod(1, **killed))}
 
@@ -210,8 +210,8 @@ def test_a_tenant_ends_when_its_connection_does(make: Make, monkeypatch: pytest.
     monkeypatch.setattr(tenants_module, "KUBELET_REPORT_SECONDS", SECONDS if ends else 0.0)
     until_ns = time.monotonic_ns() + 50_000_000
     ended = tenants.watch_until(until_ns)
-    assert time.monotonic_ns() >= until_ns, "whoever ends, it waits"
-    assert list(ended) == ([1] if ends else []), "a connection may break without its tenant"
+    assert time.monotonic_ns() >= until_ns, "it waits even if a tenant ends"
+    assert list(ended) == ([1] if ends else []), "a connection may break while its tenant runs"
     assert all(at_ns < until_ns for at_ns in ended.values())
     for each in (alive, kept, cut):
         each.close()

@@ -1,4 +1,4 @@
-"""What preflight reports of a cluster."""
+"""The report of preflight."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ STUDY = {"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"
 
 
 class Cluster(FakeCluster):
-    """One that answers what preflight asks; `refused` are rights (verb, resource) that we lack."""
+    """A fake cluster for preflight; `refused` has the rights (verb, resource) that we lack."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def inspected(**options: Any) -> tuple[str, bool]:
 def test_a_complete_cluster_passes_preflight(cluster: Cluster) -> None:
     text, is_fit = inspected()
     assert is_fit
-    # somebody waits in front of it
+    # a person waits for it
     assert cluster.retry_limit_seconds <= 10
     assert "device plugin             v0.19.3 (standalone, nvidia/plugin)" in text
     assert "ConfigMap of the plugin   nvidia/sharing, default default" in text

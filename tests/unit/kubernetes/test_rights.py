@@ -48,7 +48,7 @@ def test_every_binding_names_the_account_and_its_role() -> None:
 
 
 def test_the_rights_that_documents_narrow_are_on_one_object() -> None:
-    """Patches name a rule by its number."""
+    """Patches refer to a rule by its index."""
     text = (MANIFESTS.parents[1] / "docs/cluster/install.md").read_text()
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(namespace:.*?)```", text, re.DOTALL)]
     narrowed = set()
@@ -73,7 +73,7 @@ def test_the_driver_and_its_account_are_in_one_namespace() -> None:
     job = next(each for each in objects("driver.yaml") if each["kind"] == "Job")
     pod = job["spec"]["template"]["spec"]
     assert pod["serviceAccountName"] == "sharebench"
-    # a driver that was tried again by the Job would own nothing of what the first one left
+    # a driver restarted by the Job would not own the objects of the first one
     assert job["spec"]["backoffLimit"] == 0
-    # the shell must hand its process on, or the end of the pod would not reach the pipeline
+    # without exec, the signal that ends the pod would not reach the pipeline
     assert "exec .venv/bin/snakemake" in pod["containers"][0]["command"][-1]

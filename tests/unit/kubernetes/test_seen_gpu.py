@@ -1,4 +1,4 @@
-"""What tenants on a real GPU show of it: which it is, its SMs, and whether limits of MPS were active."""
+"""Facts of a real GPU that tenants observe: its identity, its SMs, and whether MPS limits were active."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ STUDY = study_with({"node": "kubernetes", "strategies": ["exclusive", "time-slic
 
 @pytest.fixture
 def node(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterNode:
-    """A node with a real GPU, and a device plugin whose own evidence is none."""
+    """A node with a real GPU, and a device plugin without evidence of its own."""
     cluster.store[NODE]["metadata"]["labels"] = dict(H200)
     cluster.store[NODE]["status"]["nodeInfo"] = INFO
     monkeypatch.setattr(DevicePluginAccess, "evidence", lambda *_: [])
@@ -29,7 +29,7 @@ def node(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def seen(node: ClusterNode, name: str, replicas: int, **changes: Any) -> list[str]:
-    """Evidence that does not hold after a cell whose tenants saw this."""
+    """Names of the evidence that does not hold after a cell with these views."""
     view = {"device": "0123", "is_mig": False, "sm_count": 132, "memory_free_bytes": 139 * GIB} | changes
     strategy = STUDY.strategies[name]
     records: Any = [{"view": {"over_limit_refused": None, **view}}] * replicas

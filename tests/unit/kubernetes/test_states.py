@@ -1,4 +1,4 @@
-"""A node's states under the device plugin: switched, restored and proven, over what real nodes were seen to show."""
+"""A node's states under the device plugin, with labels and values as seen on real nodes."""
 
 from typing import Any
 
@@ -42,9 +42,9 @@ def unmet(here: Json, *pods: Json, sets: tuple[Json, ...] = (PLUGIN, MPS_SET), e
         # the labels are ahead of the kubelet, and the other way round
         ({"allocatable": {"nvidia.com/gpu": 1}}, "allocatable is nvidia.com/gpu 1, not nvidia.com/gpu 7"),
         ({"sharing": "none"}, "nvidia.com/gpu.sharing-strategy is none"),
-        # the plugin has gone through 0; capacity, which is still 7, is not looked at
+        # the plugin has gone through 0; capacity, which is still 7, is ignored
         ({"allocatable": {"nvidia.com/gpu": 0}}, "allocatable is nothing"),
-        # the name of a config before, which has not become 0 yet, and names that stay with 0
+        # a resource of an earlier config that is not 0 yet, and resources that stay with 0
         ({"allocatable": {"nvidia.com/gpu": 7, "nvidia.com/gpu.shared": 7}}, "nvidia.com/gpu.shared 7"),
         ({"allocatable": {"nvidia.com/gpu": 7, "nvidia.com/gpu.shared": 0, "nvidia.com/mig-1g.5gb": 0}}, None),
     ],
@@ -73,7 +73,7 @@ def test_mps_needs_its_daemon_but_not_the_daemons_sidecar() -> None:
     here = switched(config="sharebench-mps-3", sharing="mps", replicas=3)
     assert unmet(here, plugin(), expected=MPS3) == ["mps has no pod on the node"]
     assert unmet(here, plugin(), sets=(PLUGIN,), expected=MPS3) == ["the MPS control daemon has no DaemonSet"]
-    # in the chart of 0.19 the sidecar finds no process to signal and crashes again and again
+    # in the chart of 0.19 the sidecar finds no process to signal and crashes repeatedly
     crashing = mps()
     crashing["status"]["containerStatuses"][1]["ready"] = False
     assert unmet(here, plugin(), crashing, expected=MPS3) == []
@@ -108,7 +108,7 @@ def view(device: str, **more: Any) -> dict[str, Any]:
 
 
 def failing(records: Any, groups: list[int], is_partitioned: bool = True) -> dict[str, Any]:
-    """What is observed where it does not hold, by name."""
+    """Observed values of evidence that does not hold, by name."""
     grants = [Grant(index, group) for index, group in enumerate(groups)]
     expected, parts = (EXPECTED, PARTITIONING) if is_partitioned else (WHOLE, Partitioning({}))
     here = node("sharebench-exclusive")
@@ -130,7 +130,7 @@ def failing(records: Any, groups: list[int], is_partitioned: bool = True) -> dic
         ),
         ([view("a"), view("b"), view("c", is_mig=False)], [0, 1, 2], ["device is a MIG instance"]),
         ([view("a", sm_count=14), view("b"), view("c")], [0, 1, 2], ["SMs of its instance"]),
-        # shared evenly, and not
+        # shared evenly, then unevenly
         ([view("a"), view("b"), view("b")], [0, 1, 0], []),
         ([view("a"), view("b"), view("b"), view("b")], [0, 1, 0, 1], ["tenants on each device"]),
     ],

@@ -1,4 +1,4 @@
-"""Pods for other schedulers: their templates, what a cluster must have for them, and what proves that they shared."""
+"""Pods for other schedulers: their templates, their requirements, and the evidence of sharing."""
 
 import copy
 from dataclasses import replace
@@ -29,7 +29,7 @@ MEMORY = "nvidia.com/gpu.memory"
 
 
 def scheduler_pod(deployment: str, ready: bool = True) -> Json:
-    """A pod of a Deployment, as its ReplicaSet made it."""
+    """A pod of a Deployment's ReplicaSet."""
     return {
         "metadata": {
             "name": f"{deployment}-7d9f-x2x4z",
@@ -102,7 +102,7 @@ def test_a_node_that_offers_too_little_is_infeasible(cluster: FakeCluster, node:
 
 
 def test_room_is_not_judged_while_another_access_is_active(cluster: FakeCluster, node: ClusterNode) -> None:
-    """It is left before these pods come; a reason found then would stay in the records."""
+    """That access is restored before these pods start, and a reason would stay in the records."""
     cluster.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] = "1"
     saved = saved_state.dump({"device-plugin": {}})
     cluster.store[NODE]["metadata"]["annotations"] = {saved_state.ANNOTATION: saved}
@@ -147,7 +147,7 @@ def test_a_suspect_foreign_mps_daemon_is_refused(node: ClusterNode, monkeypatch:
     node.evidence(STUDY.strategies["hami"], node.grants(STUDY.strategies["hami"], 1), [{"view": None}])  # type: ignore[typeddict-item]
     with pytest.raises(NodeError, match="not ours to restart"):
         node.ensure(shared)
-    # The end of the run; who starts another one has seen the line.
+    # At the end of the run the mark is removed: a user who starts another one has read the message.
     node.restore()
     node.ensure(shared)
 
@@ -265,7 +265,7 @@ def test_only_mib_need_the_size_of_the_memory() -> None:
 
 
 def test_the_limits_of_the_record_are_what_the_pods_ask_for() -> None:
-    """In whole percent, as resources of Kubernetes are whole numbers."""
+    """In whole percent, since resources in Kubernetes are whole numbers."""
     assert strategy("100/N", 12.5).limits(7) == {"thread_percent": 14.0, "memory_percent": 12.0}
     assert strategy(None, None).limits(7) == {"thread_percent": None, "memory_percent": None}
 

@@ -1,4 +1,4 @@
-"""A pod with the user's container: how it differs from our own, and what its manifest and overlay change."""
+"""A pod with the user's container, its manifest and its overlay."""
 
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def pod(replicas: int = 2, options: dict[str, Any] | None = None, **workload: An
 
 
 def ours() -> Json:
-    """A pod of a tenant that runs our code itself."""
+    """A pod of a tenant that runs our code."""
     _, place = spec_of(image="x:1")
     own = manifest.tenant_container(["python3"], NEEDS, "secret", place.options)
     return manifest.tenant_pod(place, OWNER, 1, [own], NEEDS, 60)
@@ -83,7 +83,7 @@ def test_a_users_image_runs_unmodified() -> None:
     made = pod(image="server:1", port=80)
     own = container(made)
     assert own["image"] == "server:1"
-    assert not {"command", "args", "volumeMounts", "ports"} & set(own), "what the image has stays"
+    assert not {"command", "args", "volumeMounts", "ports"} & set(own), "the image's settings stay"
     assert environment(own) == {
         "HOME": "/tmp",
         "USER": "sharebench",
@@ -94,7 +94,7 @@ def test_a_users_image_runs_unmodified() -> None:
         "CUDA_MPS_PIPE_DIRECTORY": "/mps",
     }
     assert own["resources"]["limits"] == container(ours())["resources"]["limits"]
-    assert "SHAREBENCH_TOKEN" not in environment(own), "only our client is asked"
+    assert "SHAREBENCH_TOKEN" not in environment(own), "only our client has it"
     plain = ours()
     plain["spec"] |= {"shareProcessNamespace": True, "containers": made["spec"]["containers"]}
     assert made == plain
@@ -110,7 +110,7 @@ def test_the_client_has_no_gpu_and_connects_over_localhost() -> None:
     given = dict(zip(line[2::2], line[3::2], strict=True))
     assert yaml.safe_load(given["--params"])["url"] == "http://127.0.0.1:80"
     assert (given["--device"], given["--port"], given["--program"]) == ("cpu", "18765", "server")
-    assert client["securityContext"] == container(made)["securityContext"], "it may look at what the other has"
+    assert client["securityContext"] == container(made)["securityContext"], "it must see the other's devices"
 
 
 def test_a_batch_program_starts_after_the_clients_startup_probe() -> None:
@@ -226,7 +226,7 @@ BASE: Json = {
     ],
 )
 def test_a_strategic_merge(patch: Json, path: list[Any], expected: object) -> None:
-    """As Kubernetes, Update API Objects in Place Using kubectl patch, has it."""
+    """The examples of Kubernetes' documentation (Update API Objects in Place Using kubectl patch)."""
     found: Any = strategic_merge(BASE, {"spec": patch})
     found = found["spec"]
     for each in path:
