@@ -20,16 +20,13 @@ from sharebench.study.open_study import open_study
 
 
 def limits(**changes: Any) -> SurveyOptions:
-    return load(config_with({f"survey.{key}": value for key, value in {"url": "http://x", **changes}.items()}))[
-        "survey"
-    ]
+    options = {f"survey.{key}": value for key, value in {"url": "http://x", **changes}.items()}
+    return load(config_with(options))["survey"]
 
 
 def survey_of(planted: list[Planted], without: tuple[str, ...] = (), minutes: int = 240, **changes: Any) -> Survey:
-    found = ObservedUsage(
-        "Prometheus", 4.0, 60.0, usages(series(planted, minutes, without), {("team", "api-0"): "api:1"})
-    )
-    return judge_usage(found, limits(**changes))
+    found = usages(series(planted, minutes, without), {("team", "api-0"): "api:1"})
+    return judge_usage(ObservedUsage("Prometheus", 4.0, 60.0, found), limits(**changes))
 
 
 def verdicts(survey: Survey) -> dict[str, GpuUse]:

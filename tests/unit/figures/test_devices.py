@@ -48,7 +48,5 @@ def test_each_device_has_a_mark_and_repeats_have_a_band(root: Path) -> None:
 
 def test_one_device_has_nothing_to_draw(root: Path) -> None:
     write(root, [])
-    assert (
-        "Nothing to draw: everything was measured on one device."
-        in devices.devices(data.load_study(root, root)).alt_text
-    )
+    page = devices.devices(data.load_study(root, root))
+    assert "Nothing to draw: everything was measured on one device." in page.alt_text

@@ -127,7 +127,7 @@ def test_an_interval_over_decades_leaves_the_panel(study: data.DrawnStudy, monke
 
 
 @pytest.mark.parametrize("name", NEW)
-def test_figures_without_a_valid_cell_are_explained(
+def test_without_a_valid_cell_there_is_a_reason(
     study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     table = study.table("summary").assign(n=0, status="hung")
