@@ -21,7 +21,7 @@ class Misbehaving(Workload):
         self._how = how
         self._fails_at_ns: int | None = None
 
-    def window_set(self, start_ns: int, end_ns: int) -> None:
+    def on_window(self, start_ns: int, end_ns: int) -> None:
         self._fails_at_ns = (start_ns + end_ns) // 2
 
     def step(self) -> None:
