@@ -333,8 +333,7 @@ class PodTenants:
             end: tuple[TenantStatus, str, int | None] | None
             end = self._failure(index, self.watcher.pods.get(name, {"metadata": {}}))
             if end is None and index in self._hung:
-                seconds = self.timeouts["start_seconds"]
-                end = "hung", f"not ready after {seconds:g} s{self._missing_for_ready(index)}", None
+                end = "hung", f"not ready after {self.timeouts['start_seconds']:g} s{self._unready_detail(index)}", None
             if end is None:
                 outcomes.append({"status": "ok", "exit": None})
             else:
@@ -343,7 +342,7 @@ class PodTenants:
                 outcomes.append({"status": status, "exit": {"code": code, "reason": reason, "log_tail": tail}})
         return outcomes
 
-    def _missing_for_ready(self, index: int) -> str:
+    def _unready_detail(self, index: int) -> str:
         """The last reason why a program was not ready, by its client."""
         endpoint = self._endpoints.get(index)
         if not isinstance(endpoint, ClientEndpoint):

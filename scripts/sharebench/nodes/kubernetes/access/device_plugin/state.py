@@ -179,8 +179,7 @@ def restore_problems(node: Json, saved: PluginState) -> list[str]:
     # A node without allocatable GPUs was being changed or broken, so there is nothing to restore.
     if saved["allocatable"] and allocatable(node) != saved["allocatable"]:
         problems.append(f"allocatable is {allocatable(node)}, not {saved['allocatable']}")
-    instances_now, instances_then = dict(mig_instances.shown_layout(labels)), saved["mig"]["layout"]
-    if instances_now != instances_then:
-        shown, wanted = instances_now or "absent", instances_then or "absent"
-        problems.append(f"label nvidia.com/mig-*.count is {shown}, not {wanted}")
+    now, before = dict(mig_instances.shown_layout(labels)), saved["mig"]["layout"]
+    if now != before:
+        problems.append(f"label nvidia.com/mig-*.count is {now or 'absent'}, not {before or 'absent'}")
     return problems
