@@ -135,7 +135,7 @@ def is_sampled() -> bool:
     return any("nvml_sampler" in line for line in our_processes().values())
 
 
-def until(condition: Callable[[], bool], process: subprocess.Popen[bytes], folder: Path) -> None:
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes], folder: Path) -> None:
     deadline = time.monotonic() + 120
     while not condition():
         assert process.poll() is None, f"the run ended first:\n{output_of(folder)}"
@@ -145,23 +145,23 @@ def until(condition: Callable[[], bool], process: subprocess.Popen[bytes], folde
 
 def mps_starting(process: subprocess.Popen[bytes], folder: Path) -> None:
     # The program starts in the run's process group and leaves it when it becomes a daemon.
-    until(lambda: has_mps_daemon(outside=process.pid), process, folder)
+    wait_until(lambda: has_mps_daemon(outside=process.pid), process, folder)
 
 
 def tenants_warming(process: subprocess.Popen[bytes], folder: Path) -> None:
-    until(has_tenants, process, folder)
+    wait_until(has_tenants, process, folder)
     # Loading torch takes about two seconds, the context and the warm-up one more.
     time.sleep(2.5)
 
 
 def mid_window(process: subprocess.Popen[bytes], folder: Path) -> None:
-    until(is_sampled, process, folder)
+    wait_until(is_sampled, process, folder)
     time.sleep(STUDY["window_seconds"] / 2)
 
 
 def stopping(process: subprocess.Popen[bytes], folder: Path) -> None:
-    until(is_sampled, process, folder)
-    until(lambda: not is_sampled(), process, folder)
+    wait_until(is_sampled, process, folder)
+    wait_until(lambda: not is_sampled(), process, folder)
 
 
 @pytest.fixture

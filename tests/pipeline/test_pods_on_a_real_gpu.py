@@ -36,7 +36,7 @@ FACTS: dict[str, Any] = {
         "kernel": "6.18.0",
     },
 }
-IN_A_POD = {"mps_pipe": None, "is_mig": False, "nodes": ["nvidia0"]}
+POD_VIEW = {"mps_pipe": None, "is_mig": False, "nodes": ["nvidia0"]}
 
 
 def edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -50,7 +50,7 @@ def in_pods(content: dict[str, Any]) -> None:
     # Each repeat was measured on another device.
     content["node"] = FACTS | {"device": content["node"]["device"]}
     for tenant in content.get("tenants", []):
-        tenant["view"] |= IN_A_POD
+        tenant["view"] |= POD_VIEW
 
 
 def before_any_tenant(content: dict[str, Any]) -> None:

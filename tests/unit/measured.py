@@ -26,7 +26,7 @@ VIEW: Json = {
     "memory_total_bytes": 80 << 30,
     "over_limit_refused": True,
 }
-IN_A_POD: Json = {"mps_pipe": "/mps", "is_mig": False, "variables": {"SHARE": "1"}, "nodes": ["nvidia0"]}
+POD_VIEW: Json = {"mps_pipe": "/mps", "is_mig": False, "variables": {"SHARE": "1"}, "nodes": ["nvidia0"]}
 
 
 def node_facts(study: Study) -> Json:
@@ -69,7 +69,7 @@ def _tenant(study: Study, cell: Cell, index: int, name: str, is_gpu: bool) -> Js
         scraped["scrape"] |= {"longest_seconds": 0.01}
         return scraped
     if is_gpu:
-        in_a_pod = IN_A_POD if study.node_kind == "kubernetes" else {}
+        in_a_pod = POD_VIEW if study.node_kind == "kubernetes" else {}
         tenant |= {"view": VIEW | in_a_pod, "device_histogram": _timed(tenant["count"])}
     if kind == "job":
         count = tenant["count"]

@@ -61,7 +61,7 @@ def make(name: str) -> None:
         elif folder.relative_to(ROOT).parts[0] == "cpuset":  # empty at first, and then nothing may run in it
             for file in ("cpuset.cpus", "cpuset.mems"):
                 (folder / file).write_text((folder.parent / file).read_text())
-    _of_node(name).mkdir(exist_ok=True)
+    _node_folder(name).mkdir(exist_ok=True)
 
 
 def _hand_down(folder: Path) -> None:
@@ -75,13 +75,13 @@ def _hand_down(folder: Path) -> None:
         ) from error
 
 
-def _of_node(name: str) -> Path:
+def _node_folder(name: str) -> Path:
     return (ROOT if is_v2() else ROOT / "pids") / name / NODE
 
 
 def enter(name: str, pid: int) -> None:
     """Move the node's first process, and with it all later children, into the cgroups that `kill` ends."""
-    (_of_node(name) / "cgroup.procs").write_text(str(pid))
+    (_node_folder(name) / "cgroup.procs").write_text(str(pid))
 
 
 def processes(name: str) -> set[int]:

@@ -122,14 +122,14 @@ def pause() -> Image:
     return Image(PAUSE, {"/pause": target.read_bytes()}, on_root=False, entry=("/pause",), user="65535:65535")
 
 
-def _of_programs(binaries: dict[str, Path]) -> dict[str, bytes]:
+def _program_files(binaries: dict[str, Path]) -> dict[str, bytes]:
     return {f"/usr/bin/{name}": file.read_bytes() for name, file in binaries.items()}
 
 
 def _with_standins(binaries: dict[str, Path]) -> dict[str, bytes]:
     """The files of NVIDIA's programs with the stand-ins that they need."""
     programs_only = {name: file for name, file in binaries.items() if file.suffix != ".yaml"}
-    files = _of_programs(programs_only)
+    files = _program_files(programs_only)
     for name in ("nvidia-smi", "with-mock-driver", "fake-dbus.py"):
         files[f"/usr/bin/{name}"] = (STANDINS / name).read_bytes()
     control = (SHARED_STANDINS / "nvidia-cuda-mps-control").read_text().replace("#!PYTHON", "#!/usr/bin/python3", 1)
@@ -168,7 +168,7 @@ def further_archive(image: str) -> Path:
     program = FURTHER[image]
     binaries = programs.obtain(program)
     with locked("images"):
-        files = _with_standins(binaries) if program.nvml else _of_programs(binaries)
+        files = _with_standins(binaries) if program.nvml else _program_files(binaries)
         entry = FROM_SCRATCH.get(image, ())
         return _archived(program.name, [Image(image, files, on_root=not entry, entry=entry)])
 

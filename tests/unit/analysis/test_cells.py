@@ -82,7 +82,7 @@ def test_an_invalid_baseline_does_not_count():
     assert table([broken, record("mps", repeat=1)])["slowdown"].isna().all()
 
 
-def a_mix(**more):
+def mix_record(**more):
     """A cell with a tenant of each workload, with 2 and 40 ms."""
     loads = [("light", np.full(200, 0.002)), ("heavy", np.full(50, 0.040))]
     tenants = [factories.tenant(k, back_to_back(own), workload=name) for k, (name, own) in enumerate(loads)]
@@ -123,7 +123,7 @@ def test_whole_numbers_stay_whole_next_to_blanks():
     assert cells_table([], Baseline([], "exclusive")).to_csv(index=False) == HEADER + "\n"
 
 
-OF_GPUS = [
+GPU_COLUMNS = [
     "server_memory_mib",
     "power_mean_watts", "energy_joules", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules",
     "sm_clock_mean_mhz", "temperature_max_celsius", "device_mean_seconds", "device_to_host_ratio",
@@ -171,17 +171,19 @@ def test_power_comes_from_energy_rather_than_samples():
 
 
 def test_values_that_the_device_does_not_report_are_blank():
-    assert table([record("mps")])[OF_GPUS].isna().all(axis=None)
+    assert table([record("mps")])[GPU_COLUMNS].isna().all(axis=None)
     measured = record("mps", is_gpu=True)
     measured["calibration"]["idle_power_watts"] = None
     row = table([measured]).iloc[0]
     assert row["energy_per_iteration_joules"] == pytest.approx(600 / 400)
     assert pd.isna(row["energy_above_idle_per_iteration_joules"])
     measured["telemetry"] = None
-    assert table([measured])[[*OF_GPUS, "memory_mib"]].isna().all(axis=None)
+    assert table([measured])[[*GPU_COLUMNS, "memory_mib"]].isna().all(axis=None)
 
 
-@pytest.mark.parametrize("made", [a_mix(is_gpu=True), record("mps", [[]], is_gpu=True)], ids=["mix", "no iteration"])
+@pytest.mark.parametrize(
+    "made", [mix_record(is_gpu=True), record("mps", [[]], is_gpu=True)], ids=["mix", "no iteration"]
+)
 def test_some_cells_have_no_energy_per_iteration(made):
     row = table([made]).iloc[0]
     assert row["energy_joules"] == 600

@@ -15,7 +15,7 @@ from sharebench.analysis.statistics.intervals import holm
 from sharebench.analysis.tables.contrasts import contrasts_table, declared_contrasts
 
 
-def of(**changes):
+def simulated_study(**changes):
     """A simulated study of MPS, time-slicing and MIG at 1 and 2 tenants with one workload."""
     keys = {"node": "simulated", "strategies": ["mps", "time-slicing", "mig"], "replicas": [1, 2]}
     return study_with(keys | {"workloads": ["matmul"]} | changes)
@@ -29,7 +29,7 @@ def cells(strategy, *means, replicas=2, **more):
 def table(records, planned=None):
     """The table of these records."""
     apart = [part for each in records for part in split_by_workload(each, reduce_record(each))]
-    return contrasts_table(apart, planned or of(), Baseline(apart, "exclusive"))
+    return contrasts_table(apart, planned or simulated_study(), Baseline(apart, "exclusive"))
 
 
 MPS, SLICED, MIG = (0.0050, 0.0054, 0.0051), (0.0080, 0.0088, 0.0079), (0.0051, 0.0053, 0.0052)
@@ -37,15 +37,15 @@ ALL = [*cells("mps", *MPS), *cells("time-slicing", *SLICED), *cells("mig", *MIG)
 
 
 def test_without_a_declaration_every_sharing_strategy_is_compared_with_the_first():
-    assert declared_contrasts(of()) == [("time-slicing", "mps"), ("mig", "mps")]
-    assert declared_contrasts(of(strategies=["exclusive", "mps"])) == []
-    assert declared_contrasts(of(contrasts=["mps/time-slicing"])) == [("mps", "time-slicing")]
-    jobs = of(strategies=["sequential", "mps", "time-slicing"], workloads=["batch-matmul"])
+    assert declared_contrasts(simulated_study()) == [("time-slicing", "mps"), ("mig", "mps")]
+    assert declared_contrasts(simulated_study(strategies=["exclusive", "mps"])) == []
+    assert declared_contrasts(simulated_study(contrasts=["mps/time-slicing"])) == [("mps", "time-slicing")]
+    jobs = simulated_study(strategies=["sequential", "mps", "time-slicing"], workloads=["batch-matmul"])
     assert declared_contrasts(jobs) == [("time-slicing", "mps")], "a queue shares nothing"
 
 
 def test_windows_with_a_fault_are_not_compared():
-    planned = of(node="cpu", strategies=["mps", "time-slicing"], faults=["killed"])
+    planned = simulated_study(node="cpu", strategies=["mps", "time-slicing"], faults=["killed"])
     assert table([*cells("mps", *MPS), *cells("time-slicing", *SLICED)], planned)["workload"].tolist() == ["matmul"]
 
 
@@ -99,6 +99,6 @@ def test_a_mix_is_compared_by_workload_and_pairs_are_not_compared():
         for name, light, heavy in (("mps", 0.002, 0.008), ("time-slicing", 0.004, 0.008))
         for k in (1, 2)
     ]
-    rows = table(records, of(**changes))
+    rows = table(records, simulated_study(**changes))
     assert rows[["workload", "tenant_workload"]].to_numpy().tolist() == [["blend", "light"], ["blend", "heavy"]]
     assert rows["ratio"].tolist() == pytest.approx([2, 1])

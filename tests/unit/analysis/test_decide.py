@@ -35,7 +35,7 @@ def asked(root: Path, tmp_path: Path, **question: Any) -> tuple[pd.DataFrame, st
     return pd.read_csv(folder / "tables" / "advice.csv"), text
 
 
-def of_workload(text: str, workload: str) -> str:
+def workload_section(text: str, workload: str) -> str:
     """The terminal's table and reasons of one workload."""
     return text.split(f"\n\n{workload}\n\n")[1].split("\n\n\n")[0]
 
@@ -99,7 +99,7 @@ def test_a_median_within_the_slo_is_named_as_a_median(root: Path, tmp_path: Path
 
 def test_an_answer_from_cells_with_warnings_mentions_them(root: Path, tmp_path: Path) -> None:
     _, text = asked(root, tmp_path)
-    assert "carry a warning" not in of_workload(text, "hashing")
+    assert "carry a warning" not in workload_section(text, "hashing")
     with edited_table(tmp_path / "copy/tables/summary.csv") as summary:
         own = summary["workload"] == "hashing"
         summary.loc[own & (summary["strategy"] == "mps"), "warnings"] = 1
@@ -111,7 +111,7 @@ def test_an_answer_from_cells_with_warnings_mentions_them(root: Path, tmp_path: 
 def test_more_devices_where_one_is_not_enough(root: Path, tmp_path: Path) -> None:
     _, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 8}, tenants=4)
     assert re.search(r"matmul: take \w+ on 2 devices, at most 2 tenants on each: p\d\d ", text)
-    assert "- Nothing that was measured serves 4 tenants on fewer devices (" in of_workload(text, "matmul")
+    assert "- Nothing that was measured serves 4 tenants on fewer devices (" in workload_section(text, "matmul")
 
 
 def test_no_strategy_may_be_the_answer(root: Path, tmp_path: Path) -> None:

@@ -42,26 +42,26 @@ def cells(baseline_of: tuple[int, ...] = (1, 2, 3), strategies: tuple[str, ...] 
     return [reduce_record(each) for each in made]
 
 
-def of(found: list[MeasuredCell], strategy: str) -> list[MeasuredCell]:
+def valid_cells(found: list[MeasuredCell], strategy: str) -> list[MeasuredCell]:
     return [cell for cell in found if cell.strategy == strategy and cell.valid]
 
 
 def test_slowdowns_pair_within_a_block_across_runs() -> None:
     found = pair_by_device(cells(), "exclusive")
     baseline = Baseline(found, "exclusive")
-    slowdown, note = group_slowdown(of(found, "mps"), baseline)
+    slowdown, note = group_slowdown(valid_cells(found, "mps"), baseline)
     # The repeats of the first device count as their mean.
     logs = [(math.log(2.0) + math.log(2.2)) / 2, math.log(2.1)]
     low, high = stats.t.interval(0.95, 1, loc=np.mean(logs), scale=stats.sem(logs))
     assert slowdown is not None and note is None and slowdown.n == 3
     assert (slowdown.value, slowdown.low, slowdown.high) == pytest.approx(tuple(np.exp([np.mean(logs), low, high])))
-    antt = group_metrics(of(found, "mps"), baseline)["antt"]
+    antt = group_metrics(valid_cells(found, "mps"), baseline)["antt"]
     assert antt is not None and (antt.value, antt.low) == pytest.approx((slowdown.value, slowdown.low))
 
 
 def test_intervals_are_over_devices_where_repeats_share_them() -> None:
     found = pair_by_device(cells(strategies=("mps", "time-slicing")), "exclusive")
-    baseline, mps = Baseline(found, "exclusive"), of(found, "mps")
+    baseline, mps = Baseline(found, "exclusive"), valid_cells(found, "mps")
     wanted = [(Cell(cell.strategy, cell.workload, cell.replicas, cell.repeat), "matmul") for cell in found]
     row = summary_table(found, wanted, baseline).set_index("strategy").loc["mps"]
     logs = np.log([math.sqrt(0.0080 * 0.0088), 0.0252])
@@ -71,7 +71,7 @@ def test_intervals_are_over_devices_where_repeats_share_them() -> None:
         # A percentile has the width of its buckets in addition.
         assert ends == pytest.approx((low, high), rel=0.03), metric
     assert row["latency_mean_seconds_n"] == 3
-    ratio = group_ratio(mps, of(found, "time-slicing"))
+    ratio = group_ratio(mps, valid_cells(found, "time-slicing"))
     assert ratio is not None and ratio.degrees_of_freedom == 1
 
 
@@ -87,7 +87,7 @@ def test_a_cell_without_a_baseline_on_its_device_is_excluded() -> None:
     excluded = [cell for cell in found if not cell.valid]
     assert [(cell.block, cell.reason) for cell in excluded] == [(2, UNPAIRED)]
     assert {(cell.valid, cell.reason) for cell in excluded} == {(False, UNPAIRED)}
-    slowdown, _ = group_slowdown(of(found, "mps"), Baseline(found, "exclusive"))
+    slowdown, _ = group_slowdown(valid_cells(found, "mps"), Baseline(found, "exclusive"))
     assert slowdown is not None and slowdown.n == 2
     assert slowdown.value == pytest.approx(math.sqrt(2.0 * 2.2))
 
@@ -101,7 +101,7 @@ def test_baselines_of_one_block_on_two_devices_count_for_their_device() -> None:
             made.append(reduce_record(record("exclusive", [np.full(100, alone)], **own)))
             made.append(reduce_record(record("mps", [np.full(100, factor * alone)] * 2, **own)))
     found = pair_by_device(made, "exclusive")
-    baseline, mps = Baseline(found, "exclusive"), of(found, "mps")
+    baseline, mps = Baseline(found, "exclusive"), valid_cells(found, "mps")
     slowdown, note = group_slowdown(mps, baseline)
     logs = np.log([2.0, 2.2])
     low, high = np.exp(stats.t.interval(0.95, 1, loc=logs.mean(), scale=stats.sem(logs)))
@@ -117,10 +117,10 @@ def test_baselines_of_one_block_on_two_devices_count_for_their_device() -> None:
 
 def test_contrasts_use_common_blocks() -> None:
     found = pair_by_device(cells(strategies=("mps", "time-slicing")), "exclusive")
-    mps = [cell for cell in of(found, "mps") if cell.block != 2]
-    ratio = group_ratio(mps, of(found, "time-slicing"))
+    mps = [cell for cell in valid_cells(found, "mps") if cell.block != 2]
+    ratio = group_ratio(mps, valid_cells(found, "time-slicing"))
     assert ratio is not None and (ratio.n, ratio.value) == (2, pytest.approx(1))
-    assert group_ratio(mps[:1], [cell for cell in of(found, "time-slicing") if cell.block == 2]) is None
+    assert group_ratio(mps[:1], [cell for cell in valid_cells(found, "time-slicing") if cell.block == 2]) is None
 
 
 def test_one_device_changes_nothing() -> None:

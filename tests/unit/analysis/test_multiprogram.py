@@ -13,21 +13,21 @@ from sharebench.analysis.cells.rows import reduce_record, split_by_workload
 from sharebench.analysis.cells.slowdown import Baseline
 
 
-def of(name, *slowdowns):
+def metric_value(name, *slowdowns):
     return float(FORMULAS[name](np.array(slowdowns)))
 
 
 def test_formulas_by_hand():
     # Two programs, one twice and one four times as slow as alone.
-    assert of("antt", 2, 4) == 3
-    assert of("stp", 2, 4) == 0.75
-    assert of("harmonic_speedup", 2, 4) == pytest.approx(1 / 3)
-    assert of("worst_slowdown", 2, 4) == 4
+    assert metric_value("antt", 2, 4) == 3
+    assert metric_value("stp", 2, 4) == 0.75
+    assert metric_value("harmonic_speedup", 2, 4) == pytest.approx(1 / 3)
+    assert metric_value("worst_slowdown", 2, 4) == 4
     # Progress 1/2 and 1/4: (3/4)² / (2 (1/4 + 1/16)) = 0.9
-    assert of("jain_index", 2, 4) == pytest.approx(0.9)
+    assert metric_value("jain_index", 2, 4) == pytest.approx(0.9)
 
 
-def of_mean(strategy, *means, **more):
+def constant_record(strategy, *means, **more):
     return record(strategy, [np.full(400, mean) for mean in means], **more)
 
 
@@ -40,8 +40,8 @@ def metrics(records, strategy="mps", workload=None):
 
 def test_paired_values_come_from_the_cells():
     alone, shared = [0.0040, 0.0044, 0.0050], [(0.008, 0.010), (0.009, 0.0108), (0.0101, 0.0122)]
-    records = [of_mean("exclusive", mean, repeat=k + 1) for k, mean in enumerate(alone)]
-    records += [of_mean("mps", *means, repeat=k + 1) for k, means in enumerate(shared)]
+    records = [constant_record("exclusive", mean, repeat=k + 1) for k, mean in enumerate(alone)]
+    records += [constant_record("mps", *means, repeat=k + 1) for k, means in enumerate(shared)]
     found = metrics(records)
     by_hand = np.log([base / one + base / two for (one, two), base in zip(shared, alone, strict=True)])
     low, high = stats.t.interval(0.95, 2, loc=by_hand.mean(), scale=stats.sem(by_hand))
@@ -55,12 +55,12 @@ def test_paired_values_come_from_the_cells():
 
 def test_in_a_mix_each_tenant_is_compared_with_its_own_workload():
     alone = [
-        of_mean("exclusive", mean, workload=workload, repeat=repeat)
+        constant_record("exclusive", mean, workload=workload, repeat=repeat)
         for repeat in (1, 2)
         for workload, mean in (("light", 0.001), ("heavy", 0.004))
     ]
     both = {"workload": "both", "tenants_run": ["light", "heavy"]}
-    mixes = [of_mean("mps", 0.002, 0.016, **both), of_mean("mps", 0.002, 0.016, repeat=2, **both)]
+    mixes = [constant_record("mps", 0.002, 0.016, **both), constant_record("mps", 0.002, 0.016, repeat=2, **both)]
     light, heavy = (metrics([*alone, *mixes], workload=name) for name in ("light", "heavy"))
     assert light == heavy, "they are about all tenants of the cell"
     assert light["antt"].value == pytest.approx(3) and light["stp"].value == pytest.approx(0.75)
@@ -69,8 +69,10 @@ def test_in_a_mix_each_tenant_is_compared_with_its_own_workload():
 
 def unpaired(alone, shared, **more):
     """Records of a baseline, and of two tenants that another run measured."""
-    records = [of_mean("exclusive", mean, repeat=k + 1) for k, mean in enumerate(alone)]
-    return records + [of_mean("mps", *means, repeat=k + 1, run_id="run-2", **more) for k, means in enumerate(shared)]
+    records = [constant_record("exclusive", mean, repeat=k + 1) for k, mean in enumerate(alone)]
+    return records + [
+        constant_record("mps", *means, repeat=k + 1, run_id="run-2", **more) for k, means in enumerate(shared)
+    ]
 
 
 def test_unpaired_intervals_of_equal_tenants_are_welchs():
@@ -89,10 +91,12 @@ def test_unpaired_intervals_of_equal_tenants_are_welchs():
 
 def test_an_unpaired_mix_depends_on_each_baseline_by_its_share():
     light, heavy = [0.001, 0.0011, 0.00105], [0.004, 0.0041, 0.0039]
-    records = [of_mean("exclusive", mean, workload="light", repeat=k + 1) for k, mean in enumerate(light)]
-    records += [of_mean("exclusive", mean, workload="heavy", repeat=k + 1) for k, mean in enumerate(heavy)]
+    records = [constant_record("exclusive", mean, workload="light", repeat=k + 1) for k, mean in enumerate(light)]
+    records += [constant_record("exclusive", mean, workload="heavy", repeat=k + 1) for k, mean in enumerate(heavy)]
     both = {"workload": "both", "tenants_run": ["light", "heavy"], "run_id": "run-2"}
-    records += [of_mean("mps", 0.003 * f, 0.008 * f, repeat=k + 1, **both) for k, f in enumerate((1, 1.02, 0.99))]
+    records += [
+        constant_record("mps", 0.003 * f, 0.008 * f, repeat=k + 1, **both) for k, f in enumerate((1, 1.02, 0.99))
+    ]
     found = metrics(records, workload="light")["antt"]
     # d log((x + y)/2) = x/(x + y) d log x + y/(x + y) d log y, with the slowdowns x and y.
     x, y = 0.003 / stats.gmean(light), 0.008 / stats.gmean(heavy)
@@ -110,11 +114,13 @@ def test_an_unpaired_mix_depends_on_each_baseline_by_its_share():
 
 def test_a_tenant_without_a_baseline_leaves_all_blank():
     both = {"workload": "both", "tenants_run": ["light", "heavy"]}
-    found = metrics([of_mean("exclusive", 0.001, workload="light"), of_mean("mps", 0.002, 0.016, **both)])
+    found = metrics(
+        [constant_record("exclusive", 0.001, workload="light"), constant_record("mps", 0.002, 0.016, **both)]
+    )
     assert set(found.values()) == {None}
     assert set(group_metrics([], Baseline([], None)).values()) == {None}
 
 
 def test_the_baseline_has_the_value_of_slowdown_1():
-    found = metrics([of_mean("exclusive", 0.004), of_mean("exclusive", 0.005, repeat=2)], "exclusive")
+    found = metrics([constant_record("exclusive", 0.004), constant_record("exclusive", 0.005, repeat=2)], "exclusive")
     assert {name: each.value for name, each in found.items()} == dict.fromkeys(multiprogram.FORMULAS, 1)

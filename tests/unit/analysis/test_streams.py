@@ -43,7 +43,7 @@ def stream(
     return streamed(tenant(index, Load(starts, first + GAPS * gap), WINDOW_SECONDS), starts, first, gaps, **more)
 
 
-def of(*tenants: dict[str, Any], repeat: int = 1, strategy: str = "mps") -> dict[str, Any]:
+def streams_record(*tenants: dict[str, Any], repeat: int = 1, strategy: str = "mps") -> dict[str, Any]:
     return record(strategy, tenants=list(tenants), window_seconds=WINDOW_SECONDS, repeat=repeat)
 
 
@@ -59,7 +59,9 @@ def within_a_bucket(seconds: float) -> Any:
 
 def test_the_summary_has_planted_values_with_intervals() -> None:
     planted = (0.100, 0.110, 0.121)
-    row = summarised([of(stream(0, ttft=ttft), stream(1, ttft=ttft), repeat=k) for k, ttft in enumerate(planted, 1)])
+    row = summarised(
+        [streams_record(stream(0, ttft=ttft), stream(1, ttft=ttft), repeat=k) for k, ttft in enumerate(planted, 1)]
+    )
     assert row["ttft_p50_seconds"] == within_a_bucket(0.110)
     assert row["ttft_p99_seconds"] == within_a_bucket(0.110)
     exact = log_interval(planted)
@@ -73,7 +75,7 @@ def test_the_summary_has_planted_values_with_intervals() -> None:
 
 
 def test_cells_have_the_values_of_each_tenant() -> None:
-    cells = [reduce_record(of(stream(0, ttft=0.1, slow=100), stream(1, ttft=0.2)), limits={"ttft": 0.5})]
+    cells = [reduce_record(streams_record(stream(0, ttft=0.1, slow=100), stream(1, ttft=0.2)), limits={"ttft": 0.5})]
     table = cells_table(cells, Baseline(cells, None), {STREAMS, SLO})
     assert table["ttft_p50_seconds"].tolist() == [within_a_bucket(0.1), within_a_bucket(0.2)]
     assert table["itl_p50_seconds"].tolist() == table["tpot_p50_seconds"].tolist() == [within_a_bucket(0.02)] * 2
@@ -127,7 +129,7 @@ def test_good_requests_are_interpolated_within_a_programs_bucket(slo_seconds: fl
 
 def test_goodput_of_all_tenants_with_its_interval() -> None:
     slow = (100, 120, 80)
-    records = [of(stream(0, slow=each), stream(1), repeat=k) for k, each in enumerate(slow, 1)]
+    records = [streams_record(stream(0, slow=each), stream(1), repeat=k) for k, each in enumerate(slow, 1)]
     row = summarised(records, {"ttft": 0.5, "tpot": 0.05})
     exact = log_interval([(800 - each) / WINDOW_SECONDS for each in slow])
     assert row["goodput_total_hz"] == pytest.approx(exact.value)
@@ -135,13 +137,13 @@ def test_goodput_of_all_tenants_with_its_interval() -> None:
 
 
 def test_without_good_requests_goodput_is_0_without_interval() -> None:
-    row = summarised([of(stream(), repeat=k) for k in (1, 2)], {"ttft": 0.05})
+    row = summarised([streams_record(stream(), repeat=k) for k in (1, 2)], {"ttft": 0.05})
     assert row["goodput_total_hz"] == 0 and pd.isna(row["goodput_total_hz_low"])
     assert "goodput not above 0 in 2 of 2 cells" in row["notes"]
 
 
 def test_too_few_requests_have_no_p99() -> None:
-    row = summarised([of(stream(count=200), repeat=k) for k in (1, 2)])
+    row = summarised([streams_record(stream(count=200), repeat=k) for k in (1, 2)])
     assert row["ttft_p50_seconds"] == within_a_bucket(0.1) and pd.isna(row["ttft_p99_seconds"])
     # 800 gaps, but of 200 requests.
     assert pd.isna(row["itl_p99_seconds"]) and pd.isna(row["tpot_p99_seconds"])
@@ -151,14 +153,14 @@ def test_too_few_requests_have_no_p99() -> None:
 
 def test_requests_that_wait_together_reduce_the_effective_sample_size() -> None:
     """A stall of a fifth of the window is one event, however many requests wait in it."""
-    cell = reduce_record(of(stream(slow=80)))
+    cell = reduce_record(streams_record(stream(slow=80)))
     assert cell.stages["ttft"].count == 400 and cell.stages["ttft"].effective_count < 100
     assert "ttft_p99" not in cell.percentiles and "tpot_p99" in cell.percentiles
 
 
 def test_notes_name_the_token_source_and_the_applicable_slo() -> None:
-    assert "output tokens are counted as events" in summarised([of(stream(source="chunks"))])["notes"]
-    loop = of(tenant(0, back_to_back([0.005] * 400), WINDOW_SECONDS))
+    assert "output tokens are counted as events" in summarised([streams_record(stream(source="chunks"))])["notes"]
+    loop = streams_record(tenant(0, back_to_back([0.005] * 400), WINDOW_SECONDS))
     row = summarised([loop], {"latency": 0.01, "ttft": 0.1})
     assert "only the latency of the SLO applies to what does not stream" in row["notes"]
     assert row["goodput_total_hz"] == pytest.approx(400 / WINDOW_SECONDS)
@@ -171,7 +173,7 @@ MPS, SLICED = (0.100, 0.108, 0.103), (0.150, 0.166, 0.151)
 
 def test_strategies_are_compared_in_each_metric_and_tested_within_it() -> None:
     made = [
-        of(stream(0, ttft=ttft), stream(1, ttft=ttft), repeat=k, strategy=strategy)
+        streams_record(stream(0, ttft=ttft), stream(1, ttft=ttft), repeat=k, strategy=strategy)
         for strategy, planted in (("mps", MPS), ("time-slicing", SLICED))
         for k, ttft in enumerate(planted, 1)
     ]
@@ -199,7 +201,7 @@ def data_set(folder: Path, planted: Sequence[float], slo: Mapping[str, float]) -
     made = Study(load_config(config_with(keys | {"repeats": len(planted), "baseline": "none", "slo": slo})))
     for cell in made.cells:
         tenants = [stream(index, ttft=planted[cell.repeat - 1]) | {"workload": "chat"} for index in range(2)]
-        one = of(*tenants, repeat=cell.repeat)
+        one = streams_record(*tenants, repeat=cell.repeat)
         one["cell"]["workload"] = "chat"
         records.write((folder / cell.raw), one | {"spec": made.spec(cell)})  # type: ignore[arg-type]
     for file in ("nodes/device.json", "calibration/chat.json", "cells/mps/chat/histograms.csv"):

@@ -14,7 +14,7 @@ from sharebench.analysis.tables.summary import METRICS, summary_table
 from sharebench.records.tables import ACTIVITY, STUDY_KINDS
 from sharebench.study.cells import Cell
 
-OF_SOME_STUDIES = ("ttft_", "itl_", "tpot_", "output_tokens_", "goodput_", "cost_per_million_tokens", "sm_", "dram_")
+OPTIONAL_PREFIXES = ("ttft_", "itl_", "tpot_", "output_tokens_", "goodput_", "cost_per_million_tokens", "sm_", "dram_")
 # The workload of all cells here.
 FEW = "p99.9 needs 2995 independent iterations"
 
@@ -44,7 +44,7 @@ def fail(made, *names):
     return made
 
 
-def of_mean(strategy, *means, **more):
+def constant_record(strategy, *means, **more):
     """A record whose tenants have these constant latencies, in seconds."""
     return record(strategy, [np.full(400, mean) for mean in means], **more)
 
@@ -59,7 +59,7 @@ def test_each_metric_has_its_columns():
     )
     assert of_latency == [f"latency_{name}" for name in ("p50", "p95", "p99", "p999")]
     assert of_all == [*of_latency, *(f"{stage}_{name}" for stage in ("ttft", "itl", "tpot") for name in ("p50", "p99"))]
-    assert set(every) - set(plain) == {name for name in every if name.startswith(OF_SOME_STUDIES)}
+    assert set(every) - set(plain) == {name for name in every if name.startswith(OPTIONAL_PREFIXES)}
 
 
 def test_cell_values_and_their_means_over_repeats():
@@ -86,8 +86,8 @@ def test_cell_values_and_their_means_over_repeats():
 
 def test_slowdowns_in_blocks_are_paired():
     alone, shared = [0.0040, 0.0044, 0.0050], [(0.008, 0.010), (0.009, 0.0108), (0.0101, 0.0122)]
-    records = [of_mean("exclusive", mean, repeat=k + 1) for k, mean in enumerate(alone)]
-    records += [of_mean("mps", *means, repeat=k + 1) for k, means in enumerate(shared)]
+    records = [constant_record("exclusive", mean, repeat=k + 1) for k, mean in enumerate(alone)]
+    records += [constant_record("mps", *means, repeat=k + 1) for k, means in enumerate(shared)]
     row = row_of(records)
     ratios = np.log([(one + two) / 2 / base for (one, two), base in zip(shared, alone, strict=True)])
     low, high = stats.t.interval(0.95, 2, loc=ratios.mean(), scale=stats.sem(ratios))
@@ -100,8 +100,8 @@ def test_slowdowns_in_blocks_are_paired():
 def test_unpaired_slowdowns_have_welchs_interval(change):
     alone, shared = [0.0040, 0.0044, 0.0050], [0.008, 0.0092, 0.0101]
     in_baseline = {"block": 0} if "block" in change else {}
-    records = [of_mean("exclusive", mean, repeat=k + 1, **in_baseline) for k, mean in enumerate(alone)]
-    records += [of_mean("mps", mean, repeat=k + 1, **change) for k, mean in enumerate(shared)]
+    records = [constant_record("exclusive", mean, repeat=k + 1, **in_baseline) for k, mean in enumerate(alone)]
+    records += [constant_record("mps", mean, repeat=k + 1, **change) for k, mean in enumerate(shared)]
     row = row_of(records)
     welch = stats.ttest_ind(np.log(shared), np.log(alone), equal_var=False).confidence_interval(0.95)
     assert row["slowdown"] == pytest.approx(stats.gmean(shared) / stats.gmean(alone))
@@ -112,8 +112,8 @@ def test_unpaired_slowdowns_have_welchs_interval(change):
 
 
 def test_repeats_that_share_one_baseline_cell_are_not_paired():
-    records = [of_mean("exclusive", 0.004, repeat=1, block=0)]
-    records += [of_mean("mps", mean, repeat=k + 1, block=0) for k, mean in enumerate((0.008, 0.009))]
+    records = [constant_record("exclusive", 0.004, repeat=1, block=0)]
+    records += [constant_record("mps", mean, repeat=k + 1, block=0) for k, mean in enumerate((0.008, 0.009))]
     row = row_of(records)
     assert row["slowdown"] == pytest.approx(math.sqrt(0.008 * 0.009) / 0.004)
     assert pd.isna(row["slowdown_low"])
@@ -122,11 +122,11 @@ def test_repeats_that_share_one_baseline_cell_are_not_paired():
 
 def mix_of(*latencies, runs=("light", "heavy"), **more):
     """A cell whose tenants run these, with these constant latencies in seconds."""
-    return of_mean("mps", *latencies, workload="both", tenants_run=runs, **more)
+    return constant_record("mps", *latencies, workload="both", tenants_run=runs, **more)
 
 
 ALONE = [
-    of_mean("exclusive", mean, workload=workload, repeat=repeat)
+    constant_record("exclusive", mean, workload=workload, repeat=repeat)
     for repeat in (1, 2)
     for workload, mean in (("light", 0.001), ("heavy", 0.004))
 ]
@@ -162,8 +162,8 @@ def test_a_mix_without_tenants_still_has_a_row_per_workload():
 
 def test_without_a_baseline_slowdown_is_blank_with_a_note():
     for records, baseline in (
-        ([of_mean("mps", 0.004)], "exclusive"),
-        ([of_mean("exclusive", 0.004), of_mean("mps", 0.004)], None),
+        ([constant_record("mps", 0.004)], "exclusive"),
+        ([constant_record("exclusive", 0.004), constant_record("mps", 0.004)], None),
     ):
         row = row_of(records, baseline=baseline)
         assert pd.isna(row["slowdown"])
@@ -172,7 +172,7 @@ def test_without_a_baseline_slowdown_is_blank_with_a_note():
 
 
 def test_an_invalid_cell_is_counted_but_excluded_from_means():
-    records = [of_mean("mps", mean, repeat=k + 1) for k, mean in enumerate((0.004, 0.005, 0.9))]
+    records = [constant_record("mps", mean, repeat=k + 1) for k, mean in enumerate((0.004, 0.005, 0.9))]
     fail(records[2], "window_coverage")
     row = row_of(records, baseline=None)
     assert (row["n_expected"], row["n"], row["n_excluded"]) == (3, 2, 1)
@@ -184,12 +184,14 @@ def test_an_invalid_cell_is_counted_but_excluded_from_means():
 
 
 def test_a_cell_with_a_warning_is_in_the_mean_with_a_note():
-    row = row_of([fail(of_mean("mps", 0.01), "drift")])
+    row = row_of([fail(constant_record("mps", 0.01), "drift")])
     assert row["n"] == 1
     assert row["warnings"] == 1
     assert "1 of 1 cells with a warning: drift" in row["notes"]
-    excluded = fail(fail(of_mean("mps", 0.01, repeat=2), "drift"), "window_coverage")
-    assert row_of([fail(of_mean("mps", 0.01), "drift"), excluded])["warnings"] == 1, "what is in no mean warns of none"
+    excluded = fail(fail(constant_record("mps", 0.01, repeat=2), "drift"), "window_coverage")
+    assert row_of([fail(constant_record("mps", 0.01), "drift"), excluded])["warnings"] == 1, (
+        "what is in no mean warns of none"
+    )
 
 
 def on_gpu(repeat, energy_joules=600.0, idle_watts=100.0, count=400):
@@ -228,8 +230,8 @@ def test_tenants_that_fit_is_the_smallest_over_cells():
 
 def test_the_isolation_index_compares_with_the_same_strategy_without_neighbours():
     alone, beside = [0.0040, 0.0044, 0.0042], [0.0050, 0.0053, 0.0055]
-    records = [of_mean("mps", mean, repeat=k + 1) for k, mean in enumerate(alone)]
-    records += [of_mean("mps", mean, mean, repeat=k + 1) for k, mean in enumerate(beside)]
+    records = [constant_record("mps", mean, repeat=k + 1) for k, mean in enumerate(alone)]
+    records += [constant_record("mps", mean, mean, repeat=k + 1) for k, mean in enumerate(beside)]
     rows = summarise(records).set_index("replicas")
     ratios = np.log(np.array(beside) / alone)
     low, high = stats.t.interval(0.95, 2, loc=ratios.mean(), scale=stats.sem(ratios))
@@ -241,9 +243,9 @@ def test_the_isolation_index_compares_with_the_same_strategy_without_neighbours(
 
 def test_an_effect_no_larger_than_the_a_a_difference_is_not_separable():
     def study(*again):
-        records = [of_mean("exclusive", 0.004, repeat=k) for k in (1, 2)]
-        records += [of_mean("exclusive-again", mean, repeat=k + 1) for k, mean in enumerate(again)]
-        records += [of_mean("mps", 0.0042, repeat=k) for k in (1, 2)]
+        records = [constant_record("exclusive", 0.004, repeat=k) for k in (1, 2)]
+        records += [constant_record("exclusive-again", mean, repeat=k + 1) for k, mean in enumerate(again)]
+        records += [constant_record("mps", 0.0042, repeat=k) for k in (1, 2)]
         return summarise(records).set_index("strategy")
 
     rows = study(0.00404, 0.00404)
@@ -262,7 +264,7 @@ BASELINE, SHARED = (0.0040, 0.0042, 0.0041), (0.0046, 0.0048, 0.0047)
 def with_control(shared, control, alone=BASELINE):
     """The rows of a study of three blocks by strategy."""
     means = {"exclusive": alone, "exclusive-again": control, "mps": shared}
-    records = [of_mean(name, mean, repeat=k + 1) for name, own in means.items() for k, mean in enumerate(own)]
+    records = [constant_record(name, mean, repeat=k + 1) for name, own in means.items() for k, mean in enumerate(own)]
     return summarise(records).set_index("strategy")
 
 
@@ -302,14 +304,14 @@ def test_the_baseline_of_a_block_is_the_mean_with_its_control():
 def test_throughput_per_watt_is_the_cells_rate_over_the_devices_power():
     row = row_of([on_gpu(1, 600.0), on_gpu(2, 660.0)])
     assert row["throughput_per_watt"] == pytest.approx(stats.gmean([200 / 300, 200 / 330]))
-    assert pd.isna(row_of([of_mean("mps", 0.01)])["throughput_per_watt"])
+    assert pd.isna(row_of([constant_record("mps", 0.01)])["throughput_per_watt"])
     mixed = record("mps", [np.full(400, 0.002)] * 2, workload="both", tenants_run=["light", "heavy"], is_gpu=True)
     rows = summarise([mixed])
     assert rows["throughput_per_watt"].isna().all() and rows["power_mean_watts"].notna().all()
 
 
 def test_activity_is_a_mean_over_the_cells_with_its_interval():
-    records = [of_mean("mps", 0.005, 0.005, repeat=repeat, is_gpu=True) for repeat in (1, 2, 3)]
+    records = [constant_record("mps", 0.005, 0.005, repeat=repeat, is_gpu=True) for repeat in (1, 2, 3)]
     for made, busy in zip(records, (40.0, 50.0, 62.5), strict=True):
         made["telemetry"] |= {"sm_active_mean_percent": busy, "dram_active_mean_percent": 0.0}
     row = row_of(records, studies={ACTIVITY})

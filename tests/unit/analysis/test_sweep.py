@@ -47,7 +47,7 @@ SERVER: Json = {"kind": "http", "command": ["server", "{port}"], "request": {"pa
 PROGRAM: Json = {"kind": "command", "command": ["program"], "port": 8000, "metrics": {"histogram": "seconds"}}
 
 
-def of_programs(folder: Path) -> Json:
+def program_changes(folder: Path) -> Json:
     return {f"{W}.server": SERVER, f"{W}.program": PROGRAM, "workloads": ["server", "program"]} | HOST
 
 
@@ -57,7 +57,7 @@ STUDIES: dict[str, Callable[[Path], Json]] = {
     "mock GPU in a cluster": lambda folder: SHARED | HOST | {"node": "kubernetes", "kubernetes.device": "cpu"},
     "GPU in a cluster": lambda folder: SHARED | {"node": "kubernetes", "kubernetes.access": "dra"},
     "simulated": lambda folder: SHARED | {"node": "simulated"},
-    "programs": lambda folder: PLAIN | of_programs(folder) | {"node": "cpu"},
+    "programs": lambda folder: PLAIN | program_changes(folder) | {"node": "cpu"},
     "watched": lambda folder: (
         PLAIN | HOST | {"prometheus.url": "http://x", "prometheus.folder": str(folder), "window_seconds": 5}
     ),
@@ -69,7 +69,7 @@ STUDIES: dict[str, Callable[[Path], Json]] = {
 
 
 @pytest.fixture(autouse=True)
-def a_gpu_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def plant_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
     monkeypatch.setattr(workloads, "find_spec", lambda name: None)
 

@@ -139,7 +139,7 @@ def test_a_built_in_mix_makes_a_study(name: str) -> None:
         assert {cell.workload for cell in cells} == {name, *base_config()[W][name]["tenants"]}
 
 
-def without(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def hide_framework(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate an interpreter without this framework."""
     monkeypatch.setattr(workload_modules, "find_spec", lambda name: None if name == framework else object())
 
@@ -162,7 +162,7 @@ def test_a_workload_without_its_framework_is_refused(
     wanted = {"workloads": [workload], "window_seconds": 10}
     monkeypatch.setattr(workload_modules, "find_spec", lambda name: object())
     load(config_with(wanted))
-    without(framework, monkeypatch)
+    hide_framework(framework, monkeypatch)
     with pytest.raises(ConfigError) as caught:
         load(config_with(wanted))
     line = str(caught.value)

@@ -102,18 +102,18 @@ def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, se
     """The studies and cells that a visit to a host with two GPUs starts in order, without measuring."""
     found: list[tuple[str, set[Cell]]] = []
 
-    def there(part: Part, *_: Path) -> set[Cell]:
+    def cells_of_part(part: Part, *_: Path) -> set[Cell]:
         return {cell for name, cells in found for cell in cells if name == part.name}
 
     def snakemake(part: Part, folder: Path, *_: str, exclude: list[str], **__: object) -> bool:
         wanted = {cell for cell in part.study.cells if cell.folder.removeprefix("cells/") not in exclude}
-        assert there(part) < wanted
-        found.append((part.name, wanted - there(part)))
+        assert cells_of_part(part) < wanted
+        found.append((part.name, wanted - cells_of_part(part)))
         return True
 
     monkeypatch.setattr(visit, "REPOSITORY", tmp_path)
     monkeypatch.setattr(Part, "devices", property(devices_of_two_gpus))
-    monkeypatch.setattr(Part, "checked", there)
+    monkeypatch.setattr(Part, "checked", cells_of_part)
     monkeypatch.setattr(Part, "snakemake", snakemake)
     return found
 

@@ -21,7 +21,7 @@ def write(root: Path, rows: list[dict[str, object]]) -> None:
     pd.DataFrame(rows, columns=list(columns("devices"))).to_csv(root / "tables" / "devices.csv", index=False)
 
 
-def of(strategy: str, replicas: int, device: str, ratio: float, within: float | None) -> dict[str, object]:
+def device_row(strategy: str, replicas: int, device: str, ratio: float, within: float | None) -> dict[str, object]:
     point = {"strategy": strategy, "workload": "matmul", "tenant_workload": "matmul", "replicas": replicas}
     return point | {"device": device, "over_all_devices": ratio, "within_device_percent": within}
 
@@ -30,9 +30,9 @@ def test_each_device_has_a_mark_and_repeats_have_a_band(root: Path) -> None:
     write(
         root,
         [
-            *(of("exclusive", 1, device, ratio, 0.7) for device, ratio in {"aa": 1.01, "bb": 0.99}.items()),
-            *(of("mps", 2, device, ratio, None) for device, ratio in {"aa": 1.5, "bb": 0.6}.items()),
-            *(of("mps", 4, device, ratio, None) for device, ratio in {"aa": 0.98, "bb": 1.02}.items()),
+            *(device_row("exclusive", 1, device, ratio, 0.7) for device, ratio in {"aa": 1.01, "bb": 0.99}.items()),
+            *(device_row("mps", 2, device, ratio, None) for device, ratio in {"aa": 1.5, "bb": 0.6}.items()),
+            *(device_row("mps", 4, device, ratio, None) for device, ratio in {"aa": 0.98, "bb": 1.02}.items()),
         ],
     )
     page = devices.devices(data.load_study(root, root))

@@ -27,7 +27,7 @@ def node(cluster: Claims, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cl
     return leased(cluster, STUDY.node_options(), tmp_path)
 
 
-def again(node: ClusterNode, cluster: Claims) -> ClusterNode:
+def next_job_node(node: ClusterNode, cluster: Claims) -> ClusterNode:
     """The node as in the next job of the run."""
     cluster.log.clear()
     return leased(cluster, STUDY.node_options(), node.folder)
@@ -52,7 +52,7 @@ def test_a_state_under_mps_holds_the_claim_that_its_cells_use(cluster: Claims, n
     (claim,) = cluster.claims
     (holder,) = cluster.tenants
     assert holder["spec"]["resourceClaims"][0]["resourceClaimName"] == claim["metadata"]["name"]
-    later = again(node, cluster)
+    later = next_job_node(node, cluster)
     later.ensure(state())
     assert made(cluster) == []
     dra, spec = later.access("dra"), spec_of("mps")
@@ -99,7 +99,7 @@ def test_a_lost_claim_or_holder_pod_is_recreated(cluster: Claims, node: ClusterN
         cluster.tenants.clear()
     else:
         cluster.claims[0]["metadata"]["labels"][HELD_LABEL] = "asks-for-something-else"
-    later = again(node, cluster)
+    later = next_job_node(node, cluster)
     later.ensure(state())
     assert made(cluster) == ["resourceclaims", "pods"]
     assert (len(cluster.claims), len(cluster.tenants)) == (1, 1)
@@ -111,17 +111,17 @@ def test_claims_are_replaced_after_tenants_ended_badly(
     node.ensure(state())
     (before,) = cluster.tenants
     node.mark_dirty()
-    again(node, cluster).ensure(state())
+    next_job_node(node, cluster).ensure(state())
     assert made(cluster) == ["resourceclaims", "pods"]
     assert cluster.tenants[0]["metadata"]["name"] != before["metadata"]["name"]
     assert "their claims are replaced" in capsys.readouterr().err
-    again(node, cluster).ensure(state())
+    next_job_node(node, cluster).ensure(state())
     assert made(cluster) == []
 
 
 def test_the_next_state_removes_held_claims(cluster: Claims, node: ClusterNode) -> None:
     node.ensure(state())
-    later = again(node, cluster)
+    later = next_job_node(node, cluster)
     later.ensure(state("time-slicing"))
     assert (cluster.claims, cluster.tenants, made(cluster)) == ([], [], [])
     assert later.access("dra").cell_objects(spec_of("time-slicing")) != []
@@ -130,7 +130,7 @@ def test_the_next_state_removes_held_claims(cluster: Claims, node: ClusterNode) 
 @pytest.mark.parametrize("way", ["restore", "sweep"])
 def test_no_claims_are_left_after_a_run_or_its_death(cluster: Claims, node: ClusterNode, way: str) -> None:
     node.ensure(state())
-    other = again(node, cluster)
+    other = next_job_node(node, cluster)
     getattr(other, way)()
     assert (cluster.claims, cluster.tenants) == ([], [])
     assert saved_state.load(other.cluster.read_node()) is None
@@ -149,5 +149,5 @@ def test_claims_that_the_driver_does_not_prepare_fail_the_state(cluster: Claims,
         node.ensure(state())
     cluster.meanwhile = lambda: None
     with pytest.raises(NodeError, match=r"holds the claims did not run within \d+ s: phase Pending"):
-        again(node, cluster).ensure(state())
+        next_job_node(node, cluster).ensure(state())
     assert [path for verb, path, _ in cluster.log if verb == "delete"][-1].startswith(f"{CLAIMS}/")

@@ -105,7 +105,7 @@ def test_a_pod_of_a_silent_node_is_running_but_unready() -> None:
     assert pod_status.node_unready_reason({"status": {"conditions": [ready | {"status": "True"}]}}) is None
 
 
-def beside(program: dict[str, Any], client: dict[str, Any] | None = None) -> dict[str, Any]:
+def user_pod(program: dict[str, Any], client: dict[str, Any] | None = None) -> dict[str, Any]:
     """A pod of a user's container and our client."""
     made = tenant_pod(state=program)
     made["status"]["containerStatuses"].append({"name": "client", "state": client or {"running": {}}})
@@ -124,7 +124,7 @@ def beside(program: dict[str, Any], client: dict[str, Any] | None = None) -> dic
 )
 def test_the_ending_of_a_users_container_has_a_reason(terminated: dict[str, Any], ending: tuple[str, str, int]) -> None:
     """Its exit codes do not have the meaning of our own."""
-    assert pod_status.ending(beside({"terminated": terminated})) == ending
+    assert pod_status.ending(user_pod({"terminated": terminated})) == ending
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_the_ending_of_a_users_container_has_a_reason(terminated: dict[str, Any]
     ],
 )
 def test_a_failed_client_is_named(client: dict[str, Any], line: str | None) -> None:
-    pod = beside({"running": {}}, client)
+    pod = user_pod({"running": {}}, client)
     assert pod_status.unavailable_reason(pod, 1.0) == line
     assert pod_status.is_running(pod) == (line is None)
 

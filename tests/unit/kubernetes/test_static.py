@@ -76,7 +76,7 @@ def needs(node: ClusterNode, name: str, replicas: int) -> Any:
     return node.access("static").pod_needs(STUDY.spec_of(cell), Grant(0, 0))
 
 
-def why(node: ClusterNode, name: str, replicas: int = 3) -> str | None:
+def infeasible_reason(node: ClusterNode, name: str, replicas: int = 3) -> str | None:
     return node.infeasible(STUDY.strategies[name], replicas)
 
 
@@ -85,20 +85,22 @@ def why(node: ClusterNode, name: str, replicas: int = 3) -> str | None:
 )
 def test_a_missing_scheduler_is_infeasible(cluster: FakeCluster, node: ClusterNode, there: list[Json]) -> None:
     cluster.foreign = there
-    assert (why(node, "hami") or "").startswith("no Deployment hami-scheduler with a ready pod is in the cluster;")
+    assert (infeasible_reason(node, "hami") or "").startswith(
+        "no Deployment hami-scheduler with a ready pod is in the cluster;"
+    )
     with pytest.raises(NodeError, match="no Deployment hami-scheduler"):
         node.ensure(state("hami"))
-    assert why(node, "as-found") is None
+    assert infeasible_reason(node, "as-found") is None
 
 
 def test_a_node_that_offers_too_little_is_infeasible(cluster: FakeCluster, node: ClusterNode) -> None:
     offered = cluster.store[NODE]["status"]["allocatable"]
     offered["nvidia.com/gpu"] = "4"
-    assert why(node, "as-found", 3) is None
-    assert why(node, "as-found", 7) == "the node offers 4 of nvidia.com/gpu, and 7 tenants ask for 7"
+    assert infeasible_reason(node, "as-found", 3) is None
+    assert infeasible_reason(node, "as-found", 7) == "the node offers 4 of nvidia.com/gpu, and 7 tenants ask for 7"
     del offered["volcano.sh/vgpu-number"]
     cluster.store[NODE]["metadata"]["labels"][MEMORY] = "40960"
-    assert (why(node, "volcano-vgpu") or "").startswith("the node offers no volcano.sh/vgpu-number or")
+    assert (infeasible_reason(node, "volcano-vgpu") or "").startswith("the node offers no volcano.sh/vgpu-number or")
 
 
 def test_room_is_not_judged_while_another_access_is_active(cluster: FakeCluster, node: ClusterNode) -> None:
@@ -106,15 +108,15 @@ def test_room_is_not_judged_while_another_access_is_active(cluster: FakeCluster,
     cluster.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] = "1"
     saved = saved_state.dump({"device-plugin": {}})
     cluster.store[NODE]["metadata"]["annotations"] = {saved_state.ANNOTATION: saved}
-    assert why(node, "as-found", 7) is None
+    assert infeasible_reason(node, "as-found", 7) is None
     cluster.store[NODE]["metadata"]["annotations"] = {}
-    assert why(node, "as-found", 7) is not None
+    assert infeasible_reason(node, "as-found", 7) is not None
 
 
 def test_unknown_memory_is_infeasible_for_mib(cluster: FakeCluster, node: ClusterNode) -> None:
-    assert "no label nvidia.com/gpu.memory" in (why(node, "volcano-vgpu") or "")
+    assert "no label nvidia.com/gpu.memory" in (infeasible_reason(node, "volcano-vgpu") or "")
     cluster.store[NODE]["metadata"]["labels"][MEMORY] = "40960"
-    assert why(node, "volcano-vgpu") is None
+    assert infeasible_reason(node, "volcano-vgpu") is None
 
 
 def test_without_nvidias_plugin_the_lease_is_in_the_tenants_namespace(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ def failed(evidence: Evidence) -> set[str]:
     return {item["name"] for item in evidence if not item["holds"]}
 
 
-def of_hami(cluster: FakeCluster, node: ClusterNode, *records: Json) -> Evidence:
+def hami_evidence(cluster: FakeCluster, node: ClusterNode, *records: Json) -> Evidence:
     if not any(
         "labels" in pod["metadata"] and "sharebench/node" in pod["metadata"]["labels"] for pod in cluster.foreign
     ):
@@ -187,14 +189,14 @@ def of_hami(cluster: FakeCluster, node: ClusterNode, *records: Json) -> Evidence
 
 
 def test_without_cuda_evidence_comes_from_pods_and_variables(cluster: FakeCluster, node: ClusterNode) -> None:
-    evidence = of_hami(cluster, node, view(), view())
+    evidence = hami_evidence(cluster, node, view(), view())
     assert failed(evidence) == set()
     assert not any("memory" in item["name"] for item in evidence)
 
 
 def test_a_share_that_was_not_allocated_contradicts_the_strategy(cluster: FakeCluster, node: ClusterNode) -> None:
     cluster.foreign += [tenant("default-scheduler"), tenant()]
-    evidence = of_hami(cluster, node, view(), view(variables={"CUDA_DEVICE_SM_LIMIT": None}, device="1" * 16))
+    evidence = hami_evidence(cluster, node, view(), view(variables={"CUDA_DEVICE_SM_LIMIT": None}, device="1" * 16))
     assert failed(evidence) == {
         "pods of the scheduler hami-scheduler",
         "pods with the annotation hami.io/vgpu-devices-allocated",
@@ -220,9 +222,9 @@ def test_an_allocation_beyond_the_limit_must_fail(cluster: FakeCluster, node: Cl
     )
     half = 20480 << 20
     kept = view(memory_total_bytes=half, over_limit_refused=True)
-    assert failed(of_hami(cluster, node, kept, kept)) == set()
+    assert failed(hami_evidence(cluster, node, kept, kept)) == set()
     loose = view(memory_total_bytes=2 * half, over_limit_refused=False)
-    assert failed(of_hami(cluster, node, kept, loose)) == {
+    assert failed(hami_evidence(cluster, node, kept, loose)) == {
         "memory that CUDA shows, in bytes",
         "allocation beyond the limit refused",
     }

@@ -111,7 +111,7 @@ def test_a_window_is_the_difference_of_two_scrapes() -> None:
     assert found.longest_seconds == 0.25
 
 
-def of_the_truth(ratio: float) -> float:
+def relative_to_truth(ratio: float) -> float:
     """A bound relative to the measurement, converted to one relative to the truth."""
     return ratio / (1 - ratio) if ratio < 1 else math.inf
 
@@ -144,11 +144,11 @@ def test_the_truth_is_within_the_bounds_wherever_the_edges_fall(seed: int) -> No
     began = (starts >= counted[0]) & (starts < counted[1])
     assert began.sum() >= 5, "a window to speak of"
     true_rate = began.sum() / (counted[1] - counted[0])
-    assert abs(found.rate_hz / true_rate - 1) <= of_the_truth(found.rate_error_ratio)
+    assert abs(found.rate_hz / true_rate - 1) <= relative_to_truth(found.rate_error_ratio)
     assert found.longest_seconds is None or found.longest_seconds >= latencies[began].max()
     if found.longest_seconds is not None:
         true_mean = latencies[began].mean()
-        assert abs(found.mean_seconds / true_mean - 1) <= of_the_truth(found.mean_error_ratio)
+        assert abs(found.mean_seconds / true_mean - 1) <= relative_to_truth(found.mean_error_ratio)
 
 
 def test_error_bounds_match_a_calculation_by_hand() -> None:

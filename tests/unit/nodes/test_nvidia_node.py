@@ -120,7 +120,7 @@ def test_a_queue_is_one_exclusive_tenant_at_a_time_without_a_daemon(
     assert node.plan(queue) == "changes nothing on this GPU; tenants end with their cell"
 
 
-def of(module: str, graph: bool | None = None) -> dict[str, Any]:
+def workload_spec(module: str, graph: bool | None = None) -> dict[str, Any]:
     """The spec of a workload, by its module and its parameter `graph`."""
     return {"name": f"{module} {graph}", "module": module, "params": {} if graph is None else {"graph": graph}}
 
@@ -128,12 +128,12 @@ def of(module: str, graph: bool | None = None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "workloads, reason",
     [
-        ([of("matmul", True)] * 3, None),
-        ([of("matmul", False)] * 3, "one launch"),
-        ([of("empty")] * 3, None),
-        ([of("yolov8", True)] * 2, "one launch"),
-        ([of("matmul", True), of("matmul", False)], "one launch"),
-        ([of("matmul", True), of("resnet50", True)], "mixes are not measured"),
+        ([workload_spec("matmul", True)] * 3, None),
+        ([workload_spec("matmul", False)] * 3, "one launch"),
+        ([workload_spec("empty")] * 3, None),
+        ([workload_spec("yolov8", True)] * 2, "one launch"),
+        ([workload_spec("matmul", True), workload_spec("matmul", False)], "one launch"),
+        ([workload_spec("matmul", True), workload_spec("resnet50", True)], "mixes are not measured"),
         ([{"name": "program", "kind": "command", "params": {}}], "one launch"),
         ([], None),
     ],

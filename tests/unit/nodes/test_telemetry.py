@@ -73,7 +73,7 @@ def counters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counters:
     return fake
 
 
-def a_window(counters: Counters) -> HostCounters:
+def busy_window(counters: Counters) -> HostCounters:
     """Counters of cores 0 and 1 that have begun; ten seconds pass, in which core 0 is busy for nine."""
     host = HostCounters([0, 1], [7, 8])
     host.start()
@@ -86,7 +86,7 @@ def a_window(counters: Counters) -> HostCounters:
 
 
 def test_the_summary_is_the_difference_of_the_counters(counters: Counters) -> None:
-    host = a_window(counters)
+    host = busy_window(counters)
     counters.spend(2, steal=0.6)
     counters.throttled = 250_000
     summary = host.stop()
@@ -114,21 +114,21 @@ def test_a_core_is_found_by_its_number_where_numbers_have_holes(
 
 
 def test_guests_are_not_counted_twice(counters: Counters) -> None:
-    host = a_window(counters)
+    host = busy_window(counters)
     # Linux has a virtual machine's time in user too.
     counters.spend(1, user=4, guest=4)
     assert host.stop()["foreign_cpu_percent"] == pytest.approx(100 * 5 / 24)
 
 
 def test_tenants_that_outrun_the_clock_tick_leave_nothing_foreign(counters: Counters) -> None:
-    host = a_window(counters)
+    host = busy_window(counters)
     counters.tenants[7] += 2
     assert host.stop()["foreign_cpu_percent"] == 0
 
 
 def test_a_host_without_control_groups_reports_no_throttling(counters: Counters) -> None:
     counters.throttled = None
-    assert a_window(counters).stop()["host_throttled_percent"] is None
+    assert busy_window(counters).stop()["host_throttled_percent"] is None
 
 
 BURNS = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
