@@ -1,32 +1,50 @@
-"""Finds phrases of words.yaml in documents and code: `python docs/prose.py [--python] [FILE ...]`.
+"""Finds phrases and names of words.yaml in documents and code: `python docs/prose.py [--python] [FILE ...]`.
 
 Checks Markdown, but not code in backticks or output of programs (```text); YAML, Snakemake files and the Makefile;
-with `--python` also comments and texts of Python. Prints `file:line: phrase -> instead`; exits 1 if there is any.
+with `--python` also comments, texts and names of Python. Prints
+`file:line: phrase -> instead` for each; exits 1 if there is any.
 """
 
+import ast
 import re
 import subprocess
 import sys
 import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-# Data are as they were published, manifests as others wrote them.
-SKIPPED = re.compile(r"docs/words\.yaml$|docs/prose\.py$|tests/cluster/testbed/manifests/|published/.*\.yaml$")
+# Published data and the design of edition two do not change, and other projects wrote the manifests.
+SKIPPED = re.compile(
+    r"docs/words\.yaml$|docs/prose\.py$|tests/cluster/testbed/manifests/|published/(edition-two/|.*\.yaml$)"
+)
 TEXT = {".md", ".yaml", ".yml", ".smk", ".cff"}
+
+
+WORDS: dict[str, dict[str, str]] = yaml.safe_load((ROOT / "docs/words.yaml").read_text())
 
 
 def patterns() -> list[tuple[re.Pattern[str], str]]:
     """Each phrase as a pattern that also matches across line ends and comment signs, with what to write instead."""
-    phrases: dict[str, str] = yaml.safe_load((ROOT / "docs/words.yaml").read_text())
     whole = r"(?<![\w/])(?:{})(?![\w/])".format
-    return [(re.compile(whole(key.replace(" ", r"[\s#]+")), re.I), instead) for key, instead in phrases.items()]
+    return [
+        (re.compile(whole(key.replace(" ", r"[\s#]+")), re.I), instead) for key, instead in WORDS["phrases"].items()
+    ]
+
+
+def names(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and name of each function and constant in a Python file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id.isupper():
+            yield node.lineno, node.id
 
 
 def prose(path: Path) -> str:
-    """The text of a file with all else blanked, line by line."""
+    """The text of a file, line by line, with everything else blanked."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return re.sub(r"(?s)^ *```text$.*?^ *```$|`[^`\n]+`", lambda code: re.sub(".", "¤", code[0]), text, flags=re.M)
@@ -43,18 +61,22 @@ def prose(path: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Prints what it finds; the exit status."""
+    """Prints the findings and returns the exit status."""
     suffixes = TEXT | {".py"} if "--python" in arguments else TEXT
     named = [name for name in arguments if not name.startswith("-")]
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     files = [name for name in tracked if not SKIPPED.search(name) and Path(name).suffix in suffixes] + ["Makefile"]
-    found = []
+    found, phrases = [], patterns()
     for name in named or files:
         text = prose(ROOT / name)
-        for pattern, instead in patterns():
+        for pattern, instead in phrases:
             for match in pattern.finditer(text):
                 line = text.count("\n", 0, match.start()) + 1
                 found.append(f"{name}:{line}: {' '.join(match[0].split())} -> {instead}")
+        for line, word in names(ROOT / name) if name.endswith(".py") else ():
+            for expression, instead in WORDS["names"].items():
+                if re.fullmatch(expression, word.lower().strip("_")):
+                    found.append(f"{name}:{line}: {word} -> {instead}")
     print(*found, sep="\n", end="\n" if found else "")
     return bool(found)
 

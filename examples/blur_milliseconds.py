@@ -1,4 +1,4 @@
-"""Blurs images for ever and measures the stages in milliseconds: `blur_milliseconds.py PORT`."""
+"""Blurs images forever and measures the stages in milliseconds: `blur_milliseconds.py PORT`."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Multiplies matrices for ever and measures each matmul, in seconds, at http://localhost:8000/metrics."""
+"""Multiplies matrices forever and measures each matmul, in seconds, at http://localhost:8000/metrics."""
 
 import numpy as np
 from prometheus_client import Histogram, start_http_server

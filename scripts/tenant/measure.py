@@ -169,7 +169,7 @@ class Measurement:
                 self._close(counted)
 
     def _chunk_end_ns(self) -> int:
-        # Within a window, rows are folded only when the list is full, so that nothing but the work runs.
+        # Within a window, rows are folded only when the list is full, so that only the work runs.
         with self._lock:
             window, now_ns = self._enter_window()
         if window is None or now_ns >= window.end_ns:

@@ -49,7 +49,7 @@ class SecondNode:
 
     def _live(self) -> None:
         while not self._ended.wait(POLL_SECONDS):
-            # The API server may be unreachable, or somebody else may have changed the node.
+            # The API server may be unreachable, or someone else may have changed the node.
             with suppress(client.ApiException, OSError):
                 self._show_gpu()
                 for pod in self._pods():

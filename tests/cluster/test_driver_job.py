@@ -1,7 +1,7 @@
 """The pipeline itself as a Job of the cluster, by config/cluster/driver.yaml.
 
 The test bed has no registry and no package index. So the image is its Python, the checkout is a copy of this one, and
-the packages are those of this environment, mounted from the host; all else is as the manifest has it.
+the packages are those of this environment, mounted from the host; everything else is as the manifest has it.
 """
 
 from __future__ import annotations

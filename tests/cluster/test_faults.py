@@ -125,11 +125,11 @@ def test_a_deleted_pod_and_a_changed_label_fail_their_jobs(plugin: Cluster, name
         plugin.set_label("ts3")
         out, _ = process.communicate(timeout=RUN_SECONDS)
     assert process.returncode != 0
-    assert "somebody deleted the pod" in out or "somebody deleted it" in out
-    assert ", observed ts3" in out or "somebody set the node's label" in out
+    assert "someone deleted the pod" in out or "someone deleted it" in out
+    assert ", observed ts3" in out or "someone set the node's label" in out
     assert records(run) == {}
     after = shown(plugin)
-    # A label that somebody else has set stays.
+    # A label that someone else has set stays.
     assert plugin.labels()["device-plugin.config"] == "ts3"
     assert left(plugin, namespace) == []
     ours = ("taints", "notes", "configs", "config notes", "plugin notes")

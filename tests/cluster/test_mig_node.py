@@ -186,7 +186,7 @@ def test_a_gpu_that_does_not_enter_mig_mode(node: ClusterNode, study: Study, mig
 
 @on_a_cut_gpu
 def test_a_change_that_never_ends(node: ClusterNode, study: Study, mig: Cluster) -> None:
-    """The manager waits for the pods that it stopped; one that stays keeps it pending for ever."""
+    """The manager waits for the pods that it stopped; one that stays keeps it pending forever."""
     before = shown(mig)
     node.cluster.options = {**node.cluster.options, "switch_seconds": 12}
     with running(mig, PLUGIN_NAMESPACE, "stays", {"app": "gpu-feature-discovery"}):
@@ -202,7 +202,7 @@ def test_a_change_that_never_ends(node: ClusterNode, study: Study, mig: Cluster)
 
 @contextmanager
 def running(mig: Cluster, namespace: str, name: str, labels: dict[str, str], **changes: Any) -> Iterator[None]:
-    """A pod of somebody else."""
+    """A pod of someone else."""
     made = pod(name, **changes)
     made["metadata"]["labels"] = labels
     made["spec"]["tolerations"] = [{"operator": "Exists"}]
@@ -227,7 +227,7 @@ def test_instances_that_others_use_or_set(node: ClusterNode, study: Study, mig: 
         assert mig.labels()["mig.config"] == "all-1g.5gb"
     node.ensure(state(study, "mig"))
     mig.set_label(OTHERS_LAYOUT, MIG_LABEL)
-    with pytest.raises(NodeError, match=r"somebody set the node's label nvidia.com/mig.config to all-3g\.20gb"):
+    with pytest.raises(NodeError, match=r"someone set the node's label nvidia.com/mig.config to all-3g\.20gb"):
         node.ensure(state(study, "mig"))
     # their layout stays, and the plugin has its old key, which shows such a GPU as a whole one
     assert node.restore()

@@ -68,7 +68,7 @@ class _Origin:
     blocks: list[WorkloadBlock]
 
     @classmethod
-    def of(cls, record: WithProvenance | Record, blocks: list[WorkloadBlock]) -> _Origin:
+    def from_record(cls, record: WithProvenance | Record, blocks: list[WorkloadBlock]) -> _Origin:
         provenance, node = record["provenance"], record["node"]
         packages = {f"package {name}": text for name, text in provenance["packages"].items()}
         identity = {"product": node["product"], "driver": node["details"].get("driver"), **packages}
@@ -97,7 +97,7 @@ class Checker:
             calibration: Calibration = read_json(path)
             if not self.study.config["from"]:
                 check_current(calibration, self.study.calibration_spec(workload), self.study.code(workload))
-            self._origins[path] = _Origin.of(calibration, [])
+            self._origins[path] = _Origin.from_record(calibration, [])
             if missing := [key for key in REFERENCE_KEYS if key not in calibration]:
                 raise KeyError(missing[0])
             return calibration
@@ -137,7 +137,7 @@ class Checker:
                 self.refused[path] = str(error).removeprefix(f"{path}: ")
                 continue
             blocks = [(record["cell"]["block"], name) for name in components]
-            self._origins[path] = _Origin.of(record, blocks)
+            self._origins[path] = _Origin.from_record(record, blocks)
             if record["window"] is None and self._origins[path].machine is not None:
                 # No tenant has shown which of the machine's devices it is.
                 self._origins[path].blocks = []

@@ -116,7 +116,7 @@ def _queue_telemetry(parts: Sequence[Telemetry], seconds: Sequence[float], repli
     def mean(values: Sequence[float]) -> float:
         return sum(value * weight for value, weight in zip(values, seconds, strict=True)) / sum(seconds)
 
-    def of(key: str, reduce: Callable[[list[float]], float] = mean) -> float | None:
+    def combine(key: str, reduce: Callable[[list[float]], float] = mean) -> float | None:
         known = [cast(Mapping[str, float | None], part)[key] for part in parts]
         return None if None in known else float(reduce(cast(list[float], known)))
 
@@ -130,9 +130,9 @@ def _queue_telemetry(parts: Sequence[Telemetry], seconds: Sequence[float], repli
     memory = [part["tenant_memory_mib"] for part in parts]
     known = [mib for each in memory for mib in each or ()]
     merged: dict[str, Any] = {
-        **{key: of(key) for key in MEAN_KEYS},
-        **{key: of(key, max) for key in MAX_KEYS},
-        **{key: of(key, sum) for key in SUM_KEYS},
+        **{key: combine(key) for key in MEAN_KEYS},
+        **{key: combine(key, max) for key in MAX_KEYS},
+        **{key: combine(key, sum) for key in SUM_KEYS},
         **{key: parts[0].get(key) for key in ("source", "reason", "activity_reason", "temperature_start_celsius")},
         "temperature_end_celsius": parts[-1]["temperature_end_celsius"],
         "samples": sum(part["samples"] for part in parts),

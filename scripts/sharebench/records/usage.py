@@ -34,7 +34,7 @@ class Usage:
     """Usage of one GPU by one workload; `workload` is None for the time in which the GPU had none.
 
     `series` has a row per step (index: epoch seconds, multiples of the step) and the columns QUANTITIES, NaN where
-    unknown. Memory is the workload's own where the source knows it; all else is the whole GPU's, even if shared.
+    unknown. Memory is the workload's own where the source knows it; everything else is the whole GPU's, even if shared.
     """
 
     place: GpuPlace

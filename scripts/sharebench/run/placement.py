@@ -1,7 +1,7 @@
 """Placement of cells on several devices. A block of a workload, with its baseline, stays on one device.
 
-Blocks are dealt one after another, so that no strategy is on one device only and a workload's repeats are spread over
-all devices. A block with records stays on the device that measured them, as long as that device is there.
+Blocks are distributed one after another, so that no strategy is on one device only and a workload's repeats are spread
+over all devices. A block with records stays on the device that measured them, as long as that device is there.
 """
 
 from collections import Counter
@@ -127,7 +127,7 @@ def assign_devices(study: Study, devices: Sequence[DeviceEntry], results: Path) 
     chosen = {unit: numbers.get(_device_of_newest_record(cells, results)) for unit, cells in units.items()}
     load: Counter[int] = Counter()
     repeats: Counter[tuple[str, int]] = Counter()
-    # Blocks with records come first; the others are dealt around them.
+    # Blocks with records come first; the others are distributed around them.
     for unit in sorted(units, key=lambda unit: (chosen[unit] is None, unit)):
         number = chosen[unit]
         if number is None:

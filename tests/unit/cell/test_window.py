@@ -229,7 +229,7 @@ def test_the_driver_is_patient_with_a_job_but_notices_a_death() -> None:
         with pytest.raises(TenantsFailed, match="ended early"):
             for fake in tenants.fakes:
                 fake.holds = None
-            # The clock stands still but for the driver's looks at its tenants.
+            # The clock stands still except for the driver's looks at its tenants.
             tenants.sleep_until, sleep = lambda at: sleep(at + NS), tenants.sleep_until
             measure_window(tenants, FakeSampler(tenants), 60.0, 30.0, [10, 10])
         assert asked == [(30.0, 60.0)]

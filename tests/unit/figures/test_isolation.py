@@ -19,7 +19,7 @@ KINDS = ["oom", "illegal-address", "killed", "spin"]
 
 
 def row(strategy: str, fault: str, **values: Any) -> dict[str, Any]:
-    """A row of isolation.csv: one victim that was unharmed, but for `values`."""
+    """A row of isolation.csv: one victim that was unharmed, except for `values`."""
     counts = {"n_expected": 1, "n": 1, "n_excluded": 0, "unharmed": 0, "slowed": 0, "failed": 0, "unjudged": 0}
     base = {"strategy": strategy, "fault": fault, "victim": "matmul", "aggressor": "oom", "set_up_again": 0}
     return {**dict.fromkeys(columns("isolation")), **counts, **base, "new_tenant_seconds": 1.5, "notes": ""} | values

@@ -1,4 +1,4 @@
-"""Fake clusters in memory, which follow the node's labels a little later; time passes when somebody sleeps."""
+"""Fake clusters in memory, which follow the node's labels a little later; time passes when someone sleeps."""
 
 import copy
 from collections.abc import Callable
@@ -86,7 +86,7 @@ class FakeCluster:
         self.started_daemons = 0
         """Number of started pods of the MPS daemon."""
         self.meanwhile: Callable[[], None] = lambda: None
-        """Called whenever somebody sleeps, for changes by others."""
+        """Called whenever someone sleeps, for changes by others."""
         self._had_daemon = False
         """Whether an MPS daemon ran when the label was set, so that the plugin finds it at once."""
         self._unseen: str | None = None

@@ -62,7 +62,7 @@ def test_time_slicing_is_set_once_for_all_numbers_of_tenants(cluster: FakeCluste
     assert taints(cluster) == [saved_state.TAINT]
     changes = len(cluster.log)
     node.ensure(state("time-slicing"))
-    # but for the Lease
+    # except for the Lease
     assert [path for _, path, _ in cluster.log[changes:] if not path.startswith(LEASES)] == []
 
 
@@ -170,12 +170,12 @@ def test_allocatable_that_bounces_must_become_stable(cluster: FakeCluster, tmp_p
     assert cluster.now - begun >= 20
 
 
-def test_a_label_changed_by_somebody_else_fails_the_state_and_stays(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_a_label_changed_by_someone_else_fails_the_state_and_stays(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("time-slicing"))
     cluster.patch(NODE, {"metadata": {"labels": {CONFIG: "default"}}})
     cluster.sleep(10)
-    with pytest.raises(NodeError, match=r"somebody set the node's label .* to default, it was sharebench-ts-7"):
+    with pytest.raises(NodeError, match=r"someone set the node's label .* to default, it was sharebench-ts-7"):
         node.ensure(state("time-slicing"))
     node.restore()
     assert label(cluster) == "default"

@@ -177,7 +177,7 @@ def test_a_config_map_that_keeps_changing_fails() -> None:
         shared.patch("x", {"metadata": {"resourceVersion": shared.content["metadata"]["resourceVersion"]}})
 
     shared.meanwhile = [disturb] * api.PATCH_ATTEMPTS
-    with pytest.raises(NodeError, match="somebody keeps changing"):
+    with pytest.raises(NodeError, match="someone keeps changing"):
         shared.add("aaaa")
     shared.add("aaaa")
 

@@ -23,7 +23,7 @@ from sharebench.nodes.kubernetes.cluster.lease import (
 
 
 class Contested(FakeCluster):
-    """Somebody else is faster, `times` in all: `does` is called, and our change is refused."""
+    """Someone else is faster, `times` in all: `does` is called, and our change is refused."""
 
     def __init__(self, does: Callable[[Contested], None], status: int = 409, times: int = 1) -> None:
         super().__init__()

@@ -163,14 +163,14 @@ def test_a_label_newer_than_the_layout_is_refused(cluster: MigCluster, tmp_path:
     node.ensure(state("exclusive"))
 
 
-def test_a_layout_set_by_somebody_else_fails_the_state_and_stays(cluster: MigCluster, tmp_path: Path) -> None:
+def test_a_layout_set_by_someone_else_fails_the_state_and_stays(cluster: MigCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mig"))
     cluster.patch(NODE, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g.10gb"}}})
     cluster.sleep(10)
     for name in ("mig", "exclusive"):
         with pytest.raises(
-            NodeError, match=r"somebody set the node's label .*mig.config to all-2g\.10gb, it was all-1g"
+            NodeError, match=r"someone set the node's label .*mig.config to all-2g\.10gb, it was all-1g"
         ):
             node.ensure(state(name))
     node.restore()

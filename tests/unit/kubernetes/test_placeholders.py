@@ -1,4 +1,4 @@
-"""Placeholder pods, which hold all of a node's GPUs but one, however the plugin deals them out."""
+"""Placeholder pods, which hold all of a node's GPUs but one, however the plugin distributes them."""
 
 from collections import Counter
 from pathlib import Path

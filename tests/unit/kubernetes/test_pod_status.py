@@ -46,7 +46,7 @@ def test_an_unschedulable_pod_has_a_grace_period() -> None:
 def test_a_deleted_pod_has_a_reason() -> None:
     pod = tenant_pod(state={"running": {}})
     pod["metadata"]["deletionTimestamp"] = "2026-11-20T16:00:00Z"
-    assert pod_status.unavailable_reason(pod, 0.0) == "somebody deleted the pod"
+    assert pod_status.unavailable_reason(pod, 0.0) == "someone deleted the pod"
     assert not pod_status.is_running(pod)
     evicted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "evicting"}
     pod["status"]["conditions"] = [evicted]
@@ -58,7 +58,7 @@ def test_a_tenant_of_a_deleted_pod_has_not_ended_by_itself() -> None:
     assert pod_status.ending(pod) is not None
     pod["metadata"]["deletionTimestamp"] = "2026-11-20T16:00:00Z"
     assert pod_status.ending(pod) is None
-    assert pod_status.unavailable_reason(pod, 0.0) == "somebody deleted the pod"
+    assert pod_status.unavailable_reason(pod, 0.0) == "someone deleted the pod"
 
 
 def test_an_injected_container_is_not_the_tenant() -> None:

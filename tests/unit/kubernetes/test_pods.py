@@ -168,7 +168,7 @@ def test_deleted_pods_are_noticed_even_when_none_is_left(make: Make, count: int)
     """A pod that never ran disappears without a trace."""
     there = [pod(index) for index in range(count)]
     tenants = make(count, OnePodList(there, *({"type": "DELETED", "object": each} for each in there)))
-    assert until_refused(tenants) == "tenant 0: its pod is gone; somebody deleted it"
+    assert until_refused(tenants) == "tenant 0: its pod is gone; someone deleted it"
 
 
 def test_a_pods_start_time_ends_when_its_code_runs(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def unmet(here: Json, *pods: Json, sets: tuple[Json, ...] = (PLUGIN, MPS_SET), e
     ("changes", "line"),
     [
         ({}, None),
-        ({"config": "somebody-elses"}, "label nvidia.com/device-plugin.config is somebody-elses"),
+        ({"config": "someone-elses"}, "label nvidia.com/device-plugin.config is someone-elses"),
         ({"config": None}, "is absent, not sharebench-ts-7"),
         # the labels are ahead of the kubelet, and the other way round
         ({"allocatable": {"nvidia.com/gpu": 1}}, "allocatable is nvidia.com/gpu 1, not nvidia.com/gpu 7"),

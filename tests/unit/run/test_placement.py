@@ -92,7 +92,7 @@ def test_a_block_stays_on_the_device_of_its_records(tmp_path: Path) -> None:
 
     measure(1, "1" * 16)
     assert assigned(study, 2, tmp_path) == {"1/matmul": 1, "2/matmul": 0}
-    # Records of a device that is gone stay; the other blocks are dealt out.
+    # Records of a device that is gone stay; the other blocks are distributed.
     measure(1, "f" * 16)
     assert assigned(study, 2, tmp_path) == {"1/matmul": 0, "2/matmul": 1}
 

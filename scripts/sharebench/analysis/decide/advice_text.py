@@ -142,7 +142,7 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand) ->
             f"In {what} {', '.join(tied[:MAX_NAMED])}{more} cannot be distinguished from it; "
             f"{best.option.strategy} is the least effort."
         )
-    reasons += _why_not_fewer(best, demand) + no_plan
+    reasons += _reasons_against_fewer(best, demand) + no_plan
     words = [_describe_change(point, best.option.strategy) for point in turning_points(options, demand)]
     reasons.append(
         f"What would change it: {'; '.join(words)}." if words else "Nothing that is known would change this."
@@ -150,7 +150,7 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand) ->
     return Answer(workload, _recommendation(workload, best, demand), [*reasons, *_certainty(best, demand)])
 
 
-def _why_not_fewer(best: Plan, demand: Demand) -> list[str]:
+def _reasons_against_fewer(best: Plan, demand: Demand) -> list[str]:
     """Why the best plan takes more than one device; empty if it takes one."""
     assert best.devices is not None
     if best.devices == 1:

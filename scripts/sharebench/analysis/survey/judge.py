@@ -125,7 +125,7 @@ class Survey:
     groups: list[WorkloadGroup]
     """Groups of two and more, those that free most GPUs first, numbered from 1."""
 
-    def of(self, *verdicts: GpuUse) -> list[JudgedWorkload]:
+    def with_verdict(self, *verdicts: GpuUse) -> list[JudgedWorkload]:
         return [each for each in self.judged if each.verdict in verdicts]
 
 

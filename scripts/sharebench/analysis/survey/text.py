@@ -27,7 +27,7 @@ def lines(survey: Survey) -> list[str]:
     """The findings; the first line is the summary."""
     seen, judged = survey.seen, survey.judged
     workloads = [each for each in judged if each.usage.workload is not None]
-    candidates = survey.of(GpuUse.CANDIDATE)
+    candidates = survey.with_verdict(GpuUse.CANDIDATE)
     freed = sum(len(group.members) - 1 for group in survey.groups)
     finding = f"{len(candidates)} of {len(workloads)} workloads leave their GPU empty"
     saving = f"; together they may need {freed} GPUs less" if freed else ", and no two fit on one"
@@ -46,7 +46,7 @@ def lines(survey: Survey) -> list[str]:
     if len(survey.groups) > MAX_GROUP_LINES:
         output.append(f"  … and {len(survey.groups) - MAX_GROUP_LINES} groups more in groups.csv")
     for verdict in GpuUse:
-        if verdict is not GpuUse.CANDIDATE and (workloads_so_judged := survey.of(verdict)):
+        if verdict is not GpuUse.CANDIDATE and (workloads_so_judged := survey.with_verdict(verdict)):
             output += console.wrap_text(f"{verdict.value}: {len(workloads_so_judged)}", "  ", "    ")
     if without_sm_activity := [each for each in workloads if each.measure != SM]:
         measures = " or ".join(sorted({each.measure.removesuffix("_percent") for each in without_sm_activity}))

@@ -300,7 +300,7 @@ class ClusterNode(Node):
     def ensure(self, state: State) -> None:
         """Bring the node into the state, after restarting a suspect MPS daemon.
 
-        Raises NodeError, also if somebody else has changed or taken the node.
+        Raises NodeError, also if someone else has changed or taken the node.
         """
         self._lease.renew(self.cluster.run_id)
         access = self.access_of(state.strategy)

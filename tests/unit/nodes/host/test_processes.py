@@ -216,7 +216,7 @@ for server in servers: threading.Thread(target=server.serve_forever).start()
 
 def test_cuda_settings_come_from_the_grant_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/somebody/elses")
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/someone/elses")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/kept")
     environment = grant_environment(Grant(0, 0, {"CUDA_VISIBLE_DEVICES": "GPU-1"}))
     given = {key: value for key, value in environment.items() if key.startswith("CUDA_")}

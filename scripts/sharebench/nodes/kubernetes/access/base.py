@@ -71,7 +71,7 @@ class Access(ABC):
         """Why `replicas` tenants cannot use the strategy with this access; None if they can."""
 
     def is_in_state(self, state: State) -> bool:
-        """Whether the node is still in the state that was set last. Raises NodeError if somebody else changed it."""
+        """Whether the node is still in the state that was set last. Raises NodeError if someone else changed it."""
         return True
 
     def ensure(self, state: State) -> None:  # noqa: B027
@@ -88,7 +88,7 @@ class Access(ABC):
         """
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
-        """One grant per tenant; the parts of the GPU are dealt out round-robin."""
+        """One grant per tenant; the parts of the GPU are distributed round-robin."""
         return [Grant(index, index % strategy.group_count(replicas)) for index in range(replicas)]
 
     @abstractmethod

@@ -22,7 +22,7 @@ FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 5.0
 # How often a patch is tried again while others change the same object.
 PATCH_ATTEMPTS = 10
-# The server ends a watch after this time, so a connection that died unnoticed does not block for ever.
+# The server ends a watch after this time, so a connection that died unnoticed does not block forever.
 WATCH_TIMEOUT_SECONDS = 30
 # Too many requests, and the answers of a server or load balancer that is starting or stopping.
 RETRIED_STATUSES = {429, 500, 502, 503, 504}
@@ -240,4 +240,4 @@ def patch_with_retry(api: Api, path: str, make_patch: Callable[[Json], Json]) ->
             if refused.status != 409:
                 raise
             last_patch = patch
-    raise NodeError(f"somebody keeps changing {path}: {PATCH_ATTEMPTS} attempts to change it failed")
+    raise NodeError(f"someone keeps changing {path}: {PATCH_ATTEMPTS} attempts to change it failed")

@@ -66,7 +66,7 @@ def ending(pod: Json) -> Ending | None:
     if terminated is None or terminated.get("reason") in NEVER_STARTED_REASONS:
         return None
     if pod.get("status", {}).get("reason") or pod["metadata"].get("deletionTimestamp"):
-        # The cluster ended it, or somebody deleted the pod.
+        # The cluster ended it, or someone deleted the pod.
         return None
     code = int(terminated.get("exitCode", 0))
     if terminated.get("reason") == "OOMKilled":
@@ -95,7 +95,7 @@ def unavailable_reason(pod: Json, pending_seconds: float) -> str | None:
     if (disrupted := conditions.get("DisruptionTarget", {})).get("status") == "True":
         return _line(disrupted.get("reason"), disrupted.get("message"))
     if pod["metadata"].get("deletionTimestamp"):
-        return "somebody deleted the pod"
+        return "someone deleted the pod"
     for name in (TENANT_CONTAINER, CLIENT_CONTAINER):
         state, whose = container_state(pod, name), "its client" if name == CLIENT_CONTAINER else None
         refused = state.get("waiting") or state.get("terminated") or {}

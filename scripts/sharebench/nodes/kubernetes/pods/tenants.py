@@ -184,7 +184,7 @@ class PodTenants:
         pods = [seen[name] for name in self.names if name in seen]
         if self.watcher.has_listed and len(pods) < len(self.names):
             missing = next(name for name in self.names if name not in seen)
-            raise NodeError(f"tenant {self.names.index(missing)}: its pod is gone; somebody deleted it")
+            raise NodeError(f"tenant {self.names.index(missing)}: its pod is gone; someone deleted it")
         for index, pod in enumerate(pods):
             if pod_status.ending(pod) is not None:
                 continue

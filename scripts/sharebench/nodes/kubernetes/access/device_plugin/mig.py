@@ -100,15 +100,15 @@ class MigPartitioner:
             )
 
     def refuse_foreign_layout(self, saved: PluginState) -> None:
-        """Raise NodeError if somebody else has set the layout since we did."""
+        """Raise NodeError if someone else has set the layout since we did."""
         if mig_manager.is_set_by_others(self._cluster.read_node(), saved["mig"]):
             now = self._cluster.labels().get(MIG_CONFIG_LABEL)
-            raise NodeError(f"somebody set the node's label {MIG_CONFIG_LABEL} to {now}, it was {saved['mig']['set']}")
+            raise NodeError(f"someone set the node's label {MIG_CONFIG_LABEL} to {now}, it was {saved['mig']['set']}")
 
     def apply(self, wanted: Partitioning, saved: PluginState, other_labels: Mapping[str, str | None]) -> None:
         """Have the manager partition the GPU, and set other labels in the same patch.
 
-        Raises NodeError, also if somebody else has set another layout since we did.
+        Raises NodeError, also if someone else has set another layout since we did.
         """
         assert wanted.config is not None
         self.refuse_foreign_layout(saved)

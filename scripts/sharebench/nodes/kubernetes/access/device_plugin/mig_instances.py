@@ -182,7 +182,7 @@ class MigInventory:
             )
         if (whole := gpu_count(self.labels) - 1) and self.layout_map is None:
             raise MigInfeasible(
-                f"the node has several GPUs, over whose MIG instances the plugin deals the tenants; {ALLOW_CHANGE}"
+                f"the node has several GPUs, and the plugin distributes the tenants over their MIG instances; {ALLOW_CHANGE}"
             )
         if whole and self.fixed_strategy == "single":
             raise MigInfeasible(

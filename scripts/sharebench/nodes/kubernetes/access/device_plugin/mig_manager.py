@@ -2,7 +2,7 @@
 
 Its state label proves nothing. An old `success` stays until the manager writes `pending`, which it skips for a layout
 that exists already. It ignores a label value that it has seen last. `success` comes before the plugin is back. A pod
-that does not end keeps it `pending`, finally for ever. After a failure, plugin and labels may stay away.
+that does not end keeps it `pending`, finally forever. After a failure, plugin and labels may stay away.
 """
 
 import time
@@ -92,7 +92,7 @@ def refuse_unsettled(node: Json) -> None:
 
 
 def is_set_by_others(node: Json, saved: MigState) -> bool:
-    """Whether somebody else has set the layout since we did."""
+    """Whether someone else has set the layout since we did."""
     if saved["set"] is None:
         return False
     return labels_of(node).get(MIG_CONFIG_LABEL) not in (None, saved["set"], saved["labels"][MIG_CONFIG_LABEL])

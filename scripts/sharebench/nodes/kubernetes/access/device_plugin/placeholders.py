@@ -1,6 +1,6 @@
 """Placeholder pods that hold all GPUs of a node but one, so that the tenants of every cell use that one.
 
-The device plugin deals out the replicas of all of a node's GPUs in an order of its own. So idle pods take every
+The device plugin distributes the replicas of all of a node's GPUs in an order of its own. So idle pods take every
 replica, and each logs its GPU. Those on one GPU are removed, which makes that GPU free. The others stay during the
 state.
 """

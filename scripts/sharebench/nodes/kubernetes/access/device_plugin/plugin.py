@@ -46,7 +46,7 @@ POLL_SECONDS = 1.0
 LABELS_BEHIND_HINT = " (only labels are behind: GPU Feature Discovery or the master of NFD may hang; restart them)"
 # The plugin looks for a healthy MPS daemon when it starts and every 30 s, so it is restarted once the daemon runs. If
 # it finds none long after that, the daemon started with the default config, before its sidecar saw the label: the init
-# container of config-manager 0.19 does not wait for the label. The daemon would then stay idle for ever.
+# container of config-manager 0.19 does not wait for the label. The daemon would then stay idle forever.
 MPS_IDLE_SECONDS = 40.0
 SYNC_ANNOTATION = "sharebench/configs-changed"
 # The kubelet syncs a pod's volumes every minute (syncFrequency), or up to half a minute later.
@@ -141,7 +141,7 @@ class DevicePluginAccess(Access):
     # States.
 
     def is_in_state(self, state: State) -> bool:
-        """Whether nothing differs from the state. Raises NodeError if somebody else has changed the label."""
+        """Whether nothing differs from the state. Raises NodeError if someone else has changed the label."""
         node = self.cluster.read_node()
         if (saved := self._load_saved(node)) is not None:
             self._mig.refuse_foreign_layout(saved)
@@ -149,7 +149,7 @@ class DevicePluginAccess(Access):
         label = node["metadata"].get("labels", {}).get(CONFIG_LABEL)
         if label != expected.config:
             raise NodeError(
-                f"somebody set the node's label {CONFIG_LABEL} to {label or 'nothing'}, it was {expected.config}"
+                f"someone set the node's label {CONFIG_LABEL} to {label or 'nothing'}, it was {expected.config}"
             )
         count = self._placeholder_count(expected)
         return not self._problems(expected) and (not count or self._placeholders.are_in_place(count))

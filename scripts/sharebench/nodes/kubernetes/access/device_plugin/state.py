@@ -164,7 +164,7 @@ def capture(node: Json, namespace: str, name: str, active: Json) -> PluginState:
 
 
 def label_patch(node: Json, saved: PluginState) -> dict[str, str | None] | None:
-    """The config label to restore, with None to remove it; no patch if somebody else has set it since."""
+    """The config label to restore, with None to remove it; no patch if someone else has set it since."""
     current = labels_of(node).get(CONFIG_LABEL)
     return None if current is not None and not current.startswith(keys.KEY_PREFIX) else {CONFIG_LABEL: saved["label"]}
 
@@ -172,7 +172,7 @@ def label_patch(node: Json, saved: PluginState) -> dict[str, str | None] | None:
 def restore_problems(node: Json, saved: PluginState) -> list[str]:
     """One line for each difference from the saved state."""
     labels = labels_of(node)
-    # MIG instances that somebody else has set have other labels and resources.
+    # MIG instances that someone else has set have other labels and resources.
     if mig_manager.is_set_by_others(node, saved["mig"]):
         return _label_problems(labels, {CONFIG_LABEL: saved["label"]})
     problems = _label_problems(labels, {CONFIG_LABEL: saved["label"], **saved["shown"]})
