@@ -1,8 +1,8 @@
 """A program's own Prometheus metrics: one series scraped twice, and the window between the two scrapes.
 
 A scrape is the state of the series at some moment between the request and its answer. The difference of two scrapes is
-exact except for three things: that moment, a page whose sum and counts are from different moments, and the iterations
-at the edges, which began before the window or ended after it. `Difference` bounds the resulting errors of rate and mean.
+exact except for three things: that moment, a page with sum and counts from different moments, and the iterations at the
+edges, which began before the window or ended after it. `Difference` bounds the errors of rate and mean.
 """
 
 import math

@@ -182,7 +182,7 @@ class MigInventory:
             )
         if (whole := gpu_count(self.labels) - 1) and self.layout_map is None:
             raise MigInfeasible(
-                f"the node has several GPUs, and the plugin distributes the tenants over their MIG instances; {ALLOW_CHANGE}"
+                f"the plugin distributes the tenants over the MIG instances of several GPUs; {ALLOW_CHANGE}"
             )
         if whole and self.fixed_strategy == "single":
             raise MigInfeasible(
