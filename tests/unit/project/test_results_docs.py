@@ -199,9 +199,7 @@ def test_statuses_are_documented() -> None:
 
 
 @pytest.mark.parametrize("cv", [0.02, 1.5])
-def test_the_documented_code_for_a_quantile_is_right(
-    cv: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_documented_quantile_code_is_right(cv: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     latencies = lognormal(np.random.default_rng(2), 0.01, cv, 3000)
     (tmp_path / "raw.json").write_text(json.dumps(record(latencies=[latencies])), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
