@@ -121,8 +121,7 @@ class Part:
         """
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / "visit.yaml"
-        changes = {**self.changes, **more, "results": os.path.relpath(folder)}
-        config.write_text(yaml.safe_dump(changes), encoding="utf-8")
+        config.write_text(yaml.safe_dump({**self.changes, **more, "results": os.path.relpath(folder)}))
         command = [sys.executable, "-m", "snakemake", *arguments, "--snakefile", str(REPOSITORY / "Snakefile")]
         command += ["--cores", "1", "--configfile", str(self.file), str(config)]
         with subprocess.Popen(command) as run:
