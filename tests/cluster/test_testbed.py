@@ -72,7 +72,7 @@ def test_two_test_beds_run_at_once_and_one_that_ends_leaves_nothing(cluster: Clu
     assert lifecycle.up(other_name) == found
     assert found.init_pid() == pid
     lifecycle.down(other_name)
-    assert ids_in(mount_namespace) == []
+    eventually("the end of its last process", lambda: not ids_in(mount_namespace))
     assert not any(traces(found).values())
     assert host() == before
     assert cluster.core.list_node(_request_timeout=5).items

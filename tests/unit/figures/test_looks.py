@@ -56,7 +56,8 @@ def test_the_strategies_of_the_default_study_differ_in_grey() -> None:
     catalogue = [name for name in strategies.all_strategies(load(base_config())) if not strategies.is_control(name)]
     shown = yaml.safe_load((CONFIG / "config.yaml").read_text())["strategies"]
     style = strategy_looks(catalogue, [])
-    assert min(np.diff(sorted(lab(style[name].color)[0] for name in shown))) > 12
+    by_lightness = sorted((lab(style[name].color)[0], name) for name in shown)
+    assert min(np.diff([lightness for lightness, _ in by_lightness])) > 12, by_lightness
     # There are fewer colours than strategies: those that share one differ in marker and dashes.
     assert len({style[name].color for name in catalogue}) == len(COLORS)
     assert len({style[name] for name in catalogue}) == len(catalogue)

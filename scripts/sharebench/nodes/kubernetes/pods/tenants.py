@@ -32,6 +32,8 @@ POLL_SECONDS = 0.2
 POD_LIFETIME_MARGIN_SECONDS = 300
 # A kubelet checks its containers once a second, and reports to the API server a moment later.
 KUBELET_REPORT_SECONDS = 10.0
+# The watch shows a pod that the API server has accepted, unless it was deleted at once.
+FIRST_SIGHT_SECONDS = 120.0
 LOG_LINES = 40
 # How much of a log is searched for the text that shows that a program is ready.
 LOG_BYTES = 1 << 20
@@ -125,9 +127,10 @@ class PodTenants:
         call_for_each(lambda body: self._create(self.collection, body), bodies)
         names = [body["metadata"]["name"] for body in bodies]
         with self.watcher.changed:
-            # Until a new pod has been seen once, it must not count as gone.
+            # Until a new pod has been seen once, it must not count as gone, however slow the API server is.
             self.watcher.changed.wait_for(
-                lambda: not self.watcher.has_listed or self.watcher.pods.keys() >= set(names), KUBELET_REPORT_SECONDS
+                lambda: self.watcher.failure or not self.watcher.has_listed or self.watcher.pods.keys() >= set(names),
+                FIRST_SIGHT_SECONDS,
             )
         self.names += names
 
