@@ -1,4 +1,4 @@
-# The length of a time-slice: which tenant is on the GPU when, as seen by tenants that only watch its clock.
+# The length of a time slice: which tenant is on the GPU when, as seen by tenants that only watch its clock.
 #
 # Inputs:  nodes/device.json
 # Outputs: nodes/timeslice.json, tables/timeslice.csv, figures/timeslice.{svg,pdf,png}

@@ -60,7 +60,7 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
     from tenant import startup
 
     if arguments.program:
-        from tenant.program import ExitingProgram, ScrapedProgram, UserProgram
+        from tenant.program import ExitingProgram, SelfMeasuringProgram, UserProgram
 
         if arguments.program == "server":
             states[0].program = UserProgram()
@@ -68,7 +68,7 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
             if arguments.program == "exit":
                 states[0].measurement = ExitingProgram()
             else:
-                states[0].program = states[0].measurement = ScrapedProgram(**arguments.params)
+                states[0].program = states[0].measurement = SelfMeasuringProgram(**arguments.params)
             states[0].status = "ready"
             while True:
                 signal.pause()

@@ -228,7 +228,7 @@ class ExitingProgram(UserProgram):
         return self._report
 
 
-class ScrapedProgram(UserProgram):
+class SelfMeasuringProgram(UserProgram):
     """A program that counts its own latencies; the driver reads its pages. `path` is that of its metrics."""
 
     def __init__(self, port: int, path: str) -> None:

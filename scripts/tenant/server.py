@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tenant.contract import TenantReport
     from tenant.gpu.telemetry import GpuSampler
     from tenant.measure import Measurement
-    from tenant.program import ExitingProgram, ScrapedProgram, UserProgram
+    from tenant.program import ExitingProgram, SelfMeasuringProgram, UserProgram
 
 MAX_BODY_BYTES = 10_000
 
@@ -38,12 +38,12 @@ class State:
     """
 
     status: str = "loading"
-    measurement: Measurement | ExitingProgram | ScrapedProgram | None = None
+    measurement: Measurement | ExitingProgram | SelfMeasuringProgram | None = None
     program: UserProgram | None = None
     window_start_ns: int | None = None
     sampler: GpuSampler | None = None
 
-    def require_measurement(self) -> Measurement | ExitingProgram | ScrapedProgram:
+    def require_measurement(self) -> Measurement | ExitingProgram | SelfMeasuringProgram:
         """Return the measurement. Raises RefusedError before there is one."""
         if self.measurement is None:
             raise RefusedError("the tenant is not ready")
@@ -73,7 +73,7 @@ def answer(state: State, route: str, query: Mapping[str, str], body: bytes) -> t
             has_begun = state.window_start_ns is not None and time.monotonic_ns() >= state.window_start_ns
             return HTTPStatus.OK if has_begun else HTTPStatus.SERVICE_UNAVAILABLE, {"begun": has_begun}
         case "GET /page":
-            document = cast("ScrapedProgram", state.program).page(query["path"])
+            document = cast("SelfMeasuringProgram", state.program).page(query["path"])
         case "GET /clock":
             times = {"monotonic_ns": time.monotonic_ns(), "realtime_ns": time.time_ns()}
             document = {"boot_id": boot_id(), "first_line_ns": FIRST_LINE_NS, **times}

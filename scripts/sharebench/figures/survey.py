@@ -67,8 +67,8 @@ def _means_and_p95(row: "pd.Series[float]") -> list[tuple[float, float]]:
         return math.nan if pd.isna(row[column]) else float(row[column])
 
     measure = str(row["judged_by"]).removesuffix("_percent")
-    courses = [(number(f"{stem}_mean_percent"), number(f"{stem}_p95_percent")) for stem in (measure, "dram_active")]
-    return [*courses, (100 * number("memory_max_mib") / number("memory_total_mib"), math.nan)]
+    activities = [(number(f"{stem}_mean_percent"), number(f"{stem}_p95_percent")) for stem in (measure, "dram_active")]
+    return [*activities, (100 * number("memory_max_mib") / number("memory_total_mib"), math.nan)]
 
 
 def _draw_bar(ax: Axes, y: float, mean: float, p95: float, color: str) -> None:

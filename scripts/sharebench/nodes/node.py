@@ -113,7 +113,7 @@ class Node(ABC):
     def switch(self, state: State | None) -> None:
         """Put the device into the state, None being the original one. Raises NodeError.
 
-        Calls `left_old_state` in between, which separates the time of the way out from that of the way in.
+        Calls `mark_old_state_left` in between, which separates the time of the way out from that of the way in.
         """
 
     def mark_old_state_left(self) -> None:

@@ -124,7 +124,7 @@ def driver_version() -> str:
 
 def _uuid() -> str:
     octets = (c_ubyte * 16)()
-    # For a MIG instance, this is the UUID of the instance, as in NVML. only the name distinguishes the two.
+    # For a MIG instance, this is the UUID of the instance, as in NVML: only the name distinguishes the two.
     _call("cuDeviceGetUuid_v2", byref(octets), _device())
     name = ctypes.create_string_buffer(256)
     _call("cuDeviceGetName", name, len(name), _device())

@@ -22,7 +22,7 @@ from sharebench.nodes.metrics import MissingSeries, Scrape, parse_metrics, parse
 from sharebench.nodes.scraped import MeansJudge
 from tenant.contract import Steadiness, SteadinessRule, TenantReport
 from tenant.contract import requests as pages
-from tenant.program import ScrapedProgram
+from tenant.program import SelfMeasuringProgram
 from tenant.server import Server, State
 
 MS = 1_000_000
@@ -215,7 +215,7 @@ def endpoint(request: pytest.FixtureRequest) -> Made:
         rule = SteadinessRule(4, seconds, 5.0)
         if request.param == "host":
             return ScrapedEndpoint(3, workload, port, its_log, ProcessTree(os.getpid()), rule)
-        client = ScrapedProgram(port, "/metrics")
+        client = SelfMeasuringProgram(port, "/metrics")
         server = Server("127.0.0.1", 0, "secret", State(program=client, measurement=client))
         server.start()
         connection = ("127.0.0.1", "secret", None, server.port)

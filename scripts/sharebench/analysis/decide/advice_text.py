@@ -169,7 +169,7 @@ def _count(number: int | None, noun: str) -> str:
 
 
 def format_quantity(value: float) -> str:
-    """A number with three or four digits and without exponent: `0.0253`, `36.7`, `485,700`."""
+    """A number with three or four significant digits and without exponent: `0.0253`, `36.7`, `485,700`."""
     return f"{float(f'{value:.4g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 

@@ -61,7 +61,7 @@ class Results:
 
 
 def read_results(data: Path, root: Path) -> Results:
-    """Read the tables under `root` of the cells under `data`. Raises Undecided where there are none."""
+    """Read the tables under `root` of the cells under `data`. Raises NoResults where there are none."""
     try:
         manifest = read_json(root / "manifest.json", "config", "node_kind")
         node = read_device(data / "nodes" / "device.json")["node"]
@@ -110,7 +110,7 @@ def _is_plain(workload: str, config: StudyConfig) -> bool:
 def decide(data: Path, results: Path, question: Question, decided: Path) -> str:
     """Write the answer from the tables under `results`, then the marker `decided`, the only file in its folder.
 
-    Returns the advice as text. Raises Undecided.
+    Returns the advice as text. Raises NoResults.
     """
     text = write_answer(read_results(data, results), question)
     shutil.rmtree(decided.parent, ignore_errors=True)

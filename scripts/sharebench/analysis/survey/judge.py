@@ -13,7 +13,7 @@ from sharebench.records.usage import ACTIVITIES, DRAM, MEMORY, POWER, QUANTITIES
 
 # A GPU below it is idle; tests/gpu/test_activity.py allows as much for one at rest.
 IDLE_PERCENT = 1.0
-# A course with fewer rows has no usable 95th percentile.
+# A series with fewer values has no usable 95th percentile.
 MIN_STEPS = 20
 # The 95th percentile of a group's summed activity must stay below it.
 FULL_PERCENT = 100.0
@@ -153,8 +153,8 @@ def judge_usage(seen: ObservedUsage, limits: SurveyOptions) -> Survey:
 
 
 def _judge_workload(usage: Usage, limits: SurveyOptions) -> JudgedWorkload:
-    course = usage.series
-    measure = next((name for name in ACTIVITIES if course[name].notna().sum() >= MIN_STEPS), ACTIVITIES[-1])
+    series = usage.series
+    measure = next((name for name in ACTIVITIES if series[name].notna().sum() >= MIN_STEPS), ACTIVITIES[-1])
     if usage.workload is None:
         verdict = GpuUse.NOBODY
     elif usage.is_shared:
@@ -163,10 +163,10 @@ def _judge_workload(usage: Usage, limits: SurveyOptions) -> JudgedWorkload:
         verdict = GpuUse.SPREAD
     elif usage.place.instance:
         verdict = GpuUse.INSTANCE
-    elif course[measure].notna().sum() < MIN_STEPS:
+    elif series[measure].notna().sum() < MIN_STEPS:
         verdict = GpuUse.SHORT
     else:
-        means = course[measure].mean(), course[DRAM].mean()
+        means = series[measure].mean(), series[DRAM].mean()
         verdict = GpuUse.BUSY if any(mean > limits["empty_percent"] for mean in means) else GpuUse.CANDIDATE
     return JudgedWorkload(usage, measure, verdict)
 
@@ -195,7 +195,7 @@ def workload_table(survey: Survey) -> pd.DataFrame:
 
 
 def _row(each: JudgedWorkload, step_seconds: float) -> TableRow:
-    place, course = each.usage.place, each.usage.series
+    place, series = each.usage.place, each.usage.series
     row: TableRow = {
         "workload": each.usage.workload,
         "node": place.node,
@@ -205,7 +205,7 @@ def _row(each: JudgedWorkload, step_seconds: float) -> TableRow:
         "verdict": each.verdict.value,
         "group": each.number or None,
         "judged_by": each.measure,
-        "hours": round(len(course) * step_seconds / 3600, 3),
+        "hours": round(len(series) * step_seconds / 3600, 3),
         "idle_percent": _rounded(100 * (1 - each.busy_ratio)) if each.activity.notna().any() else None,
         "memory_max_mib": each.memory_mib,
         "memory_total_mib": place.memory_mib,

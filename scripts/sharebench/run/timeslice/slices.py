@@ -26,7 +26,7 @@ class UnusableTimelines(Exception):
 def runs(timeline: Mapping[str, Any], begin_ns: int, end_ns: int) -> Intervals:
     """A tenant's times on the device between `begin_ns` and `end_ns`: shape (n, 2), start and end in ns.
 
-    Raises NotTellable when the device's timer ran backwards.
+    Raises UnusableTimelines when the device's timer ran backwards.
     """
     gaps = np.array(timeline["gaps"], dtype=np.int64).reshape(-1, 2)
     edges = np.concatenate(([timeline["first_ns"]], gaps.ravel(), [max(timeline["last_ns"], end_ns)]))

@@ -141,7 +141,7 @@ class PluginState(TypedDict):
     configs: dict[str, str]
     """`namespace` and `name` of the plugin's ConfigMap."""
     active: Json
-    """Version and flags of the plugin's config (`keys.active_of`)."""
+    """Version and flags of the plugin's config (`keys.active_settings`)."""
     memory_mib: int | None
     """Memory of the whole GPU; None if no label has it."""
     mig: MigState
