@@ -213,7 +213,7 @@ class Length(TypedDict):
     """
 
     mean: Maybe[Mean]
-    """Mean number; without a `spread` it is the only one."""
+    """Mean number; without a `spread` every request has it."""
     spread: Maybe[Positive]
     """Standard deviation of a normal distribution, which is rounded to whole tokens."""
     min: Maybe[Tokens]
@@ -257,7 +257,7 @@ class Request(TypedDict):
     body_file: Maybe[Name]
     """File that holds the body, below the folder that snakemake runs in."""
     body_lines: Maybe[Name]
-    """File there with a body per line (JSONL); tenants take them in order, each from another line on."""
+    """File below that folder with one body per line (JSONL); tenants take them in order, each from another line on."""
     tokens: Maybe[Template]
     expect_status: Annotated[Numeric[Annotated[int, Field(ge=100, le=599)]], Field(default=200)]
     """Status of a successful answer; any other is an error."""
@@ -325,7 +325,8 @@ class WorkloadEntry(TypedDict):
     """For kind `command` and `http`, in a cluster: the user's [image](../docs/your-own-workload.md#in-pods), as it is.
     `command` takes the place of its entrypoint, `null` keeps that; `port` is 8080 by default."""
     manifest: Maybe[Name]
-    """File with a Pod, or an object with a pod template such as a Deployment, in place of `image`."""
+    """For kind `command` and `http`, in a cluster, in place of `image`: file with a Pod, or with an object that has a
+    pod template, such as a Deployment."""
     url: Maybe[Name]
     """For kind `http`: a server that runs already, as `http://host:port`, in place of a `command`."""
     port: Maybe[Numeric[Annotated[int, Field(ge=1, le=65535)]]]

@@ -232,7 +232,7 @@ class SurveyOptions(TypedDict):
     namespaces: Annotated[Unique[Name], Field(default=[])]
     """Namespaces whose workloads are judged; empty takes all."""
     hours: Maybe[Positive]
-    """Length of the past that Prometheus is asked for (`null`: 24), or for which this host is watched (`null`: 1)."""
+    """Hours of the past to ask Prometheus for (`null`: 24), or hours to watch this host (`null`: 1)."""
     empty_percent: Annotated[Percent, Field(default=40)]
     """Largest mean activity, of SMs and of memory, of a workload that leaves its GPU empty: two of them fit below
     `filled_percent`."""
