@@ -49,7 +49,7 @@ class GpuSampler:
         except (subprocess.TimeoutExpired, ValueError):
             self._process.kill()
             self._process.wait()
-            raise RefusedError("the sampler in the pod gave no answer") from None
+            raise RefusedError("the sampler in the pod did not answer") from None
 
 
 def _print(document: GpuSamples | dict[str, str | None]) -> None:
