@@ -31,16 +31,6 @@ from pipeline.prefork_client import SERVER, ask, receive_number, send_number
 TESTS = Path(__file__).resolve().parents[1]
 
 
-# The signals that tests send. The server would inherit what its parents ignore, such as SIGHUP under nohup.
-SENT_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
-
-
-def restore_default_signals() -> None:
-    """In a child process, before it executes its program: have signals act as in a terminal."""
-    for number in SENT_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
-
-
 class Forked:
     """A Python script that runs in a fork of the server, as the leader of a session.
 
@@ -84,7 +74,6 @@ def _server() -> tuple[str, subprocess.Popen[bytes]]:
             cwd=TESTS,
             stdin=subprocess.PIPE,
             pass_fds=[descriptor],
-            preexec_fn=restore_default_signals,
         )
     return name, process
 
