@@ -24,20 +24,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
 import yaml
 
-from sharebench.analysis.tables.histograms import export_histograms
-from sharebench.cell.cell import run_cell
-from sharebench.config import load as configuration
 from sharebench.core.files import write_json
-from sharebench.core.spec import Calibration
-from sharebench.core.study_config import StudyConfig
 from sharebench.datasets import dataset
-from sharebench.figures.catalogue import names_for
-from sharebench.nodes import open_node
-from sharebench.nodes.contract import Settings
-from sharebench.records import record
-from sharebench.records.types import Record
-from sharebench.run import lifecycle
-from sharebench.run.placement import open_nodes
+from sharebench.measure.cell.cell import run_cell
+from sharebench.measure.nodes import open_node
+from sharebench.measure.nodes.contract import Settings
+from sharebench.measure.run import lifecycle
+from sharebench.measure.run.placement import open_nodes
+from sharebench.model.config import load as configuration
+from sharebench.model.records import record
+from sharebench.model.records.types import Record
+from sharebench.model.spec import Calibration
+from sharebench.model.study_config import StudyConfig
+from sharebench.read.figures.catalogue import names_for
+from sharebench.read.tables.histograms import export_histograms
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 

@@ -28,19 +28,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
 from scipy import stats
 
-from sharebench.analysis.cells.multiprogram import group_metrics
-from sharebench.analysis.cells.rows import MeasuredCell, reduce_record
-from sharebench.analysis.cells.slowdown import Baseline, group_ratio, group_slowdown
-from sharebench.analysis.tables.devices import pair_by_device
-from sharebench.analysis.tables.summary import summary_table
-from sharebench.core.config_catalogues import Model
-from sharebench.core.config_nodes import Noise, SimulatedOptions
-from sharebench.core.spec import Spec, StrategySpec
 from sharebench.core.units import NS
-from sharebench.nodes.contract import Grant, Settings
-from sharebench.nodes.simulated.load import iteration_seconds
-from sharebench.nodes.simulated.tenants import SimulatedTenants
-from sharebench.records.types import Record
+from sharebench.measure.nodes.contract import Grant, Settings
+from sharebench.measure.nodes.simulated.load import iteration_seconds
+from sharebench.measure.nodes.simulated.tenants import SimulatedTenants
+from sharebench.model.config_catalogues import Model
+from sharebench.model.config_nodes import Noise, SimulatedOptions
+from sharebench.model.records.types import Record
+from sharebench.model.spec import Spec, StrategySpec
+from sharebench.read.cells.multiprogram import group_metrics
+from sharebench.read.cells.rows import MeasuredCell, reduce_record
+from sharebench.read.cells.slowdown import Baseline, group_ratio, group_slowdown
+from sharebench.read.tables.devices import pair_by_device
+from sharebench.read.tables.summary import summary_table
 from sharebench.study.cells import Cell
 from tenant.contract import TenantReport
 

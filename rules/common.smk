@@ -3,16 +3,16 @@ import sys
 
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
-from sharebench.config import load as configuration
-from sharebench.core import fingerprint as code
+from sharebench.model.config import load as configuration
+from sharebench.study import fingerprint as code
 from sharebench.datasets import dataset
-from sharebench.figures.catalogue import names_for
+from sharebench.read.figures.catalogue import names_for
 from sharebench.core.files import SCRIPTS
 from sharebench.study.open_study import open_study
 from sharebench.study.cells import canonical_json, cell_from_path
-from sharebench.core.spec import SPEC_KEYS, describe_part
-from sharebench.core.study_config import has_jobs, has_streams, uses_several_devices
-from sharebench.core.prometheus_options import has_prometheus
+from sharebench.model.spec import SPEC_KEYS, describe_part
+from sharebench.model.study_config import has_jobs, has_streams, uses_several_devices
+from sharebench.model.prometheus_options import has_prometheus
 
 if not {"{", "}"}.isdisjoint(workflow.basedir):
     sys.exit(

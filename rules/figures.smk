@@ -1,8 +1,8 @@
 # Figures. One job draws all of them, because loading the plotting libraries takes longer than drawing.
 #
 # Inputs:  tables/*.csv
-# Outputs: figures/{figure}.{svg,pdf,png}, for each figure that the study has (sharebench/figures/catalogue.py)
-from sharebench.figures.catalogue import ENTRIES
+# Outputs: figures/{figure}.{svg,pdf,png}, for each figure that the study has (sharebench/read/figures/catalogue.py)
+from sharebench.read.figures.catalogue import ENTRIES
 
 
 rule figures:

@@ -7,7 +7,7 @@
 from importlib import import_module
 
 # Imported late, since it needs NVML and is rarely used.
-timeslice = lambda: import_module("sharebench.run.timeslice.probe")
+timeslice = lambda: import_module("sharebench.measure.run.timeslice.probe")
 
 
 rule measure_timeslice:

@@ -3,7 +3,7 @@
 CLAIM = None
 PLACEMENT = None
 if not SOURCE_DATA_SET and uses_several_devices(STUDY.config, STUDY.node_kind):
-    from sharebench.run import placement
+    from sharebench.measure.run import placement
 
     PLACEMENT = placement.study_placement(STUDY, RESULTS)
 
@@ -22,7 +22,7 @@ def measure_in_parallel(cell_placement):
 def begin_run():
     """Claim the results, and the node if needed, before the first job; exit with one line if another run has them."""
     # Imported late: a run without jobs, or a dry run, starts sooner without the measuring code.
-    from sharebench.run import lifecycle, ownership
+    from sharebench.measure.run import lifecycle, ownership
 
     global CLAIM
     needed = jobs_to_run()
@@ -41,6 +41,6 @@ def end_run(succeeded):
     """Release the results and report how the run ended."""
     if CLAIM is None:
         return
-    from sharebench.run import lifecycle
+    from sharebench.measure.run import lifecycle
 
     lifecycle.finish(CLAIM, STUDY, None if succeeded else logs_of_unfinished_jobs())

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
-from sharebench.config import schema as types
-from sharebench.config.refusals import LINK
-from sharebench.config.words import quoted
+from sharebench.model.config import schema as types
+from sharebench.model.config.refusals import LINK
+from sharebench.model.config.words import quoted
 
 FOLDER = Path(__file__).resolve().parent.parent / "config"
 SCHEMA, MANUAL = FOLDER / "schemas" / "config.schema.json", FOLDER / "README.md"

@@ -7,30 +7,30 @@ from sharebench.core import console
 
 # Functions whose first parameter is the run that owns the results.
 RUN_JOBS = {
-    "calibrate": "sharebench.run.jobs.calibrate",
-    "characterise_node": "sharebench.run.jobs.characterise_node",
-    "configure_node": "sharebench.run.jobs.configure_node",
-    "measure_timeslice": "sharebench.run.timeslice.probe.measure",
-    "restore": "sharebench.run.jobs.restore",
-    "run_cell": "sharebench.run.jobs.measure_cell",
+    "calibrate": "sharebench.measure.run.jobs.calibrate",
+    "characterise_node": "sharebench.measure.run.jobs.characterise_node",
+    "configure_node": "sharebench.measure.run.jobs.configure_node",
+    "measure_timeslice": "sharebench.measure.run.timeslice.probe.measure",
+    "restore": "sharebench.measure.run.jobs.restore",
+    "run_cell": "sharebench.measure.run.jobs.measure_cell",
 }
 JOBS = RUN_JOBS | {
-    "aggregate": "sharebench.analysis.aggregate.aggregate",
+    "aggregate": "sharebench.read.aggregate.aggregate",
     "archive": "sharebench.datasets.ro_crate.write",
-    "compare": "sharebench.analysis.compare.write_comparison",
-    "decide": "sharebench.analysis.decide.decide.decide",
-    "draw_timeslice": "sharebench.figures.timeslice.write_figure",
-    "export_histograms": "sharebench.analysis.tables.histograms.export_histograms",
-    "figures": "sharebench.figures.draw.draw_figures",
+    "compare": "sharebench.read.compare.write_comparison",
+    "decide": "sharebench.read.decide.decide.decide",
+    "draw_timeslice": "sharebench.read.figures.timeslice.write_figure",
+    "export_histograms": "sharebench.read.tables.histograms.export_histograms",
+    "figures": "sharebench.read.figures.draw.draw_figures",
     "join": "sharebench.datasets.join.join_parts",
     "paper": "publication.rebuild.rebuild_all",
     "paper_together": "publication.build.write",
-    "plan": "sharebench.run.plan.show_plan",
-    "preflight": "sharebench.nodes.kubernetes.preflight.preflight.show",
+    "plan": "sharebench.measure.run.plan.show_plan",
+    "preflight": "sharebench.measure.nodes.kubernetes.preflight.preflight.show",
     "publish": "sharebench.datasets.publish.publish",
-    "report": "sharebench.report.page.write_report",
+    "report": "sharebench.read.report.page.write_report",
     "survey": "survey.survey",
-    "table_failed_run": "sharebench.analysis.aggregate.write_partial_tables",
+    "table_failed_run": "sharebench.read.aggregate.write_partial_tables",
 }
 
 
@@ -39,7 +39,7 @@ def main(name: str = "", *arguments: str) -> int:
         print(f"there is no job {name!r}; name one of {', '.join(JOBS)}", file=sys.stderr)
         return 2
     module, _, function = JOBS[name].rpartition(".")
-    opening = import_module("sharebench.run.jobs").measuring_job if name in RUN_JOBS else None
+    opening = import_module("sharebench.measure.run.jobs").measuring_job if name in RUN_JOBS else None
     return console.run_job(getattr(import_module(module), function), arguments, opening)
 
 

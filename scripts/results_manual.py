@@ -4,7 +4,7 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from sharebench.records.tables import ACTIVITY, INTERVAL_SUFFIXES, SLO, STREAMS, Column, table_columns
+from sharebench.read.columns import ACTIVITY, INTERVAL_SUFFIXES, SLO, STREAMS, Column, table_columns
 
 MANUAL = Path(__file__).resolve().parent.parent / "results" / "README.md"
 CONDITIONS = {STREAMS: "where a tenant streams", SLO: "with an `slo`", ACTIVITY: "on a GPU that counts it"}

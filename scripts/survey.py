@@ -5,18 +5,18 @@ import threading
 import time
 from pathlib import Path
 
-from sharebench.analysis.survey import judge, study, text
-from sharebench.cell.prometheus import usage as prometheus_usage
-from sharebench.cell.prometheus.server import PrometheusUnavailable, Server
-from sharebench.core.config_nodes import SurveyOptions
 from sharebench.core.console import format_duration
 from sharebench.core.files import replace_atomically
-from sharebench.figures import survey as figure
-from sharebench.figures.page import save
-from sharebench.figures.style import theme
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.host import usage as host_usage
-from sharebench.records.usage import ObservedUsage
+from sharebench.measure.cell.prometheus import usage as prometheus_usage
+from sharebench.measure.cell.prometheus.server import PrometheusUnavailable, Server
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.host import usage as host_usage
+from sharebench.model.config_nodes import SurveyOptions
+from sharebench.model.records.usage import ObservedUsage
+from sharebench.read.figures import survey as figure
+from sharebench.read.figures.page import save
+from sharebench.read.figures.style import theme
+from sharebench.read.survey import judge, study, text
 
 
 def observe_usage(options: SurveyOptions) -> ObservedUsage:

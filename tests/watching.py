@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sharebench.records.histogram import Histogram
+from sharebench.read.histogram import Histogram
 from tenant.contract import upper_seconds
 from tenant.exposition import BOUNDS
 

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.patches import FancyBboxPatch, Rectangle  # noqa: E402
 from pictures import PICTURES, Picture  # noqa: E402
 
-from sharebench.figures.style import GREY, theme  # noqa: E402
+from sharebench.read.figures.style import GREY, theme  # noqa: E402
 
 # Of a page that shows them 700 pixels wide; type is as large as the text around it.
 WIDTH_INCHES, HEIGHT_INCHES = 7.0, 3.0

@@ -23,10 +23,10 @@ from publication.findings import (
 from publication.numbers import DataSet, Number
 from sharebench.core.files import replace_atomically
 from sharebench.datasets import dataset
-from sharebench.figures import draw
-from sharebench.figures.page import save, sheet
-from sharebench.figures.panels import Ratio, draw_ratio, set_ratio_axes
-from sharebench.figures.style import theme
+from sharebench.read.figures import draw
+from sharebench.read.figures.page import save, sheet
+from sharebench.read.figures.panels import Ratio, draw_ratio, set_ratio_axes
+from sharebench.read.figures.style import theme
 
 ROW_INCHES = 0.25
 REPOSITORY = "repository"

@@ -13,12 +13,12 @@ from matplotlib.lines import Line2D
 from publication.findings import SOURCE_FILE, Contradicted, Filler, PublishedRatioEntry, Source, parse_entry
 from publication.numbers import Number, number_from
 from publication.tables import markdown
-from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.datasets import archive
-from sharebench.figures.page import PAGE_INCHES, Sheet, sheet
-from sharebench.figures.panels import Ratio, draw_ratio, set_ratio_axes
-from sharebench.figures.style import BLUE, ORANGE
-from sharebench.report.words import format_number
+from sharebench.read.figures.page import PAGE_INCHES, Sheet, sheet
+from sharebench.read.figures.panels import Ratio, draw_ratio, set_ratio_axes
+from sharebench.read.figures.style import BLUE, ORANGE
+from sharebench.read.report.words import format_number
+from sharebench.read.statistics.intervals import log_interval
 
 TITLE = "Ours and theirs"
 ROW_INCHES = 0.2

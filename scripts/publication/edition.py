@@ -16,8 +16,8 @@ from publication import replication
 from publication.findings import Entry, parse_entry
 from publication.numbers import BlockKey, DataSet, MissingNumber, number_from
 from publication.tables import markdown
-from sharebench.analysis.statistics.intervals import Estimate, holm, log_interval, welch_estimate
-from sharebench.report.words import format_number
+from sharebench.read.report.words import format_number
+from sharebench.read.statistics.intervals import Estimate, holm, log_interval, welch_estimate
 
 DESIGN_FOLDER = Path("published/edition-two")
 OUTCOMES_FILE = DESIGN_FOLDER / "outcomes.yaml"

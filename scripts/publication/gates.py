@@ -8,9 +8,9 @@ from publication.numbers import DataSet
 from publication.tables import markdown
 from sharebench.core.files import read_json
 from sharebench.datasets import dataset
-from sharebench.gates import gates
-from sharebench.records import record
-from sharebench.records.types import Record
+from sharebench.model.records import record
+from sharebench.model.records.types import Record
+from sharebench.read.gates import gates
 
 Group = tuple[str, str, str, int]
 """Gate, strategy, workload and number of tenants."""

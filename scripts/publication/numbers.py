@@ -10,13 +10,13 @@ from typing import Any
 
 import pandas as pd
 
-from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_ratio
-from sharebench.core.capabilities import NODE_KINDS
 from sharebench.core.files import read_json
-from sharebench.core.strategies import control_name
-from sharebench.records.tables import read_table
-from sharebench.records.types import NodeFacts
-from sharebench.report.words import format_number
+from sharebench.model.capabilities import NODE_KINDS
+from sharebench.model.records.types import NodeFacts
+from sharebench.model.strategies import control_name
+from sharebench.read.columns import read_table
+from sharebench.read.report.words import format_number
+from sharebench.read.statistics.intervals import Estimate, log_interval, welch_ratio
 
 SUMMED_METRICS = {"throughput_hz", "output_tokens_hz"}
 """Metrics of tables/cells.csv whose number for a cell is the sum over its tenants."""

@@ -4,16 +4,16 @@ import multiprocessing
 import shutil
 from pathlib import Path
 
-from sharebench.analysis import aggregate
-from sharebench.analysis.checker import RecordsRefused
-from sharebench.analysis.decide import decide
 from sharebench.core.files import Refusal, read_json
-from sharebench.core.run_record import RunRecord
 from sharebench.datasets import dataset
-from sharebench.figures.catalogue import names_for
-from sharebench.figures.draw import draw_svg
-from sharebench.report import page
-from sharebench.run import lifecycle
+from sharebench.measure.run import lifecycle
+from sharebench.model.run_record import RunRecord
+from sharebench.read import aggregate
+from sharebench.read.checker import RecordsRefused
+from sharebench.read.decide import decide
+from sharebench.read.figures.catalogue import names_for
+from sharebench.read.figures.draw import draw_svg
+from sharebench.read.report import page
 from sharebench.study.study import Study
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from publication.numbers import DataSet, MissingNumber, Number, number_from
 from publication.tables import markdown
-from sharebench.analysis.statistics.intervals import holm, welch_ratio
+from sharebench.read.statistics.intervals import holm, welch_ratio
 
 SIGNIFICANCE_LEVEL = 0.05
 GROUP_COLUMNS = ["strategy", "workload", "replicas"]

@@ -9,12 +9,12 @@ import pandas as pd
 
 from publication.findings import format_times
 from publication.numbers import DataSet, MissingNumber, Number, read_number
-from sharebench.analysis.statistics.intervals import log_interval
-from sharebench.analysis.tables.devices import closed_loop_workloads, measure_spread
 from sharebench.core.files import read_json
-from sharebench.core.strategies import control_name
 from sharebench.datasets.dataset import short_windows
-from sharebench.report.words import format_number
+from sharebench.model.strategies import control_name
+from sharebench.read.report.words import format_number
+from sharebench.read.statistics.intervals import log_interval
+from sharebench.read.tables.devices import closed_loop_workloads, measure_spread
 
 UNITS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
 """The smallest latency in seconds for a unit, how many of the unit make a second, and its name."""

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from unit.figures import fabricated
 
-from sharebench.figures import catalogue, draw
-from sharebench.report import page as report
+from sharebench.read.figures import catalogue, draw
+from sharebench.read.report import page as report
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), "")

@@ -17,12 +17,12 @@ import pytest
 import yaml
 from cluster.harness import PYTHON_IMAGE, Cluster
 
-from sharebench.config import load as configuration
-from sharebench.core.spec import WorkloadSpec
-from sharebench.core.study_config import Timeouts
-from sharebench.nodes.contract import Grant, PlannedLoad, State
-from sharebench.nodes.kubernetes.node import ClusterNode
-from sharebench.nodes.kubernetes.pods.tenants import PodTenants
+from sharebench.measure.nodes.contract import Grant, PlannedLoad, State
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
+from sharebench.model.config import load as configuration
+from sharebench.model.spec import WorkloadSpec
+from sharebench.model.study_config import Timeouts
 from sharebench.study.study import Study
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -17,9 +17,9 @@ from cluster.harness import RESTRICTED, Cluster, eventually
 from cluster.testbed import sources
 from kubernetes import client, utils
 
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.cluster import pod_monitor
-from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.cluster import pod_monitor
+from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused
 
 FOLDER = REPOSITORY / "config" / "cluster"
 DRY_RUN = {"dryRun": "All", "fieldValidation": "Strict"}

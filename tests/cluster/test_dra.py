@@ -18,9 +18,9 @@ from cluster.testbed.lifecycle import import_images
 from kubernetes import client
 from tables import rows
 
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.cluster import restricted
-from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.cluster import restricted
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
 
 
 @pytest.fixture(scope="module")

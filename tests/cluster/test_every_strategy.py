@@ -15,8 +15,8 @@ from cluster.test_mig_node import shown
 from cluster.test_runs import run_in
 from cluster.testbed import gpu
 
-from sharebench.core.capabilities import unsupported_reason
-from sharebench.core.strategies import all_strategies, is_control
+from sharebench.model.capabilities import unsupported_reason
+from sharebench.model.strategies import all_strategies, is_control
 
 pytestmark = pytest.mark.slow
 WHOLE_DEVICE = ["exclusive", "mps", "mps-limited", "time-slicing"]

@@ -10,8 +10,8 @@ from cluster.test_config_manifests import DRY_RUN, api, try_to_make
 from unit.kubernetes.manifests import made
 from unit.kubernetes.objects import instance, offered, strategy
 
-from sharebench.nodes.kubernetes.access.dra import claims
-from sharebench.nodes.kubernetes.cluster.api import Api
+from sharebench.measure.nodes.kubernetes.access.dra import claims
+from sharebench.measure.nodes.kubernetes.cluster.api import Api
 
 __all__ = ["api"]
 BIG = offered(*(instance("3g.20gb", number, memory="20Gi") for number in (1, 2)))

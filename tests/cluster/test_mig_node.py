@@ -13,9 +13,9 @@ from cluster.harness import GPU, PLUGIN_NAMESPACE, Cluster, eventually, pod
 from cluster.mig import MIG_LABEL, ONE_G, PAUSABLE, STATE, THREE_G, TWO_G, await_allocatable, configure, offered
 from cluster.testbed import gpu
 
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.access.device_plugin import mig_manager
-from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_manager
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
 
 OTHERS_LAYOUT = "all-3g.20gb"

@@ -13,14 +13,14 @@ from cluster.driving import grants, normalised, owned, state, study_of, tenants_
 from cluster.harness import GPU, Cluster, eventually
 from cluster.testbed import lifecycle
 
-from sharebench.nodes.contract import NodeError, TenantUnreachable
-from sharebench.nodes.kubernetes.access.base import PodNeeds
-from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
-from sharebench.nodes.kubernetes.node import ClusterNode
-from sharebench.nodes.kubernetes.pods import manifest, status
-from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
-from sharebench.nodes.kubernetes.pods.forward import OPEN_TIMEOUT_SECONDS
-from sharebench.nodes.tenant_http import TIMEOUT_SECONDS
+from sharebench.measure.nodes.contract import NodeError, TenantUnreachable
+from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
+from sharebench.measure.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.kubernetes.pods import manifest, status
+from sharebench.measure.nodes.kubernetes.pods.endpoint import PodEndpoint
+from sharebench.measure.nodes.kubernetes.pods.forward import OPEN_TIMEOUT_SECONDS
+from sharebench.measure.nodes.tenant_http import TIMEOUT_SECONDS
 from sharebench.study.study import Study
 
 # From the cluster's report to the driver's message on a busy machine. The tenants' time-out would be 60 s.

@@ -27,7 +27,7 @@ from cluster.testbed import programs, sources
 from kubernetes import client
 from watching import Prometheus, prometheus
 
-from sharebench.nodes.kubernetes.cluster.api import Api
+from sharebench.measure.nodes.kubernetes.cluster.api import Api
 
 pytestmark = pytest.mark.slow
 GROUP, VERSION = "monitoring.coreos.com", "v1"

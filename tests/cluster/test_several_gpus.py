@@ -15,7 +15,7 @@ from cluster.mig import ONE_G, await_allocatable, offered
 from cluster.test_runs import run_in
 from cluster.testbed import gpu
 
-from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
+from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
 
 SHARED_BY = "GPU that all cells have"
 

@@ -13,8 +13,8 @@ from cluster.second_node import CONFIGS, NAME, second_node
 from cluster.test_switching import shown
 from kubernetes import client
 
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
 
 FIRST_RUN, SECOND_RUN = "20261120-000000-aaaa", "20261120-000000-bbbb"

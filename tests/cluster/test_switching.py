@@ -11,9 +11,9 @@ import pytest
 from cluster.driving import normalised, owned, state, study_of
 from cluster.harness import PLUGIN_NAMESPACE, Cluster, eventually
 
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.cluster import saved_state
-from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.cluster import saved_state
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
 
 

@@ -6,9 +6,9 @@ import pytest
 from cluster.driving import grants, normalised, state, study_of, tenants_of
 from cluster.test_switching import node
 
-from sharebench.cell.window import measure_window
-from sharebench.nodes.kubernetes.node import ClusterNode
-from sharebench.records.telemetry import UNKNOWN_TELEMETRY
+from sharebench.measure.cell.window import measure_window
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY
 from sharebench.study.study import Study
 
 # Python, with the mock in the place of the driver's library.

@@ -17,8 +17,8 @@ from cluster.test_static import AS_FOUND, STATIC
 from cluster.testbed import images
 from cluster.testbed.lifecycle import import_images
 
-from sharebench.nodes.contract import NodeError, TenantsFailed
-from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.contract import NodeError, TenantsFailed
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
 
 SERVER: dict[str, Any] = {"kind": "http", "image": images.HTTPBIN, "request": {"path": "/bytes/1024"}}

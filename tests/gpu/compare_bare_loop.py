@@ -1,6 +1,6 @@
 """Does the pipeline measure what a bare loop measures? Interleaved pairs of the two, on this host's GPU.
 
-Each pair is one run of bare_loop.py and one cell of the pipeline, `sharebench.cell.cell.run_cell` as a study
+Each pair is one run of bare_loop.py and one cell of the pipeline, `sharebench.measure.cell.cell.run_cell` as a study
 calls it, under the same strategy and with the same number of tenants. Prints the median ratio of the means of an
 iteration, ours to bare, and the spread of the bare runs; with --csv, each pair is a line of a
 table as soon as it is measured. Exit code 1 if a median is further from 1 than the limit. The frameworks are those of
@@ -27,16 +27,16 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 
-from sharebench.cell.cell import run_cell  # noqa: E402
-from sharebench.config import load  # noqa: E402
-from sharebench.core import run_record  # noqa: E402
-from sharebench.core.capabilities import gpu_python  # noqa: E402
-from sharebench.nodes import open_node  # noqa: E402
-from sharebench.nodes.contract import NodeError, Settings  # noqa: E402
-from sharebench.nodes.host.mps import foreign_daemon  # noqa: E402
-from sharebench.nodes.host.nvml import Gpu  # noqa: E402
-from sharebench.nodes.node import Node  # noqa: E402
-from sharebench.run import ownership  # noqa: E402
+from sharebench.measure.cell.cell import run_cell  # noqa: E402
+from sharebench.measure.nodes import open_node  # noqa: E402
+from sharebench.measure.nodes.contract import NodeError, Settings  # noqa: E402
+from sharebench.measure.nodes.host.mps import foreign_daemon  # noqa: E402
+from sharebench.measure.nodes.host.nvml import Gpu  # noqa: E402
+from sharebench.measure.nodes.node import Node  # noqa: E402
+from sharebench.measure.run import ownership  # noqa: E402
+from sharebench.model import run_record  # noqa: E402
+from sharebench.model.capabilities import gpu_python  # noqa: E402
+from sharebench.model.config import load  # noqa: E402
 from sharebench.study.cells import Cell  # noqa: E402
 from sharebench.study.study import Study  # noqa: E402
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from sharebench.core.files import read_json
-from sharebench.records.references import device_identity
+from sharebench.model.records.references import device_identity
 
 TENANTS = (2, 3, 7)
 SECONDS = 120

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sharebench.core.capabilities import gpu_python, has_nvidia_gpu
-from sharebench.nodes.host.nvml import Gpu
+from sharebench.measure.nodes.host.nvml import Gpu
+from sharebench.model.capabilities import gpu_python, has_nvidia_gpu
 from tenant.gpu.nvml import ActivityCounters
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_nvidia_gpu(), reason="no NVIDIA GPU on this host")]

@@ -17,7 +17,7 @@ from cluster.testbed import cgroups, gpu, lifecycle, requirements, schedulers
 from cluster.testbed.instance import Gpu, Instance, cache
 from gpu.gpu_host import assert_clean_host, assert_valid, gpu_pids, gpu_settings, output_of, record_of, run
 
-from sharebench.core.capabilities import has_nvidia_gpu
+from sharebench.model.capabilities import has_nvidia_gpu
 
 pytestmark = [
     pytest.mark.gpu,

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from gpu.gpu_host import assert_clean_host, assert_valid, gpu_settings, our_processes, output_of, record_of, run, start
 
-from sharebench.core.capabilities import gpu_python, has_nvidia_gpu
+from sharebench.model.capabilities import gpu_python, has_nvidia_gpu
 
 pytestmark = [
     pytest.mark.gpu,

@@ -28,18 +28,18 @@ sys.path[:0] = [str(REPOSITORY / "scripts"), str(REPOSITORY / "tests")]
 
 from gpu import probes  # noqa: E402
 
-from sharebench.config.load import ConfigError  # noqa: E402
-from sharebench.core.capabilities import gpu_python  # noqa: E402
 from sharebench.core.files import Refusal, read_json  # noqa: E402
-from sharebench.core.run_record import read_run  # noqa: E402
-from sharebench.core.study_config import uses_several_devices  # noqa: E402
 from sharebench.datasets import archive  # noqa: E402
-from sharebench.nodes import named_devices, open_node  # noqa: E402
-from sharebench.nodes.contract import NodeError  # noqa: E402
-from sharebench.records.record import RecordMismatch, check_current  # noqa: E402
-from sharebench.records.references import device_identity  # noqa: E402
-from sharebench.run import placement  # noqa: E402
-from sharebench.run.plan import seconds_per_cell  # noqa: E402
+from sharebench.measure.nodes import named_devices, open_node  # noqa: E402
+from sharebench.measure.nodes.contract import NodeError  # noqa: E402
+from sharebench.measure.run import placement  # noqa: E402
+from sharebench.measure.run.plan import seconds_per_cell  # noqa: E402
+from sharebench.model.capabilities import gpu_python  # noqa: E402
+from sharebench.model.config.load import ConfigError  # noqa: E402
+from sharebench.model.records.record import RecordMismatch, check_current  # noqa: E402
+from sharebench.model.records.references import device_identity  # noqa: E402
+from sharebench.model.run_record import read_run  # noqa: E402
+from sharebench.model.study_config import uses_several_devices  # noqa: E402
 from sharebench.study.cells import Cell  # noqa: E402
 from sharebench.study.open_study import open_study  # noqa: E402
 from sharebench.study.study import Study  # noqa: E402

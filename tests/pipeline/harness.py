@@ -259,7 +259,7 @@ class Checkout:
             self.record_path(cell).unlink()
 
     def plant_outage(self, outage: dict[str, Any] | None) -> None:
-        """Break the simulated device (see `sharebench.nodes.simulated.node`), or repair it."""
+        """Break the simulated device (see `sharebench.measure.nodes.simulated.node`), or repair it."""
         path = self.results / ".sharebench/node/outage.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(outage)) if outage else path.unlink()

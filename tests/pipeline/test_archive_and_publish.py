@@ -10,8 +10,8 @@ import pytest
 from pipeline.harness import Checkout, table_jobs
 from tables import rows
 
-from sharebench.core.study_config import StudyConfig
-from sharebench.figures.catalogue import names_for
+from sharebench.model.study_config import StudyConfig
+from sharebench.read.figures.catalogue import names_for
 
 
 def test_another_checkout_verifies_an_archive_and_rebuilds_from_it(

@@ -2,7 +2,7 @@
 
 from pipeline.harness import Checkout
 
-from sharebench.core.capabilities import has_nvidia_gpu
+from sharebench.model.capabilities import has_nvidia_gpu
 
 # On a machine with a GPU only the interpreter of the tenants is missing.
 NO_GPU_OR_PYTHON = "'/no/such/python' is not a file" if has_nvidia_gpu() else "this host, it shows no NVIDIA GPU"

@@ -58,7 +58,7 @@ def test_a_prometheus_killed_in_the_window_costs_only_its_own_numbers(untouched:
     with prometheus(tmp_path / "prometheus") as server:
         # The server is back before the window ends, so the driver need not wait long for it.
         untouched.edit(
-            "scripts/sharebench/cell/prometheus/procedure.py", "RESTART_SECONDS = 20.0", "RESTART_SECONDS = 2.0"
+            "scripts/sharebench/measure/cell/prometheus/procedure.py", "RESTART_SECONDS = 20.0", "RESTART_SECONDS = 2.0"
         )
         running = untouched.start(config=watched(server, 5), forks_jobs=True)
         # The driver begins its window once both tenants were scraped, and asks nothing until its end.

@@ -7,8 +7,8 @@ from typing import Any, cast
 from pipeline.harness import REPOSITORY, Checkout, table_jobs, unstub_jobs
 from tables import rows
 
-from sharebench.core.study_config import StudyConfig
-from sharebench.figures.catalogue import names_for
+from sharebench.model.study_config import StudyConfig
+from sharebench.read.figures.catalogue import names_for
 
 
 def test_tables_and_figures_of_a_data_set_are_rebuilt_to_the_byte(finished: Checkout) -> None:

@@ -113,7 +113,7 @@ def test_touched_sources_and_a_comment_run_nothing(finished: Checkout, cores: in
 
 
 def test_a_change_of_the_measuring_code_invalidates_every_cell(finished: Checkout, cores: int) -> None:
-    finished.edit("scripts/sharebench/nodes/simulated/tenants.py", "START_SECONDS = 1.0", "START_SECONDS = 2.0")
+    finished.edit("scripts/sharebench/measure/nodes/simulated/tenants.py", "START_SECONDS = 1.0", "START_SECONDS = 2.0")
     planned = finished.run(cores=cores, options=["--dry-run"]).ok()
     assert planned.jobs == EVERYTHING
 

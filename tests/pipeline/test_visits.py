@@ -70,7 +70,7 @@ def test_visits_measure_each_cell_once_with_the_same_code_and_are_joined(checkou
     assert carry(checkout) == records("first", 1) | records("second", 1)
     assert f"{SIMULATED}: first: 2 of 4 cells, not joined" in visit(checkout, "--join").stdout
 
-    code = checkout.root / "scripts/sharebench/cell/cell.py"
+    code = checkout.root / "scripts/sharebench/measure/cell/cell.py"
     before = code.read_text()
     code.write_text(f"{before}\nCHANGED = 1\n")
     refused = visit(checkout)

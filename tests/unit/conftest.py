@@ -10,9 +10,9 @@ import mock_nvml as mock_nvml_library
 import psutil
 import pytest
 
-from sharebench.config import nodes
-from sharebench.core import capabilities
-from sharebench.nodes.host import mps
+from sharebench.measure.nodes.host import mps
+from sharebench.model import capabilities
+from sharebench.model.config import nodes
 
 STANDINS = Path(__file__).resolve().parents[1] / "standins"
 

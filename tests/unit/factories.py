@@ -9,10 +9,10 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from sharebench.gates import gates
-from sharebench.records import record as records
-from sharebench.records.telemetry import UNKNOWN_TELEMETRY
-from sharebench.records.types import CellRecord, GateVerdict, Record
+from sharebench.model.records import record as records
+from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY
+from sharebench.model.records.types import CellRecord, GateVerdict, Record
+from sharebench.read.gates import gates
 from tenant.contract import BUCKET_COUNT
 from tenant.recorder import bucket_index, to_sparse
 

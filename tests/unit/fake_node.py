@@ -6,10 +6,10 @@ from typing import Any
 
 from unit.fakes import FakeSampler, FakeTenants
 
-from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import Evidence, Grant, Settings, State, Tenants
-from sharebench.nodes.node import Node
-from sharebench.records.types import NodeFacts
+from sharebench.measure.nodes.contract import Evidence, Grant, Settings, State, Tenants
+from sharebench.measure.nodes.node import Node
+from sharebench.model.records.types import NodeFacts
+from sharebench.model.strategies import Strategy
 
 MPS = Strategy("mps", ("mps",), None, None, None, None, None)
 LIMITED = Strategy("mps-limited", ("mps",), None, None, "100/N", None, None)

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from unit import factories
 
-from sharebench.nodes.contract import Endpoint, Grant, TenantsFailed, TenantUnreachable
-from sharebench.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
-from sharebench.records.types import Outcome, TenantStatus
+from sharebench.measure.nodes.contract import Endpoint, Grant, TenantsFailed, TenantUnreachable
+from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
+from sharebench.model.records.types import Outcome, TenantStatus
 from tenant.contract import CompletedJob, Steadiness, TenantReport
 
 NS = 1_000_000_000

@@ -8,11 +8,11 @@ from typing import Any, cast
 import numpy as np
 from unit import factories
 
-from sharebench.analysis.tables.histograms import export_histograms
-from sharebench.core import faults
 from sharebench.core.files import write_json
-from sharebench.gates import gates
-from sharebench.records.types import CellRecord
+from sharebench.model import faults
+from sharebench.model.records.types import CellRecord
+from sharebench.read.gates import gates
+from sharebench.read.tables.histograms import export_histograms
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sharebench.records.record import SCHEMA_PATH
+from sharebench.model.records.record import SCHEMA_PATH
 
 Key = tuple[str, ...]
 """Keys from the top of a record; `[]` stands for each item of a list, `*` for each value of an object."""

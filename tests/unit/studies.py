@@ -11,8 +11,8 @@ import pytest
 import yaml
 from snakemake.utils import update_config
 
-from sharebench.config import workloads
-from sharebench.config.load import ConfigError, load
+from sharebench.model.config import workloads
+from sharebench.model.config.load import ConfigError, load
 from sharebench.study.cells import WholePlot
 from sharebench.study.open_study import open_study
 from sharebench.study.study import Study

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from sharebench.config import load as configuration
-from sharebench.core import run_record
-from sharebench.core.capabilities import OUTSIDE_PREFIX
 from sharebench.core.files import REPOSITORY, DamagedFile, Refusal, read_json
-from sharebench.core.study_config import Question, QuestionKeys, StudyConfig
 from sharebench.datasets import archive
+from sharebench.model import run_record
+from sharebench.model.capabilities import OUTSIDE_PREFIX
+from sharebench.model.config import load as configuration
+from sharebench.model.study_config import Question, QuestionKeys, StudyConfig
 from sharebench.study.cells import canonical_json
 from sharebench.study.study import Study
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sharebench.core.files import Refusal
-from sharebench.core.study_config import StudyConfig
+from sharebench.model.study_config import StudyConfig
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from sharebench.core.files import SCRIPTS, Refusal, read_json, replace_atomically
 from sharebench.datasets import archive, ro_crate
-from sharebench.records.references import device_name, read_device
-from sharebench.records.types import NodeFacts
+from sharebench.model.records.references import device_name, read_device
+from sharebench.model.records.types import NodeFacts
 
 MAX_PLAIN_BYTES = 5 * 2**20
 """Larger records are packed."""

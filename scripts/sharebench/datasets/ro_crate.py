@@ -11,8 +11,8 @@ import yaml
 
 from sharebench.core.files import REPOSITORY, read_json
 from sharebench.datasets import archive
-from sharebench.records.references import device_name, read_device
-from sharebench.records.types import NodeFacts
+from sharebench.model.records.references import device_name, read_device
+from sharebench.model.records.types import NodeFacts
 
 METADATA = "ro-crate-metadata.json"
 PROFILES = (

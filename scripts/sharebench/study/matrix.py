@@ -5,15 +5,15 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import combinations_with_replacement, product
 
-from sharebench.core import faults
-from sharebench.core.capabilities import NODE_KINDS, resolve_node_kind
-from sharebench.core.strategies import Strategy, control_name, node_strategies
-from sharebench.core.study_config import StudyConfig, is_job
+from sharebench.model import faults
+from sharebench.model.capabilities import NODE_KINDS, resolve_node_kind
+from sharebench.model.strategies import Strategy, control_name, node_strategies
+from sharebench.model.study_config import StudyConfig, is_job
 from sharebench.study.cells import Cell, WholePlot, pair_name, without_excluded
 
 
 class Matrix:
-    """The cells of one normalised config (`sharebench.config.load.load`)."""
+    """The cells of one normalised config (`sharebench.model.config.load.load`)."""
 
     def __init__(self, config: StudyConfig) -> None:
         self.config = config

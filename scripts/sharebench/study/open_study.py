@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from sharebench.config.load import ConfigError, load
-from sharebench.config.words import quoted
-from sharebench.core.study_config import StudyConfig
+from sharebench.model.config.load import ConfigError, load
+from sharebench.model.config.words import quoted
+from sharebench.model.study_config import StudyConfig
 from sharebench.study.cells import is_excluded
 from sharebench.study.study import Study
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import cast
 
-from sharebench.core import faults, fingerprint, programs
-from sharebench.core.capabilities import has_own_python
-from sharebench.core.config_catalogues import WorkloadEntry
-from sharebench.core.config_nodes import NodeOptions
 from sharebench.core.files import SCRIPTS
-from sharebench.core.prometheus_options import has_pod_monitor, has_prometheus, watch_spec
-from sharebench.core.spec import (
+from sharebench.model import faults, programs
+from sharebench.model.capabilities import has_own_python
+from sharebench.model.config_catalogues import WorkloadEntry
+from sharebench.model.config_nodes import NodeOptions
+from sharebench.model.prometheus_options import has_pod_monitor, has_prometheus, watch_spec
+from sharebench.model.spec import (
     LoadSpec,
     MixSpec,
     NodeSpec,
@@ -22,6 +22,7 @@ from sharebench.core.spec import (
     runs_until_exit,
     tenant_workloads,
 )
+from sharebench.study import fingerprint
 from sharebench.study.cells import Cell, canonical_json
 from sharebench.study.matrix import Matrix
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sharebench.analysis.decide.advice import (
+from sharebench.read.decide.advice import (
     ISOLATIONS,
     Demand,
     Level,
@@ -17,8 +17,8 @@ from sharebench.analysis.decide.advice import (
     first_choice,
     turning_points,
 )
-from sharebench.analysis.decide.documented import ALONE, DOCUMENTED, MEASURED, UNKNOWN, Isolation
-from sharebench.analysis.statistics.intervals import Estimate
+from sharebench.read.decide.documented import ALONE, DOCUMENTED, MEASURED, UNKNOWN, Isolation
+from sharebench.read.statistics.intervals import Estimate
 
 YES, NO = Isolation(True, DOCUMENTED, "documented"), Isolation(False, MEASURED, "measured")
 NOT_KNOWN = Isolation(None, UNKNOWN, "unknown")

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from sharebench.analysis.decide.advice import Demand, Level, Option, advise, find_plan, first_choice, turning_points
-from sharebench.analysis.decide.advice_text import advice_rows, answer_question
-from sharebench.analysis.decide.documented import DOCUMENTED, Isolation
-from sharebench.analysis.statistics.intervals import Estimate
-from sharebench.core.strategies import Strategy
+from sharebench.model.strategies import Strategy
+from sharebench.read.decide.advice import Demand, Level, Option, advise, find_plan, first_choice, turning_points
+from sharebench.read.decide.advice_text import advice_rows, answer_question
+from sharebench.read.decide.documented import DOCUMENTED, Isolation
+from sharebench.read.statistics.intervals import Estimate
 
 NO = Isolation(False, DOCUMENTED, "documented")
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from sharebench.analysis.decide.capacity import capacity_table
-from sharebench.analysis.decide.rows import summary_rows
+from sharebench.read.decide.capacity import capacity_table
+from sharebench.read.decide.rows import summary_rows
 
 SIZES = (1, 3, 5, 7)
 

@@ -8,10 +8,10 @@ import pytest
 from unit import factories
 from unit.factories import back_to_back, record
 
-from sharebench.analysis.cells.rows import reduce_record
-from sharebench.analysis.cells.slowdown import Baseline
-from sharebench.analysis.tables.cells import cells_table
-from sharebench.records.tables import ACTIVITY, columns
+from sharebench.read.cells.rows import reduce_record
+from sharebench.read.cells.slowdown import Baseline
+from sharebench.read.columns import ACTIVITY, columns
+from sharebench.read.tables.cells import cells_table
 
 HEADER = ",".join(columns("cells"))
 

@@ -11,13 +11,13 @@ from scipy import stats
 from unit.factories import record
 from unit.studies import config_with
 
-from sharebench.analysis.compare import METRICS, NotComparable, changed_facts, compare, read_data
-from sharebench.analysis.statistics.intervals import holm
-from sharebench.analysis.text import compare_markdown
-from sharebench.config.load import load as load_config
-from sharebench.core.strategies import control_name
 from sharebench.datasets.dataset import combined_name, content_digests, short_names
-from sharebench.records import record as records
+from sharebench.model.config.load import load as load_config
+from sharebench.model.records import record as records
+from sharebench.model.strategies import control_name
+from sharebench.read.compare import METRICS, NotComparable, changed_facts, compare, read_data
+from sharebench.read.statistics.intervals import holm
+from sharebench.read.text import compare_markdown
 from sharebench.study.study import Study
 
 ALONE, SHARED = (0.0040, 0.0043, 0.0041), (0.0080, 0.0087, 0.0081)

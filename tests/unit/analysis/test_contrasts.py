@@ -9,10 +9,10 @@ from scipy import stats
 from unit.factories import record
 from unit.studies import W, study_with
 
-from sharebench.analysis.cells.rows import reduce_record, split_by_workload
-from sharebench.analysis.cells.slowdown import Baseline
-from sharebench.analysis.statistics.intervals import holm
-from sharebench.analysis.tables.contrasts import contrasts_table, declared_contrasts
+from sharebench.read.cells.rows import reduce_record, split_by_workload
+from sharebench.read.cells.slowdown import Baseline
+from sharebench.read.statistics.intervals import holm
+from sharebench.read.tables.contrasts import contrasts_table, declared_contrasts
 
 
 def simulated_study(**changes):

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 from unit.factories import record, write_and_read
 
-from sharebench.analysis.decide.cost import cost_table
-from sharebench.analysis.decide.rows import summary_rows
+from sharebench.read.decide.cost import cost_table
+from sharebench.read.decide.rows import summary_rows
 
 SLO_SECONDS = 0.02
 

@@ -13,7 +13,7 @@ import pytest
 from unit.edited import edited_json, edited_table
 from unit.figures import fabricated
 
-from sharebench.analysis.decide import decide, documented
+from sharebench.read.decide import decide, documented
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"
 NO_SLO = dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms"))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from unit.factories import record, spec_text
 
-from sharebench.analysis.cells.gpu_columns import device_units
+from sharebench.read.cells.gpu_columns import device_units
 
 VIEW = {
     "pid": 7,

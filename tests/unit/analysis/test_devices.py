@@ -9,11 +9,11 @@ from scipy import stats
 from unit.analysis.test_jobs import job_record
 from unit.factories import record
 
-from sharebench.analysis.cells.multiprogram import group_metrics
-from sharebench.analysis.cells.rows import MeasuredCell, reduce_record
-from sharebench.analysis.cells.slowdown import Baseline, group_ratio, group_slowdown
-from sharebench.analysis.tables.cells import cells_table
-from sharebench.analysis.tables.devices import (
+from sharebench.read.cells.multiprogram import group_metrics
+from sharebench.read.cells.rows import MeasuredCell, reduce_record
+from sharebench.read.cells.slowdown import Baseline, group_ratio, group_slowdown
+from sharebench.read.tables.cells import cells_table
+from sharebench.read.tables.devices import (
     UNPAIRED,
     closed_loop_workloads,
     device_remark,
@@ -22,8 +22,8 @@ from sharebench.analysis.tables.devices import (
     pair_by_device,
     pair_jobs_by_device,
 )
-from sharebench.analysis.tables.jobs import job_cell, speedup
-from sharebench.analysis.tables.summary import summary_table
+from sharebench.read.tables.jobs import job_cell, speedup
+from sharebench.read.tables.summary import summary_table
 from sharebench.study.cells import Cell
 
 # Block → device, and mean latency in seconds alone and shared: the devices differ threefold, the slowdowns little.

@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 from unit.factories import back_to_back, closed_load, record, tenant
 
-from sharebench.analysis.cells.rows import reduce_record
-from sharebench.analysis.statistics.effective import CHANCE, SLOTS_PER_GROUP, effective_count, latency_series
-from sharebench.records.histogram import Histogram
+from sharebench.read.cells.rows import reduce_record
+from sharebench.read.histogram import Histogram
+from sharebench.read.statistics.effective import CHANCE, SLOTS_PER_GROUP, effective_count, latency_series
 
 
 def sample_size(*tenants):

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from unit import factories
 
-from sharebench.analysis.tables.histograms import export_histograms
-from sharebench.records import record
-from sharebench.records.record import RecordError
+from sharebench.model.records import record
+from sharebench.model.records.record import RecordError
+from sharebench.read.tables.histograms import export_histograms
 from tenant.contract import OVERFLOW_INDEX, upper_seconds
 
 

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from unit.factories import record
 
-from sharebench.analysis.cells.rows import reduce_record, split_by_workload
-from sharebench.analysis.cells.slowdown import Baseline
-from sharebench.analysis.tables.summary import interference_table, summary_table
-from sharebench.records.tables import columns
+from sharebench.read.cells.rows import reduce_record, split_by_workload
+from sharebench.read.cells.slowdown import Baseline
+from sharebench.read.columns import columns
+from sharebench.read.tables.summary import interference_table, summary_table
 from sharebench.study.cells import Cell
 
 ALONE = {"fast": 0.001, "slow": 0.010}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from unit import factories
 
-from sharebench.analysis.tables.isolation import FaultEffect, fault_effect, isolation_table, victim_cases
-from sharebench.gates import gates
+from sharebench.read.gates import gates
+from sharebench.read.tables.isolation import FaultEffect, fault_effect, isolation_table, victim_cases
 
 SLOTS, SLOT_SECONDS = 40, 0.05
 AT_SECONDS = 0.8  # slot 16

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from unit import factories
 
-from sharebench.analysis.tables.jobs import job_cell, jobs_table
+from sharebench.read.tables.jobs import job_cell, jobs_table
 from sharebench.study.cells import Cell
 
 STARTUP = 0.05 + 0.2 + 0.1

@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 from unit.factories import record
 
-from sharebench.analysis.cells import multiprogram
-from sharebench.analysis.cells.multiprogram import FORMULAS, group_metrics
-from sharebench.analysis.cells.rows import reduce_record, split_by_workload
-from sharebench.analysis.cells.slowdown import Baseline
+from sharebench.read.cells import multiprogram
+from sharebench.read.cells.multiprogram import FORMULAS, group_metrics
+from sharebench.read.cells.rows import reduce_record, split_by_workload
+from sharebench.read.cells.slowdown import Baseline
 
 
 def metric_value(name, *slowdowns):

@@ -5,11 +5,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sharebench.analysis.decide import documented
-from sharebench.analysis.decide.device import DeviceLimits, device_limits
-from sharebench.analysis.decide.options import strategy_options
-from sharebench.analysis.decide.rows import summary_rows
-from sharebench.core.strategies import Strategy
+from sharebench.model.strategies import Strategy
+from sharebench.read.decide import documented
+from sharebench.read.decide.device import DeviceLimits, device_limits
+from sharebench.read.decide.options import strategy_options
+from sharebench.read.decide.rows import summary_rows
 
 A100 = DeviceLimits("nvidia", 7)
 

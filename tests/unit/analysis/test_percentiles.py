@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 from unit.factories import record
 
-from sharebench.analysis.cells.metrics import group_percentile, percentile_note
-from sharebench.analysis.cells.rows import reduce_record
-from sharebench.analysis.statistics.intervals import log_interval
+from sharebench.read.cells.metrics import group_percentile, percentile_note
+from sharebench.read.cells.rows import reduce_record
+from sharebench.read.statistics.intervals import log_interval
 from tenant.contract import upper_seconds
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from unit.factories import record
 
-from sharebench.analysis import text as publish
-from sharebench.analysis.cells.rows import reduce_record, split_by_workload
-from sharebench.analysis.cells.slowdown import Baseline
-from sharebench.analysis.tables.summary import summary_table
-from sharebench.records.references import device_name
+from sharebench.model.records.references import device_name
+from sharebench.read import text as publish
+from sharebench.read.cells.rows import reduce_record, split_by_workload
+from sharebench.read.cells.slowdown import Baseline
+from sharebench.read.tables.summary import summary_table
 from sharebench.study.cells import Cell
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from unit.factories import back_to_back, record, tenant
 
-from sharebench.analysis.tables.cells import stage_rows
-from sharebench.records.tables import table_frame
+from sharebench.read.columns import table_frame
+from sharebench.read.tables.cells import stage_rows
 from tenant.contract import BUCKET_COUNT
 from tenant.recorder import bucket_index, to_sparse
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from unit import factories
 
-from sharebench.analysis.tables.startup import Switches, cell_startups, startup_table
+from sharebench.read.tables.startup import Switches, cell_startups, startup_table
 
 ORDER = [("exclusive", "matmul", 1), ("mps", "matmul", 2), ("mig", "matmul", 2)]
 

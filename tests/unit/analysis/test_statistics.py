@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sharebench.analysis.statistics.intervals import Estimate, holm, log_interval, required_count, welch_ratio
+from sharebench.read.statistics.intervals import Estimate, holm, log_interval, required_count, welch_ratio
 
 RNG = np.random.default_rng(7)
 SAMPLES = [RNG.lognormal(-4, spread, n) for n in (2, 3, 5, 12) for spread in (0.01, 0.5)]

@@ -14,18 +14,18 @@ from scipy import stats
 from unit.factories import Load, back_to_back, record, scraped, streamed, tenant
 from unit.studies import W, config_with, study_with
 
-from sharebench.analysis import slo
-from sharebench.analysis.cells.rows import reduce_record
-from sharebench.analysis.cells.slowdown import Baseline
-from sharebench.analysis.compare import METRICS, changed_facts, compare, read_data
-from sharebench.analysis.statistics.intervals import log_interval
-from sharebench.analysis.tables.cells import cells_table
-from sharebench.analysis.tables.contrasts import contrasts_table
-from sharebench.analysis.tables.summary import summary_table
-from sharebench.analysis.text import compare_markdown
-from sharebench.config.load import load as load_config
-from sharebench.records import record as records
-from sharebench.records.tables import SLO, STREAMS, STUDY_KINDS
+from sharebench.model.config.load import load as load_config
+from sharebench.model.records import record as records
+from sharebench.read import slo
+from sharebench.read.cells.rows import reduce_record
+from sharebench.read.cells.slowdown import Baseline
+from sharebench.read.columns import SLO, STREAMS, STUDY_KINDS
+from sharebench.read.compare import METRICS, changed_facts, compare, read_data
+from sharebench.read.statistics.intervals import log_interval
+from sharebench.read.tables.cells import cells_table
+from sharebench.read.tables.contrasts import contrasts_table
+from sharebench.read.tables.summary import summary_table
+from sharebench.read.text import compare_markdown
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 

@@ -9,10 +9,10 @@ import pytest
 from unit import factories, measured
 from unit.studies import W, study_with
 
-from sharebench.analysis import aggregate
-from sharebench.analysis.decide import decide
 from sharebench.core.files import read_json, write_json
-from sharebench.report import page
+from sharebench.read import aggregate
+from sharebench.read.decide import decide
+from sharebench.read.report import page
 
 WINDOW_SECONDS = 10
 SLO = {"latency_ms": None, "ttft_ms": 500.0, "itl_ms": None, "tpot_ms": 50.0}

@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 from unit.factories import record
 
-from sharebench.analysis.cells.rows import reduce_record, split_by_workload
-from sharebench.analysis.cells.slowdown import Baseline
-from sharebench.analysis.tables.summary import METRICS, summary_table
-from sharebench.records.tables import ACTIVITY, STUDY_KINDS
+from sharebench.read.cells.rows import reduce_record, split_by_workload
+from sharebench.read.cells.slowdown import Baseline
+from sharebench.read.columns import ACTIVITY, STUDY_KINDS
+from sharebench.read.tables.summary import METRICS, summary_table
 from sharebench.study.cells import Cell
 
 OPTIONAL_PREFIXES = ("ttft_", "itl_", "tpot_", "output_tokens_", "goodput_", "cost_per_million_tokens", "sm_", "dram_")

@@ -8,14 +8,14 @@ from planted_gpus import H200_MIB, PROFILING, Planted, bursts, cluster, series, 
 from snakemake.utils import update_config
 from unit.studies import config_with
 
-from sharebench.analysis.survey import text
-from sharebench.analysis.survey.judge import GpuUse, Survey, group_table, judge_usage, workload_table
-from sharebench.analysis.survey.study import OWN_CONTAINER
-from sharebench.analysis.survey.study import study_config as study_of_survey
-from sharebench.cell.prometheus.usage import usages
-from sharebench.config.load import load
-from sharebench.core.config_nodes import SurveyOptions
-from sharebench.records.usage import ObservedUsage
+from sharebench.measure.cell.prometheus.usage import usages
+from sharebench.model.config.load import load
+from sharebench.model.config_nodes import SurveyOptions
+from sharebench.model.records.usage import ObservedUsage
+from sharebench.read.survey import text
+from sharebench.read.survey.judge import GpuUse, Survey, group_table, judge_usage, workload_table
+from sharebench.read.survey.study import OWN_CONTAINER
+from sharebench.read.survey.study import study_config as study_of_survey
 from sharebench.study.open_study import open_study
 
 

@@ -15,25 +15,25 @@ from unit import factories, measured
 from unit.nullable import NULLABLE_KEYS, Key, with_all_null, with_null
 from unit.studies import W, study_with
 
-from sharebench.analysis import aggregate, compare
-from sharebench.analysis import text as publish
-from sharebench.analysis.cells.gpu_columns import device_units
-from sharebench.analysis.cells.rows import reduce_record
-from sharebench.analysis.decide import decide
-from sharebench.analysis.tables.cells import prometheus_rows, stage_rows
-from sharebench.analysis.tables.isolation import victim_cases
-from sharebench.analysis.tables.jobs import job_cell
-from sharebench.analysis.tables.startup import cell_startups
-from sharebench.config import workloads
-from sharebench.core import capabilities
 from sharebench.core.files import read_json, write_json
-from sharebench.core.study_config import Slo
-from sharebench.figures import compare as figure
-from sharebench.figures import draw
-from sharebench.figures.style import theme
-from sharebench.gates import gates
-from sharebench.records.record import RecordError, read
-from sharebench.report import audit, page
+from sharebench.model import capabilities
+from sharebench.model.config import workloads
+from sharebench.model.records.record import RecordError, read
+from sharebench.model.study_config import Slo
+from sharebench.read import aggregate, compare
+from sharebench.read import text as publish
+from sharebench.read.cells.gpu_columns import device_units
+from sharebench.read.cells.rows import reduce_record
+from sharebench.read.decide import decide
+from sharebench.read.figures import compare as figure
+from sharebench.read.figures import draw
+from sharebench.read.figures.style import theme
+from sharebench.read.gates import gates
+from sharebench.read.report import audit, page
+from sharebench.read.tables.cells import prometheus_rows, stage_rows
+from sharebench.read.tables.isolation import victim_cases
+from sharebench.read.tables.jobs import job_cell
+from sharebench.read.tables.startup import cell_startups
 from sharebench.study.study import Study
 
 pytestmark = pytest.mark.thorough

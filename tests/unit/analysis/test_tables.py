@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sharebench.records.tables import read_table
+from sharebench.read.columns import read_table
 
 
 def written(folder: Path, text: str) -> Path:

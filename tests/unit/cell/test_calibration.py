@@ -9,10 +9,16 @@ import pytest
 from unit.factories import back_to_back, closed_load, record, scraped, served, tenant
 from unit.studies import config_with
 
-from sharebench.cell.calibration import CalibrationError, capacity_hz, fatal_gates, measure_reference, pick_strategy
-from sharebench.config.load import load
-from sharebench.core.strategies import Strategy
-from sharebench.nodes.host.nvidia import NvidiaNode
+from sharebench.measure.cell.calibration import (
+    CalibrationError,
+    capacity_hz,
+    fatal_gates,
+    measure_reference,
+    pick_strategy,
+)
+from sharebench.measure.nodes.host.nvidia import NvidiaNode
+from sharebench.model.config.load import load
+from sharebench.model.strategies import Strategy
 from sharebench.study.study import Study
 
 

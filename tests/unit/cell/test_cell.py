@@ -11,9 +11,9 @@ from unit import factories
 from unit.fake_node import CALIBRATION, LIMITED, MPS, SETTINGS, FakeNode, load_of, raising
 from unit.fakes import OK, STEADY, FakeTenants, ended
 
-from sharebench.cell.cell import planned_load, run_cell
-from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
+from sharebench.measure.cell.cell import planned_load, run_cell
+from sharebench.measure.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
+from sharebench.model.strategies import Strategy
 from sharebench.study.cells import canonical_json
 
 

@@ -12,10 +12,10 @@ from unit import factories
 from unit.fake_node import CALIBRATION, MPS, SETTINGS, FakeNode, raising
 from unit.fakes import FakeTenants, ended
 
-from sharebench.cell import fault as fault_cell
-from sharebench.cell.cell import run_cell
-from sharebench.cell.fault import REHEARSAL_SECONDS, FaultProcedure
-from sharebench.nodes.contract import State, Tenants, TenantsFailed, TenantUnreachable, UnrecoverableNodeError
+from sharebench.measure.cell import fault as fault_cell
+from sharebench.measure.cell.cell import run_cell
+from sharebench.measure.cell.fault import REHEARSAL_SECONDS, FaultProcedure
+from sharebench.measure.nodes.contract import State, Tenants, TenantsFailed, TenantUnreachable, UnrecoverableNodeError
 from sharebench.study.cells import canonical_json
 
 NS = 1_000_000_000

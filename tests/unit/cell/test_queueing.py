@@ -9,12 +9,12 @@ import yaml
 from unit import factories
 from unit.studies import config_with, study_with
 
-from sharebench.cell.cell import run_cell
-from sharebench.cell.queue import join_jobs, run_queue
-from sharebench.config.load import load
-from sharebench.gates.gates import is_valid
-from sharebench.nodes.simulated.node import SimulatedNode
-from sharebench.records.telemetry import UNKNOWN_TELEMETRY
+from sharebench.measure.cell.cell import run_cell
+from sharebench.measure.cell.queue import join_jobs, run_queue
+from sharebench.measure.nodes.simulated.node import SimulatedNode
+from sharebench.model.config.load import load
+from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY
+from sharebench.read.gates.gates import is_valid
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 

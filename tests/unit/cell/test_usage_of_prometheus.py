@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 from planted_gpus import Planted, Series, cluster, series, steady
 
-from sharebench.cell.prometheus.server import PrometheusUnavailable, Server
-from sharebench.cell.prometheus.usage import gpu_usage, usages, workload_name
-from sharebench.records.usage import DRAM, MEMORY, SM, UTIL, Usage
+from sharebench.measure.cell.prometheus.server import PrometheusUnavailable, Server
+from sharebench.measure.cell.prometheus.usage import gpu_usage, usages, workload_name
+from sharebench.model.records.usage import DRAM, MEMORY, SM, UTIL, Usage
 
 
 def by_workload(found: Series) -> dict[str | None, Usage]:

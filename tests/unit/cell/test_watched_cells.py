@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from unit.studies import config_with, study_with
 
-from sharebench.analysis.aggregate import public_command, public_config
-from sharebench.cell.prometheus import procedure as prometheus_cell
-from sharebench.cell.prometheus.procedure import PrometheusProcedure, target_file, watch_settings
-from sharebench.cell.prometheus.server import PrometheusUnavailable, selector
-from sharebench.config.load import load
-from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import NodeError
+from sharebench.measure.cell.prometheus import procedure as prometheus_cell
+from sharebench.measure.cell.prometheus.procedure import PrometheusProcedure, target_file, watch_settings
+from sharebench.measure.cell.prometheus.server import PrometheusUnavailable, selector
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.model.config.load import load
+from sharebench.model.strategies import Strategy
+from sharebench.read.aggregate import public_command, public_config
 from sharebench.study.study import Study
 
 WATCHED = {"prometheus.url": "http://127.0.0.1:1", "window_seconds": 5}

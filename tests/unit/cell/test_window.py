@@ -6,7 +6,7 @@ import time
 import pytest
 from unit.fakes import NS, STEADY, FakeSampler, FakeTenants
 
-from sharebench.cell.window import (
+from sharebench.measure.cell.window import (
     ATTEMPTS,
     LEAD_SECONDS,
     MIN_REMOTE_LEAD_SECONDS,
@@ -15,7 +15,7 @@ from sharebench.cell.window import (
     measure_window,
     settle,
 )
-from sharebench.nodes.contract import TenantsFailed, TenantUnreachable
+from sharebench.measure.nodes.contract import TenantsFailed, TenantUnreachable
 
 
 def test_settling_waits_for_a_verdict_on_the_time_after_the_last_was_ready() -> None:

@@ -15,8 +15,8 @@ from unit.config_cases import MALFORMED
 from unit.studies import CONFIG, S, W, base_config, config_with, refusal_line
 
 import config_manual
-from sharebench.config import schema as types
-from sharebench.config.load import load
+from sharebench.model.config import schema as types
+from sharebench.model.config.load import load
 
 MANUAL = (CONFIG / "README.md").read_text()
 SCHEMA = config_manual.schema()

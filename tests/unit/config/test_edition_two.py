@@ -12,10 +12,10 @@ import pytest
 from gpu import visit
 from gpu.visit import FIRST_REPEATS, Edition, Part
 
-from sharebench.config import nodes
-from sharebench.core import capabilities
 from sharebench.core.files import Refusal
-from sharebench.run import plan
+from sharebench.measure.run import plan
+from sharebench.model import capabilities
+from sharebench.model.config import nodes
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 

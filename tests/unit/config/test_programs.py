@@ -11,10 +11,10 @@ import yaml
 from snakemake.utils import update_config
 from unit.studies import W, base_config, config_with, refusal_line, study_with
 
-from sharebench.analysis.aggregate import public_config
-from sharebench.config.load import load
-from sharebench.core import capabilities
-from sharebench.core.capabilities import resolve_node_kind
+from sharebench.model import capabilities
+from sharebench.model.capabilities import resolve_node_kind
+from sharebench.model.config.load import load
+from sharebench.read.aggregate import public_config
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 from tenant.request_bodies import body_factory

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from unit.studies import study_with
 
-from sharebench.config import nodes, programs
-from sharebench.core import capabilities
-from sharebench.run import plan
+from sharebench.measure.run import plan
+from sharebench.model import capabilities
+from sharebench.model.config import nodes, programs
 
 FOLDER = Path(__file__).parents[3] / "config"
 STUDIES = sorted(

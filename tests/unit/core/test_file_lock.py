@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from sharebench.core import run_record
-from sharebench.core.run_record import RUN_ID_VARIABLE
-from sharebench.run.ownership import OwnershipError, claim
+from sharebench.measure.run.ownership import OwnershipError, claim
+from sharebench.model import run_record
+from sharebench.model.run_record import RUN_ID_VARIABLE
 
 FORK = multiprocessing.get_context("fork")
 

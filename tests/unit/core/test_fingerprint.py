@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sharebench.core import fingerprint
+from sharebench.study import fingerprint
 
 CODE_FILES = {
     "cpu matmul": fingerprint.cell_files("cpu", "matmul"),
@@ -59,33 +59,33 @@ def simulated_fingerprint() -> str:
         ("tenant/workloads/matmul.py", MATMUL_CELLS),
         ("tenant/workloads/fault.py", {"cpu fault"}),
         ("tenant/gpu/torch_device.py", GPU_CELLS),
-        ("sharebench/nodes/host/programs/endpoints.py", {"cpu program", "timeslice"}),
+        ("sharebench/measure/nodes/host/programs/endpoints.py", {"cpu program", "timeslice"}),
         # sharebench/, from the lowest layer to the highest
         ("sharebench/core/files.py", set()),
         (
-            "sharebench/records/telemetry.py",
+            "sharebench/model/records/telemetry.py",
             CELLS | TABLE_STAGES | {"archive", "decisions", "figures", "report", "timeslice"},
         ),
-        ("sharebench/records/columns.csv", {"tables", "compare", "decisions"}),
-        ("sharebench/gates/gates.py", CELLS | TABLE_STAGES | {"decisions", "report"}),
+        ("sharebench/read/columns.csv", {"tables", "compare", "decisions"}),
+        ("sharebench/read/gates/gates.py", CELLS | TABLE_STAGES | {"decisions", "report"}),
         ("sharebench/study/study.py", set()),
-        ("sharebench/nodes/contract.py", CELLS | {"timeslice"}),
-        ("sharebench/nodes/simulated/node.py", {"simulated"}),
-        ("sharebench/nodes/host/cpu.py", CPU_CELLS),
-        ("sharebench/nodes/host/mps.py", {"nvidia matmul", "timeslice"}),
-        ("sharebench/nodes/metrics.py", {"cpu program", "kubernetes matmul", "timeslice"}),
-        ("sharebench/nodes/kubernetes/access/dra/claims.py", {"kubernetes matmul"}),
-        ("sharebench/nodes/kubernetes/preflight/rights.py", set()),
-        ("sharebench/cell/window.py", CELLS),
-        ("sharebench/cell/fault.py", {"cpu fault"}),
-        ("sharebench/cell/prometheus/procedure.py", {"cpu watched"}),
+        ("sharebench/measure/nodes/contract.py", CELLS | {"timeslice"}),
+        ("sharebench/measure/nodes/simulated/node.py", {"simulated"}),
+        ("sharebench/measure/nodes/host/cpu.py", CPU_CELLS),
+        ("sharebench/measure/nodes/host/mps.py", {"nvidia matmul", "timeslice"}),
+        ("sharebench/measure/nodes/metrics.py", {"cpu program", "kubernetes matmul", "timeslice"}),
+        ("sharebench/measure/nodes/kubernetes/access/dra/claims.py", {"kubernetes matmul"}),
+        ("sharebench/measure/nodes/kubernetes/preflight/rights.py", set()),
+        ("sharebench/measure/cell/window.py", CELLS),
+        ("sharebench/measure/cell/fault.py", {"cpu fault"}),
+        ("sharebench/measure/cell/prometheus/procedure.py", {"cpu watched"}),
         ("sharebench/datasets/ro_crate.py", {"archive"}),
-        ("sharebench/figures/style.py", DRAWING_STAGES),
-        ("sharebench/run/jobs.py", set()),
-        ("sharebench/run/timeslice/probe.py", {"timeslice"}),
-        ("sharebench/analysis/tables/summary.py", {"tables"}),
-        ("sharebench/analysis/decide/advice.py", {"decisions"}),
-        ("sharebench/report/templates/report.css", {"report"}),
+        ("sharebench/read/figures/style.py", DRAWING_STAGES),
+        ("sharebench/measure/run/jobs.py", set()),
+        ("sharebench/measure/run/timeslice/probe.py", {"timeslice"}),
+        ("sharebench/read/tables/summary.py", {"tables"}),
+        ("sharebench/read/decide/advice.py", {"decisions"}),
+        ("sharebench/read/report/templates/report.css", {"report"}),
         ("publication/findings.py", {"together"}),
     ],
 )
@@ -100,7 +100,7 @@ def test_an_edit_invalidates_what_the_file_is_part_of(file: str, stale: set[str]
     ids=["docstring", "comment", "layout"],
 )
 def test_comments_docstrings_and_layout_invalidate_nothing(scripts: Path, old: str, new: str) -> None:
-    path, before = scripts / "sharebench/cell/cell.py", simulated_fingerprint()
+    path, before = scripts / "sharebench/measure/cell/cell.py", simulated_fingerprint()
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
@@ -110,10 +110,14 @@ def test_comments_docstrings_and_layout_invalidate_nothing(scripts: Path, old: s
 
 
 def test_a_new_file_counts_once_it_is_imported(scripts: Path) -> None:
-    new, cell, before = scripts / "sharebench/cell/new.py", scripts / "sharebench/cell/cell.py", simulated_fingerprint()
+    new, cell, before = (
+        scripts / "sharebench/measure/cell/new.py",
+        scripts / "sharebench/measure/cell/cell.py",
+        simulated_fingerprint(),
+    )
     new.write_text("EXTRA = 1\n")
     assert simulated_fingerprint() == before
-    cell.write_text(cell.read_text() + "\nfrom sharebench.cell import new\n")
+    cell.write_text(cell.read_text() + "\nfrom sharebench.measure.cell import new\n")
     assert (imported := simulated_fingerprint()) != before
     new.write_text("EXTRA = 2\n")
     assert simulated_fingerprint() not in (before, imported)

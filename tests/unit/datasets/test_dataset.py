@@ -10,10 +10,10 @@ import pytest
 from unit.studies import W, base_config, config_with, simulated, study_with
 
 from publication import rebuild
-from sharebench.config.load import ConfigError, load
 from sharebench.datasets import dataset
 from sharebench.datasets.dataset import DataSetError, excluded_cells_note, open_for_rebuild, results_root
-from sharebench.run import ownership
+from sharebench.measure.run import ownership
+from sharebench.model.config.load import ConfigError, load
 from sharebench.study.study import Study
 
 PUBLISHED = Path(__file__).parents[3] / "published"

@@ -15,10 +15,10 @@ from snakemake.utils import update_config
 from unit.studies import base_config
 
 from publication import rebuild
-from sharebench.config.load import load
-from sharebench.core import capabilities
 from sharebench.datasets import dataset
-from sharebench.report import page
+from sharebench.model import capabilities
+from sharebench.model.config.load import load
+from sharebench.read.report import page
 from sharebench.study.study import Study
 
 ROOT = Path(__file__).resolve().parents[3]

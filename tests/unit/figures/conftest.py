@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from unit.figures import fabricated
 
-from sharebench.figures import data, style
+from sharebench.read.figures import data, style
 
 
 @pytest.fixture

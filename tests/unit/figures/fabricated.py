@@ -15,10 +15,10 @@ import numpy as np
 from unit import factories, measured
 from unit.studies import base_config, study_with
 
-from sharebench.analysis import aggregate
-from sharebench.analysis.decide import decide
 from sharebench.core.files import read_json, write_json
-from sharebench.core.study_config import Question
+from sharebench.model.study_config import Question
+from sharebench.read import aggregate
+from sharebench.read.decide import decide
 from sharebench.study.study import Study
 
 WINDOW_SECONDS = 2.0

@@ -7,7 +7,7 @@ import pandas as pd
 from unit.edited import edited_json
 from unit.figures import fabricated
 
-from sharebench.figures import data
+from sharebench.read.figures import data
 
 SWEEP = {"llm-concurrency-1": 1, "llm-concurrency-4": 4, "llm-concurrency-16": 16}
 SLO = {"latency_ms": None, "ttft_ms": 300.0, "itl_ms": None, "tpot_ms": 40.0}

@@ -3,7 +3,7 @@
 import pandas as pd
 from unit.figures import fabricated
 
-from sharebench.figures import data
+from sharebench.read.figures import data
 
 
 def test_facts_name_device_label_window_and_repeats(study: data.DrawnStudy) -> None:

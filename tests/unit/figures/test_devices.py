@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench.figures import data, devices
-from sharebench.records.tables import columns
+from sharebench.read.columns import columns
+from sharebench.read.figures import data, devices
 
 pytestmark = pytest.mark.usefixtures("themed")
 

@@ -8,10 +8,10 @@ import pytest
 from unit.edited import edited_json
 from unit.figures import fabricated
 
-from sharebench.figures import data, grids
-from sharebench.figures.page import Sheet
-from sharebench.records.tables import columns
-from sharebench.report import page as report
+from sharebench.read.columns import columns
+from sharebench.read.figures import data, grids
+from sharebench.read.figures.page import Sheet
+from sharebench.read.report import page as report
 
 pytestmark = pytest.mark.usefixtures("themed")
 

@@ -9,10 +9,10 @@ import pytest
 from unit.edited import edited_json
 from unit.figures import fabricated
 
-from sharebench.figures import data, draw, over_replicas, style
-from sharebench.records.tables import columns
-from sharebench.report import page as report
-from sharebench.report.sections import statements
+from sharebench.read.columns import columns
+from sharebench.read.figures import data, draw, over_replicas, style
+from sharebench.read.report import page as report
+from sharebench.read.report.sections import statements
 
 pytestmark = pytest.mark.usefixtures("themed")
 

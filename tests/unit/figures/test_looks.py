@@ -8,9 +8,9 @@ import yaml
 from matplotlib.colors import to_rgb
 from unit.studies import base_config
 
-from sharebench.config.load import load
-from sharebench.core import strategies
-from sharebench.figures.style import COLORS, strategy_looks
+from sharebench.model import strategies
+from sharebench.model.config.load import load
+from sharebench.read.figures.style import COLORS, strategy_looks
 
 CONFIG = Path(__file__).parents[3] / "config"
 

@@ -16,8 +16,8 @@ from unit.edited import edited_table
 from unit.figures import fabricated, serving
 
 from sharebench.core.files import Refusal
-from sharebench.figures import catalogue, data, draw, over_replicas, style
-from sharebench.figures import page as sheet
+from sharebench.read.figures import catalogue, data, draw, over_replicas, style
+from sharebench.read.figures import page as sheet
 
 pytestmark = pytest.mark.usefixtures("themed")
 

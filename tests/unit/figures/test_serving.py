@@ -8,7 +8,7 @@ import pytest
 from unit.figures import fabricated, serving
 from unit.figures.test_pages import line_of
 
-from sharebench.figures import catalogue, data, draw, load_curve, over_replicas, style
+from sharebench.read.figures import catalogue, data, draw, load_curve, over_replicas, style
 
 pytestmark = pytest.mark.usefixtures("themed")
 

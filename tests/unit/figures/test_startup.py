@@ -8,8 +8,8 @@ from matplotlib.patches import Rectangle
 from unit.edited import edited_table
 from unit.figures import fabricated
 
-from sharebench.figures import data, startup
-from sharebench.figures.page import Sheet
+from sharebench.read.figures import data, startup
+from sharebench.read.figures.page import Sheet
 
 pytestmark = pytest.mark.usefixtures("themed")
 

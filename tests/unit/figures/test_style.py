@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from sharebench.figures.style import THEME, format_factor, log_ticks, set_log_axis, theme
+from sharebench.read.figures.style import THEME, format_factor, log_ticks, set_log_axis, theme
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 from planted_gpus import PROFILING, Planted, cluster, steady
 from unit.analysis.test_survey import survey_of
 
-from sharebench.analysis.survey.judge import workload_table
-from sharebench.figures import survey as figure
+from sharebench.read.figures import survey as figure
+from sharebench.read.survey.judge import workload_table
 
 pytestmark = pytest.mark.usefixtures("themed")
 

@@ -16,10 +16,10 @@ from matplotlib.text import Text
 from unit.figures import fabricated
 
 from sharebench.core.files import write_json
-from sharebench.figures import page as sheet
-from sharebench.figures import style, timeslice
-from sharebench.run.timeslice.probe import write_table
-from sharebench.run.timeslice.slices import analyse
+from sharebench.measure.run.timeslice.probe import write_table
+from sharebench.measure.run.timeslice.slices import analyse
+from sharebench.read.figures import page as sheet
+from sharebench.read.figures import style, timeslice
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "job.py"
 CATALOGUE = ["exclusive", "time-slicing", "mps", "streams"]

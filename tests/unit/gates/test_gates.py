@@ -10,7 +10,7 @@ import pytest
 from unit import factories
 from unit.factories import WINDOW_SECONDS, back_to_back, closed_load, gate_verdict, poisson_load, with_changes
 
-from sharebench.gates import gates, gpu
+from sharebench.read.gates import gates, gpu
 
 FULL_QUEUE = {"tenants.1.drain_seconds": 0.0123}
 SHORT_LATENCIES = [4e-6] * 333

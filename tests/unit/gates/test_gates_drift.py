@@ -6,7 +6,7 @@ from scipy import stats
 from unit import factories
 from unit.factories import WINDOW_SECONDS, Load, back_to_back, gate_verdict, poisson_load
 
-from sharebench.gates import drift, gates
+from sharebench.read.gates import drift, gates
 
 
 def ramp(start, end, count=400, cv=0.02, seed=0):

@@ -7,7 +7,7 @@ import pytest
 from unit import factories
 from unit.factories import WINDOW_SECONDS, Load, gate_verdict, with_changes
 
-from sharebench.gates import gates
+from sharebench.read.gates import gates
 
 
 def _work(**work):

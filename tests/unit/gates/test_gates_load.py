@@ -8,8 +8,8 @@ import pytest
 from unit import factories
 from unit.factories import WINDOW_SECONDS, Load, gate_verdict, poisson_load
 
-from sharebench.gates import gates
-from sharebench.records.record import read
+from sharebench.model.records.record import read
+from sharebench.read.gates import gates
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "published"
 

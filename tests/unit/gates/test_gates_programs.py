@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from unit.factories import back_to_back, record, scraped, served, tenant
 
-from sharebench.analysis.cells.rows import reduce_record
-from sharebench.analysis.cells.slowdown import Baseline
-from sharebench.analysis.tables.histograms import export_histograms
-from sharebench.analysis.tables.summary import summary_table
-from sharebench.gates import gates
-from sharebench.records import record as records
-from sharebench.records.histogram import ForeignHistogram, merge_foreign
+from sharebench.model.records import record as records
+from sharebench.read.cells.rows import reduce_record
+from sharebench.read.cells.slowdown import Baseline
+from sharebench.read.gates import gates
+from sharebench.read.histogram import ForeignHistogram, merge_foreign
+from sharebench.read.tables.histograms import export_histograms
+from sharebench.read.tables.summary import summary_table
 from sharebench.study.cells import Cell
 from tenant.contract import nearest_bucket
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from unit.factories import record, with_prometheus
 
-from sharebench.analysis.tables.cells import prometheus_rows
-from sharebench.gates import gates
-from sharebench.records.record import _validate  # the schema is what is tested
+from sharebench.model.records.record import _validate  # the schema is what is tested
+from sharebench.read.gates import gates
+from sharebench.read.tables.cells import prometheus_rows
 
 
 def verdicts(measured: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -8,12 +8,12 @@ from typing import Any
 import yaml
 from unit.kubernetes.objects import CONFIG, daemon_pod, daemon_set, node
 
-from sharebench.core.config_nodes import NodeOptions
-from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts
-from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL
-from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import DEPLOY_LABELS
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
-from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_layouts
+from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL
+from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import DEPLOY_LABELS
+from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.model.config_nodes import NodeOptions
 
 NODE = "/api/v1/nodes/gpu-node"
 CONFIGS = "/api/v1/namespaces/nvidia/configmaps/sharing"

@@ -14,19 +14,19 @@ from unit.kubernetes.fake_cluster import CONFIGS, NODE, MigCluster, node_of
 from unit.kubernetes.objects import UUID, gpu, in_slice, instance
 from unit.studies import CONFIG, base_config
 
-from sharebench.config.load import load
-from sharebench.core.capabilities import unsupported_reason
-from sharebench.core.run_record import RUN_ID_VARIABLE
-from sharebench.core.strategies import all_strategies, is_control
-from sharebench.nodes.contract import Settings, State
-from sharebench.nodes.kubernetes.access.device_plugin import mig_manager, plugin
-from sharebench.nodes.kubernetes.access.dra import held
-from sharebench.nodes.kubernetes.cluster.api import Json
-from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import MEMORY_LABEL
-from sharebench.nodes.kubernetes.node import ClusterNode
-from sharebench.nodes.kubernetes.pods import manifest, tenants
-from sharebench.nodes.kubernetes.pods.watch import PodWatcher
+from sharebench.measure.nodes.contract import Settings, State
+from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_manager, plugin
+from sharebench.measure.nodes.kubernetes.access.dra import held
+from sharebench.measure.nodes.kubernetes.cluster.api import Json
+from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import MEMORY_LABEL
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.kubernetes.pods import manifest, tenants
+from sharebench.measure.nodes.kubernetes.pods.watch import PodWatcher
+from sharebench.model.capabilities import unsupported_reason
+from sharebench.model.config.load import load
+from sharebench.model.run_record import RUN_ID_VARIABLE
+from sharebench.model.strategies import all_strategies, is_control
 from sharebench.study.study import Study
 
 TENANTS = 3

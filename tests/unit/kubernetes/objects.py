@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from sharebench.core.strategies import Strategy
-from sharebench.nodes.kubernetes.access.dra import nvidia
-from sharebench.nodes.kubernetes.cluster import claims_api
-from sharebench.nodes.kubernetes.cluster.api import Json
-from sharebench.nodes.kubernetes.cluster.claims_api import DraDevice
+from sharebench.measure.nodes.kubernetes.access.dra import nvidia
+from sharebench.measure.nodes.kubernetes.cluster import claims_api
+from sharebench.measure.nodes.kubernetes.cluster.api import Json
+from sharebench.measure.nodes.kubernetes.cluster.claims_api import DraDevice
+from sharebench.model.strategies import Strategy
 
 CONFIG = "nvidia.com/device-plugin.config"
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.cluster import api as module
-from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.cluster import api as module
+from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused
 
 
 class Server(HTTPServer):

@@ -12,16 +12,16 @@ from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased, node_of
 from unit.kubernetes.test_device_plugin import cluster, label, taints
 from unit.studies import S, config_with, study_with
 
-from sharebench.config.load import load
-from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import Evidence, Grant, NodeError, State
-from sharebench.nodes.kubernetes import node as cluster_node
-from sharebench.nodes.kubernetes.access.base import Access, PodNeeds
-from sharebench.nodes.kubernetes.cluster import pod_monitor, saved_state
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused
-from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
-from sharebench.nodes.kubernetes.node import ClusterNode
-from sharebench.records.record import SCHEMA_PATH
+from sharebench.measure.nodes.contract import Evidence, Grant, NodeError, State
+from sharebench.measure.nodes.kubernetes import node as cluster_node
+from sharebench.measure.nodes.kubernetes.access.base import Access, PodNeeds
+from sharebench.measure.nodes.kubernetes.cluster import pod_monitor, saved_state
+from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.model.config.load import load
+from sharebench.model.records.record import SCHEMA_PATH
+from sharebench.model.strategies import Strategy
 from sharebench.study.study import Study
 
 __all__ = ["cluster"]

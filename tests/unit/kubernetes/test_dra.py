@@ -10,17 +10,17 @@ from unit.kubernetes.fake_cluster import FakeCluster, node_of
 from unit.kubernetes.objects import UUID, daemon_set, gpu, in_slice, instance
 from unit.studies import config_with, study_with
 
-from sharebench.cell.cell import refuse_contradiction
-from sharebench.config.load import load
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.access.dra import claims_access as module
-from sharebench.nodes.kubernetes.access.dra import nvidia
-from sharebench.nodes.kubernetes.access.dra.claims_access import DraAccess
-from sharebench.nodes.kubernetes.access.dra.nvidia import feature_gates
-from sharebench.nodes.kubernetes.cluster import claims_api
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused
-from sharebench.nodes.kubernetes.node import ClusterNode
-from sharebench.nodes.kubernetes.preflight import preflight
+from sharebench.measure.cell.cell import refuse_contradiction
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.access.dra import claims_access as module
+from sharebench.measure.nodes.kubernetes.access.dra import nvidia
+from sharebench.measure.nodes.kubernetes.access.dra.claims_access import DraAccess
+from sharebench.measure.nodes.kubernetes.access.dra.nvidia import feature_gates
+from sharebench.measure.nodes.kubernetes.cluster import claims_api
+from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.kubernetes.preflight import preflight
+from sharebench.model.config.load import load
 from sharebench.study.study import Study
 from tenant.contract import device_digest
 

@@ -6,12 +6,12 @@ import pytest
 from unit.kubernetes.objects import gpu, in_slice, instance, offered, strategy
 from unit.studies import S, config_with
 
-from sharebench.config.load import load
-from sharebench.core.strategies import Strategy
-from sharebench.nodes.kubernetes.access.dra import claims, nvidia
-from sharebench.nodes.kubernetes.access.dra.nvidia import InstalledDriver
-from sharebench.nodes.kubernetes.cluster import claims_api
-from sharebench.nodes.kubernetes.cluster.claims_api import DraDevice
+from sharebench.measure.nodes.kubernetes.access.dra import claims, nvidia
+from sharebench.measure.nodes.kubernetes.access.dra.nvidia import InstalledDriver
+from sharebench.measure.nodes.kubernetes.cluster import claims_api
+from sharebench.measure.nodes.kubernetes.cluster.claims_api import DraDevice
+from sharebench.model.config.load import load
+from sharebench.model.strategies import Strategy
 from sharebench.study.study import Study
 
 WHOLE = offered(gpu())

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sharebench.nodes.contract import TenantsFailed
-from sharebench.nodes.kubernetes.pods.endpoint import ExitEndpoint
-from sharebench.nodes.kubernetes.pods.status import Ending
+from sharebench.measure.nodes.contract import TenantsFailed
+from sharebench.measure.nodes.kubernetes.pods.endpoint import ExitEndpoint
+from sharebench.measure.nodes.kubernetes.pods.status import Ending
 
 SEEN = {
     "started_ns": 12_000_000_000,

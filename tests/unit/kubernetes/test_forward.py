@@ -16,13 +16,13 @@ import pytest
 from kubernetes import client
 from unit.kubernetes.test_pods import OnePodList, access_of, pod
 
-from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
-from sharebench.nodes.kubernetes.pods import endpoint as endpoint_module
-from sharebench.nodes.kubernetes.pods import forward
-from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
-from sharebench.nodes.kubernetes.pods.forward import PodUnreachable, open_port
-from sharebench.nodes.kubernetes.pods.manifest import TENANT_PORT
-from sharebench.nodes.kubernetes.pods.tenants import PodTenants
+from sharebench.measure.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
+from sharebench.measure.nodes.kubernetes.pods import endpoint as endpoint_module
+from sharebench.measure.nodes.kubernetes.pods import forward
+from sharebench.measure.nodes.kubernetes.pods.endpoint import PodEndpoint
+from sharebench.measure.nodes.kubernetes.pods.forward import PodUnreachable, open_port
+from sharebench.measure.nodes.kubernetes.pods.manifest import TENANT_PORT
+from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
 
 # Far beyond every time-out here; no test waits for it.
 LONG_SECONDS = 30.0

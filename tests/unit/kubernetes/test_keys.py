@@ -8,17 +8,17 @@ import pytest
 import yaml
 from unit.kubernetes.fake_cluster import merged
 
-from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.access.device_plugin import keys
-from sharebench.nodes.kubernetes.access.device_plugin.keys import (
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.access.device_plugin import keys
+from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import (
     PluginConfig,
     active_settings,
     patch_to_add,
     patch_to_remove,
 )
-from sharebench.nodes.kubernetes.cluster import api
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused, patch_with_retry
+from sharebench.measure.nodes.kubernetes.cluster import api
+from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, patch_with_retry
+from sharebench.model.strategies import Strategy
 
 THREE_G, ONE_G = "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"
 

@@ -10,10 +10,10 @@ import pytest
 from unit.kubernetes.fake_cluster import FakeCluster
 from unit.kubernetes.objects import Json
 
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.cluster import lease as lease_module
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused
-from sharebench.nodes.kubernetes.cluster.lease import (
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.cluster import lease as lease_module
+from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.measure.nodes.kubernetes.cluster.lease import (
     DURATION_SECONDS,
     LEASE_POLL_SECONDS,
     RENEW_SECONDS,

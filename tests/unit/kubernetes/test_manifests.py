@@ -8,7 +8,7 @@ import pytest
 import yaml
 from unit.studies import CONFIG, base_config
 
-from sharebench.config.load import load
+from sharebench.model.config.load import load
 
 TESTS = Path(__file__).parents[2]
 PAGE = TESTS.parent / "docs" / "cluster" / "troubleshooting.md"

@@ -4,12 +4,20 @@ from typing import Any
 
 import pytest
 
-from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
-from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig
-from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import MigInfeasible, MigInventory, Partitioning
-from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import LayoutMap, full_profile_name, parse_entries
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_instances
+from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import PluginConfig
+from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_instances import (
+    MigInfeasible,
+    MigInventory,
+    Partitioning,
+)
+from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_layouts import (
+    LayoutMap,
+    full_profile_name,
+    parse_entries,
+)
+from sharebench.model.strategies import Strategy
 
 # Like NVIDIA's own map: one file for many kinds of GPU, with filters for entries that differ between them.
 MAP = """\

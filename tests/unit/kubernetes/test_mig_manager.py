@@ -7,13 +7,13 @@ from unit.kubernetes.fake_cluster import MAP, NODE, FakeCluster, manager_set, me
 from unit.kubernetes.objects import daemon_pod, node
 from unit.studies import study_with
 
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.access.device_plugin import mig_manager
-from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL
-from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import MigManager, map_file
-from sharebench.nodes.kubernetes.cluster.api import Json
-from sharebench.nodes.kubernetes.cluster.cluster import Cluster
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import StackComponent
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_manager
+from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL
+from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import MigManager, map_file
+from sharebench.measure.nodes.kubernetes.cluster.api import Json
+from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import StackComponent
 
 STUDY = study_with({"node": "kubernetes", "strategies": ["exclusive"], "kubernetes": {"switch_seconds": 100}})
 OPTIONS: Any = STUDY.node_options() | {"node": "gpu-node"}

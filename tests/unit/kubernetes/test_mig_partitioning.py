@@ -8,13 +8,13 @@ import pytest
 from unit.kubernetes.fake_cluster import CONFIGS, MAP, NODE, MigCluster, leased
 from unit.studies import config_with
 
-from sharebench.config.load import load
-from sharebench.core.run_record import RUN_ID_VARIABLE
-from sharebench.nodes.contract import NodeError, State
-from sharebench.nodes.kubernetes.access.device_plugin import mig_manager, plugin
-from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL
-from sharebench.nodes.kubernetes.cluster import saved_state
-from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.contract import NodeError, State
+from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_manager, plugin
+from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL
+from sharebench.measure.nodes.kubernetes.cluster import saved_state
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.model.config.load import load
+from sharebench.model.run_record import RUN_ID_VARIABLE
 from sharebench.study.study import Study
 
 LACKING = {"mechanism": "mig", "profiles": ["4g.20gb", "1g"]}

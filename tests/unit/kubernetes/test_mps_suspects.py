@@ -7,9 +7,9 @@ import pytest
 from unit.kubernetes.fake_cluster import PODS, FakeCluster
 from unit.kubernetes.test_device_plugin import STUDY, cluster, opened, state
 
-from sharebench.nodes.contract import Evidence, NodeError
-from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
-from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.contract import Evidence, NodeError
+from sharebench.measure.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
 
 __all__ = ["cluster"]
 DAEMON, PLUGIN = f"{PODS}mps-x", f"{PODS}plugin-x"

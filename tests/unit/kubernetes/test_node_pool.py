@@ -9,15 +9,15 @@ from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased
 from unit.kubernetes.objects import node as node_object
 from unit.studies import study_with
 
-from sharebench.core.study_config import uses_several_devices
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes import node as cluster_node
-from sharebench.nodes.kubernetes.access.device_plugin import plugin
-from sharebench.nodes.kubernetes.access.device_plugin.keys import PluginConfig
-from sharebench.nodes.kubernetes.cluster import cluster as one_cluster
-from sharebench.nodes.kubernetes.cluster import saved_state
-from sharebench.nodes.kubernetes.preflight import preflight
-from sharebench.run import placement
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes import node as cluster_node
+from sharebench.measure.nodes.kubernetes.access.device_plugin import plugin
+from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import PluginConfig
+from sharebench.measure.nodes.kubernetes.cluster import cluster as one_cluster
+from sharebench.measure.nodes.kubernetes.cluster import saved_state
+from sharebench.measure.nodes.kubernetes.preflight import preflight
+from sharebench.measure.run import placement
+from sharebench.model.study_config import uses_several_devices
 from sharebench.study.study import Study
 
 POOL = "pool=h200,zone=a"

@@ -6,10 +6,10 @@ import pytest
 from unit.kubernetes.fake_cluster import manager
 from unit.kubernetes.objects import daemon_pod, daemon_set, owner
 
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.cluster import foreign_pods
-from sharebench.nodes.kubernetes.cluster.cluster import select_node
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import PluginConfigMap, find_stack, no_config_map_message
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
+from sharebench.measure.nodes.kubernetes.cluster.cluster import select_node
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import PluginConfigMap, find_stack, no_config_map_message
 
 
 def plugin(name: str = "plugin") -> dict[str, Any]:

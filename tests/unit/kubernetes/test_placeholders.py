@@ -8,14 +8,14 @@ import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased
 from unit.kubernetes.test_device_plugin import STUDY, state
 
-from sharebench.core.run_record import RUN_ID_VARIABLE
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.access.device_plugin import placeholders
-from sharebench.nodes.kubernetes.access.device_plugin import plugin as device_plugin
-from sharebench.nodes.kubernetes.access.device_plugin.placeholders import parse_gpu
-from sharebench.nodes.kubernetes.cluster import lease
-from sharebench.nodes.kubernetes.cluster.api import Json
-from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.access.device_plugin import placeholders
+from sharebench.measure.nodes.kubernetes.access.device_plugin import plugin as device_plugin
+from sharebench.measure.nodes.kubernetes.access.device_plugin.placeholders import parse_gpu
+from sharebench.measure.nodes.kubernetes.cluster import lease
+from sharebench.measure.nodes.kubernetes.cluster.api import Json
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.model.run_record import RUN_ID_VARIABLE
 from tenant.contract import device_digest
 
 GPUS = 2

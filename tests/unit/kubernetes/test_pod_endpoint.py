@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sharebench.nodes.contract import TenantUnreachable
-from sharebench.nodes.kubernetes.pods import endpoint as endpoint_module
-from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
-from sharebench.nodes.kubernetes.pods.forward import PodUnreachable
+from sharebench.measure.nodes.contract import TenantUnreachable
+from sharebench.measure.nodes.kubernetes.pods import endpoint as endpoint_module
+from sharebench.measure.nodes.kubernetes.pods.endpoint import PodEndpoint
+from sharebench.measure.nodes.kubernetes.pods.forward import PodUnreachable
 from tenant.server import Server, State
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from unit.studies import config_with
 
-from sharebench.config.load import load
 from sharebench.core.files import SCRIPTS
-from sharebench.nodes.kubernetes.access.base import PodNeeds
-from sharebench.nodes.kubernetes.cluster.restricted import NO_DISRUPTION_ANNOTATIONS
-from sharebench.nodes.kubernetes.pods import manifest
-from sharebench.nodes.kubernetes.pods.manifest import Place
+from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
+from sharebench.measure.nodes.kubernetes.cluster.restricted import NO_DISRUPTION_ANNOTATIONS
+from sharebench.measure.nodes.kubernetes.pods import manifest
+from sharebench.measure.nodes.kubernetes.pods.manifest import Place
+from sharebench.model.config.load import load
 
 OPTIONS = load(config_with({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
 OWNER = {"metadata": {"uid": "the-uid"}}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from unit.kubernetes.objects import tenant_pod
 
-from sharebench.nodes.kubernetes.pods import status as pod_status
+from sharebench.measure.nodes.kubernetes.pods import status as pod_status
 
 SCHEDULER = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. no new claims to deallocate"
 NOWHERE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SCHEDULER}

@@ -10,16 +10,16 @@ from typing import Any, cast
 import pytest
 from unit.studies import config_with, study_with
 
-from sharebench.config.load import load
-from sharebench.nodes.contract import Grant, NodeError
-from sharebench.nodes.kubernetes.access.base import PodNeeds
-from sharebench.nodes.kubernetes.cluster import api as api_module
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
-from sharebench.nodes.kubernetes.cluster.cluster import Cluster
-from sharebench.nodes.kubernetes.pods import tenants as tenants_module
-from sharebench.nodes.kubernetes.pods import watch
-from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
-from sharebench.nodes.kubernetes.pods.tenants import PodTenants
+from sharebench.measure.nodes.contract import Grant, NodeError
+from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
+from sharebench.measure.nodes.kubernetes.cluster import api as api_module
+from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
+from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
+from sharebench.measure.nodes.kubernetes.pods import tenants as tenants_module
+from sharebench.measure.nodes.kubernetes.pods import watch
+from sharebench.measure.nodes.kubernetes.pods.endpoint import PodEndpoint
+from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
+from sharebench.model.config.load import load
 
 OPTIONS = load(config_with({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
 SECONDS = 20.0
@@ -120,7 +120,7 @@ class LostAnswers:
 
 
 def started(api: LostAnswers, monkeypatch: pytest.MonkeyPatch, **workload: Any) -> PodTenants:
-    monkeypatch.setattr("sharebench.nodes.kubernetes.pods.tenants.PodWatcher.start", lambda watcher: None)
+    monkeypatch.setattr("sharebench.measure.nodes.kubernetes.pods.tenants.PodWatcher.start", lambda watcher: None)
     cells = study_with({"node": "kubernetes", "strategies": ["exclusive"]})
     spec = cells.spec_of(cells.cells[0])
     spec["workload"] = cast(Any, {**spec["workload"], **workload})

@@ -9,12 +9,12 @@ from unit.kubernetes.fake_cluster import NODE, FakeCluster
 from unit.kubernetes.objects import daemon_set
 from unit.studies import study_with
 
-from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.cluster import cluster as node_cluster
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused
-from sharebench.nodes.kubernetes.node import ClusterNode
-from sharebench.nodes.kubernetes.preflight import preflight
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.cluster import cluster as node_cluster
+from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.kubernetes.preflight import preflight
+from sharebench.model.strategies import Strategy
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 STUDY = {"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"], "replicas": [1, 3]}

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 from unit.studies import study_with
 
-from sharebench.nodes.kubernetes.preflight.rights import FEATURES, MANIFESTS, granted_rights, needed_rights
+from sharebench.measure.nodes.kubernetes.preflight.rights import FEATURES, MANIFESTS, granted_rights, needed_rights
 
 # A study that uses no feature.
 NONE = study_with({"node": "kubernetes", "strategies": ["exclusive"]}).node_options()

@@ -9,8 +9,8 @@ from unit.kubernetes.test_cluster_node import H200, INFO
 from unit.kubernetes.test_device_plugin import cluster
 from unit.studies import study_with
 
-from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
-from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from tenant.contract import PROBE_BYTES_VARIABLE
 
 __all__ = ["cluster"]

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from unit.kubernetes.objects import Json, daemon_pod, daemon_set, node
 
-from sharebench.nodes.contract import Grant
-from sharebench.nodes.kubernetes.access.device_plugin import state
-from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
-from sharebench.nodes.kubernetes.access.device_plugin.state import Expected
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import find_stack
+from sharebench.measure.nodes.contract import Grant
+from sharebench.measure.nodes.kubernetes.access.device_plugin import state
+from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
+from sharebench.measure.nodes.kubernetes.access.device_plugin.state import Expected
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import find_stack
 
 TS7 = Expected("sharebench-ts-7", "time-slicing", 7, 1)
 MPS3 = Expected("sharebench-mps-3", "mps", 3, 1)

@@ -9,17 +9,17 @@ import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased
 from unit.studies import S, config_with, study_with
 
-from sharebench.config.load import load
-from sharebench.core import pod_template
-from sharebench.core.config_catalogues import PodTemplate
-from sharebench.core.run_record import RUN_ID_VARIABLE
-from sharebench.core.strategies import WHOLE_GPU, Strategy, all_strategies, effective_strategy
-from sharebench.nodes.contract import Evidence, Grant, NodeError, State
-from sharebench.nodes.kubernetes.access import static
-from sharebench.nodes.kubernetes.cluster import saved_state
-from sharebench.nodes.kubernetes.cluster.api import Json
-from sharebench.nodes.kubernetes.cluster.lease import node_digest
-from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.contract import Evidence, Grant, NodeError, State
+from sharebench.measure.nodes.kubernetes.access import static
+from sharebench.measure.nodes.kubernetes.cluster import saved_state
+from sharebench.measure.nodes.kubernetes.cluster.api import Json
+from sharebench.measure.nodes.kubernetes.cluster.lease import node_digest
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.model import pod_template
+from sharebench.model.config.load import load
+from sharebench.model.config_catalogues import PodTemplate
+from sharebench.model.run_record import RUN_ID_VARIABLE
+from sharebench.model.strategies import WHOLE_GPU, Strategy, all_strategies, effective_strategy
 
 NAMES = ["hami", "volcano-vgpu", "kai-fraction", "as-found"]
 AS_FOUND = {"mechanism": "time-slicing", "access": "static", "pod": {"resources": {"nvidia.com/gpu": 1}}}

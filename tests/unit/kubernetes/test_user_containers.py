@@ -7,13 +7,13 @@ import pytest
 import yaml
 from unit.studies import study_with
 
-from sharebench.core.spec import Spec
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.access.base import PodNeeds
-from sharebench.nodes.kubernetes.cluster.api import Json
-from sharebench.nodes.kubernetes.pods import manifest, program
-from sharebench.nodes.kubernetes.pods.manifest import Place
-from sharebench.nodes.kubernetes.pods.overlay import apply_overlay, strategic_merge
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
+from sharebench.measure.nodes.kubernetes.cluster.api import Json
+from sharebench.measure.nodes.kubernetes.pods import manifest, program
+from sharebench.measure.nodes.kubernetes.pods.manifest import Place
+from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay, strategic_merge
+from sharebench.model.spec import Spec
 
 OWNER = {"metadata": {"uid": "the-uid"}}
 NEEDS = PodNeeds(limits={"nvidia.com/gpu": "1"}, environment={"CUDA_MPS_PIPE_DIRECTORY": "/mps"})

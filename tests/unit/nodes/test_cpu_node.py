@@ -10,10 +10,10 @@ import psutil
 import pytest
 from unit.studies import config_with
 
-from sharebench.config.load import load
-from sharebench.core.strategies import Strategy, all_strategies
-from sharebench.nodes import open_node
-from sharebench.nodes.host.cpu import LABEL, CpuNode
+from sharebench.measure.nodes import open_node
+from sharebench.measure.nodes.host.cpu import LABEL, CpuNode
+from sharebench.model.config.load import load
+from sharebench.model.strategies import Strategy, all_strategies
 
 STRATEGIES = all_strategies(load(config_with({"node": "simulated"})))
 

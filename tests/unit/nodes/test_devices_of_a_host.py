@@ -2,9 +2,9 @@
 
 import pytest
 
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.host.nvidia import NvidiaNode
-from sharebench.nodes.host.nvml import Gpu
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.host.nvidia import NvidiaNode
+from sharebench.measure.nodes.host.nvml import Gpu
 
 pytestmark = pytest.mark.usefixtures("mock_nvml")
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sharebench.nodes.gpu_summary import summarise
-from sharebench.records.telemetry import UNKNOWN_TELEMETRY, to_csv
+from sharebench.measure.nodes.gpu_summary import summarise
+from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, to_csv
 from tenant.contract.gpu import GpuSample
 
 MIB = 1 << 20

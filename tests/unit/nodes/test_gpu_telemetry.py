@@ -10,12 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.host import gpu_telemetry
-from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
-from sharebench.nodes.host.host_cpu import HostCounters
-from sharebench.nodes.host.nvml import Occupant
-from sharebench.records.telemetry import Telemetry
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.host import gpu_telemetry
+from sharebench.measure.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
+from sharebench.measure.nodes.host.host_cpu import HostCounters
+from sharebench.measure.nodes.host.nvml import Occupant
+from sharebench.model.records.telemetry import Telemetry
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
 MIB = 1 << 20
@@ -153,7 +153,7 @@ def test_the_sampling_process_ends_with_its_parent_and_not_by_ctrl_c(made_up: Pa
             sys.executable,
             "-c",
             "import os, sys, time\n"
-            "from sharebench.nodes.host import gpu_telemetry as g\n"
+            "from sharebench.measure.nodes.host import gpu_telemetry as g\n"
             f"g.SCRIPTS = {gpu_telemetry.SCRIPTS!r}\n"
             f"s = g.NvmlSampler({GPU!r}, [[1]], [], None)\n"
             "print(s._process.pid, flush=True)\n"

@@ -12,14 +12,14 @@ import pytest
 from unit.nodes.test_nvidia_evidence import GIB, Gpu, broken, view
 from unit.studies import config_with
 
-from sharebench.config.load import load
-from sharebench.core.strategies import Strategy, node_strategies
-from sharebench.nodes.contract import Grant, State
-from sharebench.nodes.host import hami_core, nvidia
-from sharebench.nodes.host.nvidia import NvidiaNode
-from sharebench.nodes.host.nvidia_evidence import collect_evidence
-from sharebench.nodes.host.nvml import Gpu as RealGpu
-from sharebench.nodes.host.nvml import Occupant
+from sharebench.measure.nodes.contract import Grant, State
+from sharebench.measure.nodes.host import hami_core, nvidia
+from sharebench.measure.nodes.host.nvidia import NvidiaNode
+from sharebench.measure.nodes.host.nvidia_evidence import collect_evidence
+from sharebench.measure.nodes.host.nvml import Gpu as RealGpu
+from sharebench.measure.nodes.host.nvml import Occupant
+from sharebench.model.config.load import load
+from sharebench.model.strategies import Strategy, node_strategies
 from tenant.contract import CONTEXT_LOCK_VARIABLE
 
 HAMI_CORE = node_strategies(load(config_with({"node": "simulated"})), "nvidia")["hami-core"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sharebench.nodes.host import host_cpu
+from sharebench.measure.nodes.host import host_cpu
 
 CPU = "sys/devices/system/cpu"
 

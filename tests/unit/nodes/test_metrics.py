@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, Summary, generate_latest
 
-from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
-from sharebench.nodes.host.programs.endpoints import ScrapedEndpoint
-from sharebench.nodes.host.programs.process_tree import ProcessTree
-from sharebench.nodes.kubernetes.pods.endpoint import ScrapedPod
-from sharebench.nodes.metrics import MissingSeries, Scrape, parse_metrics, parse_page, subtract_scrapes
-from sharebench.nodes.scraped import MeansJudge
+from sharebench.measure.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
+from sharebench.measure.nodes.host.programs.endpoints import ScrapedEndpoint
+from sharebench.measure.nodes.host.programs.process_tree import ProcessTree
+from sharebench.measure.nodes.kubernetes.pods.endpoint import ScrapedPod
+from sharebench.measure.nodes.metrics import MissingSeries, Scrape, parse_metrics, parse_page, subtract_scrapes
+from sharebench.measure.nodes.scraped import MeansJudge
 from tenant.contract import Steadiness, SteadinessRule, TenantReport
 from tenant.contract import requests as pages
 from tenant.program import SelfMeasuringProgram

@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.host import mps
-from sharebench.nodes.host.mps import MpsDaemon
-from sharebench.nodes.limits import CLIENT_VARIABLES
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.host import mps
+from sharebench.measure.nodes.host.mps import MpsDaemon
+from sharebench.measure.nodes.limits import CLIENT_VARIABLES
 from tenant.contract import MPS_PIPE_VARIABLE
 
 pytestmark = pytest.mark.usefixtures("mps_control")

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import Grant
-from sharebench.nodes.host import nvidia_evidence
-from sharebench.nodes.host.nvidia_evidence import collect_evidence
-from sharebench.nodes.host.nvml import Occupant
-from sharebench.nodes.limits import PRIORITY_VARIABLE as PRIORITY
+from sharebench.measure.nodes.contract import Grant
+from sharebench.measure.nodes.host import nvidia_evidence
+from sharebench.measure.nodes.host.nvidia_evidence import collect_evidence
+from sharebench.measure.nodes.host.nvml import Occupant
+from sharebench.measure.nodes.limits import PRIORITY_VARIABLE as PRIORITY
+from sharebench.model.strategies import Strategy
 from tenant.contract import device_digest
 
 GIB = 1 << 30

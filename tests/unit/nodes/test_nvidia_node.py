@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from unit.studies import config_with
 
-from sharebench.config.load import load
-from sharebench.core.strategies import Strategy, all_strategies
-from sharebench.nodes.contract import NodeError, State
-from sharebench.nodes.host import mps, nvidia
-from sharebench.nodes.host.nvidia import NvidiaNode
+from sharebench.measure.nodes.contract import NodeError, State
+from sharebench.measure.nodes.host import mps, nvidia
+from sharebench.measure.nodes.host.nvidia import NvidiaNode
+from sharebench.model.config.load import load
+from sharebench.model.strategies import Strategy, all_strategies
 from tenant.contract import MPS_PIPE_VARIABLE
 
 pytestmark = pytest.mark.usefixtures("mock_nvml", "mps_control")
@@ -281,7 +281,7 @@ def test_restore_works_on_a_full_disk(node: NvidiaNode, monkeypatch: pytest.Monk
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sharebench.nodes.node.write_json", full)
+    monkeypatch.setattr("sharebench.measure.nodes.node.write_json", full)
     with pytest.raises(OSError, match="No space left"):
         node.restore()
     assert not mps.is_running(pid)
@@ -347,9 +347,9 @@ def test_unequal_instances_are_assigned_in_the_order_of_the_strategy(
 def test_a_host_that_lacks_something_is_reported_in_one_line(
     options: dict[str, Any], shows_gpu: bool, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sharebench.config import nodes
-    from sharebench.config.load import ConfigError
-    from sharebench.core import capabilities
+    from sharebench.model import capabilities
+    from sharebench.model.config import nodes
+    from sharebench.model.config.load import ConfigError
 
     monkeypatch.setattr(nodes, "has_nvidia_gpu", lambda: shows_gpu)
     monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path("/no/such/environment"))
@@ -362,7 +362,7 @@ def test_leaving_the_old_state_and_entering_the_new_are_timed(
     node: NvidiaNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     past: list[float] = []
-    monkeypatch.setattr("sharebench.nodes.node.time.monotonic", lambda: sum(past))
+    monkeypatch.setattr("sharebench.measure.nodes.node.time.monotonic", lambda: sum(past))
     daemons: list[mps.MpsDaemon] = []
     monkeypatch.setattr(mps.MpsDaemon, "start", lambda daemon, *_: (daemons.append(daemon), past.append(5.0)))
     monkeypatch.setattr(mps.MpsDaemon, "stop", lambda _: past.append(2.0))

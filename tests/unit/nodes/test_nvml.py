@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from sharebench.core.strategies import profile_matches
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.host import mig
-from sharebench.nodes.host.nvml import Gpu
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.host import mig
+from sharebench.measure.nodes.host.nvml import Gpu
+from sharebench.model.strategies import profile_matches
 
 pytestmark = pytest.mark.usefixtures("mock_nvml")
 

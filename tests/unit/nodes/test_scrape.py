@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from sharebench.nodes import tenant_http
-from sharebench.nodes.tenant_http import HttpEndpoint
+from sharebench.measure.nodes import tenant_http
+from sharebench.measure.nodes.tenant_http import HttpEndpoint
 
 
 def endpoint_whose_clock_says(monkeypatch: pytest.MonkeyPatch, boot_id: str | None, offset_ns: int) -> HttpEndpoint:

@@ -14,10 +14,10 @@ import yaml
 from unit import factories
 from unit.studies import CONFIG, study_with
 
-from sharebench.cell.cell import run_cell
-from sharebench.nodes.contract import NodeError, State
-from sharebench.nodes.simulated.load import iteration_seconds, lognormal
-from sharebench.nodes.simulated.node import SimulatedNode
+from sharebench.measure.cell.cell import run_cell
+from sharebench.measure.nodes.contract import NodeError, State
+from sharebench.measure.nodes.simulated.load import iteration_seconds, lognormal
+from sharebench.measure.nodes.simulated.node import SimulatedNode
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from unit.nodes.test_simulated import DEVICE, SILENT
 
-from sharebench.nodes.contract import Grant, latency_bucket
-from sharebench.nodes.simulated.load import Noise, SimulatedTenant
-from sharebench.nodes.simulated.tenants import NS, SimulatedTenants
+from sharebench.measure.nodes.contract import Grant, latency_bucket
+from sharebench.measure.nodes.simulated.load import Noise, SimulatedTenant
+from sharebench.measure.nodes.simulated.tenants import NS, SimulatedTenants
 from tenant.recorder import bucket_index
 
 

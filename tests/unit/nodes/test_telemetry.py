@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from sharebench.nodes.host import host_cpu
-from sharebench.nodes.host.host_cpu import HostCounters, cpu_seconds
-from sharebench.records.telemetry import COLUMNS, to_csv
+from sharebench.measure.nodes.host import host_cpu
+from sharebench.measure.nodes.host.host_cpu import HostCounters, cpu_seconds
+from sharebench.model.records.telemetry import COLUMNS, to_csv
 
 # As psutil has them on Linux: seconds in each state since boot.
 Times = namedtuple("Times", "user nice system idle iowait irq softirq steal guest guest_nice")

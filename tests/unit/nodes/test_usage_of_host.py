@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sharebench.nodes.host import usage
-from sharebench.nodes.host.nvml import Occupant
-from sharebench.records.usage import MEMORY, POWER, SM
+from sharebench.measure.nodes.host import usage
+from sharebench.measure.nodes.host.nvml import Occupant
+from sharebench.model.records.usage import MEMORY, POWER, SM
 
 pytestmark = pytest.mark.usefixtures("mock_nvml")
 

@@ -5,7 +5,7 @@ import re
 
 from grafana import BOARD, expressions
 
-from sharebench.cell.prometheus.usage import METRICS
+from sharebench.measure.cell.prometheus.usage import METRICS
 from tenant.exposition import exposition
 from tenant.recorder import Tally
 

@@ -10,20 +10,20 @@ import pytest
 from unit.factories import Load, closed_load, lognormal, poisson_load, record, scraped, served, tenant, with_prometheus
 
 import results_manual
-from sharebench.analysis import checker, compare
-from sharebench.analysis.cells.rows import reduce_record
-from sharebench.analysis.tables import summary
-from sharebench.config import load as config
-from sharebench.core import run_record
-from sharebench.figures.catalogue import ENTRIES as FIGURES
-from sharebench.gates import drift, gates
-from sharebench.gates import load as gates_load
-from sharebench.nodes import open_node
-from sharebench.nodes.contract import State
-from sharebench.records import telemetry
-from sharebench.records.record import SCHEMA_PATH
-from sharebench.records.tables import SHARED_TABLE, columns, schema
-from sharebench.run import ownership
+from sharebench.measure.nodes import open_node
+from sharebench.measure.nodes.contract import State
+from sharebench.measure.run import ownership
+from sharebench.model import run_record
+from sharebench.model.config import load as config
+from sharebench.model.records import telemetry
+from sharebench.model.records.record import SCHEMA_PATH
+from sharebench.read import checker, compare
+from sharebench.read.cells.rows import reduce_record
+from sharebench.read.columns import SHARED_TABLE, columns, schema
+from sharebench.read.figures.catalogue import ENTRIES as FIGURES
+from sharebench.read.gates import drift, gates
+from sharebench.read.gates import load as gates_load
+from sharebench.read.tables import summary
 from sharebench.study.study import Study
 
 ROOT = Path(__file__).resolve().parents[3]

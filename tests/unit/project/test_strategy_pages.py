@@ -23,7 +23,7 @@ sys.path.insert(0, str(PAGES))
 import draw  # noqa: E402
 import include  # noqa: E402
 
-from sharebench.figures.style import theme  # noqa: E402
+from sharebench.read.figures.style import theme  # noqa: E402
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)

@@ -17,9 +17,9 @@ from unit.papers import data_set, publish
 from publication import build, edition
 from publication.edition import OutcomeEntry, decide_outcomes, read_outcomes
 from publication.numbers import DataSet
-from sharebench.analysis.statistics.intervals import log_interval
-from sharebench.config import load, nodes
-from sharebench.core import capabilities
+from sharebench.model import capabilities
+from sharebench.model.config import load, nodes
+from sharebench.read.statistics.intervals import log_interval
 from sharebench.study.study import Study
 
 ROOT = Path(__file__).parents[3]

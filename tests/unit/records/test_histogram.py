@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharebench.records.histogram import Histogram, Quantile, merge
+from sharebench.read.histogram import Histogram, Quantile, merge
 from tenant.contract import BUCKET_COUNT, OVERFLOW_INDEX, upper_seconds
 from tenant.recorder import bucket_index, to_sparse
 

@@ -6,9 +6,9 @@ import math
 import pytest
 from unit import factories
 
-from sharebench.gates import judged
-from sharebench.records import record
-from sharebench.records.record import RecordError, RecordMismatch
+from sharebench.model.records import record
+from sharebench.model.records.record import RecordError, RecordMismatch
+from sharebench.read.gates import judged
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import json
 import types
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from sharebench.records.record import SCHEMA_PATH
-from sharebench.records.types import Record, TenantRecord
+from sharebench.model.records.record import SCHEMA_PATH
+from sharebench.model.records.types import Record, TenantRecord
 from tenant.contract import TenantMeasurement, TenantReport
 
 SCHEMA: dict[str, Any] = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sharebench.core import counters
+from sharebench.measure.nodes import counters
 
 STEADY = [(10.0 + each, 50.0 * each) for each in range(8)]
 

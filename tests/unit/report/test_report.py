@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench.report import page as report
-from sharebench.report import words
+from sharebench.read.report import page as report
+from sharebench.read.report import words
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "job.py"
 SVG = '<svg width="252pt" xmlns="http://www.w3.org/2000/svg"><dc:description>A &lt; B</dc:description></svg>'

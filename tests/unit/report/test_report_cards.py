@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated, serving
 
-from sharebench.core.study_config import Sweep
-from sharebench.figures import draw
-from sharebench.report import page, words
-from sharebench.report.sections.advice import Advice
-from sharebench.report.sections.cards import Card, cards
+from sharebench.model.study_config import Sweep
+from sharebench.read.figures import draw
+from sharebench.read.report import page, words
+from sharebench.read.report.sections.advice import Advice
+from sharebench.read.report.sections.cards import Card, cards
 
 NAN = float("nan")
 NO_OTHER = "Only mps was measured: there is nothing to compare it with."

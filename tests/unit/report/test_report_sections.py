@@ -9,10 +9,10 @@ import pytest
 from unit.edited import edited_json
 from unit.figures import fabricated
 
-from sharebench.figures.style import COLORS
-from sharebench.records.tables import table_frame
-from sharebench.report import page
-from sharebench.report.sections.comparisons import several_tenants
+from sharebench.read.columns import table_frame
+from sharebench.read.figures.style import COLORS
+from sharebench.read.report import page
+from sharebench.read.report.sections.comparisons import several_tenants
 
 CONTRAST = {
     "strategy": "mps", "reference": "time-slicing", "workload": "matmul", "tenant_workload": "matmul", "replicas": 4,

@@ -11,10 +11,10 @@ from unittest.mock import Mock
 import pytest
 from unit.studies import study_with
 
-from sharebench.core import run_record
-from sharebench.run import lifecycle, ownership, placement
-from sharebench.run.lifecycle import closing_lines, relative_argv
-from sharebench.run.ownership import OwnershipError
+from sharebench.measure.run import lifecycle, ownership, placement
+from sharebench.measure.run.lifecycle import closing_lines, relative_argv
+from sharebench.measure.run.ownership import OwnershipError
+from sharebench.model import run_record
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -68,8 +68,10 @@ def test_an_interrupted_start_is_reported_and_releases_the_claim(
         raise KeyboardInterrupt
 
     released: list[str] = []
-    monkeypatch.setattr(f"sharebench.nodes.simulated.node.SimulatedNode.{when}", interrupt)
-    monkeypatch.setattr("sharebench.nodes.simulated.node.SimulatedNode.release", lambda self: released.append(when))
+    monkeypatch.setattr(f"sharebench.measure.nodes.simulated.node.SimulatedNode.{when}", interrupt)
+    monkeypatch.setattr(
+        "sharebench.measure.nodes.simulated.node.SimulatedNode.release", lambda self: released.append(when)
+    )
     with pytest.raises(OwnershipError, match=r"^interrupted$"):
         lifecycle.begin(simulated_study(), results, {"run_cell": []}, ["snakemake"], "")
     assert run_record.read_run(results)["ended"]
@@ -78,7 +80,7 @@ def test_an_interrupted_start_is_reported_and_releases_the_claim(
 
 def test_only_a_measuring_run_claims_the_node(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "node.lock"
-    monkeypatch.setattr("sharebench.nodes.host.cpu.CpuNode.lock_path", lock)
+    monkeypatch.setattr("sharebench.measure.nodes.host.cpu.CpuNode.lock_path", lock)
     planned = study_with({"node": "cpu"})
     measuring = lifecycle.begin(planned, results, needed_outputs(planned.cells[:1], results), ["snakemake"], "")
     drawing = lifecycle.begin(planned, tmp_path / "other", {"figures": ["x.svg"], "all": [""]}, ["snakemake"], "")

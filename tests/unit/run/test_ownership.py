@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 from unit.nodes.host.tenants import is_alive
 
-from sharebench.core import run_record
-from sharebench.core.run_record import RUN_ID_VARIABLE, read_run
-from sharebench.nodes.contract import NodeError, UnrecoverableNodeError
-from sharebench.run import jobs, ownership
-from sharebench.run.ownership import OwnershipError, claim, interruptible, record_outcome, verify
+from sharebench.measure.nodes.contract import NodeError, UnrecoverableNodeError
+from sharebench.measure.run import jobs, ownership
+from sharebench.measure.run.ownership import OwnershipError, claim, interruptible, record_outcome, verify
+from sharebench.model import run_record
+from sharebench.model.run_record import RUN_ID_VARIABLE, read_run
 
-SCRIPTS = Path(ownership.__file__).resolve().parents[2]
+SCRIPTS = Path(ownership.__file__).resolve().parents[3]
 OWNER = """
 import os, subprocess, sys, time
 from pathlib import Path
-from sharebench.run.ownership import RUN_ID_VARIABLE, claim
+from sharebench.measure.run.ownership import RUN_ID_VARIABLE, claim
 held = claim(Path(sys.argv[1]), {}, Path(sys.argv[2]))
 orphan = subprocess.Popen(["sleep", "60"], env=os.environ | {RUN_ID_VARIABLE: held.run_id})
 print(held.run_id, orphan.pid, flush=True)
@@ -295,7 +295,7 @@ def test_sweeping_spares_this_process_its_ancestors_and_other_runs(
         assert not any(is_alive(process.pid) for process in ours)
         assert is_alive(spared.pid)
         # The sweeping process has the run's id itself, like a job that takes over in the same shell.
-        script = f"from sharebench.run.ownership import sweep; print(sweep({mine!r}))"
+        script = f"from sharebench.measure.run.ownership import sweep; print(sweep({mine!r}))"
         environment = os.environ | {RUN_ID_VARIABLE: mine, "PYTHONPATH": str(SCRIPTS)}
         shell = [
             "sh",

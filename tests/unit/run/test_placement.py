@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from unit.studies import simulated
 
-from sharebench.core.run_record import DeviceEntry
-from sharebench.run import placement
+from sharebench.measure.run import placement
+from sharebench.model.run_record import DeviceEntry
 from sharebench.study.study import Study
 
 

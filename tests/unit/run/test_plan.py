@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from unit.studies import study_with
 
-from sharebench.nodes.simulated.node import SimulatedNode
-from sharebench.run.plan import count_switches, headline, pending_files, plan
+from sharebench.measure.nodes.simulated.node import SimulatedNode
+from sharebench.measure.run.plan import count_switches, headline, pending_files, plan
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 

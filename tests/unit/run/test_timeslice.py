@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from unit.figures import fabricated
 
-from sharebench.config import load
 from sharebench.core.files import read_json, write_json
-from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import Grant, NodeError, State
-from sharebench.nodes.host.nvidia import NvidiaNode
-from sharebench.run import placement
-from sharebench.run.jobs import Run
-from sharebench.run.timeslice import probe
-from sharebench.run.timeslice.slices import UnusableTimelines, analyse, histogram, runs, switches
+from sharebench.measure.nodes.contract import Grant, NodeError, State
+from sharebench.measure.nodes.host.nvidia import NvidiaNode
+from sharebench.measure.run import placement
+from sharebench.measure.run.jobs import Run
+from sharebench.measure.run.timeslice import probe
+from sharebench.measure.run.timeslice.slices import UnusableTimelines, analyse, histogram, runs, switches
+from sharebench.model.config import load
+from sharebench.model.strategies import Strategy
 from sharebench.study.study import Study
 from tenant import spin
 

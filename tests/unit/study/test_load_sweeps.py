@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from unit.studies import W, refusal_line, study_with
 
-from sharebench.cell.cell import planned_load
-from sharebench.config.load import load
-from sharebench.core.spec import parse_spec, tenant_workload
-from sharebench.report import words
+from sharebench.measure.cell.cell import planned_load
+from sharebench.model.config.load import load
+from sharebench.model.spec import parse_spec, tenant_workload
+from sharebench.read.report import words
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 

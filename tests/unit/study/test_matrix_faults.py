@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from unit.studies import study_with
 
-from sharebench.config import checks
-from sharebench.core import faults
+from sharebench.model import faults
+from sharebench.model.config import checks
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from unit.studies import MIXED, SIMULATED, config_with, simulated, study_with
 
-from sharebench.config.load import load
-from sharebench.core import capabilities
+from sharebench.model import capabilities
+from sharebench.model.config.load import load
 from sharebench.study.cells import Cell, canonical_json
 from sharebench.study.study import Study, client_environment, tenant_environment
 

@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 from unit.tenant.test_cuda import stub
 
-from sharebench.core import faults
-from sharebench.core.study_config import Fault
+from sharebench.model import faults
+from sharebench.model.study_config import Fault
 from tenant.gpu import cuda
 from tenant.workloads import fault
 

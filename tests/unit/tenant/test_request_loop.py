@@ -6,8 +6,8 @@ from typing import cast
 import numpy as np
 import pytest
 
-from sharebench.gates.load import _littles_law_and_limit
-from sharebench.records.types import TenantRecord
+from sharebench.model.records.types import TenantRecord
+from sharebench.read.gates.load import _littles_law_and_limit
 from tenant.contract import BUCKETS_PER_DOUBLING, SMALLEST_SECONDS, SteadinessRule, TenantReport, TimedHistogram
 from tenant.load import Load
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from sharebench.nodes.contract import TenantUnreachable
-from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint, PodSampler
-from sharebench.records.telemetry import UNKNOWN_TELEMETRY
+from sharebench.measure.nodes.contract import TenantUnreachable
+from sharebench.measure.nodes.kubernetes.pods.endpoint import PodEndpoint, PodSampler
+from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY
 from tenant.contract.gpu import GpuSample
 from tenant.gpu import nvml
 from tenant.server import Server, State

@@ -10,9 +10,9 @@ import psutil
 import pytest
 from unit.nodes.host.tenants import Misbehaving, cpu_study
 
-from sharebench.core.run_record import RUN_ID_VARIABLE
-from sharebench.nodes.contract import Grant, Settings
-from sharebench.nodes.host.processes import ProcessTenants
+from sharebench.measure.nodes.contract import Grant, Settings
+from sharebench.measure.nodes.host.processes import ProcessTenants
+from sharebench.model.run_record import RUN_ID_VARIABLE
 from sharebench.study.cells import Cell
 
 

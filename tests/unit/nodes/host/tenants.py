@@ -13,10 +13,10 @@ import psutil
 from unit import factories
 from unit.studies import study_with
 
-from sharebench.cell.cell import run_cell
-from sharebench.nodes.contract import Grant
-from sharebench.nodes.host.cpu import CpuNode
-from sharebench.nodes.host.processes import ProcessTenants
+from sharebench.measure.cell.cell import run_cell
+from sharebench.measure.nodes.contract import Grant
+from sharebench.measure.nodes.host.cpu import CpuNode
+from sharebench.measure.nodes.host.processes import ProcessTenants
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 

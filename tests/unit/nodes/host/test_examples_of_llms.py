@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sharebench.nodes.host.programs.tenants import free_port
+from sharebench.measure.nodes.host.programs.tenants import free_port
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 DEADLINE_SECONDS = 60

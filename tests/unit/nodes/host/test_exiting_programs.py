@@ -12,7 +12,7 @@ import pytest
 from unit.nodes.host.tenants import CORES, cell_of, naps_of, sleeping, wait_for
 from unit.studies import W, refusal_line, study_with
 
-from sharebench.nodes.contract import NodeError
+from sharebench.measure.nodes.contract import NodeError
 from sharebench.study.cells import Cell
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sharebench.nodes.host import logs
-from sharebench.nodes.host.logs import LogSearch, log_end, truncate_log
+from sharebench.measure.nodes.host import logs
+from sharebench.measure.nodes.host.logs import LogSearch, log_end, truncate_log
 
 
 def test_a_text_is_found_anywhere_in_a_log_that_is_read_once(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from unit.nodes.host.tenants import CORES, FOREVER, command_of, is_alive, wait_for
 
-from sharebench.cell.window import measure_window, settle
-from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, classify_exit
-from sharebench.nodes.host import processes
-from sharebench.nodes.host.launch import grant_environment
-from sharebench.nodes.host.processes import ProcessTenants
+from sharebench.measure.cell.window import measure_window, settle
+from sharebench.measure.nodes.contract import Grant, NodeError, TenantsFailed, classify_exit
+from sharebench.measure.nodes.host import processes
+from sharebench.measure.nodes.host.launch import grant_environment
+from sharebench.measure.nodes.host.processes import ProcessTenants
 
 NS = 1_000_000_000
 OUT_OF_MEMORY = "import sys; print('out of memory: 728 TiB', file=sys.stderr); sys.exit(12)"

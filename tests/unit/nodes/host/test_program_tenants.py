@@ -12,9 +12,9 @@ import pytest
 from unit.nodes.host.tenants import cell_of, naps_of, sleeping
 from unit.studies import W, study_with
 
-from sharebench.nodes.contract import NodeError
-from sharebench.nodes.host import logs, processes
-from sharebench.nodes.host.programs.tenants import free_port, port_conflict
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.host import logs, processes
+from sharebench.measure.nodes.host.programs.tenants import free_port, port_conflict
 from sharebench.study.cells import Cell
 
 QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 1, "tolerance_percent": 50}, "window_seconds": 0.5}

@@ -13,15 +13,15 @@ from unit.nodes.host.tenants import wait_for
 from unit.nodes.host.test_program_tenants import command, naps, run
 from unit.studies import S, W, simulated, study_with
 
-from sharebench.core.spec import Spec
-from sharebench.nodes.contract import Grant, Settings, TenantsFailed
-from sharebench.nodes.host import processes
-from sharebench.nodes.host.launch import BuiltInTenant
-from sharebench.nodes.host.nvidia_evidence import Target, collect_evidence
-from sharebench.nodes.host.nvml import Occupant
-from sharebench.nodes.host.processes import ProcessTenants
-from sharebench.nodes.host.programs.process_tree import ProcessTree
-from sharebench.nodes.programs import memory_fraction
+from sharebench.measure.nodes.contract import Grant, Settings, TenantsFailed
+from sharebench.measure.nodes.host import processes
+from sharebench.measure.nodes.host.launch import BuiltInTenant
+from sharebench.measure.nodes.host.nvidia_evidence import Target, collect_evidence
+from sharebench.measure.nodes.host.nvml import Occupant
+from sharebench.measure.nodes.host.processes import ProcessTenants
+from sharebench.measure.nodes.host.programs.process_tree import ProcessTree
+from sharebench.measure.nodes.programs import memory_fraction
+from sharebench.model.spec import Spec
 from sharebench.study.cells import Cell
 from tenant import request_bodies
 from tenant.load import BEFORE_WINDOW, IN_WINDOW

@@ -1,0 +1,327 @@
+"""The measurement of one cell from start to finish, on any kind of node."""
+
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from sharebench import SCHEMA_VERSION
+from sharebench.measure.cell.window import detecting_dead_tenants, measure_window, settle
+from sharebench.measure.nodes.contract import (
+    Evidence,
+    Grant,
+    NodeError,
+    PlannedLoad,
+    Settings,
+    State,
+    Tenants,
+    TenantsFailed,
+    empty_measurements,
+)
+from sharebench.measure.nodes.node import Node
+from sharebench.model.records.telemetry import Row, Telemetry
+from sharebench.model.records.types import (
+    CellRecord,
+    Outcome,
+    PrometheusRecord,
+    Status,
+    TenantRecord,
+    TenantStatus,
+    Timing,
+    UsedCalibration,
+    Window,
+    WorkloadReference,
+)
+from sharebench.model.spec import (
+    Calibration,
+    Spec,
+    WorkloadSpec,
+    aggressor_index,
+    job_iterations,
+    parse_spec,
+    runs_until_exit,
+    tenant_workloads,
+)
+from sharebench.model.strategies import Strategy
+from sharebench.read.gates import gates
+from tenant.contract import Environment, Steadiness, TenantReport
+
+# When several tenants ended badly, the cell gets the first of these that any of them has.
+WORST_FIRST: tuple[TenantStatus, ...] = ("oom", "crashed", "killed", "hung")
+
+
+class MeasuredCell(CellRecord):
+    """A cell's record, and the software environment of its tenants (None where nothing was measured)."""
+
+    environment: Environment | None
+
+
+class Stopwatch:
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(Timing.__annotations__, 0.0)
+        self._began = self._last = time.monotonic()
+
+    def lap(self, part: str) -> None:
+        """Add the time since the last lap to this part."""
+        now = time.monotonic()
+        self.seconds[f"{part}_seconds"] += now - self._last
+        self.seconds["total_seconds"] = now - self._began
+        self._last = now
+
+
+def planned_load(
+    workload: WorkloadSpec, calibration: Calibration | None, repeat: int = 0, before: int = 0
+) -> PlannedLoad:
+    """A tenant's load; a rate that is a share of capacity needs the workload's calibration.
+
+    `before` is the number of tenants with a lower index and another workload. Raises NodeError where a disturbed
+    calibration has no capacity.
+    """
+    load, rate_hz = workload["load"], workload["load"].get("rate_hz")
+    if (share := load.get("rate_of_capacity")) is not None:
+        assert calibration is not None
+        if calibration["capacity_hz"] is None:
+            name, why = calibration["workload"], calibration["warning"]
+            raise NodeError(f"the capacity of {name} is not known ({why}); --forcerun calibrate re-measures it")
+        rate_hz = share * calibration["capacity_hz"]
+    # Arrivals differ by repeat and workload, and are the same for all strategies.
+    seed = zlib.crc32(f"{workload['name']}/{repeat}".encode())
+    planned: PlannedLoad = {"arrival": load["arrival"], "seed": seed, "before": before}
+    if (concurrency := load.get("concurrency")) is not None:
+        planned["concurrency"] = concurrency
+    return planned if rate_hz is None else {**planned, "rate_hz": rate_hz}
+
+
+def blank_tenant(index: int, workload: str, outcome: Outcome) -> TenantRecord:
+    return {
+        **empty_measurements(index, workload),
+        "status": "not-measured" if outcome["status"] == "ok" else outcome["status"],
+        "exit": outcome["exit"],
+        "steady": None,
+        "load": None,
+        "output_digest": None,
+    }
+
+
+def cell_status(tenants: Sequence[TenantRecord], failure: str | None) -> tuple[Status, str | None]:
+    """Status and reason of a cell from its tenants, and from the `failure` that ended it early, if any."""
+    statuses = [tenant["status"] for tenant in tenants]
+    for status in WORST_FIRST:
+        if (count := statuses.count(status)) == 0:
+            continue
+        if status == "oom":
+            return "oom", f"{len(statuses) - count} of {len(statuses)} tenants fit into memory"
+        first = tenants[statuses.index(status)]["exit"]
+        reason = first["reason"] if first else failure
+        return cast(Status, status), f"{count} of {len(statuses)} tenants {status}: {reason}"
+    return ("hung", failure) if failure else ("ok", None)
+
+
+def tenant_record(record: TenantReport, steady: Steadiness, outcome: Outcome) -> TenantRecord:
+    """A tenant's own report, with its status and its steadiness from the driver."""
+    load, job, reason = record["load"], record.get("job"), None
+    if load["arrival"] == "closed" and load["censored"]:
+        reason = "its last iteration did not end within the record's deadline"
+    elif job and job["completion_seconds"] is None:
+        reason = f"{job['completed']} of its job's {job['iterations']} iterations were done at the deadline"
+    if reason is not None and outcome["status"] == "ok":
+        outcome = {"status": "hung", "exit": {"code": None, "reason": reason, "log_tail": ""}}
+    kept = {key: value for key, value in record.items() if key not in ("environment", "outside")}
+    # A program that runs until it exits has no warm-up.
+    verdict = None if record.get("measured_by") == "exit" else steady
+    return cast(TenantRecord, {**kept, "steady": verdict, **outcome})
+
+
+def refuse_contradiction(strategy: Strategy, evidence: Evidence) -> None:
+    """Raise NodeError when evidence contradicts the strategy: the cell's data are void.
+
+    Missing observations are left to the gate: a hung tenant provides none.
+    """
+    for item in evidence:
+        if not item["holds"] and item["observed"] is not None:
+            expected = f"expected {item['expected']}, observed {item['observed']}"
+            raise NodeError(f"{strategy.name} was not active: {item['name']}: {expected}")
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The results of a window; `measured` has None for a tenant that delivered no report.
+
+    `ended` has the seconds from the window's start to a tenant's end, by its index, in a cell with a fault.
+    """
+
+    window: Window
+    measured: Sequence[TenantReport | None]
+    rows: list[Row]
+    telemetry: Telemetry
+    evidence: Evidence
+    environment: Environment
+    ended: Mapping[int, float] = field(default_factory=dict)
+    prometheus: PrometheusRecord | None = None
+
+
+class CellProcedure:
+    """The part of a cell after all tenants are steady. Here every tenant must survive the window."""
+
+    def __init__(self, node: Node, strategy: Strategy, spec: Spec, settings: Settings) -> None:
+        self.node = node
+        self.strategy = strategy
+        self.spec = spec
+        self.settings = settings
+        self.deadline_seconds = settings["timeouts"]["record_seconds"]
+
+    def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
+        """Run the window and collect the evidence. Raises TenantsFailed, TenantUnreachable or NodeError."""
+        sampler = self.node.sampler(tenants)
+        window, measured, rows, telemetry = measure_window(
+            tenants, sampler, self.spec["window_seconds"], self.deadline_seconds, job_iterations(self.spec)
+        )
+        evidence = self.node.evidence(self.strategy, grants, measured)
+        environment = common_environment([report["environment"] for report in measured])
+        return Observation(window, measured, rows, telemetry, evidence, environment)
+
+    def complete(
+        self, record: MeasuredCell, observed: Observation | None, state: State, grants: Sequence[Grant]
+    ) -> MeasuredCell:
+        """The complete record, after the tenants have ended: their status becomes the cell's."""
+        status, reason = cell_status(record["tenants"], record["reason"])
+        return {**record, "status": status, "reason": reason}
+
+
+def used_calibration(spec: Spec, calibrations: Mapping[str, Calibration]) -> UsedCalibration:
+    """The record's `calibration`: the values that the cell used; for a mix, digests and capacities by workload."""
+    aggressor, used = aggressor_index(spec), dict[str, WorkloadReference]()
+    tenants = [workload for index, workload in enumerate(tenant_workloads(spec)) if index != aggressor]
+    workloads = [workload for workload in tenants if not runs_until_exit(workload)]
+    for workload in workloads:
+        alone = calibrations[workload["name"]]
+        needs_capacity = workload["load"].get("rate_of_capacity") is not None
+        capacity_hz = alone["capacity_hz"] if needs_capacity else None
+        used[workload["name"]] = {"output_digest": alone["output_digest"], "capacity_hz": capacity_hz}
+    first = workloads[0]["name"]
+    is_mix = "tenants" in spec["workload"]
+    common: UsedCalibration = {
+        "output_digest": None if is_mix else used[first]["output_digest"],
+        "capacity_hz": None if is_mix else used[first]["capacity_hz"],
+        "roofs": calibrations[first]["roofs"],
+        "idle_power_watts": calibrations[first]["idle_power_watts"],
+    }
+    return {**common, "workloads": used} if is_mix else common
+
+
+def common_environment(environments: Sequence[Environment]) -> Environment:
+    """The Python and platform that all tenants share, and the packages of all of them."""
+    packages = {name: text for environment in environments for name, text in environment["packages"].items()}
+    return {**environments[0], "packages": packages}
+
+
+def run_cell(
+    node: Node,
+    strategy: Strategy,
+    spec_text: str,
+    block: int,
+    settings: Settings,
+    calibrations: Mapping[str, Calibration],
+    procedure_class: type[CellProcedure] = CellProcedure,
+) -> tuple[MeasuredCell, list[Row]]:
+    """Measure one cell; returns its record, without `code` and `provenance`, and the rows of telemetry.csv.
+
+    `calibrations` has the calibration of each workload by name, and is empty while calibrating. Raises NodeError or
+    TenantUnreachable when the harness is at fault, not the device or a tenant; the tenants are ended in any case.
+    """
+    watch = Stopwatch()
+    spec = parse_spec(spec_text)
+    workloads = tenant_workloads(spec)
+    replicas, names = len(workloads), [workload["name"] for workload in workloads]
+    loads = [
+        planned_load(each, calibrations.get(each["name"]), spec["repeat"], index - names[:index].count(each["name"]))
+        for index, each in enumerate(workloads)
+    ]
+    blank: MeasuredCell = {
+        "schema": SCHEMA_VERSION,
+        "spec": spec_text,
+        "cell": {
+            "strategy": strategy.name,
+            "workload": spec["workload"]["name"],
+            "replicas": replicas,
+            "repeat": spec["repeat"],
+            "block": block,
+        },
+        "status": "ok",
+        "reason": None,
+        "node": node.facts(),
+        "limits": strategy.limits(replicas),
+        "evidence": [],
+        "calibration": None,
+        "switch": None,
+        "window": None,
+        "telemetry": None,
+        "fault": None,
+        "tenants": [],
+        "timing": cast(Timing, watch.seconds),
+        "gates": [],
+        "environment": None,
+    }
+    if (why := node.infeasible(strategy, replicas, workloads)) is not None:
+        return {**blank, "status": "infeasible", "reason": why}, []
+    if (why := node.not_attempted(strategy, workloads)) is not None:
+        return {**blank, "status": "not-measured", "reason": why}, []
+
+    state = State(strategy, replicas if strategy.depends_on_replicas else None, block)
+    node.ensure(state)
+    switch = node.switched
+    watch.lap("configure")
+    grants = node.grants(strategy, replicas)
+    procedure = procedure_class(node, strategy, spec, {**settings, "loads": loads})
+    tenants = node.tenants(spec, procedure.settings)
+    observed: Observation | None = None
+    steady: list[Steadiness] = []
+    try:
+        tenants.sweep()
+        tenants.start(grants)
+        watch.lap("start")
+        tenants.wait_ready()
+        watch.lap("ready")
+        with detecting_dead_tenants(tenants):
+            is_alone = replicas == 1 and loads[0]["arrival"] == "closed"
+            steady = settle(tenants, settings["timeouts"]["start_seconds"], as_warmed_up=is_alone)
+            watch.lap("settle")
+            observed = procedure.observe(tenants, grants)
+            watch.lap("window")
+        refuse_contradiction(strategy, observed.evidence)
+    except TenantsFailed as failure:
+        why = str(failure)
+        node.mark_dirty()
+    except Exception:
+        # The tenants are killed in the middle of their work.
+        node.mark_dirty()
+        raise
+    finally:
+        try:
+            outcomes = tenants.outcomes()
+        finally:
+            tenants.stop()
+            watch.lap("stop")
+    measured = [None] * replicas if observed is None else observed.measured
+    unjudged: MeasuredCell = {
+        **blank,
+        # Tenants may have reported which device it is.
+        "node": node.facts(),
+        "reason": why,
+        "evidence": observed.evidence if observed else [],
+        "calibration": used_calibration(spec, calibrations) if calibrations else None,
+        "switch": switch,
+        "window": observed.window if observed else None,
+        "telemetry": observed.telemetry if observed else None,
+        "tenants": [
+            blank_tenant(i, name, outcomes[i]) if report is None else tenant_record(report, steady[i], outcomes[i])
+            for i, (name, report) in enumerate(zip(names, measured, strict=True))
+        ],
+        "environment": observed.environment if observed else None,
+    }
+    record = procedure.complete(unjudged, observed, state, grants)
+    if record["status"] == "hung":
+        # The tenant was killed with an iteration in flight.
+        node.mark_dirty()
+    return {**record, "gates": gates.evaluate(record)}, observed.rows if observed else []

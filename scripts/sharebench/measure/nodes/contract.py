@@ -1,0 +1,267 @@
+"""The contract of a kind of node: grants, tenants, endpoints, samplers, and their failures."""
+
+import math
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, NotRequired, Protocol, TypedDict, runtime_checkable
+
+from sharebench.core.files import Refusal
+from sharebench.model.config_nodes import NodeOptions, PrometheusOptions
+from sharebench.model.records.telemetry import Row, Telemetry
+from sharebench.model.records.types import EvidenceItem, Outcome, TenantStatus
+from sharebench.model.strategies import Strategy
+from sharebench.model.study_config import Timeouts
+from tenant.contract import (
+    BUCKETS_PER_DOUBLING,
+    EXIT_OUT_OF_MEMORY,
+    OVERFLOW_INDEX,
+    SMALLEST_SECONDS,
+    Arrival,
+    Environment,
+    Steadiness,
+    TenantMeasurement,
+    TenantReport,
+)
+
+Evidence = list[EvidenceItem]
+# Out-of-memory messages of CUDA, torch, Python, C++ and the C library.
+OUT_OF_MEMORY = re.compile(r"out[ _]of[ _]memory|OutOfMemory|MemoryError|bad_alloc|Cannot allocate memory", re.I)
+
+
+def item(name: str, expected: object, observed: object, source: str, holds: bool | None = None) -> EvidenceItem:
+    """One item of evidence; it holds when `observed` equals `expected`, unless `holds` is given."""
+    holds = expected == observed if holds is None else holds
+    return {"name": name, "expected": expected, "observed": observed, "holds": holds, "source": source}
+
+
+def classify_exit(code: int, has_exit_codes: bool = True, last_output: str = "") -> tuple[TenantStatus, str]:
+    """Status and reason of a tenant that ended with this exit code before it was stopped.
+
+    Exit codes of a user program (not `has_exit_codes`) have no known meaning: its last output decides.
+    """
+    if (code == EXIT_OUT_OF_MEMORY) if has_exit_codes else OUT_OF_MEMORY.search(last_output) is not None:
+        return "oom", "ran out of memory"
+    if code < 0:
+        names = {each.value: each.name for each in signal.Signals}
+        name = names.get(-code, f"signal {-code}")
+        return ("killed" if name in ("SIGKILL", "SIGTERM") else "crashed"), f"ended by {name}"
+    return "crashed", f"ended by itself with exit code {code}"
+
+
+def latency_bucket(seconds: float) -> int:
+    """Index of the bucket that holds a latency (like tenant.recorder, without numpy's start-up time)."""
+    if seconds <= SMALLEST_SECONDS:
+        return 0
+    return min(OVERFLOW_INDEX, math.ceil(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS)))
+
+
+def empty_measurements(index: int, workload: str) -> TenantMeasurement:
+    """The measurements of a tenant that has measured nothing."""
+    return {
+        "index": index,
+        "workload": workload,
+        "view": None,
+        "startup": None,
+        "count": 0,
+        "sum_seconds": 0.0,
+        "min_seconds": None,
+        "max_seconds": None,
+        "errors": 0,
+        "histogram": {},
+        "device_histogram": None,
+        "stages": {},
+        "timeline": None,
+        "coverage_ratio": 0.0,
+        "drain_seconds": 0.0,
+        "cpu": None,
+        "memory_bytes": None,
+        "work": None,
+    }
+
+
+def own_load_report(index: int, workload: str, achieved_rate_hz: float, environment: Environment) -> TenantReport:
+    """The common part of the reports of tenants that generate their own load."""
+    return {
+        **empty_measurements(index, workload),
+        "steady": None,
+        "load": {
+            "arrival": "own",
+            "planned_rate_hz": None,
+            "achieved_rate_hz": achieved_rate_hz,
+            "delay_p99_seconds": None,
+            "in_flight_mean": None,
+            "drops": 0,
+            "censored": 0,
+        },
+        "coverage_ratio": 1.0,
+        "output_digest": None,
+        "outside": None,
+        "environment": environment,
+    }
+
+
+class PlannedLoad(TypedDict):
+    """How requests arrive at a tenant; `before` is the number of tenants in front of those that share its seed."""
+
+    arrival: Arrival
+    concurrency: NotRequired[int]
+    rate_hz: NotRequired[float]
+    seed: int
+    before: int
+
+
+class WatchSettings(TypedDict, total=False):
+    """Settings of a cell that Prometheus watches: the config's `prometheus`, and the tenants' name and annotations."""
+
+    prometheus: PrometheusOptions
+    watched_cell: str
+    pod_annotations: Mapping[str, str]
+
+
+class Settings(WatchSettings):
+    """Settings of a cell that are not in its spec; `loads`, one per tenant, are added by `run_cell`."""
+
+    timeouts: Timeouts
+    cell_folder: str
+    loads: NotRequired[list[PlannedLoad]]
+
+
+def is_external_server(report: TenantReport) -> bool:
+    """Whether the tenant is a server that runs elsewhere, without a grant and invisible to the host."""
+    return report.get("measured_by") == "client" and report.get("outside") is None
+
+
+class NodeError(Refusal):
+    """The node could not do what was requested; a harness failure."""
+
+
+class UnrecoverableNodeError(NodeError):
+    """The node cannot run any later cell, so the run ends."""
+
+
+class TenantUnreachable(Exception):
+    """A living tenant did not answer, or gave an invalid answer; a harness failure."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A node's state: a strategy, the number of replicas where it matters, and the block of the study."""
+
+    strategy: Strategy
+    replicas: int | None
+    block: int
+
+    @property
+    def setting(self) -> str:
+        """The device's setting, without the block: `mps`, or `mps-limited n4`."""
+        return self.strategy.name if self.replicas is None else f"{self.strategy.name} n{self.replicas}"
+
+    @property
+    def key(self) -> str:
+        return f"{self.setting} block {self.block}"
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A tenant's access to its share: environment, CPUs, and the group of tenants that shares a device or instance.
+
+    Consecutive grants with the same `process` are tenants of one process, each on its own stream.
+    """
+
+    index: int
+    group: int
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cores: tuple[int, ...] | None = None
+    process: int | None = None
+
+
+class DeviceOptions(NamedTuple):
+    """One of several devices: a config section that names it alone, and its host cores (None: not pinned)."""
+
+    options: NodeOptions
+    cores: list[int] | None
+
+
+class Sampler(Protocol):
+    """Telemetry around a window."""
+
+    def start(self) -> None:
+        """Begin to sample."""
+
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
+        """Stop; returns the rows of telemetry.csv and the record's summary of the window (monotonic seconds)."""
+
+
+class Endpoint(Protocol):
+    """The driver's view of one tenant (docs/method.md, the window)."""
+
+    def steadiness(self, since_ns: int | None) -> Steadiness | None:
+        """The verdict on steadiness since that time, or the first verdict (None); None while there is no verdict."""
+
+    def clock(self) -> tuple[int, int, float]:
+        """Monotonic and real time in ns, and the round trip in seconds."""
+
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        """Announce the window; False when the tenant refused it because it has begun already.
+
+        With `iterations` it is a job: that number of iterations from the start, with the end as their deadline.
+        """
+
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
+        """The tenant's report of the window; waits for the window's end and up to the deadline after it.
+
+        A job's report comes when the job is done; `ahead_seconds` is how far ahead the window's end may be.
+        """
+
+    def output_digest(self, deadline_seconds: float) -> list[float | None] | None:
+        """Digest of the last output, for the record; None where it is not available within the deadline.
+
+        It is work for the device, so call this only when no tenant measures any more.
+        """
+
+
+class Tenants(Protocol):
+    """The tenants of one cell.
+
+    `are_local` is true without a network in between: then a living tenant that does not answer is hung.
+    """
+
+    are_local: bool
+
+    def sweep(self) -> None:
+        """Remove what earlier cells left behind."""
+
+    def start(self, grants: Sequence[Grant]) -> None:
+        """Launch one tenant per grant."""
+
+    def wait_ready(self) -> None:
+        """Wait until all are warm. Raises TenantsFailed when one does not get there."""
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """One per tenant, in order."""
+
+    def outcomes(self) -> list[Outcome]:
+        """`status` and `exit` of each tenant so far, in order."""
+
+    def now_ns(self) -> int:
+        """The node's monotonic clock."""
+
+    def sleep_until(self, monotonic_ns: int) -> None:
+        """Wait in the node's clock; raises TenantsFailed early when a tenant dies."""
+
+    def stop(self) -> None:
+        """Remove all tenants, in whatever state they are."""
+
+
+@runtime_checkable
+class MortalTenants(Tenants, Protocol):
+    """Tenants of which some are expected to end within the window."""
+
+    def watch_until(self, monotonic_ns: int) -> dict[int, int]:
+        """Wait in the node's clock, even if tenants end; returns their ends in ns, by index."""
+
+
+class TenantsFailed(Exception):
+    """A tenant ended, hung or never got ready: a measured outcome."""

@@ -1,0 +1,196 @@
+"""The processes of a tenant, by the kind of its workload: the programs to start, and the endpoints to ask."""
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sharebench.core.files import SCRIPTS
+from sharebench.measure.nodes.contract import Endpoint, Grant, PlannedLoad, TenantUnreachable, classify_exit
+from sharebench.measure.nodes.host.logs import log_end
+from sharebench.measure.nodes.tenant_http import HttpEndpoint
+from sharebench.model.records.types import TenantStatus
+from sharebench.model.spec import Spec, tenant_workload
+from tenant.contract import TOKEN_VARIABLE
+
+LOG_TAIL_BYTES = 2000
+
+
+@dataclass(frozen=True)
+class CellContext:
+    """Common settings of a cell's tenants.
+
+    `python` is the interpreter that has the workload's framework, `device` is cpu or cuda. `watched_cell` is the cell's
+    name in the metrics, where Prometheus watches.
+    """
+
+    spec: Spec
+    loads: Sequence[PlannedLoad]
+    python: Path
+    device: str
+    token: str
+    watched_cell: str | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """One process to start; with `cores` None it may run on all cores of this process.
+
+    Its standard output goes to `out`, or to its log with its errors where `out` is None.
+    """
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    cores: tuple[int, ...] | None
+    out: Path | None
+
+
+def inherited_environment() -> dict[str, str]:
+    """This process's environment without CUDA's settings, which come from the grant alone."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
+
+
+def grant_environment(grant: Grant) -> dict[str, str]:
+    """The environment of a process of scripts/ with the grant."""
+    return {**inherited_environment(), **grant.environment, "PYTHONPATH": str(SCRIPTS)}
+
+
+class HostEndpoint(Endpoint, Protocol):
+    """The endpoint of a tenant on this host."""
+
+    port: int
+
+    def ready(self) -> bool:
+        """Whether the tenant is warm for the first time."""
+
+
+class TenantProcess(ABC):
+    """The processes of one tenant, or of several on streams of one process; the first has the grants and the log.
+
+    `home` is their folder.
+    """
+
+    # Whether its exit code distinguishes out-of-memory and wrong arguments.
+    has_exit_codes = True
+    # Whether an exit is its normal end, and part of its report.
+    ends_itself = False
+
+    def __init__(self, context: CellContext, grants: Sequence[Grant], home: Path) -> None:
+        self.context = context
+        self.grants = grants
+        self.home = home
+        self.out, self.log = home.with_suffix(".out"), home.with_suffix(".log")
+        self.popens: list[subprocess.Popen[bytes]] = []
+        self.connected: Sequence[HostEndpoint] = ()
+
+    @property
+    def pid(self) -> int:
+        return self.popens[0].pid
+
+    @abstractmethod
+    def programs(self) -> list[Program]:
+        """The programs to start, the one with the grants first. Raises NodeError."""
+
+    def on_started(self) -> None:  # noqa: B027
+        """Called when all processes have been started."""
+
+    @abstractmethod
+    def endpoints(self) -> Sequence[HostEndpoint]:
+        """The endpoint of each of its tenants; empty as long as they are not known."""
+
+    def is_ready(self) -> bool:
+        self.connected = self.connected or self.endpoints()
+        # A dying tenant shows up in poll() a moment later.
+        with contextlib.suppress(TenantUnreachable):
+            return bool(self.connected) and all(endpoint.ready() for endpoint in self.connected)
+        return False
+
+    def code(self) -> int | None:
+        """Exit code of the first of its processes that ended unexpectedly, None without one."""
+        return next((code for popen in self.popens if (code := popen.poll()) is not None), None)
+
+    def classified_exit(self, code: int) -> tuple[TenantStatus, str]:
+        return classify_exit(code, self.has_exit_codes, log_end(self.log))
+
+    def log_tail(self) -> str:
+        return log_end(self.log, LOG_TAIL_BYTES)
+
+    def cpu_seconds_at_end(self) -> float:
+        """CPU seconds of a tenant that has exited, else 0."""
+        return 0.0
+
+    def overdue(self) -> str | None:
+        """The reason, if it missed its deadline."""
+        return None
+
+    def complaint(self) -> str | None:
+        """The error that keeps it from ever being ready, after the time-out; None where sharing may be the cause."""
+        return None
+
+    def waiting_for(self) -> str | None:
+        """The unmet condition of its readiness, where that is known."""
+        return None
+
+
+class BuiltInTenant(TenantProcess):
+    """A process of scripts/tenant/ with one tenant, or with several tenants on streams."""
+
+    def command(self) -> list[str]:
+        index = self.grants[0].index
+        workload = tenant_workload(self.context.spec, index)
+        # Tenants of one process run the same workload.
+        streams = len(self.grants) if self.grants[0].process is not None else None
+        return tenant_command(self.context, index, workload["module"], workload["params"], self.context.device, streams)
+
+    def programs(self) -> list[Program]:
+        first = self.grants[0]
+        variables = {**grant_environment(first), TOKEN_VARIABLE: self.context.token}
+        return [Program(self.command(), variables, first.cores, self.out)]
+
+    def endpoints(self) -> Sequence[HostEndpoint]:
+        return [HttpEndpoint("127.0.0.1", port, self.context.token) for port in announced_ports(self.out)]
+
+
+def tenant_command(
+    context: CellContext,
+    index: int,
+    module: str,
+    params: Mapping[str, Any],
+    device: str,
+    streams: int | None = None,
+    python: str | None = None,
+) -> list[str]:
+    """The command line of a process of scripts/tenant/, with the tenants' interpreter or another `python`."""
+    arguments = {
+        "workload": module,
+        "name": tenant_workload(context.spec, index)["name"],
+        "params": json.dumps(params),
+        "device": device,
+        "load": json.dumps(context.loads[index]),
+        "warmup": json.dumps(context.spec["warmup"]),
+        "port": "0",
+        "index": str(index),
+        "spawned-ns": str(time.monotonic_ns()),
+    }
+    if streams is not None:
+        arguments["streams"] = str(streams)
+    if context.watched_cell is not None:
+        arguments["watched-cell"] = context.watched_cell
+    return [
+        python or str(context.python),
+        "-m",
+        "tenant",
+        *(part for k, v in arguments.items() for part in (f"--{k}", v)),
+    ]
+
+
+def announced_ports(out: Path) -> list[int]:
+    """The ports that a tenant process has announced on its standard output; empty before that."""
+    line = out.read_text()
+    return list(json.loads(line.splitlines()[0])["ports"]) if line.endswith("\n") else []

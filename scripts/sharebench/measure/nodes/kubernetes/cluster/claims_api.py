@@ -1,0 +1,125 @@
+"""Dynamic resource allocation (DRA): claims, and the devices that drivers offer, as API objects."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
+
+GROUP = "resource.k8s.io"
+VERSION = f"{GROUP}/v1"
+
+
+@dataclass(frozen=True)
+class DraDevice:
+    """A device that a driver offers on a node. Attribute names omit the driver's own domain."""
+
+    driver: str
+    pool: str
+    name: str
+    attributes: Mapping[str, str]
+    capacity_bytes: Mapping[str, int]
+    consumed_counters: Mapping[str, int] = field(default_factory=dict)
+    """Amount that it uses of each counter of its GPU; empty if the device is not partitionable."""
+
+
+def is_served(api: Api) -> bool:
+    """Whether the API server serves `VERSION`, as Kubernetes does from 1.34 on."""
+    return api.find(f"/apis/{VERSION}") is not None
+
+
+def device_request(name: str, device_class: str, expressions: Iterable[str], count: int = 1) -> Json:
+    """A claim's request for `count` devices of a class for which all these CEL expressions are true."""
+    exactly: Json = {"deviceClassName": device_class}
+    if selectors := [{"cel": {"expression": expression}} for expression in expressions]:
+        exactly["selectors"] = selectors
+    if count > 1:
+        exactly["count"] = count
+    return {"name": name, "exactly": exactly}
+
+
+def resource_claim(name: str, devices: Json) -> Json:
+    """A ResourceClaim; `name` is its name within the cell."""
+    return {
+        "apiVersion": VERSION,
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": dict(devices)},
+    }
+
+
+def claim_template(claim: Json, labels: Mapping[str, str]) -> Json:
+    """A ResourceClaimTemplate for claims like this one, with these labels."""
+    spec = {"metadata": {"labels": dict(labels)}, "spec": claim["spec"]}
+    return claim | {"kind": "ResourceClaimTemplate", "spec": spec}
+
+
+def _attribute_value(attribute: Json) -> str:
+    (value,) = attribute.values()
+    return str(value)
+
+
+def _parse_quantity(quantity: Any) -> int:
+    from kubernetes.utils import quantity as quantities  # the import takes half a second
+
+    parse: Any = quantities.parse_quantity
+    return int(parse(quantity["value"] if isinstance(quantity, Mapping) else quantity))
+
+
+def offered_devices(slices: Iterable[Json], node: str) -> list[DraDevice]:
+    """The devices of a node, of all drivers, from all ResourceSlices. Only a pool's newest generation counts."""
+    specs = [each["spec"] for each in slices if each["spec"].get("nodeName") == node]
+    specs.sort(key=lambda spec: spec["pool"]["generation"])
+    newest = {(spec["driver"], spec["pool"]["name"]): spec["pool"]["generation"] for spec in specs}
+    devices = []
+    for spec in specs:
+        driver, pool = spec["driver"], spec["pool"]["name"]
+        if spec["pool"]["generation"] != newest[driver, pool]:
+            continue
+        for device in spec.get("devices") or ():
+            attributes = {
+                name.removeprefix(f"{driver}/"): _attribute_value(value)
+                for name, value in (device.get("attributes") or {}).items()
+            }
+            capacity = {name: _parse_quantity(value) for name, value in (device.get("capacity") or {}).items()}
+            counters = {
+                f"{consumed['counterSet']}/{name}": _parse_quantity(value)
+                for consumed in device.get("consumesCounters") or ()
+                for name, value in consumed["counters"].items()
+            }
+            devices.append(DraDevice(driver, pool, device["name"], attributes, capacity, counters))
+    return sorted(devices, key=lambda device: (device.driver, device.pool, device.name))
+
+
+def resource_slices(api: Api) -> list[Json]:
+    return list(api.get(f"/apis/{VERSION}/resourceslices")["items"])
+
+
+def nodes_with_devices(api: Api) -> set[str]:
+    """Names of the nodes on which a driver offers devices; empty if we may not list slices."""
+    try:
+        return {each["spec"].get("nodeName", "") for each in resource_slices(api)} if is_served(api) else set()
+    except ApiRefused:
+        return set()
+
+
+def allocated_devices(claims: Iterable[Json], devices: Sequence[DraDevice]) -> dict[str, list[DraDevice | None]]:
+    """The devices allocated to each request of the claims; None for a device in no slice."""
+    allocations = [claim.get("status", {}).get("allocation", {}).get("devices", {}) for claim in claims]
+    results = [result for allocation in allocations for result in allocation.get("results") or []]
+    by_name = {(device.driver, device.pool, device.name): device for device in devices}
+    allocated: dict[str, list[DraDevice | None]] = {}
+    for result in results:
+        device = by_name.get((result["driver"], result["pool"], result["device"]))
+        allocated.setdefault(result["request"], []).append(device)
+    return allocated
+
+
+def opaque_configs(claim: Json) -> list[Json]:
+    """The opaque parameters of an allocated claim's own configs, each with its requests."""
+    configs = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("config") or []
+    return [
+        {"requests": config.get("requests") or [], "parameters": (config.get("opaque") or {}).get("parameters")}
+        for config in configs
+        if config.get("source") == "FromClaim"
+    ]

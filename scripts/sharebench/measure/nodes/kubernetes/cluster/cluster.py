@@ -1,0 +1,152 @@
+"""The measured node and its cluster, as every access needs them: API, pods, NVIDIA's stack, saved state."""
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.cluster import claims_api, foreign_pods, saved_state
+from sharebench.measure.nodes.kubernetes.cluster.api import Api, Json, patch_with_retry
+from sharebench.measure.nodes.kubernetes.cluster.lease import node_digest
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import InstalledStack, find_stack, labels_of
+from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState, SavedState
+from sharebench.model.config_nodes import ClusterOptions
+from sharebench.model.run_record import RUN_ID_VARIABLE
+from sharebench.model.strategies import Strategy
+
+NODES = "/api/v1/nodes"
+GPU_LABEL = "nvidia.com/gpu.present"
+
+
+def select_node(nodes: Sequence[Json], wanted: str, dra_nodes: Collection[str] = ()) -> Json:
+    """The node of the name `wanted`, or for `auto` the only one with a GPU. Raises NodeError.
+
+    `dra_nodes` are the names of the nodes on which DRA drivers offer devices.
+    """
+    if wanted != "auto":
+        found = [node for node in nodes if node["metadata"]["name"] == wanted]
+        if not found:
+            raise NodeError(f"the cluster has no node {wanted!r}; set kubernetes.node to one that it has")
+        return found[0]
+    found = [
+        node
+        for node in nodes
+        if node["metadata"]["name"] in dra_nodes
+        or labels_of(node).get(GPU_LABEL) == "true"
+        or any(name.startswith("nvidia.com/") for name in node.get("status", {}).get("capacity", {}))
+    ]
+    if len(found) != 1:
+        names = ", ".join(sorted(node["metadata"]["name"] for node in found))
+        problem = f"{len(found)} nodes have GPUs ({names})" if found else "no node has a GPU"
+        raise NodeError(f"{problem}; name the one to measure: kubernetes.node")
+    return found[0]
+
+
+def node_pool(api: Api, wanted: str | Sequence[str]) -> list[Json]:
+    """The nodes of a list of names, or those that match a label selector, sorted by name. Raises NodeError."""
+    if not isinstance(wanted, str):
+        nodes = api.get(NODES)["items"]
+        return [select_node(nodes, name) for name in wanted]
+    if not (nodes := api.get(NODES, labelSelector=wanted)["items"]):
+        raise NodeError(f"the cluster has no node with the labels {wanted!r}; see kubectl get nodes --show-labels")
+    return sorted(nodes, key=lambda node: str(node["metadata"]["name"]))
+
+
+class Cluster:
+    """One node of a cluster. `note_phase` journals a phase of a switch and its duration in seconds."""
+
+    def __init__(self, options: ClusterOptions, note_phase: Callable[[str, float], None]) -> None:
+        self.options = options
+        self.note_phase = note_phase
+
+    @cached_property
+    def api(self) -> Api:
+        return Api(self.options["context"])
+
+    @cached_property
+    def name(self) -> str:
+        """The node's name. Raises NodeError unless exactly one node qualifies."""
+        wanted, dra_nodes = str(self.options["node"]), set()
+        if "dra" in self.options["accesses"] and wanted == "auto":
+            dra_nodes = claims_api.nodes_with_devices(self.api)
+        return str(select_node(self.nodes(), wanted, dra_nodes)["metadata"]["name"])
+
+    @property
+    def digest(self) -> str:
+        """Digest that stands for the node's name in our labels and object names."""
+        return node_digest(self.name)
+
+    @property
+    def path(self) -> str:
+        return f"{NODES}/{self.name}"
+
+    @property
+    def run_id(self) -> str:
+        return os.environ.get(RUN_ID_VARIABLE, "")
+
+    def read_node(self) -> Json:
+        return self.api.get(self.path)
+
+    def labels(self) -> Mapping[str, str]:
+        return labels_of(self.read_node())
+
+    def nodes(self) -> list[Json]:
+        return list(self.api.get(NODES)["items"])
+
+    def pods(self) -> list[Json]:
+        return list(self.api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}")["items"])
+
+    def daemon_sets(self) -> list[Json]:
+        return list(self.api.get("/apis/apps/v1/daemonsets")["items"])
+
+    @property
+    def tenants_path(self) -> str:
+        return f"/api/v1/namespaces/{self.options['namespace']}/pods"
+
+    @property
+    def owner_selector(self) -> str:
+        """Label selector of our objects for this node."""
+        return f"{foreign_pods.OWNER_LABEL}={self.digest}"
+
+    def held_pods(self) -> list[Json]:
+        """The pods that belong to the node's state and outlast its cells: placeholders, or holders of claims."""
+        selector = f"{self.owner_selector},{foreign_pods.HELD_LABEL}"
+        return list(self.api.get(self.tenants_path, labelSelector=selector)["items"])
+
+    def max_tenants(self, strategy: Strategy) -> int:
+        """The study's largest number of tenants under the strategy's innermost mechanism."""
+        return max(self.options["tenants"].get(strategy.mechanisms[-1], [1]))
+
+    @cached_property
+    def installed(self) -> InstalledStack:
+        """The installed components of NVIDIA's stack, as first read."""
+        return find_stack(self.daemon_sets(), self.pods())
+
+    def refuse_foreign_pods(self) -> None:
+        """Raise NodeError if foreign GPU pods run on the node."""
+        if found := foreign_pods.gpu_pods(self.pods(), self.options["namespace"]):
+            raise NodeError(foreign_pods.refusal_message(found))
+
+    def set_taint(self, present: bool) -> None:
+        """Add our taint to the node, or remove it. Raises NodeError."""
+        ours = [{"key": saved_state.TAINT, "value": "true", "effect": "NoSchedule"}] if present else []
+
+        def patch(node: Json) -> Json:
+            taints = [*saved_state.taints_without_ours(node), *ours]
+            return {} if taints == (node["spec"].get("taints") or []) else {"spec": {"taints": taints or None}}
+
+        patch_with_retry(self.api, self.path, patch)
+
+    def set_labels(self, labels: Mapping[str, str | None]) -> None:
+        self.api.patch(self.path, {"metadata": {"labels": dict(labels)}})
+
+    def saved_state(self) -> SavedState | None:
+        """The node's saved state; None if nothing of the node was changed."""
+        return saved_state.load(self.read_node())
+
+    def write_saved_state(self, state: SavedState | None) -> None:
+        """Replace the node's saved state; None removes it."""
+        self.api.patch(self.path, {"metadata": {"annotations": {saved_state.ANNOTATION: saved_state.dump(state)}}})
+
+    def save_access(self, access: str, state: AccessState) -> None:
+        self.write_saved_state((self.saved_state() or {}) | {access: state})

@@ -1,0 +1,47 @@
+"""Foreign GPU pods on the node. They would share the GPU with the tenants, and block a switch of the plugin."""
+
+from collections.abc import Iterable, Sequence
+
+from sharebench.measure.nodes.kubernetes.cluster.api import Json
+
+# All our objects have this label, with the digest of the node as its value.
+OWNER_LABEL = "sharebench/node"
+# Objects of the node's state also have this label. They outlast its cells.
+HELD_LABEL = "sharebench/held"
+ENDED_PHASES = ("Succeeded", "Failed")
+MAX_LISTED = 5
+GPU_RESOURCE_PREFIXES = ("nvidia.com/", "volcano.sh/vgpu")
+# Pods of KAI request a part of a GPU by these.
+SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-memory")
+
+
+def _requests_gpu(container: Json) -> bool:
+    resources = container.get("resources") or {}
+    requested = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    return any(name.startswith(GPU_RESOURCE_PREFIXES) for name in requested)
+
+
+def gpu_pods(pods: Iterable[Json], namespace: str) -> list[Json]:
+    """The foreign pods that hold a GPU resource or a resource claim and have not ended.
+
+    Tenants in a namespace other than `namespace` are foreign too, since this run does not sweep them.
+    """
+    found = []
+    for pod in pods:
+        spec, labels = pod["spec"], pod["metadata"].get("labels") or {}
+        containers = [*spec["containers"], *(spec.get("initContainers") or [])]
+        has_share = any(name in SHARE_ANNOTATIONS for name in pod["metadata"].get("annotations") or {})
+        has_gpu = any(map(_requests_gpu, containers)) or bool(spec.get("resourceClaims")) or has_share
+        is_ours = OWNER_LABEL in labels and pod["metadata"]["namespace"] == namespace
+        if has_gpu and not is_ours and pod.get("status", {}).get("phase") not in ENDED_PHASES:
+            found.append(pod)
+    return found
+
+
+def refusal_message(pods: Sequence[Json]) -> str:
+    """The message that refuses a node with these foreign pods; it names at most MAX_LISTED of them."""
+    metadata = [pod["metadata"] for pod in pods]
+    names = ", ".join(f"{each['namespace']}/{each['name']}" for each in metadata[:MAX_LISTED])
+    more = f" and {len(pods) - MAX_LISTED} more" if len(pods) > MAX_LISTED else ""
+    command = f"kubectl --namespace {metadata[0]['namespace']} delete pod {metadata[0]['name']}"
+    return f"foreign GPU pods run on the node: {names}{more}; wait for them, or have their owners end them: {command}"

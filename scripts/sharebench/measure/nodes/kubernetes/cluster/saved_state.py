@@ -1,0 +1,48 @@
+"""The state of a node before our first change, saved in an annotation of the node itself.
+
+The annotation outlives the driver, so any later run can undo the changes of a dead one.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sharebench.measure.nodes.kubernetes.cluster.api import Json
+
+AccessState = Mapping[str, Any]
+"""State saved by one access, as JSON."""
+SavedState = dict[str, AccessState]
+"""State saved by each access, by the access's name."""
+
+ANNOTATION = "sharebench/original-state"
+TAINT = "sharebench/measuring"
+
+
+def dump(state: SavedState | None) -> str | None:
+    """The annotation's text, or None to remove it."""
+    return None if state is None else json.dumps(state, sort_keys=True)
+
+
+def load(node: Json) -> SavedState | None:
+    """The node's saved state; None if nothing of the node was changed."""
+    text = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
+    return dict(json.loads(text)) if text else None
+
+
+def load_access(node: Json, access: str) -> AccessState | None:
+    """The state saved by an access; None if it has changed nothing."""
+    return (load(node) or {}).get(access)
+
+
+def memory_mib(node: Json) -> int | None:
+    """Memory of the whole GPU before MIG was enabled; None if no access saved it."""
+    return next((state["memory_mib"] for state in (load(node) or {}).values() if "memory_mib" in state), None)
+
+
+def taints_without_ours(node: Json) -> list[Json]:
+    return [taint for taint in node["spec"].get("taints") or [] if taint["key"] != TAINT]
+
+
+def is_another_node_measured(nodes: Sequence[Json], name: str) -> bool:
+    """Whether a node other than `name` is being measured too, whose run may use what all nodes share."""
+    return any(load(node) is not None for node in nodes if node["metadata"]["name"] != name)

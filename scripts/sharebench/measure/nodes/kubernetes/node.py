@@ -1,0 +1,371 @@
+"""The node of a Kubernetes cluster: its facts, its owner, its states, and pods as tenants."""
+
+import hashlib
+import sys
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+from sharebench.core.files import read_json, write_json
+from sharebench.measure.nodes.contract import (
+    DeviceOptions,
+    Evidence,
+    Grant,
+    NodeError,
+    Sampler,
+    Settings,
+    State,
+    Tenants,
+)
+from sharebench.measure.nodes.kubernetes.access.base import Access, GpuDescription, view_of
+from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_instances
+from sharebench.measure.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
+from sharebench.measure.nodes.kubernetes.access.dra.claims_access import DraAccess
+from sharebench.measure.nodes.kubernetes.access.static import StaticAccess
+from sharebench.measure.nodes.kubernetes.cluster import foreign_pods, pod_monitor, saved_state
+from sharebench.measure.nodes.kubernetes.cluster.api import Api, Json, is_in_cluster
+from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster, node_pool
+from sharebench.measure.nodes.kubernetes.cluster.lease import NodeLease
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import labels_of
+from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
+from sharebench.measure.nodes.kubernetes.pods.watch import sweep
+from sharebench.measure.nodes.limits import limits_evidence
+from sharebench.measure.nodes.node import Node
+from sharebench.model.config_nodes import ClusterOptions, NodeOptions, PrometheusOptions
+from sharebench.model.records.references import device_identity
+from sharebench.model.records.types import NodeFacts
+from sharebench.model.spec import Spec, TenantLimits, WorkloadSpec, tenant_limits
+from sharebench.model.strategies import Strategy
+from tenant.contract import DeviceView, TenantReport, device_digest
+
+ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePluginAccess, "static": StaticAccess, "dra": DraAccess}
+"""How tenants reach the GPU, by the `access` of their strategy."""
+
+
+def ended_well(record: TenantReport) -> bool:
+    """Whether the tenant of this record has finished its work, instead of being stuck."""
+    load, job = record.get("load") or {}, record.get("job")
+    is_stuck = load.get("arrival") == "closed" and bool(load.get("censored"))
+    return not is_stuck and not (job and job["completion_seconds"] is None)
+
+
+class ObservedGpu:
+    """The GPU as tenants of earlier cells saw it, in a file of the node's folder for all jobs of a run.
+
+    No API object has the number of its SMs, and under the device plugin none has its UUID.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "gpu.json"
+        known = read_json(self._file, "device", "sm_count") if self._file.exists() else {}
+        self.device: str | None = known.get("device")
+        """Digest of its UUID; None until a tenant has had the whole GPU."""
+        self.sm_count: int | None = known.get("sm_count")
+        """SMs of the whole GPU; None until a tenant has had it without limits."""
+
+    def observe(self, views: Sequence[DeviceView], limits: TenantLimits) -> None:
+        """Update the facts from the views of a cell's tenants."""
+        devices = {view.get("device") for view in views if view.get("is_mig") is False}
+        if len(devices) != 1 or None in devices:
+            return
+        (device,) = devices
+        if device != self.device:
+            self.sm_count = None
+        self.device = device
+        if limits.thread_percent is None and self.sm_count is None:
+            self.sm_count = max((view["sm_count"] or 0 for view in views), default=0) or None
+        write_json(self._file, {"device": self.device, "sm_count": self.sm_count})
+
+
+class ClusterNode(Node):
+    """One node of a cluster. The access of a strategy does what differs between strategies.
+
+    `options` is the config's `kubernetes` section with what `Study.node_options` adds.
+    """
+
+    kind = "kubernetes"
+    options: ClusterOptions
+    state_outlives_run = False
+    _current_strategy: Strategy | None = None
+
+    @classmethod
+    def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
+        section = cast(ClusterOptions, options)
+        nodes = node_pool(Api(section["context"]), section["node"])
+        products = {mig_instances.whole_product(labels_of(node)) for node in nodes} - {""}
+        if len(products) > 1:
+            raise NodeError(
+                f"the nodes have different GPUs: {', '.join(sorted(products))}; name those of one product, and compare "
+                "a study of each"
+            )
+        return [DeviceOptions({**section, "node": node["metadata"]["name"]}, None) for node in nodes]
+
+    @property
+    def identity(self) -> str:
+        return device_identity(self.facts())
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The cluster with the node; all accesses share this object."""
+        return Cluster(self.options, self.note_phase)
+
+    @cached_property
+    def _observed_gpu(self) -> ObservedGpu:
+        return ObservedGpu(self.folder)
+
+    @property
+    def host(self) -> str:
+        return self.cluster.name
+
+    @cached_property
+    def gpus(self) -> int:
+        return mig_instances.gpu_count(self.cluster.labels()) or int(self._gpu_description.get("gpus", 0))
+
+    @cached_property
+    def _gpu_description(self) -> GpuDescription:
+        """Facts of the GPU by the study's accesses, for those that the node's labels lack."""
+        description: GpuDescription = {}
+        for name in reversed(self.cluster.options["accesses"]):
+            description.update(self.access(name).describe())
+        return description
+
+    # For a cell.
+
+    @property
+    def is_mock(self) -> bool:
+        """Whether the tenants do not use the GPU, as on a test bed without one."""
+        return bool(self.cluster.options["device"] == "cpu")
+
+    def _memory_bytes(self, node: Json) -> int | None:
+        memory_mib = mig_instances.gpu_memory_mib(labels_of(node)) or saved_state.memory_mib(node)
+        return memory_mib << 20 if memory_mib else self._gpu_description.get("memory_bytes")
+
+    def facts(self) -> NodeFacts:
+        """The record's `node` object.
+
+        `device` is the digest of the GPU's UUID, as on a host. Until a slice or a tenant has shown it, and for a GPU
+        that tenants do not use, it is `machine`, the digest of the machine's id and the product.
+        """
+        node = self.cluster.read_node()
+        labels, info = labels_of(node), node["status"]["nodeInfo"]
+        described = self._gpu_description
+        product = (mig_instances.whole_product(labels) or described.get("product", "unknown GPU")).replace("-", " ")
+        machine_id = f"{info.get('systemUUID') or info.get('machineID')}/{product}"
+        machine = hashlib.sha256(machine_id.encode()).hexdigest()[:16]
+        uuid, label = described.get("uuid"), ""
+        seen_device = device_digest(uuid) if uuid else self._observed_gpu.device
+        if self.is_mock:
+            label = f"{'mock GPU' if 'mock' in product.lower() else 'GPU idle'}, CPU work in pods"
+        driver = [labels.get(f"nvidia.com/cuda.driver.{part}") for part in ("major", "minor", "rev")]
+        plugin = self.cluster.installed.plugin
+        return {
+            "kind": self.kind,
+            "device": machine if self.is_mock else seen_device or machine,
+            "product": product,
+            "units": int(node["status"]["capacity"]["cpu"]) if self.is_mock else None,
+            "units_name": "cores" if self.is_mock else "SMs",
+            "memory_bytes": self._memory_bytes(node),
+            "is_gpu": not self.is_mock,
+            "label": label,
+            "details": {
+                "node": f"node-{self.number or 0}",
+                "machine": machine,
+                "gpus": self.gpus,
+                "driver": ".".join(filter(None, driver)) or described.get("driver"),
+                "device_plugin": plugin.version if plugin else None,
+                "dra_driver": described.get("dra_driver"),
+                "dra_gates": described.get("dra_gates"),
+                "kubernetes": info["kubeletVersion"],
+                "container_runtime": info["containerRuntimeVersion"],
+                "kernel": info["kernelVersion"],
+            },
+        }
+
+    @cached_property
+    def _accesses(self) -> dict[str, Access]:
+        return {name: access(self.cluster) for name, access in ACCESSES.items()}
+
+    def access(self, name: str) -> Access:
+        return self._accesses[name]
+
+    def access_of(self, strategy: Strategy) -> Access:
+        return self._accesses[str(strategy.access)]
+
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
+        return self.access_of(strategy).infeasible(strategy, replicas)
+
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        return self.access_of(strategy).grants(strategy, replicas)
+
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
+        access = self.access_of(strategy)
+        evidence = access.evidence(strategy, grants, records)
+        if not self.is_mock:
+            views = [view_of(record) for record in records]
+            limits = tenant_limits(strategy.limits(len(grants)), 0)
+            if strategy.mechanisms[0] != "mig" and strategy.pod is None:
+                memory_bytes = self._memory_bytes(self.cluster.read_node())
+                for grant, view, record in zip(grants, views, records, strict=True):
+                    # The SMs and memory of a user's container are not visible from outside.
+                    if "measured_by" not in record:
+                        source = f"tenant {grant.index}"
+                        evidence += limits_evidence(limits, self._observed_gpu.sm_count, memory_bytes, view, source)
+            self._observed_gpu.observe(views, limits)
+        is_well = all(map(ended_well, records)) and all(item["holds"] for item in evidence)
+        if access.runs_mps and "mps" in strategy.mechanisms and is_well:
+            self.mps_suspect_file(access.name).unlink(missing_ok=True)
+        return evidence
+
+    def plan(self, strategy: Strategy) -> str:
+        return self.access_of(strategy).plan(strategy)
+
+    def tenants(self, spec: Spec, settings: Settings) -> Tenants:
+        # A calibration runs on all nodes of a study at once, in one folder.
+        name = f"{self.cluster.run_id}/{self.cluster.digest}/{settings['cell_folder']}"
+        cell = hashlib.sha256(name.encode()).hexdigest()[:12]
+        reach = self.cluster.options["reach"]
+        if reach == "auto":
+            reach = "pod-ip" if is_in_cluster() else "port-forward"
+        access = self.access(spec["strategy"]["access"])
+        if access.runs_mps:
+            # The daemon is suspect until the tenants' records show that they ended well.
+            self.mark_dirty()
+        return PodTenants(access, cell, spec, settings, reach)
+
+    def sampler(self, tenants: Tenants) -> Sampler:
+        """A sampler in the first tenant's pod, since the driver cannot see the GPU."""
+        assert isinstance(tenants, PodTenants)
+        return tenants.sampler()
+
+    # Owning the node.
+
+    @cached_property
+    def _lease(self) -> NodeLease:
+        plugin = self.cluster.installed.plugin
+        # The namespace is the same for every driver of the cluster.
+        namespace = plugin.namespace if plugin else self.cluster.options["namespace"]
+        return NodeLease(self.cluster.api, namespace, self.cluster.name)
+
+    def claim(self, run_id: str) -> None:
+        """Take the node's Lease and keep it renewed.
+
+        Raises NodeError with the holder's name if another run holds it, or if no access of the study is installed.
+        """
+        # A node that a dead run has left changed is restored first (`sweep`).
+        if self.cluster.saved_state() is None:
+            self._refuse_without_access()
+        self._lease.acquire(run_id)
+        self._lease.keep_renewing(run_id)
+
+    def _refuse_without_access(self) -> None:
+        lacking = [self.access(name).missing() for name in self.cluster.options["accesses"]]
+        if all(lacking):
+            raise NodeError(str(lacking[0]))
+
+    def release(self) -> None:
+        self._lease.release(self.cluster.run_id)
+
+    def add_pod_monitor(self, options: PrometheusOptions) -> None:
+        """Have the Prometheus of an operator scrape the node's tenants until `restore`. Raises NodeError."""
+        digest, run_id = self.cluster.digest, self.cluster.run_id
+        monitor = pod_monitor.pod_monitor(digest, foreign_pods.OWNER_LABEL, run_id, options)
+        pod_monitor.ensure(self.cluster.api, self.cluster.options["namespace"], monitor)
+
+    def _remove_pod_monitor(self) -> None:
+        if self.cluster.options["has_pod_monitor"]:
+            pod_monitor.remove(self.cluster.api, self.cluster.options["namespace"], self.cluster.digest)
+
+    # States.
+
+    def sweep(self) -> None:
+        """Remove a dead run's objects from our namespace, and restore the node if that run left it changed."""
+        self._sweep_tenants()
+        if self.cluster.saved_state() is not None:
+            print("restoring the node, which a run that did not end well has left changed", file=sys.stderr)
+            self._change_state(None)
+        self._remove_pod_monitor()
+        self._refuse_without_access()
+        self.cluster.refuse_foreign_pods()
+
+    def _sweep_tenants(self) -> None:
+        sweep(self.cluster.api, self.cluster.options["namespace"], self.cluster.owner_selector)
+        for name in self.cluster.options["accesses"]:
+            self.access(name).clean_up(is_run_over=True)
+
+    def mps_suspect_file(self, access: str) -> Path:
+        """The file that marks, for all jobs of a run, that a crashed tenant may have broken the access's MPS daemon.
+
+        A server whose client died may serve the next ones badly (NVIDIA, Multi-Process Service). That is not visible
+        outside of the node, so it depends on how the tenants ended. The daemon is restarted before the next cell.
+        """
+        return self.folder / f"mps_suspect_{access}"
+
+    def mark_dirty(self) -> None:
+        """Under MPS, mark the daemon as suspect, so that it is restarted before the next cell that needs it."""
+        if self._current_strategy is not None and "mps" in self._current_strategy.mechanisms:
+            self.mps_suspect_file(self.access_of(self._current_strategy).name).touch()
+
+    def ensure(self, state: State) -> None:
+        """Bring the node into the state, after restarting a suspect MPS daemon.
+
+        Raises NodeError, also if someone else has changed or taken the node.
+        """
+        self._lease.renew(self.cluster.run_id)
+        access = self.access_of(state.strategy)
+        is_suspect = "mps" in state.strategy.mechanisms and self.mps_suspect_file(access.name).exists()
+        if is_suspect:
+            access.restart_mps()
+        if is_suspect or self.current() != state.key or not access.is_in_state(state):
+            self._change_state(state)
+        if is_suspect:
+            self.mps_suspect_file(access.name).unlink(missing_ok=True)
+        self._current_strategy = state.strategy
+
+    def restore(self) -> bool:
+        """Restore the node's saved state; False if nothing of the node was changed.
+
+        Raises NodeError, also if another run holds the node by now, to which the state then belongs.
+        """
+        self._lease.acquire(self.cluster.run_id)
+        # A job that was stopped while it removed its pods leaves some.
+        self._sweep_tenants()
+        is_changed = self.cluster.saved_state() is not None
+        if is_changed:
+            self._change_state(None)
+        else:
+            self._write_state(None)
+        for name in ACCESSES:
+            self.mps_suspect_file(name).unlink(missing_ok=True)
+        # Last, so that the node is restored even without the right to remove PodMonitors.
+        self._remove_pod_monitor()
+        return is_changed
+
+    def switch(self, state: State | None) -> None:
+        """Save the node's state and set the strategy's; with None restore the saved state. Raises NodeError."""
+        saved = self.cluster.saved_state()
+        if state is None:
+            if saved is not None:
+                self._restore_accesses(list(saved))
+                self.cluster.write_saved_state(None)
+            return
+        self.cluster.refuse_foreign_pods()
+        if saved is None:
+            self.cluster.write_saved_state({})
+        access = self.access_of(state.strategy)
+        others = [name for name in saved or {} if name != access.name]
+        self._restore_accesses(others)
+        if others:
+            self.mark_old_state_left()
+        access.ensure(state)
+        self.cluster.set_taint(present=True)
+        self.cluster.refuse_foreign_pods()
+
+    def _restore_accesses(self, names: Sequence[str]) -> None:
+        # The taint is removed first: DaemonSets do not tolerate it, and a switch restarts their pods.
+        self.cluster.set_taint(present=False)
+        for name in names:
+            saved = self.cluster.saved_state() or {}
+            self.access(name).restore(saved[name])
+            self.mps_suspect_file(name).unlink(missing_ok=True)
+            self.cluster.write_saved_state({other: state for other, state in saved.items() if other != name})

@@ -1,0 +1,204 @@
+"""The objects of a cell in a cluster: a ConfigMap with the tenants' code, and the tenants' pods, which it owns."""
+
+import base64
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from sharebench.measure.nodes.contract import PlannedLoad
+from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
+from sharebench.measure.nodes.kubernetes.cluster.api import Json
+from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
+from sharebench.measure.nodes.kubernetes.cluster.lease import node_digest
+from sharebench.measure.nodes.kubernetes.cluster.restricted import (
+    CONTAINER_SECURITY,
+    NO_DISRUPTION_ANNOTATIONS,
+    base_pod_spec,
+)
+from sharebench.model.config_nodes import ClusterOptions
+from sharebench.model.spec import Spec, tenant_workload
+from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
+
+TENANT_PORT = 8000
+TENANT_CONTAINER = "tenant"
+# Name of our container next to a tenant that is a user's container.
+CLIENT_CONTAINER = "client"
+CODE_FOLDER = "/sharebench"
+CODE_FILE = "tenant.pyz"
+CELL_LABEL = "sharebench/measure/cell"
+USER_NAME = "sharebench"
+# No image has a name for the user's number, and torch looks it up.
+USER_VARIABLES = {"HOME": "/tmp", "USER": USER_NAME, "LOGNAME": USER_NAME}
+# The telemetry module is imported at the start. Later, while the tenants work, each opened file waits some 20 ms for
+# the loop to release the interpreter.
+MAIN_SOURCE = "import tenant.gpu.telemetry\nfrom tenant.__main__ import main\n\nmain()\n"
+# The earliest time of the format, so that the same code always gives the same bytes.
+EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The node where a cell's tenants run, and our name for the cell."""
+
+    node: str
+    cell: str
+    options: ClusterOptions
+
+    @property
+    def namespace(self) -> str:
+        return self.options["namespace"]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {OWNER_LABEL: node_digest(self.node), CELL_LABEL: self.cell}
+
+    @property
+    def name(self) -> str:
+        """Name of the cell's ConfigMap, with which its pods' names begin."""
+        return f"sharebench-{self.cell}"
+
+
+def owner_reference(place: Place, owner: Json) -> Json:
+    """The owner reference to the cell's ConfigMap, which is `owner` as the API server returned it."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": place.name, "uid": owner["metadata"]["uid"]}
+
+
+def collection_path(place: Place, body: Json) -> str:
+    """Path of the collection of an object of any API group except the core group."""
+    return f"/apis/{body['apiVersion']}/namespaces/{place.namespace}/{body['kind'].lower()}s"
+
+
+def cell_object(place: Place, owner: Json, body: Json) -> Json:
+    """An object of `Access.cell_objects` with its name in the cluster, the cell's labels and its owner."""
+    metadata = {"name": f"{place.name}-{body['metadata']['name']}", "labels": place.labels}
+    return {**body, "metadata": metadata | {"ownerReferences": [owner_reference(place, owner)]}}
+
+
+def _sources(name: str) -> dict[str, bytes]:
+    """The Python files of an installed package or module, by their paths relative to where it is installed."""
+    spec = find_spec(name)
+    assert spec is not None
+    assert spec.origin is not None
+    origin = Path(spec.origin)
+    if spec.submodule_search_locations is None:
+        return {origin.name: origin.read_bytes()}
+    folder = origin.parent
+    return {str(file.relative_to(folder.parent)): file.read_bytes() for file in sorted(folder.rglob("*.py"))}
+
+
+@cache
+def code_archive() -> bytes:
+    """The tenant's code as a runnable zip: the sources of `scripts/tenant`, prometheus_client and pynvml."""
+    sources = {"__main__.py": MAIN_SOURCE.encode()}
+    for name in ("tenant", "prometheus_client", "pynvml"):
+        sources |= _sources(name)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as bundle:
+        for name, source in sources.items():
+            bundle.writestr(zipfile.ZipInfo(name, EPOCH), source, zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+def as_base64(content: bytes) -> str:
+    """The encoding of a ConfigMap's binaryData."""
+    return base64.b64encode(content).decode()
+
+
+def config_map(place: Place, files: Mapping[str, bytes]) -> Json:
+    """The cell's ConfigMap with files for the pods, which are deleted with it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": place.name, "labels": place.labels},
+        "immutable": True,
+        "binaryData": {name: as_base64(content) for name, content in files.items()},
+    }
+
+
+def command_line(
+    spec: Spec, load: PlannedLoad, index: int, python: str, port: int, run: Mapping[str, str], watched_cell: str | None
+) -> list[str]:
+    """The command line of our code for a tenant; `run` has its workload, params and device.
+
+    `watched_cell` is None unless Prometheus scrapes the tenants.
+    """
+    arguments = {
+        **run,
+        "name": tenant_workload(spec, index)["name"],
+        "load": json.dumps(load),
+        # Programs that run to their end have no warm-up.
+        "warmup": json.dumps(spec.get("warmup", {})),
+        # All addresses of the pod. Requests that change anything need the cell's token.
+        "bind": "0.0.0.0",
+        "port": str(port),
+        "index": str(index),
+    }
+    if watched_cell is not None:
+        arguments["watched-cell"] = watched_cell
+    started = [python, f"{CODE_FOLDER}/{CODE_FILE}"]
+    return [*started, *(part for key, value in arguments.items() for part in (f"--{key}", value))]
+
+
+def env_entries(variables: Mapping[str, str]) -> list[Json]:
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def gpu_container(needs: PodNeeds, options: ClusterOptions, **fields: object) -> Json:
+    """The tenant's container with its share of the GPU, and with these fields."""
+    configured = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
+    limits = {name: value for name, value in configured.items() if value is not None} | dict(needs.limits)
+    resources: Json = {"limits": limits, "requests": limits}
+    if needs.claims:
+        resources["claims"] = [
+            {"name": name} | ({"request": request} if request else {}) for name, request in needs.claims.items()
+        ]
+    return {"name": TENANT_CONTAINER, **fields, "resources": resources, "securityContext": CONTAINER_SECURITY}
+
+
+def code_fields(arguments: list[str], token: str, port: int, variables: Mapping[str, str]) -> Json:
+    """The fields of a container that runs our code, with additional environment variables."""
+    return {
+        "command": arguments,
+        "env": env_entries({TOKEN_VARIABLE: token, **variables, "PYTHONDONTWRITEBYTECODE": "1", **USER_VARIABLES}),
+        "ports": [{"name": "metrics", "containerPort": port}],
+        "volumeMounts": [{"name": "code", "mountPath": CODE_FOLDER, "readOnly": True}],
+    }
+
+
+def tenant_container(arguments: list[str], needs: PodNeeds, token: str, options: ClusterOptions) -> Json:
+    """The container of a tenant that runs our code."""
+    fields = code_fields(arguments, token, TENANT_PORT, {GRANTED_VARIABLE: "1"})
+    fields["env"] += env_entries(needs.environment)
+    return gpu_container(needs, options, image=options["image"], **fields)
+
+
+def tenant_pod(place: Place, owner: Json, index: int, containers: list[Json], needs: PodNeeds, seconds: int) -> Json:
+    """A tenant's pod, which ends after `seconds`; `owner` is the cell's ConfigMap as the API server returned it."""
+    options = place.options
+    spec: Json = {
+        **base_pod_spec(place.node, options),
+        "activeDeadlineSeconds": seconds,
+        "containers": containers,
+        "volumes": [{"name": "code", "configMap": {"name": place.name}}],
+    }
+    if needs.claims:
+        prefix, key = needs.claims_prefix or place.name, f"resourceClaim{'Template' if needs.is_template else ''}Name"
+        spec["resourceClaims"] = [{"name": name, key: f"{prefix}-{name}"} for name in needs.claims]
+    if needs.scheduler is not None:
+        spec["schedulerName"] = needs.scheduler
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{place.name}-{index}",
+            "labels": place.labels | dict(needs.labels),
+            "annotations": NO_DISRUPTION_ANNOTATIONS | dict(needs.annotations),
+            "ownerReferences": [owner_reference(place, owner) | {"controller": True}],
+        },
+        "spec": spec,
+    }

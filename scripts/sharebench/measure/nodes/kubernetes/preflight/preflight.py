@@ -1,0 +1,185 @@
+"""Preflight: what a cluster has installed for a study, which strategies are feasible, and which rights are missing."""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from sharebench.core.console import wrap_text
+from sharebench.core.files import REPOSITORY, Refusal
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import map_file
+from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
+from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, is_in_cluster
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.kubernetes.preflight.rights import (
+    OWN_NAMESPACE,
+    Right,
+    is_allowed,
+    manifest_of,
+    needed_rights,
+)
+from sharebench.model.config_nodes import NodeOptions
+from sharebench.model.strategies import Strategy
+from sharebench.model.study_config import StudyConfig, uses_several_devices
+from sharebench.study.study import Study
+
+PREFLIGHT_RETRY_SECONDS = 10.0
+NAME_WIDTH = 26
+INDENT = " " * (NAME_WIDTH + 2)
+
+
+class ReportRow(NamedTuple):
+    """A row of the report; one with an empty name continues the previous row."""
+
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        # A command is to be copied, so it has a line of its own, however long.
+        prose, kubectl, command = self.text.partition("kubectl ")
+        lines = wrap_text(prose, f"  {self.name:{NAME_WIDTH}}", INDENT) if prose else []
+        return "\n".join(lines + [INDENT + kubectl + command] * bool(kubectl))
+
+
+def installed_rows(node: ClusterNode) -> Iterator[ReportRow]:
+    """Rows for the components that the study's accesses use. Missing ones make strategies infeasible."""
+    stack, accesses = node.cluster.installed, node.cluster.options["accesses"]
+    facts = node.facts()
+    memory, driver = facts["memory_bytes"], facts["details"]["driver"]
+    gpu = [f"{node.gpus} x {facts['product']}", f"{memory >> 20} MiB" if memory else "memory unknown"]
+    yield ReportRow("GPU", ", ".join([*gpu, f"driver {driver or 'unknown'}"]))
+    if "device-plugin" in accesses:
+        components = {
+            "device plugin": stack.plugin,
+            "GPU Feature Discovery": stack.discovery,
+            "MPS control daemon": stack.mps,
+            "MIG manager": stack.mig_manager,
+        }
+        for name, found in components.items():
+            manager = "GPU operator" if found and found.cluster_policy else "standalone"
+            text = f"{found.version} ({manager}, {found.namespace}/{found.name})" if found else "not installed"
+            yield ReportRow(name, text)
+        if (config_map := stack.config_map) is not None:
+            default = config_map.default or "not set"
+            yield ReportRow("ConfigMap of the plugin", f"{config_map.namespace}/{config_map.name}, default {default}")
+    if "dra" in accesses and (gpu_facts := node.access("dra").describe()):
+        gates = ", ".join(gpu_facts["dra_gates"] or []) or "none"
+        yield ReportRow("DRA driver", f"{gpu_facts['dra_driver'] or 'version unknown'}, gates that are on: {gates}")
+
+
+def missing_right_rows(
+    api: Api, manifests: Mapping[str, Iterable[Right]], namespaces: Mapping[str, str | None], objects: Mapping[str, str]
+) -> list[ReportRow]:
+    """Rows for the missing rights of each folder of config/cluster, and one with what grants them.
+
+    `namespaces` has the namespace of each `Right.where`, None for the whole cluster, and `objects` the name of each
+    `Right.object`. No right is needed for a namespace or an object that does not exist.
+    """
+    rows: list[ReportRow] = []
+    for folder, rights in manifests.items():
+        needed = [each for each in rights if each.where in namespaces and (not each.object or each.object in objects)]
+        missing = [
+            right for right in needed if not is_allowed(api, right, namespaces[right.where], objects.get(right.object))
+        ]
+        for right in missing:
+            where, name = namespaces[right.where], objects.get(right.object)
+            place = f"in {where}" if where else "in the whole cluster"
+            rows.append(ReportRow("not allowed", f"{right}{f' {name}' if name else ''} ({place})"))
+        rows += [ReportRow("", _grant_hint(folder, namespaces))] if missing else []
+        if names := ", ".join(sorted({objects[right.object] for right in missing if right.object})):
+            rows.append(ReportRow("", f"with {names} among its resourceNames, where these are listed"))
+    return rows
+
+
+def _grant_hint(folder: str, namespaces: Mapping[str, str | None]) -> str:
+    """How to grant the rights of a folder of config/cluster."""
+    path = manifest_of(folder).parent.relative_to(REPOSITORY)
+    if namespaces["tenants"] != OWN_NAMESPACE:
+        return f"granted by {path}, in a kustomization for {namespaces['tenants']} (docs/cluster/install.md, Rights)"
+    place = f"--namespace {namespaces['plugin']} " if "plugin" in path.parts else ""
+    return f"kubectl apply {place}-k {path}"
+
+
+def _infeasible_reason(node: ClusterNode, strategy: Strategy, replicas: int) -> str | None:
+    try:
+        return node.infeasible(strategy, replicas)
+    except NodeError as problem:
+        return str(problem)
+
+
+def strategy_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], bool]:
+    """Rows with each strategy's feasible numbers of tenants and the reasons against others; whether any is feasible."""
+    rows, is_any = [], False
+    for name in dict.fromkeys(cell.strategy for cell in study.cells):
+        sizes = sorted({cell.replicas for cell in study.cells if cell.strategy == name})
+        reasons = {n: _infeasible_reason(node, study.strategies[name], n) for n in sizes}
+        feasible = [str(n) for n, reason in reasons.items() if reason is None]
+        is_any = is_any or bool(feasible)
+        rows.append(ReportRow(name, f"feasible with {', '.join(feasible)} tenants" if feasible else "not feasible"))
+        for reason in dict.fromkeys(filter(None, reasons.values())):
+            which = ", ".join(str(n) for n in sizes if reasons[n] == reason)
+            rows.append(ReportRow("", f"not with {which}: {reason}"))
+    return rows, is_any
+
+
+def show(config: StudyConfig) -> int:
+    """Print the report of `inspect`; returns 1 if the study could not run."""
+    study = Study(config)
+    if study.node_kind != "kubernetes":
+        raise Refusal(
+            f"preflight looks at a cluster, and the node is {study.node_kind!r}; add --configfile "
+            "config/kubernetes.yaml, or your own with node: kubernetes"
+        )
+    options: list[NodeOptions] = [study.node_options()]
+    try:
+        if uses_several_devices(config, study.node_kind):
+            options = [each.options for each in ClusterNode.devices(options[0])]
+        reports = [inspect(study, each) for each in options]
+    except NodeError as error:
+        raise Refusal(f"failed: {error}") from None
+    print("\n".join(line for lines, _ in reports for line in lines), flush=True)
+    return 0 if all(is_fit for _, is_fit in reports) else 1
+
+
+def inspect(study: Study, node_options: NodeOptions | None = None) -> tuple[list[str], bool]:
+    """The report's lines on the study's node, or on one of several, and whether the study could run there.
+
+    Raises NodeError if the cluster is unreachable.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        node = ClusterNode(node_options or study.node_options(), Path(folder))
+        api, options = node.cluster.api, node.cluster.options
+        # A person waits, and a server that has never answered is more likely a wrong one than one that restarts.
+        api.retry_limit_seconds = PREFLIGHT_RETRY_SECONDS
+        version = api.get("/version")["gitVersion"]
+        lines = [f"cluster: Kubernetes {version}, node {node.cluster.name}"]
+        lines += ["installed:", *map(str, installed_rows(node))]
+        rows, is_any = strategy_rows(study, node)
+        lines += ["strategies:", *map(str, rows)]
+        inside = options["reach"] == "pod-ip" or (options["reach"] == "auto" and is_in_cluster())
+        plugin = node.cluster.installed.plugin
+        places = {"cluster": None, "tenants": options["namespace"]} | ({"plugin": plugin.namespace} if plugin else {})
+        objects = {"node": node.cluster.name}
+        if (configs := node.cluster.installed.config_map) is not None:
+            objects["configs"] = configs.name
+        if (manager := node.cluster.installed.mig_manager) is not None:
+            objects["mig-map"] = map_file(manager, node.cluster.name).name
+        lacking = missing_right_rows(api, needed_rights(options, inside), places, objects)
+        lines += ["rights:", *map(str, lacking or [ReportRow("", "all that is needed")])]
+        found = foreign_pods.gpu_pods(node.cluster.pods(), options["namespace"])
+        said = foreign_pods.refusal_message(found) if found else "no foreign GPU pods on the node"
+        lines += ["others:", str(ReportRow("", said))]
+        missing = list(_namespace_rows(api, options["namespace"]))
+        return lines + list(map(str, missing)), is_any and not (missing or lacking or found)
+
+
+def _namespace_rows(api: Api, name: str) -> Iterator[ReportRow]:
+    try:
+        is_there = api.find(f"/api/v1/namespaces/{name}") is not None
+    except ApiRefused:
+        # Without the right to read the namespace, only rights in it are known.
+        return
+    if not is_there:
+        what = "apply -k config/cluster/tenants" if name == OWN_NAMESPACE else f"create namespace {name}"
+        yield ReportRow(f"namespace {name}", f"does not exist: kubectl {what}")

@@ -1,0 +1,295 @@
+"""The measuring jobs of the DAG: facts of the node, calibration, setting up a strategy, and the cell.
+
+Each runs inside a run that owns the node (`ownership.py`), writes its outputs atomically, and reports a
+failure in one line.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+from sharebench.core import console
+from sharebench.core.files import DamagedFile, read_json, replace_atomically, write_json
+from sharebench.measure.cell.calibration import CalibrationError, measure_reference, pick_strategy
+from sharebench.measure.cell.cell import CellProcedure, MeasuredCell, run_cell
+from sharebench.measure.cell.fault import FaultProcedure
+from sharebench.measure.cell.prometheus.procedure import PrometheusProcedure, watch_settings
+from sharebench.measure.cell.queue import run_queue
+from sharebench.measure.nodes.contract import NodeError, Settings, State, TenantUnreachable, UnrecoverableNodeError
+from sharebench.measure.nodes.node import Node
+from sharebench.measure.run import ownership, placement
+from sharebench.measure.run.plan import progress_line
+from sharebench.model import run_record
+from sharebench.model.capabilities import NODE_KINDS
+from sharebench.model.records import record
+from sharebench.model.records.references import device_identity, part_for_device, read_calibration, read_device
+from sharebench.model.records.telemetry import to_csv
+from sharebench.model.records.types import Record
+from sharebench.model.spec import parse_spec, tenant_workload
+from sharebench.read.gates.verdict import window_seconds
+from sharebench.study.cells import Cell
+from sharebench.study.study import Study
+from tenant.contract import Environment
+
+# Foreseen failures, whose message is enough: any other exception gets a traceback in the log.
+HARNESS_FAILURES = (NodeError, TenantUnreachable, OSError, record.RecordError, DamagedFile)
+
+
+class JobFailed(Exception):
+    """The job cannot be done; the message is one line."""
+
+
+class Run:
+    """The run that a job belongs to, from the run record: its study, its node and its results folder."""
+
+    def __init__(self, results: Path, record: run_record.RunRecord) -> None:
+        self.results, self.record = results, record
+        self.started_epoch_seconds = time.time()
+        self.devices = record.get("devices", [])
+        """The devices of a study on several; empty on one device."""
+        number = os.environ.get(run_record.DEVICE_VARIABLE)
+        self.number = None if number is None else int(number)
+        """Index in `devices` of the job's device; None on one device, and for a job that concerns all devices."""
+
+    def use_device(self, number: int) -> None:
+        """Use one of several devices, on its cores, for the job and all that it starts. Raises OwnershipError."""
+        entry = self.devices[number]
+        if entry["down"]:
+            raise ownership.OwnershipError(f"not tried, device {entry['number']} is down: {entry['down']}")
+        self.number = number
+        os.environ[run_record.DEVICE_VARIABLE] = str(number)
+        if entry["cores"] is not None:
+            os.sched_setaffinity(0, entry["cores"])
+
+    @property
+    def is_for_all_devices(self) -> bool:
+        return bool(self.devices) and self.number is None
+
+    def run_on_each_device(self, out: Path) -> None:
+        """Run this job on each device, in a process for each; the first output gets the other devices' outputs too.
+
+        A device on which the job fails is left out. Raises JobFailed when it fails on all.
+        """
+        parts = [out.with_name(f".{out.stem}-{number}.json") for number in range(len(self.devices))]
+        processes = []
+        try:
+            for number, part in enumerate(parts):
+                argv = [str(part) if Path(word) == out else word for word in sys.argv]
+                device = {run_record.DEVICE_VARIABLE: str(number)}
+                processes.append(subprocess.Popen([sys.executable, *argv], env=os.environ | device))
+            codes = [process.wait() for process in processes]
+            outputs = [read_json(part) for code, part in zip(codes, parts, strict=True) if not code]
+        finally:
+            for process in processes:
+                process.terminate()
+                process.wait()
+            for part in parts:
+                part.unlink(missing_ok=True)
+        if not outputs:
+            raise JobFailed("it failed on every device; see the log")
+        write_json(out, outputs[0] | {"others": {device_identity(each["node"]): each for each in outputs[1:]}})
+
+    @cached_property
+    def study(self) -> Study:
+        return Study(self.record["config"])
+
+    @cached_property
+    def node(self) -> Node:
+        """The study's node, or the node of the job's device."""
+        return placement.open_nodes(self.study, self.results, self.devices)[self.number or 0]
+
+    def provenance(self) -> dict[str, Any]:
+        """The run and the commit that wrote a file, for its `provenance`."""
+        return {
+            "run_id": self.record["run_id"],
+            "started_epoch_seconds": self.started_epoch_seconds,
+            "git_commit": self.record["git_commit"],
+            "git_dirty": self.record["git_dirty"],
+        }
+
+
+def failure_text(failure: BaseException) -> str:
+    """The failure's message; when cleaning up failed too, the original failure comes first."""
+    text, before = str(failure) or type(failure).__name__, failure.__context__
+    is_after = isinstance(before, NodeError | TenantUnreachable) and not failure.__suppress_context__
+    return f"{failure_text(before)}; then {text}" if before is not None and is_after else text
+
+
+@contextlib.contextmanager
+def measuring_job(results: Path) -> Iterator[Run]:
+    """A measuring job of the run that owns `results`; a failure ends the process with one line.
+
+    Harness failures count for the circuit breaker; an interrupt leaves no output. Raises SystemExit.
+    """
+    console.accept_any_text()
+    try:
+        with ownership.interruptible():
+            run = Run(results, ownership.verify(results))
+            try:
+                if run.number is not None:
+                    run.use_device(run.number)
+                yield run
+            # A job that lost the results to another run must not write into that run's record.
+            except (JobFailed, ownership.OwnershipError):
+                raise
+            except Exception as failure:
+                if not isinstance(failure, HARNESS_FAILURES):
+                    traceback.print_exc()
+                line = f"{type(failure).__name__}: {failure_text(failure)}"
+                ownership.record_outcome(results, line, isinstance(failure, UnrecoverableNodeError), run.number)
+                raise JobFailed(failure_text(failure)) from failure
+            ownership.record_outcome(results, None, number=run.number)
+    except (JobFailed, ownership.OwnershipError, OSError) as failure:
+        # On a full disk not even the run record can be written: that OSError ends here, too.
+        sys.exit(console.report_failure(f"failed: {failure}"))
+    except ownership.Interrupted as signal:
+        print(f"interrupted by {signal}", file=sys.stderr)
+        sys.exit(130)
+
+
+def _provenance(run: Run, environment: Environment | None) -> dict[str, Any]:
+    here = f"{platform.system()} {platform.machine()}"
+    return run.provenance() | (environment or Environment(python=platform.python_version(), platform=here, packages={}))
+
+
+def _settings(study: Study, cell_folder: str) -> Settings:
+    return {"timeouts": study.config["timeouts"], "cell_folder": cell_folder}
+
+
+def characterise_node(run: Run, out: Path) -> None:
+    """Write the node's facts, its idle power and its peaks to `out` (nodes/device.json)."""
+    if run.is_for_all_devices:
+        run.run_on_each_device(out)
+        return
+    write_json(out, {"node": run.node.facts()} | run.node.characterise())
+
+
+def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: Path) -> None:
+    """Run the workload alone for a short closed loop: its capacity, output digest and work per iteration.
+
+    `device` is nodes/device.json; its idle power and peaks are copied to `out`, so that a cell has one reference file.
+    On several devices `out` holds the results of all. Raises JobFailed when the workload does not run alone.
+    """
+    if run.is_for_all_devices:
+        run.run_on_each_device(out)
+        return
+    study, node = run.study, run.node
+    cell = study.calibration_cell(workload)
+    block = min(study.block(other) for other in study.cells)
+    load = study.config["workload_catalogue"][workload]["load"]
+    strategy = pick_strategy(study.strategies, study.config["strategies"], node, tenant_workload(parse_spec(spec), 0))
+    where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
+    # `spec` decides when a calibration is stale, `cell_spec` is what runs.
+    cell_spec = parse_spec(study.spec_under(spec, strategy.name))
+    long_seconds = max(cell_spec["window_seconds"], study.config["window_seconds"])
+
+    def measure(is_long: bool) -> MeasuredCell:
+        text = json.dumps(cell_spec | {"window_seconds": long_seconds} if is_long else cell_spec)
+        return run_cell(node, strategy, text, block, _settings(study, cell.folder), {})[0]
+
+    try:
+        print(f"calibrating {workload} on {where}{device_suffix(run)}", flush=True)
+        measured, taken = measure_reference(workload, measure, load.get("rate_of_capacity") is not None)
+    except CalibrationError as failure:
+        raise JobFailed(str(failure)) from None
+    facts = part_for_device(read_device(device), node.identity)
+    write_json(
+        out,
+        {
+            "workload": workload,
+            "spec": spec,
+            "code": code,
+            "strategy": strategy.name,
+            "switch": measured["switch"],
+            **taken,
+            "work": measured["tenants"][0]["work"],
+            "roofs": facts["roofs"],
+            "idle_power_watts": facts["idle_power_watts"],
+            "node": measured["node"],
+            "provenance": _provenance(run, measured["environment"]),
+        },
+    )
+
+
+def configure_node(run: Run, strategy: str, out: Path) -> None:
+    """Set the state of the strategy's first feasible cell, so that a strategy that cannot be set up fails once.
+
+    When the device for that is down, no state is set: each cell sets the state that it needs on its own device.
+    """
+    is_down = False
+    if run.devices:
+        number = placement.setup_device_number(run.study, strategy, run.devices)
+        is_down = run.devices[number]["down"] is not None
+        alive = (other for other, entry in enumerate(run.devices) if entry["down"] is None)
+        run.use_device(next(alive, number) if is_down else number)
+    study, node = run.study, run.node
+    entry = study.strategies[strategy]
+    cells = [cell for cell in study.cells if cell.strategy == strategy]
+    reasons = {cell.replicas: node.infeasible(entry, cell.replicas) for cell in cells}
+    began = time.monotonic()
+    first = next((cell for cell in cells if reasons[cell.replicas] is None), None)
+    if first is not None and not is_down:
+        plot = study.plot(first)
+        node.ensure(State(entry, plot.replicas, plot.block))
+    write_json(
+        out,
+        {
+            "strategy": strategy,
+            "configure_seconds": time.monotonic() - began,
+            "switch": node.switched,
+            "changes": node.plan(entry),
+            "infeasible": {str(n): reason for n, reason in sorted(reasons.items()) if reason is not None},
+            "run_id": run.record["run_id"],
+        },
+    )
+
+
+def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: Path, telemetry: Path) -> None:
+    """Measure one cell into raw.json and telemetry.csv; `calibrations` are the files of its tenants' workloads."""
+    study, cell_spec = run.study, parse_spec(spec)
+    strategy = study.strategies[cell_spec["strategy"]["name"]]
+    cell = Cell(strategy.name, cell_spec["workload"]["name"], cell_spec["replicas"], cell_spec["repeat"])
+    if run.devices:
+        run.use_device(run.record["placement"][placement.placement_key(study, cell)])
+    node, block = run.node, study.block(cell)
+    folder = str(raw.parent.relative_to(run.results))
+    on_this_device = (part_for_device(read_calibration(path), node.identity) for path in calibrations)
+    references = {calibration["workload"]: calibration for calibration in on_this_device}
+    settings = _settings(study, folder)
+    print(progress_line(ownership.count_cell(run.results), cell_spec, study, device_suffix(run)), flush=True)
+    if strategy.is_queue:
+        measured, rows = run_queue(node, strategy, spec, block, settings, references)
+    else:
+        procedure: type[CellProcedure] = FaultProcedure if "fault" in cell_spec else CellProcedure
+        if "prometheus" in cell_spec:
+            procedure = PrometheusProcedure
+            settings = {**settings, **watch_settings(study.config, folder)}
+        measured, rows = run_cell(node, strategy, spec, block, settings, references, procedure)
+    ownership.verify(run.results)
+    kept = {key: value for key, value in measured.items() if key != "environment"}
+    provenance = _provenance(run, measured["environment"])
+    replace_atomically(telemetry, to_csv(rows))
+    record.write(raw, cast(Record, kept | {"code": code, "provenance": provenance}))
+    if measured["window"] is not None:
+        wall = 0.0 if NODE_KINDS[study.node_kind].is_virtual else window_seconds(measured)
+        ownership.add_overhead(run.results, time.time() - run.started_epoch_seconds - wall)
+
+
+def restore(run: Run) -> None:
+    """Restore every node of the run to its saved state, and print whether anything changed."""
+    restored = any([node.restore() for node in placement.open_nodes(run.study, run.results, run.devices)])
+    print("the node is back in its original state" if restored else "nothing to restore", flush=True)
+
+
+def device_suffix(run: Run) -> str:
+    """The device of a job for its line on the terminal; empty on one device."""
+    return "" if run.number is None else f", on device {run.devices[run.number]['number']}"

@@ -1,0 +1,255 @@
+"""The start and the end of a run: claiming the node, and the closing lines."""
+
+import contextlib
+import csv
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from sharebench.core import console
+from sharebench.core.console import format_count
+from sharebench.core.files import SCRIPTS
+from sharebench.datasets import dataset
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.node import Node
+from sharebench.measure.run import ownership, placement
+from sharebench.measure.run.placement import Placement, open_nodes
+from sharebench.measure.run.plan import headline
+from sharebench.model import run_record
+from sharebench.model.spec import workload_label
+from sharebench.model.strategies import is_control
+from sharebench.study.cells import cell_from_path
+from sharebench.study.study import Study
+
+LOG_LINES = 20
+# A gate's name in the reason of an excluded cell.
+GATE_PATTERN = re.compile(r"(?:^|; )([a-z_]+): ")
+# Rules that need the node.
+NODE_RULES = {"characterise_node", "calibrate", "configure_node", "run_cell", "restore", "measure_timeslice"}
+
+
+def _git(*arguments: str) -> str | None:
+    command = ["git", "-C", str(SCRIPTS.parent), *arguments]
+    with contextlib.suppress(FileNotFoundError, subprocess.CalledProcessError):
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return None
+
+
+def git_state() -> run_record.RunRecord:
+    """The run record's commit of the checkout, and whether tracked files differ from it; None outside git."""
+    commit = _git("rev-parse", "HEAD")
+    changes = _git("status", "--porcelain", "--untracked-files=no")
+    return {"git_commit": commit, "git_dirty": bool(changes) if commit else None}
+
+
+def relative_argv(argv: Sequence[str]) -> list[str]:
+    """The command with relative paths, so that neither a user's nor a host's name gets into the results."""
+    # `python -m snakemake` calls itself __main__.py.
+    return ["snakemake", *map(dataset.redact, argv[1:])]
+
+
+def _release_node(node: Node) -> None:
+    # A lease that cannot be released expires, since it is no longer renewed.
+    with contextlib.suppress(NodeError, OSError):
+        node.release()
+
+
+def begin(
+    study: Study,
+    results: Path,
+    needed: Mapping[str, Sequence[str]],
+    argv: Sequence[str],
+    not_shown: str,
+    places: Placement | None = None,
+) -> ownership.Claim:
+    """Claim the results, and the node when there is something to measure; prints the plan's first line.
+
+    `needed` maps the rules that will run to the first output of each of their jobs. `places` is the placement of a
+    study on several devices. Raises OwnershipError.
+    """
+    cells = {cell_from_path(path) for path in needed.get("run_cell", ())}
+    jobs = {name: len(outputs) for name, outputs in needed.items()}
+    needs_node = not NODE_RULES.isdisjoint(needed)
+    try:
+        if needs_node:
+            places = placement.run_placement(study, results, places, is_restore=set(needed) == {"restore"})
+        nodes = open_nodes(study, results, places.devices if places else ()) if needs_node else []
+        lock_paths = [node.lock_path for node in nodes]
+    except NodeError as error:
+        raise ownership.OwnershipError(str(error)) from None
+    record: run_record.RunRecord = {
+        "config": study.config,
+        "node_kind": study.node_kind,
+        "order": study.order,
+        "not_shown": not_shown,
+        "argv": relative_argv(argv),
+        "planned": len(cells),
+        "jobs": jobs,
+    }
+    if places:
+        record |= {"devices": places.devices, "placement": dict(places.numbers)}
+    claim = ownership.claim(results, record | git_state(), *filter(None, lock_paths))
+    os.environ[run_record.RUN_ID_VARIABLE] = claim.run_id
+    for node in nodes:
+        try:
+            node.claim(claim.run_id)
+            claim.cleanups.append(partial(_release_node, node))
+            node.sweep()
+        except (NodeError, OSError, KeyboardInterrupt) as error:
+            claim.release()
+            raise ownership.OwnershipError(str(error) or "interrupted") from None
+    plan_line = headline(study, run_record.read_run(results), cells, jobs, places)
+    print(*console.wrap_text(plan_line), sep="\n", file=sys.stderr)
+    return claim
+
+
+def _counts_text(names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in Counter(names).most_common())
+
+
+def ending_lines(tables: Path, where: Path) -> list[str]:
+    """A line for each kind of problem in a study's cells.csv: bad endings, excluded cells, and warnings.
+
+    The warnings' line refers to the file `where`, which shows the cells.
+    """
+    with (tables / "cells.csv").open(newline="") as file:
+        # A cell has a row for each tenant; all of them repeat the cell's own columns.
+        cells = {
+            tuple(row[key] for key in ("strategy", "workload", "replicas", "repeat")): row
+            for row in csv.DictReader(file)
+        }
+    problems: dict[str, list[tuple[str, ...]]] = {}
+    for cell, row in cells.items():
+        if row["status"] not in ("ok", "infeasible"):
+            problems.setdefault(row["status"], []).append(cell)
+        elif row["status"] == "ok" and row["valid"] != "True":
+            problems.setdefault("excluded", []).append(cell)
+    lines = []
+    for problem, affected in problems.items():
+        strategy, workload, replicas, _ = affected[0]
+        kinds = len({cell[:3] for cell in affected})
+        others = f" and {format_count(kinds - 1, 'other', 'others')}" if kinds > 1 else ""
+        reason = cells[affected[0]]["reason"].split("; ")[0]
+        first = f"{workload}, {strategy} × {replicas}{others}"
+        if problem == "excluded":
+            gates = (name for cell in affected for name in GATE_PATTERN.findall(cells[cell]["reason"]))
+            problem += f" by {_counts_text(gates)}"
+        lines.append(f"{len(affected)} of {len(cells)} cells {problem}: {first}: {reason}")
+    if warned := [row["warnings"].split(";") for row in cells.values() if row["warnings"]]:
+        names = _counts_text(name for warnings in warned for name in warnings)
+        lines.append(f"{len(warned)} of {len(cells)} cells carry a warning: {names}; see {where}")
+    return lines
+
+
+def _result_text(row: Mapping[str, str]) -> str:
+    """A row of the summary as text: latency, slowdown and throughput, or the reason why there are none."""
+    missing = "no mean" if row["status"] == "ok" else row["status"]
+    missing += f" ({row['reason'].split('; ')[0]})" if row["reason"] else ""
+
+    def text(metric: str, template: str, factor: float = 1.0) -> str:
+        return template.format(factor * float(row[metric])) if row.get(metric) else ""
+
+    times = text("ttft_p50_seconds", "median TTFT {:.4g} ms", 1e3), text("tpot_p50_seconds", "TPOT {:.4g} ms", 1e3)
+    mean = text("latency_mean_seconds", "{:.4g} ms", 1e3)
+    rate = text("output_tokens_total_hz", "{:.4g} tokens/s in all")
+    parts = (
+        ", ".join(filter(None, times)) or mean or missing,
+        text("slowdown", "slowdown {:.2f}"),
+        rate or text("throughput_total_hz", "{:.4g}/s in all"),
+        text("goodput_total_hz", "{:.4g}/s within the SLO"),
+    )
+    return ", ".join(filter(None, parts))
+
+
+def closing_lines(results: Path) -> list[str]:
+    """The last lines of a finished run: results at the largest number of tenants, problems, and the report's path.
+
+    Workloads that only ran alone, such as the baselines of pairs, come last.
+    """
+    with (results / "tables" / "summary.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    compared: list[str] = []
+    alone: list[str] = []
+    for workload, tenant in dict.fromkeys((row["workload"], row["tenant_workload"]) for row in rows):
+        by_strategy: dict[str, list[dict[str, str]]] = {}
+        for row in rows:
+            if (row["workload"], row["tenant_workload"]) == (workload, tenant) and not is_control(row["strategy"]):
+                by_strategy.setdefault(row["strategy"], []).append(row)
+        for name, strategy_rows in by_strategy.items():
+            # The largest number of tenants that ended well represents the strategy.
+            row = max(strategy_rows, key=lambda each: (each["status"] == "ok", int(each["replicas"])))
+            line = f"{workload_label(workload, tenant)}, {name} × {row['replicas']}: {_result_text(row)}"
+            (alone if len(by_strategy) == 1 and row["replicas"] == "1" else compared).append(line)
+    lines = compared + alone
+    shown = lines[:4]
+    more = f" ({len(lines) - len(shown)} more in tables/summary.md)" if len(lines) > len(shown) else ""
+    label = rows[0].get("label", "") if rows else ""
+    return [
+        *([f"{label}:"] if label else []),
+        *shown,
+        *ending_lines(results / "tables", results / "report.html"),
+        f"report: {results / 'report.html'}{more}",
+    ]
+
+
+def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]:
+    """The last lines of the logs of this run's failed jobs."""
+    lines = []
+    for log in logs:
+        if not log.exists() or log.stat().st_mtime < started_epoch_seconds:
+            continue
+        tail = console.plain_text(log.read_text(errors="replace")).strip().splitlines()[-LOG_LINES:]
+        if not tail:
+            tail = ["ended without a message: killed, by the kernel if memory was short (see dmesg)"]
+        lines += [f"--- {log}", *(["interrupted"] if tail[-1] == "KeyboardInterrupt" else tail)]
+    return lines
+
+
+def leave_node(study: Study, results: Path, run: run_record.RunRecord) -> list[str]:
+    """Restore every node whose state must not outlast the run; returns a line for each failure."""
+    lines = []
+    for node in open_nodes(study, results, run.get("devices", ())):
+        try:
+            if not node.state_outlives_run:
+                node.restore()
+        except (NodeError, OSError) as error:
+            lines.append(f"the node could not be restored: {error}; `snakemake restore` tries again")
+    return lines
+
+
+def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | None) -> None:
+    """Release results and node, and print how the run went.
+
+    `unfinished` is None after success, else the logs of the unfinished jobs: they are shown, and the cells that were
+    measured get tables under partial/.
+    """
+    results = claim.results
+    run = run_record.read_run(results)
+    restore_failures = leave_node(study, results, run) if not NODE_RULES.isdisjoint(run["jobs"]) else []
+    claim.release()
+    if unfinished is None:
+        closing = closing_lines(results) if "report" in run["jobs"] else []
+        lines = [part for line in closing for part in console.wrap_text(line)]
+    else:
+        lines = failed_logs(unfinished, run["started_epoch_seconds"])
+        lines += [f"the node is down: {run['down']}"] if run["down"] else []
+        lines += placement.down_device_lines(run)
+        if not study.config["from"]:
+            script = [sys.executable, str(SCRIPTS / "job.py"), "table_failed_run", "--results", str(results)]
+            try:
+                tabling = subprocess.run(script, capture_output=True, text=True, check=False)
+                lines += tabling.stdout.splitlines() or tabling.stderr.splitlines()[-1:]
+            except KeyboardInterrupt:
+                lines.append("interrupted again: no tables of what was measured until now")
+            if (results / "partial" / "cells.csv").exists():
+                lines += ending_lines(results / "partial", results / "partial" / "cells.csv")
+        if not any(line.startswith("re-measure them:") for line in lines):
+            lines.append("not complete: the same command again does only what is missing")
+    lines += restore_failures
+    if printed := [line for line in lines if line]:
+        print("\n".join(printed), file=sys.stderr)

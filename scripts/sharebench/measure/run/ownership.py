@@ -1,0 +1,251 @@
+"""Ownership of the results and the node: locks, the run record, takeover from a dead run, the circuit breaker.
+
+The *run* is the owner, not the job: `claim` is called once, when a run starts, and the kernel frees its locks when that
+process ends. Jobs get the run's id from the environment and verify that the run is still the owner.
+"""
+
+import contextlib
+import copy
+import fcntl
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sharebench.core import file_lock
+from sharebench.core.files import write_json
+from sharebench.model.run_record import (
+    RUN_ID,
+    RUN_ID_VARIABLE,
+    STOP_SIGNALS,
+    RunRecord,
+    read_run,
+    scratch_folders,
+    state_folder,
+)
+
+FAILURES_BEFORE_DOWN = 2
+GRACE_SECONDS = 3.0
+
+
+class OwnershipError(Exception):
+    """This run does not own the results or the node; the message is one line."""
+
+
+@dataclass
+class Claim:
+    """The locks of a running run; keep it alive as long as the run."""
+
+    run_id: str
+    results: Path
+    locks: list[file_lock.FileLock]
+    cleanups: list[Callable[[], None]] = field(default_factory=list)
+    """Called when the run releases its claim."""
+
+    def release(self) -> None:
+        """Mark the run as ended and release its locks."""
+        for clean_up in self.cleanups:
+            clean_up()
+        record = read_run(self.results)
+        if record.get("run_id") == self.run_id:
+            # On a full disk the run must still be able to print its failure.
+            with contextlib.suppress(OSError):
+                write_run(self.results, record | {"ended": True})
+        for lock in self.locks:
+            lock.write("")
+            lock.close()
+        self.locks.clear()
+
+
+def write_run(results: Path, record: RunRecord) -> None:
+    write_json(state_folder(results) / "run.json", record)
+
+
+def acquire(path: Path) -> file_lock.FileLock | None:
+    """The lock of this process, or None when another process holds it. Raises OwnershipError."""
+    try:
+        return file_lock.acquire(path)
+    except file_lock.LockError as error:
+        raise OwnershipError(str(error)) from None
+
+
+def holder_text(path: Path) -> str:
+    """The run that holds the lock, and since when; "another run" when the file names no living process."""
+    owner = file_lock.read_holder(path)
+    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError, OSError):
+        started = time.strftime("%H:%M:%S", time.localtime(owner["started_epoch_seconds"]))
+        line = f"run {owner['run_id']} (process {owner['pid']:d}, started {started}, results in {owner['results']})"
+        if Path(f"/proc/{owner['pid']}").exists() and line.isprintable():
+            return line
+    return "another run"
+
+
+def claim(results: Path, record: RunRecord, *node_locks: Path) -> Claim:
+    """Claim the results folder and the node, or all its devices, and remove what a dead owner left behind.
+
+    `record` becomes the run record (`.sharebench/run.json`). Raises OwnershipError naming a live owner, or when the
+    results cannot be written to.
+    """
+    # The id sorts by time and does not identify the machine.
+    run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(4).hex()}"
+    owner: RunRecord = {
+        "run_id": run_id,
+        "pid": os.getpid(),
+        "started_epoch_seconds": time.time(),
+        "results": os.path.relpath(results),
+    }
+    locks = [("results folder", state_folder(results) / "lock")]
+    locks += (("node", path) for path in dict.fromkeys(node_locks))
+    held: list[file_lock.FileLock] = []
+    with contextlib.ExitStack() as undo:
+        for name, path in locks:
+            lock = acquire(path)
+            if lock is None:
+                raise OwnershipError(f"the {name} is in use by {holder_text(path)}; wait for it to end, or stop it")
+            undo.callback(lock.close)
+            held.append(lock)
+        try:
+            for lock in held:
+                # An owner that ended well has left no name. Another user's file is ignored, and so is one that came
+                # with a copy of the folder: its run may be alive, and owns the original.
+                previous = file_lock.read_holder(lock.path)
+                dead, is_original = previous.get("run_id"), previous.get("lock") == lock.identity
+                if lock.is_own and is_original and isinstance(dead, str) and RUN_ID.fullmatch(dead):
+                    sweep(dead)
+                lock.write(json.dumps({**owner, "lock": lock.identity}))
+            fresh: RunRecord = {
+                "ended": False,
+                "done": 0,
+                "first_cell_epoch_seconds": None,
+                "failure": None,
+                "down": None,
+                "overhead": read_run(results).get("overhead"),
+            }
+            write_run(results, owner | fresh | record)
+        except OSError as error:
+            raise OwnershipError(f"{results} cannot be written to: {error.strerror}") from None
+        undo.pop_all()
+    return Claim(run_id, results, held)
+
+
+def verify(results: Path) -> RunRecord:
+    """The run record, when the run that started this job still owns the results and is alive.
+
+    Raises OwnershipError otherwise, and when the circuit breaker has tripped.
+    """
+    record = read_run(results)
+    run_id = os.environ.get(RUN_ID_VARIABLE)
+    if run_id is None:
+        raise OwnershipError("started outside a run: measure with `snakemake`, not by calling the script")
+    if record.get("run_id") != run_id or record["ended"]:
+        raise OwnershipError(f"run {run_id} no longer owns these results")
+    lock = acquire(state_folder(results) / "lock")
+    if lock is not None:
+        lock.close()
+        raise OwnershipError(f"run {run_id} has died; start it again")
+    if record["down"]:
+        raise OwnershipError(f"not tried, the node is down: {record['down']}")
+    return record
+
+
+@contextlib.contextmanager
+def _editing_run_record(results: Path) -> Iterator[RunRecord]:
+    """The run record, written back if the block has changed it; jobs on other devices wait meanwhile."""
+    folder = os.open(state_folder(results), os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        record = read_run(results)
+        before = copy.deepcopy(record)
+        yield record
+        if record != before:
+            write_run(results, record)
+    finally:
+        os.close(folder)
+
+
+def record_outcome(results: Path, failure: str | None, is_final: bool = False, number: int | None = None) -> None:
+    """Record a job's success (`failure` None) or harness failure; two in a row with one cause trip the circuit breaker.
+
+    With `is_final` one failure trips it. `number` is the index of the device, of several. The record of a run that has
+    taken over is left alone.
+    """
+    with _editing_run_record(results) as record:
+        if record.get("run_id") != os.environ.get(RUN_ID_VARIABLE):
+            return
+        entry = record if number is None else record["devices"][number]
+        if failure is None:
+            entry["failure"] = None
+            return
+        previous = entry["failure"] or {"cause": None, "count": 0}
+        count = previous["count"] + 1 if previous["cause"] == failure else 1
+        entry["failure"] = {"cause": failure, "count": count}
+        entry["down"] = failure if is_final or count >= FAILURES_BEFORE_DOWN else None
+
+
+def count_cell(results: Path) -> RunRecord:
+    """Note in the run record that one more cell has begun, and return the record."""
+    with _editing_run_record(results) as record:
+        record["done"] += 1
+        record["first_cell_epoch_seconds"] = record["first_cell_epoch_seconds"] or time.time()
+    return record
+
+
+def add_overhead(results: Path, seconds: float) -> None:
+    """Note what a cell took beyond its window; the mean over all runs here estimates the time left."""
+    with _editing_run_record(results) as record:
+        overhead = record["overhead"] or {"cells": 0, "seconds": 0.0}
+        record["overhead"] = {"cells": overhead["cells"] + 1, "seconds": overhead["seconds"] + seconds}
+
+
+def sweep(run_id: str) -> int:
+    """End every process of that run except this one and its ancestors, and remove its scratch; returns their number."""
+    # Imported here because most jobs have nothing to sweep and start faster without psutil.
+    import psutil
+
+    this_process = psutil.Process()
+    spared = {this_process.pid, *(parent.pid for parent in this_process.parents())}
+    ended = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid not in spared and process.environ().get(RUN_ID_VARIABLE) == run_id:
+                process.terminate()
+                # A stopped process gets the signal only when it continues.
+                process.send_signal(signal.SIGCONT)
+                ended.append(process)
+    _, alive = psutil.wait_procs(ended, timeout=GRACE_SECONDS)
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(alive, timeout=GRACE_SECONDS)
+    for folder in scratch_folders(run_id):
+        shutil.rmtree(folder, ignore_errors=True)
+    return len(ended)
+
+
+class Interrupted(BaseException):
+    """The job got a stop signal; a BaseException like KeyboardInterrupt, so that only cleanup catches it."""
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn the first stop signal into `Interrupted` and ignore later ones, so that cleanup completes.
+
+    A signal that this process was started to ignore (nohup) stays ignored.
+    """
+    handled_signals = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+
+    def stop(number: int, frame: object) -> None:
+        for other in handled_signals:
+            signal.signal(other, signal.SIG_IGN)
+        raise Interrupted(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, stop) for number in handled_signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

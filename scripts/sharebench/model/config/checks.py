@@ -1,0 +1,390 @@
+"""Checks across the keys of a config, which yield each problem as one line.
+
+A line names the key, the value and the remedy; `sharebench.model.config.load` turns it into a ConfigError.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from string import Template
+from zipfile import is_zipfile
+
+from sharebench.model import faults
+from sharebench.model.capabilities import KNOWN_LAYERS, resolve_node_kind, supporting_kinds, unsupported_reason
+from sharebench.model.config import nodes, programs, prometheus, sweeps, workloads
+from sharebench.model.config.words import quoted, unknown_value
+from sharebench.model.config_catalogues import LIMIT_KEYS, PodTemplate, StrategyEntry, WorkloadEntry, per_tenant_limits
+from sharebench.model.pod_template import PLACEHOLDERS, placeholder_names, template_texts
+from sharebench.model.programs import is_program
+from sharebench.model.strategies import CONTROL_SUFFIX, HAMI_CORE, all_strategies
+from sharebench.model.study_config import StudyConfig, has_jobs
+
+# Names that are taken by files next to nodes/{strategy}.json.
+RESERVED_STRATEGIES = {
+    "device": "nodes/device.json exists already",
+    "timeslice": "nodes/timeslice.json is the probe's own file",
+}
+NOT_IN_CATALOGUE = "is not in the catalogue"
+IS_A_MIX = "is a mix itself; name workloads that are none"
+ENDS = "runs once, until it exits"
+# Snakemake would take such text for one of its wildcards.
+BRACES = re.compile(r"\{\w+\}")
+
+
+def cross_key_problems(config: StudyConfig) -> Iterator[str]:
+    """Problems across the keys of a normalised, schema-valid config.
+
+    Each check relies on those before it, so that only the first line is reliable.
+    """
+    kind = resolve_node_kind(config)
+    yield from _paths(config)
+    for name, strategy in config["strategy_catalogue"].items():
+        yield from _strategy_entry(f"strategy_catalogue.{name}", name, strategy)
+    for name, workload in config["workload_catalogue"].items():
+        yield from _workload_entry(sweeps.entry_key(name, workload), workload)
+        yield from _mix_entry(sweeps.entry_key(name, workload), workload, config["workload_catalogue"])
+    warm_up, start = config["warmup"]["max_seconds"], config["timeouts"]["start_seconds"]
+    if warm_up >= start:
+        yield f"timeouts.start_seconds: {start} leaves no time for warmup.max_seconds, {warm_up}; set more than that"
+    yield from _names(config)
+    for name in config["strategy_catalogue"]:
+        yield from _control_entry(name, config["strategy_catalogue"])
+    yield from _neighbours(config)
+    yield from _queues(config)
+    yield from _contrasts(config)
+    yield from _faults(config, kind)
+    yield from prometheus.problems(config, kind)
+    for folder in config["parts"]:
+        if not (Path(folder) / "cells").is_dir():
+            yield f"parts: {folder!r} is not the results of a study; it has no cells/"
+    if config["datasets"]:
+        yield from _datasets(config["datasets"])
+    elif config["from"] is None:
+        if not config["parts"]:
+            # Parts may be joined on any machine.
+            yield from nodes.problems(config, kind)
+        yield from _used_strategies(config, kind)
+        yield from _used_workloads(config, kind)
+
+
+def _paths(config: StudyConfig) -> Iterator[str]:
+    """Paths that do not exist, or that hold something else."""
+    results = Path(os.path.realpath(config["results"]))
+    if results in (here := Path.cwd(), *here.parents):
+        yield f"results: {config['results']!r} holds more than results; name a folder of its own, such as results/mine"
+    # os.path.isfile, unlike Path.is_file, is false for a path that we may not read.
+    if any(map(os.path.isfile, (results, *results.parents))):
+        yield f"results: {config['results']!r} is a file, or in one; name a folder, such as results/mine"
+    data = config["from"] and Path(config["from"])
+    if data and data.is_file() and not is_zipfile(data):
+        yield f"from: {config['from']!r} is not a zip, or a damaged one that lacks its end; get the archive again"
+    elif data and not data.exists():
+        yield f"from: {config['from']!r} is not an existing folder or zip; give the results of a finished study"
+
+
+def _strategy_entry(key: str, name: str, entry: StrategyEntry) -> Iterator[str]:
+    """Problems of an entry on any kind of node."""
+    mechanisms = entry["mechanism"]
+    if name in RESERVED_STRATEGIES:
+        yield f"{key}: the name {name!r} is reserved ({RESERVED_STRATEGIES[name]}); choose another"
+    if len(mechanisms) == 2 and tuple(mechanisms) not in KNOWN_LAYERS:
+        known = " or ".join(quoted(list(layers)) for layers in sorted(KNOWN_LAYERS, reverse=True))
+        yield f"{key}.mechanism: {quoted(list(mechanisms))} are not layers, outer first; use {known}"
+    if "exclusive" in mechanisms and entry["replicas"] != [1] and entry["claim_per"] != "tenant":
+        yield f"{key}.replicas: {quoted(entry['replicas'])} is not possible, exclusive means one tenant; set [1]"
+    needs = dict.fromkeys(("profile", "profiles", "instances"), "mig")
+    needs["claim_per"] = "exclusive" if entry["claim_per"] == "tenant" else "mig"
+    needs |= dict.fromkeys(LIMIT_KEYS, "mps") | {"interval": "time-slicing"}
+    for option, mechanism in needs.items():
+        is_limited = entry["pod"] is not None or (HAMI_CORE in mechanisms and option != "priority")
+        has_effect = mechanism in mechanisms or (mechanism == "mps" and is_limited)
+        if entry.get(option) is not None and not has_effect:
+            yield f"{key}.{option}: {quoted(entry.get(option))} has no effect without {mechanism}; remove it"
+    yield from _limits(key, entry)
+    if entry["pod"] is not None:
+        yield from _pod_template(key, entry, entry["pod"])
+    for option in ("interval", "gpus"):
+        if (own := entry.get(option)) is not None and "mig" in mechanisms:
+            yield f"{key}.{option}: {own!r} has no effect on MIG instances; remove it"
+    if entry["profiles"] is not None:
+        for option in ("profile", "instances"):
+            if (own := entry.get(option)) is not None:
+                yield f"{key}.{option}: {own!r} has no effect next to profiles, which has both; remove it"
+        return
+    if "mig" in mechanisms and entry["profile"] is None:
+        yield f"{key}.profile: null is not enough for mig; give a profile such as 1g, or several as profiles"
+    if len(mechanisms) == 2 and entry["instances"] is None:
+        yield f"{key}.instances: null is not enough for layers; set the number that the tenants share, such as 2"
+
+
+def _limits(key: str, entry: StrategyEntry) -> Iterator[str]:
+    """Lists of limits for different numbers of tenants, and two limits of the memory."""
+    for name, number in per_tenant_limits(entry).items():
+        if entry["replicas"] != [number]:
+            yield (
+                f"{key}.{name}: {quoted(entry.get(name))} is for {number} tenants, replicas are "
+                f"{quoted(entry['replicas'])}; give each tenant one, as in all lists of the entry"
+            )
+    if entry["memory_limit"] is not None and entry["memory_percent"] is not None:
+        yield f"{key}.memory_limit: {quoted(entry['memory_limit'])} has no effect next to memory_percent; remove one"
+
+
+def _pod_template(key: str, entry: StrategyEntry, pod: PodTemplate) -> Iterator[str]:
+    """Placeholders that cannot be filled in, limits that reach no pod, and pods without a GPU."""
+    for where, text in template_texts(pod):
+        for name in placeholder_names(text):
+            if name not in PLACEHOLDERS:
+                yield f"{key}.pod.{where}: {unknown_value(name, PLACEHOLDERS, 'is not a placeholder')}"
+            elif (limit := PLACEHOLDERS[name]) is not None and entry.get(limit) is None:
+                yield f"{key}.pod.{where}: ${name} has nothing to stand for; give {limit}, such as 100/N"
+        if BRACES.search(text) or not Template(text).is_valid():
+            problem = "holds a brace or a $ without a placeholder; write one as $thread_percent"
+            yield f"{key}.pod.{where}: {text!r} {problem}"
+    used = {PLACEHOLDERS.get(name) for _, text in template_texts(pod) for name in placeholder_names(text)}
+    for limit in ("thread_percent", "memory_percent"):
+        if (share := entry.get(limit)) is not None and limit not in used:
+            yield f"{key}.{limit}: {share!r} reaches no pod; use ${limit} in pod.resources, or remove it"
+    if not pod["resources"] and not pod["annotations"]:
+        yield f"{key}.pod.resources: {quoted({})} brings no GPU; name a resource, such as nvidia.com/gpu: 1"
+
+
+def _workload_entry(key: str, entry: WorkloadEntry) -> Iterator[str]:
+    yield from programs.problems(key, entry)
+    arrival = entry["load"]["arrival"]
+    rates = [option for option in ("rate_hz", "rate_of_capacity") if entry["load"].get(option) is not None]
+    if arrival == "closed" and rates:
+        value = entry["load"].get(rates[0])
+        yield f"{key}.load.{rates[0]}: {value} has no effect on a closed load; remove it or set an arrival"
+    if arrival != "closed" and len(rates) != 1:
+        given = "both are" if rates else "none is"
+        yield f"{key}.load: {arrival} needs rate_hz or rate_of_capacity, {given} given; give exactly one"
+    if entry["kind"] != "http" and entry["load"]["concurrency"] is not None:
+        value = entry["load"]["concurrency"]
+        yield f"{key}.load.concurrency: {value} has no effect on kind: {entry['kind']}; remove it, or set kind: http"
+    if entry["kind"] == "job" and entry["job"] is None:
+        yield f"{key}.job: null is not enough for a job; set its work, such as {{iterations: 1000}}"
+    if entry["kind"] != "job" and entry["job"] is not None and not (entry["kind"] == "command" and entry["until"]):
+        yield f"{key}.job: {quoted(entry['job'])} has no effect on a {entry['kind']}; remove it or set kind: job"
+    if entry["kind"] == "job" and arrival != "closed":
+        yield f"{key}.load.arrival: {arrival!r} is not possible, a job's iterations follow each other; remove it"
+    if entry["simulated"] is not None and not any(entry["simulated"].values()):
+        yield f"{key}.simulated: 0 seconds of work; set serial_seconds, parallel_sm_seconds or both"
+
+
+def _mix_entry(key: str, entry: WorkloadEntry, catalogue: dict[str, WorkloadEntry]) -> Iterator[str]:
+    """Mixes with options of their own, and mixes of workloads that cannot be mixed."""
+    if entry["tenants"] is None:
+        return
+    useless = [option for option in ("module", "params", "job", "simulated") if entry[option]]
+    useless += ["load"] if entry["load"]["arrival"] != "closed" else []
+    for option in useless:
+        yield f"{key}.{option}: has no effect on a mix; remove it, its tenants have their own"
+    for tenant in entry["tenants"]:
+        if line := sweeps.sweep_hint(catalogue, tenant):
+            yield f"{key}.tenants: {line}"
+        elif tenant not in catalogue:
+            plain = [name for name, other in catalogue.items() if other["tenants"] is None]
+            yield f"{key}.tenants: {unknown_value(tenant, plain, NOT_IN_CATALOGUE)}"
+        elif catalogue[tenant]["tenants"] is not None:
+            yield f"{key}.tenants: {tenant!r} {IS_A_MIX}"
+        elif catalogue[tenant]["until"] is not None:
+            lasting = [name for name in entry["tenants"] if name in catalogue and catalogue[name]["job"] is None]
+            if lasting:
+                yield f"{key}.tenants: {tenant!r} {ENDS}, and {lasting[0]!r} goes on; mix it with jobs only"
+
+
+def _names(config: StudyConfig) -> Iterator[str]:
+    """Names of the study that are not in the catalogues, and too few names."""
+    strategies, workloads = config["strategy_catalogue"], config["workload_catalogue"]
+    for key, names, known in (
+        ("strategies", config["strategies"], strategies.keys()),
+        ("workloads", config["workloads"], workloads.keys()),
+        ("interference", config["interference"], workloads.keys()),
+        ("fault_victims", config["fault_victims"], workloads.keys()),
+    ):
+        for name in names:
+            if name not in known:
+                yield f"{key}: {sweeps.sweep_hint(workloads, name) or unknown_value(name, known, NOT_IN_CATALOGUE)}"
+    if not (config["workloads"] or config["interference"] or (config["faults"] and config["fault_victims"])):
+        yield "workloads: [] is empty; name at least one, or workloads to pair in interference"
+    for name in config["interference"]:
+        if workloads[name]["tenants"] is not None:
+            yield f"interference: {name!r} {IS_A_MIX}"
+        if workloads[name]["until"] is not None:
+            yield f"interference: {name!r} {ENDS}, and pairs have a window; leave it out, or mix it with jobs (tenants)"
+    if len(config["interference"]) == 1:
+        yield f"interference: {quoted(config['interference'])} is one workload; name at least two, or leave it empty"
+    alone = strategies.get("exclusive")
+    if alone is None or (alone["mechanism"], alone["replicas"]) != (["exclusive"], [1]):
+        yield "strategy_catalogue.exclusive: is not there or not exclusive; restore it, calibration needs it"
+
+
+def _control_entry(name: str, catalogue: dict[str, StrategyEntry]) -> Iterator[str]:
+    """An A/A control that differs from its strategy."""
+    base = name.removesuffix(CONTROL_SUFFIX)
+    if base != name:
+        strategy, control = (entry and {**entry, "description": ""} for entry in map(catalogue.get, (base, name)))
+        if strategy != control:
+            key = f"strategy_catalogue.{name}"
+            yield f"{key}: is not the same as {base!r}, which its name says; make them equal, or choose another name"
+
+
+def _needs_two(key: str, names: list[str], config: StudyConfig) -> Iterator[str]:
+    """Workloads or faults that need two tenants, in a study whose strategies never have two."""
+    strategies = config["strategies"]
+    entries = [config["strategy_catalogue"][name] for name in strategies]
+    if names and not any(2 in (entry["replicas"] or [2]) for entry in entries):
+        yield f"{key}: {quoted(names)} needs a strategy with two tenants, {quoted(strategies)} has none; add one"
+
+
+def _neighbours(config: StudyConfig) -> Iterator[str]:
+    """Mixes and pairs for which no strategy of the study has enough tenants."""
+    yield from _needs_two("interference", config["interference"], config)
+    entries = [config["strategy_catalogue"][name] for name in config["strategies"]]
+    most = max(max(entry["replicas"] or config["replicas"]) for entry in entries)
+    for name in config["workloads"]:
+        if config["workload_catalogue"][name]["tenants"] is not None and most < 2:
+            yield f"replicas: one tenant alone is not a mix, and {name!r} is one; use 2 or more"
+
+
+def _queues(config: StudyConfig) -> Iterator[str]:
+    """A strategy that needs jobs, in a study that has none."""
+    catalogue = config["strategy_catalogue"]
+    queues = [name for name in config["strategies"] if catalogue[name]["mechanism"] == ["sequential"]]
+    if queues and not has_jobs(config):
+        yield (
+            f"strategies: {queues[0]!r} runs jobs one after another, and no workload of the study is a job "
+            "(kind: job); add one, such as batch-matmul, or leave it out"
+        )
+
+
+def _contrasts(config: StudyConfig) -> Iterator[str]:
+    """Contrasts of unknown strategies, or of two that never have the same number of tenants.
+
+    A strategy that is in the catalogue only is allowed, because a part of a study keeps the contrasts of the whole.
+    """
+    catalogue = config["strategy_catalogue"]
+    for contrast in config["contrasts"]:
+        key, pair = f"contrasts: {quoted(contrast)}", contrast.split("/")
+        for name in pair:
+            if name not in catalogue:
+                yield f"{key}: {unknown_value(name, catalogue, NOT_IN_CATALOGUE)}"
+                return
+            if catalogue[name]["mechanism"] == ["sequential"]:
+                yield f"{key}: {name!r} is a queue, which tables/jobs.csv compares; leave it out"
+        if pair[0] == pair[1]:
+            yield f"{key} compares a strategy with itself; name two"
+        one, other = (set(catalogue[name]["replicas"] or config["replicas"]) for name in pair)
+        if not one & other:
+            yield f"{key}: they never have the same number of tenants; set replicas of both"
+
+
+def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
+    """Faults that are impossible on this kind of node, or that have no victim."""
+    catalogue = config["workload_catalogue"]
+    for name, entry in catalogue.items():
+        if faults.fault_kind(name) is not None:
+            yield f"workload_catalogue.{name}: {name!r} is the name of a fault; choose another"
+        if entry["module"] == faults.MODULE:
+            yield f"workload_catalogue.{name}.module: {faults.MODULE!r} is not a workload; list the fault in faults"
+    for name in config["fault_victims"]:
+        if catalogue[name]["tenants"] is not None:
+            yield f"fault_victims: {name!r} {IS_A_MIX}"
+        elif catalogue[name]["kind"] != "loop":
+            yield f"fault_victims: {name!r} is of the kind {catalogue[name]['kind']}; name workloads of the kind loop"
+    if not config["faults"]:
+        return
+    named = quoted(list(config["faults"]))
+    if not faults.victim_workloads(config):
+        yield f"fault_victims: [] is empty, and there is no other plain workload for {named}; name at least one"
+    yield from _needs_two("faults", list(config["faults"]), config)
+    if config["from"] is not None:
+        return
+    if kind == "simulated":
+        yield f"faults: {named} is impossible on the node 'simulated', which has no model of them; set node: cpu"
+    if kind != "cpu" and not config["allow_faults"]:
+        yield (
+            f"faults: {named} on the node {kind!r} can harm other users' programs and its driver; "
+            "set allow_faults: true if no one else needs the device"
+        )
+
+
+def _datasets(folders: list[str]) -> Iterator[str]:
+    """Anything but two folders or archives to compare."""
+    for folder in folders:
+        if not Path(folder).is_dir() and not is_zipfile(folder):
+            yield f"datasets: {folder!r} is not an existing folder or zip; give the results of a finished study"
+    if len({Path(folder).resolve() for folder in folders}) != 2:
+        yield f"datasets: {quoted(folders)} is one data set; give two, the one before and the one after"
+
+
+def _used_strategies(config: StudyConfig, kind: str) -> Iterator[str]:
+    """Strategies of the study that are impossible on this kind of node."""
+    strategies, access = all_strategies(config), config["kubernetes"]["access"]
+    for name in dict.fromkeys([*config["strategies"], "exclusive"]):
+        if (reason := unsupported_reason(kind, strategies[name], access)) is not None:
+            able = ", ".join(supporting_kinds(strategies[name], access)) or "none"
+            yield (
+                f"strategies: {name!r} is impossible on the node {kind!r}: {reason}; "
+                f"leave it out, or set node to one that can: {able}"
+            )
+
+
+def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
+    """Workloads of the study that this kind of node cannot run, or for which the window is too short."""
+    for asked, name in _tenant_workloads(config):
+        entry = config["workload_catalogue"][name]
+        key = sweeps.entry_key(name, entry)
+        if kind in ("cpu", "nvidia", "kubernetes") and is_program(entry):
+            yield from programs.placement_problems(asked, name, entry, in_pods=kind == "kubernetes")
+        if kind == "simulated" and entry["until"] is not None:
+            yield f"{asked}: {name!r} {ENDS}, which 'simulated' cannot model; leave it out, or use a kind: job"
+        if kind == "simulated" and entry["simulated"] is None:
+            yield f"{asked}: {name!r} has no model for the node 'simulated'; add {key}.simulated"
+        if kind == "simulated" and (entry["load"]["concurrency"] or 1) > 1:
+            yield f"{asked}: {name!r} has several requests in flight, which 'simulated' cannot model; leave it out"
+        if kind == "simulated" and asked != "workloads" and entry["load"]["arrival"] != "closed":
+            yield f"{asked}: {name!r} is an open load, which 'simulated' cannot model next to others; leave it out"
+        if kind != "simulated" and not is_program(entry):
+            yield from _module(config, kind, asked, name)
+        if kind != "simulated":
+            yield from programs.missing_file_problems(key, entry)
+        if config["window_seconds"] < entry["min_window_seconds"]:
+            yield (
+                f"window_seconds: {config['window_seconds']} is too short for the workload {name!r}; "
+                f"use {entry['min_window_seconds']} or more"
+            )
+
+
+def _module(config: StudyConfig, kind: str, asked: str, name: str) -> Iterator[str]:
+    """A workload without a module, or whose module cannot run here."""
+    modules, entry = workloads.module_names(), config["workload_catalogue"][name]
+    key = f"workload_catalogue.{name}.module"
+    if entry["module"] is None:
+        yield f"{asked}: {name!r} has no code for the node {kind!r}; add {key}"
+    elif entry["module"] not in modules:
+        yield f"{key}: {unknown_value(entry['module'], modules, 'has no file in scripts/tenant/workloads')}"
+    elif kind == "cpu" and (reason := workloads.cpu_obstacle(entry)):
+        able = (
+            other
+            for other, each in config["workload_catalogue"].items()
+            if each["module"] in modules and not workloads.cpu_obstacle(each)
+        )
+        yield (
+            f"{asked}: {name!r} is impossible on the node 'cpu': {reason}; "
+            f"use one that is possible ({', '.join(able)}), or set node: nvidia"
+        )
+
+
+def _tenant_workloads(config: StudyConfig) -> Iterator[tuple[str, str]]:
+    """The workloads of the study's tenants, each with the config key that names it."""
+    for name in config["workloads"]:
+        tenants = config["workload_catalogue"][name]["tenants"]
+        if tenants is None:
+            yield "workloads", name
+        else:
+            yield from ((f"workload_catalogue.{name}.tenants", tenant) for tenant in tenants)
+    yield from (("interference", name) for name in config["interference"])
+    if config["faults"]:
+        yield from (("fault_victims", name) for name in config["fault_victims"])

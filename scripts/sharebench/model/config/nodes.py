@@ -1,0 +1,62 @@
+"""Checks of the options of the node that a study measures, which yield each problem as one line."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from sharebench.model.capabilities import gpu_python, has_nvidia_gpu
+from sharebench.model.config_nodes import KubernetesOptions, NvidiaOptions, StandInOptions
+from sharebench.model.study_config import StudyConfig
+
+
+def problems(config: StudyConfig, kind: str) -> Iterator[str]:
+    """Options in the node's section of a normalised config that this host cannot meet, or that no cluster accepts."""
+    if kind == "cpu":
+        yield from _stand_in(config["cpu"])
+    if kind == "nvidia":
+        yield from _gpu_host(config["nvidia"])
+    if kind == "kubernetes":
+        yield from _cluster(config["kubernetes"])
+
+
+def usable_cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0))
+
+
+def _stand_in(options: StandInOptions) -> Iterator[str]:
+    """Cores that this process may not use."""
+    usable = usable_cores()
+    for core in usable if options["cores"] == "auto" else options["cores"]:
+        if core not in usable:
+            known = ", ".join(map(str, usable))
+            yield f"cpu.cores: {core} is the number of no core that this process may use; name some of {known}, or auto"
+
+
+def _gpu_host(options: NvidiaOptions) -> Iterator[str]:
+    """Requirements of measuring this host's GPU that the host does not meet."""
+    if not has_nvidia_gpu():
+        yield (
+            "node: 'nvidia' is not possible on this host, it shows no NVIDIA GPU (no /dev/nvidia0); "
+            "use cpu for the stand-in, or simulated"
+        )
+        return
+    python = gpu_python(options["python"])
+    if python is None:
+        yield (
+            "nvidia.python: 'auto' finds no frameworks (.venv-gpu); run `make gpu-env`, "
+            "or name an interpreter that has them, or set node: cpu for the stand-in"
+        )
+    elif not python.is_file():
+        yield f"nvidia.python: {str(python)!r} is not a file; give the path of a Python interpreter"
+    if options["hami_core"] is not None and not Path(options["hami_core"]).is_file():
+        yield f"nvidia.hami_core: {options['hami_core']!r} is not a file; give the path of HAMi-core's libvgpu.so"
+
+
+def _cluster(options: KubernetesOptions) -> Iterator[str]:
+    """Tolerations that the API server would refuse."""
+    for toleration in options["tolerations"]:
+        operator, value = toleration["operator"], toleration["value"]
+        if operator == "Exists" and value is not None:
+            yield f"kubernetes.tolerations: value: {value!r} has no effect with Exists; set operator: Equal"
+        if operator == "Equal" and toleration["key"] is None:
+            yield "kubernetes.tolerations: operator: 'Equal' needs a key; name the taint's, or leave operator out"

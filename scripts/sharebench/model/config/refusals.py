@@ -1,0 +1,142 @@
+"""Errors of pydantic about a config, as one line with key, value and remedy."""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from sharebench.model import config_values as values
+from sharebench.model.config.schema import may_be_null, meaning, parts, schema, section_in
+from sharebench.model.config.words import quoted, unknown_value
+from sharebench.model.config_values import as_list, as_number
+
+WRONG_KEY = "[key]"
+"""The last part of pydantic's path, where an error is about a key of a mapping and not its value."""
+WITHDRAWN_KEYS = {
+    "slo_ms": "is now slo.latency_ms; write slo: {{latency_ms: {}}}",
+    **dict.fromkeys(("drain", "buckets", "dcgm"), "was withdrawn; remove it"),
+}
+"""Keys of older versions, with the remedy; `{}` stands for their value."""
+LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
+"""A link in the meaning of a key; only the manual shows links."""
+TYPE_NAMES = {
+    "int": "a whole number",
+    "float": "a number",
+    "string": "text",
+    "literal": "text",
+    "bool": "true or false",
+    "list": "a list",
+    "dict": "a mapping",
+}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A value in a config: its dotted key, its section, and the rules of the last named key."""
+
+    key: str
+    section: dict[str, Any]
+    rules: dict[str, Any] | None
+    is_item: bool
+
+    @property
+    def explanation(self) -> str:
+        """The first sentence of the key's meaning, with its default."""
+        return _explanation(self.rules) if self.rules else str(self.section["description"])
+
+
+def error_line(error: ValidationError) -> str:
+    """One line about the first error, or about an unknown key, which is the usual cause of the others."""
+    details = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
+    path = list(details["loc"])
+    name = path.pop() if details["type"] in ("extra_forbidden", "missing", "invalid_key") else ""
+    if path and path[-1] == WRONG_KEY:
+        path, name = path[:-2], WRONG_KEY
+    place = _place(path)
+    problem = _key_problem(details, place, str(name)) if name else _value_problem(details, place)
+    return f"{place.key}: {problem}" if place.key else problem
+
+
+def _place(path: list[int | str]) -> _Place:
+    section, rules, names, is_item, is_free = schema(), None, [], False, False
+    for part in path:
+        if isinstance(part, int):
+            is_item = True
+        elif is_free:
+            names.append(part)
+            is_item, is_free = True, False
+        elif part in section["properties"]:  # any other part names a type of a union
+            names.append(part)
+            rules = section["properties"][part]
+            section = section_in(rules) or section
+            is_item, is_free = False, any("patternProperties" in inner for inner in parts(rules))
+    return _Place(".".join(names), section, rules, is_item)
+
+
+def _explanation(rules: dict[str, Any]) -> str:
+    text = LINK.sub(r"\1", re.split(r"\.(?:\s|$)", meaning(rules), maxsplit=1)[0]).replace("`", "")
+    default = rules.get("default")
+    return text if default in (None, {}, "") else f"{text}; default {quoted(default)}"
+
+
+def _key_problem(details: ErrorDetails, place: _Place, name: str) -> str:
+    known = place.section["properties"]
+    if details["type"] == "missing":
+        return f"{name} is missing; add it: {_explanation(known[name])}"
+    if details["type"] == "extra_forbidden" and name in WITHDRAWN_KEYS:
+        return f"{name}: {quoted(details['input'])} {WITHDRAWN_KEYS[name].format(details['input'])}"
+    if details["type"] == "extra_forbidden":
+        hint = " (a mapping needs a space after the colon)" if ":" in name else ""
+        return unknown_value(name, known, "is an unknown key") + hint
+    if details["type"] == values.REFUSED:
+        return f"the name {quoted(details['input'])} {details['msg']}"
+    return f"the key {details['input'] if name == WRONG_KEY else name!r} is not text; put it in quotes"
+
+
+def _value_problem(details: ErrorDetails, place: _Place) -> str:
+    value, kind, context = details["input"], details["type"], details.get("ctx", {})
+    limits = {name: as_number(number) for name, number in context.items() if isinstance(number, int | float)}
+    if kind in ("too_short", "too_long"):
+        value = as_list(value)
+    elif limits:
+        value = as_number(value)
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (TypeError, UnicodeEncodeError):
+        return f"{value!r:.60} ({type(value).__name__}) is not a plain value; put it in quotes"
+    except (ValueError, RecursionError):
+        return "is nested too deeply; look for a YAML anchor that contains itself"
+    match kind:
+        case "literal_error" if isinstance(value, str):
+            return unknown_value(value, re.findall("'([^']*)'", context["expected"]), "is not known")
+        case values.LISTED_TWICE:
+            return f"{quoted(context['item'])} is listed twice; remove one"
+        case "too_short" if value:
+            problem = f"has too few entries; name at least {context['min_length']}"
+        case "too_short":
+            problem = "is empty; name at least one"
+        case "string_too_short":
+            problem = "is empty; give a name"
+        case "too_long":
+            problem = f"has more than {context['max_length']} entries; remove some"
+        case "greater_than":
+            problem = f"is not above {limits['gt']}; use a larger number"
+        case "greater_than_equal":
+            problem = f"is below {limits['ge']}; use {limits['ge']} or more"
+        case "less_than_equal":
+            problem = f"is above {limits['le']}; use {limits['le']} or less"
+        case values.REFUSED:
+            problem = details["msg"]
+        case _ if kind.removesuffix("_type").removesuffix("_error") in TYPE_NAMES:
+            problem = f"is not {TYPE_NAMES[kind.rpartition('_')[0]]}"
+            if place.rules and not place.is_item and may_be_null(place.rules) and value is not None:
+                problem += " or null"
+            if kind == "dict_type":
+                problem += "; write it as {key: value} with a space after the colon"
+        case _:
+            problem = f"is not allowed: {details['msg']}"
+    text = repr(value) if isinstance(value, float) else quoted(value)
+    return f"{text} {problem} ({place.explanation})"

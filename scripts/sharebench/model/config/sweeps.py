@@ -1,0 +1,68 @@
+"""Sweeps: a workload entry with a list in its `load` stands for one workload per value."""
+
+from collections.abc import Iterator
+from typing import cast, get_args
+
+from sharebench.model.config.words import quoted
+from sharebench.model.config_catalogues import Load, SweptKey, WorkloadEntry
+from sharebench.model.study_config import StudyConfig
+
+KEYS: tuple[SweptKey, ...] = get_args(SweptKey)
+
+
+def problems(config: StudyConfig) -> Iterator[str]:
+    """Problems of entries with lists: two lists in one entry, and names that are taken."""
+    for name, entry in config["workload_catalogue"].items():
+        lists = [key for key in KEYS if isinstance(entry["load"].get(key), list)]
+        if len(lists) > 1:
+            yield f"workload_catalogue.{name}.load: {' and '.join(lists)} are both lists; sweep one, keep one number"
+        for workload in _expand_entry(name, entry):
+            if workload != name and workload in config["workload_catalogue"]:
+                yield f"workload_catalogue.{workload}: the sweep {name!r} makes a workload of this name; choose another"
+
+
+def expand(config: StudyConfig) -> StudyConfig:
+    """The config with a workload for each value of a list; an entry's name in `workloads` stands for all of them."""
+    catalogue: dict[str, WorkloadEntry] = {}
+    for name, entry in config["workload_catalogue"].items():
+        catalogue |= _expand_entry(name, entry)
+    workloads: list[str] = []
+    for name in config["workloads"]:
+        workloads += [name] if name in catalogue else sweep_workloads(catalogue, name) or [name]
+    return {**config, "workload_catalogue": catalogue, "workloads": list(dict.fromkeys(workloads))}
+
+
+def sweep_workloads(catalogue: dict[str, WorkloadEntry], name: str) -> list[str]:
+    """The workloads of the sweep of this name, sorted by value, since Snakemake sorts a mapping's keys as text."""
+    values = {
+        workload: entry["sweep"]["value"]
+        for workload, entry in catalogue.items()
+        if entry["sweep"] and entry["sweep"]["of"] == name
+    }
+    return sorted(values, key=values.__getitem__)
+
+
+def sweep_hint(catalogue: dict[str, WorkloadEntry], name: str) -> str | None:
+    """The problem and remedy where a sweep is named in place of one workload; None if it is not a sweep."""
+    workloads = sweep_workloads(catalogue, name)
+    return f"{name!r} is a sweep; name one of its workloads: {quoted(workloads)}" if workloads else None
+
+
+def entry_key(name: str, entry: WorkloadEntry) -> str:
+    """The key of the entry that the user wrote."""
+    return f"workload_catalogue.{entry['sweep']['of'] if entry['sweep'] else name}"
+
+
+def _expand_entry(name: str, entry: WorkloadEntry) -> dict[str, WorkloadEntry]:
+    """The workloads of an entry by name: itself, or one for each value of its list."""
+    for by in KEYS:
+        if isinstance(values := entry["load"].get(by), list):
+            return {
+                f"{name}-{by}-{value}": {
+                    **entry,
+                    "load": cast(Load, entry["load"] | {by: value}),
+                    "sweep": {"of": name, "by": by, "value": value},
+                }
+                for value in values
+            }
+    return {name: entry}

@@ -1,0 +1,41 @@
+"""Meaning of the config's `prometheus` section: which cells Prometheus watches, and how it finds the tenants."""
+
+from typing import Literal
+
+from sharebench.model.config_nodes import PrometheusOptions
+from sharebench.model.spec import Spec, WatchSpec, tenant_workloads
+from sharebench.model.study_config import StudyConfig
+
+Discovery = Literal["file", "pod-monitor", "annotations"]
+
+# The increase of a counter needs two samples in the window, and one of them may be late.
+SCRAPES_PER_WINDOW = 3
+
+
+def has_prometheus(config: StudyConfig) -> bool:
+    return config["prometheus"]["url"] is not None
+
+
+def discovery_method(section: PrometheusOptions) -> Discovery:
+    """How Prometheus finds the tenants, with `auto` resolved."""
+    if (chosen := section["discovery"]) != "auto":
+        return chosen
+    return "file" if section["folder"] is not None else "pod-monitor"
+
+
+def has_pod_monitor(config: StudyConfig) -> bool:
+    """Whether the run makes a PodMonitor, and removes it in the end."""
+    return has_prometheus(config) and discovery_method(config["prometheus"]) == "pod-monitor"
+
+
+def watch_spec(config: StudyConfig, spec: Spec) -> WatchSpec | None:
+    """The spec of a watched cell's scrapes, each of which costs a tenant time; None for a cell that is not watched.
+
+    Prometheus watches only cells whose iterations are counted one by one for the whole window. That excludes jobs,
+    queues, programs that count themselves, and cells with a fault. Calibrations, repeat 0, are not watched either.
+    """
+    workloads = tenant_workloads(spec)
+    is_counted = all(workload.get("kind", "loop") in ("loop", "http") for workload in workloads)
+    if not has_prometheus(config) or "fault" in spec or not is_counted or spec["repeat"] == 0:
+        return None
+    return {"scrape_seconds": config["prometheus"]["scrape_seconds"]}

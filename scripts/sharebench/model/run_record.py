@@ -1,0 +1,102 @@
+"""The run record (`.sharebench/run.json`), and the names by which a run's processes and scratch folders are found."""
+
+import os
+import re
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypedDict
+
+from sharebench.core.files import DamagedFile, read_json
+from sharebench.model.config_nodes import NodeOptions
+from sharebench.model.study_config import StudyConfig
+
+RUN_ID_VARIABLE = "SHAREBENCH_RUN_ID"
+DEVICE_VARIABLE = "SHAREBENCH_DEVICE"
+"""Number of the device that a job and its processes use, where a run measures on several."""
+RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,16}")
+STATE_FOLDER = ".sharebench"
+# Ctrl-C, a plain kill, and a closed terminal.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Overhead(TypedDict):
+    """Time that cells took beyond their windows, over all runs in these results."""
+
+    cells: int
+    seconds: float
+
+
+class Failure(TypedDict):
+    """The most recent consecutive harness failures with the same cause."""
+
+    cause: str | None
+    count: int
+
+
+class DeviceEntry(TypedDict):
+    """One of several devices of a run: its number in the config, the config section that names it alone, its hashed
+    identity, its cores, and its failures as in RunRecord."""
+
+    number: int
+    options: NodeOptions
+    device: str
+    cores: list[int] | None
+    failure: Failure | None
+    down: str | None
+
+
+class RunRecord(TypedDict, total=False):
+    """`.sharebench/run.json`; empty where there was never a run."""
+
+    run_id: str
+    pid: int
+    started_epoch_seconds: float
+    results: str
+    ended: bool
+    done: int
+    planned: int
+    first_cell_epoch_seconds: float | None
+    overhead: Overhead | None
+    failure: Failure | None
+    down: str | None
+    devices: list[DeviceEntry]
+    """Devices that the study is measured on at the same time; absent for a single one."""
+    placement: dict[str, int]
+    """Number of the device by block and workload, such as 2/matmul."""
+    config: StudyConfig
+    node_kind: str
+    order: str
+    not_shown: str
+    argv: list[str]
+    jobs: dict[str, int]
+    git_commit: str | None
+    git_dirty: bool | None
+    created_epoch_seconds: float
+    """When the manifest of the data set that is rebuilt was made."""
+
+
+def state_folder(results: Path) -> Path:
+    """The folder below the results root for locks, the run record and the node's state."""
+    return results / STATE_FOLDER
+
+
+def read_run(results: Path) -> RunRecord:
+    """The run record of these results; empty if there was never a run or the record is damaged."""
+    try:
+        record: RunRecord = read_json(state_folder(results) / "run.json", "run_id", "ended")
+    except (FileNotFoundError, DamagedFile):
+        return {}
+    return record
+
+
+def scratch_folders(run_id: str | None) -> Iterator[Path]:
+    """Existing scratch folders of that run's tenants; in a job for one device, only of the tenants on it."""
+    return Path(tempfile.gettempdir()).glob(f"{scratch_prefix(run_id)}*")
+
+
+def scratch_prefix(run_id: str | None) -> str:
+    """Prefix of the names of scratch folders, by which a later run finds those of a dead one."""
+    number = os.environ.get(DEVICE_VARIABLE)
+    return f"sharebench-{run_id}-" + (f"device{number}-" if number else "")

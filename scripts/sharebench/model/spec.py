@@ -1,0 +1,248 @@
+"""The spec, which holds exactly what the measurement of a cell depends on.
+
+A record holds its canonical text, which `parse_spec` reads. The tenants of a *mix* run different workloads. Every
+measuring job starts this module, so it imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast, final
+
+if TYPE_CHECKING:
+    from sharebench.model.config_catalogues import Job, Metrics, Model, PodTemplate, Ready, Request
+
+Limit = float | str
+"""Percent, or a share such as 100/N where N is the number of tenants."""
+Scalar = bool | int | float | str
+
+
+class Limits(TypedDict):
+    """Limits of a cell's tenants: one value for all, a list with one for each tenant, or None for no limit.
+
+    Percentages are of the device; `memory_limit` is an amount such as 5Gi, `priority` is that of MPS clients.
+    """
+
+    thread_percent: float | list[float] | None
+    memory_percent: float | list[float] | None
+    memory_limit: NotRequired[str | list[str]]
+    priority: NotRequired[list[int]]
+
+
+@dataclass(frozen=True)
+class TenantLimits:
+    """Limits of one tenant; None for no limit."""
+
+    thread_percent: float | None = None
+    memory_percent: float | None = None
+    memory_limit: str | None = None
+    priority: int | None = None
+
+    def memory_bytes(self, whole_bytes: int) -> int | None:
+        """Memory that the tenant may use, on a device with `whole_bytes`."""
+        if self.memory_limit is not None:
+            return int(self.memory_limit[:-2]) << {"Mi": 20, "Gi": 30}[self.memory_limit[-2:]]
+        return None if self.memory_percent is None else int(whole_bytes * self.memory_percent / 100)
+
+    def excluding(self, others: TenantLimits) -> TenantLimits:
+        """The limits without those that `others` has with the same value."""
+        return TenantLimits(**{key: limit for key, limit in vars(self).items() if limit != getattr(others, key)})
+
+
+def tenant_limits(limits: Limits, index: int) -> TenantLimits:
+    values = {key: value[index] if isinstance(value, list) else value for key, value in limits.items()}
+    return TenantLimits(**cast(dict[str, Any], values))
+
+
+class StrategySpec(TypedDict):
+    """A strategy with a number of tenants; the last five keys exist only in a cluster."""
+
+    name: str
+    mechanisms: list[str]
+    profile: str | None
+    profiles: NotRequired[list[str]]
+    instances: int | None
+    limits: Limits
+    access: NotRequired[str]
+    pod: NotRequired[PodTemplate]
+    interval: NotRequired[str]
+    claim_per: NotRequired[str]
+    gpus: NotRequired[int]
+
+
+class LoadSpec(TypedDict):
+    """How requests arrive. An open load has a rate, or a share of the workload's capacity."""
+
+    arrival: Literal["closed", "constant", "poisson", "own"]
+    concurrency: NotRequired[int | None]
+    rate_hz: NotRequired[float | None]
+    rate_of_capacity: NotRequired[float | None]
+
+
+@final
+class WorkloadSpec(TypedDict):
+    """Workload of one tenant: one of our modules, a model of the simulator, or a user program (`command`, `url`)."""
+
+    name: str
+    kind: Literal["loop", "job", "command", "http"]
+    params: dict[str, Scalar]
+    load: LoadSpec
+    output_tolerance: float
+    job: NotRequired[Job]
+    until: NotRequired[Literal["exit"]]
+    module: NotRequired[str]
+    simulated: NotRequired[Model]
+    command: NotRequired[list[str] | None]
+    image: NotRequired[str | None]
+    manifest: NotRequired[str | None]
+    url: NotRequired[str | None]
+    port: NotRequired[int | None]
+    ready: NotRequired[Ready]
+    metrics: NotRequired[Metrics]
+    request: NotRequired[Request]
+    stream: NotRequired[bool]
+    start: NotRequired[Literal["together", "staggered"]]
+    files: NotRequired[dict[str, str]]
+
+
+@final
+class MixSpec(TypedDict):
+    name: str
+    tenants: list[WorkloadSpec]
+
+
+class NodeSpec(TypedDict):
+    """The kind of node, and the options that results depend on."""
+
+    kind: str
+    options: Mapping[str, object]
+
+
+class FaultSpec(TypedDict):
+    """The fault of the tenant `aggressor`, at a fraction of the window."""
+
+    kind: str
+    at_fraction: float
+    aggressor: int
+
+
+class WarmupSpec(TypedDict):
+    min_iterations: int
+    max_seconds: float
+    tolerance_percent: float
+
+
+class WatchSpec(TypedDict):
+    scrape_seconds: float
+
+
+class Spec(TypedDict):
+    """All that a cell depends on. On the simulator there is neither a warm-up nor an environment."""
+
+    strategy: StrategySpec
+    workload: WorkloadSpec | MixSpec
+    replicas: int
+    repeat: int
+    window_seconds: float
+    node: NodeSpec
+    fault: NotRequired[FaultSpec]
+    warmup: NotRequired[WarmupSpec]
+    environment: NotRequired[str]
+    prometheus: NotRequired[WatchSpec]
+
+
+class Calibration(TypedDict):
+    """The part of calibration/{workload}.json that cells use."""
+
+    workload: str
+    output_digest: list[float] | None
+    capacity_hz: float | None
+    warning: NotRequired[str | None]
+    roofs: dict[str, float] | None
+    idle_power_watts: float | None
+
+
+def parse_spec(text: str) -> Spec:
+    """The spec in the text of a record's `spec` or of a job's argument. Raises ValueError."""
+    spec: Spec = json.loads(text)
+    return spec
+
+
+SPEC_KEYS = tuple(Spec.__annotations__)
+_parsed = cache(json.loads)
+
+
+def describe_part(text: str, name: str) -> str:
+    """One key of a spec, such as `warmup max_seconds 30, min_iterations 10`; empty where the spec lacks it."""
+    spec = _parsed(text)
+    return f"{name} {_describe(spec[name])}" if name in spec else ""
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(
+            f"{key} ({_describe(inner)})" if isinstance(inner, dict) else f"{key} {_describe(inner)}"
+            for key, inner in value.items()
+        )
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def tenant_workload(spec: Spec, index: int) -> WorkloadSpec:
+    workload = spec["workload"]
+    return workload["tenants"][index] if "tenants" in workload else workload
+
+
+def tenant_workloads(spec: Spec) -> list[WorkloadSpec]:
+    return [tenant_workload(spec, index) for index in range(spec["replicas"])]
+
+
+def aggressor_index(spec: Spec) -> int | None:
+    """Index of the tenant that a fault is injected into; None without a fault."""
+    return spec["fault"]["aggressor"] if "fault" in spec else None
+
+
+def components(spec: Spec) -> list[str]:
+    """Names of the cell's workloads without the aggressor's, each once, in the order of their first tenants."""
+    names = [workload["name"] for workload in _listed_workloads(spec)]
+    if (aggressor := aggressor_index(spec)) is not None:
+        del names[aggressor]
+    return list(dict.fromkeys(names))
+
+
+def runs_until_exit(workload: Mapping[str, object]) -> bool:
+    """Whether a workload, by its spec or its catalogue entry, is a program that is done when it exits."""
+    return workload.get("until") == "exit"
+
+
+def runs_jobs(spec: Spec) -> bool:
+    """Whether all tenants of the cell run jobs, so that the cell ends with the last job.
+
+    Next to a loop, a job repeats its iterations for the whole window.
+    """
+    return all(workload.get("job") for workload in _listed_workloads(spec))
+
+
+def job_iterations(spec: Spec) -> list[int] | None:
+    """Iterations of each tenant's job; None for a cell with a window of fixed length."""
+    return [workload["job"]["iterations"] for workload in tenant_workloads(spec)] if runs_jobs(spec) else None
+
+
+def _listed_workloads(spec: Spec) -> list[WorkloadSpec]:
+    workload = spec["workload"]
+    return workload["tenants"] if "tenants" in workload else [workload]  # noqa: SIM401 (mypy takes .get for object)
+
+
+def workload_reference(calibration: Mapping[str, Any] | None, workload: str) -> Mapping[str, Any]:
+    """The part of a record's `calibration` about one workload; empty where there is none."""
+    if calibration is None:
+        return {}
+    part: Mapping[str, Any] = calibration["workloads"][workload] if "workloads" in calibration else calibration
+    return part
+
+
+def workload_label(workload: str, tenant_workload: str) -> str:
+    """Label of a table row's workload, which in a mix names the workload of the row's tenants too."""
+    return workload if workload == tenant_workload else f"{tenant_workload} in {workload}"

@@ -1,0 +1,248 @@
+"""From records to tables: check that all cells belong together, then write tables and the manifest."""
+
+import re
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Set
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import pandas as pd
+
+from sharebench.core.files import read_json, replace_atomically, write_json
+from sharebench.datasets import dataset
+from sharebench.model import prometheus_options, run_record
+from sharebench.model.config_nodes import KubernetesOptions
+from sharebench.model.records.references import device_name, read_device
+from sharebench.model.study_config import StudyConfig, has_jobs
+from sharebench.read import text
+from sharebench.read.cells.metrics import study_kinds
+from sharebench.read.cells.rows import reduce_record, split_by_workload
+from sharebench.read.cells.slowdown import Baseline
+from sharebench.read.checker import Checker, RecordsRefused, refusal_message
+from sharebench.read.columns import ACTIVITY, TableRow, table_frame
+from sharebench.read.slo import slo_limits
+from sharebench.read.tables.cells import cells_table, prometheus_rows, stage_rows
+from sharebench.read.tables.contrasts import contrasts_table
+from sharebench.read.tables.devices import (
+    closed_loop_workloads,
+    device_remark,
+    devices_table,
+    pair_by_device,
+    pair_jobs_by_device,
+)
+from sharebench.read.tables.isolation import VictimCase, isolation_table, victim_cases
+from sharebench.read.tables.jobs import JobCell, job_cell, jobs_table
+from sharebench.read.tables.startup import Startup, Switches, cell_startups, startup_table
+from sharebench.read.tables.summary import interference_table, summary_table
+from sharebench.study.cells import Cell
+from sharebench.study.study import Study
+
+PACKAGES = ("snakemake", "numpy", "pandas", "matplotlib", "seaborn", "scipy", "prometheus-client")
+# Published in place of a cluster's own names.
+NEUTRAL_CLUSTER: Mapping[Literal["context", "node", "namespace", "priority_class"], str | None] = {
+    "context": None,
+    "node": "auto",
+    "namespace": "sharebench",
+    "priority_class": None,
+}
+OPTIONAL_TABLES = {"interference", "jobs", "isolation", "prometheus"}
+"""Tables that not every study has, each with a figure of the same name."""
+CONFOUNDED = "Each strategy was set up once, so differences between strategies are also differences in time."
+
+
+def public_config(config: StudyConfig) -> dict[str, Any]:
+    """The config without what is private to this host or cluster: paths, addresses, names and the GPU's UUID."""
+    nvidia = config["nvidia"]
+    gpus, numbers = nvidia["gpu"], ("all", *map(str, range(1000)))
+    gpu: str | list[str] = gpus if isinstance(gpus, str) and gpus in numbers else "0"
+    if isinstance(gpus, list):
+        gpu = [name if name in numbers else str(index) for index, name in enumerate(gpus)]
+    workloads = {
+        name: entry | {"command": entry["command"] and [dataset.redact(word) for word in entry["command"]]}
+        for name, entry in config["workload_catalogue"].items()
+    }
+    cluster = cast(KubernetesOptions, {**config["kubernetes"], **NEUTRAL_CLUSTER, "tolerations": []})
+    prometheus = config["prometheus"]
+    if prometheus_options.has_prometheus(config):
+        prometheus = prometheus | {"url": "http://prometheus", "folder": None, "labels": {}}
+    return config | {
+        "prometheus": prometheus,
+        # A survey measures nothing in a study, and its options name what belongs to a cluster.
+        "survey": config["survey"] | {"url": None, "labels": {}, "namespaces": []},
+        "workload_catalogue": workloads,
+        "results": dataset.redact(config["results"]),
+        "from": dataset.redact(config["from"]) if config["from"] else None,
+        **{key: [dataset.redact(folder) for folder in config[key]] for key in ("datasets", "parts")},
+        "nvidia": nvidia | {"python": dataset.redact(nvidia["python"]), "gpu": gpu, "hami_core": None},
+        "kubernetes": cluster,
+    }
+
+
+def public_command(argv: list[str], config: StudyConfig) -> list[str]:
+    """The command without a cluster's own names and without the address of a Prometheus."""
+    cluster, prometheus = config["kubernetes"], config["prometheus"]
+    names = [cluster[key] for key, known in NEUTRAL_CLUSTER.items() if cluster[key] != known]
+    names += [name for value in cluster["tolerations"] for name in (value["key"], value["value"]) if name != "true"]
+    names += [prometheus["url"], prometheus["folder"], *prometheus["labels"].values()]
+    names += [config["survey"]["url"], *config["survey"]["labels"].values(), *config["survey"]["namespaces"]]
+    flat = [name for value in names if value for name in (value if isinstance(value, list) else [value])]
+    for name in sorted(flat, key=len, reverse=True):
+        # A short name may be part of another word.
+        argv = [re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "…", word) for word in argv]
+    return argv
+
+
+def _manifest(study: Study, run: run_record.RunRecord, units: int | None) -> dict[str, Any]:
+    return {
+        "config": public_config(study.config),
+        "node_kind": study.node_kind,
+        "device_units": units,
+        "order": study.order,
+        "requested": {key: study.config[key] for key in dataset.MATRIX_KEYS},
+        "not_shown": run["not_shown"],
+        "versions": {"python": sys.version.split()[0], **{name: version(name) for name in PACKAGES}},
+        "git_commit": run["git_commit"],
+        "git_dirty": run["git_dirty"],
+        "argv": public_command(run["argv"], study.config),
+        "run_id": run["run_id"],
+        "created_epoch_seconds": run.get("created_epoch_seconds", time.time()),
+    }
+
+
+def aggregate(data: Path, results: Path, tabled: Path) -> None:
+    """Write tables and manifest of the current run's study, then a marker, the only file in its folder.
+
+    Raises RecordsRefused when the records do not belong together.
+    """
+    run = run_record.read_run(results)
+    study = Study(run["config"])
+    names = write_tables(study, data, results, run)
+    # An earlier study in this folder may have had other optional tables.
+    for name in OPTIONAL_TABLES - names:
+        for leftover in (results / f"tables/{name}.csv", *results.glob(f"figures/{name}.*")):
+            leftover.unlink(missing_ok=True)
+    for outdated in (results / "partial", tabled.parent):
+        shutil.rmtree(outdated, ignore_errors=True)
+    tabled.parent.mkdir()
+    tabled.touch()
+
+
+def write_tables(study: Study, data: Path, results: Path, run: run_record.RunRecord) -> Set[str]:
+    """Write `results`/tables and manifest.json from the records under `data`; `run` identifies their run.
+
+    Returns the names of the tables. Raises RecordsRefused when the records do not belong together.
+    """
+    checker = Checker(study, data)
+    tables = _build_tables(checker)
+    refused = checker.refused | checker.mismatched()
+    if refused:
+        raise RecordsRefused(refusal_message(refused, results, measured_here=not study.config["from"]))
+    for line in (device_remark(tables["cells"]["device"].nunique()), dataset.short_windows_note(study)):
+        if line not in run["not_shown"]:
+            run = run | {"not_shown": f"{run['not_shown']} {line}".strip()}
+    _write(tables, checker, run, results / "tables", "")
+    write_json(results / "manifest.json", _manifest(study, run, checker.units))
+    return tables.keys()
+
+
+def write_partial_tables(results: Path) -> str:
+    """Write the cells that a failed run did measure to partial/. Returns a line about them, empty if there are none."""
+    shutil.rmtree(results / "partial", ignore_errors=True)
+    run = run_record.read_run(results)
+    study = Study(run["config"])
+    checker = Checker(study, results)
+    tables = _build_tables(checker)
+    sound = checker.sound_count
+    if sound == 0 or checker.mismatched():
+        return ""
+    note = f"PARTIAL: {sound} of {len(study.cells)} cells. {dataset.short_windows_note(study)}".strip()
+    _write(tables, checker, run, results / "partial", note)
+    return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
+
+
+def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
+    study = checker.study
+    cells, by_tenants = [], []
+    stages: list[TableRow] = []
+    startups: list[Startup] = []
+    victims: list[VictimCase] = []
+    jobs: list[JobCell] = []
+    prometheus: list[TableRow] = []
+    switches = _switches(checker)
+    slo = slo_limits(study.config["slo"])
+    kinds = study_kinds(study.config)
+    for record in checker.records(study.table_cells()):
+        key = record["cell"]
+        cell = Cell(key["strategy"], key["workload"], key["replicas"], key["repeat"])
+        cells.append(reduce_record(record, limits=slo))
+        startups += cell_startups(record)
+        switches.add(cell.strategy, record.get("switch"))
+        prometheus += prometheus_rows(record)
+        if cell.workload in study.faults:
+            victims += victim_cases(record)
+        elif job := job_cell(record):
+            jobs.append(job)
+        if study.is_compared(cell):
+            by_tenants += split_by_workload(record, cells[-1], slo)
+            stages += stage_rows(record)
+    cells, by_tenants = (pair_by_device(some, study.baseline) for some in (cells, by_tenants))
+    if any(cell.device_columns["sm_active_percent"] is not None for cell in cells):
+        kinds.add(ACTIVITY)
+    baseline = Baseline(cells, study.baseline)
+    compared = filter(study.is_compared, study.table_cells())
+    expected = [(cell, name) for cell in compared for name in study.components(cell)]
+    summary = summary_table(by_tenants, expected, baseline, kinds, study.config["price_per_hour"])
+    tables = {
+        "cells": cells_table(cells, baseline, kinds),
+        "summary": summary,
+        "contrasts": contrasts_table(by_tenants, study, baseline, kinds),
+        "devices": devices_table(by_tenants, baseline, closed_loop_workloads(study.config)),
+        "stages": table_frame("stages", stages),
+        "startup": startup_table(startups, switches, [(cell.strategy, name, cell.replicas) for cell, name in expected]),
+    }
+    if names := study.config["interference"]:
+        tables["interference"] = interference_table(summary, names)
+    if has_jobs(study.config):
+        queues = [strategy.name for strategy in study.strategies.values() if strategy.is_queue]
+        jobs = pair_jobs_by_device(jobs, cells, queues)
+        tables["jobs"] = jobs_table(jobs, (cell for cell in study.table_cells() if study.is_job(cell.workload)), queues)
+    if prometheus_options.has_prometheus(study.config):
+        tables["prometheus"] = table_frame("prometheus", prometheus)
+    if study.faults:
+        faulty = [(cell.strategy, cell.workload) for cell in study.table_cells() if cell.workload in study.faults]
+        repeats = study.config["fault_repeats"]
+        tables["isolation"] = isolation_table(victims, faulty, study.faults, repeats)
+    return tables
+
+
+def _switches(checker: Checker) -> Switches:
+    """The switches of the node outside of cells: those in nodes/ and in calibrations."""
+    switches = Switches()
+    for strategy in checker.study.strategies:
+        gate = checker.data / "nodes" / f"{strategy}.json"
+        if gate.exists():
+            switches.add_node_file(read_json(gate, "strategy", "configure_seconds"))
+    for calibration in filter(None, checker.calibrations.values()):
+        switches.add(calibration.get("strategy", ""), calibration.get("switch"))
+    return switches
+
+
+def _write(
+    tables: dict[str, pd.DataFrame], checker: Checker, run: run_record.RunRecord, folder: Path, note: str
+) -> None:
+    study, node = checker.study, read_device(checker.data / "nodes" / "device.json")["node"]
+    confounded = CONFOUNDED if study.order == "strategy" else ""
+    caption = text.caption(
+        device=device_name(node),
+        window_seconds=study.config["window_seconds"],
+        repeats=study.config["repeats"],
+        remarks=(note, run["not_shown"], confounded),
+    )
+    # A row that is copied elsewhere must still say that it does not come from a GPU.
+    labelled = {name: tables[name].copy().assign(label=node["label"]) for name in ("cells", "summary")}
+    for name, table in (tables | labelled).items():
+        replace_atomically(folder / f"{name}.csv", table.to_csv(index=False))
+    replace_atomically(folder / "summary.md", text.summary_markdown(tables["summary"], caption))

@@ -1,0 +1,101 @@
+"""The device's columns of a cell, from its telemetry: power, energy, clock, temperature and memory."""
+
+import math
+from typing import TypedDict
+
+from sharebench.model.records.types import Record
+from sharebench.model.spec import parse_spec
+from sharebench.read.gates.verdict import window_seconds
+
+MIB = 1 << 20
+# These mechanisms divide memory among tenants before anything runs, or give it to all of them together.
+MEMORY_NOT_FREE = {"mig", "streams"}
+
+
+class DeviceColumns(TypedDict):
+    server_memory_mib: float | None
+    power_mean_watts: float | None
+    energy_joules: float | None
+    energy_per_iteration_joules: float | None
+    energy_above_idle_per_iteration_joules: float | None
+    sm_clock_mean_mhz: float | None
+    sm_active_percent: float | None
+    sm_occupancy_percent: float | None
+    dram_active_percent: float | None
+    temperature_max_celsius: float | None
+
+
+def device_units(record: Record) -> int | None:
+    """SMs of the whole GPU, or cores of the stand-in; None where neither the node nor a tenant reports it.
+
+    A Kubernetes node does not report it. There CUDA shows it to a tenant that has no limit and no MIG instance.
+    """
+    node = record["node"]
+    if node["units"] is not None:
+        return int(node["units"])
+    is_divided = "mig" in parse_spec(record["spec"])["strategy"]["mechanisms"]
+    if is_divided or not node["is_gpu"] or record["limits"]["thread_percent"] is not None:
+        return None
+    views = (tenant["view"] for tenant in record["tenants"])
+    return max((view["sm_count"] for view in views if view and view["sm_count"]), default=None)
+
+
+def device_columns(record: Record, count: int) -> DeviceColumns:
+    """The device's columns; `count` is the number of iterations. A mix has no energy per iteration."""
+    telemetry, calibration = record["telemetry"], record["calibration"]
+    seconds = window_seconds(record) if record["window"] else None
+    idle_watts = calibration["idle_power_watts"] if calibration else None
+    columns: DeviceColumns = {
+        "server_memory_mib": telemetry["server_memory_mib"] if telemetry else None,
+        "power_mean_watts": telemetry["power_mean_watts"] if telemetry else None,
+        "energy_joules": telemetry["energy_joules"] if telemetry else None,
+        "energy_per_iteration_joules": None,
+        "energy_above_idle_per_iteration_joules": None,
+        "sm_clock_mean_mhz": telemetry["sm_clock_mean_mhz"] if telemetry else None,
+        "sm_active_percent": telemetry.get("sm_active_mean_percent") if telemetry else None,
+        "sm_occupancy_percent": telemetry.get("sm_occupancy_mean_percent") if telemetry else None,
+        "dram_active_percent": telemetry.get("dram_active_mean_percent") if telemetry else None,
+        "temperature_max_celsius": telemetry["temperature_max_celsius"] if telemetry else None,
+    }
+    energy = columns["energy_joules"]
+    if energy and seconds:
+        # Ten samples a second may all fall into the same part of short iterations; the energy counter misses nothing.
+        columns["power_mean_watts"] = energy / seconds
+    if energy is not None and seconds and count > 0 and len({tenant["workload"] for tenant in record["tenants"]}) == 1:
+        columns["energy_per_iteration_joules"] = energy / count
+        if idle_watts is not None:
+            columns["energy_above_idle_per_iteration_joules"] = (energy - idle_watts * seconds) / count
+    return columns
+
+
+def tenant_memory_mib(record: Record) -> list[float | None]:
+    """Memory of each tenant: on a GPU what the driver counts for its process, elsewhere what the tenant counts.
+
+    A tenant's own count on a GPU leaves out context and libraries, so it does not replace a missing driver count.
+    """
+    tenants = record["tenants"]
+    if record["node"]["is_gpu"]:
+        telemetry = record["telemetry"]
+        return list((telemetry and telemetry["tenant_memory_mib"]) or [None] * len(tenants))
+    return [None if tenant["memory_bytes"] is None else tenant["memory_bytes"] / MIB for tenant in tenants]
+
+
+def tenants_that_fit(record: Record) -> int | None:
+    """How many tenants as large as this cell's largest fit into the GPU's memory.
+
+    It is the GPU's memory, less what others than the tenants used (the driver, an MPS server), over one tenant. None
+    where that is unknown, and where the strategy limits or divides memory.
+    """
+    telemetry, total_bytes = record["telemetry"], record["node"]["memory_bytes"]
+    if not record["node"]["is_gpu"] or telemetry is None or total_bytes is None:
+        return None
+    used_mib, by_tenant = telemetry["memory_used_max_mib"], telemetry["tenant_memory_mib"] or []
+    tenants = [mib for mib in by_tenant if mib is not None]
+    if not tenants or len(tenants) < len(by_tenant) or used_mib is None:
+        return None
+    mechanisms = parse_spec(record["spec"])["strategy"]["mechanisms"]
+    has_limit = record["limits"]["memory_percent"] is not None or "memory_limit" in record["limits"]
+    if has_limit or MEMORY_NOT_FREE.intersection(mechanisms):
+        return None
+    besides_mib = max(0.0, used_mib - sum(tenants))
+    return math.floor((total_bytes / MIB - besides_mib) / max(tenants))

@@ -1,0 +1,99 @@
+"""The metrics in which cells are compared, with the buckets' error of percentiles, and why a percentile is blank."""
+
+import math
+from collections.abc import Collection, Sequence
+
+from sharebench.model.study_config import StudyConfig, has_streams
+from sharebench.read.cells.rows import NEEDED_COUNT, STAGE_METRICS, MeasuredCell
+from sharebench.read.columns import ACTIVITY, SLO, STREAMS, columns
+from sharebench.read.histogram import Quantile
+from sharebench.read.slo import PART_LABELS, slo_limits
+from sharebench.read.statistics.intervals import Estimate, log_interval
+
+MEAN, TOKEN_COST = "latency_mean_seconds", "cost_per_million_tokens"
+TOTAL_COLUMNS = {"throughput_total_hz": "throughput_hz", "output_tokens_total_hz": "output_tokens_hz"}
+TOTAL_COLUMNS |= {"goodput_total_hz": "goodput_hz"}
+"""Metrics that are sums over a cell's tenants, each with the column of one tenant."""
+QUANTILES = {f"latency_{name}_seconds": name for name in NEEDED_COUNT} | {
+    f"{name}_seconds": name for name in STAGE_METRICS
+}
+PERCENTILE_LABELS = {name: name for name in NEEDED_COUNT} | {"p999": "p99.9"}
+PERCENTILE_LABELS |= {name: f"{PART_LABELS[stage]} {percentile}" for name, (stage, percentile) in STAGE_METRICS.items()}
+
+
+def study_kinds(config: StudyConfig) -> set[str]:
+    """Which of `records.tables.STUDY_KINDS` a study is."""
+    return {kind for kind, holds in ((STREAMS, has_streams(config)), (SLO, slo_limits(config["slo"]))) if holds}
+
+
+def optional_metrics(studies: Collection[str]) -> list[str]:
+    """The metrics that only these kinds of study have.
+
+    Cost is left out, as it compares the same as its tokens, and so is activity, which is neither good nor bad.
+    """
+    every = columns("metrics", {*studies} - {ACTIVITY})
+    return [metric for metric in every if metric not in (*columns("metrics"), TOKEN_COST)]
+
+
+def cell_value(cell: MeasuredCell, metric: str) -> float | None:
+    """The mean latency, a percentile or a total of the cell; None where it is 0 or not known."""
+    if metric in TOTAL_COLUMNS:
+        return cell.total(TOTAL_COLUMNS[metric]) or None
+    if metric in QUANTILES:
+        quantile = cell.percentiles.get(QUANTILES[metric])
+        return None if quantile is None else quantile.value_seconds
+    return cell.latency_mean_seconds or None
+
+
+def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | None:
+    """Geometric mean of a percentile over the cells, Student's interval widened by the buckets' error.
+
+    None unless all cells have it: those that lack it are the disturbed ones, and a mean of the others would flatter.
+    Each exact percentile is anywhere within its bucket, perhaps all of them at the same end, so the interval's ends
+    are moved by the geometric mean of bound over value.
+    """
+    quantiles = [cell.percentiles[name] for cell in cells if name in cell.percentiles]
+    if not cells or len(quantiles) < len(cells):
+        return None
+    devices = [cell.device for cell in cells]
+    estimate = log_interval([_value(quantile) for quantile in quantiles], devices)
+    if estimate.low is None or estimate.high is None:
+        return estimate
+    lows = [quantile.low_seconds / _value(quantile) for quantile in quantiles]
+    # The first bucket of a program's own histogram begins at 0.
+    below = log_interval(lows, devices).value if min(lows) > 0 else 0.0
+    above = log_interval([quantile.high_seconds / _value(quantile) for quantile in quantiles], devices).value
+    return Estimate(estimate.value, estimate.low * below, estimate.high * above, estimate.n)
+
+
+def percentile_note(name: str, cells: Sequence[MeasuredCell]) -> str | None:
+    """Why a percentile is blank in some of the valid cells; None if it is not."""
+    blank = [cell for cell in cells if name not in cell.percentiles]
+    if not blank or (name in STAGE_METRICS and not any(STAGE_METRICS[name][0] in cell.stages for cell in blank)):
+        return None
+    share = "" if len(blank) == len(cells) else f" in {len(blank)} of {len(cells)} cells"
+    if name in STAGE_METRICS:
+        stage, percentile = STAGE_METRICS[name]
+        best = max(
+            (cell.stages[stage] for cell in blank if stage in cell.stages), key=lambda each: each.effective_count
+        )
+        size_text = f"the effective sample size of {best.count} is {math.floor(best.effective_count)}"
+        return f"{PERCENTILE_LABELS[name]} needs {NEEDED_COUNT[percentile]} independent requests, {size_text}{share}"
+    needed, most = NEEDED_COUNT[name], max(blank, key=lambda cell: cell.effective_count)
+    if name == max(NEEDED_COUNT, key=lambda each: NEEDED_COUNT[each]) and most.effective_count < needed:
+        # Few windows are long enough, so all rows share one note without their own sample size.
+        return f"{PERCENTILE_LABELS[name]} needs {needed} independent iterations{share}"
+    if most.count < needed:
+        return f"{PERCENTILE_LABELS[name]} needs {needed} iterations, had {most.count}{share}"
+    if most.effective_count < needed:
+        size = math.floor(most.effective_count)
+        size_text = f"the effective sample size of {most.count} is {size}"
+        return f"{PERCENTILE_LABELS[name]} needs {needed} independent iterations, {size_text}{share}"
+    if any(row.scrape_error_percent is not None for cell in blank for row in cell.rows):
+        return f"{PERCENTILE_LABELS[name]} is not in the program's own metrics{share}"
+    return f"{PERCENTILE_LABELS[name]} is outside the buckets (1 µs to 1000 s){share}"
+
+
+def _value(quantile: Quantile) -> float:
+    assert quantile.value_seconds is not None, "a percentile without a value was kept"
+    return quantile.value_seconds

@@ -1,0 +1,316 @@
+"""One record reduced to what the tables need, so that records can stream: thousands are too large to hold."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from sharebench.model.records.types import Record, TenantRecord
+from sharebench.model.spec import components, parse_spec
+from sharebench.read.cells.gpu_columns import DeviceColumns, device_columns, tenant_memory_mib, tenants_that_fit
+from sharebench.read.columns import TableRow
+from sharebench.read.gates.gates import is_valid
+from sharebench.read.gates.verdict import window_seconds
+from sharebench.read.histogram import ForeignHistogram, Histogram, Quantile, merge, merge_foreign
+from sharebench.read.slo import LATENCY, good_count, request_seconds
+from sharebench.read.statistics.effective import Series, effective_count, latency_series, value_series
+from sharebench.read.statistics.intervals import required_count
+
+SAMPLE_SIZE_STAGE = {"ttft": "ttft", "itl": "tpot", "tpot": "tpot"}
+"""The stages that are metrics, each with the stage that gives its effective sample size."""
+PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+STAGE_METRICS = {f"{stage}_{name}": (stage, name) for stage in SAMPLE_SIZE_STAGE for name in ("p50", "p99")}
+"""Stage and percentile of each metric of a stream's stages."""
+GroupKey = tuple[str, str, str, int]
+"""Strategy, workload, workload of the tenants, and number of tenants of the cell."""
+GROUP_COLUMNS = ("strategy", "workload", "tenant_workload", "replicas")
+SloLimits = Mapping[str, float]
+"""Seconds by part of an SLO, from `slo_limits`."""
+NO_SLO: SloLimits = {}
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+# The independent iterations that each percentile needs.
+NEEDED_COUNT = {name: required_count(q) for name, q in PERCENTILES.items()}
+# With device times for at least this share of its iterations, a tenant's device mean stands for all of them.
+ALL_TIMED_RATIO = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class StageSample:
+    """Times of one stage: their histogram, the number of requests that have any, and the effective sample size."""
+
+    histogram: Histogram
+    count: int
+    effective_count: float
+
+
+def stage_samples(tenants: Sequence[TenantRecord], window_seconds: float) -> Mapping[str, StageSample]:
+    """The stages of these tenants together; empty where no tenant streams.
+
+    TTFT and TPOT have one recorded value per request, so their effective sample size is computed like that of
+    latencies. The gaps (ITL) of one request are alike, and requests that a server decodes together share their steps.
+    So ITL gets the effective sample size of the requests, by their TPOT.
+    """
+    series = {name: _series(tenants, name, window_seconds) for name in set(SAMPLE_SIZE_STAGE.values())}
+    samples = {}
+    for stage, base in SAMPLE_SIZE_STAGE.items():
+        stored = [timed["histogram"] for tenant in tenants if (timed := tenant["stages"].get(stage))]
+        if stored and series[base]:
+            histogram = merge(map(Histogram.from_sparse, stored))
+            samples[stage] = StageSample(
+                histogram, sum(each.count for each in series[base]), effective_count(series[base])
+            )
+    return samples
+
+
+def _series(tenants: Sequence[TenantRecord], name: str, window_seconds: float) -> list[Series]:
+    timed = [(requests, request_seconds(requests)[name]) for tenant in tenants if (requests := tenant.get("requests"))]
+    series = []
+    for requests, times in timed:
+        pairs = [(start, t) for start, t in zip(requests["start_seconds"], times, strict=True) if t is not None]
+        starts, seconds = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
+        series.append(value_series(starts, seconds, window_seconds))
+    return series
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    """One tenant of a cell; None is a blank, also where it left no record. A cell without tenants has one empty row."""
+
+    tenant_workload: str | None = None
+    latency_mean_seconds: float | None = None
+    throughput_hz: float | None = None
+    memory_mib: float | None = None
+    scrape_error_percent: float | None = None
+    output_tokens_hz: float | None = None
+    goodput_hz: float | None = None
+    other_columns: Mapping[str, object] = field(default_factory=dict)
+    """Its other columns of cells.csv."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCell:
+    """One cell, or the tenants of a mix that run one workload: the rows of the tenants, and their values together."""
+
+    strategy: str
+    workload: str
+    tenant_workload: str | None
+    """What these tenants run; None where they do not all run the same."""
+    replicas: int
+    repeat: int
+    block: int
+    run_id: str
+    pairing_scope: str
+    """The run, or in a study on several devices the device; blocks are paired within it."""
+    device: str
+    status: str
+    valid: bool
+    reason: str | None
+    failed_gates: tuple[str, ...]
+    warnings: tuple[str, ...]
+    rows: tuple[TenantRow, ...]
+    all_rows: tuple[TenantRow, ...]
+    """The rows of the whole cell, whatever its tenants run."""
+    count: int
+    effective_count: float
+    latency_mean_seconds: float | None
+    percentiles: Mapping[str, Quantile]
+    """PERCENTILES of all latencies together, and STAGE_METRICS, where the samples suffice."""
+    stages: Mapping[str, StageSample]
+    """The stages of streams, over all tenants."""
+    notes: tuple[str, ...]
+    """Remarks on its streams and on the SLO."""
+    device_columns: DeviceColumns
+    """Columns that are the same in all its rows."""
+    tenants_that_fit: int | None
+
+    @property
+    def group(self) -> GroupKey:
+        """The group that it is a repeat of; a whole mix belongs to none."""
+        return self.strategy, self.workload, str(self.tenant_workload), self.replicas
+
+    def total(self, column: str) -> float | None:
+        """Sum of a column over its rows; None where no row has it."""
+        known = [value for row in self.rows if (value := getattr(row, column)) is not None]
+        return sum(known) if known else None
+
+
+def split_by_workload(record: Record, whole: MeasuredCell, limits: SloLimits = NO_SLO) -> list[MeasuredCell]:
+    """The cell `whole`, or a cell for each workload of a mix, with the tenants that run it."""
+    if whole.tenant_workload is not None:
+        return [whole]
+    parts = (reduce_record(record, name, limits) for name in components(parse_spec(record["spec"])))
+    return [replace(cell, all_rows=whole.rows) for cell in parts]
+
+
+def reduce_record(record: Record, tenant_workload: str | None = None, limits: SloLimits = NO_SLO) -> MeasuredCell:
+    """What the tables need of a record; slowdowns come later, when the baseline's records are known too.
+
+    `tenant_workload` restricts it to the tenants that run this workload. `limits` is the SLO of the goodput.
+    """
+    workloads = [tenant_workload] if tenant_workload else components(parse_spec(record["spec"]))
+    failed = [gate for gate in record["gates"] if not gate["passed"]]
+    invalid = [gate for gate in failed if gate["severity"] == "invalid"]
+    all_tenants = zip(record["tenants"], tenant_memory_mib(record), strict=True)
+    chosen = [(tenant, mib) for tenant, mib in all_tenants if tenant_workload in (None, tenant["workload"])]
+    tenants = [tenant for tenant, _ in chosen]
+    count = sum(tenant["count"] for tenant in tenants)
+    histograms = [Histogram.from_sparse(tenant["histogram"]) for tenant in tenants]
+    length_seconds = None if record["window"] is None else window_seconds(record)
+    rows = tuple(
+        _tenant_row(tenant, mib, histogram, length_seconds, limits)
+        for (tenant, mib), histogram in zip(chosen, histograms, strict=True)
+    ) or (TenantRow(),)
+    effective = effective_count([latency_series(*each) for each in zip(tenants, histograms, strict=True)])
+    stages, run_id = stage_samples(tenants, length_seconds or 0.0), record["provenance"]["run_id"]
+    return MeasuredCell(
+        **record["cell"],
+        tenant_workload=workloads[0] if len(workloads) == 1 else None,
+        run_id=run_id,
+        pairing_scope=run_id,
+        device=record["node"]["device"],
+        status=record["status"],
+        valid=is_valid(record),
+        reason=record["reason"] or "; ".join(f"{gate['name']}: {gate['message']}" for gate in invalid) or None,
+        failed_gates=tuple(gate["name"] for gate in invalid),
+        warnings=tuple(gate["name"] for gate in failed if gate["severity"] == "warning"),
+        rows=rows,
+        all_rows=rows,
+        count=count,
+        effective_count=effective,
+        latency_mean_seconds=sum(tenant["sum_seconds"] for tenant in tenants) / count if count else None,
+        percentiles=_percentiles(tenants, merge(histograms), effective) | _stage_percentiles(stages),
+        stages=stages,
+        notes=_notes(tenants, stages, limits),
+        device_columns=device_columns(record, count),
+        tenants_that_fit=tenants_that_fit(record),
+    )
+
+
+def _tenant_row(
+    tenant: TenantRecord,
+    memory_mib: float | None,
+    histogram: Histogram,
+    length_seconds: float | None,
+    limits: SloLimits,
+) -> TenantRow:
+    """The tenant's columns; those of the window only where it delivered a record."""
+    known: TableRow = {"tenant": tenant["index"], "tenant_status": tenant["status"]}
+    known |= {f"startup_{part}": seconds for part, seconds in (tenant["startup"] or {}).items()}
+    row, load = TenantRow(tenant["workload"], memory_mib=memory_mib, other_columns=known), tenant["load"]
+    if load is None or length_seconds is None:
+        return row
+    count, cpu, work, job = tenant["count"], tenant["cpu"], tenant["work"], tenant.get("job")
+    mean = tenant["sum_seconds"] / count if count else None
+    effective = effective_count([latency_series(tenant, histogram)])
+    percentiles = _percentiles([tenant], histogram, effective)
+    of_stages = _stage_percentiles(stage_samples([tenant], length_seconds))
+    if (timed := tenant["device_histogram"]) and timed["count"]:
+        known["device_mean_seconds"] = on_device = timed["sum_seconds"] / timed["count"]
+        # A small sample may overrepresent rare long iterations, so that its mean exceeds that of the host.
+        if mean and timed["count"] >= ALL_TIMED_RATIO * count:
+            known["device_to_host_ratio"] = on_device / mean
+    if work and work["flop"] is not None:
+        known["flop_per_second"] = work["flop"] * count / length_seconds
+    known |= {
+        "count": count,
+        "errors": tenant["errors"],
+        "censored": load["censored"],
+        "effective_count": math.floor(effective),
+        **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
+        **{f"{name}_seconds": quantile.value_seconds for name, quantile in of_stages.items()},
+        "latency_max_seconds": tenant["max_seconds"],
+        "completion_seconds": job and job["completion_seconds"],
+        "coverage_ratio": tenant["coverage_ratio"],
+        **(cpu or {}),
+    }
+    return replace(
+        row,
+        latency_mean_seconds=mean,
+        # A job's own rate ends when it does, so that rates of jobs refer to the whole window.
+        throughput_hz=load["achieved_rate_hz"] if job is None else count / length_seconds,
+        scrape_error_percent=_scrape_error_percent(tenant),
+        output_tokens_hz=(tokens := tenant.get("output_tokens")) and tokens["count"] / length_seconds,
+        # An SLO does not apply to jobs, which have to end, not to be prompt.
+        goodput_hz=None if job or (good := good_count(tenant, limits)) is None else good / length_seconds,
+    )
+
+
+def _stage_percentiles(stages: Mapping[str, StageSample]) -> dict[str, Quantile]:
+    known = {stage: supported_percentiles(sample.histogram, sample.effective_count) for stage, sample in stages.items()}
+    return {
+        name: known[stage][percentile]
+        for name, (stage, percentile) in STAGE_METRICS.items()
+        if stage in known and percentile in known[stage]
+    }
+
+
+def _notes(tenants: Sequence[TenantRecord], stages: Mapping[str, StageSample], limits: SloLimits) -> tuple[str, ...]:
+    notes = []
+    if any(tokens["source"] == "chunks" for tenant in tenants if (tokens := tenant.get("output_tokens"))):
+        notes.append("output tokens are counted as events of the stream: the server gives no number")
+    if tenants and not stages and limits.keys() - {LATENCY}:
+        applying = "only the latency" if LATENCY in limits else "no part"
+        notes.append(f"{applying} of the SLO applies to what does not stream")
+    return tuple(notes)
+
+
+def _scrape_error_percent(tenant: TenantRecord) -> float | None:
+    """The larger error of mean and rate, from the window's edges between two scrapes; None without scrapes."""
+    scrape = tenant.get("scrape")
+    ratios = (scrape["rate_error_ratio"], scrape["mean_error_ratio"]) if scrape else ()
+    known = [ratio for ratio in ratios if ratio is not None]
+    return 100 * max(known) if known else None
+
+
+def _percentiles(tenants: Sequence[TenantRecord], histogram: Histogram, effective: float) -> dict[str, Quantile]:
+    """Percentiles of these tenants together, from `histogram`, or from their own buckets for scraped programs."""
+    counted = [tenant for tenant in tenants if tenant["count"]]
+    scraped = [tenant for tenant in counted if tenant.get("measured_by") == "scrape"]
+    if not scraped:
+        smallest = min((tenant["min_seconds"] or 0.0 for tenant in counted), default=0.0)
+        largest = max((tenant["max_seconds"] or 0.0 for tenant in counted), default=0.0)
+        found = supported_percentiles(histogram, effective)
+        return {name: quantile.within(smallest, largest) for name, quantile in found.items()}
+    stored = [buckets for tenant in scraped if (buckets := tenant.get("foreign_histogram")) is not None]
+    merged = merge_foreign(map(ForeignHistogram.from_record, stored))
+    return {} if merged is None or len(stored) < len(counted) else supported_percentiles(merged, merged.count)
+
+
+def supported_percentiles(histogram: Histogram | ForeignHistogram, count: float) -> dict[str, Quantile]:
+    """The percentiles for which `count` independent iterations suffice and whose bucket has two finite bounds."""
+    names = [name for name, needed in NEEDED_COUNT.items() if count >= needed]
+    found = histogram.quantiles([PERCENTILES[name] for name in names]) if names else []
+    return {name: quantile for name, quantile in zip(names, found, strict=True) if quantile.is_bounded}
+
+
+def tenant_key(record: Record, tenant: TenantRecord) -> TableRow:
+    return {
+        **record["cell"],
+        "tenant": tenant["index"],
+        "tenant_workload": tenant["workload"],
+        "valid": is_valid(record),
+    }
+
+
+def outcome_columns(
+    statuses: Iterable[str], reasons: Iterable[str | None], n_expected: int, valid: Sequence[object]
+) -> TableRow:
+    distinct = set(statuses) or {"missing"}
+    return {
+        "status": distinct.pop() if len(distinct) == 1 else "mixed",
+        "reason": "; ".join(dict.fromkeys(filter(None, reasons))),
+        "n_expected": n_expected,
+        "n": len(valid),
+    }
+
+
+def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> defaultdict[Key, list[Item]]:
+    """The items by key, in their order; empty for any other key."""
+    groups: defaultdict[Key, list[Item]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
+    return groups

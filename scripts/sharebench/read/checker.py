@@ -1,0 +1,196 @@
+"""Which records of a study may be in one table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict, cast
+
+from sharebench.core.files import DamagedFile, Refusal, read_json, replace_atomically
+from sharebench.model import run_record
+from sharebench.model.records.record import RecordError, RecordMismatch, check_current
+from sharebench.model.records.references import device_identity, part_for_device, read_device
+from sharebench.model.records.types import NodeFacts, Provenance, Record, Switch
+from sharebench.model.spec import workload_reference
+from sharebench.read.cells.gpu_columns import device_units
+from sharebench.read.gates.judged import read_judged
+from sharebench.study.cells import Cell
+from sharebench.study.study import Study
+
+# The most files that a refusal names; the list that its command reads has all of them.
+MAX_LISTED = 5
+REFERENCE_KEYS = ("output_digest", "capacity_hz", "roofs", "idle_power_watts")
+Identity = dict[str, str | None]
+"""What all sources of a table must have in common: the product, its driver, and the packages."""
+WorkloadBlock = tuple[int, str]
+"""Number of a block, and a workload in it."""
+
+
+class RecordsRefused(Refusal):
+    """The records must not be in one table; the message lists them with the reasons and the command that helps."""
+
+
+class WithProvenance(TypedDict):
+    node: NodeFacts
+    provenance: Provenance
+
+
+class Calibration(WithProvenance):
+    """calibration/{workload}.json."""
+
+    output_digest: list[float] | None
+    capacity_hz: float | None
+    roofs: dict[str, float] | None
+    idle_power_watts: float | None
+    strategy: NotRequired[str]
+    switch: NotRequired[Switch | None]
+
+
+def _identities(file: Mapping[str, Any]) -> frozenset[str | None]:
+    """All identities of the devices in a record, a calibration or nodes/device.json: hashes and machines."""
+    node: NodeFacts = file["node"]
+    return frozenset({node["device"], node["details"].get("machine"), *file.get("others", ())})
+
+
+@dataclass
+class _Origin:
+    """Device and software that a file comes from, and the blocks that it belongs to (none for a calibration)."""
+
+    started_epoch_seconds: float
+    identity: Identity
+    device: str
+    machine: str | None
+    """A cluster's node; a file that was written before any tenant ran may not know the device."""
+    device_identities: frozenset[str | None]
+    """All identities of the file's device or devices."""
+    blocks: list[WorkloadBlock]
+
+    @classmethod
+    def from_record(cls, record: WithProvenance | Record, blocks: list[WorkloadBlock]) -> _Origin:
+        provenance, node = record["provenance"], record["node"]
+        packages = {f"package {name}": text for name, text in provenance["packages"].items()}
+        identity = {"product": node["product"], "driver": node["details"].get("driver"), **packages}
+        machine = node["details"].get("machine")
+        return cls(provenance["started_epoch_seconds"], identity, node["device"], machine, _identities(record), blocks)
+
+
+class Checker:
+    """Reads all calibrations first, then records one by one, and collects the reasons why files are refused."""
+
+    def __init__(self, study: Study, data: Path) -> None:
+        self.study = study
+        self.data = data
+        self.sound_count = 0
+        self.units: int | None = None
+        """The device's SMs or cores, as far as the sound records know."""
+        self.refused: dict[Path, str] = {}
+        self._origins: dict[Path, _Origin] = {}
+        self._first_references: dict[tuple[str, str], Mapping[str, object]] = {}
+        """The references of the first cell by workload and device, for devices without a calibration of their own."""
+        self.calibrations = {workload: self._calibration(workload) for workload in study.calibrated_workloads()}
+
+    def _calibration(self, workload: str) -> Calibration | None:
+        path = self.data / "calibration" / f"{workload}.json"
+        try:
+            calibration: Calibration = read_json(path)
+            if not self.study.config["from"]:
+                check_current(calibration, self.study.calibration_spec(workload), self.study.code(workload))
+            self._origins[path] = _Origin.from_record(calibration, [])
+            if missing := [key for key in REFERENCE_KEYS if key not in calibration]:
+                raise KeyError(missing[0])
+            return calibration
+        except RecordMismatch as mismatch:
+            self.refused[path] = str(mismatch)
+        except DamagedFile as damage:
+            self.refused[path] = str(damage).removeprefix(f"{path}: ")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self.refused[path] = f"not a calibration, missing or damaged ({type(error).__name__}: {error})"
+        return None
+
+    def _is_outdated(self, record: Record, workload: str) -> bool:
+        """Whether a record used another reference of the workload than its calibration has now.
+
+        On another device than the calibration's, the first cell there is the reference. False without a calibration.
+        """
+        calibration, device = record["calibration"], record["node"]["device"]
+        used: dict[str, object] = {**(calibration or {}), **workload_reference(calibration, workload)}
+        current = self.calibrations.get(workload)
+        if current is None:
+            return False
+        now: Mapping[str, object] = part_for_device(current, device_identity(record["node"]))
+        if cast(Calibration, now)["node"]["device"] != device:
+            now = self._first_references.setdefault((workload, device), used)
+        return any(now[key] != value for key, value in used.items() if key in now and value is not None)
+
+    def records(self, cells: Iterable[Cell]) -> Iterator[Record]:
+        """The sound records of these cells; reasons against the others go into `refused`."""
+        for cell in cells:
+            path = self.data / cell.raw
+            components = self.study.components(cell)
+            try:
+                record = read_judged(path)
+                if not self.study.config["from"]:
+                    check_current(record, self.study.spec(cell), self.study.code(cell.workload))
+            except (RecordError, RecordMismatch) as error:
+                self.refused[path] = str(error).removeprefix(f"{path}: ")
+                continue
+            blocks = [(record["cell"]["block"], name) for name in components]
+            self._origins[path] = _Origin.from_record(record, blocks)
+            if record["window"] is None and self._origins[path].machine is not None:
+                # No tenant has shown which of the machine's devices it is.
+                self._origins[path].blocks = []
+            if any(self._is_outdated(record, name) for name in components):
+                self.refused[path] = (
+                    "measured with another calibration than calibration/ holds now, or than its device's"
+                )
+                continue
+            self.sound_count += 1
+            self.units = max(self.units or 0, device_units(record) or 0) or None
+            yield record
+
+    def mismatched(self) -> dict[Path, str]:
+        """Reasons why files cannot be in one table with the newest ones.
+
+        Product, driver and packages must be those of the newest file that has any. The cells of one workload in one
+        block must be on one device, since ratios are taken within blocks; different blocks and workloads may be on
+        different devices of one product.
+        """
+        newest: Identity = {}
+        devices: dict[WorkloadBlock, str] = {}
+        for origin in sorted(self._origins.values(), key=lambda origin: origin.started_epoch_seconds):
+            newest |= origin.identity
+            devices |= dict.fromkeys(origin.blocks, origin.device)
+        of_cells = set(devices.values()) or {origin.device for origin in self._origins.values()}
+        machines = {origin.machine for origin in self._origins.values() if origin.blocks} - {None}
+        refused = {}
+        for path, origin in self._origins.items():
+            differences = [f"{key} {old} → {newest[key]}" for key, old in origin.identity.items() if old != newest[key]]
+            others = [devices[block] for block in origin.blocks if devices[block] != origin.device]
+            if others or origin.device_identities.isdisjoint(of_cells | machines):
+                differences.insert(0, f"device {origin.device} → {(others or sorted(of_cells))[0]}")
+            if differences:
+                refused[path] = f"not the newest cell's: {', '.join(differences)}"
+        device = self.data / "nodes" / "device.json"
+        if newest and _identities(read_device(device)).isdisjoint(of_cells | machines):
+            refused[device] = "not the newest cell's device"
+        return refused
+
+
+def refusal_message(refused: Mapping[Path, str], results: Path, measured_here: bool = True) -> str:
+    """The refused records and the reason, with the command that re-measures them if they were measured here."""
+    reasons = Counter(refused.values())
+    lines = [f"refused: {len(refused)} record(s) cannot be in these tables:"]
+    for reason, count in reasons.most_common(MAX_LISTED):
+        first = next(path for path, why in refused.items() if why == reason)
+        lines.append(f"  {first}{f' and {count - 1} more' if count > 1 else ''}: {reason}")
+    if len(reasons) > MAX_LISTED:
+        lines.append(f"  and {len(reasons) - MAX_LISTED} other reason(s)")
+    if not measured_here:
+        return "\n".join([*lines, "re-measure them where this data set was made"])
+    listed = run_record.state_folder(results).resolve() / "refused.txt"
+    replace_atomically(listed, "".join(f"{path}\n" for path in refused))
+    targets = " ".join(map(str, refused)) if len(refused) <= MAX_LISTED else f"$(cat {listed})"
+    lines.append(f"re-measure them: snakemake --forcerun {targets} (with the options of this run)")
+    return "\n".join(lines)

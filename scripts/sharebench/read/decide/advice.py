@@ -1,0 +1,264 @@
+"""The rule of the advice, a pure function of the measurements; docs/advice.md has its decision table as text.
+
+A plan spreads N tenants evenly over as few devices as the strategy allows: the fullest of `d` devices has ceil(N / d).
+It is possible if a device can hold that number, with the isolation that was asked for, and within the SLO.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from sharebench.read.cells.rows import group_by
+from sharebench.read.decide.documented import Isolation
+from sharebench.read.slo import LATENCY, PART_LABELS
+from sharebench.read.statistics.intervals import Estimate
+
+ISOLATIONS = ("none", "performance", "fault")
+EQUAL_RATIO = 0.02
+"""Plans whose merit differs by less are tied; so are those whose intervals overlap."""
+TAIL_PERCENTILES = ("p99", "p95")
+"""Percentiles that hold for nearly all requests; half of the requests exceed a p50."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The user's requirements; an SLO or price of None does not count."""
+
+    tenants: int
+    slo_seconds: float | None = None
+    isolation: str = "none"
+    price_per_hour: float | None = None
+    stream_slo: Mapping[str, float] = field(default_factory=dict)
+    """Limits in seconds of the SLO's parts that apply to streams only; `slo_seconds` limits the latency."""
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Limit in seconds of each part of the SLO."""
+        return ({} if self.slo_seconds is None else {LATENCY: self.slo_seconds}) | dict(self.stream_slo)
+
+    def with_limit(self, part: str, seconds: float) -> Demand:
+        if part == LATENCY:
+            return replace(self, slo_seconds=seconds)
+        return replace(self, stream_slo={**self.stream_slo, part: seconds})
+
+
+class JudgedPart(NamedTuple):
+    """A part of an SLO, the percentile that is compared with it, and its limit; None where there is no SLO."""
+
+    part: str
+    percentile: str
+    time: Estimate
+    limit_seconds: float | None
+
+    @property
+    def name(self) -> str:
+        """`p99` for the latency, else with the part: `TTFT p99`."""
+        return self.percentile if self.part == LATENCY else f"{PART_LABELS[self.part]} {self.percentile}"
+
+
+@dataclass(frozen=True)
+class Level:
+    """The measurement of a strategy with `replicas` tenants on one device."""
+
+    replicas: int
+    percentile: str
+    latency: Estimate
+    throughput: Estimate | None
+    performance: Isolation
+    inverse_latency: Estimate | None = None
+    """1 / mean latency in 1/s, for open loads only, whose throughput is the same under every strategy."""
+    stream: Mapping[str, tuple[str, Estimate]] = field(default_factory=dict)
+    """Percentile and time of the other parts of an SLO, for servers that stream."""
+    tokens: Estimate | None = None
+    """Output tokens per second, for servers that stream."""
+
+    def slo_parts(self, demand: Demand) -> list[JudgedPart]:
+        known = {LATENCY: (self.percentile, self.latency), **self.stream}
+        return [JudgedPart(part, *known[part], limit) for part, limit in demand.limits.items() if part in known]
+
+    def tightest_part(self, demand: Demand) -> JudgedPart:
+        """The part that is nearest to its limit or furthest beyond it; the latency without an SLO."""
+        parts = self.slo_parts(demand) or [JudgedPart(LATENCY, self.percentile, self.latency, None)]
+        return max(parts, key=lambda each: each.time.value / (each.limit_seconds or 1.0))
+
+    @property
+    def merit(self) -> Estimate | None:
+        """The measure by which plans with as many devices are ranked; higher is better."""
+        return self.inverse_latency or self.throughput
+
+
+@dataclass(frozen=True)
+class Option:
+    strategy: str
+    levels: Mapping[int, Level]
+    fault: Isolation
+    effort: int
+    is_sharing: bool = True
+    infeasible: Mapping[int, str] = field(default_factory=dict)
+    max_by_memory: int | None = None
+    streams: bool = False
+    """Whether the workload streams, so that the stream parts of an SLO apply."""
+
+    def level(self, replicas: int) -> Level | None:
+        """The level with this number of tenants, or else with the next larger one."""
+        sizes = [n for n in self.levels if n >= replicas]
+        return self.levels[min(sizes)] if sizes else None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The result of the rule for one strategy; `devices` is None where there is no plan, with the `reason`."""
+
+    option: Option
+    devices: int | None
+    per_device: int
+    level: Level | None
+    """The level that was judged: the plan's, or else that of all tenants on one device if it was measured."""
+    reason: str
+    lacks_tail: bool = False
+    """Whether there is an SLO that only the median or mean is known to meet."""
+    is_tied: bool = False
+    """Whether its merit cannot be distinguished from that of the best plan of its rank."""
+
+    @property
+    def rank(self) -> tuple[int, bool]:
+        """Fewer devices go first, then a tail within the SLO."""
+        return self.devices or 0, self.lacks_tail
+
+    @property
+    def merit(self) -> Estimate:
+        """The measure by which plans of one rank are ordered; higher is better."""
+        return (self.level and self.level.merit) or Estimate(0.0)
+
+    def margin_percent(self, demand: Demand) -> Estimate | None:
+        """By how many percent the tightest part may grow until it exceeds the SLO; negative where it does."""
+        judged = self.level.tightest_part(demand) if self.level else None
+        if judged is None or judged.limit_seconds is None:
+            return None
+        ratio = judged.time.inverse_times(judged.limit_seconds)
+        low, high = (None if end is None else 100 * (end - 1) for end in (ratio.low, ratio.high))
+        return Estimate(100 * (ratio.value - 1), low, high, ratio.n)
+
+
+def find_plan(option: Option, demand: Demand) -> Plan:
+    """The strategy's plan with the fewest devices that meets the demand, or one without devices and the reason."""
+    for devices, replicas in _splits(option, demand.tenants):
+        level = option.level(replicas)
+        if level is not None and _problem(option, replicas, level, demand) is None:
+            is_typical = any(each.percentile not in TAIL_PERCENTILES for each in level.slo_parts(demand))
+            return Plan(option, devices, replicas, level, "", is_typical)
+    replicas = demand.tenants if option.is_sharing else 1
+    level = option.level(replicas)
+    return Plan(option, None, replicas, level, _problem(option, replicas, level, demand) or "no data")
+
+
+def _splits(option: Option, tenants: int) -> Iterable[tuple[int, int]]:
+    """Numbers of devices, each with the tenants on the fullest; one tenant per device would not be sharing."""
+    for devices in range(1, tenants + 1):
+        replicas = math.ceil(tenants / devices)
+        if replicas > 1 or tenants == 1 or not option.is_sharing:
+            yield devices, replicas
+
+
+def _problem(option: Option, replicas: int, level: Level | None, demand: Demand) -> str | None:
+    """The reason why this number of tenants on one device does not meet the demand; None if it does."""
+    if replicas in option.infeasible:
+        return f"{replicas} tenants: {option.infeasible[replicas]}"
+    if option.max_by_memory is not None and replicas > option.max_by_memory:
+        return f"memory holds {option.max_by_memory} tenant{'s' * (option.max_by_memory != 1)}"
+    if level is None:
+        return f"{replicas} tenants: no data"
+    if demand.isolation == "fault" and replicas > 1 and not option.fault.holds:
+        return f"fault isolation: {option.fault.text}"
+    if demand.isolation == "performance" and replicas > 1 and not level.performance.holds:
+        return f"performance isolation: {level.performance.text}"
+    tenants = f"{level.replicas} tenant{'s' * (level.replicas != 1)}"
+    if option.streams and (unknown := [PART_LABELS[part] for part in demand.stream_slo if part not in level.stream]):
+        return f"{', '.join(unknown)} of {tenants}: no data"
+    judged = level.tightest_part(demand)
+    if judged.limit_seconds is not None and judged.time.value > judged.limit_seconds:
+        found, limit = f"{1e3 * judged.time.value:.3g} ms", f"{1e3 * judged.limit_seconds:g} ms"
+        return f"{judged.name} of {tenants} is {found}, more than {limit}"
+    return None
+
+
+def advise(options: Iterable[Option], demand: Demand) -> list[Plan]:
+    """All plans, the best first: by rank, then by throughput per device, or under an open load by mean latency.
+
+    Tied plans are ordered by effort. Strategies without a plan come last.
+    """
+    plans = [find_plan(option, demand) for option in options]
+    possible = [each for each in plans if each.devices is not None]
+    best = {
+        rank: max(rivals, key=lambda each: each.merit.value)
+        for rank, rivals in group_by(possible, lambda each: each.rank).items()
+    }
+    marked = [replace(each, is_tied=_is_tied(each.merit, best[each.rank].merit)) for each in possible]
+    marked.sort(key=lambda each: (*each.rank, not each.is_tied, each.option.effort * each.is_tied, -each.merit.value))
+    return marked + [each for each in plans if each.devices is None]
+
+
+def _is_tied(own: Estimate, most: Estimate) -> bool:
+    return own.value >= (1 - EQUAL_RATIO) * most.value or (own.high or 0.0) >= (most.low or math.inf)
+
+
+Choice = tuple[str, int]
+"""Strategy and devices."""
+
+
+def first_choice(plans: Sequence[Plan]) -> Choice | None:
+    """Strategy and devices of the first plan; None without a plan."""
+    if not plans or plans[0].devices is None:
+        return None
+    return plans[0].option.strategy, plans[0].devices
+
+
+@dataclass(frozen=True)
+class TurningPoint:
+    """The nearest demand with another answer; `what` names the change: slo below or above, tenants, isolation."""
+
+    what: str
+    demand: Demand
+    answer: Choice | None
+    part: str = LATENCY
+
+
+def turning_points(options: Sequence[Option], demand: Demand) -> list[TurningPoint]:
+    """What would change the answer: the nearest SLO below and above, the nearest numbers of tenants, other isolation.
+
+    A strategy tied with the first is the same answer. Another number of devices is another answer, unless the number of
+    tenants differs too.
+    """
+    plans = advise(options, demand)
+    current = first_choice(plans)
+    same = {(each.option.strategy, each.devices) for each in plans if each.is_tied and each.rank == plans[0].rank}
+
+    def nearest(what: str, changed: Iterable[Demand], part: str = LATENCY) -> Iterable[TurningPoint]:
+        for other in changed:
+            choice = first_choice(advise(options, other))
+            is_same = choice == current or choice in same
+            if what == "tenants" and choice is not None:
+                is_same = choice[0] in {name for name, _ in same}
+            if not is_same:
+                yield TurningPoint(what, other, choice, part)
+                return
+
+    sizes = range(1, max((n for option in options for n in option.levels), default=1) + 1)
+    tenants = demand.tenants
+    changes: list[tuple[str, Iterable[Demand]]] = [
+        ("tenants", (replace(demand, tenants=n) for n in reversed(sizes) if n < tenants)),
+        ("tenants", (replace(demand, tenants=n) for n in sizes if n > tenants)),
+        *(("isolation", [replace(demand, isolation=each)]) for each in ISOLATIONS if each != demand.isolation),
+    ]
+    points = []
+    for part, limit in demand.limits.items():
+        judged = (each for option in options for level in option.levels.values() for each in level.slo_parts(demand))
+        times = sorted({each.time.value for each in judged if each.part == part})
+        # A level meets an SLO equal to its time, but not one just below it.
+        lower = [demand.with_limit(part, math.nextafter(mark, 0.0)) for mark in reversed(times) if mark <= limit]
+        higher = [demand.with_limit(part, mark) for mark in times if mark > limit]
+        points += [*nearest("slo below", lower, part), *nearest("slo above", higher, part)]
+    return [*points, *(point for what, questions in changes for point in nearest(what, questions))]

@@ -1,0 +1,106 @@
+"""Documented isolation and effort of the mechanisms, each with its source; measurements take precedence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from sharebench.model.config_catalogues import LIMIT_KEYS
+from sharebench.model.strategies import HAMI_CORE, Strategy
+
+MEASURED, DOCUMENTED, UNKNOWN = "measured", "documented", "unknown"
+MIG_GUIDE = "NVIDIA MIG user guide"
+MPS_GUIDE = "NVIDIA MPS documentation"
+KUBECON = "Klues and Chen, KubeCon NA 2024"
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """Whether tenants are isolated (None where unknown), how that is known, and why."""
+
+    holds: bool | None
+    basis: str
+    text: str
+
+
+DEVICE_FAULTS = frozenset({"illegal-address", "assert"})
+"""Faults of a kernel, which MPS reports to all clients of the server (NVIDIA MPS documentation, error containment)."""
+ALONE = Isolation(True, DOCUMENTED, "no neighbour on its device")
+
+
+def performance_isolation(strategy: Strategy) -> Isolation:
+    """Whether neighbours cannot slow a tenant down, according to documentation."""
+    if strategy.mechanisms == ("exclusive",):
+        return ALONE
+    if strategy.mechanisms == ("mig",):
+        return Isolation(True, DOCUMENTED, f"SMs, cache and bandwidth of its own ({MIG_GUIDE})")
+    reason = f"all is shared ({MPS_GUIDE})"
+    if strategy.mechanisms[0] == "mig":
+        reason = f"not between tenants of one instance ({MIG_GUIDE})"
+    elif strategy.mechanisms[0] == "time-slicing":
+        reason = f"every tenant waits for the turns of the others ({KUBECON})"
+    elif strategy.mechanisms == (HAMI_CORE,):
+        reason = "launches are delayed to keep a share on average, and the GPU is time-sliced (HAMi-core README)"
+    elif has_limits(strategy):
+        reason = f"limits on SMs are ceilings, cache and bandwidth are shared ({MPS_GUIDE})"
+    return Isolation(False, DOCUMENTED, reason)
+
+
+def fault_isolation(strategy: Strategy) -> Isolation:
+    """Whether a fatal fault of a tenant leaves its neighbours alive, according to documentation."""
+    if strategy.mechanisms == ("exclusive",):
+        return ALONE
+    if strategy.mechanisms == ("mig",):
+        return Isolation(True, DOCUMENTED, f"a fault stays in its instance ({MIG_GUIDE})")
+    inner = strategy.mechanisms[-1]
+    if inner == "mps":
+        return Isolation(False, DOCUMENTED, f"a fatal fault is reported to every client of the server ({MPS_GUIDE})")
+    if inner == "streams":
+        return Isolation(False, DOCUMENTED, "all tenants are one process")
+    return Isolation(None, UNKNOWN, "contexts of their own, but sources differ on a common fault domain; not measured")
+
+
+def measured_faults(isolation: pd.DataFrame | None) -> dict[str, Isolation]:
+    """Measured fault isolation by strategy, from tables/isolation.csv: whether neighbours survived every fault.
+
+    Survival proves isolation only if one of DEVICE_FAULTS was tried: a process that runs out of memory or is killed
+    harms no other context. Without one there is no entry, unless a neighbour failed.
+    """
+    claims: dict[str, Isolation] = {}
+    if isolation is None:
+        return claims
+    for strategy, rows in isolation[isolation["n"] > 0].groupby("strategy", sort=False):
+        fatal = list(dict.fromkeys(rows.loc[rows["failed"] > 0, "fault"]))
+        if not fatal and DEVICE_FAULTS.isdisjoint(rows["fault"]):
+            continue
+        tried = ", ".join(dict.fromkeys(rows["fault"]))
+        text = f"neighbours failed after {', '.join(fatal)}" if fatal else f"no neighbour failed after {tried}"
+        claims[str(strategy)] = Isolation(not fatal, MEASURED, text)
+    return claims
+
+
+EFFORTS: Mapping[tuple[str, ...], str] = {
+    ("exclusive",): "none",
+    ("time-slicing",): "none: what a GPU does by itself",
+    (HAMI_CORE,): "a library built and preloaded into each tenant",
+    (HAMI_CORE, "limits"): "a library built and preloaded into each tenant, and its limits to be chosen",
+    ("mps",): "a daemon next to the tenants",
+    ("mps", "limits"): "a daemon, and limits to be chosen per tenant",
+    ("mig",): "instances made in advance, on an idle GPU",
+    ("mig", "time-slicing"): "instances made in advance, tenants spread over them",
+    ("mig", "mps"): "instances made in advance, and a daemon in each",
+    ("streams",): "all tenants rewritten into one process",
+}
+"""Effort to set a mechanism up, from the least to the most (ease: KUBECON; the rest is our judgement)."""
+
+
+def effort(strategy: Strategy) -> tuple[int, str]:
+    """Rank of the effort (0 is none), and its description."""
+    kind = (*strategy.mechanisms, "limits") if has_limits(strategy) else strategy.mechanisms
+    rank = list(EFFORTS).index(kind) if kind in EFFORTS else len(EFFORTS)
+    return rank, EFFORTS.get(kind, "not known")
+
+
+def has_limits(strategy: Strategy) -> bool:
+    """Whether the strategy caps each tenant's share of SMs or memory."""
+    return any(getattr(strategy, limit) is not None for limit in LIMIT_KEYS)

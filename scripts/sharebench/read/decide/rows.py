@@ -1,0 +1,86 @@
+"""The rows of summary.csv with their intervals, as decisions read them."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from sharebench.read.columns import INTERVAL_SUFFIXES
+from sharebench.read.slo import LATENCY, PART_LABELS
+from sharebench.read.statistics.intervals import Estimate
+
+MEAN, TOTAL, TOKENS = "latency_mean_seconds", "throughput_total_hz", "output_tokens_total_hz"
+PERCENTILES = ("p99", "p95", "p50", "mean")
+"""An SLO is compared with the first of these that is known."""
+METRICS = (
+    *(f"{part}_{name}_seconds" for part in PART_LABELS for name in PERCENTILES),
+    *(TOTAL, TOKENS),
+)
+"""Columns of the summary that a decision reads."""
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    strategy: str
+    workload: str
+    replicas: int
+    status: str
+    reason: str
+    n: int
+    warnings: int
+    tenants_that_fit: int | None
+    metrics: Mapping[str, Estimate]
+    """The METRICS that are not blank."""
+
+    def percentile(self, name: str, part: str = LATENCY) -> Estimate | None:
+        """One of PERCENTILES of a part of an SLO; None where it is blank."""
+        return self.metrics.get(percentile_column(name, part))
+
+
+def percentile_column(percentile: str, part: str = LATENCY) -> str:
+    """Column of the summary with this percentile of a part of an SLO."""
+    return f"{part}_{percentile}_seconds"
+
+
+def summary_rows(table: pd.DataFrame) -> list[SummaryRow]:
+    """The rows of a summary, which may lack columns of metrics."""
+    return [
+        SummaryRow(
+            strategy=row["strategy"],
+            workload=row["workload"],
+            replicas=int(row["replicas"]),
+            status=row["status"],
+            reason=row["reason"] or "",
+            n=int(row["n"]),
+            warnings=int(row.get("warnings", 0)),
+            tenants_that_fit=None if (fitting := _number(row, "tenants_that_fit")) is None else int(fitting),
+            metrics={metric: estimate for metric in METRICS if (estimate := _estimate(row, metric)) is not None},
+        )
+        for row in table.to_dict("records")
+    ]
+
+
+def _number(row: Mapping[Hashable, Any], name: str) -> float | None:
+    value = row.get(name)
+    return None if value is None or pd.isna(value) else float(value)
+
+
+def _estimate(row: Mapping[Hashable, Any], name: str) -> Estimate | None:
+    value, low, high = (_number(row, f"{name}{end}") for end in ("", *INTERVAL_SUFFIXES))
+    return None if value is None else Estimate(value, low, high, int(row.get(f"{name}_n", row.get("n", 0))))
+
+
+def common_percentile(rows: Sequence[SummaryRow], part: str = LATENCY) -> str | None:
+    """The first of PERCENTILES that all rows have for a part; None without rows or without such a percentile."""
+    return next((name for name in PERCENTILES if rows and all(row.percentile(name, part) for row in rows)), None)
+
+
+def known_parts(rows: Sequence[SummaryRow]) -> list[str]:
+    """The parts of an SLO that apply to a workload: those with a percentile in any of its rows."""
+    return [part for part in PART_LABELS if any(row.percentile(name, part) for row in rows for name in PERCENTILES)]
+
+
+def tenants_in_memory(rows: Iterable[SummaryRow]) -> int | None:
+    """How many tenants fit into the device's memory, by the row with the largest tenants; None if not known."""
+    return min((row.tenants_that_fit for row in rows if row.tenants_that_fit is not None), default=None)

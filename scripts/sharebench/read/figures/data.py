@@ -1,0 +1,161 @@
+"""The input of figures: the study's facts and its tables, and from large files only what is drawn."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+
+from sharebench.core.files import read_json
+from sharebench.model.records.references import read_device
+from sharebench.model.records.types import NodeFacts
+from sharebench.model.strategies import all_strategies, is_control
+from sharebench.model.study_config import StudyConfig, is_stream
+from sharebench.read.columns import read_table
+
+Row = dict[str, Any]
+"""A row of a table: values by column, each of the column's type."""
+
+ISOLATION = tuple(f"{kind}_isolation{end}" for kind in ("performance", "fault") for end in ("", "_basis"))
+TEXT_COLUMNS = {
+    "summary": ("strategy", "workload", "tenant_workload", "status", "reason", "notes"),
+    "jobs": ("strategy", "workload", "status", "reason"),
+    "interference": ("strategy", "victim", "aggressor", "status", "reason"),
+    "isolation": ("strategy", "fault", "victim", "aggressor", "notes"),
+    "startup": ("strategy", "workload"),
+    "devices": ("strategy", "workload", "tenant_workload", "device"),
+    "contrasts": ("strategy", "reference", "workload", "tenant_workload", "separable", "reason"),
+    "cost": ("strategy", "workload"),
+    "capacity": ("strategy", "workload", "percentile", "bound", "reason"),
+    "advice": ("workload", "strategy", "verdict", "percentile", "effort", "reason", "isolation", *ISOLATION),
+}
+"""Columns of each table that hold text; blank ones are empty."""
+POINT_COLUMNS = ("strategy", "workload", "replicas", "n", "status")
+"""Columns with the point of a row of the summary and its status; drawing is faster without the many others."""
+ABSENCE_REASONS = {
+    "ok": "excluded by a gate",
+    "mixed": "no valid cell",
+    "missing": "not measured",
+    "not-measured": "not measured",
+}
+
+
+@dataclass(frozen=True)
+class DrawnStudy:
+    """A study's files, and the facts that every figure shows."""
+
+    data: Path
+    results: Path
+    config: StudyConfig
+    node: NodeFacts
+    not_shown: str
+    only_workloads: frozenset[str] = frozenset()
+    """The workloads that figures of the summary show; empty for all."""
+
+    @property
+    def catalogue(self) -> list[str]:
+        """Names of the strategies that the config knows, in reading order: the order of colours and legends."""
+        return [name for name in all_strategies(self.config) if not is_control(name)]
+
+    @property
+    def facts(self) -> list[str]:
+        """Device, label, window and repeats, for a subtitle."""
+        repeats = self.config["repeats"]
+        product, label = self.node["product"], self.node["label"]
+        facts = [
+            product,
+            "" if label in product else label,
+            f"{self.config['window_seconds']:g} s window",
+            f"{repeats} repeat{'s' * (repeats != 1)}",
+        ]
+        return [fact for fact in facts if fact]
+
+    @property
+    def job_facts(self) -> list[str]:
+        """The facts for jobs, which have no window of fixed length."""
+        return [fact for fact in self.facts if not fact.endswith(" s window")]
+
+    def table(self, name: str) -> pd.DataFrame:
+        """tables/`name`.csv; the summary of the study's `only_workloads`."""
+        table = read_table(self.results / "tables" / f"{name}.csv", TEXT_COLUMNS[name])
+        return (
+            table[table["workload"].isin(self.only_workloads)] if self.only_workloads and name == "summary" else table
+        )
+
+    def plain_summary(self) -> pd.DataFrame:
+        return self.without_mixes(self.table("summary"))
+
+    def strategies(self, table: pd.DataFrame) -> list[str]:
+        """Strategies of `table` in the catalogue's order, unknown ones last."""
+        return _ordered(self.catalogue, table["strategy"])
+
+    def workloads(self, table: pd.DataFrame) -> list[str]:
+        """Workloads of `table` in the config's order, others last."""
+        return _ordered(self.config["workloads"], table["workload"])
+
+    def by_strategy(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        return {name: table[table["strategy"] == name] for name in self.strategies(table)}
+
+    def by_workload(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        return {name: table[table["workload"] == name] for name in self.workloads(table)}
+
+    def is_mix(self, workload: str) -> bool:
+        """Whether its tenants may run different workloads."""
+        entry = self.config["workload_catalogue"].get(workload)
+        return "+" in workload or (entry is not None and entry.get("tenants") is not None)
+
+    def is_stream(self, workload: str) -> bool:
+        return is_stream(self.config, workload)
+
+    @property
+    def slo_ms(self) -> dict[str, float]:
+        """Limit in ms of each part of the SLO that has one: `latency`, `ttft`, `itl`, `tpot`."""
+        slo = cast(Mapping[str, float | None], self.config.get("slo", {}))
+        return {part.removesuffix("_ms"): limit for part, limit in slo.items() if limit is not None}
+
+    def without_mixes(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows without the A/A control and without mixes, whose tenants differ."""
+        plain = table[~table["workload"].map(self.is_mix).astype(bool)]
+        return plain[~plain["strategy"].map(is_control).astype(bool)]
+
+    @property
+    def omissions(self) -> str:
+        """A remark on what a figure of plain workloads leaves out; empty if nothing."""
+        has_mixes = self.config["interference"] or any(map(self.is_mix, self.config["workloads"]))
+        mixes = "Mixes of workloads are not drawn here; tables and report have them." if has_mixes else ""
+        return " ".join(filter(None, [self.not_shown, mixes]))
+
+    def cell_folder(self, strategy: str, workload: str, replicas: int, repeat: int) -> Path:
+        return self.data / "cells" / strategy / workload / f"n{replicas}" / f"r{repeat}"
+
+
+def _ordered(order: Iterable[str], present: Iterable[str]) -> list[str]:
+    """The present names in this order, others last."""
+    names = set(present)
+    known = [name for name in order if name in names]
+    return known + sorted(names.difference(known))
+
+
+def load_study(data: Path, results: Path) -> DrawnStudy:
+    """Read the facts of the study with cells under `data` and tables under `results`."""
+    manifest = read_json(results / "manifest.json", "config", "not_shown")
+    device = read_device(data / "nodes" / "device.json")
+    return DrawnStudy(data, results, manifest["config"], device["node"], manifest["not_shown"])
+
+
+def table_rows(table: pd.DataFrame) -> list[Row]:
+    return [{str(column): value for column, value in row.items()} for row in table.to_dict("records")]
+
+
+def absence_reason(row: Mapping[str, Any]) -> str:
+    """The reason why a metric of a row of the summary is blank: `infeasible`, `excluded by a gate`."""
+    return "too few samples" if row["n"] > 0 else ABSENCE_REASONS.get(row["status"], row["status"])
+
+
+def absences(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
+    """A text for each row of the summary that lacks one of the metrics: the row, and the reason."""
+    return [
+        f"{row['workload']}: {row['strategy']} at {row['replicas']} tenants is {absence_reason(row)}"
+        for row in table_rows(rows[rows[list(metrics)].isna().any(axis="columns")])
+    ]

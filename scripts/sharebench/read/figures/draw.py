@@ -1,0 +1,61 @@
+"""Draw the figures of a study by their names, as files."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from sharebench.core.files import Refusal
+from sharebench.read.figures.catalogue import ENTRIES
+from sharebench.read.figures.data import DrawnStudy, load_study
+from sharebench.read.figures.page import Sheet, save
+from sharebench.read.figures.style import theme
+
+MODULES = (
+    "sharebench.read.figures.devices",
+    "sharebench.read.figures.grids",
+    "sharebench.read.figures.load_curve",
+    "sharebench.read.figures.over_replicas",
+    "sharebench.read.figures.scatter_panels",
+    "sharebench.read.figures.startup",
+    "sharebench.read.figures.timeslice",
+)
+"""Imported by name, so that the fingerprint of figures follows them."""
+NAMES = (*ENTRIES, "timeslice", "devices")
+"""The last two are not in the catalogue: they depend on the data, a time-slice probe and several devices."""
+DRAWERS: dict[str, Callable[[DrawnStudy], Sheet]] = {
+    name: drawer
+    for name in NAMES
+    for module in MODULES
+    if (drawer := vars(import_module(module)).get(name.replace("-", "_"))) is not None
+}
+"""The function that draws each figure; it has the figure's name."""
+
+
+def draw_figures(data: Path, results: Path, figures: list[str]) -> None:
+    if unknown := sorted(set(figures) - set(ENTRIES)):
+        raise Refusal(f"no figure {unknown[0]!r}; use one of {', '.join(ENTRIES)}")
+    for name in figures:
+        draw_figure(name, data, results)
+
+
+def draw_figure(name: str, data: Path, results: Path) -> None:
+    """Draw figure `name` of the data set `data` and write `results`/figures/`name`.svg, .pdf and .png.
+
+    Raises KeyError for an unknown name and OSError when an input cannot be read or an output not written.
+    """
+    with theme():
+        save(_draw_sheet(name, data, results), results / "figures", name)
+
+
+def draw_svg(name: str, data: Path, results: Path, workloads: Collection[str], target: Path) -> None:
+    """Draw figure `name` of the data set `data` as the SVG file `target`; without `workloads`, of all.
+
+    Raises as `draw_figure`.
+    """
+    with theme():
+        save(_draw_sheet(name, data, results, workloads), target.parent, target.stem, ("svg",))
+
+
+def _draw_sheet(name: str, data: Path, results: Path, workloads: Collection[str] = ()) -> Sheet:
+    return DRAWERS[name](replace(load_study(data, results), only_workloads=frozenset(workloads)))

@@ -1,0 +1,118 @@
+"""Sweeps of the load: total rate across, times up, a panel for each number of tenants."""
+
+import math
+from typing import Any, NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter
+
+from sharebench.model.study_config import sweeps_by_entry
+from sharebench.read.figures.data import POINT_COLUMNS, DrawnStudy, absences
+from sharebench.read.figures.page import Sheet, explain_blank, study_sheet
+from sharebench.read.figures.panels import (
+    P99_LINE,
+    STREAM_PARTS,
+    error_bars,
+    interval_columns,
+    label_point,
+    percentile_columns,
+    percentile_keys,
+    set_time_axis,
+    slo_keys,
+    strategy_keys,
+)
+from sharebench.read.figures.style import StrategyLook, strategy_looks
+
+REQUEST_PARTS = {"latency": "latency"}
+LOAD_LABELS = {
+    "concurrency": "requests in flight per tenant",
+    "rate_hz": "requests/s per tenant",
+    "rate_of_capacity": "load over the capacity of one tenant",
+}
+MAX_COLUMNS = 4
+
+
+class LoadPanel(NamedTuple):
+    """A part of a request at one number of tenants: its rows, and all rows of the sweep for the axes."""
+
+    title: str
+    part: str
+    rows: pd.DataFrame
+    of_sweep: pd.DataFrame
+
+
+def load_curve(study: DrawnStudy) -> Sheet:
+    """A row of panels for each sweep and part of a request, with a line per strategy and the load at each point."""
+    swept = sweeps_by_entry(study.config)
+    values = {name: value for sweep in swept.values() for name, value in sweep.values.items()}
+    streams = all(map(study.is_stream, values))
+    total, parts = ("output_tokens_total_hz", STREAM_PARTS) if streams else ("throughput_total_hz", REQUEST_PARTS)
+    table = study.plain_summary()
+    table = table[table["workload"].isin(values)]
+    times = (column for part in parts for column in percentile_columns(part))
+    table = table.reindex(columns=[*POINT_COLUMNS, *interval_columns(total), *times]).assign(
+        value=table["workload"].map(values)
+    )
+    table = table.sort_values("value", kind="stable")
+    panels = [
+        panel
+        for name, sweep in swept.items()
+        for part, title in parts.items()
+        for panel in _panels(study, f"{name}\n{title}", part, table[table["workload"].isin(sweep.values)])
+    ]
+    names, slo = study.strategies(table), study.slo_ms
+    style = strategy_looks(study.catalogue, names)
+    page = study_sheet(
+        study,
+        "load-curve",
+        len(panels),
+        "the summary has no rows",
+        more=[f"at each point: {' or '.join(dict.fromkeys(LOAD_LABELS[sweep.by] for sweep in swept.values()))}"],
+        x_label="Output tokens/s of all tenants" if streams else "Requests/s of all tenants",
+        y_label="Time (ms)",
+        legend=[*strategy_keys(style, names), *percentile_keys(), *slo_keys(slo, parts)],
+        columns=min(MAX_COLUMNS, table["replicas"].nunique()) or 1,
+    )
+    for ax, panel in zip(page.axes, panels, strict=False):
+        metrics = [total, f"{panel.part}_p50_seconds"]
+        page.alt_text.extend(absences(panel.rows, metrics))
+        if panel.of_sweep[metrics].isna().any(axis="columns").all():
+            explain_blank(page, ax, f"{panel.title}: no valid measurement".replace("\n", ", "))
+            continue
+        ax.set_title(panel.title)
+        set_time_axis(ax, panel.of_sweep, panel.part, slo.get(panel.part))
+        ax.set_xlim(0, 1.12 * panel.of_sweep[total].max())
+        if ax.get_xlim()[1] >= 1e4:
+            ax.xaxis.set_major_formatter(EngFormatter())
+        _draw(ax, panel, total, style)
+    page.alt_text[:] = dict.fromkeys(page.alt_text)
+    return page
+
+
+def _panels(study: DrawnStudy, title: str, part: str, rows: pd.DataFrame) -> list[LoadPanel]:
+    is_alone = (rows["strategy"] == study.config["baseline"]) & (rows["replicas"] == 1)
+    return [
+        LoadPanel(f"{title}, N = {n}", part, rows[is_alone | (rows["replicas"] == n)], rows)
+        for n in sorted(set(rows["replicas"]))
+    ]
+
+
+def _draw(ax: Axes, panel: LoadPanel, total: str, style: dict[str, StrategyLook]) -> None:
+    p50, p99 = f"{panel.part}_p50_seconds", f"{panel.part}_p99_seconds"
+    labels: set[tuple[float, int, int]] = set()
+    for name, rows in panel.rows.groupby("strategy", sort=False):
+        look, ms = style[str(name)], 1e3 * rows[p50]
+        across = rows[total].where(rows[p50].notna())
+        ax.plot(across, 1e3 * rows[p99], **look.line | P99_LINE)
+        bars: dict[str, Any] = {"capsize": 1.2, "capthick": 0.6, "elinewidth": 0.6}
+        yerr = [1e3 * side for side in error_bars(rows, p50)]
+        ax.errorbar(across, ms, xerr=error_bars(rows, total), yerr=yerr, **bars, **look.line)
+        for value, x, y in zip(rows["value"], across, ms, strict=True):
+            if math.isnan(x) or math.isnan(y):
+                continue
+            # Points that lie close together share a label.
+            place = (value, round(12 * x / ax.get_xlim()[1]), round(15 * math.log10(y)))
+            if place not in labels:
+                label_point(ax, f"{value:g}", (x, y), (3, -8))
+                labels.add(place)

@@ -1,0 +1,267 @@
+"""Metrics by number of tenants: one panel per workload and metric, one line per strategy."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, FixedFormatter, FixedLocator
+
+from sharebench.read.figures.data import POINT_COLUMNS, DrawnStudy, absence_reason, table_rows
+from sharebench.read.figures.page import PANEL_INCHES, Sheet, study_sheet
+from sharebench.read.figures.panels import (
+    MAX_BAR_RATIO,
+    P99_LINE,
+    REFERENCE_LINE,
+    STREAM_PARTS,
+    error_bars,
+    interval_columns,
+    label_point,
+    percentile_keys,
+    set_time_axis,
+    slo_keys,
+    strategy_keys,
+)
+from sharebench.read.figures.style import GREY, StrategyLook, set_log_axis, strategy_looks
+
+TOTAL = "throughput_total_hz"
+MAKESPAN = "makespan_seconds"
+ACTIVITY = {
+    "sm_active_percent": "SMs active",
+    "sm_occupancy_percent": "occupancy",
+    "dram_active_percent": "DRAM traffic",
+}
+MAX_LINEAR_RATIO = 20
+"""Makespans further apart than this factor are drawn on a log scale, so that small ones differ visibly."""
+WIDE_RATIO = 16
+"""The axis is logarithmic beyond this ratio of the largest to the smallest number of tenants."""
+MISSING_LINE_POINTS = 8
+"""Height of the text line below the axis for a strategy with missing values."""
+
+Place = Callable[[float], float]
+"""The position of a number of tenants on the axis."""
+
+
+@dataclass(frozen=True)
+class StrategyLine:
+    """A strategy's rows in order of replicas, with positions on the axis; rows without a value interrupt the line."""
+
+    rows: pd.DataFrame
+    x: list[float]
+    look: StrategyLook
+
+
+@dataclass(frozen=True)
+class WorkloadPanel:
+    rows: pd.DataFrame
+    lines: list[StrategyLine]
+    place: Place
+
+
+@dataclass(frozen=True)
+class PanelMetric:
+    """A metric of a workload in a panel: how its lines are drawn; missing values of `metric` are named."""
+
+    metric: str
+    draw: Callable[[Axes, WorkloadPanel], None]
+    title: str = ""
+    """Follows the workload in the title, where a workload has several panels."""
+
+
+def latency(study: DrawnStudy) -> Sheet:
+    """p50 with its interval, p99 as a thin line where it exists; log scale."""
+    return _draw_panels(
+        study, "latency", "Latency (ms)", [_percentile_metric("latency", most_of_bars=math.inf)], percentile_keys()
+    )
+
+
+def serving(study: DrawnStudy) -> Sheet:
+    """TTFT and TPOT of streams, each like `latency`, with its SLO."""
+    slo = study.slo_ms
+    shown = [_percentile_metric(part, title, slo.get(part)) for part, title in STREAM_PARTS.items()]
+    table = study.plain_summary()
+    table = table[table["workload"].map(study.is_stream).astype(bool)]
+    legend = [*percentile_keys(), *slo_keys(slo, STREAM_PARTS)]
+    return _draw_panels(study, "serving", "Time (ms)", shown, legend, table=table, columns=2)
+
+
+def utilisation(study: DrawnStudy) -> Sheet:
+    known = study.plain_summary().columns
+    shown = [_share_metric(name, title) for name, title in ACTIVITY.items() if name in known]
+    return _draw_panels(study, "utilisation", "Share (%)", shown, nothing="the device does not count its activity")
+
+
+def _share_metric(metric: str, title: str) -> PanelMetric:
+    def draw(ax: Axes, panel: WorkloadPanel) -> None:
+        for line in panel.lines:
+            _draw_line(ax, line, metric)
+        ax.set_ylim(0, 105)
+
+    return PanelMetric(metric, draw, title)
+
+
+def _percentile_metric(
+    stem: str, title: str = "", slo_ms: float | None = None, most_of_bars: float = MAX_BAR_RATIO
+) -> PanelMetric:
+    p50, p99 = f"{stem}_p50_seconds", f"{stem}_p99_seconds"
+
+    def draw(ax: Axes, panel: WorkloadPanel) -> None:
+        for line in panel.lines:
+            ax.plot(line.x, 1e3 * line.rows[p99], **line.look.line | P99_LINE)
+            _draw_line(ax, line, p50, 1e3)
+        set_time_axis(ax, panel.rows, stem, slo_ms, most_of_bars)
+
+    return PanelMetric(p50, draw, title)
+
+
+def throughput(study: DrawnStudy) -> Sheet:
+    """Iterations per second of all tenants with their interval; the ideal line."""
+
+    def draw(ax: Axes, panel: WorkloadPanel) -> None:
+        # The ideal line may leave the panel; the scale fits the data.
+        top = 1.15 * float(panel.rows[[TOTAL, f"{TOTAL}_high"]].max().max())
+        ax.set_ylim(0, top)
+        _draw_ideal(ax, panel, TOTAL)
+        for line in panel.lines:
+            _draw_line(ax, line, TOTAL)
+        if top >= 1e5:
+            ax.yaxis.set_major_formatter(EngFormatter())
+
+    ideal = Line2D([], [], label="ideal: N devices", **REFERENCE_LINE)
+    return _draw_panels(study, "throughput", "Total throughput (iterations/s)", [PanelMetric(TOTAL, draw)], [ideal])
+
+
+def jobs(study: DrawnStudy) -> Sheet:
+    """Seconds until the last job is done, with their interval; a queue is one of the lines."""
+    catalogue = study.config["strategy_catalogue"]
+    queues = {name for name, entry in catalogue.items() if entry["mechanism"] == ["sequential"]}
+
+    def draw(ax: Axes, panel: WorkloadPanel) -> None:
+        rows = panel.rows
+        if queues.isdisjoint(rows.loc[rows[MAKESPAN].notna(), "strategy"]):
+            _draw_ideal(ax, panel, MAKESPAN)
+        for line in panel.lines:
+            _draw_line(ax, line, MAKESPAN)
+        shown = rows[interval_columns(MAKESPAN)]
+        low, high = float(shown.min().min()), float(shown.max().max())
+        if high > MAX_LINEAR_RATIO * low:
+            set_log_axis(ax, "y", low / 1.25, high * 1.25)
+        else:
+            ax.set_ylim(0, 1.08 * high)
+
+    shown, table = [PanelMetric(MAKESPAN, draw)], study.table("jobs")
+    return _draw_panels(study, "jobs", "Makespan (s)", shown, table=table, facts=study.job_facts, note=study.not_shown)
+
+
+def _draw_line(ax: Axes, line: StrategyLine, metric: str, factor: float = 1.0) -> None:
+    bars = [factor * side for side in error_bars(line.rows, metric)]
+    values = factor * line.rows[metric]
+    ax.errorbar(line.x, values, yerr=bars, capsize=1.8, capthick=0.8, elinewidth=0.8, **line.look.line)
+
+
+def _draw_ideal(ax: Axes, panel: WorkloadPanel, metric: str) -> None:
+    """Draw N times the metric of one exclusive tenant, where that was measured."""
+    rows = panel.rows
+    alone = rows.loc[(rows["strategy"] == "exclusive") & (rows["replicas"] == 1), metric].dropna()
+    if len(alone) and rows["replicas"].max() > 1:
+        n = np.geomspace(1, float(rows["replicas"].max()), 200)
+        ax.plot(list(map(panel.place, n)), n * float(alone.iloc[0]), **REFERENCE_LINE)
+
+
+def _draw_panels(
+    study: DrawnStudy,
+    name: str,
+    y_label: str,
+    shown: Sequence[PanelMetric],
+    legend: Sequence[Line2D] = (),
+    *,
+    table: pd.DataFrame | None = None,
+    facts: Sequence[str] | None = None,
+    note: str | None = None,
+    nothing: str = "the summary has no rows",
+    columns: int = 3,
+) -> Sheet:
+    """A panel per workload of `table` (the summary) and metric; missing values are named below it with a reason."""
+    table = study.plain_summary() if table is None else table
+    names = study.strategies(table)
+    style = strategy_looks(study.catalogue, names)
+    panels = {
+        "\n".join(filter(None, [workload, each.title])): (rows, each, _missing_values(rows, each.metric, names))
+        for workload, rows in study.by_workload(table).items()
+        for each in shown
+    }
+
+    lines = max((len(missing) for *_, missing in panels.values()), default=0)
+    page = study_sheet(
+        study,
+        name,
+        len(panels),
+        nothing,
+        facts=facts,
+        note=note,
+        x_label="Number of tenants",
+        y_label=y_label,
+        legend=[*strategy_keys(style, names), *legend],
+        columns=columns,
+        panel_inches=PANEL_INCHES + MISSING_LINE_POINTS / 72 * lines,
+    )
+    for ax, (title, (rows, each, missing)) in zip(page.axes, panels.items(), strict=False):
+        ax.set_title(title)
+        place = _set_tenant_axis(ax, rows)
+        drawn = study.strategies(rows[rows[each.metric].notna()])
+        lines_of_panel = []
+        for i, name in enumerate(drawn):
+            own = rows[rows["strategy"] == name].sort_values("replicas")
+            shift = (i - (len(drawn) - 1) / 2) * min(0.06, 0.25 / len(drawn))
+            lines_of_panel.append(StrategyLine(own, [place(n) + shift for n in own["replicas"]], style[name]))
+        if lines_of_panel:
+            each.draw(ax, WorkloadPanel(rows, lines_of_panel, place))
+        else:
+            ax.set_yticks([])
+            ax.text(0.5, 0.5, "no valid measurement", ha="center", color=GREY, transform=ax.transAxes)
+        ax.tick_params(axis="x", pad=2 + MISSING_LINE_POINTS * lines)
+        for line, (name, reasons) in enumerate(missing.items()):
+            text = "; ".join(f"{reason} at {', '.join(map(str, numbers))}" for reason, numbers in reasons.items())
+            below = (0, -4 - MISSING_LINE_POINTS * line)
+            label_point(ax, f"{name}: {text}", (0, 0), below, xycoords="axes fraction", va="top")
+            in_line = title.replace("\n", ", ")
+            page.alt_text.extend(
+                f"{in_line}: {name} at {n} tenants is {reason}" for reason, numbers in reasons.items() for n in numbers
+            )
+    return page
+
+
+def _missing_values(rows: pd.DataFrame, metric: str, names: Sequence[str]) -> dict[str, dict[str, list[int]]]:
+    """Strategy → reason why `metric` has no value → the numbers of tenants."""
+    missing: dict[str, dict[str, list[int]]] = {}
+    blank = rows.loc[rows[metric].isna(), [*POINT_COLUMNS]].sort_values("replicas")
+    for row in sorted(table_rows(blank), key=lambda row: names.index(row["strategy"])):
+        missing.setdefault(row["strategy"], {}).setdefault(absence_reason(row), []).append(int(row["replicas"]))
+    return missing
+
+
+def _set_tenant_axis(ax: Axes, rows: pd.DataFrame) -> Place:
+    """Set up the axis of tenants and return the position of a number; neighbours are at least 1 apart."""
+    replicas = sorted(set(rows["replicas"]))
+    scale: Place = math.log2 if replicas[-1] / replicas[0] > WIDE_RATIO else float
+    gap = min((scale(b) - scale(a) for a, b in pairwise(replicas)), default=1.0)
+
+    def place(n: float) -> float:
+        return scale(n) / gap
+
+    ticks = [place(n) for n in replicas]
+    room = max(0.4, 0.06 * (ticks[-1] - ticks[0]))
+    ax.set_xlim(ticks[0] - room, ticks[-1] + room)
+    labels, last = [], -math.inf
+    for n, tick in zip(replicas, ticks, strict=True):
+        is_clear = tick - last >= 0.05 * (ticks[-1] - ticks[0])
+        labels.append(str(n) if is_clear else "")
+        last = tick if is_clear else last
+    ax.xaxis.set_major_locator(FixedLocator(ticks))
+    ax.xaxis.set_major_formatter(FixedFormatter(labels))
+    ax.grid(visible=False, axis="x")
+    return place

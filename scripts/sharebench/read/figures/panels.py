@@ -1,0 +1,108 @@
+"""Parts that panels of several figures share: legends, axes, intervals, labels, and ratios in rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from sharebench.read.figures.style import BLUE, GREY, SMALL_POINTS, StrategyLook, set_log_axis
+
+REFERENCE_LINE: dict[str, Any] = {"color": GREY, "lw": 0.8, "ls": (0, (4, 3)), "zorder": 1}
+"""A line for comparison, such as the value without sharing."""
+
+P99_LINE: dict[str, Any] = {"lw": 0.6, "ms": 3.0, "mfc": "white", "mew": 0.6}
+"""The line of a p99, next to that of a median."""
+MAX_BAR_RATIO = 3
+"""An axis reaches beyond its values by at most this factor for intervals; longer ones leave the panel."""
+STREAM_PARTS = {"ttft": "TTFT", "tpot": "TPOT"}
+"""The parts of a streamed answer that figures show, by the prefix of their columns in the summary."""
+
+
+def strategy_keys(style: dict[str, StrategyLook], names: Iterable[str]) -> list[Line2D]:
+    return [Line2D([], [], label=name, **style[name].line) for name in names]
+
+
+def percentile_keys() -> list[Line2D]:
+    return [
+        Line2D([], [], color=GREY, marker="o", label="p50, bars: 95 % interval"),
+        Line2D([], [], color=GREY, marker="o", label="p99", **P99_LINE),
+    ]
+
+
+def slo_keys(slo_ms: Mapping[str, float], parts: Mapping[str, str]) -> list[Line2D]:
+    """The legend entry for the line of an SLO, if any of these parts of a request has one."""
+    limits = ", ".join(f"{name} {slo_ms[part]:g} ms" for part, name in parts.items() if part in slo_ms)
+    return [Line2D([], [], label=f"SLO: {limits}", **REFERENCE_LINE)] if limits else []
+
+
+def set_time_axis(
+    ax: Axes, rows: pd.DataFrame, stem: str, slo_ms: float | None, most_of_bars: float = MAX_BAR_RATIO
+) -> None:
+    """Set a log scale in ms for the p50 and p99 of a part of a request, and draw the line of its SLO."""
+    shown = 1e3 * rows[percentile_columns(stem)]
+    points = 1e3 * rows[[f"{stem}_p50_seconds", f"{stem}_p99_seconds"]]
+    # The interval of two different repeats may span decades, on which nothing else could be seen.
+    low = max(shown.min().min(), points.min().min() / most_of_bars)
+    high = min(shown.max().max(), points.max().max() * most_of_bars)
+    slo = [] if slo_ms is None else [slo_ms]
+    set_log_axis(ax, "y", min([low, *slo]) / 1.25, max([high, *slo]) * 1.25)
+    if slo_ms is not None:
+        ax.axhline(slo_ms, **REFERENCE_LINE)
+
+
+def error_bars(rows: pd.DataFrame, metric: str) -> list[pd.Series[float]]:
+    """Distances from `metric` to both ends of its interval, two series with a value per row; NaN without interval."""
+    sides = [rows[metric] - rows[f"{metric}_low"], rows[f"{metric}_high"] - rows[metric]]
+    # Without spread, rounding may put an end on the wrong side of the value.
+    return [side.clip(lower=0) for side in sides]
+
+
+def interval_columns(metric: str) -> list[str]:
+    return [metric, f"{metric}_low", f"{metric}_high"]
+
+
+def percentile_columns(stem: str) -> list[str]:
+    return [*interval_columns(f"{stem}_p50_seconds"), f"{stem}_p99_seconds"]
+
+
+def label_point(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **other: Any) -> None:
+    """Write a small text next to a data point, `offset` typographic points away."""
+    look: dict[str, Any] = {"size": SMALL_POINTS, "color": GREY} | other
+    ax.annotate(text, at, offset, textcoords="offset points", **look)
+
+
+def set_row_axis(ax: Axes, labels: Sequence[str], rows: float = 0) -> None:
+    """Set a row for each label, from the top, in a panel with room for `rows`, or for the labels."""
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim((rows or len(labels)) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+
+
+class Ratio(NamedTuple):
+    value: float
+    low: float | None = None
+    high: float | None = None
+    color: str = BLUE
+
+
+def set_ratio_axes(ax: Axes, labels: Sequence[str], low: float, high: float) -> None:
+    """Set a row for each label on a log scale from `low` to `high`, with a line at 1."""
+    set_row_axis(ax, labels)
+    set_log_axis(ax, "x", low, high)
+    ax.axvline(1, color=GREY, lw=0.8, zorder=1)
+
+
+def draw_ratio(ax: Axes, y: float, ratio: Ratio) -> None:
+    if ratio.low is not None and ratio.high is not None:
+        ax.plot([ratio.low, ratio.high], [y, y], color=ratio.color, lw=1.2, solid_capstyle="butt")
+    ax.plot([ratio.value], [y], marker="o", ms=4, color=ratio.color)
+
+
+def none_if_nan(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,85 @@
+"""Two metrics against each other: one panel per workload, a line per strategy through its numbers of tenants."""
+
+from collections.abc import Callable
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter
+
+from sharebench.read.figures.data import POINT_COLUMNS, DrawnStudy, absences
+from sharebench.read.figures.page import Sheet, explain_blank, study_sheet
+from sharebench.read.figures.panels import REFERENCE_LINE, error_bars, interval_columns, label_point, strategy_keys
+from sharebench.read.figures.style import set_log_axis, strategy_looks
+
+TOTAL, POWER = "throughput_total_hz", "power_mean_watts"
+STP, ANTT = "stp", "antt"
+
+
+def power(study: DrawnStudy) -> Sheet:
+    """Total throughput across, mean power up."""
+
+    def axes(ax: Axes, rows: pd.DataFrame) -> None:
+        ax.set_xlim(0, 1.12 * rows[TOTAL].max())
+        ax.set_ylim(0, 1.12 * rows[POWER].max())
+        if ax.get_xlim()[1] >= 1e4:
+            ax.xaxis.set_major_formatter(EngFormatter())
+
+    labels = ("Total throughput (iterations/s)", "Power of the device (W)")
+    return _draw_planes(study, "power", (TOTAL, POWER), labels, axes)
+
+
+def progress(study: DrawnStudy) -> Sheet:
+    """System throughput across, mean slowdown up (Eyerman & Eeckhout, IEEE Micro 2008)."""
+
+    def axes(ax: Axes, rows: pd.DataFrame) -> None:
+        low, high = rows[ANTT].min(), rows[ANTT].max()
+        set_log_axis(ax, "y", low / 1.2, high * 1.25)
+        ax.set_xlim(0, 1.15 * rows[STP].max())
+        ax.axvline(1, **REFERENCE_LINE)
+
+    labels = ("System throughput (STP)", "Mean slowdown (ANTT)")
+    return _draw_planes(study, "progress", (STP, ANTT), labels, axes)
+
+
+def _draw_planes(
+    study: DrawnStudy,
+    name: str,
+    metrics: tuple[str, str],
+    labels: tuple[str, str],
+    finish: Callable[[Axes, pd.DataFrame], None],
+) -> Sheet:
+    """`metrics` (across, up) with intervals; a line is interrupted where a value is missing. `finish` sets the axes."""
+    table = study.plain_summary().sort_values("replicas", kind="stable")
+    table = table.reindex(
+        columns=[*POINT_COLUMNS, *(column for metric in metrics for column in interval_columns(metric))]
+    )
+    names, panels = study.strategies(table), study.by_workload(table)
+    style = strategy_looks(study.catalogue, names)
+    page = study_sheet(
+        study,
+        name,
+        len(panels),
+        "the summary has no rows",
+        more=["at the end of each line: number of tenants"],
+        x_label=labels[0],
+        y_label=labels[1],
+        legend=strategy_keys(style, names),
+    )
+    for ax, (workload, rows) in zip(page.axes, panels.items(), strict=False):
+        has_both = rows[list(metrics)].notna().all(axis="columns")
+        page.alt_text.extend(absences(rows, metrics))
+        if not has_both.any():
+            explain_blank(page, ax, f"{workload}: no valid measurement")
+            continue
+        ax.set_title(workload)
+        for strategy in names:
+            own = rows[rows["strategy"] == strategy]
+            across, up = (own[metric].where(has_both) for metric in metrics)
+            xerr, yerr = (error_bars(own, metric) for metric in metrics)
+            look = {"capsize": 1.2, "capthick": 0.6, "elinewidth": 0.6, **style[strategy].line}
+            ax.errorbar(across, up, xerr=xerr, yerr=yerr, **look)
+            ends = own[has_both.loc[own.index]].tail(1)
+            for n, x, y in ends[["replicas", *metrics]].itertuples(index=False):
+                label_point(ax, f"{n}", (x, y), (4, 2))
+        finish(ax, rows[has_both])
+    return page

@@ -1,0 +1,313 @@
+"""Gates: the automatic checks of a finished cell.
+
+A failed `invalid` gate keeps the cell out of every mean; a failed `warning` gate marks it. Every measuring job imports
+this package, so it imports nothing heavy (no numpy, no pandas).
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal, cast
+
+from sharebench.model.records.types import CellRecord, GateVerdict, TenantRecord
+from sharebench.model.spec import parse_spec, tenant_workload, workload_reference
+from sharebench.read.gates import drift, gpu, load, programs, prometheus
+from sharebench.read.gates.verdict import (
+    Verdict,
+    at_most,
+    at_most_if_known,
+    load_of,
+    telemetry_of,
+    window_of,
+    window_seconds,
+    worst_verdict,
+)
+from tenant.contract import upper_seconds
+
+# A tenant that is idle for longer makes its neighbours look faster than they are.
+COVERAGE_RATIO = 0.95
+# One iteration may be in flight when the window ends, and synchronising then takes part of it. More than two mean that
+# work was queued on the device, so that the latencies are those of enqueuing.
+DRAIN_ITERATIONS = 2.0
+# Synchronising an idle device may take this long, which is negligible in any window.
+DRAIN_SECONDS = 1e-4
+# A few percent are usual on shared hosts; with more, the hypervisor is one of the tenants.
+STEAL_PERCENT = 5.0
+STEAL_VARIABLE = "SHAREBENCH_STEAL_PERCENT"
+"""Environment variable with another limit, which the records then show."""
+# A cgroup quota stops tenants for tens of milliseconds at a time, so even a small share dominates the tail.
+THROTTLED_PERCENT = 1.0
+# It is chance whether an iteration longer than the window begins in it. Tenants without one are in no mean, so that the
+# others would seem at least twice as fast. Half the window is far enough from that.
+ITERATION_RATIO = 0.5
+# If more iterations fail, the 95th percentile of all that began is unknown.
+FAILED_RATIO = 0.05
+# The windows of the tenants may be shifted against each other by this share of their length.
+CLOCK_RATIO = 0.01
+# An iteration that takes this share of the window and this multiple of the median is an outlier: it distorts the mean,
+# and the neighbours had the device to themselves meanwhile.
+STALL_RATIO = 0.05
+STALL_MEDIANS = 10.0
+# With more foreign CPU time the cell also measures other programs.
+FOREIGN_PERCENT = 10.0
+# Programs that run to their end have no iterations and no common window, so these gates skip them.
+ITERATION_GATES = ("window_coverage", "censored", "errors", "steady", "drift")
+# A fault in mid-window changes the window, and the CPU time of a dead process is lost, so these gates skip such cells.
+FAULT_EXEMPT_GATES = ("window_length", "drift", "level_shift", "stall", "foreign_cpu", "queue_growth", "failed_share")
+
+Check = Callable[[CellRecord], Verdict | None]
+
+
+def is_valid(record: CellRecord) -> bool:
+    """Whether the cell has the status `ok` and no failed `invalid` gate."""
+    has_failed = any(gate["severity"] == "invalid" and not gate["passed"] for gate in record["gates"])
+    return record["status"] == "ok" and not has_failed
+
+
+def evaluate(record: CellRecord) -> list[GateVerdict]:
+    """The record's `gates`: one entry per gate that applies to the cell; none for a cell whose status is not `ok`.
+
+    A value that this kind of node cannot know is None and passes. In a cell with a fault only the victims are judged.
+    """
+    if record["status"] != "ok":
+        return []
+    skipped: tuple[str, ...] = ()
+    if (fault := record.get("fault")) is not None:
+        skipped = FAULT_EXEMPT_GATES
+        victims = [tenant for tenant in record["tenants"] if tenant["index"] != fault["aggressor"]]
+        record = {**record, "tenants": victims}
+    return [*_verdicts(record, "invalid", INVALID, skipped), *_verdicts(record, "warning", WARNING, skipped)]
+
+
+def _verdicts(
+    record: CellRecord, severity: Literal["invalid", "warning"], checks: Mapping[str, Check], skipped: tuple[str, ...]
+) -> Iterator[GateVerdict]:
+    iterating = [tenant for tenant in record["tenants"] if tenant.get("measured_by") != "exit"]
+    for name, check in checks.items():
+        if name in skipped or (name in ITERATION_GATES and not iterating):
+            continue
+        judged = cast(CellRecord, {**record, "tenants": iterating}) if name in ITERATION_GATES else record
+        if (verdict := check(judged)) is not None:
+            is_quiet = verdict.passed and verdict.value is not None
+            yield {
+                "name": name,
+                "severity": severity,
+                "value": verdict.value,
+                "limit": verdict.limit,
+                "passed": verdict.passed,
+                "message": "" if is_quiet else verdict.message,
+            }
+
+
+def _evidence(record: CellRecord) -> Verdict | None:
+    if not record["evidence"]:
+        is_expected = not programs.has_only_external_servers(record)
+        return Verdict(None, 0, False, "nothing proves that the strategy was active") if is_expected else None
+    refuted = [item for item in record["evidence"] if not item["holds"]]
+    first = (refuted or record["evidence"])[0]
+    message = f"{first['name']} ({first['source']}): expected {first['expected']}, observed {first['observed']}"
+    return at_most(len(refuted), 0, message)
+
+
+def _window_coverage(record: CellRecord) -> Verdict:
+    worst = min(record["tenants"], key=lambda tenant: tenant["coverage_ratio"])
+    value = worst["coverage_ratio"]
+    message = f"tenant {worst['index']} ran in only {value:.1%} of the window"
+    return Verdict(value, COVERAGE_RATIO, value >= COVERAGE_RATIO, message)
+
+
+def _window_length(record: CellRecord) -> Verdict | None:
+    seconds = window_seconds(record)
+    judged = [
+        (tenant["sum_seconds"] / tenant["count"] / seconds, ITERATION_RATIO, tenant["index"])
+        for tenant in record["tenants"]
+        # A job ends its own window.
+        if load_of(tenant)["arrival"] == "closed" and tenant["count"] and not tenant.get("job")
+    ]
+    message = "an iteration of tenant {tenant} takes {value:.0%} of the window; set a longer one (window_seconds)"
+    return worst_verdict(judged, message)
+
+
+def _nothing_finished(record: CellRecord) -> Verdict:
+    """Number of tenants without a latency, which are in no mean, so that the others would represent them."""
+    idle = [tenant for tenant in record["tenants"] if not tenant["count"]]
+    if not idle:
+        return Verdict(0, 0, True, "")
+    tenant = idle[0]
+    unit = "request" if tenant.get("measured_by") == "client" else "iteration"
+    if tenant["errors"]:
+        last = f", the last with {tenant['last_error']}" if tenant.get("last_error") else ""
+        reason = f"all of {tenant['errors']} {unit}s failed{last}"
+    elif unit == "request" and (unanswered := load_of(tenant)["censored"]):
+        reason = f"none of {unanswered} requests was answered in time; the server is silent, or too slow for this load"
+    else:
+        seconds = window_seconds(record)
+        reason = f"no {unit} began in the window of {seconds:g} s and ended; set a longer one (window_seconds)"
+    return at_most(len(idle), 0, f"tenant {tenant['index']}: {reason}")
+
+
+def _failed_share(record: CellRecord) -> Verdict | None:
+    """Share of a tenant's iterations that failed: they have no latency, and the others may be the quick ones."""
+    shares = [
+        (tenant["errors"] / (tenant["errors"] + tenant["count"]), FAILED_RATIO, tenant["index"])
+        for tenant in record["tenants"]
+        if tenant["errors"]
+    ]
+    none = Verdict(0, FAILED_RATIO, True, "")
+    return worst_verdict(shares, "{value:.1%} of what tenant {tenant} began failed, and has no latency", none)
+
+
+def _output_digest(record: CellRecord) -> Verdict | None:
+    spec = parse_spec(record["spec"])
+    judged = []
+    for index, tenant in enumerate(record["tenants"]):
+        if programs.is_program(tenant):
+            continue
+        tolerance: float = tenant_workload(spec, index)["output_tolerance"]
+        alone = workload_reference(record["calibration"], tenant["workload"]).get("output_digest")
+        if not alone:
+            return Verdict(None, tolerance, False, "there is no digest of the output that the workload has alone")
+        digest = tenant["output_digest"] or []
+        if len(digest) != len(alone):
+            message = f"tenant {tenant['index']} gave {len(digest)} of {len(alone)} numbers of its output"
+            return Verdict(None, tolerance, False, message)
+        known = [value for value in digest if value is not None]
+        if len(known) < len(digest):
+            message = f"the output of tenant {tenant['index']} is not a number any more (NaN or infinite)"
+            return Verdict(None, tolerance, False, message)
+        deviation = max(_relative_difference(*pair) for pair in zip(known, alone, strict=True))
+        judged.append((deviation, tolerance, tenant["index"]))
+    if not judged:
+        return None
+    # Tenants of a mix have different tolerances, so a tenant that exceeds its own is worst.
+    worst, tolerance, culprit = max(judged, key=lambda each: (each[0] > each[1], each[0] / (each[1] or 1.0)))
+    return at_most(worst, tolerance, f"tenant {culprit} computed something else than the workload alone")
+
+
+def _relative_difference(one: float, other: float) -> float:
+    scale = max(abs(one), abs(other))
+    return abs(one - other) / scale if scale else 0.0
+
+
+def _drained_queue(record: CellRecord) -> Verdict | None:
+    worst, culprit = 0.0, None
+    spec = parse_spec(record["spec"])
+    # Streams are threads of one process, so that each may wait for all others when the window ends. How long the
+    # interpreter lets another thread run many short iterations shows in the tenant's own slowest iteration.
+    is_stream = spec["strategy"]["mechanisms"][-1] == "streams"
+    limit = DRAIN_ITERATIONS * (len(record["tenants"]) if is_stream else 1)
+    tenants = [tenant for tenant in record["tenants"] if not programs.is_program(tenant)]
+    if not tenants:
+        return None
+    for tenant in tenants:
+        median = _median_seconds(tenant)
+        if median is None:
+            continue
+        negligible_seconds = max(DRAIN_SECONDS, (tenant["max_seconds"] or 0.0) if is_stream else 0.0)
+        if tenant["drain_seconds"] > negligible_seconds and tenant["drain_seconds"] / median > worst:
+            worst, culprit = tenant["drain_seconds"] / median, tenant["index"]
+    return at_most(worst, limit, f"tenant {culprit} left {worst:.1f} iterations on the device")
+
+
+def _median_seconds(tenant: TenantRecord) -> float | None:
+    """Upper bound of the bucket that holds the median."""
+    cumulative = 0
+    for index in sorted(map(int, tenant["histogram"])):
+        cumulative += tenant["histogram"][str(index)]
+        if 2 * cumulative >= tenant["count"]:
+            return upper_seconds(index)
+    return None
+
+
+def _cpu_stolen(record: CellRecord) -> Verdict:
+    limit_percent = float(os.environ.get(STEAL_VARIABLE, STEAL_PERCENT))
+    message = "{:.1f} % of all CPU time went to a hypervisor"
+    return at_most_if_known(telemetry_of(record)["host_steal_percent"], limit_percent, message)
+
+
+def _cpu_throttled(record: CellRecord) -> Verdict:
+    message = "{:.1f} % of the window a CPU quota held the tenants back"
+    return at_most_if_known(telemetry_of(record)["host_throttled_percent"], THROTTLED_PERCENT, message)
+
+
+def _foreign_cpu(record: CellRecord) -> Verdict:
+    message = "{:.1f} % of all CPU time went to others"
+    return at_most_if_known(telemetry_of(record)["foreign_cpu_percent"], FOREIGN_PERCENT, message)
+
+
+def _clock_error(record: CellRecord) -> Verdict:
+    value = window_of(record)["clock_error_seconds"] / window_seconds(record)
+    return at_most(value, CLOCK_RATIO, f"the window's ends are uncertain by {value:.1%} of its length")
+
+
+def _errors(record: CellRecord) -> Verdict:
+    value = sum(tenant["errors"] for tenant in record["tenants"])
+    return at_most(value, 0, f"{value} iterations failed")
+
+
+def _steady(record: CellRecord) -> Verdict:
+    unsteady = [
+        tenant["index"] for tenant in record["tenants"] if tenant["steady"] is None or not tenant["steady"]["is_steady"]
+    ]
+    return at_most(len(unsteady), 0, f"never became steady: tenants {', '.join(map(str, unsteady))}")
+
+
+def _censored(record: CellRecord) -> Verdict:
+    value = sum(load_of(tenant)["censored"] for tenant in record["tenants"])
+    return at_most(value, 0, f"{value} iterations had not finished at the deadline")
+
+
+def _stall(record: CellRecord) -> Verdict | None:
+    judged = []
+    for tenant in record["tenants"]:
+        median, longest, timeline = _median_seconds(tenant), tenant["max_seconds"], tenant["timeline"]
+        if median is not None and longest is not None and timeline is not None:
+            # The timeline of a job covers its own run.
+            seconds = timeline["slot_seconds"] * len(timeline["count"])
+            value = longest / seconds if longest > STALL_MEDIANS * median else 0.0
+            judged.append((value, STALL_RATIO, tenant["index"]))
+    return worst_verdict(judged, "one iteration of tenant {tenant} took {value:.0%} of the window")
+
+
+def _by_name(*checks: Check) -> dict[str, Check]:
+    return {check.__name__.lstrip("_"): check for check in checks}
+
+
+# Each gate is a function with its name; records list the gates in this order.
+INVALID = _by_name(
+    _evidence,
+    _window_coverage,
+    _window_length,
+    _nothing_finished,
+    _failed_share,
+    _output_digest,
+    _drained_queue,
+    _cpu_stolen,
+    _cpu_throttled,
+    _clock_error,
+    gpu.gpu_slowdown,
+    gpu.foreign_process,
+    gpu.cpu_contention,
+    gpu.speed_of_light,
+    load.queue_growth,
+    _censored,
+    programs.scrape_error,
+    programs.generator_bound,
+    load.generator_late,
+)
+WARNING = _by_name(
+    _errors,
+    _steady,
+    drift.drift,
+    drift.level_shift,
+    _stall,
+    _foreign_cpu,
+    gpu.power_cap,
+    gpu.clock_variation,
+    gpu.temperature_rising,
+    load.littles_law,
+    load.load_achieved,
+    programs.generator_cost,
+    programs.server_elsewhere,
+    prometheus.prometheus_counts,
+    prometheus.prometheus_scrapes,
+)

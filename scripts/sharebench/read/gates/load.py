@@ -1,0 +1,160 @@
+"""Gates of loads: whether the planned load arrived in time, and whether the tenants could serve it."""
+
+import math
+
+from sharebench.model.records.types import CellRecord, TenantRecord
+from sharebench.read.gates.drift import group_sums
+from sharebench.read.gates.verdict import Verdict, at_most, load_of, window_seconds, worst_verdict
+from tenant.contract import LAST_FINITE_INDEX, Histogram, Timeline, upper_seconds
+
+# Number of parts of the window; the last is compared with the first.
+GROWTH_PARTS = 4
+# Standard deviations of the growth by chance. A server at exactly full load exceeds them in 1 window of 40.
+GROWTH_DEVIATIONS = 2.0
+# The same if the queue was never short after the first part. Stable queues up to 90 % load exceed it in 1 of 100.
+BUSY_DEVIATIONS = 1.0
+# A queue is short in a slot if it has fewer requests than this on average: a stable one returns to one or two.
+SHORT_QUEUE = 3.0
+# Requests in flight equal rate times latency; the remaining difference is measuring error.
+LITTLES_LAW_RATIO = 0.05
+# Standard deviations by which Poisson arrivals may miss their plan (1 clean tenant in 16 000 misses by more).
+POISSON_DEVIATIONS = 4.0
+# A request that is sent late seems to be answered late. If the latest requests are also the slowest, quantiles add, and
+# the 99th percentile is too high by this share; two scrapes leave as much open. A median or a mean may have a larger
+# share of error, where all requests are late and few are slow.
+LATE_RATIO = 0.25
+# The window's edges add or remove one request; the other half absorbs rounding.
+EDGE_REQUESTS = 1.5
+
+
+def _open_loads(record: CellRecord) -> list[TenantRecord]:
+    return [tenant for tenant in record["tenants"] if load_of(tenant)["planned_rate_hz"] is not None]
+
+
+def _planned_rate_hz(tenant: TenantRecord) -> float:
+    rate_hz = load_of(tenant)["planned_rate_hz"]
+    assert rate_hz is not None
+    return rate_hz
+
+
+def generator_late(record: CellRecord) -> Verdict | None:
+    """Lateness of our client (p99), when it was free to send, over the p99 time to first token, else latency."""
+    judged = []
+    for tenant in record["tenants"]:
+        late_seconds = tenant.get("generator", {}).get("lateness_p99_seconds")
+        first = tenant["stages"].get("ttft")
+        histogram = tenant["histogram"] if first is None else first["histogram"]
+        if late_seconds is not None and histogram:
+            judged.append((late_seconds / _p99_seconds(histogram), LATE_RATIO, tenant["index"]))
+    message = (
+        "the client of tenant {tenant} was late by {value:.0%} of what it measured (p99): give it cores of its own"
+    )
+    return worst_verdict(judged, message)
+
+
+def _p99_seconds(histogram: Histogram) -> float:
+    """Upper bound of the bucket that holds it, or the lower one of the last, which has none."""
+    left = 0.01 * sum(histogram.values())
+    for index in sorted(map(int, histogram), reverse=True):
+        left -= histogram[str(index)]
+        if left < 0:
+            break
+    return upper_seconds(min(index, LAST_FINITE_INDEX))
+
+
+def queue_growth(record: CellRecord) -> Verdict | None:
+    """Relative excess of the rate at which requests came over the rate at which they were served.
+
+    Latencies count from the moment at which a request is due. If more are due than can be served, each waits longer
+    than the one before: latency grows by that excess per second, and its mean depends on the window's length. The
+    number of requests does not show this, since all that are due in the window are waited for.
+    """
+    open_loads = _open_loads(record)
+    if not open_loads:
+        return None
+    seconds = window_seconds(record)
+    return worst_verdict(
+        ((*growth, tenant["index"]) for tenant in open_loads if (growth := _growth_and_limit(tenant, seconds))),
+        "tenant {tenant}: requests came {value:.0%} faster than they were served, so that the queue grew",
+        Verdict(None, 0.0, True, "too few requests to tell growth from noise"),
+    )
+
+
+def _growth_and_limit(tenant: TenantRecord, seconds: float) -> tuple[float, float] | None:
+    """Growth of the mean latency in seconds per second, and its limit; None where a part has no request.
+
+    At exactly full load the backlog is a random walk: over n requests it changes by the square root of n times the
+    variances of gaps and services, in units of their means. Exponential services are assumed as the worst case. A
+    stable queue changes by less, and becomes short again and again. A queue that never becomes short is therefore
+    overloaded at a smaller growth already.
+    """
+    timeline = tenant["timeline"]
+    if timeline is None:
+        return None
+    counts, sums = (group_sums(values, GROWTH_PARTS) for values in (timeline["count"], timeline["sum_seconds"]))
+    if not counts[0] or not counts[-1]:
+        return None
+    distance_seconds = seconds * (GROWTH_PARTS - 1) / GROWTH_PARTS
+    growth = (sums[-1] / counts[-1] - sums[0] / counts[0]) / distance_seconds
+    variances = 2 if load_of(tenant)["arrival"] == "poisson" else 1
+    deviations = GROWTH_DEVIATIONS if _is_ever_short(timeline, _planned_rate_hz(tenant)) else BUSY_DEVIATIONS
+    return growth, deviations * math.sqrt(variances / tenant["count"])
+
+
+def _is_ever_short(timeline: Timeline, rate_hz: float) -> bool:
+    """Whether the queue was short in some slot after the first part of the window (Little: rate times latency)."""
+    counts, sums = timeline["count"], timeline["sum_seconds"]
+    first = len(counts) // GROWTH_PARTS
+    return any(
+        count and total * rate_hz < SHORT_QUEUE * count
+        for count, total in zip(counts[first:], sums[first:], strict=True)
+    )
+
+
+def littles_law(record: CellRecord) -> Verdict | None:
+    open_loads = _open_loads(record)
+    if not open_loads:
+        return None
+    judged = []
+    for tenant in open_loads:
+        in_flight = load_of(tenant)["in_flight_mean"]
+        if tenant["sum_seconds"] > 0 and in_flight is not None:
+            if in_flight <= 0:
+                message = f"tenant {tenant['index']} finished requests but never had one in flight"
+                return Verdict(None, LITTLES_LAW_RATIO, False, message)
+            judged.append((*_littles_law_and_limit(tenant, in_flight, window_seconds(record)), tenant["index"]))
+    return worst_verdict(
+        judged,
+        "tenant {tenant}: requests in flight differ from rate times latency by {value:.1%}",
+        Verdict(None, LITTLES_LAW_RATIO, True, "no request finished, or those in flight are not known"),
+    )
+
+
+def _littles_law_and_limit(tenant: TenantRecord, in_flight_mean: float, seconds: float) -> tuple[float, float]:
+    """|rate times mean latency / mean in flight - 1|, and its limit.
+
+    Over a finite window the two differ by the requests that cross its edges. These are at most the requests that came
+    within the longest latency of an edge, and one more at either edge, each with the longest latency.
+    """
+    # Both are in request-seconds: latencies by arrival, and the time spent in flight.
+    by_arrival = tenant["sum_seconds"]
+    in_flight = in_flight_mean * seconds
+    longest = tenant["max_seconds"]
+    assert longest is not None
+    crossing = (tenant["count"] / seconds * longest + 2) * longest
+    return abs(by_arrival / in_flight - 1), LITTLES_LAW_RATIO + crossing / min(by_arrival, in_flight)
+
+
+def load_achieved(record: CellRecord) -> Verdict | None:
+    open_loads = _open_loads(record)
+    drops = sum(load_of(tenant)["drops"] for tenant in open_loads)
+    if drops:
+        return at_most(drops, 0, f"{drops} requests were dropped: the queue was full")
+    judged = []
+    for tenant in open_loads:
+        load, rate_hz = load_of(tenant), _planned_rate_hz(tenant)
+        planned = rate_hz * window_seconds(record)
+        noise = POISSON_DEVIATIONS * math.sqrt(planned) if load["arrival"] == "poisson" else 0.0
+        value = abs(load["achieved_rate_hz"] / rate_hz - 1)
+        judged.append((value, (noise + EDGE_REQUESTS) / planned, tenant["index"]))
+    return worst_verdict(judged, "tenant {tenant}: the achieved rate is {value:.1%} off the planned one")

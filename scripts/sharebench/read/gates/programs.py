@@ -1,0 +1,80 @@
+"""Gates of cells with user programs, which two scrapes or our client measure."""
+
+import math
+
+from sharebench.model.records.types import CellRecord, TenantRecord
+from sharebench.read.gates.verdict import UNKNOWN, Verdict, at_most, at_most_if_known, window_seconds
+from tenant.contract import Scrape
+
+# The moments of the scrapes and the iterations at the edges leave an error in every number; beyond this it says little.
+SCRAPE_RATIO = 0.25
+# A client that computes for half of the time of its requests measures itself; a tenth is a small share of a latency.
+GENERATOR_BOUND_RATIO = 0.5
+GENERATOR_COST_RATIO = 0.1
+
+
+def is_program(tenant: TenantRecord) -> bool:
+    """Whether the tenant is a user program, whose work and output are unknown."""
+    return "measured_by" in tenant
+
+
+def _is_external_server(tenant: TenantRecord) -> bool:
+    return tenant.get("measured_by") == "client" and tenant["cpu"] is None
+
+
+def has_only_external_servers(record: CellRecord) -> bool:
+    """Whether all tenants are external servers, for which there is no evidence."""
+    return all(map(_is_external_server, record["tenants"]))
+
+
+def server_elsewhere(record: CellRecord) -> Verdict | None:
+    if not any(map(is_program, record["tenants"])):
+        return None
+    value = sum(map(_is_external_server, record["tenants"]))
+    return at_most(value, 0, f"{value} servers are not ours: only their owner knows how they share the device")
+
+
+def scrape_error(record: CellRecord) -> Verdict | None:
+    """Largest relative error of a rate or mean that the ends of a window between two scrapes leave."""
+    scraped = [tenant for tenant in record["tenants"] if tenant.get("measured_by") == "scrape" and tenant["count"]]
+    if not scraped:
+        return None
+    judged = [(max(errors), tenant) for tenant in scraped if (errors := _known_errors(tenant["scrape"]))]
+    if not judged:
+        return Verdict(None, SCRAPE_RATIO, True, UNKNOWN)
+    value, worst = max(judged, key=lambda pair: pair[0])
+    message = (
+        f"the edges of the window leave {value:.0%} open with the {worst['count']} iterations of tenant "
+        f"{worst['index']}; a longer window has more"
+    )
+    return at_most(value, SCRAPE_RATIO, message)
+
+
+def _known_errors(scrape: Scrape) -> list[float]:
+    return [error for error in (scrape["rate_error_ratio"], scrape["mean_error_ratio"]) if error is not None]
+
+
+def _client_verdict(record: CellRecord, limit: float, most_seconds: float, message: str) -> Verdict | None:
+    clients = [tenant for tenant in record["tenants"] if tenant.get("measured_by") == "client"]
+    if not clients:
+        return None
+    shares = [share for tenant in clients if (share := _client_share(tenant, most_seconds)) is not None]
+    return at_most_if_known(max(shares, default=None), limit, message)
+
+
+def _client_share(tenant: TenantRecord, most_seconds: float) -> float | None:
+    """CPU time of the client over the time of its requests, counted up to `most_seconds`; None if unknown."""
+    spent, under_way = tenant["generator"]["cpu_seconds"], min(tenant["sum_seconds"], most_seconds)
+    return spent / under_way if spent is not None and under_way > 0 else None
+
+
+def generator_bound(record: CellRecord) -> Verdict | None:
+    """CPU time of the client over the time in which any requests were under way: a high share measures the client."""
+    message = "the client computed for {:.0%} of the time of its requests"
+    return _client_verdict(record, GENERATOR_BOUND_RATIO, window_seconds(record), message)
+
+
+def generator_cost(record: CellRecord) -> Verdict | None:
+    """CPU time of the client over the sum of all latencies: its visible part of each latency."""
+    message = "of the latencies {:.0%} may be the client's own time"
+    return _client_verdict(record, GENERATOR_COST_RATIO, math.inf, message)

@@ -1,0 +1,168 @@
+"""Histograms over the fixed bucket layout: merging, and quantiles with their error bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from sharebench.model.records.types import TenantRecord
+from tenant.contract import BUCKET_COUNT, OVERFLOW_INDEX, ForeignBuckets, lower_seconds, upper_seconds
+
+Bucket = tuple[float, float, float]
+"""Lower and upper bound in seconds, and the count."""
+
+_UPPERS = np.array([upper_seconds(index) for index in range(OVERFLOW_INDEX)])
+# Width and middle of each bucket in seconds; the overflow bucket counts as a point at its lower bound.
+_WIDTHS = np.append(np.diff(_UPPERS, prepend=0.0), 0.0)
+_MIDDLES = np.append(_UPPERS, _UPPERS[-1]) - _WIDTHS / 2
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """A quantile taken from buckets, in seconds; the exact one lies in (low_seconds, high_seconds].
+
+    `value_seconds` is None in the first bucket (at most 1 µs), which has no lower bound, and infinite in the last.
+    """
+
+    value_seconds: float | None
+    low_seconds: float
+    high_seconds: float
+
+    @property
+    def error_percent(self) -> float:
+        """Largest possible difference of the exact quantile, in percent of the value; infinite in an end bucket."""
+        if self.value_seconds is None or math.isinf(self.value_seconds):
+            return math.inf
+        return 100 * max(self.high_seconds / self.value_seconds - 1, 1 - self.low_seconds / self.value_seconds)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether its bucket has two bounds, so that the value is finite."""
+        return self.value_seconds is not None and math.isfinite(self.value_seconds)
+
+    def within(self, min_seconds: float, max_seconds: float) -> Quantile:
+        """The bounded quantile, narrowed by the smallest and the largest latency."""
+        assert self.value_seconds is not None
+        low, high = max(self.low_seconds, min_seconds), min(self.high_seconds, max_seconds)
+        return Quantile(min(max(self.value_seconds, low), high), low, high)
+
+
+def tenant_buckets(tenant: TenantRecord) -> Iterator[Bucket]:
+    """The non-empty buckets of a tenant's latencies, both ours and those of a scraped histogram."""
+    for text, count in tenant["histogram"].items():
+        yield lower_seconds(int(text)), upper_seconds(int(text)), count
+    if (foreign := tenant.get("foreign_histogram")) is not None:
+        uppers = [math.inf if upper is None else upper for upper in foreign["upper_seconds"]]
+        for (lower, upper), count in zip(pairwise([0.0, *uppers]), foreign["count"], strict=True):
+            if count:
+                yield lower, upper, count
+
+
+class Histogram:
+    """Counts of latencies per bucket of `tenant.contract`; `counts` has shape (BUCKET_COUNT,)."""
+
+    def __init__(self, counts: npt.NDArray[np.int64]) -> None:
+        self.counts = counts
+
+    @classmethod
+    def from_sparse(cls, sparse: Mapping[str, int]) -> Histogram:
+        """The histogram of a record's counts by index (as text). Raises ValueError for an index outside the layout."""
+        counts = np.zeros(BUCKET_COUNT, dtype=np.int64)
+        if sparse:
+            index = np.fromiter(map(int, sparse), dtype=np.int64, count=len(sparse))
+            if index.max() >= BUCKET_COUNT:
+                raise ValueError(f"bucket {index.max()}: the layout ends at {BUCKET_COUNT - 1}")
+            counts[index] = np.fromiter(sparse.values(), dtype=np.int64, count=len(sparse))
+        return cls(counts)
+
+    @property
+    def count(self) -> int:
+        return int(self.counts.sum())
+
+    def variance(self) -> float:
+        """Variance of the latencies in s², assuming an even spread inside each bucket; 0 without any.
+
+        Latencies in the overflow bucket count as its lower bound.
+        """
+        index = np.flatnonzero(self.counts)
+        if index.size == 0:
+            return 0.0
+        counts, middles = self.counts[index] / self.count, _MIDDLES[index]
+        mean = counts @ middles
+        return float(counts @ ((middles - mean) ** 2 + _WIDTHS[index] ** 2 / 12))
+
+    def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
+        """The q-quantiles, 0 < q <= 1, each interpolated linearly on the log scale inside its bucket.
+
+        The bucket is the first whose cumulative count reaches q times count, so it holds the sorted sample number
+        ceil(q times count). Raises ValueError for an empty histogram.
+        """
+        return [_interpolate(*place) for place in _quantile_places(self.counts, qs)]
+
+
+class ForeignHistogram:
+    """Counts of latencies in a program's own buckets; `upper_seconds` ascend, and the last one may be infinite.
+
+    Quantiles are interpolated linearly, as Prometheus does, and their bounds are the bucket's.
+    """
+
+    def __init__(self, upper_seconds: Iterable[float], counts: Iterable[int]) -> None:
+        self.upper_seconds = tuple(upper_seconds)
+        self.counts = np.array(tuple(counts), dtype=np.int64)
+
+    @classmethod
+    def from_record(cls, stored: ForeignBuckets) -> ForeignHistogram:
+        return cls((math.inf if upper is None else upper for upper in stored["upper_seconds"]), stored["count"])
+
+    @property
+    def count(self) -> int:
+        return int(self.counts.sum())
+
+    def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
+        """As `Histogram.quantiles`; infinite in a bucket without an upper bound. Raises ValueError if empty."""
+        quantiles = []
+        for index, inside in _quantile_places(self.counts, qs):
+            low, high = (self.upper_seconds[index - 1] if index else 0.0), self.upper_seconds[index]
+            quantiles.append(Quantile(low + (high - low) * inside if math.isfinite(high) else math.inf, low, high))
+        return quantiles
+
+
+def merge_foreign(histograms: Iterable[ForeignHistogram]) -> ForeignHistogram | None:
+    """The sum of histograms; None without any, or where their buckets differ."""
+    parts = list(histograms)
+    if len({part.upper_seconds for part in parts}) != 1:
+        return None
+    return ForeignHistogram(parts[0].upper_seconds, np.sum([part.counts for part in parts], axis=0))
+
+
+def merge(histograms: Iterable[Histogram]) -> Histogram:
+    """The sum of any number of histograms, none included."""
+    return Histogram(sum((each.counts for each in histograms), np.zeros(BUCKET_COUNT, dtype=np.int64)))
+
+
+def _quantile_places(counts: npt.NDArray[np.int64], qs: Iterable[float]) -> Iterator[tuple[int, float]]:
+    """The bucket of each quantile, and the fraction of the bucket's counts up to it, within (0, 1]."""
+    cumulative = np.cumsum(counts)
+    total = int(cumulative[-1])
+    if total == 0:
+        raise ValueError("an empty histogram has no quantiles")
+    for q in qs:
+        if not 0 < q <= 1:
+            raise ValueError(f"quantile {q} is not in (0, 1]")
+        index = int(np.searchsorted(cumulative, q * total))
+        before = int(cumulative[index]) - int(counts[index])
+        yield index, (q * total - before) / int(counts[index])
+
+
+def _interpolate(index: int, inside: float) -> Quantile:
+    high = float(upper_seconds(index))
+    if index == 0:
+        return Quantile(None, 0.0, high)
+    low = float(upper_seconds(index - 1))
+    value = low * (high / low) ** inside if math.isfinite(high) else math.inf
+    return Quantile(value, low, high)

@@ -1,0 +1,46 @@
+"""The decision in the report: advice, capacity and cost."""
+
+from typing import NamedTuple
+
+from sharebench.read.figures.data import DrawnStudy, Row, table_rows
+
+
+class Advice(NamedTuple):
+    """The question, and the answer and rows of each workload; empty where there is no advice."""
+
+    caption: str
+    answers: dict[str, tuple[str, list[str]]]
+    rows: dict[str, list[Row]]
+    has_price: bool
+
+
+def advice(study: DrawnStudy) -> Advice:
+    """Read tables/advice.md and advice.csv."""
+    path = study.results / "tables" / "advice.md"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    answers: dict[str, tuple[str, list[str]]] = {}
+    for line in lines:
+        if line.startswith("- ") and not line.startswith("- none: "):
+            workload, _, sentence = line.removeprefix("- ").partition(": ")
+            reasons = answers.setdefault(workload, (sentence, []))[1]
+        elif line.startswith("  - "):
+            reasons.append(line.removeprefix("  - "))
+    table = study.table("advice")
+    return Advice(
+        caption=lines[0] if lines else "",
+        answers=answers,
+        rows={str(name): table_rows(rows) for name, rows in table.groupby("workload", sort=False)},
+        has_price=bool(table["price_per_hour"].notna().any()),
+    )
+
+
+def capacity(study: DrawnStudy, workloads: dict[str, list[Row]]) -> list[Row]:
+    """Rows of tables/capacity.csv of these workloads that have a number for an SLO or for memory."""
+    table = study.table("capacity")
+    table = table[table["capacity_tenants"].notna() | table["max_tenants_by_memory"].notna()]
+    return table_rows(table[table["workload"].isin(workloads.keys())])
+
+
+def cost(study: DrawnStudy) -> list[Row]:
+    """Rows of tables/cost.csv; none where no price is set."""
+    return table_rows(study.table("cost").dropna(subset=["price_per_hour"]))

@@ -1,0 +1,65 @@
+"""Numbers, settings and loads as text for the report."""
+
+import math
+from typing import Any, NamedTuple
+
+from sharebench.model.spec import LoadSpec
+from sharebench.read.figures.data import Row
+
+SIGNIFICANT_DIGITS = 3
+
+
+def load_text(entry: LoadSpec) -> str:
+    concurrency = entry.get("concurrency")
+    if entry.get("arrival", "closed") == "closed":
+        closed = "the next iteration begins when the last has ended"
+        return f"closed: {closed if concurrency in (None, 1) else f'always {concurrency} requests in flight'}"
+    rate = f"{value_text(entry.get('rate_hz'))} per second"
+    if entry.get("rate_of_capacity") is not None:
+        rate = f"{value_text(entry['rate_of_capacity'])} of what one exclusive tenant can do"
+    limit = "" if concurrency is None else f", at most {concurrency} in flight"
+    return f"open: {entry['arrival']} arrivals, {rate}{limit}"
+
+
+def format_number(value: float) -> str:
+    """A number with three significant digits, or all digits before the point, without exponent; empty for NaN."""
+    return "" if math.isnan(value) else _fixed(value, _decimals(value))
+
+
+def _decimals(value: float) -> int:
+    return max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(abs(value)))) if value else 0
+
+
+def _fixed(value: float, decimals: int) -> str:
+    return f"{value:,.{decimals}f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+class IntervalText(NamedTuple):
+    """A metric and its interval as text, all with the decimals of the value; empty where not known."""
+
+    value: str
+    low: str
+    high: str
+
+
+def format_interval(row: Row, metric: str, factor: float = 1.0) -> IntervalText:
+    """`metric` of a row of a table, times `factor`; not every metric has an interval."""
+    ends = [factor * row.get(f"{metric}{end}", math.nan) for end in ("", "_low", "_high")]
+    decimals = 0 if math.isnan(ends[0]) else _decimals(ends[0])
+    return IntervalText(*("" if math.isnan(end) else _fixed(end, decimals) for end in ends))
+
+
+def value_text(value: Any) -> str:
+    """A value of config or facts as text: `size 256, dtype float64`, `0, 1`, `yes`, `not known`."""
+    match value:
+        case dict():
+            return ", ".join(f"{key.replace('_', ' ')} {value_text(item)}" for key, item in value.items())
+        case list():
+            return ", ".join(map(value_text, value))
+        case None:
+            return "not known"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}"
+    return str(value)

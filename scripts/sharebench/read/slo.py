@@ -1,0 +1,57 @@
+"""An SLO of several parts: their limits, and how many requests of a tenant meet all that apply."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sharebench.model.records.types import TenantRecord
+from sharebench.model.study_config import Slo
+from sharebench.read.histogram import tenant_buckets
+from tenant.contract import RequestColumns
+
+LATENCY = "latency"
+PART_LABELS = {LATENCY: "latency", "ttft": "TTFT", "itl": "ITL", "tpot": "TPOT"}
+"""The parts with their labels; all but the latency apply to streams only."""
+
+
+def slo_limits(slo: Slo) -> dict[str, float]:
+    """Limit in seconds of each part that has one."""
+    limits_ms = dict(zip(PART_LABELS, (slo["latency_ms"], slo["ttft_ms"], slo["itl_ms"], slo["tpot_ms"]), strict=True))
+    return {part: ms / 1e3 for part, ms in limits_ms.items() if ms is not None}
+
+
+def format_limits(limits: Mapping[str, float]) -> str:
+    """`50 ms` for an SLO of the latency alone, else with the parts: `TTFT 500 ms, TPOT 50 ms`."""
+    if limits.keys() == {LATENCY}:
+        return f"{1e3 * limits[LATENCY]:g} ms"
+    return ", ".join(f"{PART_LABELS[part]} {1e3 * seconds:g} ms" for part, seconds in limits.items())
+
+
+def dollars_per_million(price_per_hour: float, hz: float) -> float:
+    return price_per_hour / (3600 * hz) * 1e6
+
+
+def request_seconds(requests: RequestColumns) -> dict[str, list[float] | list[float | None]]:
+    """Seconds of each request by part; ITL is the longest gap. None where a request has no value."""
+    times = (requests["latency_seconds"], requests["ttft_seconds"], requests["itl_max_seconds"])
+    return dict(zip(PART_LABELS, (*times, requests["tpot_seconds"]), strict=True))
+
+
+def good_count(tenant: TenantRecord, limits: Mapping[str, float]) -> float | None:
+    """How many requests of a tenant meet every part that applies.
+
+    Requests of a stream are counted one by one. Otherwise only the latency applies, by its histogram. None where no
+    part applies, or where there are no buckets.
+    """
+    if (requests := tenant.get("requests")) is not None:
+        if not limits:
+            return None
+        seconds, ends = request_seconds(requests), tuple(limits.values())
+        each = zip(*(seconds[part] for part in limits), strict=True)
+        return float(sum(all(t is None or t <= end for t, end in zip(times, ends, strict=True)) for times in each))
+    buckets = list(tenant_buckets(tenant))
+    if LATENCY not in limits or (tenant["count"] and not buckets):
+        return None
+    lower, upper, count = np.array(buckets, dtype=float).reshape(-1, 3).T
+    # Interpolate linearly within the SLO's bucket, as for quantiles; a bucket without an upper bound counts as missed.
+    return float((count * np.clip((limits[LATENCY] - lower) / (upper - lower), 0, 1)).sum())

@@ -1,0 +1,159 @@
+"""tables/jobs.csv: how long jobs take side by side and one after another.
+
+The *makespan* is the time from the common start of all jobs of a cell to the end of the last. In a queue it is the sum
+of the jobs' own times without their start-up, which `makespan_with_startup_seconds` includes. For a program that runs
+until it exits, start-up is part of the work, and the two are the same.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from sharebench.model.records.types import Record, TenantRecord
+from sharebench.model.spec import parse_spec, runs_jobs
+from sharebench.read.cells.gpu_columns import device_columns, tenant_memory_mib
+from sharebench.read.cells.rows import group_by, outcome_columns
+from sharebench.read.columns import TableRow, table_frame
+from sharebench.read.gates.gates import is_valid
+from sharebench.read.statistics.intervals import Estimate, log_interval, welch_ratio
+from sharebench.study.cells import Cell
+
+JobKey = tuple[str, str, int]
+# Columns with means over the valid cells.
+MEANS = (
+    "makespan_with_startup_seconds",
+    "gpu_util_percent",
+    "memory_per_tenant_mib",
+    "server_memory_mib",
+    "power_mean_watts",
+)
+# Columns with an interval over the repeats.
+ESTIMATES = ("completion_mean_seconds", "makespan_seconds", "energy_per_job_joules")
+
+
+@dataclass(frozen=True, slots=True)
+class JobCell:
+    """One cell of jobs; `values` has the known values by column of the table."""
+
+    strategy: str
+    workload: str
+    replicas: int
+    repeat: int
+    block: int
+    run_id: str
+    device: str
+    status: str
+    reason: str | None
+    valid: bool
+    completions_seconds: tuple[float, ...]
+    values: Mapping[str, float]
+
+
+def job_cell(record: Record) -> JobCell | None:
+    """The part of a record that the table needs; None if it has no jobs."""
+    if not runs_jobs(parse_spec(record["spec"])):
+        return None
+    jobs = (tenant.get("job") for tenant in record["tenants"])
+    ends = [job["completion_seconds"] if job else None for job in jobs]
+    completions = tuple(end for end in ends if end is not None) if is_valid(record) else ()
+    valid = is_valid(record) and len(completions) == len(ends)
+    return JobCell(
+        **record["cell"],
+        run_id=record["provenance"]["run_id"],
+        device=record["node"]["device"],
+        status=record["status"],
+        reason=record["reason"] if valid or not is_valid(record) else "not every job has an end",
+        valid=valid,
+        completions_seconds=completions,
+        values=_values(record, completions) if valid else {},
+    )
+
+
+def _values(record: Record, completions: Sequence[float]) -> dict[str, float]:
+    tenants, telemetry, window = record["tenants"], record["telemetry"], record["window"]
+    is_queue = window is not None and "turns" in window
+    startups = [seconds for tenant in tenants if (seconds := _startup_seconds(tenant)) is not None]
+    in_all = sum(startups) if is_queue else max(startups, default=0.0)
+    makespan = sum(completions) if is_queue else max(completions)
+    memory = [mib for mib in tenant_memory_mib(record) if mib is not None]
+    device = device_columns(record, 0)
+    values: dict[str, float | None] = {
+        "completion_mean_seconds": sum(completions) / len(completions),
+        "makespan_seconds": makespan,
+        "makespan_with_startup_seconds": makespan + in_all if len(startups) == len(tenants) else None,
+        "gpu_util_percent": telemetry["utilisation_mean_percent"] if telemetry else None,
+        "memory_per_tenant_mib": sum(memory) / len(memory) if memory else None,
+        "server_memory_mib": device["server_memory_mib"],
+        "power_mean_watts": device["power_mean_watts"],
+        "energy_per_job_joules": device["energy_joules"] / len(tenants) if device["energy_joules"] else None,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _startup_seconds(tenant: TenantRecord) -> float | None:
+    """Start-up of a job without warm-up, which only the measurement needs; 0 for a program, which includes it."""
+    if tenant.get("measured_by") == "exit":
+        return 0.0
+    if (own := tenant["startup"]) is None:
+        return None
+    return own["process_seconds"] + own["import_seconds"] + own["context_seconds"] + own["load_seconds"]
+
+
+def jobs_table(cells: Iterable[JobCell], expected: Iterable[Cell], queues: Iterable[str]) -> pd.DataFrame:
+    """One row per strategy, workload and number of jobs of `expected`, in its order.
+
+    `queues` are the strategies that run jobs one after another, to the first of which `speedup` refers.
+    """
+    wanted = group_by(expected, _job_key)
+    found = group_by(cells, _job_key)
+    queue = next(iter(queues), "")
+    return table_frame(
+        "jobs", (_row(group, cells, found[group], found[(queue, *group[1:])]) for group, cells in wanted.items())
+    )
+
+
+def _job_key(cell: Cell | JobCell) -> JobKey:
+    return cell.strategy, cell.workload, cell.replicas
+
+
+def _row(group: JobKey, expected: Sequence[Cell], cells: Sequence[JobCell], queue: Sequence[JobCell]) -> TableRow:
+    valid = [cell for cell in cells if cell.valid]
+    having = {name: [cell for cell in valid if name in cell.values] for name in (*MEANS, *ESTIMATES)}
+    known = {name: [cell.values[name] for cell in own] for name, own in having.items()}
+    completions = [seconds for cell in valid for seconds in cell.completions_seconds]
+    row: TableRow = {
+        **dict(zip(("strategy", "workload", "replicas"), group, strict=True)),
+        **outcome_columns((cell.status for cell in cells), (cell.reason for cell in cells), len(expected), valid),
+        "completion_min_seconds": min(completions, default=None),
+        "completion_max_seconds": max(completions, default=None),
+        **{name: sum(known[name]) / len(known[name]) for name in MEANS if known[name]},
+    }
+    estimates = {
+        name: log_interval(known[name], [cell.device for cell in having[name]]) if known[name] else None
+        for name in ESTIMATES
+    }
+    estimates["speedup"] = speedup(valid, [cell for cell in queue if cell.valid])
+    for name, estimate in estimates.items():
+        row |= estimate.columns(name) if estimate else {}
+    return row
+
+
+def speedup(cells: Sequence[JobCell], queue: Sequence[JobCell]) -> Estimate | None:
+    """Makespan of the queue over that of `cells`, both valid repeats with the same jobs; None where one is missing.
+
+    The interval is paired by run and block where every cell has a partner of its own, else Welch's, both on the log
+    scale. The queue's own speedup is 1 by definition.
+    """
+    if not cells or not queue:
+        return None
+    if cells[0].strategy == queue[0].strategy:
+        return log_interval([1.0] * len(cells))
+    name = "makespan_seconds"
+    partners = {(each.run_id, each.block): each.values[name] for each in queue}
+    makespans = {(each.run_id, each.block): each.values[name] for each in cells}
+    devices = [each.device for each in cells]
+    if len(makespans) == len(cells) and len(partners) == len(queue) and makespans.keys() <= partners.keys():
+        return log_interval([partners[key] / value for key, value in makespans.items()], devices)
+    both_devices = ([each.device for each in queue], devices)
+    return welch_ratio([each.values[name] for each in queue], [each.values[name] for each in cells], both_devices)

@@ -1,0 +1,237 @@
+"""tables/summary.csv: one row per strategy, workload, workload of the tenants and number of replicas, over its repeats.
+
+Each value is the geometric mean over the valid repeats, with a 95 % interval. A mix has a row for each workload of its
+tenants. Mean latency and percentiles of a cell are over all these tenants' latencies together. Throughput, memory per
+tenant and slowdown are means over these tenants. Power and energy are the device's, and the `multiprogram` metrics
+include all tenants of the cell.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import cast
+
+import pandas as pd
+
+from sharebench.model.strategies import is_control
+from sharebench.read.cells.metrics import QUANTILES, group_percentile, percentile_note
+from sharebench.read.cells.multiprogram import FORMULAS, group_metrics
+from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, group_by, outcome_columns
+from sharebench.read.cells.slowdown import Baseline, Separability, group_ratio, group_slowdown
+from sharebench.read.columns import STUDY_KINDS, TableRow, columns, table_frame
+from sharebench.read.slo import dollars_per_million
+from sharebench.read.statistics.intervals import Estimate, log_interval, rate_interval
+from sharebench.study.cells import Cell, pair_name
+
+METRICS = columns("metrics", STUDY_KINDS)
+"""All metrics, some of some studies only; each has a column per METRIC_SUFFIXES, percentiles one more."""
+METRIC_SUFFIXES = ("", "_low", "_high", "_n", "_n_excluded")
+BUCKET_ERROR = "_bucket_error_percent"
+# Metrics of the device, named like their columns in cells.csv.
+DEVICE_METRICS = (
+    "power_mean_watts",
+    "energy_per_iteration_joules",
+    "energy_above_idle_per_iteration_joules",
+    "sm_active_percent",
+    "sm_occupancy_percent",
+    "dram_active_percent",
+)
+# Metrics that only GPUs or streams have, the last with a price; elsewhere a blank needs no note.
+OPTIONAL_METRICS = (
+    *DEVICE_METRICS,
+    "throughput_per_watt",
+    "output_tokens_total_hz",
+    "cost_per_million_tokens",
+)
+# A rate that may be 0.
+GOODPUT = "goodput_total_hz"
+# Metrics that are not a mean of one value per cell.
+DERIVED = ("slowdown", *FORMULAS, "isolation_index")
+# Names of metrics in notes.
+METRIC_LABELS = {
+    "memory_per_tenant_mib": "memory",
+    "latency_mean_seconds": "mean latency",
+    "power_mean_watts": "power",
+    "energy_per_iteration_joules": "energy",
+    "energy_above_idle_per_iteration_joules": "energy above idle",
+    "throughput_per_watt": "throughput per watt",
+    "sm_active_percent": "active SMs",
+    "sm_occupancy_percent": "occupancy",
+    "dram_active_percent": "active memory",
+    GOODPUT: "goodput",
+}
+
+
+def summary_table(
+    cells: Iterable[MeasuredCell],
+    expected: Iterable[tuple[Cell, str]],
+    baseline: Baseline,
+    studies: Collection[str] = (),
+    price_per_hour: float | None = None,
+) -> pd.DataFrame:
+    """One row per group of `expected`, in its order.
+
+    `cells` come from `split_by_workload`; `expected` are cells with the workloads of their tenants. `studies` are the
+    kinds of study that this one is (`records.tables.STUDY_KINDS`).
+    """
+    metrics = columns("metrics", studies)
+    wanted = group_by(expected, lambda each: (each[0].strategy, each[0].workload, each[1], each[0].replicas))
+    found = group_by(cells, lambda cell: cell.group)
+    separability = Separability((cell for own in found.values() for cell in own), baseline)
+    rows = []
+    for group, cells_of_group in wanted.items():
+        strategy, _, tenant_workload, replicas = group
+        alone = found[strategy, tenant_workload, tenant_workload, 1] if replicas > 1 else []
+        alone = [cell for cell in alone if cell.valid]
+        row = _row(group, len(cells_of_group), found[group], alone, baseline, metrics, price_per_hour)
+        if not baseline.includes(strategy, replicas) and not is_control(strategy):
+            valid = [cell for cell in found[group] if cell.valid]
+            row["separable"] = separability.verdict(tenant_workload, group_slowdown(valid, baseline)[0])
+            if row["separable"] == "no":
+                note = "slowdown not separable from the difference of the baseline from itself"
+                row["notes"] = f"{row['notes']}; {note}" if row["notes"] else note
+        rows.append(row)
+    ends = {metric: (*METRIC_SUFFIXES, *((BUCKET_ERROR,) if metric in QUANTILES else ())) for metric in metrics}
+    metric_columns = (f"{metric}{end}" for metric in metrics for end in ends[metric])
+    return table_frame("summary", rows, (*columns("summary"), *metric_columns))
+
+
+def interference_table(summary: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """tables/interference.csv: one row per strategy with pairs, victim and aggressor, from the summary's rows."""
+    pairs = pd.DataFrame(
+        [(pair_name(victim, aggressor), victim, aggressor) for victim in names for aggressor in names],
+        columns=["workload", "victim", "aggressor"],
+    )
+    victims = summary.rename(columns={"tenant_workload": "victim"})
+    victims = victims[["workload", *(name for name in columns("interference") if name != "aggressor")]]
+    rows = pairs.merge(victims, on=["workload", "victim"])
+    rank = {strategy: rank for rank, strategy in enumerate(dict.fromkeys(summary["strategy"]))}
+    rows = rows.sort_values("strategy", key=lambda strategies: strategies.map(rank), kind="stable")
+    return rows[list(columns("interference"))]
+
+
+def _row(
+    group: GroupKey,
+    n_expected: int,
+    cells: Sequence[MeasuredCell],
+    alone: Sequence[MeasuredCell],
+    baseline: Baseline,
+    metrics: Collection[str],
+    price_per_hour: float | None,
+) -> TableRow:
+    """`alone` are the valid cells of the same strategy and workload with one tenant."""
+    valid = [cell for cell in cells if cell.valid]
+    row: TableRow = {
+        **dict(zip(GROUP_COLUMNS, group, strict=True)),
+        **outcome_columns((cell.status for cell in cells), (cell.reason for cell in cells), n_expected, valid),
+        "n_excluded": len(cells) - len(valid),
+        "warnings": sum(bool(cell.warnings) for cell in valid),
+    }
+    notes = _cell_notes(n_expected, cells)
+    estimates: dict[str, Estimate | None] = {}
+    for metric, values in _cell_values(valid, price_per_hour).items():
+        if metric in metrics:
+            estimates[metric] = _estimate(metric, values, [cell.device for cell in valid])
+            notes.append(_blank_note(metric, values))
+    for metric, name in ((metric, name) for metric, name in QUANTILES.items() if metric in metrics):
+        estimates[metric] = group_percentile(name, valid)
+        notes.append(percentile_note(name, valid))
+        bounds = [cell.percentiles[name].error_percent for cell in valid if name in cell.percentiles]
+        row[f"{metric}{BUCKET_ERROR}"] = max(bounds, default=None)
+    estimates["slowdown"], note = group_slowdown(valid, baseline)
+    notes.append(note)
+    estimates |= group_metrics(valid, baseline)
+    estimates["isolation_index"] = isolation_index(valid, alone)
+    for metric, estimate in estimates.items():
+        n = estimate.n if estimate else 0
+        row |= {f"{metric}_n": n, f"{metric}_n_excluded": len(cells) - n}
+        row |= estimate.columns(metric) if estimate else {}
+    errors = [row.scrape_error_percent for cell in valid for row in cell.rows if row.scrape_error_percent is not None]
+    if errors:
+        notes.append(f"between two scrapes: means and rates within {max(errors):.2g} %")
+    notes += dict.fromkeys(note for cell in valid for note in cell.notes)
+    if len(valid) == 1:
+        notes.append("no intervals from one cell")
+    fitting = min((cell.tenants_that_fit for cell in valid if cell.tenants_that_fit is not None), default=None)
+    return row | {
+        "notes": "; ".join(filter(None, notes)),
+        "tenants_that_fit": fitting,
+        "scrape_error_percent": max(errors, default=None),
+    }
+
+
+def isolation_index(shared: Sequence[MeasuredCell], alone: Sequence[MeasuredCell]) -> Estimate | None:
+    """1 - (T_shared - T_alone) / T_alone, with the mean latencies T next to neighbours and, same strategy, without any.
+
+    1 if neighbours have no effect, 0 if they double the latency, negative beyond. The interval comes from the ratio of
+    the latencies (`group_ratio`). None where either has no valid cell.
+    """
+    ratio = group_ratio(shared, alone)
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return ratio and Estimate(2 - ratio.value, n=ratio.n)
+    return Estimate(2 - ratio.value, 2 - ratio.high, 2 - ratio.low, ratio.n)
+
+
+def _cell_values(cells: Sequence[MeasuredCell], price_per_hour: float | None) -> dict[str, list[float | None]]:
+    """One value per cell for each metric that is a plain mean over cells; None where a cell has none."""
+    values: dict[str, list[float | None]] = {metric: [] for metric in METRICS if metric not in (*DERIVED, *QUANTILES)}
+    for cell in cells:
+        rates = [row.throughput_hz for row in cell.rows if row.throughput_hz is not None]
+        memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
+        tokens = cell.total("output_tokens_hz")
+        watts = cell.device_columns["power_mean_watts"]
+        # The power of a mix cannot be attributed to a workload.
+        is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
+        device = cast(Mapping[str, float | None], cell.device_columns)
+        cell_values = {name: device[name] for name in DEVICE_METRICS} | {
+            "latency_mean_seconds": cell.latency_mean_seconds,
+            "throughput_per_tenant_hz": sum(rates) / len(rates) if rates else None,
+            "throughput_total_hz": sum(rates) or None,
+            "memory_per_tenant_mib": sum(memory) / len(memory) if memory else None,
+            "throughput_per_watt": sum(rates) / watts if rates and watts and is_comparable else None,
+            "output_tokens_total_hz": tokens or None,
+            GOODPUT: cell.total("goodput_hz"),
+            # The device's price is divided by the tokens of all its tenants.
+            "cost_per_million_tokens": dollars_per_million(
+                price_per_hour, sum(row.output_tokens_hz or 0.0 for row in cell.all_rows)
+            )
+            if price_per_hour is not None and tokens
+            else None,
+        }
+        for metric, value in cell_values.items():
+            values[metric].append(value)
+    return values
+
+
+def _estimate(metric: str, values: Sequence[float | None], devices: Sequence[str]) -> Estimate | None:
+    # A geometric mean cannot include a zero, or energy below idle. Leaving those cells out would bias the mean.
+    present = [value for value in values if value is not None]
+    own = [device for value, device in zip(values, devices, strict=True) if value is not None]
+    if metric == GOODPUT and present:
+        return rate_interval(present, own)
+    return log_interval(present, own) if present and min(present) > 0 else None
+
+
+def _cell_notes(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str | None]:
+    """Notes on cells that are missing, excluded, or counted with a warning."""
+    notes: list[str | None] = []
+    if len(cells) < n_expected:
+        notes.append(f"{n_expected - len(cells)} of {n_expected} cells missing")
+    for status, number in Counter(cell.status for cell in cells if cell.status != "ok").items():
+        notes.append(f"{number} of {n_expected} cells {status}")
+    for gate, number in Counter(gate for cell in cells for gate in cell.failed_gates).items():
+        notes.append(f"{number} of {n_expected} cells excluded by {gate}")
+    for gate, number in Counter(gate for cell in cells if cell.valid for gate in cell.warnings).items():
+        notes.append(f"{number} of {n_expected} cells with a warning: {gate}")
+    return notes
+
+
+def _blank_note(metric: str, values: Sequence[float | None]) -> str | None:
+    """Why a metric is blank in some of the valid cells."""
+    below = sum(value is not None and value <= 0 for value in values)
+    if below:
+        return f"{METRIC_LABELS.get(metric, metric)} not above 0 in {below} of {len(values)} cells"
+    blank = values.count(None)
+    if not blank or (metric in OPTIONAL_METRICS and blank == len(values)):
+        return None
+    share = "" if blank == len(values) else f" in {blank} of {len(values)} cells"
+    return f"{METRIC_LABELS.get(metric, metric)} not known{share}"

@@ -1,0 +1,160 @@
+"""tables/summary.md and compare.md: readable tables in ms, with intervals and the reason of every blank."""
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from sharebench.model.spec import workload_label
+from sharebench.model.strategies import is_control
+from sharebench.read.columns import STUDY_KINDS, columns
+from sharebench.read.statistics.intervals import CONFIDENCE
+
+BLANK = "-"
+SIGNIFICANT_FIGURES = 3
+MS = 1e3
+REMARKS = {"no": "not separable"}
+
+
+@dataclass(frozen=True)
+class SummaryColumn:
+    """A metric of the readable summary; an optional one has a column only where a row has a value."""
+
+    metric: str
+    heading: str
+    factor: float = 1.0
+    interval: bool = True
+    is_optional: bool = False
+
+
+SUMMARY_COLUMNS = (
+    SummaryColumn("latency_mean_seconds", "mean (ms)", MS),
+    SummaryColumn("latency_p50_seconds", "p50 (ms)", MS, interval=False),
+    SummaryColumn("latency_p95_seconds", "p95 (ms)", MS, interval=False),
+    SummaryColumn("latency_p99_seconds", "p99 (ms)", MS, interval=False),
+    SummaryColumn("throughput_per_tenant_hz", "per tenant (1/s)", interval=False),
+    SummaryColumn("throughput_total_hz", "total (1/s)"),
+    SummaryColumn("slowdown", "slowdown"),
+    SummaryColumn("memory_per_tenant_mib", "memory (MiB)", interval=False),
+    SummaryColumn("ttft_p50_seconds", "TTFT p50 (ms)", MS, interval=False, is_optional=True),
+    SummaryColumn("tpot_p50_seconds", "TPOT p50 (ms)", MS, interval=False, is_optional=True),
+    SummaryColumn("output_tokens_total_hz", "tokens (1/s)", is_optional=True),
+    SummaryColumn("goodput_total_hz", "goodput (1/s)", is_optional=True),
+    SummaryColumn("energy_per_iteration_joules", "energy (J/iteration)", interval=False, is_optional=True),
+)
+TEXT_COLUMNS = ("strategy", "workload")
+
+
+def caption(*, device: str, window_seconds: float, repeats: int, remarks: Sequence[str] = ()) -> str:
+    facts = f"{device}, {window_seconds:g} s window, {repeats} repeat{'s' * (repeats != 1)}."
+    method = "Geometric means over repeats, with 95 % intervals."
+    return " ".join(part for part in (facts, method, *remarks) if part)
+
+
+def summary_markdown(summary: pd.DataFrame, caption: str) -> str:
+    table, notes = _text_table(summary)
+    table = table.map(lambda text: text.replace("|", r"\|"))
+    sides = ["left" if column in TEXT_COLUMNS else "right" for column in table.columns]
+    body = table.to_markdown(index=False, disable_numparse=True, colalign=sides)
+    lines = [f"- ({mark}) {note}" for note, mark in notes.items()]
+    return "\n".join([caption, "", body, *([""] if lines else []), *lines, ""])
+
+
+def _text_table(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The table as text, and its notes with their marks in order of appearance."""
+    notes: dict[str, str] = {}
+    rows = []
+    columns = [
+        shown
+        for shown in SUMMARY_COLUMNS
+        if not shown.is_optional or (shown.metric in summary and summary[shown.metric].notna().any())
+    ]
+    for row in summary.to_dict("records"):
+        texts = [text for text in (row["reason"], row["notes"]) if isinstance(text, str)]
+        # The table has no p99.9.
+        note = "; ".join(part for text in texts for part in text.split("; ") if part and not part.startswith("p99.9 "))
+        mark = f" ({notes.setdefault(note, str(len(notes) + 1))})" if note else ""
+        cells = f"{row['n']}" if row["n"] == row["n_expected"] else f"{row['n']} of {row['n_expected']}"
+        shown = {shown.heading: _value(row, shown) for shown in columns}
+        if row["n"] == 0:
+            shown[SUMMARY_COLUMNS[0].heading] = row["status"].replace("-", " ") if row["status"] != "ok" else "invalid"
+        rows.append(
+            {
+                "strategy": row["strategy"],
+                "workload": workload_label(row["workload"], row["tenant_workload"]),
+                "tenants": str(row["replicas"]),
+                "cells": cells + mark,
+                **shown,
+            }
+        )
+    return pd.DataFrame(rows), notes
+
+
+def _value(row: Mapping[Hashable, Any], shown: SummaryColumn) -> str:
+    value = row[shown.metric]
+    if pd.isna(value):
+        return BLANK
+    value *= shown.factor
+    if value == 0:
+        return "0"
+    decimals = max(0, SIGNIFICANT_FIGURES - 1 - math.floor(math.log10(value)))
+    low, high = row[f"{shown.metric}_low"], row[f"{shown.metric}_high"]
+    if not shown.interval or pd.isna(low):
+        return f"{value:.{decimals}f}"
+    return f"{value:.{decimals}f} [{low * shown.factor:.{decimals}f}, {high * shown.factor:.{decimals}f}]"
+
+
+def compare_markdown(table: pd.DataFrame, before: str, after: str, differences: Sequence[tuple[str, str, str]]) -> str:
+    """compare.md: mean latencies of two data sets, the ratios beyond chance, and the facts that differ."""
+    means = table[table["metric"] == "latency_mean_seconds"]
+    slower, faster = _beyond_chance(means)
+    untested = int(means["p"].isna().sum())
+    head = f"{after} against {before}, {len(means)} mean latencies: {slower} longer and {faster} shorter"
+    head += " beyond chance and beyond what the baseline differs from itself"
+    head += f"; {untested} could not be tested." if untested else "."
+    rows = [
+        {
+            "strategy": row["strategy"],
+            "workload": workload_label(row["workload"], row["tenant_workload"]),
+            "tenants": str(row["replicas"]),
+            f"{before} (ms)": _plain(MS * row["before"]),
+            f"{after} (ms)": _plain(MS * row["after"]),
+            "ratio": _value(row, SummaryColumn("ratio", "ratio")),
+            "p (Holm)": _plain(row["p_holm"]),
+            "remark": row["reason"] if isinstance(row["reason"], str) else REMARKS.get(row["separable"], ""),
+        }
+        for row in means.to_dict("records")
+    ]
+    body = pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True)
+    special = [metric for metric in columns("metrics", STUDY_KINDS) if metric not in columns("metrics")]
+    for metric, own in table[table["metric"].isin(special)].groupby("metric", sort=False):
+        more, less = _beyond_chance(own)
+        body += f"\n\n`{metric}`: beyond the same {more} of {len(own)} above 1, and {less} below."
+    different = [f"- {name}: {one} → {other}" for name, one, other in differences] or ["- nothing"]
+    best = ["Shortest mean latency, as measured:", "", *_shortest(means, before, after)]
+    return "\n".join([head, "", body, "", *best, "", "What else differs:", "", *different, ""])
+
+
+def _beyond_chance(rows: pd.DataFrame) -> tuple[int, int]:
+    """How many ratios are above and below 1, beyond chance and beyond the A/A difference of the baseline."""
+    significant = rows[(rows["p_holm"] < 1 - CONFIDENCE) & (rows["separable"] != "no")]
+    return int((significant["ratio"] > 1).sum()), int((significant["ratio"] < 1).sum())
+
+
+def _shortest(means: pd.DataFrame, before: str, after: str) -> list[str]:
+    """A line per workload and number of tenants: strategy and data set with the shortest mean latency."""
+    point = ["workload", "tenant_workload", "replicas"]
+    measured = means[~means["strategy"].map(is_control)].rename(columns={"before": before, "after": after})
+    long = measured.melt([*point, "strategy"], [before, after], "data set", "seconds").dropna(subset="seconds")
+    best = long.loc[long.groupby(point, sort=False)["seconds"].idxmin()]
+    return [
+        f"- {workload_label(row['workload'], row['tenant_workload'])} × {row['replicas']}: "
+        f"{row['strategy']} in {row['data set']}, {_plain(MS * row['seconds'])} ms"
+        for row in best.to_dict("records")
+    ]
+
+
+def _plain(value: float) -> str:
+    return BLANK if pd.isna(value) else f"{value:.{SIGNIFICANT_FIGURES}g}"

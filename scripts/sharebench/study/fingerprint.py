@@ -1,0 +1,194 @@
+"""Fingerprints of code: a digest of all files that a root imports, directly or not.
+
+An edit that changes a file's syntax tree invalidates what the roots that import it produce. Comments, docstrings and
+layout are not in the tree. Every Python from 3.11 to 3.13 computes the same digests.
+"""
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+from sharebench.core.files import SCRIPTS
+from sharebench.model.capabilities import NODE_KINDS
+
+DIGEST_CHARACTERS = 16
+# A string in a tree's text that names one of our modules, which the code runs by that name.
+MODULE_IN_STRING = re.compile(r"Constant\(value='((?:sharebench|publication|tenant)\.[^']*)'")
+# Code that measures a cell on any node; the kind of node, the tenant and its workload come on top.
+CELL_ROOTS = (
+    "sharebench/measure/cell/cell.py",
+    "sharebench/measure/cell/queue.py",
+    "sharebench/measure/cell/calibration.py",
+)
+FAULT_ROOTS = ("sharebench/measure/cell/fault.py",)
+PROMETHEUS_ROOTS = ("sharebench/measure/cell/prometheus/procedure.py",)
+TENANT_ROOTS = ("tenant/__main__.py",)
+# The columns of the tables.
+COLUMNS = "sharebench/read/columns.csv"
+STAGE_ROOTS = {
+    "export": ("sharebench/read/tables/histograms.py",),
+    "tables": ("sharebench/read/aggregate.py", COLUMNS),
+    "compare": ("sharebench/read/compare.py", COLUMNS),
+    "decisions": ("sharebench/read/decide/decide.py", COLUMNS),
+    "figures": ("sharebench/read/figures/draw.py",),
+    "report": ("sharebench/read/report/page.py", "sharebench/read/report/templates/**/*"),
+    "timeslice": ("sharebench/measure/run/timeslice/probe.py",),
+    "archive": ("sharebench/datasets/archive.py", "sharebench/datasets/ro_crate.py"),
+    "together": ("publication/build.py",),
+}
+# A cell's spec has the meaning of the config. How a run is driven and how files are written changes no result.
+IGNORED_IMPORTS = (
+    "sharebench/model/config/",
+    "sharebench/study/",
+    "sharebench/datasets/",
+    "sharebench/measure/run/",
+    "sharebench/measure/nodes/__init__.py",
+    "sharebench/model/capabilities.py",
+    "sharebench/model/config_",
+    "sharebench/core/file_lock.py",
+    "sharebench/core/files.py",
+    "sharebench/study/fingerprint.py",
+    "sharebench/model/programs.py",
+    "sharebench/model/prometheus_options.py",
+    "sharebench/model/run_record.py",
+    "sharebench/model/study_config.py",
+)
+# Only some cells need these: the code for a GPU, for user programs, and of other workloads.
+GPU_FOLDER, PROGRAMS_FOLDER, WORKLOADS_FOLDER = (
+    "tenant/gpu/",
+    "sharebench/measure/nodes/host/programs/",
+    "tenant/workloads/",
+)
+
+
+def node_fingerprint(kind: str) -> str:
+    return _fingerprint(node_files(kind))
+
+
+def cell_fingerprint(kind: str, *modules: str, has_programs: bool = False, is_watched: bool = False) -> str:
+    """Fingerprint of the code that measures workloads (`modules`, none if simulated) on a kind of node."""
+    return _fingerprint(cell_files(kind, *modules, has_programs=has_programs, is_watched=is_watched))
+
+
+def stage_fingerprint(stage: str) -> str:
+    """Labelled fingerprint of the code of a stage, such as `tables`, `figures` or `report`."""
+    return f"{stage} code {_fingerprint(stage_files(stage))}"
+
+
+@cache
+def node_files(kind: str) -> list[str]:
+    return closure((*CELL_ROOTS, *_node_roots(kind)), _skipped_folders(kind, has_programs=False))
+
+
+@cache
+def cell_files(kind: str, *modules: str, has_programs: bool = False, is_watched: bool = False) -> list[str]:
+    workloads = [f"{WORKLOADS_FOLDER}{module}.py" for module in ("__init__", *modules)] if modules else []
+    optional = *(FAULT_ROOTS if "fault" in modules else ()), *(PROMETHEUS_ROOTS if is_watched else ())
+    return closure((*CELL_ROOTS, *_node_roots(kind), *workloads, *optional), _skipped_folders(kind, has_programs))
+
+
+@cache
+def stage_files(stage: str) -> list[str]:
+    return closure(STAGE_ROOTS[stage])
+
+
+def _node_roots(kind: str) -> tuple[str, ...]:
+    module = NODE_KINDS[kind].driver.rpartition(".")[0].replace(".", "/")
+    return f"sharebench/measure/nodes/{module}.py", *(() if NODE_KINDS[kind].is_virtual else TENANT_ROOTS)
+
+
+def _skipped_folders(kind: str, has_programs: bool) -> tuple[str, ...]:
+    return (
+        WORKLOADS_FOLDER,
+        *(() if NODE_KINDS[kind].has_gpus else (GPU_FOLDER,)),
+        *(() if has_programs else (PROGRAMS_FOLDER,)),
+    )
+
+
+def closure(roots: Iterable[str], skipped: tuple[str, ...] = ()) -> list[str]:
+    """Sorted files below scripts/: the roots, which may be patterns, and all that they import, directly or not."""
+    reached: set[str] = set()
+    todo = {str(path.relative_to(SCRIPTS)) for root in roots for path in SCRIPTS.glob(root) if path.is_file()}
+    while todo:
+        file = todo.pop()
+        reached.add(file)
+        # An import may be anywhere in the text. Code that is run by its name is named in a string.
+        imported = {other for name in _source(file).names for other in _module_files(name)}
+        todo |= {other for other in imported if not other.startswith((*IGNORED_IMPORTS, *skipped))} - reached
+    return sorted(reached)
+
+
+class _Source(NamedTuple):
+    """The digest of a file's syntax tree without docstrings, and the modules that it imports or names."""
+
+    digest: str
+    names: frozenset[str]
+
+
+@cache
+def _source(file: str) -> _Source:
+    text = (SCRIPTS / file).read_bytes()
+    if not file.endswith(".py"):
+        return _Source(hashlib.sha256(text).hexdigest(), frozenset())
+    tree = ast.parse(text)
+    names: set[str] = set()
+    for node in _statements(tree):
+        match node:
+            case ast.Import():
+                names |= {alias.name for alias in node.names}
+            case ast.ImportFrom(module=str(module)):
+                names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+            case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                node.body = [statement for statement in node.body if not _is_docstring(statement)]
+    tree_text = _text(tree)
+    return _Source(
+        hashlib.sha256(tree_text.encode()).hexdigest(), frozenset({*names, *MODULE_IN_STRING.findall(tree_text)})
+    )
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """The tree and every statement in it, at any depth; walking the expressions too would take much longer."""
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            todo += getattr(node, part, ())
+
+
+def _text(node: object) -> str:
+    """`ast.dump` without the differences between Python versions: empty fields, and empty ends of f-strings."""
+    match node:
+        case ast.JoinedStr(values=parts):
+            return f"JoinedStr({_text([part for part in parts if getattr(part, 'value', None) != ''])})"
+        case ast.AST():
+            fields = [f"{name}={_text(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])]
+            return f"{type(node).__name__}({', '.join(fields)})"
+        case list():
+            return f"[{', '.join(map(_text, node))}]"
+    return repr(node)
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return True
+    return False
+
+
+@cache
+def _module_files(name: str) -> tuple[str, ...]:
+    """The non-empty file of a module or package below scripts/; none for other names."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        return ()
+    path = SCRIPTS.joinpath(*name.split("."))
+    existing = [file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()]
+    return tuple(str(file.relative_to(SCRIPTS)) for file in existing if file.stat().st_size and file.parent != SCRIPTS)
+
+
+def _fingerprint(files: Iterable[str]) -> str:
+    digests = "\n".join(f"{file} {_source(file).digest}" for file in files)
+    return hashlib.sha256(digests.encode()).hexdigest()[:DIGEST_CHARACTERS]
