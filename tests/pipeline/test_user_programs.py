@@ -25,6 +25,17 @@ with open(sys.argv[2], "w") as notes:
         latency.observe(ended - begun)
         print(begun, ended, file=notes, flush=True)
 """
+# A summary has a count and a sum, and no buckets.
+SUMMARY = """
+import sys, time
+from prometheus_client import Summary, start_http_server
+
+work = Summary("work_seconds", "Time of an iteration")
+start_http_server(int(sys.argv[1]))
+while True:
+    with work.time():
+        time.sleep(0.01)
+"""
 FAILING_SERVER = """
 import os, sys, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -89,6 +100,26 @@ def test_a_script_with_its_own_metrics_runs_unmodified_in_two_tenants(untouched:
     path.write_text(path.read_text().replace("200, 200", "100, 100"))
     stale = dry_run_counts(untouched.run(options=["-n"], **again).ok().out)
     assert (stale["calibrate"], stale["run_cell"]) == (1, 1), "a changed program is re-measured"
+
+
+@pytest.mark.thorough
+def test_a_summary_gives_mean_and_rate_without_percentiles(untouched: Checkout) -> None:
+    (untouched.root / "foreign.py").write_text(SUMMARY)
+    entry = (
+        "workload_catalogue={foreign: {kind: command, metrics: {summary: work_seconds}, "
+        "command: ['{python}', '{here}/foreign.py', '{port}']}}"
+    )
+    config = [entry, "workloads=foreign", "strategies=time-slicing", "window_seconds=2"]
+    (cell,) = untouched.run(study="programs.yaml", config=config).ok().cells
+    record = untouched.record(cell)
+    assert record["status"] == "ok"
+    for tenant in record["tenants"]:
+        assert tenant["foreign_histogram"] is None
+        # A busy machine wakes a sleeper late, never early.
+        assert tenant["sum_seconds"] / tenant["count"] >= 0.01
+        assert tenant["load"]["achieved_rate_hz"] == pytest.approx(tenant["count"] / tenant["scrape"]["seconds"])
+    (row,) = rows(untouched.results / "tables/summary.csv")
+    assert row["latency_p99_seconds"] == ""
 
 
 def test_servers_are_measured_by_clients_and_may_fail(untouched: Checkout) -> None:

@@ -6,8 +6,9 @@ edges, which began before the window or ended after it. `Difference` bounds the 
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
@@ -19,12 +20,17 @@ from sharebench.model.programs import UNIT_SECONDS
 from tenant.contract.requests import MAX_PAGE_BYTES, Page
 
 MAX_SHOWN_NAMES = 8
+MAX_SHOWN_DIGITS = 24
 # One iteration at each end of a window may be counted or not.
 EDGE_ITERATIONS = 2
+# A 64-bit counter ends there, so that a larger number counts nothing.
+LARGEST_VALUE = 2.0**64
+# A sum over several processes may lose its last digits when they are added in another order.
+SUM_TOLERANCE_RATIO = 1e-9
 
 
 class MissingSeries(Exception):
-    """The program answers, but the page is too large, or the named series is missing, ambiguous or not finite."""
+    """The program answers, but the page is too large, or the named series is missing, ambiguous or no histogram."""
 
 
 @dataclass(frozen=True)
@@ -58,33 +64,66 @@ def parse_metrics(text: str, metrics: Metrics, begun_ns: int = 0, ended_ns: int 
     """
     kind = "histogram" if metrics["histogram"] is not None else "summary"
     name = str(metrics["histogram"] or metrics["summary"])
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    families = text_string_to_metric_families(text.removeprefix("\ufeff"))
+    samples = [sample for family in families for sample in family.samples]
     sums = _single_sample(samples, f"{name}_sum", metrics["labels"], kind, name)
     counts = _single_sample(samples, f"{name}_count", metrics["labels"], kind, name)
-    for part, sample in (("sum", sums), ("count", counts)):
-        if not math.isfinite(sample.value):
-            raise MissingSeries(f"the {part} of {kind} {name!r} is {sample.value}, which is not finite")
-    buckets = sorted(
-        (float(sample.labels["le"]), int(sample.value))
-        for sample in samples
-        if sample.name == f"{name}_bucket"
-        and {**sample.labels, "le": ""} == {**sums.labels, "le": ""}
-        and "le" in sample.labels
-    )
-    if kind == "histogram" and (not buckets or not math.isinf(buckets[-1][0])):
-        raise MissingSeries(f'{name} has no classic buckets up to le="+Inf"; name it as metrics.summary instead')
+    series = f"{kind} {name!r}"
+    total, count = _checked(sums.value, f"the sum of {series}"), _checked(counts.value, f"the count of {series}")
+    buckets: list[tuple[float, float]] = []
+    if kind == "histogram":
+        own_labels = {**sums.labels, "le": ""}
+        buckets = sorted(
+            _checked_bucket(sample, series)
+            for sample in samples
+            if sample.name == f"{name}_bucket" and "le" in sample.labels and {**sample.labels, "le": ""} == own_labels
+        )
+        _check_buckets(buckets, name, series)
+        # A page is not written in one instant: the count must match the buckets.
+        count = buckets[-1][1]
     unit = UNIT_SECONDS[metrics["unit"]]
-    if kind == "summary":
-        buckets = []
     return Scrape(
         begun_ns,
         ended_ns,
-        # A page is not written in one instant: the count must match the buckets.
-        buckets[-1][1] if buckets else int(counts.value),
-        sums.value * unit,
+        int(count),
+        total * unit,
         tuple(upper * unit for upper, _ in buckets),
-        tuple(count for _, count in buckets),
+        tuple(int(number) for _, number in buckets),
     )
+
+
+def _checked(value: float, what: str) -> float:
+    """Raises MissingSeries for what is not the value of a counter."""
+    if not 0 <= value < LARGEST_VALUE:
+        why = "below 0" if -math.inf < value < 0 else "beyond 64 bits" if 0 < value < math.inf else "not finite"
+        raise MissingSeries(f"{what} is {str(value)[:MAX_SHOWN_DIGITS]}, which is {why}")
+    return value
+
+
+def _checked_bucket(sample: Sample, series: str) -> tuple[float, float]:
+    """The upper bound of a bucket and its count. Raises MissingSeries."""
+    label = sample.labels["le"]
+    try:
+        upper = float(label)
+    except ValueError:
+        raise MissingSeries(f'a bucket of {series} has le="{label}", which is not a number') from None
+    if upper != math.inf:
+        _checked(upper, f"the bound of a bucket of {series}")
+    return upper, _checked(sample.value, f'the bucket le="{label}" of {series}')
+
+
+def _check_buckets(buckets: Sequence[tuple[float, float]], name: str, series: str) -> None:
+    """Raises MissingSeries unless the buckets count up to ascending bounds, the last one infinite."""
+    if not buckets or buckets[-1][0] != math.inf:
+        raise MissingSeries(f'{name} has no classic buckets up to le="+Inf"; name it as metrics.summary instead')
+    for (lower, before), (upper, after) in pairwise(buckets):
+        if lower == upper:
+            raise MissingSeries(f"{series} has the bucket up to {upper} twice")
+        if after < before:
+            raise MissingSeries(
+                f"the buckets of {series} fall from {before:.0f} up to {lower} to {after:.0f} up to {upper}; "
+                "each must include those below it"
+            )
 
 
 def _single_sample(samples: Iterable[Sample], wanted: str, labels: Mapping[str, str], kind: str, name: str) -> Sample:
@@ -163,24 +202,37 @@ class Difference:
         return EDGE_ITERATIONS / self.count * max(mean, upwards) / mean + 2 * self.seconds_error / self.seconds
 
 
+def restart_sign(first: Scrape, last: Scrape) -> str | None:
+    """What went back, or changed, between two scrapes of a program that restarted in between; None if nothing did."""
+    if last.count < first.count:
+        return f"its counters went backwards from {first.count} to {last.count} iterations"
+    if last.upper_seconds != first.upper_seconds:
+        return f"the bounds of its buckets changed from {first.upper_seconds} to {last.upper_seconds} s"
+    if last.sum_seconds < first.sum_seconds * (1 - SUM_TOLERANCE_RATIO):
+        return f"its sum went backwards from {first.sum_seconds:.6g} to {last.sum_seconds:.6g} s"
+    increases = _bucket_increases(last.cumulative, first.cumulative)
+    for upper, increase in zip(last.upper_seconds, increases, strict=True):
+        if increase < 0:
+            return f"the bucket up to {upper:.6g} s lost {-increase} iterations"
+    return None
+
+
 def subtract_scrapes(first: Scrape, last: Scrape) -> Difference:
     """The counts from one scrape to the next.
 
-    Raises NodeError when a count went backwards: the program, or its metrics server, restarted.
+    Raises NodeError when a count or the sum went backwards: the program, or its metrics server, restarted.
     """
+    if what := restart_sign(first, last):
+        raise NodeError(f"{what}: it restarted")
     counts = _bucket_increases(last.cumulative, first.cumulative)
-    has_other_buckets = first.upper_seconds != last.upper_seconds
-    if has_other_buckets or last.count < first.count or min(counts, default=0) < 0:
-        raise NodeError(f"its counters went backwards from {first.count} to {last.count} iterations: it restarted")
     seconds = (last.middle_ns - first.middle_ns) / NS
-    count = last.count - first.count
     filled = [upper for upper, number in zip(last.upper_seconds, counts, strict=True) if number]
     longest = filled[-1] if filled and math.isfinite(filled[-1]) else None
     return Difference(
         first.middle_ns,
         seconds,
         first.jitter_seconds + last.jitter_seconds,
-        count,
+        last.count - first.count,
         max(0.0, last.sum_seconds - first.sum_seconds),
         last.upper_seconds,
         counts,
@@ -189,6 +241,6 @@ def subtract_scrapes(first: Scrape, last: Scrape) -> Difference:
 
 
 def _bucket_increases(last: tuple[int, ...], first: tuple[int, ...]) -> tuple[int, ...]:
-    """The increase of each single bucket, from two cumulative counts."""
-    increases = [after - before for after, before in zip(last, first, strict=False)]
-    return tuple(after - before for after, before in zip(increases, [0, *increases[:-1]], strict=True))
+    """The increase of each single bucket, from two cumulative counts; empty for a summary."""
+    increases = [after - before for after, before in zip(last, first, strict=True)]
+    return tuple(after - before for before, after in pairwise([0, *increases]))

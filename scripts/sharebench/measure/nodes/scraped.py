@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sharebench.core.units import NS
 from sharebench.measure.nodes.contract import NodeError, TenantUnreachable, own_load_report
-from sharebench.measure.nodes.metrics import MissingSeries, Scrape, parse_page, subtract_scrapes
+from sharebench.measure.nodes.metrics import MissingSeries, Scrape, parse_page, restart_sign, subtract_scrapes
 from sharebench.model.spec import WorkloadSpec
 from tenant.contract import BATCH_SECONDS, BatchComparison, Environment, Steadiness, SteadinessRule, TenantReport
 from tenant.contract.requests import Page
@@ -21,7 +21,7 @@ class MeansJudge(BatchComparison):
     def add(self, now: Scrape) -> None:
         """Add a scrape; it ends a batch that is long enough and has enough iterations."""
         first = self._first
-        if first is None or now.count < first.count:
+        if first is None or restart_sign(first, now):
             self._first = now
             return
         count = now.count - first.count
