@@ -30,7 +30,7 @@ def test_the_first_tenant_samples_where_it_has_the_library(node: ClusterNode, st
     try:
         tenants.start(grants(2))
         tenants.wait_ready()
-        _, records, rows, telemetry = measure_window(tenants, node.sampler(tenants), 2.0, 60.0)
+        _, records, rows, telemetry = measure_window(tenants, tenants.sampler(), 2.0, 60.0)
     finally:
         tenants.stop()
     assert len(records) == 2

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unit.fakes import FakeSampler, FakeTenants
+from unit.fakes import FakeTenants
 
 from sharebench.measure.nodes.contract import Evidence, Grant, Settings, State, Tenants
 from sharebench.measure.nodes.node import Node
@@ -64,9 +64,6 @@ class FakeNode(Node):
     def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
         self.given.append(settings)
         return self.fakes
-
-    def sampler(self, tenants: Tenants) -> FakeSampler:
-        return FakeSampler(self.fakes)
 
     def switch(self, state: State | None) -> None:
         if self.fails is not None:

@@ -79,6 +79,12 @@ class FakeTenants:
             self.fakes[index].raises["record"] = TenantUnreachable("connection refused")
         return {index: began_ns + int(seconds * NS) for index, (seconds, _) in self.ends.items()}
 
+    def sampler(self) -> "FakeSampler":
+        return FakeSampler(self)
+
+    def metrics_addresses(self) -> list[str]:
+        return [f"127.0.0.1:{index}" for index in range(len(self.fakes))]
+
     def stop(self) -> None:
         self._live("stop")
 

@@ -173,7 +173,7 @@ class CellProcedure:
 
     def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
         """Run the window and collect the evidence. Raises TenantsFailed, TenantUnreachable or NodeError."""
-        sampler = self.node.sampler(tenants)
+        sampler = tenants.sampler()
         window, measured, rows, telemetry = measure_window(
             tenants, sampler, self.spec["window_seconds"], self.deadline_seconds, job_iterations(self.spec)
         )

@@ -18,7 +18,6 @@ from sharebench.measure.cell.window import announce_window, read_clock, stopping
 from sharebench.measure.nodes.contract import (
     Endpoint,
     Grant,
-    MortalTenants,
     State,
     Tenants,
     TenantsFailed,
@@ -44,11 +43,10 @@ class FaultProcedure(CellProcedure):
 
     def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
         """Rehearse, then run the window. Raises like `CellProcedure.observe`, except for deaths in the window."""
-        assert isinstance(tenants, MortalTenants)
         aggressor, deadline = self.spec["fault"]["aggressor"], self.deadline_seconds
         endpoints = tenants.endpoints()
         clocks = [read_clock(endpoint) for endpoint in endpoints]
-        sampler = self.node.sampler(tenants)
+        sampler = tenants.sampler()
         pool = ThreadPoolExecutor(len(endpoints))
         try:
             _, end_ns = announce_window(tenants, pool, REHEARSAL_SECONDS, deadline, last=aggressor)

@@ -5,7 +5,7 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, NotRequired, Protocol, TypedDict, runtime_checkable
+from typing import NamedTuple, NotRequired, Protocol, TypedDict
 
 from sharebench.core.files import Refusal
 from sharebench.model.config_nodes import NodeOptions, PrometheusOptions
@@ -251,16 +251,17 @@ class Tenants(Protocol):
     def sleep_until(self, monotonic_ns: int) -> None:
         """Wait in the node's clock; raises TenantsFailed early when a tenant dies."""
 
-    def stop(self) -> None:
-        """Remove all tenants, in whatever state they are."""
-
-
-@runtime_checkable
-class MortalTenants(Tenants, Protocol):
-    """Tenants of which some are expected to end within the window."""
-
     def watch_until(self, monotonic_ns: int) -> dict[int, int]:
         """Wait in the node's clock, even if tenants end; returns their ends in ns, by index."""
+
+    def sampler(self) -> Sampler:
+        """Telemetry of their device; call it when all are warm. Raises NodeError."""
+
+    def metrics_addresses(self) -> list[str]:
+        """The addresses where Prometheus can scrape them, as `host:port`, in order. Raises NodeError."""
+
+    def stop(self) -> None:
+        """Remove all tenants, in whatever state they are."""
 
 
 class TenantsFailed(Exception):

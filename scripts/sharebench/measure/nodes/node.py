@@ -15,7 +15,6 @@ from sharebench.measure.nodes.contract import (
     Evidence,
     Grant,
     NodeError,
-    Sampler,
     Settings,
     State,
     Tenants,
@@ -113,10 +112,6 @@ class Node(ABC):
     @abstractmethod
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
         """Tenants that run this cell's workloads on this node; `settings` has the resolved `loads`, one per tenant."""
-
-    @abstractmethod
-    def sampler(self, tenants: Tenants) -> Sampler:
-        """Telemetry for this node."""
 
     @abstractmethod
     def switch(self, state: State | None) -> None:

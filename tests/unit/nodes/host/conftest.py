@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import psutil
 import pytest
-from unit.nodes.host.tenants import Misbehaving, cpu_study
+from unit.nodes.host.tenants import Misbehaving, cpu_study, no_sampler
 
 from sharebench.measure.nodes.contract import Grant, Settings
 from sharebench.measure.nodes.host.processes import ProcessTenants
@@ -40,7 +40,7 @@ def launch() -> Iterator[Callable[..., ProcessTenants]]:
         spec = json.loads(cpu_study().spec(Cell("mps", "matmul", 1, 1)))
         settings = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}}
         loads = [{"arrival": "closed"}] * len(programs)
-        tenants = Misbehaving(spec, cast(Settings, settings | {"loads": loads}))
+        tenants = Misbehaving(spec, cast(Settings, settings | {"loads": loads}), no_sampler)
         tenants.programs = programs
         made.append(tenants)
         tenants.start([Grant(i, 0, cores=cores, process=process_of.get(i)) for i in range(len(programs))])

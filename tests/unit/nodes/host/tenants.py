@@ -46,6 +46,11 @@ def cell_of(
     return cast(dict[str, Any], factories.write_and_read(tmp_path / "raw.json", measured))
 
 
+def no_sampler(*_: object) -> Any:
+    """In place of a sampler, for tenants that are not sampled."""
+    raise AssertionError
+
+
 def naps_of(tmp_path: Path) -> str:
     """A number of seconds that no other test's `sleep` has as its argument."""
     return f"986.{zlib.crc32(str(tmp_path).encode())}"

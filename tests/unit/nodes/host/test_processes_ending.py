@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
-from unit.nodes.host.tenants import CORES, FOREVER, is_alive, wait_for
+from unit.nodes.host.tenants import CORES, FOREVER, is_alive, no_sampler, wait_for
 
 from sharebench.measure.nodes.host import processes
 from sharebench.measure.nodes.host.processes import TENANT_VARIABLE, ProcessTenants
@@ -117,7 +117,7 @@ def test_sweeping_ends_only_tenants_of_this_run(this_run: str) -> None:
         sleeper(**{RUN_ID_VARIABLE: this_run}),  # a driver of this run
     ]
     os.kill(left_over.pid, signal.SIGSTOP)
-    tenants = ProcessTenants({"warmup": {}}, {"loads": [], "timeouts": {"start_seconds": 1}})
+    tenants = ProcessTenants({"warmup": {}}, {"loads": [], "timeouts": {"start_seconds": 1}}, no_sampler)
     try:
         tenants.sweep()
         assert not is_alive(left_over.pid)

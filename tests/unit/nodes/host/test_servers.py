@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import psutil
 import pytest
-from unit.nodes.host.tenants import wait_for
+from unit.nodes.host.tenants import no_sampler, wait_for
 from unit.nodes.host.test_program_tenants import command, naps, run
 from unit.studies import S, W, simulated, study_with
 
@@ -64,7 +64,7 @@ class Slow(ProcessTenants):
     """Tenants that only take time until they are ready."""
 
     def __init__(self, spec: Spec, settings: Settings, clock: Clock, seconds: list[float]) -> None:
-        super().__init__(spec, settings)
+        super().__init__(spec, settings, no_sampler)
         self.clock, self.seconds, self.launched = clock, seconds, list[float]()
 
     def _process(self, grants: Any, home: Path) -> Any:
@@ -137,7 +137,7 @@ def server() -> Iterator[ProcessTenants]:
     planned = study_with({f"{W}.mine": entry, "workloads": ["mine"]})
     spec = json.loads(planned.spec(Cell("time-slicing", "mine", 1, 1)))
     settings = {"timeouts": {"start_seconds": 10, "record_seconds": 10}, "loads": []}
-    tenants = ProcessTenants(spec, cast(Settings, settings))
+    tenants = ProcessTenants(spec, cast(Settings, settings), no_sampler)
     tenants.start([Grant(0, 0, environment={"CUDA_VISIBLE_DEVICES": "GPU-1"})])
     yield tenants
     tenants.stop()

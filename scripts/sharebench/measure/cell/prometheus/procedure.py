@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from sharebench.core.files import write_json
 from sharebench.core.units import NS
@@ -48,14 +47,6 @@ STORED_SECONDS = 2.0
 RESTART_SECONDS = 20.0
 # Older samples are of no use at the window's start.
 BEFORE_SCRAPES = 10
-
-
-@runtime_checkable
-class ScrapableTenants(Tenants, Protocol):
-    """Tenants whose metrics Prometheus can scrape."""
-
-    def metrics_addresses(self) -> list[str]:
-        """The tenants' addresses as `host:port`, in order."""
 
 
 def watch_settings(config: StudyConfig, cell_folder: str) -> WatchSettings:
@@ -94,7 +85,6 @@ class PrometheusProcedure(CellProcedure):
 
     def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
         """Run the window while Prometheus watches. Raises like `CellProcedure.observe`."""
-        assert isinstance(tenants, ScrapableTenants)
         with contextlib.ExitStack() as exposed:
             try:
                 self._wait_until_scraped(tenants, self._expose_tenants(tenants.metrics_addresses(), exposed))

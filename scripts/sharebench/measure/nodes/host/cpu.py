@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
@@ -137,12 +137,10 @@ class CpuNode(Node):
         return evidence
 
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
-        return ProcessTenants(spec, settings)
+        return ProcessTenants(spec, settings, self._sampler)
 
-    def sampler(self, tenants: Tenants) -> Sampler:
-        assert isinstance(tenants, ProcessTenants)
-        pids = [pid for family in tenants.families() for pid in family]
-        return HostSampler(HostCounters(self.cores, pids, tenants.cpu_seconds_at_end))
+    def _sampler(self, families: Sequence[Sequence[int]], ended_seconds: Callable[[], float]) -> Sampler:
+        return HostSampler(HostCounters(self.cores, itertools.chain(*families), ended_seconds))
 
     def switch(self, state: State | None) -> None:
         """Nothing on the host changes: affinity belongs to the tenants."""

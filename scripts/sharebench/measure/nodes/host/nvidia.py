@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import cast
@@ -262,14 +262,12 @@ class NvidiaNode(Node):
         return grants
 
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
-        return ProcessTenants(spec, settings, python=self.tenant_python, device="cuda")
+        return ProcessTenants(spec, settings, self._start_sampler, python=self.tenant_python, device="cuda")
 
-    def sampler(self, tenants: Tenants) -> Sampler:
-        assert isinstance(tenants, ProcessTenants)
+    def _start_sampler(self, families: Sequence[Sequence[int]], ended_seconds: Callable[[], float]) -> Sampler:
         servers = [server for daemon in self._daemons() if (server := daemon.server()) is not None]
-        families = tenants.families()
         ours = {*itertools.chain(*families), *servers}
-        counters = HostCounters(sorted(os.sched_getaffinity(0)), ours, tenants.cpu_seconds_at_end)
+        counters = HostCounters(sorted(os.sched_getaffinity(0)), ours, ended_seconds)
         self._sampler = NvmlSampler(self.gpu.uuid, families, servers, counters)
         return self._sampler
 

@@ -10,14 +10,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
 import psutil
 
 from sharebench.core.units import NS
-from sharebench.measure.nodes.contract import Grant, NodeError, Settings, TenantsFailed
+from sharebench.measure.nodes.contract import Grant, NodeError, Sampler, Settings, TenantsFailed
 from sharebench.measure.nodes.host.launch import CellContext, HostEndpoint, Program, TenantProcess
 from sharebench.measure.nodes.host.logs import log_end, truncate_log
 from sharebench.measure.nodes.host.programs.process_tree import Orphans, ProcessTree
@@ -33,6 +33,8 @@ GRACE_SECONDS = 2.0
 POLL_SECONDS = 0.05
 # The driver runs on the cores that it measures, so it wakes rarely.
 WATCH_SECONDS = 0.5
+NewSampler = Callable[[Sequence[Sequence[int]], Callable[[], float]], Sampler]
+"""Starts telemetry for tenants with these process ids; the function returns the CPU seconds of those that ended."""
 
 
 @contextlib.contextmanager
@@ -79,14 +81,21 @@ def _has_ended(popen: subprocess.Popen[bytes]) -> bool:
 class ProcessTenants:
     """The tenants of one cell.
 
-    `python` is the interpreter that has the workload's framework, `device` what the tenants run on: cpu or cuda.
+    `sampler` starts the telemetry of their device. `python` is the interpreter that has the
+    workload's framework, `device` what the tenants run on: cpu or cuda.
     """
 
     are_local = True
 
     def __init__(
-        self, spec: Spec, settings: Settings, python: Path = Path(sys.executable), device: str = "cpu"
+        self,
+        spec: Spec,
+        settings: Settings,
+        sampler: NewSampler,
+        python: Path = Path(sys.executable),
+        device: str = "cpu",
     ) -> None:
+        self._new_sampler = sampler
         watched_cell = settings.get("watched_cell")
         self.context = CellContext(spec, settings["loads"], python, device, secrets.token_hex(16), watched_cell)
         self.start_seconds = settings["timeouts"]["start_seconds"]
@@ -221,6 +230,9 @@ class ProcessTenants:
 
     def endpoints(self) -> Sequence[HostEndpoint]:
         return [endpoint for process in self.processes for endpoint in process.connected]
+
+    def sampler(self) -> Sampler:
+        return self._new_sampler(self.families(), self.cpu_seconds_at_end)
 
     def metrics_addresses(self) -> list[str]:
         return [f"127.0.0.1:{endpoint.port}" for endpoint in self.endpoints()]

@@ -13,7 +13,6 @@ from sharebench.measure.nodes.contract import (
     Evidence,
     Grant,
     NodeError,
-    Sampler,
     Settings,
     State,
     Tenants,
@@ -232,11 +231,6 @@ class ClusterNode(Node):
             # The daemon is suspect until the tenants' records show that they ended well.
             self.mark_dirty()
         return PodTenants(access, cell, spec, settings, reach)
-
-    def sampler(self, tenants: Tenants) -> Sampler:
-        """A sampler in the first tenant's pod, since the driver cannot see the GPU."""
-        assert isinstance(tenants, PodTenants)
-        return tenants.sampler()
 
     # Owning the node.
 

@@ -25,14 +25,13 @@ from sharebench.measure.nodes.contract import (
     Evidence,
     Grant,
     NodeError,
-    Sampler,
     Settings,
     State,
     Tenants,
     item,
 )
 from sharebench.measure.nodes.node import Node
-from sharebench.measure.nodes.simulated.tenants import SimulatedSampler, SimulatedTenants
+from sharebench.measure.nodes.simulated.tenants import SimulatedTenants
 from sharebench.model.config_nodes import NodeOptions, SimulatedOptions
 from sharebench.model.records.types import NodeFacts
 from sharebench.model.spec import Spec, WorkloadSpec
@@ -97,10 +96,6 @@ class SimulatedNode(Node):
             self._outage_file.write_text(json.dumps(outage | {"cells_left": outage["cells_left"] - 1}))
         failing = outage.get("tenants", {}).get(folder)
         return SimulatedTenants(spec, settings, self.options, failing)
-
-    def sampler(self, tenants: Tenants) -> Sampler:
-        assert isinstance(tenants, SimulatedTenants)
-        return SimulatedSampler(tenants)
 
     def switch(self, state: State | None) -> None:
         if state is not None and state.strategy.name in self._outage().get("strategies", []):

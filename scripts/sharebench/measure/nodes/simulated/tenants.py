@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from sharebench.core.units import NS
-from sharebench.measure.nodes.contract import Endpoint, Grant, Settings, TenantsFailed
+from sharebench.measure.nodes.contract import Endpoint, Grant, NodeError, Settings, TenantsFailed
 from sharebench.measure.nodes.simulated.load import (
     SimulatedTenant,
     iteration_seconds,
@@ -68,6 +68,17 @@ class SimulatedTenants:
 
     def sleep_until(self, monotonic_ns: int) -> None:
         self.clock_ns = max(self.clock_ns, monotonic_ns)
+
+    def watch_until(self, monotonic_ns: int) -> dict[int, int]:
+        """No virtual tenant ends in a window."""
+        self.sleep_until(monotonic_ns)
+        return {}
+
+    def sampler(self) -> "SimulatedSampler":
+        return SimulatedSampler()
+
+    def metrics_addresses(self) -> list[str]:
+        raise NodeError("a simulated tenant has no metrics that Prometheus could scrape")
 
     def stop(self) -> None:
         """Nothing to remove."""
@@ -139,9 +150,6 @@ class SimulatedEndpoint:
 
 class SimulatedSampler:
     """Telemetry in virtual time, all of it blank: the model has no utilisation, memory or power."""
-
-    def __init__(self, tenants: SimulatedTenants) -> None:
-        self.tenants = tenants
 
     def start(self) -> None:
         """Nothing to start."""

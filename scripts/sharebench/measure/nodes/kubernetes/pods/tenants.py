@@ -326,7 +326,7 @@ class PodTenants:
         return [self._endpoints[index] for index in range(len(self.names))]
 
     def sampler(self) -> PodSampler:
-        """The sampler of the GPU in the first tenant's pod, which runs since all tenants were warm."""
+        """The sampler in the first tenant's pod, since the driver cannot see the GPU; it runs since all were warm."""
         assert self._sampler is not None
         return self._sampler.wait_until_begun()
 
