@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tenant.contract.request_lines import line_body, numbered_lines
 from tenant.parameters import ParameterError, Params
 
 BODY_DEFAULTS: Params = {"body": None, "body_file": None, "body_lines": None, "tokens": None}
@@ -100,7 +101,8 @@ def body_factory(params: Mapping[str, Any], seed: int, tenant: int, phase: int =
     """
     generator = np.random.default_rng([seed, tenant, phase])
     if (lines := params["body_lines"]) is not None:
-        bodies = [line for line in Path(lines).read_bytes().splitlines() if line.strip()]
+        with Path(lines).open("rb") as file_of_lines:
+            bodies = [line_body(line) for _, line in numbered_lines(file_of_lines)]
         if not bodies:
             raise ParameterError(f"request body_lines: {lines} has no line")
         first = int(generator.integers(len(bodies)))

@@ -257,7 +257,8 @@ class Request(TypedDict):
     body_file: Maybe[Name]
     """File that holds the body, below the folder that snakemake runs in."""
     body_lines: Maybe[Name]
-    """File below that folder with one body per line (JSONL); tenants take them in order, each from another line on."""
+    """File below that folder with one body per line (JSONL), or an OpenAI batch file; tenants take them in order, each
+    from another line on."""
     tokens: Maybe[Template]
     expect_status: Annotated[Numeric[Annotated[int, Field(ge=100, le=599)]], Field(default=200)]
     """Status of a successful answer; any other is an error."""

@@ -1,6 +1,7 @@
 """User programs as workloads (`kind: command` and `kind: http`), and the part of their config in a cell's spec."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,8 @@ PROGRAM_KINDS = ("command", "http")
 # The client of `kind: http`, in tenant/workloads/.
 CLIENT = "http_client"
 HERE_PREFIX = "{here}/"
+# In a word of a command; `${name}` belongs to a shell.
+PLACEHOLDER = re.compile(r"(?<!\$)\{([a-z_]+)\}")
 UNIT_SECONDS = {"seconds": 1.0, "milliseconds": 1e-3, "microseconds": 1e-6, "nanoseconds": 1e-9}
 # Keys of a catalogue entry about how each kind is run.
 KIND_KEYS: Mapping[str, tuple[str, ...]] = {

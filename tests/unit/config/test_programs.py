@@ -11,9 +11,10 @@ import yaml
 from snakemake.utils import update_config
 from unit.studies import W, base_config, config_with, refusal_line, study_with
 
+from sharebench.measure.nodes.programs import fill_in
 from sharebench.model import capabilities
 from sharebench.model.capabilities import resolve_node_kind
-from sharebench.model.config.load import load
+from sharebench.model.config.load import ConfigError, load
 from sharebench.read.aggregate import public_config
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -116,6 +117,12 @@ def test_each_mistake_is_one_line_with_key_value_and_remedy(case: tuple[dict[str
         assert piece in line
 
 
+def test_variables_of_a_shell_are_not_placeholders() -> None:
+    words = ["sh", "-c", "for index in 0 1; do echo ${index} ${shard}; done; exec run --port ${port:-80} ${port}"]
+    assert spec_of(COMMAND | {"command": words, "port": 8000})["command"] == words
+    assert fill_in(f"{words[2]} {{index}} {{other}}", {"index": 3, "port": "{index}"}) == f"{words[2]} 3 {{other}}"
+
+
 @pytest.mark.parametrize("case", [each for name, each in REFUSED.items() if "secret" in name])
 def test_a_refused_secret_is_not_repeated(case: tuple[dict[str, Any], list[str]]) -> None:
     assert "sk-1" not in refusal_line({f"{W}.mine": case[0], "workloads": ["mine"]})
@@ -127,6 +134,65 @@ def test_a_record_has_the_name_of_a_variable_and_not_its_value(monkeypatch: pyte
     found = spec_of(HTTP | {"request": {"headers": headers, "path": "/v1?key={env:MY_KEY}"}})
     assert found["request"]["headers"] == headers
     assert "sk-1" not in json.dumps(found)
+
+
+CHAT = {"method": "POST", "path": "/v1/chat/completions"}
+BATCH = '{"custom_id": "r0", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": []}}'
+TO_WRITE = '{"messages": [{"role": "user", "content": "hi"}], "stream": true}'
+
+
+def load_lines(content: str | bytes, folder: Path, **request: Any) -> None:
+    """Load a study whose server gets these lines."""
+    (folder / "mine.jsonl").write_bytes(content if isinstance(content, bytes) else content.encode())
+    entry = HTTP | {"stream": True, "request": CHAT | {"body_lines": "mine.jsonl"} | request}
+    load(config_with({f"{W}.mine": entry, "workloads": ["mine"]}))
+
+
+@pytest.mark.parametrize(
+    ("content", "request_"),
+    [
+        (f"\ufeff{TO_WRITE}\r\n\r\n{TO_WRITE}", {}),
+        (f"{BATCH}\n{BATCH}", {"path": "/v1/chat/completions?v=1"}),
+        ('{"prompt": "hi"}\n', {"path": "/v1/completions"}),
+        ('{"prompt": "hi"}\n', {"path": "/infer"}),
+        ("x=1&y=2\n", {"path": "/infer"}),
+        (b"\xff\xfe\n\x80", {"path": "/infer"}),
+    ],
+    ids=["chat", "batch", "completions", "a server of its own", "a form", "bytes"],
+)
+def test_lines_in_the_form_of_their_server_are_taken(
+    content: str | bytes, request_: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    load_lines(content, tmp_path, **request_)
+
+
+@pytest.mark.parametrize(
+    ("content", "request_", "pieces"),
+    [
+        ('{"prompt": "hi"}', {}, ["line 1 of 'mine.jsonl' has no 'messages'", "/v1/chat/completions needs", TO_WRITE]),
+        ('{"question_id": 80, "turns": ["hi", "b"]}', {}, ["has no 'messages'", TO_WRITE]),
+        ('{"conversations": [{"from": "human", "value": "hi"}]}', {}, ["has no 'messages'", TO_WRITE]),
+        ('[\n {"id": "a"}\n]', {}, ["line 1", "is not JSON, but '['", "one body per line"]),
+        ('"hi"', {}, ["has no 'messages'", TO_WRITE]),
+        (f'{TO_WRITE}\n\n{{"messages": [}}', {}, ["line 3", "is not JSON", "'{\"messages\": [}'"]),
+        ('{"x": 1}\n{"x": 1', {"path": "/infer"}, ["line 2", "is not JSON"]),
+        (TO_WRITE, {"path": "/v1/completions"}, ["no 'prompt' or 'prompt_embeds'", '{"prompt": "hi", "stream": true}']),
+        (BATCH, {"path": "/"}, ["is a request of '/v1/chat/completions'; set request.path: /v1/chat/completions"]),
+        (BATCH.replace("messages", "m"), {}, ["line 1", "has no 'messages'"]),
+        (TO_WRITE.encode("utf-16"), {}, ["line 1", "is not UTF-8; save the file as UTF-8"]),
+        ("[" * 100_000, {}, ["is not JSON"]),
+        ("\n \n", {}, ["'mine.jsonl' has no line"]),
+    ],
+)
+def test_lines_that_their_server_refuses_are_one_line_with_the_line_to_write(
+    content: str | bytes, request_: dict[str, Any], pieces: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as refused:
+        load_lines(content, tmp_path, **request_)
+    for piece in (f"config: {W}.mine.request.body_lines: ", *pieces):
+        assert piece in str(refused.value)
 
 
 def spec_of(entry: dict[str, Any], name: str = "mine") -> dict[str, Any]:

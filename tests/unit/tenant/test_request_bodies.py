@@ -92,6 +92,16 @@ def test_lines_of_a_file_are_used_in_order_from_a_random_one_on(tmp_path: Path) 
     assert len(firsts) > 3
 
 
+def test_a_line_of_a_batch_is_its_body_and_a_byte_order_mark_is_no_part_of_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "bodies.jsonl"
+    file.write_text(
+        '\ufeff{"custom_id": "a", "url": "/v1", "body": {"n": "\u00e9"}}\r\n{"custom_id": 1}\r\n{"custom_id"'
+    )
+    requests = factory({"body_lines": str(file)})
+    bodies = {requests(number) for number in range(3)}
+    assert bodies == {b'{"n": "\\u00e9"}', b'{"custom_id": 1}', b'{"custom_id"'}
+
+
 def test_a_body_without_a_template_is_constant(tmp_path: Path) -> None:
     (tmp_path / "body").write_bytes(b"\xff{prompt}")
     for params, body in (

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 
 from sharebench.measure.nodes.contract import latency_bucket, own_load_report
+from sharebench.model.programs import PLACEHOLDER
 from sharebench.model.spec import Spec, tenant_limits
 from sharebench.model.strategies import strategy_from_spec
 from tenant.contract import CompletedJob, Environment, TenantReport
@@ -26,9 +27,7 @@ def placeholder_values(spec: Spec, index: int) -> dict[str, object]:
 
 def fill_in(word: str, values: Mapping[str, object]) -> str:
     """A word of a command with its placeholders replaced."""
-    for name, value in values.items():
-        word = word.replace(f"{{{name}}}", str(value))
-    return word
+    return PLACEHOLDER.sub(lambda match: str(values.get(match[1], match[0])), word)
 
 
 def exited_job(seconds: float | None, start_delay_seconds: float) -> CompletedJob:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import parse_qsl, urlsplit
 
+from sharebench.model.config import request_lines
 from sharebench.model.config.schema import CONFIG
 from sharebench.model.config.words import quoted, unknown_value
 from sharebench.model.config_catalogues import Length, Request, WorkloadEntry
-from sharebench.model.programs import BODY_FILES, HERE_PREFIX, KIND_KEYS, is_program, request_texts
+from sharebench.model.programs import BODY_FILES, HERE_PREFIX, KIND_KEYS, PLACEHOLDER, is_program, request_texts
 from tenant.contract.requests import ENV_PLACEHOLDER
 
 DEFAULT_ENTRY = CONFIG.validate_python({"workload_catalogue": {"empty": {}}})["workload_catalogue"]["empty"]
@@ -86,11 +87,12 @@ def _command_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
         return
     if len(command) == 1 and " " in command[0]:
         yield f"{key}.command: {command[0]!r} is one word with spaces, and there is no shell; write a list of words"
-    for name in re.findall(r"\{[a-z_]+\}", " ".join(command)):
-        if name[1:-1] not in PLACEHOLDERS:
+    used = PLACEHOLDER.findall(" ".join(command))
+    for name in used:
+        if name not in PLACEHOLDERS:
             known = [f"{{{placeholder}}}" for placeholder in PLACEHOLDERS]
-            yield f"{key}.command: {unknown_value(name, known, 'is not a placeholder')}"
-    if entry["port"] is not None and any("{port}" in word for word in command):
+            yield f"{key}.command: {unknown_value(f'{{{name}}}', known, 'is not a placeholder')}"
+    if entry["port"] is not None and "port" in used:
         yield f"{key}.port: {entry['port']} is fixed, but the command has '{{port}}'; remove one of the two"
 
 
@@ -173,3 +175,5 @@ def missing_file_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
         body = cast(str | None, entry["request"].get(option))
         if body is not None and not Path(body).is_file():
             yield f"{key}.request.{option}: {body!r} is not a file; its path begins where snakemake runs"
+        elif body is not None and option == "body_lines":
+            yield from request_lines.problems(f"{key}.request.{option}", entry)
