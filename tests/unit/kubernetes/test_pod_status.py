@@ -142,6 +142,45 @@ def test_a_failed_client_is_named(client: dict[str, Any], line: str | None) -> N
     assert pod_status.is_running(pod) == (line is None)
 
 
+def with_init(name: str, state: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """A pod whose tenant waits for its init container, which has that state."""
+    made = tenant_pod("Pending", {"waiting": {"reason": "PodInitializing"}})
+    made["spec"]["initContainers"] = [{"name": name, **spec}]
+    made["status"]["initContainerStatuses"] = [{"name": name, "state": state}]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("terminated", "ending"),
+    [
+        ({"exitCode": 3}, ("crashed", "its init container weights ended by itself with exit code 3", 3)),
+        (
+            {"exitCode": 137, "reason": "OOMKilled"},
+            ("killed", "its init container weights ended by SIGKILL (OOMKilled)", -9),
+        ),
+        ({"exitCode": 0, "reason": "Completed"}, None),
+    ],
+)
+def test_a_failed_init_container_is_the_end_of_its_tenant(
+    terminated: dict[str, Any], ending: tuple[str, str, int] | None
+) -> None:
+    assert pod_status.ending(with_init("weights", {"terminated": terminated})) == ending
+
+
+def test_a_sidecar_that_restarts_is_not_the_end() -> None:
+    assert pod_status.ending(with_init("proxy", {"terminated": {"exitCode": 1}}, restartPolicy="Always")) is None
+
+
+def test_a_container_next_to_the_tenant_that_cannot_start_is_named() -> None:
+    refused = {"waiting": {"reason": "CreateContainerConfigError", "message": "image will run as root"}}
+    why = pod_status.unavailable_reason(with_init("weights", refused), 1.0)
+    assert why == "its init container weights: CreateContainerConfigError: image will run as root"
+    pod = tenant_pod(state={"running": {}})
+    absent = {"waiting": {"reason": "ImagePullBackOff", "message": "y:1"}}
+    pod["status"]["containerStatuses"].append({"name": "proxy", "state": absent})
+    assert pod_status.unavailable_reason(pod, 1.0) == "its container proxy: ImagePullBackOff: y:1"
+
+
 def test_the_client_of_a_batch_command_runs_before_it() -> None:
     pod = tenant_pod(state={"waiting": {"reason": "PodInitializing"}})
     pod["status"]["initContainerStatuses"] = [{"name": "client", "state": {"running": {}}}]

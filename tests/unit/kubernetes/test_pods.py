@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from unit.studies import config_with, study_with
 
-from sharebench.measure.nodes.contract import Grant, NodeError
+from sharebench.measure.nodes.contract import Grant, NodeError, TenantsFailed
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.cluster import api as api_module
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
@@ -27,7 +27,7 @@ RUNNING = {"containerStatuses": [{"name": "tenant", "state": {"running": {}}}]}
 
 
 def pod(index: int, **status: Any) -> Json:
-    return {"metadata": {"name": f"sharebench-abc-{index}"}, "status": status or RUNNING}
+    return {"metadata": {"name": f"sharebench-abc-{index}"}, "spec": {}, "status": status or RUNNING}
 
 
 class OnePodList:
@@ -40,6 +40,7 @@ class OnePodList:
         self._pods, self._events = pods, list(events)
         self.asked: list[str] = []
         self.over = threading.Event()
+        self.log: str | None = None
 
     def get(self, path: str, **query: Any) -> Json:
         return {"items": self._pods, "metadata": {"resourceVersion": "7"}}
@@ -58,7 +59,9 @@ class OnePodList:
 
     def get_text(self, path: str, **query: Any) -> str:
         self.asked.append(path)
-        raise NodeError("away")
+        if self.log is None:
+            raise NodeError("away")
+        return self.log
 
 
 def access_of(api: Any, **more: Any) -> Any:
@@ -157,6 +160,27 @@ def test_staggered_tenants_start_one_after_another(monkeypatch: pytest.MonkeyPat
     tenants._start_next()
     assert tenants.names == ["sharebench-abc-0", "sharebench-abc-1"]
     assert sum(each["kind"] == "Pod" for each in api.made.values()) == 2
+
+
+def test_an_init_container_that_fails_ends_the_wait_at_once_with_what_it_printed(make: Make) -> None:
+    api = OnePodList([])
+    tenants = make(1, api)
+    api.log = "connecting\nno such bucket\n"
+    failed = pod(0, phase="Failed", initContainerStatuses=[{"name": "get", "state": {"terminated": {"exitCode": 4}}}])
+    tenants.watcher.pods = {failed["metadata"]["name"]: failed | {"spec": {"initContainers": [{"name": "get"}]}}}
+    began = time.monotonic()
+    with pytest.raises(TenantsFailed):
+        tenants.wait_ready()
+    assert time.monotonic() - began < SECONDS
+    (outcome,) = tenants.outcomes()
+    assert (outcome["status"], outcome["exit"]) == (
+        "crashed",
+        {
+            "code": 4,
+            "reason": "its init container get ended by itself with exit code 4: no such bucket",
+            "log_tail": api.log,
+        },
+    )
 
 
 def test_pods_are_in_the_order_of_tenants(make: Make) -> None:

@@ -44,6 +44,23 @@ def _container_states(pod: Json) -> dict[str, Json]:
     return {each["name"]: each.get("state") or {} for each in statuses}
 
 
+def failed_init_container(pod: Json) -> str | None:
+    """The init container that ended with an error, so that the pod's containers never start; None without one."""
+    # A sidecar is restarted.
+    once = {each["name"] for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") != "Always"}
+    statuses = pod.get("status", {}).get("initContainerStatuses") or ()
+    ended = {each["name"]: (each.get("state") or {}).get("terminated") or {} for each in statuses}
+    return next((name for name in ended if name in once and ended[name].get("exitCode")), None)
+
+
+def container_label(pod: Json, name: str) -> str | None:
+    """A container in a message; None for the tenant's own."""
+    if name in (TENANT_CONTAINER, CLIENT_CONTAINER):
+        return None if name == TENANT_CONTAINER else "its client"
+    is_init = any(each["name"] == name for each in pod["spec"].get("initContainers") or ())
+    return f"its {'init ' if is_init else ''}container {name}"
+
+
 def has_client(pod: Json) -> bool:
     """Whether the pod's status shows a client, so that the tenant is a user's container."""
     return CLIENT_CONTAINER in _container_states(pod)
@@ -61,17 +78,23 @@ def last_printed_line(terminated: Json) -> str:
 
 
 def ending(pod: Json) -> Ending | None:
-    """How a tenant's container has ended by itself; None if it has not."""
-    terminated = container_state(pod).get("terminated")
+    """How a tenant's container, or one of its init containers, has ended by itself; None if it has not."""
+    failed = failed_init_container(pod)
+    terminated = container_state(pod, failed or TENANT_CONTAINER).get("terminated")
     if terminated is None or terminated.get("reason") in NEVER_STARTED_REASONS:
         return None
     if pod.get("status", {}).get("reason") or pod["metadata"].get("deletionTimestamp"):
         # The cluster ended it, or someone deleted the pod.
         return None
     code = int(terminated.get("exitCode", 0))
+    number = SIGNAL_EXIT_BASE - code if code > SIGNAL_EXIT_BASE else code
+    if failed is not None:
+        # Its lack of memory says nothing about the GPU's. Its last line is in its log: the manifest is the user's.
+        status, reason = classify_exit(number, False)
+        killed = " (OOMKilled)" if terminated.get("reason") == "OOMKilled" else ""
+        return status, f"{container_label(pod, failed)} {reason}{killed}", number
     if terminated.get("reason") == "OOMKilled":
         return "oom", "the container exceeded its memory limit (OOMKilled)", code
-    number = SIGNAL_EXIT_BASE - code if code > SIGNAL_EXIT_BASE else code
     if has_client(pod):
         status, reason = classify_exit(number, False, terminated.get("message") or "")
         return status, _line(reason, last_printed_line(terminated)), number
@@ -96,11 +119,10 @@ def unavailable_reason(pod: Json, pending_seconds: float) -> str | None:
         return _line(disrupted.get("reason"), disrupted.get("message"))
     if pod["metadata"].get("deletionTimestamp"):
         return "someone deleted the pod"
-    for name in (TENANT_CONTAINER, CLIENT_CONTAINER):
-        state, whose = container_state(pod, name), "its client" if name == CLIENT_CONTAINER else None
+    for name, state in _container_states(pod).items():
         refused = state.get("waiting") or state.get("terminated") or {}
         if refused.get("reason") in FATAL_WAITING_REASONS | NEVER_STARTED_REASONS:
-            return _line(whose, refused["reason"], refused.get("message"))
+            return _line(container_label(pod, name), refused["reason"], refused.get("message"))
     if (terminated := container_state(pod, CLIENT_CONTAINER).get("terminated")) is not None:
         message, code = last_printed_line(terminated), terminated.get("exitCode")
         return message if code == EXIT_USAGE and message else _line("its client", f"exit code {code}", message)

@@ -180,8 +180,10 @@ class PodTenants:
         return self._logs[name, container]
 
     def _read_logs(self, name: str) -> list[str]:
-        has_client = pod_status.has_client(self.watcher.pods.get(name, {}))
-        return [self._read_log(name, each) for each in (TENANT_CONTAINER, *([CLIENT_CONTAINER] if has_client else []))]
+        pod = self.watcher.pods.get(name, {"spec": {}})
+        failed = pod_status.failed_init_container(pod)
+        more = [CLIENT_CONTAINER] if pod_status.has_client(pod) else []
+        return [self._read_log(name, each) for each in ((failed,) if failed else (TENANT_CONTAINER, *more))]
 
     # Watching.
 
@@ -339,15 +341,17 @@ class PodTenants:
         """`status` and `exit` of each tenant, in order; a running one is `ok`."""
         outcomes: list[Outcome] = []
         for index, name in enumerate(self.names):
-            end: tuple[TenantStatus, str, int | None] | None
-            end = self._failure(index, self.watcher.pods.get(name, {"metadata": {}}))
+            pod = self.watcher.pods.get(name, {"metadata": {}, "spec": {}})
+            end: tuple[TenantStatus, str, int | None] | None = self._failure(index, pod)
             if end is None and index in self._hung:
                 end = "hung", f"not ready after {self.timeouts['start_seconds']:g} s{self._unready_detail(index)}", None
             if end is None:
                 outcomes.append({"status": "ok", "exit": None})
             else:
                 status, reason, code = end
-                tail = self._read_log(name)[-LOG_TAIL_CHARACTERS:]
+                tail = self._read_logs(name)[0][-LOG_TAIL_CHARACTERS:]
+                if pod_status.failed_init_container(pod) is not None and tail.strip():
+                    reason += f": {tail.strip().splitlines()[-1]}"
                 outcomes.append({"status": status, "exit": {"code": code, "reason": reason, "log_tail": tail}})
         return outcomes
 
