@@ -65,7 +65,7 @@ def cell_is_running(cluster: Cluster, namespace: str, run: Run, done: int) -> Ca
         known = json.loads(log.read_text()) if log.exists() else {"done": 0}
         if known["done"] != done + 1 or len(records(run)) != done:
             return False
-        pods = cluster.core.list_namespaced_pod(namespace, label_selector="sharebench/measure/cell").items
+        pods = cluster.core.list_namespaced_pod(namespace, label_selector="sharebench/cell").items
         return bool(pods) and all(pod.status.phase == "Running" for pod in pods)
 
     return probe

@@ -162,5 +162,5 @@ def test_a_missing_right_is_named(plugin: Cluster, account: Path, tmp_path: Path
 
 
 def running(cluster: Cluster, namespace: str) -> list[str]:
-    pods = cluster.core.list_namespaced_pod(namespace, label_selector="sharebench/measure/cell").items
+    pods = cluster.core.list_namespaced_pod(namespace, label_selector="sharebench/cell").items
     return [pod.metadata.name for pod in pods if pod.status.phase == "Running"]

@@ -1,6 +1,7 @@
 """The objects of a cell, and the code in them."""
 
 import base64
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,6 +13,7 @@ from unit.studies import config_with
 
 from sharebench.core.files import SCRIPTS
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
+from sharebench.measure.nodes.kubernetes.cluster.pod_monitor import RUN_LABEL
 from sharebench.measure.nodes.kubernetes.cluster.restricted import NO_DISRUPTION_ANNOTATIONS
 from sharebench.measure.nodes.kubernetes.pods import manifest
 from sharebench.measure.nodes.kubernetes.pods.manifest import Place
@@ -52,6 +54,12 @@ def test_a_pod_ends_by_itself_and_autoscalers_leave_it_alone() -> None:
     made = pod()
     assert (made["spec"]["activeDeadlineSeconds"], made["spec"]["restartPolicy"]) == (60, "Never")
     assert NO_DISRUPTION_ANNOTATIONS.items() <= made["metadata"]["annotations"].items()
+
+
+def test_names_of_labels_and_annotations_have_one_prefix_at_most() -> None:
+    metadata = pod()["metadata"]
+    for name in (RUN_LABEL, *metadata["labels"], *metadata["annotations"]):
+        assert re.fullmatch(r"([a-z0-9.-]+/)?[A-Za-z0-9._-]{1,63}", name), name
 
 
 def test_the_pods_user_has_a_name() -> None:

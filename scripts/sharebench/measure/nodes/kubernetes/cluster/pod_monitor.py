@@ -7,7 +7,7 @@ from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Jso
 from sharebench.model.config_nodes import PrometheusOptions
 
 COLLECTION = "/apis/monitoring.coreos.com/v1/namespaces/{namespace}/podmonitors"
-RUN_LABEL = "sharebench/measure/run"
+RUN_LABEL = "sharebench/run"
 NAME = "sharebench-{digest}"
 
 

@@ -30,7 +30,7 @@ TENANT_CONTAINER = "tenant"
 CLIENT_CONTAINER = "client"
 CODE_FOLDER = "/sharebench"
 CODE_FILE = "tenant.pyz"
-CELL_LABEL = "sharebench/measure/cell"
+CELL_LABEL = "sharebench/cell"
 USER_NAME = "sharebench"
 # No image has a name for the user's number, and torch looks it up.
 USER_VARIABLES = {"HOME": "/tmp", "USER": USER_NAME, "LOGNAME": USER_NAME}
