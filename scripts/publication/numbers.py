@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from sharebench.core.files import read_json
+from sharebench.datasets import dataset
 from sharebench.model.capabilities import NODE_KINDS
 from sharebench.model.records.types import NodeFacts
 from sharebench.model.strategies import control_name
@@ -96,6 +98,11 @@ class DataSet:
         self.device: NodeFacts = read_json(self.folder / "nodes" / "device.json")["node"]
         self.manifest: dict[str, Any] = read_json(self.rebuilt / "manifest.json")
         self._tables: dict[str, pd.DataFrame] = {}
+
+    @cached_property
+    def unpacked(self) -> Path:
+        """The folder with all its files. Raises DataSetError."""
+        return dataset.verified_folder(self.folder)
 
     @property
     def is_of_a_gpu(self) -> bool:
@@ -301,7 +308,7 @@ class DataSet:
 
     def probe_result(self, strategy: str) -> Mapping[str, Any]:
         """The result of the time-slice probe under a strategy (nodes/timeslice.json). Raises MissingNumber."""
-        path = self.folder / "nodes" / "timeslice.json"
+        path = self.unpacked / "nodes" / "timeslice.json"
         if not path.is_file():
             raise MissingNumber(f"{self.name} has no nodes/timeslice.json")
         found: Mapping[str, Any] = read_json(path)["strategies"].get(strategy, {})

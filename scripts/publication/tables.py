@@ -167,7 +167,7 @@ def setup_list(datasets: Mapping[str, DataSet]) -> str:
         if data.device["kind"] == "kubernetes":
             names = {"driver": "driver", "Kubernetes": "kubernetes", "device plugin": "device_plugin"}
         parts = [f"{text} {details.get(key)}" for text, key in names.items()]
-        used = [read_json(path)["provenance"] for path in sorted((data.folder / "calibration").glob("*.json"))]
+        used = [read_json(path)["provenance"] for path in sorted((data.unpacked / "calibration").glob("*.json"))]
         packages = {key: text for each in used for key, text in each["packages"].items()}
         parts += sorted({f"Python {each['python']}" for each in used})
         parts += [f"{key} {text}" for key, text in sorted(packages.items())]

@@ -95,9 +95,9 @@ def test_a_study_is_published_and_another_checkout_reads_it(finished: Checkout, 
     for name in ("tables/cells.csv", "tables/summary.csv"):
         assert (rebuilt / name).read_bytes() == there[name]
 
-    record = second_checkout.root / "published/device/study/cells/mps/alpha/n2/r1/raw.json"
-    record.write_text(record.read_text().replace("1", "2", 1))
+    table = second_checkout.root / "published/device/study/tables/cells.csv"
+    table.write_text(table.read_text().replace("1", "2", 1))
     refused = second_checkout.run(**options)
     assert refused.code == 1 and refused.jobs == {}
     (line,) = [line for line in refused.out.splitlines() if "config:" in line]
-    assert line.endswith("cells/mps/alpha/n2/r1/raw.json is not what was published; get the data set again")
+    assert line.endswith("tables/cells.csv is not what was published; get the data set again")

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 SUFFIX = ".zip"
 CHECKSUMS = "checksums.sha256"
 PACKED_NAME = "data.zip"
-"""The archive in a published data set that has many records: all of it, while the files next to it are for reading."""
+"""The archive in a published data set: all of it, while the files next to it are for reading."""
 MAX_UNPACKED_BYTES = 8 * 2**30
 MAX_UNPACKED_RATIO = 200
 UNSUSPICIOUS_BYTES = 64 * 2**20

@@ -1,4 +1,4 @@
-"""Lays out a finished study for publication: records with checksums, packed into an archive where they are large."""
+"""Lays out a finished study for publication: one archive, and next to it what people read."""
 
 import json
 import shutil
@@ -10,14 +10,12 @@ from sharebench.datasets import archive, ro_crate
 from sharebench.model.records.references import device_name, read_device
 from sharebench.model.records.types import NodeFacts
 
-MAX_PLAIN_BYTES = 5 * 2**20
-"""Larger records are packed."""
 EXTRA_FILES = ("manifest.json", "tables/timeslice.csv")
 """Files besides the measured ones: the manifest, and histograms that would not fit into nodes/timeslice.json."""
 READY_TABLES = ("tables/cells.csv", "tables/summary.csv")
 """Tables for readers who do not rebuild them. They lie next to the archive, never in it."""
-READABLE_PREFIXES = ("manifest.json", "config.yaml", "nodes/", "calibration/")
-"""Files of a packed data set that also lie next to the archive, for reading."""
+READABLE = ("manifest.json", "config.yaml", "nodes/device.json")
+"""Files of the archive that also lie next to it, for reading."""
 TIMESTAMP = ".snakemake_timestamp"
 """Snakemake puts this file into a folder that is a rule's output."""
 MAX_NAMED_FILES = 5
@@ -47,16 +45,14 @@ def publish(data: Path, results: Path, target: Path) -> None:
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
     try:
-        if sum(len(content) for name, content in files.items() if name.endswith("raw.json")) > MAX_PLAIN_BYTES:
-            archive.write(building / archive.PACKED_NAME, files, manifest["created_epoch_seconds"])
-            files = {name: content for name, content in files.items() if name.startswith(READABLE_PREFIXES)}
-        files |= {name: (results / name).read_bytes() for name in READY_TABLES}
-        for name, content in files.items():
+        archive.write(building / archive.PACKED_NAME, files, manifest["created_epoch_seconds"])
+        beside = {name: files[name] for name in READABLE}
+        beside |= {name: (results / name).read_bytes() for name in READY_TABLES}
+        for name, content in beside.items():
             (building / name).parent.mkdir(parents=True, exist_ok=True)
             (building / name).write_bytes(content)
-        if (building / archive.PACKED_NAME).is_file():
-            files[archive.PACKED_NAME] = (building / archive.PACKED_NAME).read_bytes()
-        (building / archive.CHECKSUMS).write_text(archive.checksum_lines(files))
+        beside[archive.PACKED_NAME] = (building / archive.PACKED_NAME).read_bytes()
+        (building / archive.CHECKSUMS).write_text(archive.checksum_lines(beside))
         shutil.rmtree(target, ignore_errors=True)
         building.rename(target)
     finally:

@@ -1,4 +1,4 @@
-"""Published studies are complete, have checksums, are packed if large, share a device, and are read only unchanged."""
+"""Published studies are complete, have checksums, are packed, share a device, and are read only unchanged."""
 
 import json
 import subprocess
@@ -29,20 +29,25 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_small_study_is_published_as_plain_files(study: Path, tmp_path: Path) -> None:
+def test_a_study_is_published_as_one_archive_with_what_people_read_next_to_it(study: Path, tmp_path: Path) -> None:
     target = tmp_path / "published/device/study"
     publish.publish(study, study, target)
     made = files(target)
-    for name in ("manifest.json", "nodes/device.json", "cells/mps/matmul/n2/r1/raw.json", *publish.READY_TABLES):
+    assert made.keys() == {archive.PACKED_NAME, archive.CHECKSUMS, *publish.READABLE, *publish.READY_TABLES}
+    for name in ("manifest.json", "nodes/device.json", *publish.READY_TABLES):
         assert made[name] == (study / name).read_bytes()
     assert (
         yaml.safe_load(made["config.yaml"])["strategies"] == json.loads(made["manifest.json"])["config"]["strategies"]
     )
-    assert not [name for name in made if name.endswith(".log")], "logs of tenants may name paths"
-    assert archive.verified_folder(target) == target
     check = subprocess.run(["sha256sum", "--strict", "-c", archive.CHECKSUMS], cwd=target, capture_output=True)
     assert check.returncode == 0
     assert dataset.list_published(tmp_path / "published") == ["device/study"]
+    folder = dataset.verified_folder(target)
+    assert folder.is_relative_to(archive.UNPACKED_FOLDER)
+    packed = files(folder)
+    for name in ("cells/mps/matmul/n2/r1/raw.json", "nodes/device.json", "manifest.json"):
+        assert packed[name] == (study / name).read_bytes()
+    assert not [name for name in packed if name.endswith(".log")], "logs of tenants may name paths"
 
 
 def test_the_config_does_not_name_the_folders_that_a_study_was_joined_from(study: Path, tmp_path: Path) -> None:
@@ -52,23 +57,6 @@ def test_the_config_does_not_name_the_folders_that_a_study_was_joined_from(study
     publish.publish(study, study, tmp_path / "published/device/study")
     config = yaml.safe_load((tmp_path / "published/device/study/config.yaml").read_text())
     assert (config["from"], config["parts"]) == (None, [])
-
-
-def test_a_large_study_is_packed_and_unpacks_unchanged(
-    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish.publish(study, study, tmp_path / "published/device/plain")
-    monkeypatch.setattr(publish, "MAX_PLAIN_BYTES", 1000)
-    target = tmp_path / "published/device/packed"
-    publish.publish(study, study, target)
-    plain, packed = files(tmp_path / "published/device/plain"), files(target)
-    assert not [name for name in packed if name.startswith("cells/")]
-    for name in ("nodes/device.json", *publish.READY_TABLES):
-        assert packed[name] == plain[name]
-    for name in (archive.CHECKSUMS, *publish.READY_TABLES):
-        plain.pop(name)
-    assert files(archive.verified_folder(target)) == plain
-    assert dataset.verified_folder(target).is_relative_to(archive.UNPACKED_FOLDER)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +82,10 @@ def test_publishing_again_replaces_the_study_and_keeps_documents(study: Path, tm
     assert about["type"] == "dataset" and fabricated.LABEL in about["title"] and about["date-released"] == "2025-01-14"
     assert "published/device/STUDY" in (target.parent / "README.md").read_text()
     (target.parent / "README.md").write_text("by hand")
-    (target / "cells/left-over").mkdir()
+    (target / "nodes/left-over").mkdir()
     publish.publish(study, study, target)
     assert (target.parent / "README.md").read_text() == "by hand"
-    assert not (target / "cells/left-over").exists()
+    assert not (target / "nodes/left-over").exists()
     assert [path.name for path in sorted(target.parent.iterdir())] == ["CITATION.cff", "README.md", "study"]
 
 
@@ -105,14 +93,14 @@ def test_publishing_again_deletes_no_unlisted_file(study: Path, tmp_path: Path) 
     target = tmp_path / "published/device/study"
     publish.publish(study, study, target)
     (target / "NOTES.md").write_text("by hand")
-    (target / "cells/link").symlink_to(tmp_path)
+    (target / "nodes/link").symlink_to(tmp_path)
     before = files(target)
-    with pytest.raises(publish.PublishError, match=r"not in its checksums.sha256: NOTES.md, cells/link; move them"):
+    with pytest.raises(publish.PublishError, match=r"not in its checksums.sha256: NOTES.md, nodes/link; move them"):
         publish.publish(study, study, target)
     assert files(target) == before
-    for name in ("NOTES.md", "cells/link", archive.CHECKSUMS):
+    for name in ("NOTES.md", "nodes/link", archive.CHECKSUMS):
         (target / name).unlink()
-    with pytest.raises(publish.PublishError, match=r"histograms.csv, .* and \d+ more; move them"):
+    with pytest.raises(publish.PublishError, match=r"config.yaml, .* and \d+ more; move them"):
         publish.publish(study, study, target)
 
 

@@ -374,7 +374,9 @@ def test_setup_that_all_studies_share_is_listed_once(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "net.json").write_text('{"provenance": {"python": "3.12.3", "packages": {"torch": "2.11.0"}}}')
     found = {
-        name: SimpleNamespace(folder=tmp_path, device={"kind": "nvidia", "details": {"driver": "580", "mig_mode": mig}})
+        name: SimpleNamespace(
+            unpacked=tmp_path, device={"kind": "nvidia", "details": {"driver": "580", "mig_mode": mig}}
+        )
         for name, mig in (("gpu/a", "off"), ("gpu/b", "on"))
     }
     common, *own = tables.setup_list(cast(Any, found)).splitlines()

@@ -5,18 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from sharebench.datasets import archive
 from tenant import workloads
 
 pytest.importorskip("torch", reason="torch is only in the GPU environment (make gpu-env)")
 
-CELLS = Path(__file__).resolve().parents[3] / "published/h200/limits/cells"
+LIMITS = Path(__file__).resolve().parents[3] / "published/h200/limits"
 # Half precision has eleven bits; its error grows over 22 layers.
 RELATIVE_ERROR = 0.002
 
 
 def published(strategy: str, replicas: int) -> list[list[float | None]]:
     """Mean magnitude, largest and negated smallest element of each tenant's output, in all repeats; None for NaN."""
-    records = sorted(CELLS.glob(f"{strategy}/llm-decode-graph/n{replicas}/r*/raw.json"))
+    records = sorted(archive.verified_folder(LIMITS).glob(f"cells/{strategy}/llm-decode-graph/n{replicas}/r*/raw.json"))
     return [tenant["output_digest"] for path in records for tenant in json.loads(path.read_text())["tenants"]]
 
 
