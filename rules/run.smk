@@ -22,7 +22,7 @@ def measure_in_parallel(cell_placement):
 def begin_run():
     """Claim the results, and the node if needed, before the first job; exit with one line if another run has them."""
     # Imported late: a run without jobs, or a dry run, starts sooner without the measuring code.
-    from sharebench.measure.run import lifecycle, ownership
+    from sharebench.measure.run import interrupts, lifecycle, ownership
 
     global CLAIM
     needed = jobs_to_run()
@@ -35,12 +35,15 @@ def begin_run():
         )
     except ownership.OwnershipError as error:
         sys.exit(f"not started: {error}")
+    interrupts.end_run_at_first(lifecycle.left_line(CLAIM.record))
 
 
 def end_run(succeeded):
-    """Release the results and report how the run ended."""
+    """Release the results and report how the run ended; exit with 1 if the node could not be restored."""
     if CLAIM is None:
         return
     from sharebench.measure.run import lifecycle
 
-    lifecycle.finish(CLAIM, STUDY, None if succeeded else logs_of_unfinished_jobs())
+    unfinished = None if succeeded else logs_of_unfinished_jobs()
+    if not lifecycle.finish(CLAIM, STUDY, unfinished):
+        sys.exit(1)

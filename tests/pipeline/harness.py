@@ -146,6 +146,9 @@ class Running:
             assert time.monotonic() < deadline, f"no {what} in {TIMEOUT_SECONDS} s:\n{self.text()}"
             time.sleep(0.02)
 
+    def wait_for_text(self, text: str) -> None:
+        self.wait_for(lambda: text in self.text(), repr(text))
+
     def signal(self, number: int, group: bool = False) -> None:
         """Send a signal to snakemake alone, or to its process group as a terminal does."""
         (os.killpg if group else os.kill)(self.process.pid, number)

@@ -85,3 +85,14 @@ def test_an_infeasible_cell_is_a_row(finished: Checkout) -> None:
     assert row["reason"] == "8 instances of 1 slice(s) do not fit into 7 slices"
     assert row["tenant"] == ""
     assert finished.run(config=config).ok().jobs == {}
+
+
+def test_a_run_that_could_not_restore_the_node_does_not_end_with_0(finished: Checkout) -> None:
+    bad = "mig/alpha/2/1"
+    finished.delete_records(bad)
+    finished.edit("scripts/sharebench/measure/run/lifecycle.py", "    return not failures\n", "    return False\n")
+    result = finished.run()
+    assert result.code == 1
+    assert result.jobs == measuring_jobs({bad}) and not result.failed
+    assert "Traceback" not in result.out
+    assert f"report: {finished.results.name}/report.html" in result.out

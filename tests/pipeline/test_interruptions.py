@@ -69,45 +69,94 @@ def test_ctrl_c_removes_the_tenants_and_measures_nothing(checkout: Checkout) -> 
     assert checkout.run(*RECORDS).ok().jobs == {"run_cell": BOTH}
 
 
-def test_a_closed_terminal_removes_the_tenants(checkout: Checkout) -> None:
+def test_a_closed_terminal_ends_the_run_in_order(checkout: Checkout) -> None:
     running, _ = start_held_in_first_cell(checkout)
     running.signal(signal.SIGHUP, group=True)
-    assert running.wait().code == -signal.SIGHUP
-    wait_until_all_have_ended(checkout)
+    stopped = running.wait()
+    assert stopped.code == 1
+    assert "not complete: the same command again does only what is missing" in stopped.out
     assert_nothing_is_left(checkout)
     assert checkout.run(*RECORDS, options=["--dry-run"]).ok().jobs == {"run_cell": BOTH}
 
 
 def wait_until_all_have_ended(checkout: Checkout) -> None:
-    """Wait for the job, which cleans up after Snakemake has ended."""
+    """Wait for the run's guard, which ends what is left after Snakemake has ended."""
     deadline = time.monotonic() + 60
     while command_lines(checkout) and time.monotonic() < deadline:
         time.sleep(0.05)
+    assert_nothing_is_left(checkout)
 
 
 def test_a_second_ctrl_c_does_not_keep_the_tenants_from_being_removed(checkout: Checkout) -> None:
     running, _ = start_held_in_first_cell(checkout)
-    running.signal(signal.SIGINT, group=True)
-    time.sleep(0.3)
-    with contextlib.suppress(ProcessLookupError):
-        running.signal(signal.SIGINT, group=True)
+    # The second belongs to the first, the third ends the run at once, if it has not ended.
+    for pause in (0.3, 1.2, 0.0):
+        with contextlib.suppress(ProcessLookupError):
+            running.signal(signal.SIGINT, group=True)
+        time.sleep(pause)
     stopped = running.wait()
-    assert stopped.code != 0
+    assert stopped.code in (1, 130)
+    assert "Traceback" not in stopped.out
+    assert "the same command again " in stopped.out
     wait_until_all_have_ended(checkout)
-    assert_nothing_is_left(checkout)
     assert checkout.run(*RECORDS, options=["--dry-run"]).ok().jobs == {"run_cell": BOTH}
 
 
-def test_a_killed_snakemake_leaves_orphans_that_the_next_start_sweeps(checkout: Checkout) -> None:
+@pytest.mark.parametrize("is_whole_group", [False, True])
+def test_a_killed_snakemake_leaves_no_process(checkout: Checkout, is_whole_group: bool) -> None:
     running, _ = start_held_in_first_cell(checkout)
-    running.signal(signal.SIGKILL)
+    assert any("-m tenant" in line for line in command_lines(checkout))
+    running.signal(signal.SIGKILL, group=is_whole_group)
     assert running.wait().code == -signal.SIGKILL
-    orphans = command_lines(checkout)
-    assert any("job.py run_cell " in line for line in orphans), orphans
-    assert any("-m tenant" in line for line in orphans), orphans
+    wait_until_all_have_ended(checkout)
+    assert checkout.run(*RECORDS, options=["--dry-run"]).ok().jobs == {"run_cell": BOTH}
+
+
+def test_the_next_run_ends_what_a_run_without_a_guard_has_left(checkout: Checkout) -> None:
+    running, _ = start_held_in_first_cell(checkout)
+    for process in checkout.processes():
+        with contextlib.suppress(psutil.Error):
+            if any("leftovers" in word for word in process.cmdline()):
+                process.kill()
+    running.signal(signal.SIGKILL, group=True)
+    assert running.wait().code == -signal.SIGKILL
+    assert any("-m tenant" in line for line in command_lines(checkout))
+    # No lock names the run any more.
+    (checkout.results / ".sharebench/lock").unlink()
+    (checkout.root / "tmp/sharebench-cpu.lock").unlink()
     # Only the orphans still wait for the hold: tenants of the next run load at once.
     assert checkout.run(*RECORDS).ok().jobs == {"run_cell": BOTH}
     assert_nothing_is_left(checkout)
+
+
+def test_tenants_of_a_killed_last_job_end_with_the_run(checkout: Checkout) -> None:
+    running, _ = start_held_in_first_cell(checkout)
+    driver(checkout).kill()
+    running.wait_for(lambda: "cell 2 of 2" in running.text(), "the second cell")
+    driver(checkout).kill()
+    assert running.wait().failed["run_cell"] == BOTH
+    assert_nothing_is_left(checkout)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("victim", ["run", "group", "job", "tenant", "Ctrl-C", "terminal"])
+def test_nothing_outlives_a_run_whatever_ends_it_at_whatever_moment(checkout: Checkout, victim: str) -> None:
+    for delay in (0.0, 0.3, 0.6, 1.0, 1.5, 2.0, 3.0):
+        running = checkout.start(config=["window_seconds=1"])
+        running.wait_for_text("cell 1 of")
+        time.sleep(delay)
+        if victim in ("job", "tenant"):
+            word = "run_cell" if victim == "job" else "tenant"
+            for process in checkout.processes():
+                with contextlib.suppress(psutil.Error):
+                    if "python" in process.name() and word in process.cmdline():
+                        process.kill()
+        else:
+            number = {"Ctrl-C": signal.SIGINT, "terminal": signal.SIGHUP}.get(victim, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                running.signal(number, group=victim != "run")
+        running.wait()
+        wait_until_all_have_ended(checkout)
 
 
 def test_a_killed_driver_costs_its_cell_only(checkout: Checkout) -> None:

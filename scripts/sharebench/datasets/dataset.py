@@ -83,7 +83,7 @@ def open_for_rebuild(path: Path) -> Study:
     """The study that made this data set, for a rebuild into results/from/NAME. Raises DataSetError."""
     study = read_study(path)
     made_by = study.config
-    there = run_record.read_run(results_root(made_by)).get("config", {}).get("from", made_by["from"])
+    there = run_record.last_run(results_root(made_by)).get("config", {}).get("from", made_by["from"])
     if there != made_by["from"]:
         raise DataSetError(
             f"config: from: {results_root(made_by)} holds what was rebuilt from {there}; remove it, or rename a folder"

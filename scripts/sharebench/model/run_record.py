@@ -1,5 +1,6 @@
 """The run record (`.sharebench/run.json`), and the names by which a run's processes and scratch folders are found."""
 
+import contextlib
 import os
 import re
 import signal
@@ -13,10 +14,13 @@ from sharebench.model.config_nodes import NodeOptions
 from sharebench.model.study_config import StudyConfig
 
 RUN_ID_VARIABLE = "SHAREBENCH_RUN_ID"
+RUN_OWNER_VARIABLE = "SHAREBENCH_RUN_OWNER"
+"""The process that owns the run, as `PID:START`, by which its processes are known to be left over once it has died."""
 DEVICE_VARIABLE = "SHAREBENCH_DEVICE"
 """Number of the device that a job and its processes use, where a run measures on several."""
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,16}")
 STATE_FOLDER = ".sharebench"
+ALWAYS_THERE = ("run_id", "ended", "done", "first_cell_epoch_seconds", "failure", "down", "overhead")
 # Ctrl-C, a plain kill, and a closed terminal.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -83,12 +87,19 @@ def state_folder(results: Path) -> Path:
 
 
 def read_run(results: Path) -> RunRecord:
-    """The run record of these results; empty if there was never a run or the record is damaged."""
+    """The run record of these results; empty if there was never a run. Raises DamagedFile."""
     try:
-        record: RunRecord = read_json(state_folder(results) / "run.json", "run_id", "ended")
-    except (FileNotFoundError, DamagedFile):
+        record: RunRecord = read_json(state_folder(results) / "run.json", *ALWAYS_THERE)
+    except FileNotFoundError:
         return {}
     return record
+
+
+def last_run(results: Path) -> RunRecord:
+    """The run record of an earlier run, which only helps; empty if it is damaged, too."""
+    with contextlib.suppress(DamagedFile):
+        return read_run(results)
+    return {}
 
 
 def scratch_folders(run_id: str | None) -> Iterator[Path]:

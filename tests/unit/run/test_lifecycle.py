@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from unit.studies import study_with
 
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.simulated.node import SimulatedNode
 from sharebench.measure.run import lifecycle, ownership, placement
 from sharebench.measure.run.lifecycle import closing_lines, relative_argv
 from sharebench.measure.run.ownership import OwnershipError
@@ -35,7 +36,8 @@ def test_the_recorded_command_has_no_absolute_paths(tmp_path: Path, monkeypatch:
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A results root; the run id that `begin` puts into the environment is removed after the test."""
-    monkeypatch.setenv(run_record.RUN_ID_VARIABLE, "")
+    for name in (run_record.RUN_ID_VARIABLE, run_record.RUN_OWNER_VARIABLE):
+        monkeypatch.setenv(name, "")
     yield tmp_path / "results"
 
 
@@ -232,24 +234,37 @@ def begin_run(planned: Study, results: Path, **others: list[str]) -> ownership.C
     return lifecycle.begin(planned, results, needed_outputs(planned.cells, results, **others), ["snakemake"], "")
 
 
-@pytest.mark.parametrize("is_interrupted", [False, True])
-def test_a_failed_run_shows_the_cause_and_the_remedy(
-    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_interrupted: bool
-) -> None:
+def test_a_failed_run_shows_the_cause_and_the_remedy(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planned = simulated_study()
     claim = begin_run(planned, results)
     log = results / "failed.log"
     log.write_text("failed: no answer\n")
     for _ in range(2):
         ownership.record_outcome(results, "NodeError: no answer")
-    if is_interrupted:
-        # A second interrupt, while the measured cells get tables.
-        monkeypatch.setattr(lifecycle.subprocess, "run", Mock(side_effect=KeyboardInterrupt))
     lifecycle.finish(claim, planned, [log, results / "never.log"])
     printed = capsys.readouterr().err
-    assert ("interrupted again" in printed) == is_interrupted
     assert f"--- {log}\nfailed: no answer\n" in printed
     assert "the node is down: NodeError: no answer" in printed
     assert printed.splitlines()[-1].startswith("not complete")
     assert "Traceback" not in printed
     assert run_record.read_run(results)["ended"]
+
+
+def test_a_node_that_could_not_be_restored_is_named_with_the_command(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise NodeError("its label cannot be written")
+
+    monkeypatch.setattr(SimulatedNode, "state_outlives_run", False)
+    planned = simulated_study()
+    argv = ["snakemake", "all", "--cores", "1", "--config", "node=simulated"]
+    claim = lifecycle.begin(planned, results, {"run_cell": []}, argv, "")
+    monkeypatch.setattr(SimulatedNode, "current", lambda _: "mps")
+    command = "snakemake restore --cores 1 --config node=simulated"
+    assert lifecycle.left_line(claim.record) == f"the node is left as it is; restore it: {command}"
+    monkeypatch.setattr(SimulatedNode, "restore", refuse)
+    assert not lifecycle.finish(claim, planned, [])
+    lines = capsys.readouterr().err.splitlines()
+    assert "restoring the node; press Ctrl-C again to leave it as it is" in lines
+    assert lines[-1] == f"the node could not be restored: its label cannot be written; restore it: {command}"

@@ -17,7 +17,7 @@ import pytest
 from unit.nodes.host.tenants import is_alive
 
 from sharebench.measure.nodes.contract import NodeError, UnrecoverableNodeError
-from sharebench.measure.run import jobs, ownership
+from sharebench.measure.run import jobs, leftovers, ownership
 from sharebench.measure.run.ownership import OwnershipError, claim, interruptible, record_outcome, verify
 from sharebench.model import run_record
 from sharebench.model.run_record import RUN_ID_VARIABLE, read_run
@@ -26,9 +26,11 @@ SCRIPTS = Path(ownership.__file__).resolve().parents[3]
 OWNER = """
 import os, subprocess, sys, time
 from pathlib import Path
-from sharebench.measure.run.ownership import RUN_ID_VARIABLE, claim
+from sharebench.measure.run.leftovers import run_environment
+from sharebench.measure.run.ownership import claim
 held = claim(Path(sys.argv[1]), {}, Path(sys.argv[2]))
-orphan = subprocess.Popen(["sleep", "60"], env=os.environ | {RUN_ID_VARIABLE: held.run_id})
+held.guard._process.kill()
+orphan = subprocess.Popen(["sleep", "60"], env=os.environ | run_environment(held.run_id))
 print(held.run_id, orphan.pid, flush=True)
 time.sleep(60)
 """
@@ -108,6 +110,25 @@ def test_leftovers_of_a_dead_owner_are_swept_before_taking_over(
     mine.release()
 
 
+def test_a_dead_runs_processes_are_swept_whatever_its_lock_says(results: Path, tmp_path: Path, other: Any) -> None:
+    other.die()
+    (run_record.state_folder(results) / "lock").write_text("")
+    (tmp_path / "node.lock").unlink()
+    claim(tmp_path / "elsewhere", {}).release()
+    assert not is_alive(other.orphan)
+
+
+def test_the_guard_ends_what_a_killed_run_leaves(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = claim(results, {})
+    orphan = subprocess.Popen(["sleep", "60"], env=os.environ | leftovers.run_environment(mine.run_id))
+    # The run's end of the pipe closes when it dies, however that happens.
+    assert mine.guard._process.stdin is not None
+    mine.guard._process.stdin.close()
+    assert orphan.wait(60) == -signal.SIGTERM
+    assert mine.guard._process.wait(60) == 0
+    mine.release()
+
+
 def test_a_copy_of_the_results_of_a_live_run_sweeps_nothing(results: Path, tmp_path: Path, other: Any) -> None:
     shutil.copytree(results, tmp_path / "copy")
     claim(tmp_path / "copy", {}).release()
@@ -179,10 +200,25 @@ def test_a_job_whose_run_has_died_is_refused(results: Path, run: ownership.Claim
     claim(results, {}).release()
 
 
-def test_a_damaged_run_record_reads_as_empty(results: Path, run: ownership.Claim) -> None:
-    (run_record.state_folder(results) / "run.json").write_text("{")
-    assert read_run(results) == {}
+@pytest.mark.parametrize("content", ["{", "[]", "", '{"ended": false}', "{'run_id': 1, 'ended': true}"])
+def test_a_damaged_run_record_fails_its_jobs_in_one_line_and_is_replaced_by_the_next_run(
+    results: Path, run: ownership.Claim, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run_record.state_folder(results) / "run.json"
+
+    def job() -> None:
+        with pytest.raises(SystemExit, match=r"^1$"), jobs.measuring_job(results):
+            path.write_text(content)
+            raise NodeError("no answer")
+
+    # It is damaged during a job, then before one.
+    for _ in range(2):
+        job()
+        failed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  failed: ")]
+        assert len(failed) == 1 and f"{path}: damaged (" in failed[0]
     run.release()
+    assert read_run(results)["ended"], "the run itself still knows what it is"
+    path.write_text(content)
     claim(results, {"planned": 1}).release()
 
 
@@ -278,7 +314,7 @@ def test_a_planted_owner_sweeps_nothing(results: Path, tmp_path: Path, planted: 
 def test_sweeping_spares_this_process_its_ancestors_and_other_runs(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ownership, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(leftovers, "GRACE_SECONDS", 0.3)
     mine = f"unit-test-{os.getpid()}"
 
     def start(run_id: str, *command: str) -> subprocess.Popen[bytes]:
@@ -291,11 +327,11 @@ def test_sweeping_spares_this_process_its_ancestors_and_other_runs(
         assert ours[2].stdout is not None
         ours[2].stdout.readline()
         os.kill(ours[1].pid, signal.SIGSTOP)
-        assert ownership.sweep(mine) == 3
+        leftovers.sweep(mine, grace_seconds=0.3)
         assert not any(is_alive(process.pid) for process in ours)
         assert is_alive(spared.pid)
         # The sweeping process has the run's id itself, like a job that takes over in the same shell.
-        script = f"from sharebench.measure.run.ownership import sweep; print(sweep({mine!r}))"
+        script = f"from sharebench.measure.run.leftovers import sweep; sweep({mine!r})"
         environment = os.environ | {RUN_ID_VARIABLE: mine, "PYTHONPATH": str(SCRIPTS)}
         shell = [
             "sh",
@@ -305,7 +341,7 @@ def test_sweeping_spares_this_process_its_ancestors_and_other_runs(
             script,
         ]
         sweeping = subprocess.run(shell, env=environment, capture_output=True, text=True, check=True)
-        assert sweeping.stdout.split() == ["0", "alive"]
+        assert sweeping.stdout.split() == ["alive"]
     finally:
         for process in (*ours, spared):
             process.kill()

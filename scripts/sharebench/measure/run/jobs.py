@@ -26,7 +26,7 @@ from sharebench.measure.cell.prometheus.procedure import PrometheusProcedure, wa
 from sharebench.measure.cell.queue import run_queue
 from sharebench.measure.nodes.contract import NodeError, Settings, State, TenantUnreachable, UnrecoverableNodeError
 from sharebench.measure.nodes.node import Node
-from sharebench.measure.run import ownership, placement
+from sharebench.measure.run import leftovers, ownership, placement
 from sharebench.measure.run.plan import progress_line
 from sharebench.model import run_record
 from sharebench.model.capabilities import NODE_KINDS
@@ -134,6 +134,7 @@ def measuring_job(results: Path) -> Iterator[Run]:
     try:
         with ownership.interruptible():
             run = Run(results, ownership.verify(results))
+            leftovers.end_strays(run.record["pid"], run.record["run_id"])
             try:
                 if run.number is not None:
                     run.use_device(run.number)
@@ -148,7 +149,7 @@ def measuring_job(results: Path) -> Iterator[Run]:
                 ownership.record_outcome(results, line, isinstance(failure, UnrecoverableNodeError), run.number)
                 raise JobFailed(failure_text(failure)) from failure
             ownership.record_outcome(results, None, number=run.number)
-    except (JobFailed, ownership.OwnershipError, OSError) as failure:
+    except (JobFailed, ownership.OwnershipError, DamagedFile, OSError) as failure:
         # On a full disk not even the run record can be written: that OSError ends here, too.
         sys.exit(console.report_failure(f"failed: {failure}"))
     except ownership.Interrupted as signal:

@@ -4,11 +4,13 @@ import contextlib
 import csv
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import dropwhile
 from pathlib import Path
 
 from sharebench.core import console
@@ -17,7 +19,7 @@ from sharebench.core.files import SCRIPTS
 from sharebench.datasets import dataset
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.node import Node
-from sharebench.measure.run import ownership, placement
+from sharebench.measure.run import interrupts, leftovers, ownership, placement
 from sharebench.measure.run.placement import Placement, open_nodes
 from sharebench.measure.run.plan import headline
 from sharebench.model import run_record
@@ -94,7 +96,8 @@ def begin(
     if places:
         record |= {"devices": places.devices, "placement": dict(places.numbers)}
     claim = ownership.claim(results, record | git_state(), *filter(None, lock_paths))
-    os.environ[run_record.RUN_ID_VARIABLE] = claim.run_id
+    os.environ |= leftovers.run_environment(claim.run_id)
+    leftovers.adopt_strays()
     for node in nodes:
         try:
             node.claim(claim.run_id)
@@ -103,7 +106,7 @@ def begin(
         except (NodeError, OSError, KeyboardInterrupt) as error:
             claim.release()
             raise ownership.OwnershipError(str(error) or "interrupted") from None
-    plan_line = headline(study, run_record.read_run(results), cells, jobs, places)
+    plan_line = headline(study, claim.record, cells, jobs, places)
     print(*console.wrap_text(plan_line), sep="\n", file=sys.stderr)
     return claim
 
@@ -210,46 +213,71 @@ def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]
     return lines
 
 
-def leave_node(study: Study, results: Path, run: run_record.RunRecord) -> list[str]:
+def restore_command(argv: Sequence[str]) -> str:
+    """The command that restores the node after this one: its options, without the targets before them."""
+    options = dropwhile(lambda word: not word.startswith("-"), argv[1:])
+    return shlex.join(["snakemake", "restore", *options])
+
+
+def left_line(run: run_record.RunRecord) -> str:
+    """What a run says that the user leaves before it has ended in order."""
+    nodes = open_nodes(Study(run["config"]), Path(), run.get("devices", ()))
+    if NODE_RULES.isdisjoint(run["jobs"]) or all(node.state_outlives_run for node in nodes):
+        return "left at once; the same command again does only what is missing"
+    return f"the node is left as it is; restore it: {restore_command(run['argv'])}"
+
+
+def _restore_nodes(study: Study, results: Path, run: run_record.RunRecord) -> list[str]:
     """Restore every node whose state must not outlast the run; returns a line for each failure."""
     lines = []
-    for node in open_nodes(study, results, run.get("devices", ())):
+    nodes = [node for node in open_nodes(study, results, run.get("devices", ())) if not node.state_outlives_run]
+    if any(node.current() is not None for node in nodes):
+        # Only plugins in a cluster take long.
+        seconds = study.config["kubernetes"]["switch_seconds"] if study.node_kind == "kubernetes" else None
+        limit = "" if seconds is None else f", up to {console.format_duration(seconds)}"
+        print(f"restoring the node{limit}; press Ctrl-C again to leave it as it is", file=sys.stderr)
+    for node in nodes:
         try:
-            if not node.state_outlives_run:
-                node.restore()
+            node.restore()
         except (NodeError, OSError) as error:
-            lines.append(f"the node could not be restored: {error}; `snakemake restore` tries again")
+            lines.append(f"the node could not be restored: {error}; restore it: {restore_command(run['argv'])}")
     return lines
 
 
-def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | None) -> None:
-    """Release results and node, and print how the run went.
+def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | None) -> bool:
+    """End what is left of the run, restore the node, print how the run went, and release results and node.
 
     `unfinished` is None after success, else the logs of the unfinished jobs: they are shown, and the cells that were
-    measured get tables under partial/.
+    measured get tables under partial/. Returns whether the node is as it was.
     """
     results = claim.results
-    run = run_record.read_run(results)
-    restore_failures = leave_node(study, results, run) if not NODE_RULES.isdisjoint(run["jobs"]) else []
-    claim.release()
+    run = claim.current_record()
+    with interrupts.left_at_once(left_line(run)):
+        claim.end_processes()
+        failures = _restore_nodes(study, results, run) if not NODE_RULES.isdisjoint(run["jobs"]) else []
+    with interrupts.left_at_once("no tables of what was measured until now; the same command again makes them"):
+        lines = _ending(results, study, run, unfinished) + failures
+        claim.release()
+    # A closed terminal takes no text.
+    with contextlib.suppress(OSError):
+        print("\n".join(filter(None, lines)), file=sys.stderr)
+    return not failures
+
+
+def _ending(results: Path, study: Study, run: run_record.RunRecord, unfinished: Sequence[Path] | None) -> list[str]:
     if unfinished is None:
         closing = closing_lines(results) if "report" in run["jobs"] else []
-        lines = [part for line in closing for part in console.wrap_text(line)]
-    else:
-        lines = failed_logs(unfinished, run["started_epoch_seconds"])
-        lines += [f"the node is down: {run['down']}"] if run["down"] else []
-        lines += placement.down_device_lines(run)
-        if not study.config["from"]:
-            script = [sys.executable, str(SCRIPTS / "job.py"), "table_failed_run", "--results", str(results)]
-            try:
-                tabling = subprocess.run(script, capture_output=True, text=True, check=False)
-                lines += tabling.stdout.splitlines() or tabling.stderr.splitlines()[-1:]
-            except KeyboardInterrupt:
-                lines.append("interrupted again: no tables of what was measured until now")
-            if (results / "partial" / "cells.csv").exists():
-                lines += ending_lines(results / "partial", results / "partial" / "cells.csv")
-        if not any(line.startswith("re-measure them:") for line in lines):
-            lines.append("not complete: the same command again does only what is missing")
-    lines += restore_failures
-    if printed := [line for line in lines if line]:
-        print("\n".join(printed), file=sys.stderr)
+        return [part for line in closing for part in console.wrap_text(line)]
+    lines = failed_logs(unfinished, run["started_epoch_seconds"])
+    lines += [f"the node is down: {run['down']}"] if run["down"] else []
+    lines += placement.down_device_lines(run)
+    if not study.config["from"]:
+        script = [sys.executable, str(SCRIPTS / "job.py"), "table_failed_run", "--results", str(results)]
+        # In a session of its own, so that a Ctrl-C ends it only through this process.
+        tabling = subprocess.run(script, capture_output=True, text=True, check=False, start_new_session=True)
+        lines += tabling.stdout.splitlines() or tabling.stderr.splitlines()[-1:]
+        if (results / "partial" / "cells.csv").exists():
+            lines += ending_lines(results / "partial", results / "partial" / "cells.csv")
+    if not any(line.startswith("re-measure them:") for line in lines):
+        lines.append("not complete: the same command again does only what is missing")
+    return lines

@@ -9,7 +9,6 @@ import copy
 import fcntl
 import json
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -17,19 +16,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sharebench.core import file_lock
-from sharebench.core.files import write_json
+from sharebench.core.files import DamagedFile, write_json
+from sharebench.measure.run import leftovers
 from sharebench.model.run_record import (
     RUN_ID,
     RUN_ID_VARIABLE,
     STOP_SIGNALS,
     RunRecord,
+    last_run,
     read_run,
-    scratch_folders,
     state_folder,
 )
 
 FAILURES_BEFORE_DOWN = 2
-GRACE_SECONDS = 3.0
 
 
 class OwnershipError(Exception):
@@ -42,16 +41,30 @@ class Claim:
 
     run_id: str
     results: Path
+    record: RunRecord
     locks: list[file_lock.FileLock]
+    guard: leftovers.Guard
     cleanups: list[Callable[[], None]] = field(default_factory=list)
     """Called when the run releases its claim."""
 
+    def current_record(self) -> RunRecord:
+        """The run record as the jobs have left it; as the run began, where that cannot be read."""
+        with contextlib.suppress(DamagedFile, OSError):
+            return read_run(self.results) or self.record
+        return self.record
+
+    def end_processes(self) -> None:
+        """End every process that the run's jobs have left, such as the tenants of a job that was killed."""
+        leftovers.end_strays(os.getpid(), self.run_id)
+        leftovers.sweep(self.run_id, spared=[self.guard.pid])
+
     def release(self) -> None:
         """Mark the run as ended and release its locks."""
+        self.guard.dismiss()
         for clean_up in self.cleanups:
             clean_up()
-        record = read_run(self.results)
-        if record.get("run_id") == self.run_id:
+        record = self.current_record()
+        if record["run_id"] == self.run_id:
             # On a full disk the run must still be able to print its failure.
             with contextlib.suppress(OSError):
                 write_run(self.results, record | {"ended": True})
@@ -108,6 +121,7 @@ def claim(results: Path, record: RunRecord, *node_locks: Path) -> Claim:
                 raise OwnershipError(f"the {name} is in use by {holder_text(path)}; wait for it to end, or stop it")
             undo.callback(lock.close)
             held.append(lock)
+        leftovers.sweep_dead_runs()
         try:
             for lock in held:
                 # An owner that ended well has left no name. Another user's file is ignored, and so is one that came
@@ -115,7 +129,7 @@ def claim(results: Path, record: RunRecord, *node_locks: Path) -> Claim:
                 previous = file_lock.read_holder(lock.path)
                 dead, is_original = previous.get("run_id"), previous.get("lock") == lock.identity
                 if lock.is_own and is_original and isinstance(dead, str) and RUN_ID.fullmatch(dead):
-                    sweep(dead)
+                    leftovers.remove_scratch(dead)
                 lock.write(json.dumps({**owner, "lock": lock.identity}))
             fresh: RunRecord = {
                 "ended": False,
@@ -123,13 +137,14 @@ def claim(results: Path, record: RunRecord, *node_locks: Path) -> Claim:
                 "first_cell_epoch_seconds": None,
                 "failure": None,
                 "down": None,
-                "overhead": read_run(results).get("overhead"),
+                "overhead": last_run(results).get("overhead"),
             }
-            write_run(results, owner | fresh | record)
+            written = owner | fresh | record
+            write_run(results, written)
         except OSError as error:
             raise OwnershipError(f"{results} cannot be written to: {error.strerror}") from None
         undo.pop_all()
-    return Claim(run_id, results, held)
+    return Claim(run_id, results, written, held, leftovers.Guard(run_id))
 
 
 def verify(results: Path) -> RunRecord:
@@ -199,31 +214,6 @@ def add_overhead(results: Path, seconds: float) -> None:
     with _editing_run_record(results) as record:
         overhead = record["overhead"] or {"cells": 0, "seconds": 0.0}
         record["overhead"] = {"cells": overhead["cells"] + 1, "seconds": overhead["seconds"] + seconds}
-
-
-def sweep(run_id: str) -> int:
-    """End every process of that run except this one and its ancestors, and remove its scratch; returns their number."""
-    # Imported here because most jobs have nothing to sweep and start faster without psutil.
-    import psutil
-
-    this_process = psutil.Process()
-    spared = {this_process.pid, *(parent.pid for parent in this_process.parents())}
-    ended = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.pid not in spared and process.environ().get(RUN_ID_VARIABLE) == run_id:
-                process.terminate()
-                # A stopped process gets the signal only when it continues.
-                process.send_signal(signal.SIGCONT)
-                ended.append(process)
-    _, alive = psutil.wait_procs(ended, timeout=GRACE_SECONDS)
-    for process in alive:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(alive, timeout=GRACE_SECONDS)
-    for folder in scratch_folders(run_id):
-        shutil.rmtree(folder, ignore_errors=True)
-    return len(ended)
 
 
 class Interrupted(BaseException):

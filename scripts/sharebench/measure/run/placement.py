@@ -99,7 +99,7 @@ def study_placement(study: Study, results: Path) -> Placement | None:
     if not uses_several_devices(study.config, study.node_kind):
         return None
     try:
-        devices = study_devices(study, run_record.read_run(results))
+        devices = study_devices(study, run_record.last_run(results))
     except NodeError:
         # Tables and figures can be built from copied results without a device; a run that measures reports the error.
         return None

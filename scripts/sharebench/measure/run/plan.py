@@ -108,7 +108,7 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
     cells = {cell_from_path(path) for path in files.get("run_cell", ())}
     if cells:
         jobs = {"calibrate": len(files.get("calibrate", ()))}
-        lines = console.wrap_text(headline(study, run_record.read_run(results), cells, jobs, places))
+        lines = console.wrap_text(headline(study, run_record.last_run(results), cells, jobs, places))
         if places:
             lines += console.wrap_text(places.shares(cells), "  devices at the same time  ", "    ")
     else:

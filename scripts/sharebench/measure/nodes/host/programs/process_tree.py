@@ -98,7 +98,7 @@ class EdgeReader(Generic[T]):
         return (self._readings[0], self._readings[1]) if len(self._readings) == 2 else None
 
 
-def _set_subreaper(is_on: bool) -> None:
+def set_subreaper(is_on: bool) -> None:
     """Let orphaned descendants become children of this process instead of init, or stop that."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(is_on), 0, 0, 0)
 
@@ -108,7 +108,7 @@ class Orphans:
 
     def __init__(self) -> None:
         self._earlier = {child.pid for child in psutil.Process().children()}
-        _set_subreaper(True)
+        set_subreaper(True)
 
     def end(self) -> None:
         """End all processes that have become children of this one since, and what they started."""
@@ -120,7 +120,7 @@ class Orphans:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
             psutil.wait_procs(left, GRACE_SECONDS)
-        _set_subreaper(False)
+        set_subreaper(False)
 
     def _remaining(self) -> list[psutil.Process]:
         remaining = [child for child in psutil.Process().children() if child.pid not in self._earlier]
