@@ -41,11 +41,13 @@ class TenantLimits:
     memory_limit: str | None = None
     priority: int | None = None
 
-    def memory_bytes(self, whole_bytes: int) -> int | None:
-        """Memory that the tenant may use, on a device with `whole_bytes`."""
+    def memory_bytes(self, whole_bytes: int | None) -> int | None:
+        """Memory that the tenant may use, on a device with `whole_bytes`; None without a limit, or where not known."""
         if self.memory_limit is not None:
             return int(self.memory_limit[:-2]) << {"Mi": 20, "Gi": 30}[self.memory_limit[-2:]]
-        return None if self.memory_percent is None else int(whole_bytes * self.memory_percent / 100)
+        if self.memory_percent is None or whole_bytes is None:
+            return None
+        return int(whole_bytes * self.memory_percent / 100)
 
     def excluding(self, others: TenantLimits) -> TenantLimits:
         """The limits without those that `others` has with the same value."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast, get_args
@@ -76,12 +77,15 @@ def _reading_order(strategy: Strategy) -> tuple[bool, int, list[int], str]:
 
 def slice_count(profile: str) -> int:
     """Number of slices of a MIG instance: 3 for the profiles `3g` and `3g.40gb`."""
-    return int(profile.split("g")[0])
+    return int(re.findall(r"(\d+)g", profile)[0])
 
 
 def profile_matches(name: str, wanted: str) -> bool:
-    """Whether `wanted` is this profile, in full (`1g.18gb`, `1g.18gb+me`) or by its slices alone (`1g`)."""
-    return name == wanted or ("." not in wanted and "+" not in name and name.split(".")[0] == wanted)
+    """Whether `wanted` is this profile, in full (`1g.18gb`, `1g.18gb+me`) or by its slices alone (`1g`).
+
+    Slices alone never match a profile with a suffix (`+me`, `-me`, `+gfx`).
+    """
+    return name == wanted or re.fullmatch(rf"{re.escape(wanted)}\.\d+gb", name) is not None
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,11 @@ def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> Mi
         (BALANCED, {"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1}),
         (SINGLE, {"3g.20gb": 2}),
         (WHOLE | {"nvidia.com/mig-1g.5gb.me.count": "1"}, {"1g.5gb+me": 1}),
+        (WHOLE | {"nvidia.com/mig-1g.24gb.gfx.count": "4"}, {"1g.24gb+gfx": 4}),
+        (WHOLE | {"nvidia.com/mig-2g.48gb.me.all.count": "1"}, {"2g.48gb+me.all": 1}),
+        (WHOLE | {"nvidia.com/mig-1g.24gb-me.count": "4"}, {"1g.24gb-me": 4}),
+        (SINGLE | {"nvidia.com/gpu.product": "NVIDIA-A100-MIG-1g.24gb.gfx-SHARED"}, {"1g.24gb+gfx": 2}),
+        (WHOLE | {"nvidia.com/gpu.product": "NVIDIA-A100-MIG-INVALID"}, {}),
         (SINGLE | {"nvidia.com/gpu.product": "NVIDIA-A100-MIG-3g.20gb-SHARED"}, {"3g.20gb": 2}),
     ],
 )
@@ -286,42 +291,65 @@ def test_the_present_label_is_kept_if_it_means_the_same_layout() -> None:
     assert more.entry_name({"1g.5gb": 7}, "all-balanced") == "all-1g.5gb"
 
 
-# Memory of the product in MiB as the driver reports it, and the profiles that it has: NVIDIA's MIG user guide.
+# Memory of the product in MiB as the driver reports it, and the profiles that it has: NVIDIA's MIG user guide, and the
+# map of NVIDIA's MIG manager.
 PRODUCTS = {
-    "A100-40GB": (40960, ["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"]),
-    "A100-80GB": (81920, ["1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]),
-    "H100-80GB": (81559, ["1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]),
-    "H200-141GB": (143771, ["1g.18gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb"]),
-    "B200": (183359, ["1g.23gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb"]),
-    "A30": (24576, ["1g.6gb", "2g.12gb", "4g.24gb"]),
+    "NVIDIA-A30": (24576, ["1g.6gb", "2g.12gb", "4g.24gb"]),
+    "NVIDIA-A100-SXM4-40GB": (40960, ["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"]),
+    "NVIDIA-A800-SXM4-80GB": (81920, ["1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]),
+    "NVIDIA-H100-80GB-HBM3": (81559, ["1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]),
+    "NVIDIA-H100-NVL": (95830, ["1g.12gb", "2g.24gb", "3g.47gb", "4g.47gb", "7g.94gb"]),
+    "NVIDIA-H20": (97871, ["1g.12gb", "2g.24gb", "3g.48gb", "4g.48gb", "7g.96gb"]),
+    "NVIDIA-GH200-480GB": (97871, ["1g.12gb", "2g.24gb", "3g.48gb", "4g.48gb", "7g.96gb"]),
+    "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition": (97887, ["1g.24gb", "2g.48gb", "4g.96gb"]),
+    "NVIDIA-H200": (143771, ["1g.18gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb"]),
+    "NVIDIA-B200": (183359, ["1g.23gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb"]),
+    "NVIDIA-GB200": (189471, ["1g.24gb", "2g.47gb", "3g.95gb", "4g.95gb", "7g.189gb"]),
 }
-OTHERS = ["1g.12gb", "2g.24gb", "3g.47gb", "1g.20gb", "1g.35gb", "1g.45gb", "1g.5gb+me"]
+VARIANTS = ["1g.5gb+me", "1g.24gb-me", "1g.24gb+gfx", "2g.48gb-me", "2g.48gb+me.all", "4g.96gb+gfx"]
+OTHERS = ["1g.20gb", "1g.35gb", "1g.45gb", "1g.47gb"]
+NAMES = sorted({name for _, names in PRODUCTS.values() for name in names} | {*OTHERS, *VARIANTS})
+A100 = "NVIDIA-A100-SXM4-40GB"
 
 
+@pytest.mark.parametrize("names", [NAMES, NAMES[::-1]], ids=["ascending", "descending"])
 @pytest.mark.parametrize("product", PRODUCTS)
-def test_a_profile_given_by_slices_is_resolved_by_memory(product: str) -> None:
+def test_a_profile_given_by_slices_is_that_of_the_product(product: str, names: list[str]) -> None:
     memory_mib, own = PRODUCTS[product]
-    everybodys = sorted({name for _, names in PRODUCTS.values() for name in names} | set(OTHERS))
-    found = [full_profile_name(name.split(".")[0], everybodys, [], memory_mib) for name in own]
-    assert found == own
+    assert [full_profile_name(name.split(".")[0], names, [], product, memory_mib) for name in own] == own
 
 
 @pytest.mark.parametrize(
-    ("wanted", "names", "shown", "memory_mib", "name"),
+    ("wanted", "names", "shown", "product", "memory_mib", "name"),
     [
-        ("1g.7gb", [], [], None, "1g.7gb"),
-        ("2g", ["1g.5gb", "2g.10gb"], [], None, "2g.10gb"),
+        ("1g.7gb", [], [], A100, None, "1g.7gb"),
+        ("1g.24gb-me", NAMES, [], A100, 40960, "1g.24gb-me"),
+        ("2g", ["1g.5gb", "2g.10gb"], [], A100, None, "2g.10gb"),
         # existing instances count more than likely ones
-        ("1g", ["1g.5gb", "1g.10gb"], ["1g.10gb", "2g.10gb"], 40960, "1g.10gb"),
-        ("1g", ["1g.5gb", "1g.10gb"], [], None, None),
-        ("1g", ["1g.5gb", "1g.24gb"], [], 143771, None),
-        ("4g", ["1g.5gb"], [], 40960, None),
+        ("1g", ["1g.5gb", "1g.10gb"], ["1g.10gb", "2g.10gb"], A100, 40960, "1g.10gb"),
+        ("1g", ["1g.5gb", "1g.10gb"], [], A100, None, None),
+        ("1g", ["1g.5gb", "1g.24gb"], [], "NVIDIA-H200", 143771, None),
+        ("4g", ["1g.5gb"], [], A100, 40960, None),
+        ("3g", NAMES, [], "NVIDIA-A30", 24576, None),
+        # of a new product only what all kinds of GPU of its memory have
+        ("1g", NAMES, [], "NVIDIA-Z9", 97887, None),
+        ("3g", NAMES, [], "NVIDIA-Z9", 97887, "3g.48gb"),
+        ("1g", ["1g.12gb", "1g.5gb"], [], "NVIDIA-Z9", 97887, "1g.12gb"),
     ],
 )
 def test_an_ambiguous_profile_is_not_guessed(
-    wanted: str, names: list[str], shown: list[str], memory_mib: int | None, name: str | None
+    wanted: str, names: list[str], shown: list[str], product: str, memory_mib: int | None, name: str | None
 ) -> None:
-    assert full_profile_name(wanted, names, shown, memory_mib) == name
+    assert full_profile_name(wanted, names, shown, product, memory_mib) == name
+
+
+@pytest.mark.parametrize(
+    ("product", "instances", "gpus"),
+    [("NVIDIA-A30-MIG-1g.6gb", 8, 2), (f"{A100}-MIG-1g.5gb", 8, 2), (f"{A100}-MIG-3g.20gb-SHARED", 2, 1)],
+)
+def test_gpus_are_the_fewest_that_hold_the_instances(product: str, instances: int, gpus: int) -> None:
+    labels = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.count": str(instances)}
+    assert mig_instances.gpu_count(labels) == gpus
 
 
 @pytest.mark.parametrize("text", ["", "- 1\n", "mig-configs: 1\n", "a: [\n"])

@@ -10,6 +10,7 @@ from unit.studies import config_with
 
 from sharebench.measure.nodes.contract import NodeError, State
 from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_manager, plugin
+from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_instances import whole_product
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL
 from sharebench.measure.nodes.kubernetes.cluster import saved_state
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
@@ -99,6 +100,21 @@ def test_a_layout_missing_from_the_map_comes_with_the_entry_to_add(cluster: MigC
     node.ensure(state("lacking"))
     assert cluster.store[NODE]["metadata"]["labels"][MIG_CONFIG_LABEL] == "my-layout"
     assert limits(node, "lacking", 2) == ["nvidia.com/mig-4g.20gb", ONE_G]
+
+
+@pytest.mark.parametrize("name", ["exclusive", "mps", "mig"])
+@pytest.mark.parametrize("may_change", [["mig"], []])
+def test_unequal_instances_under_the_single_mig_strategy_are_infeasible(
+    cluster: MigCluster, tmp_path: Path, name: str, may_change: list[str]
+) -> None:
+    product = "NVIDIA-A100-SXM4-80GB-MIG-INVALID"
+    labels = {"product": product, "count": "0", "replicas": "0"}
+    cluster.store[NODE]["metadata"]["labels"] |= {f"nvidia.com/gpu.{key}": value for key, value in labels.items()}
+    node = opened(cluster, tmp_path, may_change=may_change)
+    reason = node.infeasible(STUDY.strategies[name], 2) or ""
+    assert f"nvidia.com/gpu.product is {product}" in reason
+    assert "set the plugin's MIG strategy to mixed" in reason
+    assert whole_product(node.cluster.labels()) == "NVIDIA-A100-SXM4-80GB"
 
 
 def test_strategies_without_mig_do_not_partition_the_gpu(cluster: MigCluster, tmp_path: Path) -> None:

@@ -9,7 +9,13 @@ from unit.kubernetes.objects import daemon_pod, daemon_set, owner
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
 from sharebench.measure.nodes.kubernetes.cluster.cluster import select_node
-from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import PluginConfigMap, find_stack, no_config_map_message
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
+    PluginConfigMap,
+    allocatable,
+    find_stack,
+    labeled_memory_mib,
+    no_config_map_message,
+)
 
 
 def plugin(name: str = "plugin") -> dict[str, Any]:
@@ -90,6 +96,17 @@ def test_the_refusal_lists_foreign_pods() -> None:
     assert "team/p0, team/p1" in line
     assert "and 2 more" in line
     assert line.endswith("kubectl --namespace team delete pod p0")
+
+
+@pytest.mark.parametrize(("value", "count"), [("1k", 1000), ("8", 8), ("0", None), ("2500m", 2), ("1e3", 1000)])
+def test_allocatable_gpus_are_quantities(value: str, count: int | None) -> None:
+    found = allocatable({"status": {"allocatable": {"nvidia.com/gpu": value, "memory": "1Ti"}}})
+    assert found == ({} if count is None else {"nvidia.com/gpu": count})
+
+
+@pytest.mark.parametrize(("value", "mib"), [("40960", 40960), ("42505273344", 40536), ("", None), ("[N/A]", None)])
+def test_the_memory_label_is_in_mib_or_in_bytes(value: str, mib: int | None) -> None:
+    assert labeled_memory_mib({"nvidia.com/gpu.memory": value}) == mib
 
 
 def node(name: str, **labels: str) -> dict[str, Any]:

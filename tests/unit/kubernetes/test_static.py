@@ -98,6 +98,8 @@ def test_a_node_that_offers_too_little_is_infeasible(cluster: FakeCluster, node:
     offered["nvidia.com/gpu"] = "4"
     assert infeasible_reason(node, "as-found", 3) is None
     assert infeasible_reason(node, "as-found", 7) == "the node offers 4 of nvidia.com/gpu, and 7 tenants ask for 7"
+    offered["nvidia.com/gpu"] = "1k"
+    assert infeasible_reason(node, "as-found", 7) is None
     del offered["volcano.sh/vgpu-number"]
     cluster.store[NODE]["metadata"]["labels"][MEMORY] = "40960"
     assert (infeasible_reason(node, "volcano-vgpu") or "").startswith("the node offers no volcano.sh/vgpu-number or")

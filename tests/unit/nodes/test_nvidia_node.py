@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 from unit.studies import config_with
 
@@ -55,6 +56,34 @@ def test_facts_name_the_product_and_hide_the_uuid(node: NvidiaNode) -> None:
     facts = node.facts()
     assert (facts["product"], facts["units"], facts["is_gpu"], facts["label"]) == ("NVIDIA H200", 132, True, "")
     assert node.gpu.uuid not in json.dumps(facts)
+
+
+@pytest.fixture
+def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU of the host's memory, as GB10: NVML answers "Not Supported"."""
+
+    def refuse(*_: object) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    for name in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetNumGpuCores", "nvmlDeviceGetTotalEnergyConsumption"):
+        monkeypatch.setattr(pynvml, name, refuse)
+
+
+@pytest.mark.usefixtures("unreported")
+def test_what_nvml_does_not_report_is_unknown(node: NvidiaNode) -> None:
+    assert (node.facts()["memory_bytes"], node.facts()["units"]) == (None, None)
+    for name, replicas in (("exclusive", 1), ("time-slicing", 3), ("mps", 3)):
+        assert node.infeasible(STRATEGIES[name], replicas) is None
+        assert len(node.grants(STRATEGIES[name], replicas)) == replicas
+    shares = replace(mechanism("mps"), thread_percent="100/N")
+    assert node.infeasible(shares, 2) is None
+    node.ensure(State(shares, 2, 1))
+    node.restore()
+    limits: tuple[dict[str, Any], ...] = ({"memory_percent": "100/N"}, {"memory_limit": "4Gi"})
+    for limit in limits:
+        limited = replace(mechanism("mps"), **limit)
+        reason = "NVML does not report how much memory the GPU has, so that no memory limit on it can be checked"
+        assert node.infeasible(limited, 2) == reason
 
 
 @pytest.mark.parametrize(

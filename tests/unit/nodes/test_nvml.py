@@ -62,6 +62,12 @@ def test_an_mps_client_of_another_gpu_is_not_on_this_one(tmp_path: Path, monkeyp
         ("1g.18gb+me", "1g.18gb+me", True),
         ("1g.35gb", "1g.18gb", False),
         ("3g.71gb", "1g", False),
+        ("1g.24gb-me", "1g", False),
+        ("1g.24gb-me", "1g.24gb-me", True),
+        ("1g.24gb-me", "1g.24gb", False),
+        ("1g.24gb+me.all", "1g", False),
+        ("1g.24gb+gfx", "1g", False),
+        ("1c.3g.20gb", "3g", False),
     ],
 )
 def test_profile_names_match_without_their_suffix(name: str, wanted: str, matches: bool) -> None:

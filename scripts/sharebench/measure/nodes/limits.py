@@ -15,7 +15,7 @@ PROBE_BEYOND_BYTES = 1 << 30
 SM_TOLERANCE = 2
 
 
-def client_variables(own: TenantLimits, memory_bytes: int) -> dict[str, str]:
+def client_variables(own: TenantLimits, memory_bytes: int | None) -> dict[str, str]:
     """The variables that set a client's own limits, on a device with that memory."""
     limit_bytes = own.memory_bytes(memory_bytes)
     values = {
@@ -24,11 +24,6 @@ def client_variables(own: TenantLimits, memory_bytes: int) -> dict[str, str]:
         PRIORITY_VARIABLE: None if own.priority is None else str(own.priority),
     }
     return {name: value for name, value in values.items() if value is not None}
-
-
-def memory_limit_bytes(memory_bytes: int | None, limits: TenantLimits) -> int | None:
-    """A tenant's memory limit; None where it has none, or where the device's memory is not known."""
-    return None if memory_bytes is None else limits.memory_bytes(memory_bytes)
 
 
 def probe_variables(limit_bytes: int | None) -> dict[str, str]:
@@ -48,7 +43,7 @@ def limits_evidence(
         share = int(sm_count * threads / 100)
         fits = sms is not None and max(1, share - SM_TOLERANCE) <= sms <= max(SM_TOLERANCE, share)
         evidence.append(item("SMs", f"at most {share} of {sm_count}", sms, source, fits))
-    if (limit := memory_limit_bytes(memory_bytes, limits)) is not None:
+    if (limit := limits.memory_bytes(memory_bytes)) is not None:
         free = view and view["memory_free_bytes"]
         fits = free is not None and free <= limit
         evidence.append(item("free memory in bytes", f"at most {limit}", free, source, fits))

@@ -35,7 +35,7 @@ def unavailable(library: str | None, gpu_index: int) -> str | None:
     return None
 
 
-def variables(library: str, region: Path, own: TenantLimits, memory_bytes: int) -> dict[str, str]:
+def variables(library: str, region: Path, own: TenantLimits, memory_bytes: int | None) -> dict[str, str]:
     """A tenant's environment variables, on a device with that memory; `region` is the tenant's own usage file.
 
     The policy `force` applies the limit even when a tenant is alone on the GPU.
@@ -90,9 +90,11 @@ def evidence(grant: Grant, family: Iterable[int | None]) -> Evidence:
     ]
 
 
-def memory_evidence(limit_bytes: int | None, device_bytes: int, total_bytes: int | None, source: str) -> Evidence:
+def memory_evidence(
+    limit_bytes: int | None, device_bytes: int | None, total_bytes: int | None, source: str
+) -> Evidence:
     """Evidence that CUDA's size of the device is the limit; for a limit of the whole device, at most the limit."""
-    if limit_bytes is None:
+    if limit_bytes is None or device_bytes is None:
         return []
     limit = limit_bytes // MEBIBYTE * MEBIBYTE
     is_whole = total_bytes is not None and limit_bytes >= device_bytes and total_bytes <= limit_bytes

@@ -188,9 +188,13 @@ class NvidiaNode(Node):
         return self._limit_infeasible(strategy, replicas, workloads)
 
     def _limit_infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec]) -> str | None:
-        if strategy.memory_limit is None:
+        if strategy.memory_limit is None and strategy.memory_percent is None:
             return None
         limits, total = strategy.limits(replicas), self.gpu.memory_bytes
+        if total is None:
+            return "NVML does not report how much memory the GPU has, so that no memory limit on it can be checked"
+        if strategy.memory_limit is None:
+            return None
         largest = max(tenant_limits(limits, index).memory_bytes(total) or 0 for index in range(replicas))
         if largest > total:
             return f"a memory_limit of {largest // MEBIBYTE}Mi is more than the GPU has, {total // MEBIBYTE}Mi"

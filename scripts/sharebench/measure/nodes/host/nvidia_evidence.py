@@ -25,8 +25,8 @@ class Target:
     """The device of a group of tenants: the whole GPU or one MIG instance."""
 
     uuid: str
-    sm_count: int
-    memory_bytes: int
+    sm_count: int | None
+    memory_bytes: int | None
 
 
 def collect_evidence(

@@ -126,21 +126,16 @@ class Gpu:
         return [core for core, is_set in enumerate(bits) if is_set] or None
 
     @cached_property
-    def sm_count(self) -> int:
-        """Streaming multiprocessors of the whole GPU: its CUDA cores over those of one SM. Raises NodeError."""
+    def sm_count(self) -> int | None:
+        """Streaming multiprocessors of the whole GPU: its CUDA cores over those of one SM; None where not known."""
         cores = try_read(lambda: int(pynvml.nvmlDeviceGetNumGpuCores(self.handle)))
         capability = try_read(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self.handle))
-        if cores is None or capability is None:
-            raise NodeError("NVML does not report how many cores the GPU has; a newer driver does")
-        return cores // CORES_PER_SM.get(tuple(capability), 128)
+        return None if cores is None or capability is None else cores // CORES_PER_SM.get(tuple(capability), 128)
 
     @cached_property
-    def memory_bytes(self) -> int:
-        """Memory of the whole GPU. Raises NodeError where this user may not read it."""
-        total = try_read(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).total))
-        if total is None:
-            raise NodeError("NVML does not report the GPU's memory to this user (in MIG mode only root may know it)")
-        return total
+    def memory_bytes(self) -> int | None:
+        """Memory of the whole GPU; None where it is the host's (GB10), or in MIG mode for users other than root."""
+        return try_read(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).total))
 
     def compute_mode(self) -> str:
         """DEFAULT, EXCLUSIVE_PROCESS or PROHIBITED; DEFAULT where NVML reports none."""

@@ -13,7 +13,7 @@ from sharebench.core.units import MEBIBYTE
 from sharebench.measure.nodes.host.nvml import Gpu, Occupant
 from sharebench.model.records.usage import DRAM, MEMORY, POWER, QUANTITIES, SM, UTIL, GpuPlace, ObservedUsage, Usage
 from tenant.contract.gpu import GpuSample
-from tenant.gpu.nvml import ActivityCounters, gpu_sample, try_read
+from tenant.gpu.nvml import ActivityCounters, gpu_sample
 
 PERIOD_SECONDS = 1.0
 HOURS = 1.0
@@ -75,7 +75,7 @@ class GpuWatch:
     def usages(self, node: str, elsewhere: Set[int]) -> list[Usage]:
         """The usage of each program; `elsewhere` are the pids seen on other GPUs."""
         spread = {name for pid, name in self.names.items() if pid in elsewhere}
-        total = try_read(lambda: self.gpu.memory_bytes / MEBIBYTE)
+        total = self.gpu.memory_bytes and self.gpu.memory_bytes / MEBIBYTE
         place = GpuPlace(node, str(self.index), self.gpu.product, total)
         return [
             Usage(

@@ -26,7 +26,7 @@ from sharebench.measure.nodes.kubernetes.cluster import foreign_pods, pod_monito
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, Json, is_in_cluster
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster, node_pool
 from sharebench.measure.nodes.kubernetes.cluster.lease import NodeLease
-from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import labels_of
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import labels_of, parse_quantity
 from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.measure.nodes.kubernetes.pods.watch import sweep
 from sharebench.measure.nodes.limits import limits_evidence
@@ -162,7 +162,7 @@ class ClusterNode(Node):
             "kind": self.kind,
             "device": machine if self.is_mock else seen_device or machine,
             "product": product,
-            "units": int(node["status"]["capacity"]["cpu"]) if self.is_mock else None,
+            "units": parse_quantity(node["status"]["capacity"]["cpu"]) if self.is_mock else None,
             "units_name": "cores" if self.is_mock else "SMs",
             "memory_bytes": self._memory_bytes(node),
             "is_gpu": not self.is_mock,

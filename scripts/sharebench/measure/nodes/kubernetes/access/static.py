@@ -11,8 +11,13 @@ from sharebench.measure.nodes.kubernetes.access.base import Access, PodNeeds, vi
 from sharebench.measure.nodes.kubernetes.cluster import saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import conditions_of
 from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import ENDED_PHASES, OWNER_LABEL
-from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import MEMORY_LABEL, labels_of
-from sharebench.measure.nodes.limits import PROBE_BEYOND_BYTES, memory_limit_bytes, probe_variables
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
+    MEMORY_LABEL,
+    labeled_memory_mib,
+    labels_of,
+    parse_quantity,
+)
+from sharebench.measure.nodes.limits import PROBE_BEYOND_BYTES, probe_variables
 from sharebench.model import pod_template
 from sharebench.model.config_catalogues import PodTemplate
 from sharebench.model.spec import Spec, TenantLimits, tenant_limits
@@ -24,8 +29,11 @@ POLL_SECONDS = 1.0
 
 
 def _parse_count(quantity: str) -> int | None:
-    """A quantity of an extended resource; None if it is not a plain whole number, such as 1k."""
-    return int(quantity) if quantity.isdecimal() else None
+    """A quantity of an extended resource; None where it has a placeholder."""
+    try:
+        return parse_quantity(quantity)
+    except ValueError:
+        return None
 
 
 class StaticAccess(Access):
@@ -37,8 +45,7 @@ class StaticAccess(Access):
     # What the cluster has.
 
     def _memory_mib(self) -> int | None:
-        label = self.cluster.labels().get(MEMORY_LABEL)
-        return int(label) if label else None
+        return labeled_memory_mib(self.cluster.labels())
 
     def _memory_bytes(self) -> int | None:
         memory_mib = self._memory_mib()
@@ -128,7 +135,7 @@ class StaticAccess(Access):
         environment = dict(template["environment"])
         if template["shows"]:
             environment[SHOWN_VARIABLE] = ",".join(template["shows"])
-        environment |= probe_variables(memory_limit_bytes(self._memory_bytes(), limits))
+        environment |= probe_variables(limits.memory_bytes(self._memory_bytes()))
         return PodNeeds(
             limits=template["resources"],
             annotations=template["annotations"],
@@ -192,7 +199,7 @@ class StaticAccess(Access):
         return evidence
 
     def _memory_evidence(self, limits: TenantLimits, view: DeviceView, source: str) -> Evidence:
-        limit_bytes, total = memory_limit_bytes(self._memory_bytes(), limits), view.get("memory_total_bytes")
+        limit_bytes, total = limits.memory_bytes(self._memory_bytes()), view.get("memory_total_bytes")
         if limit_bytes is None or total is None:
             return []
         maximum = limit_bytes + PROBE_BEYOND_BYTES

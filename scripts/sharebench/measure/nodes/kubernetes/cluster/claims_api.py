@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import parse_quantity
 
 GROUP = "resource.k8s.io"
 VERSION = f"{GROUP}/v1"
@@ -59,11 +60,8 @@ def _attribute_value(attribute: Json) -> str:
     return str(value)
 
 
-def _parse_quantity(quantity: Any) -> int:
-    from kubernetes.utils import quantity as quantities  # the import takes half a second
-
-    parse: Any = quantities.parse_quantity
-    return int(parse(quantity["value"] if isinstance(quantity, Mapping) else quantity))
+def _capacity(value: Any) -> int:
+    return parse_quantity(str(value["value"] if isinstance(value, Mapping) else value))
 
 
 def offered_devices(slices: Iterable[Json], node: str) -> list[DraDevice]:
@@ -81,9 +79,9 @@ def offered_devices(slices: Iterable[Json], node: str) -> list[DraDevice]:
                 name.removeprefix(f"{driver}/"): _attribute_value(value)
                 for name, value in (device.get("attributes") or {}).items()
             }
-            capacity = {name: _parse_quantity(value) for name, value in (device.get("capacity") or {}).items()}
+            capacity = {name: _capacity(value) for name, value in (device.get("capacity") or {}).items()}
             counters = {
-                f"{consumed['counterSet']}/{name}": _parse_quantity(value)
+                f"{consumed['counterSet']}/{name}": _capacity(value)
                 for consumed in device.get("consumesCounters") or ()
                 for name, value in consumed["counters"].items()
             }

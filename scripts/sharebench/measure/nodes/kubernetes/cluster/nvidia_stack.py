@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.model.strategies import MPS_CLIENTS
@@ -28,14 +29,37 @@ DEFAULT_VARIABLE = "DEFAULT_CONFIG"
 OPERATOR_OWNER = "ClusterPolicy"
 
 
+# GPU Feature Discovery before 0.7 wrote bytes; no GPU has 16 TiB.
+MAX_MEMORY_MIB = 1 << 24
+
+
 def labels_of(node: Json) -> Mapping[str, str]:
     return dict(node["metadata"].get("labels") or {})
+
+
+def labeled_memory_mib(labels: Mapping[str, str]) -> int | None:
+    """The memory that GPU Feature Discovery found, of the GPU or of an instance; None without the label."""
+    value = labels.get(MEMORY_LABEL, "")
+    if not value.isdecimal():
+        return None
+    return int(value) if int(value) <= MAX_MEMORY_MIB else int(value) >> 20
+
+
+def parse_quantity(quantity: str) -> int:
+    """A quantity of Kubernetes, such as 8, 1k or 40Gi, rounded down."""
+    if quantity.isdecimal():
+        return int(quantity)
+    from kubernetes.utils import quantity as quantities  # the import takes half a second
+
+    parse: Any = quantities.parse_quantity
+    return int(parse(quantity))
 
 
 def allocatable(node: Json) -> dict[str, int]:
     """The node's allocatable GPU resources above 0, by name."""
     values = node.get("status", {}).get("allocatable", {})
-    return {name: int(value) for name, value in values.items() if GPU_RESOURCES.fullmatch(name) and int(value)}
+    counts = {name: parse_quantity(value) for name, value in values.items() if GPU_RESOURCES.fullmatch(name)}
+    return {name: count for name, count in counts.items() if count}
 
 
 def max_mps_clients(labels: Mapping[str, str]) -> int:

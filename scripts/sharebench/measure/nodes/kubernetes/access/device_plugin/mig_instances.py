@@ -16,16 +16,18 @@ from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_layouts import
 )
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     COUNT_LABEL,
-    MEMORY_LABEL,
     PRODUCT_LABEL,
     REPLICAS_LABEL,
     SHARING_LABEL,
+    labeled_memory_mib,
 )
 from sharebench.model.strategies import Strategy, profile_matches, slice_count
 
 STRATEGY_LABEL = "nvidia.com/mig.strategy"
 INSTANCES_LABEL = re.compile(r"nvidia\.com/mig-(.+)\.count")
 MIG_PRODUCT = re.compile(r"-MIG-(\S+?)(-SHARED)?$")
+# GPU Feature Discovery's profile for unequal instances under the MIG strategy single.
+INVALID_PROFILE = "INVALID"
 # This variable of the plugin's DaemonSet overrides the MIG strategy of all keys of its ConfigMap.
 STRATEGY_VARIABLE = "MIG_STRATEGY"
 # The end of a reason why existing instances are not sufficient.
@@ -109,7 +111,23 @@ def mig_resource(profile: str) -> str:
 def _single_profile(labels: Mapping[str, str]) -> str | None:
     """The profile of the instances that the plugin offers as GPUs (its MIG strategy single); None without."""
     match = MIG_PRODUCT.search(labels.get(PRODUCT_LABEL, ""))
-    return match.group(1) if match else None
+    return _full_name(match.group(1)) if match and match.group(1) != INVALID_PROFILE else None
+
+
+def _full_name(shown: str) -> str:
+    """The profile as NVIDIA writes it; names of labels and resources cannot have a plus."""
+    return re.sub(r"(?<=gb)\.", "+", shown)
+
+
+def invalid_reason(labels: Mapping[str, str]) -> str | None:
+    """Why no instance of the node can be used, under any strategy; None if they can."""
+    product = labels.get(PRODUCT_LABEL, "")
+    if f"-MIG-{INVALID_PROFILE}" not in product:
+        return None
+    return (
+        f"the node's label {PRODUCT_LABEL} is {product}: its MIG instances are unequal, which the MIG strategy single "
+        "cannot offer; make them equal, or set the plugin's MIG strategy to mixed"
+    )
 
 
 def shown_layout(labels: Mapping[str, str]) -> Layout:
@@ -117,7 +135,7 @@ def shown_layout(labels: Mapping[str, str]) -> Layout:
     if (profile := _single_profile(labels)) is not None:
         return {profile: int(labels.get(COUNT_LABEL, 0))}
     counts = {match.group(1): int(value) for name, value in labels.items() if (match := INSTANCES_LABEL.match(name))}
-    return {re.sub(r"\.me$", "+me", name): count for name, count in counts.items() if count}
+    return {_full_name(name): count for name, count in counts.items() if count}
 
 
 def is_partitioned(labels: Mapping[str, str]) -> bool:
@@ -147,12 +165,13 @@ def gpu_count(labels: Mapping[str, str]) -> int:
     """Number of the node's GPUs; if the plugin offers instances as GPUs, the fewest that can hold these."""
     count = int(labels.get(COUNT_LABEL, 0))
     profile = _single_profile(labels)
-    return count if profile is None else -(-count // (mig_layouts.MAX_SLICES // slice_count(profile)))
+    most = mig_layouts.max_slices(whole_product(labels))
+    return count if profile is None else -(-count // (most // slice_count(profile)))
 
 
 def gpu_memory_mib(labels: Mapping[str, str]) -> int | None:
     """Memory of the whole GPU; None if the labels have only that of an instance."""
-    return int(labels[MEMORY_LABEL]) if labels.get(MEMORY_LABEL) and _single_profile(labels) is None else None
+    return labeled_memory_mib(labels) if MIG_PRODUCT.search(labels.get(PRODUCT_LABEL, "")) is None else None
 
 
 @dataclass(frozen=True)
@@ -215,7 +234,8 @@ class MigInventory:
 
     def _full_name(self, profile: str, known: LayoutMap) -> str:
         names = known.profiles()
-        full = mig_layouts.full_profile_name(profile, names, shown_layout(self.labels), known.memory_mib)
+        product, shown = whole_product(self.labels), shown_layout(self.labels)
+        full = mig_layouts.full_profile_name(profile, names, shown, product, known.memory_mib)
         if full is None:
             listed = ", ".join(names) or "none"
             raise MigInfeasible(
@@ -236,7 +256,7 @@ class MigInventory:
             return Counter(wanted), tuple(wanted)
         (name,) = wanted
         # The largest layout serves every number of tenants.
-        count = known.max_instances(name) or mig_layouts.MAX_SLICES // slice_count(name)
+        count = known.max_instances(name) or mig_layouts.max_slices(whole_product(self.labels)) // slice_count(name)
         return {name: count}, (name,) * count
 
     def _existing_layout(self, strategy: Strategy) -> tuple[Layout, tuple[str, ...]]:

@@ -4,7 +4,7 @@ The map is a file of nvidia-mig-parted (`mig-configs`), stored as one text in a 
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import yaml
@@ -19,9 +19,14 @@ Layout = Mapping[str, int]
 MIG_CONFIG_LABEL = "nvidia.com/mig.config"
 MIG_STATE_LABEL = "nvidia.com/mig.config.state"
 CAPABLE_LABEL = "nvidia.com/mig.capable"
-MAX_SLICES = 7
-# A profile's share of the GPU's eight memory slices, by its compute slices (NVIDIA, Multi-Instance GPU User Guide).
-MEMORY_EIGHTHS = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
+# A profile's share of the GPU's memory, by its compute slices: of GPUs with seven slices, and of those with four
+# (NVIDIA, Multi-Instance GPU User Guide, Supported GPUs).
+SEVEN_SLICES = {1: 1 / 8, 2: 2 / 8, 3: 4 / 8, 4: 4 / 8, 7: 1.0}
+FOUR_SLICES = {1: 1 / 4, 2: 2 / 4, 4: 1.0}
+SLICES_BY_PRODUCT = (
+    (re.compile(r"\bA30\b|\bRTX.PRO\b"), FOUR_SLICES),
+    (re.compile(r"\b[AHB]\d00\b|\bG[HB]\d00\b|\bH20\b"), SEVEN_SLICES),
+)
 # Profile names round the memory, and the driver keeps a part of it.
 MEMORY_TOLERANCE = 0.1
 
@@ -32,6 +37,16 @@ class LayoutRule(NamedTuple):
     devices: str | list[int]
     is_enabled: bool
     layout: Layout
+
+
+def memory_shares(product: str) -> Sequence[Mapping[int, float]]:
+    """The possible shares of a GPU's memory, one for a known product."""
+    known = [shares for name, shares in SLICES_BY_PRODUCT if name.search(product)]
+    return known or [SEVEN_SLICES, FOUR_SLICES]
+
+
+def max_slices(product: str) -> int:
+    return max(memory_shares(product)[0])
 
 
 class LayoutMap(NamedTuple):
@@ -117,7 +132,9 @@ def _memory_gib(layout: Layout) -> int:
     return sum(_size(profile)[1] * count for profile, count in layout.items())
 
 
-def full_profile_name(wanted: str, known: Iterable[str], shown: Iterable[str], memory_mib: int | None) -> str | None:
+def full_profile_name(
+    wanted: str, known: Sequence[str], shown: Iterable[str], product: str, memory_mib: int | None
+) -> str | None:
     """Full name of a profile that may be given only by its slices; None if that is ambiguous.
 
     `known` are the names in the manager's map, which may be for several kinds of GPU, `shown` those of the node's
@@ -130,13 +147,25 @@ def full_profile_name(wanted: str, known: Iterable[str], shown: Iterable[str], m
     for names in (existing, fitting):
         if len(names) == 1:
             return names[0]
-    return _profile_by_memory(slice_count(wanted), fitting, memory_mib / 1024) if memory_mib and fitting else None
+    if not memory_mib or not fitting:
+        return None
+    likely = {_profile_by_memory(fitting, known, shares, memory_mib / 1024) for shares in memory_shares(product)}
+    return next(iter(likely - {None})) if len(likely - {None}) == 1 else None
 
 
-def _profile_by_memory(slices: int, names: list[str], memory_gib: float) -> str | None:
-    # Most GPUs have eight memory slices; some small ones (A30) have four of each kind.
-    for share in (MEMORY_EIGHTHS.get(slices, 8) / 8, slices / 4):
-        nearest = min(names, key=lambda name: abs(_size(name)[1] - share * memory_gib))
-        if abs(_size(nearest)[1] / (share * memory_gib) - 1) <= MEMORY_TOLERANCE:
-            return nearest
-    return None
+def _profile_by_memory(
+    names: Sequence[str], known: Sequence[str], shares: Mapping[int, float], memory_gib: float
+) -> str | None:
+    """The name with this number of slices that fits the memory of a GPU with these shares."""
+    share = shares.get(slice_count(names[0]))
+    if share is None:
+        return None
+    # The names of a GPU are rounded from that of the profile with all of it, where the map has one.
+    whole = _nearest([name for name in known if slice_count(name) == max(shares)], memory_gib)
+    return _nearest(names, share * (memory_gib if whole is None else _size(whole)[1]))
+
+
+def _nearest(names: Iterable[str], memory_gib: float) -> str | None:
+    """The name nearest to this memory, within the tolerance."""
+    nearest = min(names, key=lambda name: abs(_size(name)[1] - memory_gib), default=None)
+    return nearest if nearest and abs(_size(nearest)[1] / memory_gib - 1) <= MEMORY_TOLERANCE else None

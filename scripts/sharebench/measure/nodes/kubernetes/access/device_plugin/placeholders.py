@@ -15,6 +15,7 @@ from sharebench.measure.nodes.kubernetes.cluster import restricted
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import parse_quantity
 from tenant.contract import VISIBLE_DEVICES_VARIABLE, DeviceView, device_digest
 
 PLACEHOLDER = "placeholder"
@@ -50,7 +51,7 @@ def gpu_in_view(view: DeviceView, gpu: str) -> str | None:
 
 def no_room_reason(node: Json, slots: int) -> str | None:
     """Why the node has no room for `slots` placeholders; None if it has."""
-    room = int(node["status"]["allocatable"].get("pods", 110)) - RESERVED_PODS
+    room = parse_quantity(node["status"]["allocatable"].get("pods", "110")) - RESERVED_PODS
     if slots <= room:
         return None
     return (

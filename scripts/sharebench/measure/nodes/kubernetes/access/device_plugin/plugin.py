@@ -47,7 +47,7 @@ from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     no_config_map_message,
 )
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState
-from sharebench.measure.nodes.limits import memory_limit_bytes, probe_variables
+from sharebench.measure.nodes.limits import probe_variables
 from sharebench.model.spec import Spec, tenant_limits
 from sharebench.model.strategies import Strategy, strategy_from_spec
 from tenant.contract import TenantReport
@@ -99,6 +99,8 @@ class DevicePluginAccess(Access):
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
         if (reason := self.missing()) is not None:
             return reason
+        if (reason := mig_instances.invalid_reason(self.cluster.labels())) is not None:
+            return reason
         gpus = self._gpus
         if not gpus:
             return f"the node has no label {COUNT_LABEL}: GPU Feature Discovery has not found a GPU there"
@@ -121,7 +123,7 @@ class DevicePluginAccess(Access):
         if spec["strategy"]["mechanisms"][0] != "mig":
             memory_mib = mig_instances.gpu_memory_mib(self.cluster.labels())
             limits = tenant_limits(spec["strategy"]["limits"], grant.index)
-            limit = memory_limit_bytes(None if memory_mib is None else memory_mib << 20, limits)
+            limit = limits.memory_bytes(None if memory_mib is None else memory_mib << 20)
             return PodNeeds(limits={keys.RESOURCE: "1"}, environment=probe_variables(limit))
         partitioning = self._mig.partitioning(strategy_from_spec(spec["strategy"]))
         return PodNeeds(limits={partitioning.resource_of_group(grant.group): "1"})

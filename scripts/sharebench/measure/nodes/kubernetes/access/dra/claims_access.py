@@ -19,7 +19,7 @@ from sharebench.measure.nodes.kubernetes.cluster.claims_api import DraDevice
 from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
 from sharebench.measure.nodes.kubernetes.cluster.restricted import GRACE_SECONDS, waiting_reason
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState
-from sharebench.measure.nodes.limits import client_variables, memory_limit_bytes, probe_variables
+from sharebench.measure.nodes.limits import client_variables, probe_variables
 from sharebench.model.spec import Spec, tenant_limits
 from sharebench.model.strategies import Strategy, strategy_from_spec
 from tenant.contract import SHOWN_VARIABLE, TenantReport
@@ -114,8 +114,8 @@ class DraAccess(Access):
         strategy = strategy_from_spec(spec["strategy"])
         memory_bytes = None if strategy.mechanisms[0] == "mig" else self.describe().get("memory_bytes")
         limits = tenant_limits(spec["strategy"]["limits"], grant.index)
-        own = client_variables(limits.excluding(strategy.shared_limits(1)), memory_bytes or 0)
-        probed = probe_variables(memory_limit_bytes(memory_bytes, limits))
+        own = client_variables(limits.excluding(strategy.shared_limits(1)), memory_bytes)
+        probed = probe_variables(limits.memory_bytes(memory_bytes))
         is_template = strategy.claim_per == "tenant"
         claim = dra_claims.claim_name(strategy, 0 if is_template else grant.group)
         return PodNeeds(
