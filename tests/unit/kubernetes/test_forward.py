@@ -16,12 +16,13 @@ import pytest
 from kubernetes import client
 from unit.kubernetes.test_pods import OnePodList, access_of, pod
 
-from sharebench.measure.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
+from sharebench.measure.nodes.contract import Grant, NodeError, TenantsFailed, TenantUnreachable
 from sharebench.measure.nodes.kubernetes.pods import endpoint as endpoint_module
 from sharebench.measure.nodes.kubernetes.pods import forward
 from sharebench.measure.nodes.kubernetes.pods.endpoint import PodEndpoint
 from sharebench.measure.nodes.kubernetes.pods.forward import PodUnreachable, open_port
 from sharebench.measure.nodes.kubernetes.pods.manifest import TENANT_PORT
+from sharebench.measure.nodes.kubernetes.pods.pod import TenantPod
 from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
 
 # Far beyond every time-out here; no test waits for it.
@@ -173,7 +174,8 @@ def test_an_unreachable_pod_is_not_a_hung_tenant(make: Make, opens: bool, kind: 
     given: Any = {"timeouts": timeouts, "loads": [{}]}
     spec: Any = {"workload": {"kind": "loop"}}
     tenants = PodTenants(access_of(server.api), "abc", spec, given, "port-forward")
-    tenants.names = ["sharebench-abc-0"]
+    tenants.units = [TenantPod(tenants.context, Grant(0, 0), {"metadata": {"name": "sharebench-abc-0"}})]
+    tenants._deadline = time.monotonic() + 1.0
     tenants.watcher.start()
     with pytest.raises(kind, match=line):
         tenants.wait_ready()

@@ -28,7 +28,7 @@ def begin(node: ClusterNode, replicas: int) -> None:
     """Begin a cell under MPS without starting its tenants."""
     node.ensure(state("mps", replicas))
     cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == ("mps", replicas))
-    settings = {"timeouts": {}, "loads": [], "cell_folder": "a-cell"}
+    settings = {"timeouts": {"start_seconds": 1, "record_seconds": 1}, "loads": [], "cell_folder": "a-cell"}
     node.tenants(STUDY.spec_of(cell), settings)
 
 

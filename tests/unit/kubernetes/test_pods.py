@@ -18,6 +18,7 @@ from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.measure.nodes.kubernetes.pods import tenants as tenants_module
 from sharebench.measure.nodes.kubernetes.pods import watch
 from sharebench.measure.nodes.kubernetes.pods.endpoint import PodEndpoint
+from sharebench.measure.nodes.kubernetes.pods.pod import TenantPod
 from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.model.config.load import load
 
@@ -83,7 +84,8 @@ def make() -> Iterator[Make]:
         timeouts = {"start_seconds": SECONDS, "record_seconds": 1}
         settings: Any = {"timeouts": timeouts, "loads": [{}] * count}
         tenants = PodTenants(access_of(api), "abc", {"workload": {"kind": "loop"}}, settings, "pod-ip")  # type: ignore[arg-type]
-        tenants.names = [f"sharebench-abc-{index}" for index in range(count)]
+        tenants.units = [TenantPod(tenants.context, Grant(index, 0), pod(index)) for index in range(count)]
+        tenants._deadline = time.monotonic() + SECONDS
         tenants.watcher.start()
         with tenants.watcher.changed:
             assert tenants.watcher.changed.wait_for(lambda: tenants.watcher.has_listed, SECONDS)
@@ -98,10 +100,10 @@ def until_refused(tenants: PodTenants) -> str:
     """The message of the failure, once the watch has delivered the events."""
     for _ in range(1000):
         try:
-            tenants.pods()
+            tenants.refuse_unavailable()
         except NodeError as failure:
             return str(failure)
-        tenants._pause(0.02)
+        tenants.pause(0.02)
     return "never"
 
 
@@ -155,10 +157,10 @@ def test_objects_of_an_earlier_start_are_not_used(monkeypatch: pytest.MonkeyPatc
 def test_staggered_tenants_start_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     api = LostAnswers()
     tenants = started(api, monkeypatch, start="staggered")
-    assert tenants.names == ["sharebench-abc-0"]
-    assert [outcome["status"] for outcome in tenants.outcomes()] == ["ok"]
+    assert [unit.name for unit in tenants.units] == ["sharebench-abc-0"]
+    assert [outcome["status"] for outcome in tenants.outcomes()] == ["ok", "ok"]
     tenants._start_next()
-    assert tenants.names == ["sharebench-abc-0", "sharebench-abc-1"]
+    assert [unit.name for unit in tenants.units] == ["sharebench-abc-0", "sharebench-abc-1"]
     assert sum(each["kind"] == "Pod" for each in api.made.values()) == 2
 
 
@@ -183,10 +185,6 @@ def test_an_init_container_that_fails_ends_the_wait_at_once_with_what_it_printed
     )
 
 
-def test_pods_are_in_the_order_of_tenants(make: Make) -> None:
-    assert make(2, OnePodList([pod(1), pod(0)])).pods() == [pod(0), pod(1)]
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_deleted_pods_are_noticed_even_when_none_is_left(make: Make, count: int) -> None:
     """A pod that never ran disappears without a trace."""
@@ -199,10 +197,10 @@ def test_a_pods_start_time_ends_when_its_code_runs(make: Make, monkeypatch: pyte
     """Both times are by the node's clock, which is 1000 s ahead of the driver's here."""
     tenants = make(1, OnePodList([pod(0)]))
     endpoint = PodEndpoint("10.0.0.1", "token", None)
-    given: Any = {0: endpoint}
-    tenants._endpoints, tenants._created = given, time.monotonic() - 5.0
+    (unit,) = tenants.units
+    unit.connected, unit.created_seconds = [endpoint], time.monotonic() - 5.0
     ahead_ns = 1000 * 10**9
-    first_line_ns = int((tenants._created + 3.0) * 1e9) + ahead_ns
+    first_line_ns = int((unit.created_seconds + 3.0) * 1e9) + ahead_ns
     startup = {"process_seconds": 0.0}
 
     def call(self: Any, method: str, path: str, *_: Any, **__: Any) -> tuple[int, Json]:
@@ -220,8 +218,8 @@ def test_a_pods_start_time_ends_when_its_code_runs(make: Make, monkeypatch: pyte
 def test_a_tenant_ends_when_its_connection_does(make: Make, monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
     tenants = make(2, OnePodList([pod(0), pod(1)]))
     (alive, kept), (dead, cut) = socket.socketpair(), socket.socketpair()
-    given: Any = {0: SimpleNamespace(connection=kept), 1: SimpleNamespace(connection=cut)}
-    tenants._endpoints = given
+    for unit, end in zip(tenants.units, (kept, cut), strict=True):
+        unit.connected = cast(Any, [SimpleNamespace(connection=end)])
     dead.close()
     killed = {"containerStatuses": [{"name": "tenant", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}]}
 
@@ -230,7 +228,7 @@ def test_a_tenant_ends_when_its_connection_does(make: Make, monkeypatch: pytest.
         if ends:
             tenants.watcher.pods = {each["metadata"]["name"]: each for each in (pod(0), pod(1, **killed))}
 
-    monkeypatch.setattr(tenants, "_pause", told)
+    monkeypatch.setattr(tenants, "pause", told)
     monkeypatch.setattr(tenants_module, "KUBELET_REPORT_SECONDS", SECONDS if ends else 0.0)
     until_ns = time.monotonic_ns() + 50_000_000
     ended = tenants.watch_until(until_ns)

@@ -34,6 +34,7 @@ class MeansJudge(BatchComparison):
 class ScrapedProgram(ABC):
     """The driver's view of a program's pages, however they are fetched."""
 
+    overdue: str | None = None
     offset_ns = 0
     """Lead of the pages' clock over this process's."""
 

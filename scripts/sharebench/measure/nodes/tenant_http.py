@@ -18,6 +18,10 @@ READY_TIMEOUT_SECONDS = 2.0
 class HttpEndpoint:
     """One tenant behind a port of this host or a pod's address."""
 
+    complaint: str | None = None
+    waiting_for: str | None = None
+    overdue: str | None = None
+
     def __init__(self, host: str, port: int, token: str) -> None:
         self.host = host
         self.port = port

@@ -94,8 +94,8 @@ def test_each_tenant_has_a_private_folder_that_is_removed_with_it(launch: Callab
     tenants = launch(TEMPORARY, TEMPORARY)
     said = []
     for number in range(2):
-        wait_for(lambda: tenants.processes[number].out.read_text().endswith("\n"))  # noqa: B023
-        said.append(tenants.processes[number].out.read_text().split())
+        wait_for(lambda: tenants.units[number].out.read_text().endswith("\n"))  # noqa: B023
+        said.append(tenants.units[number].out.read_text().split())
     folders = [Path(home) for _, home, _ in said]
     assert len(set(folders)) == 2
     for (temporary, home, mode), folder in zip(said, folders, strict=True):
@@ -185,10 +185,10 @@ def test_grants_of_one_process_are_its_streams(launch: Callable[..., ProcessTena
     assert len(pids) == 4
     assert pids[1] == pids[2]
     assert len(set(pids)) == 3
-    command = command_of(tenants, *tenants.processes[1].grants)
+    command = command_of(tenants, *tenants.units[1].grants)
     assert command[command.index("--streams") + 1] == "2"
     assert command[command.index("--index") + 1] == "1"
-    assert "--streams" not in command_of(tenants, *tenants.processes[0].grants)
+    assert "--streams" not in command_of(tenants, *tenants.units[0].grants)
     os.kill(pids[1], signal.SIGKILL)
     with pytest.raises(TenantsFailed):
         tenants.sleep_until(tenants.now_ns() + 10 * NS)

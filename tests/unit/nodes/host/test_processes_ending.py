@@ -29,7 +29,7 @@ def test_a_stopped_tenant_ends_by_itself(
     wait_for(lambda: (tenants.scratch / "0.out").read_text())
     os.kill(tenants.pids()[0], signal.SIGSTOP)
     tenants.stop()
-    assert tenants.processes[0].popens[0].returncode == 0, "not by SIGKILL"
+    assert tenants.units[0].popens[0].returncode == 0, "not by SIGKILL"
     assert not is_alive(tenants.pids()[0])
 
 
@@ -41,7 +41,7 @@ def test_stop_kills_tenants_that_ignore_the_signal(
     child = psutil.Process(tenants.pids()[1]).children()[0]
     (tenants.scratch / "0.log").write_text("a warning\n")
     tenants.stop()
-    assert tenants.processes[0].popens[0].returncode == -signal.SIGKILL
+    assert tenants.units[0].popens[0].returncode == -signal.SIGKILL
     wait_for(lambda: not is_alive(child.pid))
     assert not any(is_alive(pid) for pid in tenants.pids())
     assert not tenants.scratch.exists()

@@ -21,6 +21,7 @@ from sharebench.measure.nodes.host.nvml import Occupant
 from sharebench.measure.nodes.host.processes import ProcessTenants
 from sharebench.measure.nodes.host.programs.process_tree import ProcessTree
 from sharebench.measure.nodes.programs import memory_fraction
+from sharebench.measure.nodes.tenants import tenant_set
 from sharebench.model.spec import Spec
 from sharebench.study.cells import Cell
 from tenant import request_bodies
@@ -68,17 +69,17 @@ class Slow(ProcessTenants):
         self.clock, self.seconds, self.launched = clock, seconds, list[float]()
 
     def _process(self, grants: Any, home: Path) -> Any:
-        due = self.clock.now + self.seconds[len(self.launched)]
-        self.launched.append(self.clock.now)
         process: Any = BuiltInTenant(self.context, grants, home)
-        process.programs, process.is_ready = list, lambda: self.clock.now >= due
+        process.programs = lambda: self.launched.append(self.clock.now) or []
+        process.is_ready = lambda: self.clock.now >= self.launched[process.index] + self.seconds[process.index]
         return process
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(processes, "time", made)
+    for module in (processes, tenant_set):
+        monkeypatch.setattr(module, "time", made)
     return made
 
 

@@ -1,21 +1,20 @@
 """The processes of a tenant, by the kind of its workload: the programs to start, and the endpoints to ask."""
 
-import contextlib
 import json
 import os
 import subprocess
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sharebench.core.files import SCRIPTS
-from sharebench.measure.nodes.contract import Endpoint, Grant, PlannedLoad, TenantUnreachable, classify_exit
+from sharebench.measure.nodes.contract import Grant, PlannedLoad, classify_exit
 from sharebench.measure.nodes.host.logs import log_end
 from sharebench.measure.nodes.tenant_http import HttpEndpoint
-from sharebench.model.records.types import TenantStatus
+from sharebench.measure.nodes.tenants.tenant_set import Ending, StartingEndpoint, Unit
 from sharebench.model.spec import Spec, tenant_workload
 from tenant.contract import TOKEN_VARIABLE
 
@@ -61,33 +60,18 @@ def grant_environment(grant: Grant) -> dict[str, str]:
     return {**inherited_environment(), **grant.environment, "PYTHONPATH": str(SCRIPTS)}
 
 
-class HostEndpoint(Endpoint, Protocol):
-    """The endpoint of a tenant on this host."""
-
-    port: int
-
-    def ready(self) -> bool:
-        """Whether the tenant is warm for the first time."""
-
-
-class TenantProcess(ABC):
+class TenantProcess(Unit):
     """The processes of one tenant, or of several on streams of one process; the first has the grants and the log.
 
     `home` is their folder.
     """
 
-    # Whether its exit code distinguishes out-of-memory and wrong arguments.
-    has_exit_codes = True
-    # Whether an exit is its normal end, and part of its report.
-    ends_itself = False
-
     def __init__(self, context: CellContext, grants: Sequence[Grant], home: Path) -> None:
+        super().__init__(context.spec, grants)
         self.context = context
-        self.grants = grants
         self.home = home
         self.out, self.log = home.with_suffix(".out"), home.with_suffix(".log")
         self.popens: list[subprocess.Popen[bytes]] = []
-        self.connected: Sequence[HostEndpoint] = ()
 
     @property
     def pid(self) -> int:
@@ -97,26 +81,17 @@ class TenantProcess(ABC):
     def programs(self) -> list[Program]:
         """The programs to start, the one with the grants first. Raises NodeError."""
 
-    def on_started(self) -> None:  # noqa: B027
+    def on_started(self) -> None:
         """Called when all processes have been started."""
-
-    @abstractmethod
-    def endpoints(self) -> Sequence[HostEndpoint]:
-        """The endpoint of each of its tenants; empty as long as they are not known."""
-
-    def is_ready(self) -> bool:
-        self.connected = self.connected or self.endpoints()
-        # A dying tenant shows up in poll() a moment later.
-        with contextlib.suppress(TenantUnreachable):
-            return bool(self.connected) and all(endpoint.ready() for endpoint in self.connected)
-        return False
 
     def code(self) -> int | None:
         """Exit code of the first of its processes that ended unexpectedly, None without one."""
         return next((code for popen in self.popens if (code := popen.poll()) is not None), None)
 
-    def classified_exit(self, code: int) -> tuple[TenantStatus, str]:
-        return classify_exit(code, self.has_exit_codes, log_end(self.log))
+    def ending(self) -> Ending | None:
+        if (code := self.code()) is None:
+            return None
+        return (*classify_exit(code, not self.is_program, log_end(self.log)), code)
 
     def log_tail(self) -> str:
         return log_end(self.log, LOG_TAIL_BYTES)
@@ -124,18 +99,6 @@ class TenantProcess(ABC):
     def cpu_seconds_at_end(self) -> float:
         """CPU seconds of a tenant that has exited, else 0."""
         return 0.0
-
-    def overdue(self) -> str | None:
-        """The reason, if it missed its deadline."""
-        return None
-
-    def complaint(self) -> str | None:
-        """The error that keeps it from ever being ready, after the time-out; None where sharing may be the cause."""
-        return None
-
-    def waiting_for(self) -> str | None:
-        """The unmet condition of its readiness, where that is known."""
-        return None
 
 
 class BuiltInTenant(TenantProcess):
@@ -153,7 +116,7 @@ class BuiltInTenant(TenantProcess):
         variables = {**grant_environment(first), TOKEN_VARIABLE: self.context.token}
         return [Program(self.command(), variables, first.cores, self.out)]
 
-    def endpoints(self) -> Sequence[HostEndpoint]:
+    def connect(self) -> Sequence[StartingEndpoint]:
         return [HttpEndpoint("127.0.0.1", port, self.context.token) for port in announced_ports(self.out)]
 
 

@@ -17,16 +17,15 @@ from pathlib import Path
 import psutil
 
 from sharebench.core.units import NS
-from sharebench.measure.nodes.contract import Grant, NodeError, Sampler, Settings, TenantsFailed
-from sharebench.measure.nodes.host.launch import CellContext, HostEndpoint, Program, TenantProcess
+from sharebench.measure.nodes.contract import Grant, NodeError, Sampler, Settings
+from sharebench.measure.nodes.host.launch import CellContext, Program, TenantProcess
 from sharebench.measure.nodes.host.logs import log_end, truncate_log
 from sharebench.measure.nodes.host.programs.process_tree import Orphans, ProcessTree
 from sharebench.measure.nodes.host.programs.tenants import tenant_class
+from sharebench.measure.nodes.tenants.tenant_set import TenantSet
 from sharebench.model.programs import is_program
-from sharebench.model.records.types import Exit, Outcome
 from sharebench.model.run_record import DEVICE_VARIABLE, RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
 from sharebench.model.spec import Spec, tenant_workload
-from tenant.contract import EXIT_USAGE
 
 TENANT_VARIABLE = "SHAREBENCH_TENANT"
 GRACE_SECONDS = 2.0
@@ -78,14 +77,15 @@ def _has_ended(popen: subprocess.Popen[bytes]) -> bool:
     return popen.poll() is not None
 
 
-class ProcessTenants:
-    """The tenants of one cell.
+class ProcessTenants(TenantSet[TenantProcess]):
+    """The tenants of one cell as processes.
 
-    `sampler` starts the telemetry of their device. `python` is the interpreter that has the
-    workload's framework, `device` what the tenants run on: cpu or cuda.
+    `sampler` starts the telemetry of their device. `python` is the interpreter that has the workload's framework,
+    `device` what the tenants run on: cpu or cuda.
     """
 
     are_local = True
+    poll_seconds = POLL_SECONDS
 
     def __init__(
         self,
@@ -95,13 +95,10 @@ class ProcessTenants:
         python: Path = Path(sys.executable),
         device: str = "cpu",
     ) -> None:
+        super().__init__(spec, settings)
         self._new_sampler = sampler
         watched_cell = settings.get("watched_cell")
         self.context = CellContext(spec, settings["loads"], python, device, secrets.token_hex(16), watched_cell)
-        self.start_seconds = settings["timeouts"]["start_seconds"]
-        self.processes: list[TenantProcess] = []
-        self._hung: list[TenantProcess] = []
-        self._waiting: list[tuple[Grant, ...]] = []
         self._orphans: Orphans | None = None
         self.scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix(os.environ.get(RUN_ID_VARIABLE))))
 
@@ -115,14 +112,14 @@ class ProcessTenants:
         Only user programs have more than one.
         """
         return [
-            [process.pid]
-            if process.has_exit_codes
-            else [*ProcessTree(process.pid).pids(), *(popen.pid for popen in process.popens[1:])]
+            [*ProcessTree(process.pid).pids(), *(popen.pid for popen in process.popens[1:])]
+            if process.is_program
+            else [process.pid]
             for process in self._processes_of_tenants()
         ]
 
     def _processes_of_tenants(self) -> list[TenantProcess]:
-        return [process for process in self.processes for _ in process.grants]
+        return [process for process in self.units for _ in process.grants]
 
     def sweep(self) -> None:
         """End tenants of earlier cells of this run whose driver died, and remove their scratch."""
@@ -147,31 +144,22 @@ class ProcessTenants:
     def _process(self, grants: Sequence[Grant], home: Path) -> TenantProcess:
         return tenant_class(tenant_workload(self.context.spec, grants[0].index))(self.context, grants, home)
 
-    def start(self, grants: Sequence[Grant]) -> None:
-        """Launch one tenant per grant, or one process per group of grants with the same process.
-
-        Staggered tenants are launched by `wait_ready`. Raises NodeError for a missing program.
-        """
-        if any(is_program(tenant_workload(self.context.spec, grant.index)) for grant in grants):
+    def prepare(self, grants: Sequence[Grant]) -> list[TenantProcess]:
+        """A process per grant, or per group of grants with the same process."""
+        if any(is_program(tenant_workload(self.spec, grant.index)) for grant in grants):
             self._orphans = Orphans()
-        self._waiting = group_by_process(grants)
-        self._start_next()
+        groups = group_by_process(grants)
+        return [self._process(group, self.scratch / str(number)) for number, group in enumerate(groups)]
 
-    def _start_next(self) -> None:
-        """Launch the next waiting group, and those after it up to the next staggered one."""
-        self._deadline = time.monotonic() + self.start_seconds
-        first = len(self.processes)
-        while self._waiting and (len(self.processes) == first or not self._is_staggered(self._waiting[0])):
-            process = self._process(self._waiting.pop(0), self.scratch / str(len(self.processes)))
+    def launch(self, units: Sequence[TenantProcess]) -> None:
+        """Raises NodeError for a missing program."""
+        for process in units:
             process.home.mkdir(mode=0o700)
             with _stop_signals_held():
-                self.processes.append(process)
+                self.units.append(process)
                 for program in process.programs():
                     process.popens.append(self._launch(process, program))
             process.on_started()
-
-    def _is_staggered(self, group: Sequence[Grant]) -> bool:
-        return tenant_workload(self.context.spec, group[0].index).get("start") == "staggered"
 
     def _launch(self, process: TenantProcess, program: Program) -> subprocess.Popen[bytes]:
         index, home = str(process.grants[0].index), str(process.home)
@@ -189,83 +177,19 @@ class ProcessTenants:
             except OSError as error:
                 raise NodeError(f"cannot start {program.argv[0]!r}: {error.strerror or error}") from None
 
-    def _truncate_logs(self) -> None:
-        for process in self.processes:
+    def pause(self, seconds: float) -> None:
+        for process in self.units:
             truncate_log(process.log)
-
-    def wait_ready(self) -> None:
-        """Wait until every tenant is warm. Raises TenantsFailed when one died or time ran out.
-
-        After an out-of-memory the others are still waited for, since the number that fits is the result. Raises
-        NodeError when a tenant refuses its arguments, as without its framework: sharing is not the cause.
-        """
-        waiting = self.processes.copy()
-        while waiting and time.monotonic() < self._deadline:
-            codes = {process: code for process in self.processes if (code := process.code()) is not None}
-            if any(process.classified_exit(code)[0] != "oom" for process, code in codes.items()):
-                break
-            waiting = [process for process in waiting if process not in codes and not process.is_ready()]
-            self._truncate_logs()
-            if waiting:
-                time.sleep(POLL_SECONDS)
-            elif self._waiting:
-                first = len(self.processes)
-                self._start_next()
-                waiting = self.processes[first:]
-        dead = {process: code for process in self.processes if (code := process.code()) is not None}
-        for process, code in dead.items():
-            if code == EXIT_USAGE and process.has_exit_codes:
-                raise NodeError((process.log_tail().strip() or "a tenant refused its arguments").splitlines()[-1])
-        if dead:
-            raise TenantsFailed("not every tenant got ready")
-        self._hung = waiting
-        for process in self._hung:
-            if complaint := process.complaint():
-                raise NodeError(complaint)
-        if self._hung:
-            raise TenantsFailed("not every tenant got ready")
+        time.sleep(min(seconds, WATCH_SECONDS))
 
     def cpu_seconds_at_end(self) -> float:
-        return sum(process.cpu_seconds_at_end() for process in self.processes)
-
-    def endpoints(self) -> Sequence[HostEndpoint]:
-        return [endpoint for process in self.processes for endpoint in process.connected]
+        return sum(process.cpu_seconds_at_end() for process in self.units)
 
     def sampler(self) -> Sampler:
         return self._new_sampler(self.families(), self.cpu_seconds_at_end)
 
-    def metrics_addresses(self) -> list[str]:
-        return [f"127.0.0.1:{endpoint.port}" for endpoint in self.endpoints()]
-
-    def outcomes(self) -> list[Outcome]:
-        """`status` and `exit` of each tenant, in order; a running one is `ok`. Tenants of one process share both."""
-        outcomes: list[Outcome] = []
-        for process in self.processes:
-            code = process.code()
-            if code is not None:
-                status, reason = process.classified_exit(code)
-            elif late := process.overdue():
-                status, reason = "hung", late
-            elif process in self._hung:
-                status, reason = "hung", f"not ready after {self.start_seconds:g} s"
-                reason += f": {lacking}" if (lacking := process.waiting_for()) else ""
-            else:
-                outcomes += [Outcome(status="ok", exit=None) for _ in process.grants]
-                continue
-            end: Exit = {"code": code, "reason": reason, "log_tail": process.log_tail()}
-            outcomes += [Outcome(status=status, exit=end) for _ in process.grants]
-        return outcomes + [Outcome(status="ok", exit=None) for group in self._waiting for _ in group]
-
     def now_ns(self) -> int:
         return time.monotonic_ns()
-
-    def sleep_until(self, monotonic_ns: int) -> None:
-        """Sleep, and check now and then that all tenants live. Raises TenantsFailed when one does not."""
-        while (left := monotonic_ns - time.monotonic_ns()) > 0:
-            time.sleep(min(left / NS, WATCH_SECONDS))
-            self._truncate_logs()
-            if any(process.code() is not None for process in self.processes if not process.ends_itself):
-                raise TenantsFailed("a tenant ended early")
 
     def watch_until(self, monotonic_ns: int) -> dict[int, int]:
         """Sleep until then; returns the exact times in ns of tenants that ended meanwhile, by index."""
@@ -278,12 +202,11 @@ class ProcessTenants:
                 # A tenant ends with the first of its processes.
                 ended.setdefault(grant.index, now_ns)
 
-        for process in self.processes:
+        for process in self.units:
             for popen in process.popens:
                 threading.Thread(target=watch, args=(process, popen), daemon=True).start()
         while (left := monotonic_ns - time.monotonic_ns()) > 0:
-            time.sleep(min(left / NS, WATCH_SECONDS))
-            self._truncate_logs()
+            self.pause(left / NS)
         return ended.copy()
 
     @_stop_signals_held()
@@ -292,7 +215,7 @@ class ProcessTenants:
 
         Raises NodeError when one cannot be ended.
         """
-        started = [popen for process in self.processes for popen in process.popens]
+        started = [popen for process in self.units for popen in process.popens]
         for popen in started:
             self._signal(popen, signal.SIGTERM)
             self._signal(popen, signal.SIGCONT)
@@ -308,7 +231,7 @@ class ProcessTenants:
             # A user program may have started processes in another session, with another environment.
             self._orphans.end()
             self._kill_strays()
-        for process in self.processes:
+        for process in self.units:
             name = "-".join(str(index) for index in sorted({process.grants[0].index, process.grants[-1].index}))
             for line in log_end(process.log).splitlines():
                 print(f"tenant {name}: {line}", file=sys.stderr)

@@ -42,6 +42,9 @@ class ProgramExit:
 class ExitEndpoint:
     """A program that runs until it exits; `log` is its output. A thread waits for its exit."""
 
+    complaint: str | None = None
+    waiting_for: str | None = None
+
     def __init__(self, index: int, workload: WorkloadSpec, port: int, log: Path, pid: int) -> None:
         self.index = index
         self.workload = workload

@@ -18,7 +18,6 @@ from sharebench.measure.nodes.contract import Grant, NodeError
 from sharebench.measure.nodes.host.launch import (
     BuiltInTenant,
     CellContext,
-    HostEndpoint,
     Program,
     TenantProcess,
     announced_ports,
@@ -30,8 +29,9 @@ from sharebench.measure.nodes.host.programs.endpoints import ScrapedEndpoint, Se
 from sharebench.measure.nodes.host.programs.exiting import LAUNCHER, ExitEndpoint, ProgramExit
 from sharebench.measure.nodes.host.programs.process_tree import ProcessTree
 from sharebench.measure.nodes.programs import fill_in, placeholder_values
+from sharebench.measure.nodes.tenants.tenant_set import StartingEndpoint
 from sharebench.model.programs import BODY_FILES, CLIENT, is_program, request_texts
-from sharebench.model.spec import WorkloadSpec, runs_until_exit, tenant_workload
+from sharebench.model.spec import WorkloadSpec, runs_until_exit
 from tenant.contract import TOKEN_VARIABLE, SteadinessRule
 from tenant.contract.requests import variable_problem
 
@@ -69,13 +69,9 @@ def refuse_taken_port(port: int) -> None:
 
 
 class ProgramTenant(TenantProcess):
-    has_exit_codes = False
-
     def __init__(self, context: CellContext, grants: Sequence[Grant], home: Path) -> None:
         super().__init__(context, grants, home)
         (self.grant,) = grants
-        self.index = self.grant.index
-        self.workload = tenant_workload(context.spec, self.index)
         self.port: int = free_port() if self.workload["port"] is None else self.workload["port"]
 
     def fill_in(self, word: str) -> str:
@@ -104,20 +100,13 @@ class CommandTenant(ProgramTenant):
         rule = SteadinessRule(**self.context.spec["warmup"])
         self._endpoint = ScrapedEndpoint(self.index, self.workload, self.port, self.log, ProcessTree(self.pid), rule)
 
-    def complaint(self) -> str | None:
-        return self._endpoint.complaint
-
-    def waiting_for(self) -> str | None:
-        return self._endpoint.waiting_for
-
-    def endpoints(self) -> Sequence[HostEndpoint]:
+    def connect(self) -> Sequence[StartingEndpoint]:
         return [self._endpoint]
 
 
 class ExitTenant(ProgramTenant):
     """A program that runs until it exits."""
 
-    ends_itself = True
     _endpoint: ExitEndpoint | None = None
 
     @property
@@ -140,10 +129,7 @@ class ExitTenant(ProgramTenant):
     def cpu_seconds_at_end(self) -> float:
         return 0.0 if self._ended is None else self._ended.cpu_seconds
 
-    def overdue(self) -> str | None:
-        return None if self._endpoint is None else self._endpoint.overdue
-
-    def endpoints(self) -> Sequence[HostEndpoint]:
+    def connect(self) -> Sequence[StartingEndpoint]:
         return [] if self._endpoint is None else [self._endpoint]
 
 
@@ -181,7 +167,7 @@ class HttpTenant(ProgramTenant):
     def on_started(self) -> None:
         self._outside = ProcessTree(self.pid) if self.workload["url"] is None else None
 
-    def endpoints(self) -> Sequence[HostEndpoint]:
+    def connect(self) -> Sequence[StartingEndpoint]:
         return [ServedEndpoint(port, self.context.token, self._outside) for port in announced_ports(self.out)]
 
 

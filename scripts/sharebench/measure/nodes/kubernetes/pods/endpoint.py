@@ -15,10 +15,10 @@ from sharebench.measure.nodes.contract import NodeError, TenantsFailed, TenantUn
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.pods.forward import PodUnreachable
 from sharebench.measure.nodes.kubernetes.pods.manifest import TENANT_PORT
-from sharebench.measure.nodes.kubernetes.pods.status import Ending
 from sharebench.measure.nodes.programs import exited_job, exited_report
 from sharebench.measure.nodes.scraped import ScrapedProgram
 from sharebench.measure.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
+from sharebench.measure.nodes.tenants.tenant_set import Ending
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
 from sharebench.model.spec import WorkloadSpec
 from tenant.contract import ExitReport, Steadiness, SteadinessRule, TenantReport

@@ -3,11 +3,9 @@
 from sharebench.measure.nodes.contract import classify_exit
 from sharebench.measure.nodes.kubernetes.cluster.api import Json, conditions_of
 from sharebench.measure.nodes.kubernetes.pods.manifest import CLIENT_CONTAINER, TENANT_CONTAINER
-from sharebench.model.records.types import TenantStatus
+from sharebench.measure.nodes.tenants.tenant_set import Ending
 from tenant.contract import EXIT_OUT_OF_MEMORY, EXIT_USAGE
 
-Ending = tuple[TenantStatus, str, int]
-"""Status, reason and exit code."""
 # Just after the node has changed, a scheduler may refuse a pod once and accept it a moment later.
 UNSCHEDULABLE_GRACE_SECONDS = 5.0
 # Reasons of waiting containers that do not resolve by themselves.
@@ -89,7 +87,7 @@ def ending(pod: Json) -> Ending | None:
     code = int(terminated.get("exitCode", 0))
     number = SIGNAL_EXIT_BASE - code if code > SIGNAL_EXIT_BASE else code
     if failed is not None:
-        # Its lack of memory says nothing about the GPU's. Its last line is in its log: the manifest is the user's.
+        # Its lack of memory says nothing about the GPU's.
         status, reason = classify_exit(number, False)
         killed = " (OOMKilled)" if terminated.get("reason") == "OOMKilled" else ""
         return status, f"{container_label(pod, failed)} {reason}{killed}", number
