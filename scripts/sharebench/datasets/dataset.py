@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -10,7 +9,6 @@ from typing import Literal, cast, get_args
 from sharebench.core.files import REPOSITORY, DamagedFile, Refusal, read_json
 from sharebench.datasets import archive
 from sharebench.model import run_record
-from sharebench.model.capabilities import OUTSIDE_PREFIX
 from sharebench.model.config import load as configuration
 from sharebench.model.study_config import Question, QuestionKeys, StudyConfig
 from sharebench.study.cells import canonical_json
@@ -31,8 +29,6 @@ MatrixKey = Literal[
 MATRIX_KEYS: tuple[MatrixKey, ...] = get_args(MatrixKey)
 QUESTION_KEYS = tuple(QuestionKeys.__annotations__)
 
-DEVICE_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}")
-ABSOLUTE_PATH = re.compile(r"(?<![^\s:=,'\"\[{(])/[^\s,}\]'\"]+")
 
 WORKLOADS_FILE = REPOSITORY / "config" / "workloads.yaml"
 # At most this many patterns of excluded cells are named in a note.
@@ -109,19 +105,6 @@ def content_digests(folders: Iterable[str]) -> list[str]:
     """A digest for each archive, or for a folder's manifest, which is rewritten whenever its tables are."""
     files = (Path(path) if Path(path).is_file() else Path(path) / "manifest.json" for path in folders)
     return [hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "none" for path in files]
-
-
-def redact(text: str) -> str:
-    """A word of a command without what is private: the folders of outside paths, and the UUIDs of devices."""
-    text = DEVICE_UUID.sub(r"\1-…", text)
-    key, separator, value = text.rpartition("=")
-    if "{" in text:
-        # A mapping, such as nvidia={python: /opt/bin/python}.
-        return ABSOLUTE_PATH.sub(lambda found: f"{OUTSIDE_PREFIX}{Path(found.group()).name}", text)
-    if not Path(value).is_absolute() and ".." not in Path(value).parts:
-        return text
-    inside = Path(value).resolve().is_relative_to(Path.cwd())
-    return key + separator + (os.path.relpath(value) if inside else f"{OUTSIDE_PREFIX}{Path(value).name}")
 
 
 def list_published(folder: Path) -> list[str]:

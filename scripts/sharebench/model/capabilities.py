@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sharebench.core.files import REPOSITORY
+from sharebench.core.redact import OUTSIDE_PREFIX
 from sharebench.model.config_catalogues import LIMIT_KEYS
 from sharebench.model.strategies import MECHANISMS, Strategy
 from sharebench.model.study_config import Kind, StudyConfig
@@ -68,8 +69,6 @@ ACCESS_CAPABILITIES: Mapping[str, Capability] = {
 }
 GPU_DEVICE_FILE = Path("/dev/nvidia0")
 GPU_PROC_FOLDER = Path("/proc/driver/nvidia/gpus")
-OUTSIDE_PREFIX = "…/"
-"""Prefix that replaces the head of published paths outside a checkout."""
 # `make gpu-env` makes it.
 GPU_ENVIRONMENT = REPOSITORY / ".venv-gpu" / "bin" / "python"
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 import pandas as pd
 
 from sharebench.core.files import read_json, replace_atomically, write_json
+from sharebench.core.redact import redact
 from sharebench.datasets import dataset
 from sharebench.model import prometheus_options, run_record
 from sharebench.model.config_nodes import KubernetesOptions
@@ -61,7 +62,7 @@ def public_config(config: StudyConfig) -> dict[str, Any]:
     if isinstance(gpus, list):
         gpu = [name if name in numbers else str(index) for index, name in enumerate(gpus)]
     workloads = {
-        name: entry | {"command": entry["command"] and [dataset.redact(word) for word in entry["command"]]}
+        name: entry | {"command": entry["command"] and [redact(word) for word in entry["command"]]}
         for name, entry in config["workload_catalogue"].items()
     }
     cluster = cast(KubernetesOptions, {**config["kubernetes"], **NEUTRAL_CLUSTER, "tolerations": []})
@@ -73,10 +74,10 @@ def public_config(config: StudyConfig) -> dict[str, Any]:
         # A survey measures nothing in a study, and its options name what belongs to a cluster.
         "survey": config["survey"] | {"url": None, "labels": {}, "namespaces": []},
         "workload_catalogue": workloads,
-        "results": dataset.redact(config["results"]),
-        "from": dataset.redact(config["from"]) if config["from"] else None,
-        **{key: [dataset.redact(folder) for folder in config[key]] for key in ("datasets", "parts")},
-        "nvidia": nvidia | {"python": dataset.redact(nvidia["python"]), "gpu": gpu, "hami_core": None},
+        "results": redact(config["results"]),
+        "from": redact(config["from"]) if config["from"] else None,
+        **{key: [redact(folder) for folder in config[key]] for key in ("datasets", "parts")},
+        "nvidia": nvidia | {"python": redact(nvidia["python"]), "gpu": gpu, "hami_core": None},
         "kubernetes": cluster,
     }
 

@@ -15,6 +15,7 @@ from snakemake.utils import update_config
 from unit.studies import base_config
 
 from publication import rebuild
+from sharebench.core.redact import redact
 from sharebench.datasets import dataset
 from sharebench.model import capabilities
 from sharebench.model.config.load import load
@@ -57,7 +58,7 @@ def test_every_study_has_its_config() -> None:
 
 def test_an_interpreter_of_this_host_is_used_as_named() -> None:
     assert capabilities.gpu_python("/opt/bin/python") == Path("/opt/bin/python")
-    assert not capabilities.has_own_python(dataset.redact("/opt/bin/python"))
+    assert not capabilities.has_own_python(redact("/opt/bin/python"))
 
 
 def test_a_report_of_a_data_set_names_the_command_of_that_data_set(

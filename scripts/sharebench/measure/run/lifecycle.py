@@ -16,7 +16,7 @@ from pathlib import Path
 from sharebench.core import console
 from sharebench.core.console import format_count
 from sharebench.core.files import SCRIPTS
-from sharebench.datasets import dataset
+from sharebench.core.redact import redact
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.node import Node
 from sharebench.measure.run import interrupts, leftovers, ownership, placement
@@ -52,7 +52,7 @@ def git_state() -> run_record.RunRecord:
 def relative_argv(argv: Sequence[str]) -> list[str]:
     """The command with relative paths, so that neither a user's nor a host's name gets into the results."""
     # `python -m snakemake` calls itself __main__.py.
-    return ["snakemake", *map(dataset.redact, argv[1:])]
+    return ["snakemake", *map(redact, argv[1:])]
 
 
 def _release_node(node: Node) -> None:
