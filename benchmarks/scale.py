@@ -34,7 +34,7 @@ from sharebench.measure.run.placement import open_nodes
 from sharebench.model.config import load as configuration
 from sharebench.model.records import record
 from sharebench.model.records.types import Record
-from sharebench.model.spec import Calibration
+from sharebench.model.spec import Calibration, Conditions
 from sharebench.model.study_config import StudyConfig
 from sharebench.read.figures.catalogue import names_for
 from sharebench.read.tables.histograms import export_histograms
@@ -121,6 +121,7 @@ def fabricate(job: tuple[StudyConfig, str, list[Cell]]) -> None:
             "workload": workload,
             "capacity_hz": 1.0,
             "output_digest": [1.0],
+            "conditions": cast(Conditions, dict.fromkeys(Conditions.__annotations__)),
             "roofs": None,
             "idle_power_watts": None,
         }

@@ -1,4 +1,4 @@
-"""Applies today's gates to published records: which cells are newly excluded, newly valid, or newly marked."""
+"""Applies today's gates to published records that have the verdicts of their time: what they newly say."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ def _changes(folder: Path) -> tuple[Counter[Group], Counter[Group], Counter[str]
 def _records(folder: Path) -> Iterator[Record]:
     for path in sorted(dataset.verified_folder(folder).glob("cells/**/raw.json")):
         own = record.with_current_status(read_json(path))
-        if own["status"] == "ok":
+        if own["status"] == "ok" and "gates" in own:
             yield own
 
 

@@ -37,6 +37,7 @@ from sharebench.measure.run import ownership  # noqa: E402
 from sharebench.model import run_record  # noqa: E402
 from sharebench.model.capabilities import gpu_python  # noqa: E402
 from sharebench.model.config import load  # noqa: E402
+from sharebench.read.gates.gates import evaluate  # noqa: E402
 from sharebench.study.cells import Cell  # noqa: E402
 from sharebench.study.study import Study  # noqa: E402
 
@@ -87,7 +88,7 @@ def ours(node: Node, of: Study, cell: Cell, results: Path) -> float:
         sys.exit(f"{cell}: {record['status']}: {record['reason']}")
     (results / f"{cell.folder.replace('/', '-')}.json").write_text(json.dumps(record))
     # Without a calibration there is nothing to hold the output against.
-    failed = [gate["name"] for gate in record["gates"] if not gate["passed"] and gate["name"] != "output_digest"]
+    failed = [gate["name"] for gate in evaluate(record) if not gate["passed"] and gate["name"] != "output_digest"]
     if failed:
         print(f"  {cell}: failed gates: {', '.join(failed)}", flush=True)
     tenants = record["tenants"]

@@ -20,6 +20,8 @@ from typing import Any
 import psutil
 from pipeline.prefork import Forked
 
+from sharebench.read.gates.gates import evaluate
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PIPELINE_TESTS = Path(__file__).resolve().parent
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"
@@ -81,9 +83,9 @@ def write_stub(root: Path, stubbed: Sequence[str]) -> None:
 BUSY_MACHINE_GATES = {"cpu_throttled", "generator_late", "window_coverage"}
 
 
-def is_disturbed(record: dict[str, Any]) -> bool:
+def is_disturbed(record: Any) -> bool:
     """Whether the busy machine made the cell invalid; fails where another gate did."""
-    failed = {gate["name"] for gate in record["gates"] if gate["severity"] == "invalid" and not gate["passed"]}
+    failed = {gate["name"] for gate in evaluate(record) if gate["severity"] == "invalid" and not gate["passed"]}
     assert failed <= BUSY_MACHINE_GATES
     return bool(failed)
 

@@ -32,7 +32,7 @@ def test_records_and_tables_name_the_workload_of_each_tenant(finished_mixes: Che
     spec = json.loads(record["spec"])["workload"]
     assert [tenant["simulated"]["serial_seconds"] for tenant in spec["tenants"]] == [0.002, 0.008, 0.002]
     assert set(record["calibration"]["workloads"]) == {"alpha", "gamma"}
-    assert all(gate["passed"] for gate in record["gates"] if gate["severity"] == "invalid")
+    assert "gates" not in record, "records are judged when they are read"
     tables = finished_mixes.results / "tables"
     tenant_rows = [row for row in rows(tables / "cells.csv") if (row["strategy"], row["workload"]) == ("mps", "blend")]
     assert [row["tenant_workload"] for row in tenant_rows] == ["alpha", "gamma", "alpha"]

@@ -10,6 +10,9 @@ from pipeline.harness import Checkout, is_disturbed
 from tables import rows
 from watching import MISSING, PROGRAM, Prometheus, assert_quantiles_agree, prometheus
 
+from sharebench.model.records.types import GateVerdict
+from sharebench.read.gates.gates import evaluate
+
 pytestmark = [pytest.mark.prometheus, pytest.mark.skipif(PROGRAM is None, reason=MISSING)]
 
 CELL = "mps/paced/2/1"
@@ -23,8 +26,8 @@ def watched(server: Prometheus, window_seconds: float, **more: str) -> list[str]
     ]
 
 
-def gates(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {gate["name"]: gate for gate in record["gates"]}
+def gates(record: Any) -> dict[str, GateVerdict]:
+    return {gate["name"]: gate for gate in evaluate(record)}
 
 
 def test_prometheus_agrees_with_the_tenants_within_its_buckets(untouched: Checkout, tmp_path: Path) -> None:

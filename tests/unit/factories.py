@@ -12,13 +12,16 @@ import numpy.typing as npt
 from sharebench.model.records import record as records
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY
 from sharebench.model.records.types import CellRecord, GateVerdict, Record
-from sharebench.read.gates import gates
+from sharebench.model.spec import Conditions
+from sharebench.read.gates import gates, judged
 from tenant.contract import BUCKET_COUNT
 from tenant.recorder import bucket_index, to_sparse
 
 SLOTS = 40
 WINDOW_SECONDS = 2.0
 CODE = "code-1"
+# Conditions of a run that nothing disturbed.
+QUIET = dict.fromkeys(Conditions.__annotations__, 0)
 # Peaks of a small GPU, which the tenants here nearly reach.
 ROOFS = {"fp32": 2e12, "copy_bytes_per_second": 1e12, "read_bytes_per_second": 1.1e12, "l2_bytes": 50e6}
 Floats = npt.NDArray[np.float64]
@@ -340,7 +343,7 @@ def gate_verdict(record: Mapping[str, Any], name: str) -> GateVerdict | None:
 
 
 def write_and_read(path: Path, measured: Mapping[str, Any]) -> Record:
-    """The record of a measured cell, written as its job does and read back."""
+    """The record of a measured cell, written as its job does, read back and judged."""
     provenance: dict[str, Any] = {
         "run_id": "run-1",
         "started_epoch_seconds": 1.0,
@@ -353,7 +356,7 @@ def write_and_read(path: Path, measured: Mapping[str, Any]) -> Record:
     }
     whole = {key: value for key, value in measured.items() if key != "environment"}
     records.write(path, cast(Record, whole | {"code": CODE, "provenance": provenance}))
-    return records.read(path)
+    return judged.read_judged(path)
 
 
 def with_prometheus(measured: dict[str, Any], **changes: Any) -> dict[str, Any]:

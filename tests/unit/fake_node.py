@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unit import factories
 from unit.fakes import FakeTenants
 
 from sharebench.measure.nodes.contract import Evidence, Grant, Settings, State, Tenants
@@ -15,6 +16,7 @@ MPS = Strategy("mps", ("mps",), None, None, None, None, None)
 LIMITED = Strategy("mps-limited", ("mps",), None, None, "100/N", None, None)
 CALIBRATION = {
     "capacity_hz": 100.0,
+    "conditions": factories.QUIET,
     "output_digest": [1.5, -2.0],
     "roofs": None,
     "idle_power_watts": None,

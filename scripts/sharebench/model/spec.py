@@ -156,13 +156,23 @@ class Spec(TypedDict):
     prometheus: NotRequired[WatchSpec]
 
 
+class Conditions(TypedDict):
+    """What may have disturbed the run that gave a capacity; None where a node does not know it."""
+
+    halves_change_ratio: float | None
+    foreign_processes: int | None
+    gpu_slowdown_percent: float | None
+    cpu_throttled_percent: float | None
+    cpu_steal_percent: float | None
+
+
 class Calibration(TypedDict):
     """The part of calibration/{workload}.json that cells use."""
 
     workload: str
     output_digest: list[float] | None
-    capacity_hz: float | None
-    warning: NotRequired[str | None]
+    capacity_hz: float
+    conditions: Conditions
     roofs: dict[str, float] | None
     idle_power_watts: float | None
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from unit.factories import back_to_back, closed_load, record, scraped, served, tenant
+from unit.factories import QUIET, back_to_back, closed_load, record, scraped, served, tenant, with_changes
 from unit.studies import config_with
 
 from sharebench.measure.cell.calibration import (
     CalibrationError,
     capacity_hz,
-    fatal_gates,
     measure_reference,
     pick_strategy,
+    run_conditions,
 )
 from sharebench.measure.nodes.host.nvidia import NvidiaNode
 from sharebench.model.config.load import load
@@ -57,21 +57,6 @@ def test_another_access_with_the_whole_device_replaces_a_missing_one() -> None:
     assert pick_strategy(strategies, list(strategies)[1:], Node(), {"params": {}}).name == "exclusive-dra"  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "changes, is_fatal",
-    [
-        ({}, True),
-        ({"passed": True}, False),
-        ({"severity": "warning"}, False),
-        ({"name": "output_digest"}, False),
-        ({"name": "window_length"}, False),
-    ],
-)
-def test_a_failed_gate_that_excludes_a_cell_disqualifies_a_calibration(changes: dict[str, Any], is_fatal: bool) -> None:
-    gate = {"name": "foreign_process", "severity": "invalid", "passed": False}
-    assert bool(fatal_gates([gate | changes])) is is_fatal
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_the_capacity_does_not_depend_on_where_the_window_opens(seed: int) -> None:
     load = closed_load(np.random.default_rng(seed), 0.27, 0.001, 2.0)
@@ -93,16 +78,15 @@ def test_the_capacity_of_a_program_that_measures_itself_is_its_rate() -> None:
     assert capacity_hz(measured) == 40
 
 
-FINE = record()
+FINE = record(is_gpu=True)
 
 
-def disturbed(gate: str) -> dict[str, Any]:
-    """A record of a tenant alone that fails this gate."""
-    failed = {"name": gate, "severity": "invalid", "passed": False, "value": 8.9, "limit": 5, "message": "8.9 % gone"}
-    return FINE | {"gates": [failed]}
+def changed(**changes: Any) -> dict[str, Any]:
+    """A record of a tenant alone with other values at these paths, whose dots are written as two underscores."""
+    return with_changes(copy.deepcopy(FINE), {key.replace("__", "."): value for key, value in changes.items()})
 
 
-def from_attempts(*records: dict[str, Any], needs_capacity: bool = False) -> tuple[dict[str, Any], list[bool]]:
+def from_attempts(*records: dict[str, Any]) -> tuple[dict[str, Any], list[bool]]:
     """The calibration from these records, and for each attempt whether its window was long."""
     asked: list[bool] = []
 
@@ -110,36 +94,48 @@ def from_attempts(*records: dict[str, Any], needs_capacity: bool = False) -> tup
         asked.append(is_long)
         return records[len(asked) - 1]
 
-    return measure_reference("mine", measure, needs_capacity)[1], asked
+    return measure_reference("mine", measure)[1], asked
 
 
-@pytest.mark.parametrize("needs_capacity", [False, True])
-def test_a_calibration_is_repeated_after_a_burst_of_steal(needs_capacity: bool) -> None:
-    taken, asked = from_attempts(disturbed("cpu_stolen"), FINE, needs_capacity=needs_capacity)
-    assert len(asked) == 2
-    assert taken == {"capacity_hz": pytest.approx(200), "output_digest": [1.5, -2.0], "warning": None}
+def test_a_quiet_run_is_the_calibration() -> None:
+    taken, asked = from_attempts(FINE)
+    assert len(asked) == 1
+    assert taken == {"capacity_hz": pytest.approx(200), "output_digest": [1.5, -2.0], "conditions": QUIET}
 
 
-def test_constant_steal_keeps_the_digest_and_drops_the_capacity(capsys: pytest.CaptureFixture[str]) -> None:
-    taken, _ = from_attempts(*[disturbed("cpu_stolen")] * 3)
-    assert taken == {"capacity_hz": None, "output_digest": [1.5, -2.0], "warning": "cpu_stolen: 8.9 % gone"}
-    assert "calibrated with a warning, without capacity: cpu_stolen: 8.9 % gone" in capsys.readouterr().out
+DISTURBED = {
+    "halves_change_ratio": record("exclusive", [np.repeat([0.004, 0.006], [250, 167])], is_gpu=True),
+    "foreign_processes": changed(telemetry__foreign_processes={"compute": 1, "graphics": 0, "mps": 0}),
+    "gpu_slowdown_percent": changed(telemetry__throttle_reasons={"hw_thermal_slowdown": 8.9}),
+    "cpu_throttled_percent": changed(telemetry__host_throttled_percent=8.9),
+}
 
 
-@pytest.mark.parametrize("gate", ["scrape_error", "generator_bound", "generator_late", "cpu_throttled"])
-def test_a_failed_gate_about_the_rate_only_drops_the_capacity(gate: str) -> None:
-    taken, asked = from_attempts(*[disturbed(gate)] * 3)
-    assert (len(asked), taken["capacity_hz"]) == (3, None)
+@pytest.mark.parametrize("condition", DISTURBED)
+def test_a_disturbed_run_is_repeated_and_kept_with_its_conditions(
+    condition: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disturbed = DISTURBED[condition]
+    taken, asked = from_attempts(disturbed, FINE)
+    assert (len(asked), taken["conditions"]) == (2, QUIET)
+    assert f"calibrating again: {condition} is" in capsys.readouterr().out
+    taken, asked = from_attempts(*[disturbed] * 3)
+    assert len(asked) == 3 and taken["capacity_hz"] > 0 and taken["output_digest"] == [1.5, -2.0]
+    assert [name for name, value in taken["conditions"].items() if value] == [condition]
+    assert f"calibrated although {condition} is" in capsys.readouterr().out
 
 
-def test_a_load_that_is_a_share_of_the_capacity_needs_a_clean_calibration() -> None:
-    with pytest.raises(CalibrationError, match=r"^mine cannot be calibrated: cpu_stolen: 8\.9 % gone$"):
-        from_attempts(*[disturbed("cpu_stolen")] * 3, needs_capacity=True)
+def test_noise_is_no_change_between_the_halves() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        noisy = record("exclusive", [rng.lognormal(np.log(0.05), 0.5, 40)])
+        assert (run_conditions(noisy)["halves_change_ratio"] or 0) <= 0.1
 
 
-def test_a_failed_gate_about_more_than_the_rate_is_refused() -> None:
-    with pytest.raises(CalibrationError, match=r"^mine cannot be calibrated: foreign_process: 8\.9 % gone$"):
-        from_attempts(*[disturbed("foreign_process")] * 3)
+def test_steal_is_noted_and_repeats_nothing() -> None:
+    taken, asked = from_attempts(changed(telemetry__host_steal_percent=30.0))
+    assert len(asked) == 1
+    assert taken["conditions"]["cpu_steal_percent"] == 30
 
 
 def idle(errors: int, last_error: str | None = None) -> dict[str, Any]:
@@ -149,7 +145,7 @@ def idle(errors: int, last_error: str | None = None) -> dict[str, Any]:
 
 
 def test_a_server_that_fails_every_request_does_not_run_alone() -> None:
-    line = "^mine does not run alone: all of 70 requests failed, the last with status 500$"
+    line = "^mine does not run alone: all of 70 iterations failed, the last with status 500$"
     with pytest.raises(CalibrationError, match=line):
         from_attempts(idle(70, "status 500"))
 
@@ -158,13 +154,21 @@ def test_a_request_longer_than_the_window_gets_the_window_of_the_study() -> None
     taken, asked = from_attempts(idle(0), FINE)
     assert asked == [False, True]
     assert taken["capacity_hz"] == pytest.approx(200)
-    line = "^mine does not run alone: no request began in the window of 2 s and ended; set a longer one"
+    line = "^mine does not run alone: nothing that began in the window of 2 s ended; set a longer one"
     with pytest.raises(CalibrationError, match=line):
         from_attempts(*[idle(0)] * 3)
 
 
-def test_a_workload_without_an_output_digest_is_not_calibrated() -> None:
+@pytest.mark.parametrize(
+    "digest, line",
+    [
+        (None, r"it did not digest its output in time; .*timeouts.record_seconds"),
+        ([1.5, None], "it computes NaN or infinity"),
+    ],
+)
+def test_a_run_without_a_finite_digest_is_repeated_and_then_refused(digest: list[float | None], line: str) -> None:
     silent = copy.deepcopy(FINE)
-    silent["tenants"][0]["output_digest"] = None
-    with pytest.raises(CalibrationError, match=r"mine did not digest its output in time; .*timeouts.record_seconds"):
-        from_attempts(silent)
+    silent["tenants"][0]["output_digest"] = digest
+    assert len(from_attempts(silent, FINE)[1]) == 2
+    with pytest.raises(CalibrationError, match=f"^mine does not run alone: {line}"):
+        from_attempts(*[silent] * 3)

@@ -254,7 +254,7 @@ def mix_spec(**heavy: Any) -> str:
     return canonical_json({"strategy": strategy, "replicas": 2, "repeat": 3, "window_seconds": 2, "workload": of_all})
 
 
-HEAVY = {"capacity_hz": 10.0, "output_digest": [1.2, -2.0], "roofs": None, "idle_power_watts": None}
+HEAVY = CALIBRATION | {"capacity_hz": 10.0, "output_digest": [1.2, -2.0]}
 
 
 BOTH = {"light": CALIBRATION, "heavy": HEAVY}
@@ -279,7 +279,7 @@ def test_each_tenant_of_a_mix_has_its_own_load_and_reference(node: FakeNode) -> 
         "idle_power_watts": None,
         "workloads": {
             "light": {"output_digest": [1.5, -2.0], "capacity_hz": None},
-            "heavy": {"output_digest": [1.2, -2.0], "capacity_hz": 10.0},
+            "heavy": {"output_digest": [1.2, -2.0], "capacity_hz": 10.0, "conditions": factories.QUIET},
         },
     }
     (digest,) = (gate for gate in measured["gates"] if gate["name"] == "output_digest")

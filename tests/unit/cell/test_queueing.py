@@ -60,7 +60,7 @@ def test_each_job_of_a_queue_runs_alone(simulated: Study, tmp_path: Path) -> Non
     assert len(measured["evidence"]) == 3
     assert measured["cell"]["replicas"] == 3 and json.loads(measured["spec"])["replicas"] == 3
     assert measured["timing"]["total_seconds"] > 0
-    assert is_valid(measured)
+    assert is_valid(factories.write_and_read(tmp_path / "raw.json", measured))
 
 
 def test_a_queue_ends_with_the_first_job_that_fails(simulated: Study, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_queue_ends_with_the_first_job_that_fails(simulated: Study, tmp_path: 
     measured = run(simulated, tmp_path)
     assert measured["status"] == "crashed" and "1 of 3 tenants crashed" in measured["reason"]
     assert [tenant["status"] for tenant in measured["tenants"]] == ["crashed", "not-measured", "not-measured"]
-    assert measured["window"] is None and measured["gates"] == []
+    assert measured["window"] is None
     factories.write_and_read(tmp_path / "raw.json", measured)
 
 

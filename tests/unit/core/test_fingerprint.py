@@ -67,7 +67,7 @@ def simulated_fingerprint() -> str:
             CELLS | TABLE_STAGES | {"archive", "decisions", "figures", "report", "timeslice"},
         ),
         ("sharebench/read/columns.csv", {"tables", "compare", "decisions"}),
-        ("sharebench/read/gates/gates.py", CELLS | TABLE_STAGES | {"decisions", "report"}),
+        ("sharebench/read/gates/gates.py", TABLE_STAGES | {"decisions", "report"}),
         ("sharebench/study/study.py", set()),
         ("sharebench/measure/nodes/contract.py", CELLS | {"timeslice"}),
         ("sharebench/measure/nodes/simulated/node.py", {"simulated"}),

@@ -103,6 +103,37 @@ def test_a_configured_steal_limit_is_in_the_record(monkeypatch):
     assert (gate_verdict(record, "cpu_stolen")["passed"], gate_verdict(record, "cpu_stolen")["limit"]) == (True, 100.0)
 
 
+@pytest.mark.parametrize(
+    ("condition", "most"),
+    [
+        ("halves_change_ratio", 0.1),
+        ("foreign_processes", 0),
+        ("gpu_slowdown_percent", 1.0),
+        ("cpu_throttled_percent", 1.0),
+        ("cpu_steal_percent", 5.0),
+    ],
+)
+def test_a_load_that_is_a_share_of_a_disturbed_capacity_is_excluded(condition, most):
+    for value, passes in ((None, True), (most, True), (most + 1, False)):
+        record = factories.record()
+        record["calibration"] |= {"capacity_hz": 10.0, "conditions": factories.QUIET | {condition: value}}
+        found = gate_verdict(record, "capacity")
+        assert (found["passed"], found["severity"]) == (passes, "invalid")
+    assert f"capacity of matmul was measured with {condition} {most + 1:g}" in found["message"]
+    assert gate_verdict(factories.record(), "capacity") is None, "no load is a share of it"
+
+
+def test_the_capacity_of_each_workload_of_a_mix_is_judged():
+    record = factories.record(latencies=[[0.005] * 400] * 2, tenants_run=["light", "heavy"])
+    disturbed = {
+        "output_digest": [1.5, -2.0],
+        "capacity_hz": 10.0,
+        "conditions": factories.QUIET | {"foreign_processes": 2},
+    }
+    record["calibration"]["workloads"] = record["calibration"]["workloads"] | {"heavy": disturbed}
+    assert "capacity of heavy" in gate_verdict(record, "capacity")["message"]
+
+
 def test_values_that_a_node_cannot_know_pass_with_a_message():
     unknown = {"telemetry": None, "calibration.roofs": None, "tenants.0.cpu.run_queue_seconds": None}
     record = with_changes(factories.record(is_gpu=True), unknown)

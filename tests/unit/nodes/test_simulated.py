@@ -58,7 +58,8 @@ def measure(planned: Study, cell: Cell, folder: Path) -> dict[str, Any]:
     """The cell's record, as the job would write it, read back from disk."""
     node = SimulatedNode(planned.config["simulated"], folder / "node")
     settings = {"timeouts": planned.config["timeouts"], "cell_folder": cell.folder}
-    calibration = {"capacity_hz": 10.0, "output_digest": [1.0], "roofs": None, "idle_power_watts": None}
+    reference = {"output_digest": [1.0], "roofs": None, "idle_power_watts": None}
+    calibration = reference | {"capacity_hz": 10.0, "conditions": factories.QUIET}
     calibrations = dict.fromkeys(planned.components(cell), calibration)
     strategy = planned.strategies[cell.strategy]
     measured, rows = run_cell(node, strategy, planned.spec(cell), planned.block(cell), settings, calibrations)

@@ -7,7 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from unit.factories import Load, closed_load, lognormal, poisson_load, record, scraped, served, tenant, with_prometheus
+from unit.factories import (
+    QUIET,
+    Load,
+    closed_load,
+    lognormal,
+    poisson_load,
+    record,
+    scraped,
+    served,
+    tenant,
+    with_prometheus,
+)
 
 import results_manual
 from sharebench.measure.nodes import open_node
@@ -161,6 +172,7 @@ def verdicts_of_a_clean_cell() -> dict[str, dict[str, object]]:
     server["generator"]["lateness_p99_seconds"] = 0.0001
     everyone = [own, scraped(other, [0.01, None], [400, 0]), server]
     measured = with_prometheus(record(tenants=everyone, window_seconds=20.0, is_gpu=True))
+    measured["calibration"] |= {"capacity_hz": 10.0, "conditions": QUIET}
     found = gates.evaluate(measured)
     return {gate["name"]: gate for gate in found}
 

@@ -1,23 +1,30 @@
 """Calibration: a workload runs alone for a short window, which gives its capacity and reference output."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping
+from statistics import variance
 from typing import TypedDict
 
 from sharebench.measure.cell.cell import MeasuredCell
 from sharebench.measure.nodes.node import Node
-from sharebench.model.records.types import GateVerdict, TenantRecord
-from sharebench.model.spec import WorkloadSpec
+from sharebench.model.records.telemetry import SLOWDOWNS, UNKNOWN_TELEMETRY
+from sharebench.model.records.types import TenantRecord
+from sharebench.model.spec import Conditions, WorkloadSpec
 from sharebench.model.strategies import Strategy
+from tenant.contract import Timeline
 
 # A disturbance (a burst of steal, a throttled CPU) is usually over a second later.
 ATTEMPTS = 3
-# There is no reference for the digest yet, and a short window does not matter: capacity comes from the mean latency.
-IGNORED_GATES = ("output_digest", "window_length")
-# Gates about the rate only: when one fails, the digest is still valid, the capacity is not.
-RATE_GATES = (
-    *("cpu_stolen", "cpu_throttled", "cpu_contention", "gpu_slowdown", "window_coverage", "clock_error"),
-    *("scrape_error", "generator_bound", "generator_late"),
-)
+# A run is repeated if a condition exceeds its value here. Reading judges the last run by limits of its own.
+QUIET = {
+    "halves_change_ratio": 0.1,
+    "foreign_processes": 0,
+    "gpu_slowdown_percent": 1.0,
+    "cpu_throttled_percent": 1.0,
+}
+# The scatter of this number of parts of each half separates a change from noise.
+PARTS = 5
+NOISE_DEVIATIONS = 5.0
 
 
 class CalibrationError(Exception):
@@ -39,20 +46,11 @@ def pick_strategy(
 
 
 class CalibrationResult(TypedDict):
-    """The part of calibration/{workload}.json from a run alone; `warning` is the reason for a missing capacity."""
+    """The part of calibration/{workload}.json from a run alone."""
 
-    capacity_hz: float | None
+    capacity_hz: float
     output_digest: list[float | None] | None
-    warning: str | None
-
-
-def fatal_gates(gates: Sequence[GateVerdict]) -> list[GateVerdict]:
-    """The failed gates that disqualify a run as a reference."""
-    return [
-        gate
-        for gate in gates
-        if gate["severity"] == "invalid" and not gate["passed"] and gate["name"] not in IGNORED_GATES
-    ]
+    conditions: Conditions
 
 
 def capacity_hz(tenant: TenantRecord) -> float:
@@ -68,44 +66,85 @@ def capacity_hz(tenant: TenantRecord) -> float:
     return in_flight * tenant["count"] / tenant["sum_seconds"]
 
 
-def measure_reference(
-    workload: str, measure: Callable[[bool], MeasuredCell], needs_capacity: bool
-) -> tuple[MeasuredCell, CalibrationResult]:
+def run_conditions(measured: MeasuredCell) -> Conditions:
+    """What may have disturbed the run of one tenant alone."""
+    telemetry = measured["telemetry"] or UNKNOWN_TELEMETRY
+    foreign, reasons = telemetry["foreign_processes"], telemetry["throttle_reasons"]
+    return {
+        "halves_change_ratio": _halves_change(measured["tenants"][0]["timeline"]),
+        "foreign_processes": foreign and foreign["compute"] + foreign["graphics"] + foreign["mps"],
+        "gpu_slowdown_percent": None if reasons is None else max(reasons.get(name, 0.0) for name in SLOWDOWNS),
+        "cpu_throttled_percent": telemetry["host_throttled_percent"],
+        "cpu_steal_percent": telemetry["host_steal_percent"],
+    }
+
+
+def _halves_change(timeline: Timeline | None) -> float | None:
+    """Relative change of the mean latency between the halves beyond noise; None with too few iterations to tell."""
+    if timeline is None:
+        return None
+    size = len(timeline["count"]) // (2 * PARTS)
+    parts = [slice(start, start + size) for start in range(0, 2 * PARTS * size, size)]
+    counts, sums = ([sum(values[part]) for part in parts] for values in (timeline["count"], timeline["sum_seconds"]))
+    if not all(counts):
+        return None
+    means = [total / count for total, count in zip(sums, counts, strict=True)]
+    halves = slice(PARTS), slice(PARTS, None)
+    before, after = (sum(sums[half]) / sum(counts[half]) for half in halves)
+    error = math.sqrt(sum(variance(means[half]) / PARTS for half in halves))
+    return max(0.0, abs(after - before) - NOISE_DEVIATIONS * error) / before
+
+
+def _failure(measured: MeasuredCell) -> str | None:
+    """Why the run gives no reference; None where it gives one."""
+    tenant, window = measured["tenants"][0], measured["window"]
+    assert window is not None
+    if not tenant["count"] and tenant["errors"]:
+        last = f", the last with {tenant['last_error']}" if tenant.get("last_error") else ""
+        return f"all of {tenant['errors']} iterations failed{last}"
+    if not tenant["count"]:
+        seconds = window["end_monotonic_seconds"] - window["start_monotonic_seconds"]
+        return f"nothing that began in the window of {seconds:g} s ended; set a longer one (window_seconds)"
+    # A user program has no digest.
+    if tenant["output_digest"] is None and "measured_by" not in tenant:
+        return "it did not digest its output in time; allow more with timeouts.record_seconds"
+    return "it computes NaN or infinity" if None in (tenant["output_digest"] or []) else None
+
+
+def _disturbance(conditions: Conditions) -> str | None:
+    """The conditions that exceed those of a quiet run; None without one."""
+    known = {name: value for name, value in conditions.items() if isinstance(value, float | int)}
+    exceeded = [f"{name} is {known[name]:.3g}" for name, most in QUIET.items() if known.get(name, 0) > most]
+    return ", ".join(exceeded) or None
+
+
+def measure_reference(workload: str, measure: Callable[[bool], MeasuredCell]) -> tuple[MeasuredCell, CalibrationResult]:
     """The record of a run alone, and the calibration from it.
 
-    `measure` returns a record; with True its window is as long as those of the study's cells. A disturbed run is
-    repeated. If all ATTEMPTS are disturbed, the calibration has a warning and no capacity, which is an error where a
-    load is a share of the capacity (`needs_capacity`). Raises CalibrationError.
+    `measure` returns a record; with True its window is as long as those of the study's cells. A run that gives no
+    reference or was disturbed is repeated. After ATTEMPTS runs the last one counts even if it was disturbed:
+    reading judges its `conditions`. Raises CalibrationError.
     """
     is_long = False
     for attempt in range(1, ATTEMPTS + 1):
         measured = measure(is_long)
         if measured["status"] != "ok":
             raise CalibrationError(f"{workload} does not run alone: {measured['status']}: {measured['reason']}")
-        tenant = measured["tenants"][0]
-        failed = fatal_gates(measured["gates"])
+        tenant, conditions = measured["tenants"][0], run_conditions(measured)
+        failure = _failure(measured)
+        problem = failure or _disturbance(conditions)
         # A window shorter than an iteration may contain no start of one.
         is_long = is_long or not tenant["count"]
-        if not failed or (not tenant["count"] and tenant["errors"]):
+        if problem is None or (not tenant["count"] and tenant["errors"]):
             break
         if attempt < ATTEMPTS:
-            print(f"  calibrating again: {failed[0]['message']}", flush=True)
-    if not tenant["count"]:
-        line = next((gate["message"] for gate in failed if gate["name"] == "nothing_finished"), "it finished nothing")
-        raise CalibrationError(f"{workload} does not run alone: {line.removeprefix('tenant 0: ')}")
-    # A user program has no digest.
-    if tenant["output_digest"] is None and "measured_by" not in tenant:
-        raise CalibrationError(f"{workload} did not digest its output in time; allow more with timeouts.record_seconds")
-    if None in (tenant["output_digest"] or []):
-        raise CalibrationError(f"{workload} computes NaN or infinity when it runs alone")
-    warning = f"{failed[0]['name']}: {failed[0]['message']}" if failed else None
-    if warning and (needs_capacity or any(gate["name"] not in RATE_GATES for gate in failed)):
-        raise CalibrationError(f"{workload} cannot be calibrated: {warning}")
-    if warning:
-        print(f"  calibrated with a warning, without capacity: {warning}", flush=True)
-    result: CalibrationResult = {
-        "capacity_hz": None if warning else capacity_hz(tenant),
+            print(f"  calibrating again: {problem}", flush=True)
+    if failure:
+        raise CalibrationError(f"{workload} does not run alone: {failure}")
+    if problem:
+        print(f"  calibrated although {problem}: loads that are a share of its capacity will not count", flush=True)
+    return measured, {
+        "capacity_hz": capacity_hz(tenant),
         "output_digest": tenant["output_digest"],
-        "warning": warning,
+        "conditions": conditions,
     }
-    return measured, result

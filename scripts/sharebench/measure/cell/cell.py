@@ -44,7 +44,6 @@ from sharebench.model.spec import (
     tenant_workloads,
 )
 from sharebench.model.strategies import Strategy
-from sharebench.read.gates import gates
 from tenant.contract import Environment, Steadiness, TenantReport
 
 # When several tenants ended badly, the cell gets the first of these that any of them has.
@@ -75,15 +74,11 @@ def planned_load(
 ) -> PlannedLoad:
     """A tenant's load; a rate that is a share of capacity needs the workload's calibration.
 
-    `before` is the number of tenants with a lower index and another workload. Raises NodeError where a disturbed
-    calibration has no capacity.
+    `before` is the number of tenants with a lower index and another workload.
     """
     load, rate_hz = workload["load"], workload["load"].get("rate_hz")
     if (share := load.get("rate_of_capacity")) is not None:
         assert calibration is not None
-        if calibration["capacity_hz"] is None:
-            name, why = calibration["workload"], calibration["warning"]
-            raise NodeError(f"the capacity of {name} is not known ({why}); --forcerun calibrate re-measures it")
         rate_hz = share * calibration["capacity_hz"]
     # Arrivals differ by repeat and workload, and are the same for all strategies.
     seed = zlib.crc32(f"{workload['name']}/{repeat}".encode())
@@ -136,7 +131,7 @@ def tenant_record(record: TenantReport, steady: Steadiness, outcome: Outcome) ->
 def refuse_contradiction(strategy: Strategy, evidence: Evidence) -> None:
     """Raise NodeError when evidence contradicts the strategy: the cell's data are void.
 
-    Missing observations are left to the gate: a hung tenant provides none.
+    Missing observations contradict nothing: a hung tenant provides none.
     """
     for item in evidence:
         if not item["holds"] and item["observed"] is not None:
@@ -196,18 +191,17 @@ def used_calibration(spec: Spec, calibrations: Mapping[str, Calibration]) -> Use
     workloads = [workload for workload in tenants if not runs_until_exit(workload)]
     for workload in workloads:
         alone = calibrations[workload["name"]]
-        needs_capacity = workload["load"].get("rate_of_capacity") is not None
-        capacity_hz = alone["capacity_hz"] if needs_capacity else None
-        used[workload["name"]] = {"output_digest": alone["output_digest"], "capacity_hz": capacity_hz}
-    first = workloads[0]["name"]
-    is_mix = "tenants" in spec["workload"]
-    common: UsedCalibration = {
-        "output_digest": None if is_mix else used[first]["output_digest"],
-        "capacity_hz": None if is_mix else used[first]["capacity_hz"],
-        "roofs": calibrations[first]["roofs"],
-        "idle_power_watts": calibrations[first]["idle_power_watts"],
-    }
-    return {**common, "workloads": used} if is_mix else common
+        reference: WorkloadReference = {"output_digest": alone["output_digest"], "capacity_hz": None}
+        if workload["load"].get("rate_of_capacity") is not None:
+            reference |= {"capacity_hz": alone["capacity_hz"], "conditions": alone["conditions"]}
+        used[workload["name"]] = reference
+    first = calibrations[workloads[0]["name"]]
+    roofs, idle_power_watts = first["roofs"], first["idle_power_watts"]
+    if "tenants" not in spec["workload"]:
+        own = used[workloads[0]["name"]]
+        return cast(UsedCalibration, {**own, "roofs": roofs, "idle_power_watts": idle_power_watts})
+    none: WorkloadReference = {"output_digest": None, "capacity_hz": None}
+    return {**none, "roofs": roofs, "idle_power_watts": idle_power_watts, "workloads": used}
 
 
 def common_environment(environments: Sequence[Environment]) -> Environment:
@@ -260,7 +254,6 @@ def run_cell(
         "fault": None,
         "tenants": [],
         "timing": cast(Timing, watch.seconds),
-        "gates": [],
         "environment": None,
     }
     if (why := node.infeasible(strategy, replicas, workloads)) is not None:
@@ -304,7 +297,7 @@ def run_cell(
             tenants.stop()
             watch.lap("stop")
     measured = [None] * replicas if observed is None else observed.measured
-    unjudged: MeasuredCell = {
+    measured_cell: MeasuredCell = {
         **blank,
         # Tenants may have reported which device it is.
         "node": node.facts(),
@@ -320,8 +313,8 @@ def run_cell(
         ],
         "environment": observed.environment if observed else None,
     }
-    record = procedure.complete(unjudged, observed, state, grants)
+    record = procedure.complete(measured_cell, observed, state, grants)
     if record["status"] == "hung":
         # The tenant was killed with an iteration in flight.
         node.mark_dirty()
-    return {**record, "gates": gates.evaluate(record)}, observed.rows if observed else []
+    return record, observed.rows if observed else []

@@ -22,7 +22,6 @@ from sharebench.model.records.telemetry import Row, Telemetry
 from sharebench.model.records.types import EvidenceItem, Outcome, TenantRecord, Timing, Window
 from sharebench.model.spec import Calibration, parse_spec, tenant_workloads
 from sharebench.model.strategies import Strategy
-from sharebench.read.gates import gates
 
 # How the jobs' telemetry becomes the queue's; the other keys are in `_queue_telemetry`.
 MEAN_KEYS = (
@@ -89,7 +88,7 @@ def join_jobs(spec_text: str, jobs: Sequence[MeasuredCell], calibrations: Mappin
         for index, job in enumerate(jobs)
         for item in job["evidence"]
     ]
-    record = {
+    return {
         **record,
         "tenants": tenants,
         "status": status,
@@ -100,7 +99,6 @@ def join_jobs(spec_text: str, jobs: Sequence[MeasuredCell], calibrations: Mappin
         "telemetry": _queue_telemetry(parts, list(map(_seconds, windows)), spec["replicas"]) if parts else None,
         "environment": common_environment(environments) if environments else None,
     }
-    return {**record, "gates": gates.evaluate(record)}
 
 
 def _seconds(window: Window) -> float:

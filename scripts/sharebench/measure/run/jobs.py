@@ -35,7 +35,6 @@ from sharebench.model.records.references import device_identity, part_for_device
 from sharebench.model.records.telemetry import to_csv
 from sharebench.model.records.types import Record
 from sharebench.model.spec import parse_spec, tenant_workload
-from sharebench.read.gates.verdict import window_seconds
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 from tenant.contract import Environment
@@ -186,7 +185,6 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     study, node = run.study, run.node
     cell = study.calibration_cell(workload)
     block = min(study.block(other) for other in study.cells)
-    load = study.config["workload_catalogue"][workload]["load"]
     strategy = pick_strategy(study.strategies, study.config["strategies"], node, tenant_workload(parse_spec(spec), 0))
     where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
     # `spec` decides when a calibration is stale, `cell_spec` is what runs.
@@ -199,7 +197,7 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
 
     try:
         print(f"calibrating {workload} on {where}{device_suffix(run)}", flush=True)
-        measured, taken = measure_reference(workload, measure, load.get("rate_of_capacity") is not None)
+        measured, taken = measure_reference(workload, measure)
     except CalibrationError as failure:
         raise JobFailed(str(failure)) from None
     facts = part_for_device(read_device(device), node.identity)
@@ -281,7 +279,7 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
     replace_atomically(telemetry, to_csv(rows))
     record.write(raw, cast(Record, kept | {"code": code, "provenance": provenance}))
     if measured["window"] is not None:
-        wall = 0.0 if NODE_KINDS[study.node_kind].is_virtual else window_seconds(measured)
+        wall = 0.0 if NODE_KINDS[study.node_kind].is_virtual else record.window_seconds(measured)
         ownership.add_overhead(run.results, time.time() - run.started_epoch_seconds - wall)
 
 

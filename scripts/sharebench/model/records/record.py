@@ -14,7 +14,7 @@ import jsonschema_rs
 
 from sharebench import SCHEMA_VERSION
 from sharebench.core.files import REPOSITORY, Refusal, replace_atomically
-from sharebench.model.records.types import Record, TenantRecord
+from sharebench.model.records.types import CellRecord, Record, TenantRecord
 from tenant.contract import lower_seconds, upper_seconds
 
 SCHEMA_PATH = REPOSITORY / "config" / "schemas" / "record.schema.json"
@@ -71,7 +71,7 @@ def write(path: Path, record: Record) -> None:
 def read(path: Path) -> Record:
     """The record in the file, checked against the schema and against its own sums.
 
-    Its `gates` are the verdicts of the code that measured it; `gates.judged.read_judged` evaluates the current gates.
+    It is not judged: only older records have `gates`, the verdicts of the code that measured them.
 
     Raises RecordError when the file is missing, unreadable or cut off, or breaks the schema or its version. It also
     does when a tenant's histogram or timeline contradicts its count, sums or extremes, when columns of its requests
@@ -103,6 +103,14 @@ def with_current_status(record: Record) -> Record:
     if record["status"] == "infeasible" and (record["reason"] or "").startswith(UNATTEMPTED_REASONS):
         return {**record, "status": "not-measured"}
     return record
+
+
+def window_seconds(record: CellRecord) -> float:
+    """Length of the record's window; for a queue of jobs, the sum of their turns."""
+    window = record["window"]
+    assert window is not None
+    whole = [[window["start_monotonic_seconds"], window["end_monotonic_seconds"]]]
+    return float(sum(end - start for start, end in window.get("turns", whole)))
 
 
 def _refuse_constant(text: str) -> NoReturn:

@@ -14,6 +14,8 @@ COLUMNS = (
     "temperature_celsius",
     "throttle_reasons",
 )
+# Throttle reasons that make another GPU of it: protection by the hardware, and heat.
+SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 Row = dict[str, float | str | None]
 
 

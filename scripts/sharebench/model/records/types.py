@@ -4,7 +4,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from sharebench.model.prometheus_options import Discovery
 from sharebench.model.records.telemetry import Telemetry
-from sharebench.model.spec import Limits
+from sharebench.model.spec import Conditions, Limits
 from sharebench.model.study_config import Kind
 from tenant.contract import AchievedLoad, Steadiness, TenantMeasurement
 
@@ -57,10 +57,11 @@ class EvidenceItem(TypedDict):
 
 
 class WorkloadReference(TypedDict):
-    """The output of a workload alone on the device, and its iterations per second."""
+    """The output of a workload alone on the device, and its iterations per second where a load is a share of them."""
 
     output_digest: list[float] | None
     capacity_hz: float | None
+    conditions: NotRequired[Conditions]
 
 
 class UsedCalibration(TypedDict):
@@ -69,6 +70,7 @@ class UsedCalibration(TypedDict):
     workloads: NotRequired[dict[str, WorkloadReference]]
     output_digest: list[float] | None
     capacity_hz: float | None
+    conditions: NotRequired[Conditions]
     roofs: dict[str, float] | None
     idle_power_watts: float | None
 
@@ -190,7 +192,6 @@ class CellRecord(TypedDict):
     tenants: list[TenantRecord]
     prometheus: NotRequired[PrometheusRecord | None]
     telemetry: Telemetry | None
-    gates: list[GateVerdict]
 
 
 class Record(CellRecord):
@@ -198,3 +199,5 @@ class Record(CellRecord):
 
     code: str
     provenance: Provenance
+    gates: NotRequired[list[GateVerdict]]
+    """Verdicts of the gates when the record was read; in a file, of the older code that measured it."""

@@ -3,9 +3,9 @@
 import math
 from typing import TypedDict
 
+from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import Record
 from sharebench.model.spec import parse_spec
-from sharebench.read.gates.verdict import window_seconds
 
 MIB = 1 << 20
 # These mechanisms divide memory among tenants before anything runs, or give it to all of them together.

@@ -8,12 +8,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import Record, TenantRecord
 from sharebench.model.spec import components, parse_spec
 from sharebench.read.cells.gpu_columns import DeviceColumns, device_columns, tenant_memory_mib, tenants_that_fit
 from sharebench.read.columns import TableRow
 from sharebench.read.gates.gates import is_valid
-from sharebench.read.gates.verdict import window_seconds
 from sharebench.read.histogram import ForeignHistogram, Histogram, Quantile, merge, merge_foreign
 from sharebench.read.slo import LATENCY, good_count, request_seconds
 from sharebench.read.statistics.effective import Series, effective_count, latency_series, value_series

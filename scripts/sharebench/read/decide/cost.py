@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from sharebench.model.records.record import window_seconds
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.decide.rows import TOKENS, TOTAL, SummaryRow, known_parts
 from sharebench.read.gates import judged
 from sharebench.read.gates.gates import is_valid
-from sharebench.read.gates.verdict import window_seconds
 from sharebench.read.slo import LATENCY, dollars_per_million, format_limits, good_count
 from sharebench.read.statistics.intervals import Estimate, rate_interval
 

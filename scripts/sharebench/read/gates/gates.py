@@ -1,14 +1,15 @@
 """Gates: the automatic checks of a finished cell.
 
-A failed `invalid` gate keeps the cell out of every mean; a failed `warning` gate marks it. Every measuring job imports
-this package, so it imports nothing heavy (no numpy, no pandas).
+A failed `invalid` gate keeps the cell out of every mean; a failed `warning` gate marks it. Records are judged whenever
+they are read.
 """
 
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, cast
 
-from sharebench.model.records.types import CellRecord, GateVerdict, TenantRecord
+from sharebench.model.records.record import window_seconds
+from sharebench.model.records.types import CellRecord, GateVerdict, Record, TenantRecord
 from sharebench.model.spec import parse_spec, tenant_workload, workload_reference
 from sharebench.read.gates import drift, gpu, load, programs, prometheus
 from sharebench.read.gates.verdict import (
@@ -18,7 +19,6 @@ from sharebench.read.gates.verdict import (
     load_of,
     telemetry_of,
     window_of,
-    window_seconds,
     worst_verdict,
 )
 from tenant.contract import upper_seconds
@@ -49,6 +49,14 @@ STALL_RATIO = 0.05
 STALL_MEDIANS = 10.0
 # With more foreign CPU time the cell also measures other programs.
 FOREIGN_PERCENT = 10.0
+# Conditions of the run that gave a capacity, of which a cell's load is a share: beyond these, the rate is of no known
+# share. Between its halves a change counts beyond noise only.
+CAPACITY_LIMITS = {
+    "halves_change_ratio": drift.DRIFT_RATIO,
+    "foreign_processes": 0,
+    "gpu_slowdown_percent": gpu.SLOWDOWN_PERCENT,
+    "cpu_throttled_percent": THROTTLED_PERCENT,
+}
 # Programs that run to their end have no iterations and no common window, so these gates skip them.
 ITERATION_GATES = ("window_coverage", "censored", "errors", "steady", "drift")
 # A fault in mid-window changes the window, and the CPU time of a dead process is lost, so these gates skip such cells.
@@ -57,14 +65,14 @@ FAULT_EXEMPT_GATES = ("window_length", "drift", "level_shift", "stall", "foreign
 Check = Callable[[CellRecord], Verdict | None]
 
 
-def is_valid(record: CellRecord) -> bool:
+def is_valid(record: Record) -> bool:
     """Whether the cell has the status `ok` and no failed `invalid` gate."""
     has_failed = any(gate["severity"] == "invalid" and not gate["passed"] for gate in record["gates"])
     return record["status"] == "ok" and not has_failed
 
 
 def evaluate(record: CellRecord) -> list[GateVerdict]:
-    """The record's `gates`: one entry per gate that applies to the cell; none for a cell whose status is not `ok`.
+    """The verdicts on a record: one entry per gate that applies to the cell; none for a cell whose status is not `ok`.
 
     A value that this kind of node cannot know is None and passes. In a cell with a fault only the victims are judged.
     """
@@ -219,9 +227,12 @@ def _median_seconds(tenant: TenantRecord) -> float | None:
 
 
 def _cpu_stolen(record: CellRecord) -> Verdict:
-    limit_percent = float(os.environ.get(STEAL_VARIABLE, STEAL_PERCENT))
     message = "{:.1f} % of all CPU time went to a hypervisor"
-    return at_most_if_known(telemetry_of(record)["host_steal_percent"], limit_percent, message)
+    return at_most_if_known(telemetry_of(record)["host_steal_percent"], _steal_limit_percent(), message)
+
+
+def _steal_limit_percent() -> float:
+    return float(os.environ.get(STEAL_VARIABLE, STEAL_PERCENT))
 
 
 def _cpu_throttled(record: CellRecord) -> Verdict:
@@ -232,6 +243,28 @@ def _cpu_throttled(record: CellRecord) -> Verdict:
 def _foreign_cpu(record: CellRecord) -> Verdict:
     message = "{:.1f} % of all CPU time went to others"
     return at_most_if_known(telemetry_of(record)["foreign_cpu_percent"], FOREIGN_PERCENT, message)
+
+
+def _capacity(record: CellRecord) -> Verdict | None:
+    """Number of conditions that disturbed the run whose capacity sets a tenant's rate."""
+    names = dict.fromkeys(tenant["workload"] for tenant in record["tenants"])
+    found = {name: workload_reference(record["calibration"], name).get("conditions") for name in names}
+    known = {name: conditions for name, conditions in found.items() if conditions}
+    if not known:
+        return None
+    limits = CAPACITY_LIMITS | {"cpu_steal_percent": _steal_limit_percent()}
+    exceeded = [
+        (name, condition, value)
+        for name, conditions in known.items()
+        for condition, value in conditions.items()
+        if value is not None and value > limits[condition]
+    ]
+    if not exceeded:
+        return Verdict(0, 0, True, "")
+    name, condition, value = exceeded[0]
+    limit = limits[condition]
+    message = f"the capacity of {name} was measured with {condition} {value:.3g}, over {limit:g}; re-measure calibrate"
+    return at_most(len(exceeded), 0, message)
 
 
 def _clock_error(record: CellRecord) -> Verdict:
@@ -293,6 +326,7 @@ INVALID = _by_name(
     programs.scrape_error,
     programs.generator_bound,
     load.generator_late,
+    _capacity,
 )
 WARNING = _by_name(
     _errors,

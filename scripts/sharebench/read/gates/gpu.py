@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from functools import wraps
 
+from sharebench.model.records.record import window_seconds
+from sharebench.model.records.telemetry import SLOWDOWNS
 from sharebench.model.records.types import CellRecord, TenantRecord
 from sharebench.read.gates.verdict import (
     UNKNOWN,
@@ -11,14 +13,12 @@ from sharebench.read.gates.verdict import (
     at_most_if_known,
     load_of,
     telemetry_of,
-    window_seconds,
 )
 
 # On a GPU node the tenants must not contend for the CPU.
 RUN_QUEUE_RATIO = 0.01
 # A GPU that hardware protection or heat slows down is another GPU; a single sample in a hundred may be transient.
 SLOWDOWN_PERCENT = 1.0
-SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 # The power limit is a fact of the device that large models always meet, so it only marks the cell.
 POWER_CAP_PERCENT = 1.0
 # A clock that varies by more shows in every latency.

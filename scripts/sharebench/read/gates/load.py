@@ -2,9 +2,10 @@
 
 import math
 
+from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import CellRecord, TenantRecord
 from sharebench.read.gates.drift import group_sums
-from sharebench.read.gates.verdict import Verdict, at_most, load_of, window_seconds, worst_verdict
+from sharebench.read.gates.verdict import Verdict, at_most, load_of, worst_verdict
 from tenant.contract import LAST_FINITE_INDEX, Histogram, Timeline, upper_seconds
 
 # Number of parts of the window; the last is compared with the first.

@@ -2,8 +2,9 @@
 
 import math
 
+from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import CellRecord, TenantRecord
-from sharebench.read.gates.verdict import UNKNOWN, Verdict, at_most, at_most_if_known, window_seconds
+from sharebench.read.gates.verdict import UNKNOWN, Verdict, at_most, at_most_if_known
 from tenant.contract import Scrape
 
 # The moments of the scrapes and the iterations at the edges leave an error in every number; beyond this it says little.

@@ -57,10 +57,3 @@ def window_of(record: CellRecord) -> Window:
 def telemetry_of(record: CellRecord) -> Telemetry:
     """The record's telemetry, of which all is unknown where nothing was sampled."""
     return record["telemetry"] or UNKNOWN_TELEMETRY
-
-
-def window_seconds(record: CellRecord) -> float:
-    """Length of the record's window; for a queue of jobs, the sum of their turns."""
-    window = window_of(record)
-    whole = [[window["start_monotonic_seconds"], window["end_monotonic_seconds"]]]
-    return float(sum(end - start for start, end in window.get("turns", whole)))

@@ -10,10 +10,10 @@ from typing import Literal, NotRequired, TypedDict, get_args
 
 import pandas as pd
 
+from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import Record, Switch
 from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, table_frame
-from sharebench.read.gates.verdict import window_seconds
 
 StartupPart = Literal[
     "process_seconds", "import_seconds", "context_seconds", "load_seconds", "first_iteration_seconds", "warmup_seconds"

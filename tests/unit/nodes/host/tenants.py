@@ -38,8 +38,9 @@ def cell_of(
     """The record of this cell on this host, after writing it."""
     node = CpuNode(planned.config["cpu"], tmp_path / "node")
     settings: Any = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}, "cell_folder": cell.folder}
+    reference = {"output_digest": None, "roofs": None, "idle_power_watts": None}
     known: Any = {
-        name: {"output_digest": None, "capacity_hz": capacity_hz, "roofs": None, "idle_power_watts": None}
+        name: reference | {"capacity_hz": capacity_hz, "conditions": factories.QUIET}
         for name in planned.calibrated_workloads(cell)
     }
     measured, _ = run_cell(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, known)
