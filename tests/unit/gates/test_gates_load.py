@@ -8,10 +8,11 @@ import pytest
 from unit import factories
 from unit.factories import WINDOW_SECONDS, Load, gate_verdict, poisson_load
 
+from sharebench.datasets.dataset import verified_folder
 from sharebench.model.records.record import read
 from sharebench.read.gates import gates
 
-PUBLISHED = Path(__file__).resolve().parents[3] / "published"
+PUBLISHED = verified_folder(Path(__file__).resolve().parents[3] / "published/h200/load")
 
 
 def steady_poisson(utilisation=0.5, seed=3):
@@ -65,7 +66,7 @@ def test_a_simulated_overload_of_less_than_a_tenth_is_found(requests, least):
 @pytest.mark.parametrize("repeat", [1, 2, 3])
 def test_a_measured_overload_of_less_than_a_tenth_is_found(repeat):
     # Three tenants had 165 requests per second and MPS served 155, so latency depends on the window's length.
-    record = read(PUBLISHED / f"h200/load/cells/mps/yolos-heavy/n3/r{repeat}/raw.json")
+    record = read(PUBLISHED / f"cells/mps/yolos-heavy/n3/r{repeat}/raw.json")
     found = gate_verdict(record, "queue_growth")
     assert not found["passed"] and found["value"] < 0.11
 
@@ -73,7 +74,7 @@ def test_a_measured_overload_of_less_than_a_tenth_is_found(repeat):
 @pytest.mark.parametrize("cell", ["exclusive/yolos-heavy/n1", "mps/yolos-light/n7", "time-slicing/yolos-light/n3"])
 @pytest.mark.parametrize("repeat", [1, 2, 3])
 def test_measured_loads_that_were_served_stay_valid(cell, repeat):
-    assert gate_verdict(read(PUBLISHED / f"h200/load/cells/{cell}/r{repeat}/raw.json"), "queue_growth")["passed"]
+    assert gate_verdict(read(PUBLISHED / f"cells/{cell}/r{repeat}/raw.json"), "queue_growth")["passed"]
 
 
 def test_queue_growth_is_unknown_where_a_part_has_no_request():
