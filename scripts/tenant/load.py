@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, takewhile
 
 import numpy as np
 
 from tenant.contract import Arrival
+from tenant.contract.trace import TraceRow, period_seconds
 
 DRAW_BATCH = 1024
 # Limit of waiting requests under an open load.
@@ -24,7 +25,8 @@ class Load:
 
     `concurrency` is the number of requests in flight, at most under an open load; None is 1 if closed, unlimited if
     open. `seed` depends on workload and repeat, `before` is the number of earlier tenants with other workloads: a
-    workload's first tenant has the same arrivals next to any neighbours.
+    workload's first tenant has the same arrivals next to any neighbours. `parts` is the number of tenants that share a
+    trace.
     """
 
     arrival: Arrival = "closed"
@@ -32,6 +34,7 @@ class Load:
     concurrency: int | None = None
     seed: int = 0
     before: int = 0
+    parts: int = 1
 
     @property
     def max_in_flight(self) -> int | None:
@@ -39,15 +42,52 @@ class Load:
         return self.concurrency or (1 if self.rate_hz is None else None)
 
 
-def arrival_times_ns(load: Load, tenant: int, start_ns: int, phase: int = 0) -> Iterator[int]:
+@dataclass(frozen=True)
+class Trace:
+    """A tenant's requests in a trace, which repeat after `period_seconds`; seconds count from the load's start."""
+
+    rows: Sequence[TraceRow]
+    period_seconds: float
+
+    @classmethod
+    def tenant_part(cls, rows: Sequence[TraceRow], load: Load, number: int) -> Trace:
+        """The part of tenant `number` of its workload: every `load.parts`-th request, or all of them.
+
+        Where each tenant has all, the first begins with the first and the others at a random one, so that tenants are
+        not in step. Raises ValueError if no request is left for the tenant.
+        """
+        period = period_seconds(rows)
+        if load.parts > 1:
+            if len(rows) < load.parts:
+                raise ValueError(f"{len(rows)} requests are too few for {load.parts} tenants that share the trace")
+            return cls(rows[number :: load.parts], period)
+        if number == 0:
+            return cls(rows, period)
+        first = int(np.random.default_rng([load.seed, number]).integers(len(rows)))
+        again = (row._replace(seconds=row.seconds + period) for row in rows[:first])
+        begin = rows[first].seconds
+        return cls([row._replace(seconds=row.seconds - begin) for row in (*rows[first:], *again)], period)
+
+    def times_ns(self, start_ns: int) -> Iterator[int]:
+        for lap in count():
+            for row in self.rows:
+                yield start_ns + round((lap * self.period_seconds + row.seconds) * 1e9)
+
+
+def arrival_times_ns(
+    load: Load, tenant: int, start_ns: int, phase: int = 0, trace: Trace | None = None
+) -> Iterator[int]:
     """Endless, ascending intended starts of an open load from `start_ns` on, in monotonic ns.
 
     Constant arrivals are 1 / rate apart. The first comes at a random moment of its gap, so that tenants are not in
     step; all count from it, so that rounding errors do not add up. Poisson arrivals have exponential gaps. Each phase
-    of each tenant has its own random generator. Raises ValueError for a closed load.
+    of each tenant has its own random generator, and begins the `trace` again. Raises ValueError for a closed load.
     """
     if load.rate_hz is None:
         raise ValueError("closed load has no arrival times")
+    if load.arrival == "trace":
+        assert trace is not None
+        yield from trace.times_ns(start_ns)
     gap_ns = 1e9 / load.rate_hz
     generator = np.random.default_rng([load.seed, tenant - load.before, phase])
     if load.arrival == "constant":

@@ -9,7 +9,7 @@ import contextlib
 import copy
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Lock, get_native_id
@@ -97,9 +97,11 @@ class Measurement:
         with self._lock:
             self._first_verdict = self._last_verdict = self._judge.verdict(self._clock())
             if self._load.rate_hz is not None:
-                arrivals_ns = arrival_times_ns(self._load, self._identity.index, self._clock(), BEFORE_WINDOW)
-                self._queue = ArrivalQueue(arrivals_ns)
+                self._queue = ArrivalQueue(self._arrivals_ns(self._clock(), BEFORE_WINDOW))
                 self._loop = self._loop.as_open_loop(self._queue, self._lock, self._sleep)
+
+    def _arrivals_ns(self, start_ns: int, phase: int) -> Iterator[int]:
+        return arrival_times_ns(self._load, self._identity.index, start_ns, phase, self._workload.trace)
 
     def run_chunk(self) -> None:
         """Run one chunk and count it; closes the window if this was its last chunk. After a job, wait for a window.
@@ -254,8 +256,7 @@ class Measurement:
             self._workload.on_window(start_ns, end_ns)
             if self._queue is not None:
                 # The window's arrivals must not depend on how long the warm-up took.
-                arrivals_ns = arrival_times_ns(self._load, self._identity.index, start_ns, IN_WINDOW)
-                self._queue.restart(start_ns, arrivals_ns)
+                self._queue.restart(start_ns, self._arrivals_ns(start_ns, IN_WINDOW))
             self._job = None if iterations is None else Job(iterations)
             self._changed.notify_all()
 

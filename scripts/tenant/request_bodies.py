@@ -13,9 +13,13 @@ from typing import Any
 import numpy as np
 
 from tenant.contract.request_lines import line_body, numbered_lines
+from tenant.contract.requests import VOCABULARY
+from tenant.load import Trace
 from tenant.parameters import ParameterError, Params
 
 BODY_DEFAULTS: Params = {"body": None, "body_file": None, "body_lines": None, "tokens": None}
+# The other keys of `tokens`, where a trace gives the lengths.
+TOKEN_DEFAULTS = {"shared_prefix": 0, "vocabulary": VOCABULARY}
 PLACEHOLDER = re.compile(r"\{(prompt|prompt_ids|output_tokens)\}")
 # Number of random tokens that all prompts are slices of. A prime, so that all positions are used before one repeats.
 POOL_TOKENS = 262_147
@@ -63,11 +67,15 @@ def _prompt_slicer(prefix: Sequence[str], tokens: Sequence[str], separator: str)
 
 
 class Template:
-    def __init__(self, template: str, tokens: Mapping[str, Any], generator: np.random.Generator) -> None:
+    def __init__(
+        self, template: str, tokens: Mapping[str, Any], generator: np.random.Generator, trace: Trace | None = None
+    ) -> None:
         # Always drawn in this order, so that the numbers do not depend on the template's placeholders.
         self._prompt_lengths, self._output_lengths = (
             _lengths(tokens.get(name) or {}, generator) for name in ("prompt", "output")
         )
+        if trace is not None:
+            self._prompt_lengths, self._output_lengths = np.array(trace.rows, dtype=np.int64).T[1:]
         ids = generator.integers(0, tokens["vocabulary"], POOL_TOKENS + tokens["shared_prefix"]).tolist()
         parts = PLACEHOLDER.split(template)
         self._texts, self._names = [text.encode() for text in parts[::2]], parts[1::2]
@@ -81,7 +89,7 @@ class Template:
             self._slicers["prompt_ids"] = lambda first, count: b"[%b]" % ids_slicer(first, count)
 
     def body(self, number: int) -> bytes:
-        index, first = number % LENGTH_COUNT, number * PROMPT_STRIDE % POOL_TOKENS
+        index, first = number % len(self._prompt_lengths), number * PROMPT_STRIDE % POOL_TOKENS
         count = int(self._prompt_lengths[index])
         parts = [self._texts[0]]
         for name, text in zip(self._names, self._texts[1:], strict=True):
@@ -93,8 +101,12 @@ class Template:
         return b"".join(parts)
 
 
-def body_factory(params: Mapping[str, Any], seed: int, tenant: int, phase: int = 0) -> BodyFactory:
+def body_factory(
+    params: Mapping[str, Any], seed: int, tenant: int, phase: int = 0, trace: Trace | None = None
+) -> BodyFactory:
     """Return the bodies that a workload's `request` describes by `body`, `body_file`, `body_lines` and `tokens`.
+
+    A `trace` gives the numbers of tokens of its requests, in order, in place of those in `tokens`.
 
     `seed`, `tenant` and `phase` are those of the arrivals (tenant/load.py). The warm-up has other requests than the
     window, whose requests would be in the server's cache otherwise. Raises ParameterError.
@@ -109,9 +121,9 @@ def body_factory(params: Mapping[str, Any], seed: int, tenant: int, phase: int =
         return lambda number: bodies[(first + number) % len(bodies)]
     file = params["body_file"]
     content = Path(file).read_bytes() if file is not None else (params["body"] or "").encode()
-    if params["tokens"] is None:
+    tokens, has_placeholders = params["tokens"], PLACEHOLDER.search(content.decode(errors="replace"))
+    if tokens is None and (trace is None or not has_placeholders):
         return lambda number: content
-    template = content.decode()
-    if not PLACEHOLDER.search(template):
+    if not has_placeholders:
         raise ParameterError("request tokens: the body has none of {prompt}, {prompt_ids}, {output_tokens}")
-    return Template(template, params["tokens"], generator).body
+    return Template(content.decode(), tokens or TOKEN_DEFAULTS, generator, trace).body

@@ -1,12 +1,17 @@
 """The base class of all workloads, with the types in which a workload declares its work and its own times."""
 
+from __future__ import annotations
+
 import sys
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenant.contract import Precision
 from tenant.usage import peak_resident_bytes
+
+if TYPE_CHECKING:
+    from tenant.load import Trace
 
 # The kind of a TimeSample that holds device time; every other kind is the name of a stage.
 DEVICE_TIME = "device"
@@ -71,6 +76,8 @@ class Workload(ABC):
     # True for the client of a server, and for a client whose answers are streams of tokens.
     is_client = False
     is_stream = False
+    # The requests of a load that replays a trace.
+    trace: Trace | None = None
 
     @cached_property
     def samples(self) -> list[TimeSample]:

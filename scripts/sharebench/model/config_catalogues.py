@@ -32,11 +32,13 @@ from sharebench.model.config_values import (
     empty_if_none,
     is_list,
 )
+from tenant.contract.requests import VOCABULARY
+from tenant.contract.trace import MAX_TOKENS
 
 Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential", "hami-core"]
 Interval = Literal["default", "short", "medium", "long"]
 """How a DRA driver is asked for the length of a time slice."""
-SweptKey = Literal["concurrency", "rate_hz", "rate_of_capacity"]
+SweptKey = Literal["concurrency", "concurrency_total", "rate_hz", "rate_of_capacity"]
 """A key of a `load` that may be a list."""
 
 
@@ -45,9 +47,8 @@ def _as_length(value: object) -> object:
     return {"mean": number} if isinstance(number, int | float) and not isinstance(number, bool) else value
 
 
-# The pool of random tokens that prompts are cut from is not much larger (tenant/request_bodies.py).
-Tokens = Numeric[Annotated[int, Field(ge=1, le=200_000)]]
-Mean = Numeric[Annotated[float, Field(ge=1, le=200_000)]]
+Tokens = Numeric[Annotated[int, Field(ge=1, le=MAX_TOKENS)]]
+Mean = Numeric[Annotated[float, Field(ge=1, le=MAX_TOKENS)]]
 Profile = Annotated[str, Matching(r"[1-9]g(\.[0-9]+gb)?(\+me)?", "is not a MIG profile such as 1g, 3g or 1g.10gb")]
 Variable = Annotated[str, Matching("[A-Za-z_][A-Za-z0-9_]*", "is not the name of a variable")]
 MetaName = Annotated[str, Matching("[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?", "is not a name that Kubernetes takes")]
@@ -239,7 +240,7 @@ class Template(TypedDict):
     """Number in place of `{output_tokens}`, likewise."""
     shared_prefix: Annotated[Numeric[Annotated[int, Field(ge=0, le=200_000)]], Field(default=0)]
     """Tokens with which every prompt begins, in addition to `prompt`."""
-    vocabulary: Annotated[Count, Field(default=32_000)]
+    vocabulary: Annotated[Count, Field(default=VOCABULARY)]
     """The ids of `{prompt_ids}` are below it."""
 
 
@@ -278,17 +279,26 @@ class SweepEntry(TypedDict):
 class Load(TypedDict):
     """When a tenant begins its next iteration. A list of values makes a [sweep](#sweeps)."""
 
-    arrival: Annotated[Literal["closed", "constant", "poisson"], Field(default="closed")]
-    """`closed` begins when the last iteration is done; `constant` and `poisson` are open loads, with a rate. Their
-    latency counts from the intended start."""
+    arrival: Annotated[Literal["closed", "constant", "poisson", "trace"], Field(default="closed")]
+    """`closed` begins when the last iteration is done; `constant` and `poisson` are open loads, with a rate, and so is
+    `trace`, for kind `http`, with the times of a file. Their latency counts from the intended start."""
     concurrency: Swept[Count]
     """For kind `http`: requests in flight per tenant. A closed load always has this number, `null` is 1; an open load
     has at most this number, `null` is any. Others wait, and their latency counts from the intended start."""
+    concurrency_total: Swept[Count]
+    """In place of `concurrency`: requests in flight at all tenants of this workload together. Each has an equal part;
+    what is left over goes to the first of them, one request each."""
     rate_hz: Swept[Positive]
     """Rate of an open load per tenant, in iterations per second."""
     rate_of_capacity: Swept[Positive]
     """Rate of an open load as a fraction of what one tenant reaches alone, under a closed load of the same
-    `concurrency`. An open load has exactly one of the two rates. A list in any of the three is a [sweep](#sweeps)."""
+    concurrency; at most 0.85 where the answers stream. An open load has exactly one of the two rates. A list in any of
+    the four is a [sweep](#sweeps)."""
+    rate_for: Annotated[Literal["tenant", "all"], Field(default="tenant")]
+    """`all`: the rate, or the trace, is that of all tenants of this workload together, and each has an equal part."""
+    trace: Maybe[Name]
+    """File of `arrival: trace`, below the folder that snakemake runs in: CSV with the columns `seconds`,
+    `prompt_tokens` and `output_tokens` ([traces](../docs/your-own-workload.md#traces))."""
 
 
 class Model(TypedDict):

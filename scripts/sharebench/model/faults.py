@@ -41,6 +41,14 @@ def aggressor_entry(kind: str, template: WorkloadEntry) -> WorkloadEntry:
         "simulated": None,
         "module": MODULE,
         "params": {"kind": kind, "at_fraction": AT_FRACTION},
-        "load": {"arrival": "closed", "concurrency": None, "rate_hz": None, "rate_of_capacity": None},
+        "load": {
+            "arrival": "closed",
+            "concurrency": None,
+            "concurrency_total": None,
+            "rate_hz": None,
+            "rate_of_capacity": None,
+            "rate_for": "tenant",
+            "trace": None,
+        },
         "output_tolerance": 1,
     }

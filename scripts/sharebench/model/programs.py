@@ -24,6 +24,8 @@ KIND_KEYS: Mapping[str, tuple[str, ...]] = {
 }
 # Keys of a request that name a file.
 BODY_FILES = ("body_file", "body_lines")
+# Columns of a trace that fill in a body's placeholders.
+TRACE_COLUMNS = {"prompt": "prompt_tokens", "prompt_ids": "prompt_tokens", "output_tokens": "output_tokens"}
 # Values that specs leave out, so that cells from before these keys stay valid.
 OMITTED = {"start": "together", "body_lines": None, "tokens": None, "image": None, "manifest": None}
 # Keys of a command with `until: exit`.
@@ -51,10 +53,17 @@ def program_spec(entry: WorkloadEntry) -> dict[str, Any]:
     files += [entry["manifest"]] if entry["manifest"] is not None else []
     if entry["kind"] == "http":
         spec["request"] = _without_defaults(spec["request"])
-        files += [name for key in BODY_FILES if (name := spec["request"].get(key))]
+        files += client_files(entry).values()
     existing = [name for name in files if Path(name).is_file()]
     digests = {name: _digest(Path(name).resolve(), Path(name).stat().st_mtime_ns) for name in existing}
     return spec | {"files": digests}
+
+
+def client_files(workload: WorkloadEntry | WorkloadSpec) -> dict[str, str]:
+    """Files of the study that the client reads, by its parameter: bodies of requests, and a trace."""
+    request: Mapping[str, Any] = workload.get("request") or {}
+    named = {key: request.get(key) for key in BODY_FILES} | {"trace": workload["load"].get("trace")}
+    return {key: str(path) for key, path in named.items() if path}
 
 
 def _without_defaults(section: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,10 +78,13 @@ class StrategySpec(TypedDict):
 class LoadSpec(TypedDict):
     """How requests arrive. An open load has a rate, or a share of the workload's capacity."""
 
-    arrival: Literal["closed", "constant", "poisson", "own"]
+    arrival: Literal["closed", "constant", "poisson", "trace", "own"]
     concurrency: NotRequired[int | None]
+    concurrency_total: NotRequired[int | None]
     rate_hz: NotRequired[float | None]
     rate_of_capacity: NotRequired[float | None]
+    rate_for: NotRequired[Literal["tenant", "all"]]
+    trace: NotRequired[str | None]
 
 
 @final

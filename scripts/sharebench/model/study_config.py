@@ -228,15 +228,18 @@ def has_streams(config: StudyConfig) -> bool:
 
 
 class Sweep(NamedTuple):
-    """A sweep of the load: the key that varies, and its value by workload."""
+    """A sweep of the load: the key that varies, its value by workload, and whether it is a rate of all tenants."""
 
     by: str
     values: dict[str, float]
+    is_for_all: bool = False
 
 
 def sweeps_by_entry(config: StudyConfig) -> dict[str, Sweep]:
     sweeps: dict[str, Sweep] = {}
     for name in config["workloads"]:
-        if sweep := config["workload_catalogue"][name].get("sweep"):
-            sweeps.setdefault(sweep["of"], Sweep(sweep["by"], {})).values[name] = sweep["value"]
+        entry = config["workload_catalogue"][name]
+        if sweep := entry.get("sweep"):
+            is_for_all = entry["load"].get("rate_for") == "all"
+            sweeps.setdefault(sweep["of"], Sweep(sweep["by"], {}, is_for_all)).values[name] = sweep["value"]
     return sweeps

@@ -29,6 +29,8 @@ from sharebench.study.matrix import Matrix
 # A longer run would not improve capacity and output.
 CALIBRATION_SECONDS = 10
 ENVS = SCRIPTS.parent / "envs"
+UNSET_LOAD = {"concurrency": None, "concurrency_total": None, "rate_for": "tenant", "trace": None}
+"""Values that mean that these keys of a load are not set."""
 
 
 @lru_cache(maxsize=3)
@@ -117,8 +119,8 @@ class Study(Matrix):
             "name": name,
             "kind": entry["kind"],
             "params": entry["params"],
-            # An unset concurrency is left out, so that specs from before that key stay valid.
-            "load": cast(LoadSpec, {k: v for k, v in entry["load"].items() if k != "concurrency" or v is not None}),
+            # Keys that are not set are left out, so that specs from before them stay valid.
+            "load": cast(LoadSpec, {k: v for k, v in entry["load"].items() if v != UNSET_LOAD.get(k, ...)}),
             "output_tolerance": entry["output_tolerance"],
         }
         if self.node_kind != "simulated" and programs.is_program(entry):
@@ -209,8 +211,10 @@ class Study(Matrix):
         spec = self.spec_of(self.calibration_cell(workload))
         alone = self._workload(workload)
         load: LoadSpec = {"arrival": "closed"}
-        if "concurrency" in alone["load"]:
-            load["concurrency"] = alone["load"]["concurrency"]
+        if (in_flight := alone["load"].get("concurrency") or alone["load"].get("concurrency_total")) is not None:
+            load["concurrency"] = in_flight
+        if "trace" in alone["load"]:
+            load["trace"] = alone["load"]["trace"]
         spec["workload"] = {**_as_loop(alone), "load": load}
         # Jobs do not use the study's window.
         entry = self.config["workload_catalogue"][workload]

@@ -24,14 +24,24 @@ RequestFactory = Callable[[int, int], Exchange]
 
 
 class RequestLoop:
-    """Requests in flight at one server; `concurrency` is None under an open load without a limit."""
+    """Requests in flight at one server; `concurrency` is None under an open load without a limit.
+
+    The numbers of a trace's requests repeat their lengths after `period`.
+    """
 
     def __init__(
-        self, client: Client, new_request: RequestFactory, concurrency: int | None, lock: Lock, clock: Callable[[], int]
+        self,
+        client: Client,
+        new_request: RequestFactory,
+        concurrency: int | None,
+        lock: Lock,
+        clock: Callable[[], int],
+        period: int = 1,
     ) -> None:
         self._client = client
         self._new_request = new_request
         self._concurrency = concurrency
+        self._period = period
         self._lock = lock
         self._clock = clock
         self._queue: ArrivalQueue | None = None
@@ -94,7 +104,7 @@ class RequestLoop:
     def _new_exchange(self, intended_ns: int, free_ns: int) -> Exchange:
         if self._window_start_ns is not None and intended_ns >= self._window_start_ns:
             # After a window that a neighbour refused, numbers go on: a server's cache may know that window's requests.
-            self._number = 0 if self._phase == BEFORE_WINDOW else self._number
+            self._number = 0 if self._phase == BEFORE_WINDOW else self._number - self._number % -self._period
             self._phase, self._window_start_ns = IN_WINDOW, None
         exchange = self._new_request(self._phase, self._number)
         self._number += 1

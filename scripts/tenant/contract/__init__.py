@@ -124,7 +124,7 @@ class BatchComparison:
 
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8"]
-Arrival = Literal["closed", "constant", "poisson", "own"]
+Arrival = Literal["closed", "constant", "poisson", "trace", "own"]
 # A window's record, as GET /record returns it; config/schemas/record.schema.json explains every key.
 Histogram = dict[str, int]
 """Counts by bucket index as text; empty buckets are left out."""

@@ -13,6 +13,8 @@ from typing import TypedDict
 
 from tenant.contract import Environment
 
+# Ids of random prompts are below it, unless a config has another number.
+VOCABULARY = 32_000
 ENV_PLACEHOLDER = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 # Longest part of a server's text that an error quotes.
 MAX_ERROR_CHARACTERS = 100

@@ -2,8 +2,9 @@
 
 Params: `url` (root of the server), `method`, `path`, `headers`, the parameters of `tenant.request_bodies`,
 `expect_status`, `ready_path` (polled until it answers 200; without it the request itself is repeated until it
-succeeds), `stream` (time the tokens of an answer as they arrive: `tenant.record`), `note` (file for the last reason
-why the server is not ready). `{env:NAME}` in `path`, `ready_path` and the values of `headers` is filled in here.
+succeeds), `stream` (time the tokens of an answer as they arrive: `tenant.record`), `trace` (file with the lengths, and
+for `arrival: trace` the times, of the requests), `note` (file for the last reason why the server is not ready).
+`{env:NAME}` in `path`, `ready_path` and the values of `headers` is filled in here.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from urllib.parse import urlsplit
 from tenant.client.connection import Client, Exchange, Selector
 from tenant.client.request_loop import RequestLoop
 from tenant.contract.requests import fill_variables, variable_names, variable_problem
-from tenant.load import BEFORE_WINDOW, IN_WINDOW, Load
+from tenant.contract.trace import read_trace
+from tenant.load import BEFORE_WINDOW, IN_WINDOW, Load, Trace
 from tenant.parameters import ParameterError, Params, with_defaults
-from tenant.request_bodies import BODY_DEFAULTS, body_factory
+from tenant.request_bodies import BODY_DEFAULTS, BodyFactory, body_factory
 from tenant.workload import RequestError, Work, Workload
 
 POLL_SECONDS = 0.05
@@ -37,6 +39,7 @@ DEFAULTS: Params = {
     "expect_status": 200,
     "ready_path": None,
     "stream": False,
+    "trace": None,
     "note": None,
 }
 BODY_METHODS = ("POST", "PUT")
@@ -74,13 +77,21 @@ class HttpClient(Workload):
             lambda: selector.woken_ns,
             secrets=[os.environ[name] for name in variable_names(texts)],
         )
-        self._bodies = [body_factory(params, seed=0, tenant=0)]
+        self._rows = None if params["trace"] is None else read_trace(params["trace"])
+        self._bodies = self._body_factories(Load(), 0)
         self._loop: RequestLoop | None = None
 
     def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> RequestLoop:
-        self._bodies = [body_factory(self._params, load.seed, tenant, phase) for phase in (BEFORE_WINDOW, IN_WINDOW)]
-        self._loop = RequestLoop(self._client, self._exchange, load.max_in_flight, lock, clock)
+        self._bodies = self._body_factories(load, tenant)
+        period = 1 if self.trace is None else len(self.trace.rows)
+        self._loop = RequestLoop(self._client, self._exchange, load.max_in_flight, lock, clock, period)
         return self._loop
+
+    def _body_factories(self, load: Load, tenant: int) -> list[BodyFactory]:
+        """The bodies of each phase, with the lengths of the tenant's part of a trace if there is one."""
+        self.trace = None if self._rows is None else Trace.tenant_part(self._rows, load, tenant)
+        phases = (BEFORE_WINDOW, IN_WINDOW)
+        return [body_factory(self._params, load.seed, tenant, phase, self.trace) for phase in phases]
 
     def _exchange(self, phase: int, number: int) -> Exchange:
         content = self._content(self._method, self._path, self._bodies[phase](number))

@@ -11,7 +11,7 @@ from unit import factories
 from unit.fake_node import CALIBRATION, LIMITED, MPS, SETTINGS, FakeNode, load_of, raising
 from unit.fakes import OK, STEADY, FakeTenants, ended
 
-from sharebench.measure.cell.cell import planned_load, run_cell
+from sharebench.measure.cell.cell import run_cell
 from sharebench.measure.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
 from sharebench.model.strategies import Strategy
 from sharebench.study.cells import canonical_json
@@ -203,21 +203,6 @@ def test_tenants_are_stopped_whatever_goes_wrong(node: FakeNode, step: str, fail
     with pytest.raises(type(failure)):
         run(node)
     assert node.fakes.life[-1] == "stop"
-
-
-@pytest.mark.parametrize(
-    "load, rate",
-    [
-        ({"arrival": "closed", "rate_hz": None, "rate_of_capacity": None}, None),
-        ({"arrival": "constant", "rate_hz": 7.0, "rate_of_capacity": None}, 7.0),
-        ({"arrival": "poisson", "rate_hz": None, "rate_of_capacity": 0.2}, 20.0),
-    ],
-)
-def test_a_share_of_capacity_becomes_a_rate(load: dict[str, Any], rate: float | None) -> None:
-    planned = planned_load({"name": "matmul", "load": load}, CALIBRATION)
-    assert planned.get("rate_hz") == rate
-    assert "rate_of_capacity" not in planned
-    assert planned["arrival"] == load["arrival"]
 
 
 def test_the_used_capacity_is_recorded_and_reaches_the_tenants(node: FakeNode) -> None:

@@ -87,8 +87,8 @@ def test_the_command_line_adds_a_strategy_and_a_workload() -> None:
     half = loaded[S]["half"]
     assert (half["mechanism"], half["thread_percent"], half["replicas"]) == (["mps"], 50, [2])
     assert loaded[W]["big"]["params"] == {"size": 512, "fast": True, "dtype": "float32"}
-    rates = dict.fromkeys(("concurrency", "rate_hz", "rate_of_capacity"))
-    assert loaded[W]["big"]["load"] == {"arrival": "closed", **rates}
+    unset = dict.fromkeys(("concurrency", "concurrency_total", "rate_hz", "rate_of_capacity", "trace"))
+    assert loaded[W]["big"]["load"] == {"arrival": "closed", "rate_for": "tenant", **unset}
 
 
 def test_load_neither_changes_nor_shares_its_input() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from unit.studies import W, refusal_line, study_with
 
-from sharebench.measure.cell.cell import planned_load
+from sharebench.measure.cell.loads import planned_loads
 from sharebench.model.config.load import load
 from sharebench.model.spec import parse_spec, tenant_workload
 from sharebench.read.report import words
@@ -68,13 +68,16 @@ def test_a_cell_depends_only_on_its_own_value_of_a_sweep() -> None:
     assert tenant_workload(spec, 0)["load"]["concurrency"] == 4
     assert "sweep" not in tenant_workload(spec, 0)
     assert planned.spec(cell) == fewer.spec(cell)
-    assert planned_load(tenant_workload(spec, 0), None)["concurrency"] == 4
+    assert [planned["concurrency"] for planned in planned_loads(spec, {})] == [4, 4]
 
 
 def test_the_capacity_of_a_sweep_is_measured_at_the_same_concurrency() -> None:
     entry = SERVER | {"load": {"arrival": "poisson", "rate_of_capacity": 0.5, "concurrency": [1, 8]}}
     calibrated = [json.loads(sweep_study(entry).calibration_spec(f"chat-concurrency-{n}"))["workload"] for n in (1, 8)]
     assert [each["load"] for each in calibrated] == [{"arrival": "closed", "concurrency": n} for n in (1, 8)]
+    # A tenant alone has all of a total.
+    total = sweep_study(SERVER | {"load": {"concurrency_total": [12]}}).calibration_spec("chat-concurrency_total-12")
+    assert json.loads(total)["workload"]["load"] == {"arrival": "closed", "concurrency": 12}
 
 
 @pytest.mark.parametrize(
@@ -107,6 +110,15 @@ def test_a_mistake_in_a_sweep_names_the_entry_that_was_written() -> None:
         (
             {"arrival": "constant", "rate_hz": 3, "concurrency": 8},
             "open: constant arrivals, 3 per second, at most 8 in flight",
+        ),
+        (
+            {"concurrency_total": 16},
+            "closed: always 16 requests in flight at all tenants together, one more at the first where they do not "
+            "divide",
+        ),
+        (
+            {"arrival": "trace", "trace": "day.csv", "rate_for": "all"},
+            "open: trace arrivals, those of day.csv for all tenants together",
         ),
     ],
 )

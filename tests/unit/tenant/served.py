@@ -135,7 +135,8 @@ class Served(Workload):
         self.window_start_ns = 0
 
     def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> RequestLoop:
-        self.request_loop = RequestLoop(self.client, self._exchange, load.max_in_flight, lock, clock)
+        period = 1 if self.trace is None else len(self.trace.rows)
+        self.request_loop = RequestLoop(self.client, self._exchange, load.max_in_flight, lock, clock, period)
         return self.request_loop
 
     def _exchange(self, phase: int, number: int) -> Exchange:

@@ -1,18 +1,17 @@
 """The measurement of one cell from start to finish, on any kind of node."""
 
 import time
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 from sharebench import SCHEMA_VERSION
+from sharebench.measure.cell.loads import planned_loads
 from sharebench.measure.cell.window import detecting_dead_tenants, measure_window, settle
 from sharebench.measure.nodes.contract import (
     Evidence,
     Grant,
     NodeError,
-    PlannedLoad,
     Settings,
     State,
     Tenants,
@@ -36,7 +35,6 @@ from sharebench.model.records.types import (
 from sharebench.model.spec import (
     Calibration,
     Spec,
-    WorkloadSpec,
     aggressor_index,
     job_iterations,
     parse_spec,
@@ -67,25 +65,6 @@ class Stopwatch:
         self.seconds[f"{part}_seconds"] += now - self._last
         self.seconds["total_seconds"] = now - self._began
         self._last = now
-
-
-def planned_load(
-    workload: WorkloadSpec, calibration: Calibration | None, repeat: int = 0, before: int = 0
-) -> PlannedLoad:
-    """A tenant's load; a rate that is a share of capacity needs the workload's calibration.
-
-    `before` is the number of tenants with a lower index and another workload.
-    """
-    load, rate_hz = workload["load"], workload["load"].get("rate_hz")
-    if (share := load.get("rate_of_capacity")) is not None:
-        assert calibration is not None
-        rate_hz = share * calibration["capacity_hz"]
-    # Arrivals differ by repeat and workload, and are the same for all strategies.
-    seed = zlib.crc32(f"{workload['name']}/{repeat}".encode())
-    planned: PlannedLoad = {"arrival": load["arrival"], "seed": seed, "before": before}
-    if (concurrency := load.get("concurrency")) is not None:
-        planned["concurrency"] = concurrency
-    return planned if rate_hz is None else {**planned, "rate_hz": rate_hz}
 
 
 def blank_tenant(index: int, workload: str, outcome: Outcome) -> TenantRecord:
@@ -228,10 +207,7 @@ def run_cell(
     spec = parse_spec(spec_text)
     workloads = tenant_workloads(spec)
     replicas, names = len(workloads), [workload["name"] for workload in workloads]
-    loads = [
-        planned_load(each, calibrations.get(each["name"]), spec["repeat"], index - names[:index].count(each["name"]))
-        for index, each in enumerate(workloads)
-    ]
+    loads = planned_loads(spec, calibrations)
     blank: MeasuredCell = {
         "schema": SCHEMA_VERSION,
         "spec": spec_text,

@@ -103,13 +103,17 @@ def own_load_report(index: int, workload: str, achieved_rate_hz: float, environm
 
 
 class PlannedLoad(TypedDict):
-    """How requests arrive at a tenant; `before` is the number of tenants in front of those that share its seed."""
+    """How requests arrive at a tenant; `before` is the number of tenants in front of those that share its seed.
+
+    `parts` is the number of tenants that share a trace.
+    """
 
     arrival: Arrival
     concurrency: NotRequired[int]
     rate_hz: NotRequired[float]
     seed: int
     before: int
+    parts: NotRequired[int]
 
 
 class WatchSettings(TypedDict, total=False):

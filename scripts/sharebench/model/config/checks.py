@@ -12,7 +12,7 @@ from zipfile import is_zipfile
 
 from sharebench.model import faults
 from sharebench.model.capabilities import KNOWN_LAYERS, resolve_node_kind, supporting_kinds, unsupported_reason
-from sharebench.model.config import nodes, programs, prometheus, sweeps, workloads
+from sharebench.model.config import loads, nodes, programs, prometheus, sweeps, workloads
 from sharebench.model.config.words import quoted, unknown_value
 from sharebench.model.config_catalogues import LIMIT_KEYS, PodTemplate, StrategyEntry, WorkloadEntry, per_tenant_limits
 from sharebench.model.pod_template import PLACEHOLDERS, placeholder_names, template_texts
@@ -151,17 +151,8 @@ def _pod_template(key: str, entry: StrategyEntry, pod: PodTemplate) -> Iterator[
 
 def _workload_entry(key: str, entry: WorkloadEntry) -> Iterator[str]:
     yield from programs.problems(key, entry)
+    yield from loads.problems(key, entry)
     arrival = entry["load"]["arrival"]
-    rates = [option for option in ("rate_hz", "rate_of_capacity") if entry["load"].get(option) is not None]
-    if arrival == "closed" and rates:
-        value = entry["load"].get(rates[0])
-        yield f"{key}.load.{rates[0]}: {value} has no effect on a closed load; remove it or set an arrival"
-    if arrival != "closed" and len(rates) != 1:
-        given = "both are" if rates else "none is"
-        yield f"{key}.load: {arrival} needs rate_hz or rate_of_capacity, {given} given; give exactly one"
-    if entry["kind"] != "http" and entry["load"]["concurrency"] is not None:
-        value = entry["load"]["concurrency"]
-        yield f"{key}.load.concurrency: {value} has no effect on kind: {entry['kind']}; remove it, or set kind: http"
     if entry["kind"] == "job" and entry["job"] is None:
         yield f"{key}.job: null is not enough for a job; set its work, such as {{iterations: 1000}}"
     if entry["kind"] != "job" and entry["job"] is not None and not (entry["kind"] == "command" and entry["until"]):
@@ -342,7 +333,8 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
             yield f"{asked}: {name!r} {ENDS}, which 'simulated' cannot model; leave it out, or use a kind: job"
         if kind == "simulated" and entry["simulated"] is None:
             yield f"{asked}: {name!r} has no model for the node 'simulated'; add {key}.simulated"
-        if kind == "simulated" and (entry["load"]["concurrency"] or 1) > 1:
+        in_flight = entry["load"]["concurrency"] or entry["load"]["concurrency_total"] or 1
+        if kind == "simulated" and in_flight > 1:
             yield f"{asked}: {name!r} has several requests in flight, which 'simulated' cannot model; leave it out"
         if kind == "simulated" and asked != "workloads" and entry["load"]["arrival"] != "closed":
             yield f"{asked}: {name!r} is an open load, which 'simulated' cannot model next to others; leave it out"
@@ -350,11 +342,19 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
             yield from _module(config, kind, asked, name)
         if kind != "simulated":
             yield from programs.missing_file_problems(key, entry)
+            yield from loads.study_problems(key, entry, _most_tenants(config))
         if config["window_seconds"] < entry["min_window_seconds"]:
             yield (
                 f"window_seconds: {config['window_seconds']} is too short for the workload {name!r}; "
                 f"use {entry['min_window_seconds']} or more"
             )
+
+
+def _most_tenants(config: StudyConfig) -> int:
+    """The largest number of tenants of a cell."""
+    strategies = config["strategy_catalogue"]
+    fixed = (n for name in config["strategies"] if name in strategies for n in strategies[name]["replicas"] or ())
+    return max((*config["replicas"], *fixed))
 
 
 def _module(config: StudyConfig, kind: str, asked: str, name: str) -> Iterator[str]:

@@ -115,7 +115,7 @@ def _server_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
     given = [name for name in ("body", *BODY_FILES) if request.get(name) is not None]
     if len(given) > 1:
         yield f"{key}.request: {' and '.join(given)} are both given; keep one"
-    yield from _template_problems(f"{key}.request", request)
+    yield from _template_problems(f"{key}.request", request, entry["load"]["trace"] is not None)
     # The next lines are about secrets that are written into the config itself.
     kept = "it would be in every record and archive"
     for name, value in request["headers"].items():
@@ -131,9 +131,14 @@ def _server_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
             yield f"{key}.request: '{{env:' begins no variable's name; write {{env:NAME}}, of letters, digits and _"
 
 
-def _template_problems(key: str, request: Request) -> Iterator[str]:
+def _template_problems(key: str, request: Request, has_trace: bool) -> Iterator[str]:
     """Placeholders of a body without lengths, and lengths without a placeholder."""
     placeholders, tokens = set(BODY_PLACEHOLDER.findall(request["body"] or "")), request["tokens"]
+    if has_trace:
+        for name in ("prompt", "output"):
+            if tokens is not None and tokens.get(name) is not None:
+                yield f"{key}.tokens.{name}: has no effect next to load.trace, which has the lengths; remove it"
+        return
     if tokens is None:
         if placeholders:
             yield f"{key}.tokens: null fills in no '{{{min(placeholders)}}}'; set lengths, such as {{prompt: 256}}"

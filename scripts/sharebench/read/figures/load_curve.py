@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
-from sharebench.model.study_config import sweeps_by_entry
+from sharebench.model.study_config import Sweep, sweeps_by_entry
 from sharebench.read.figures.data import POINT_COLUMNS, DrawnStudy, absences
 from sharebench.read.figures.page import Sheet, explain_blank, study_sheet
 from sharebench.read.figures.panels import (
@@ -27,10 +27,19 @@ from sharebench.read.figures.style import StrategyLook, strategy_looks
 REQUEST_PARTS = {"latency": "latency"}
 LOAD_LABELS = {
     "concurrency": "requests in flight per tenant",
+    "concurrency_total": "requests in flight at all tenants",
     "rate_hz": "requests/s per tenant",
     "rate_of_capacity": "load over the capacity of one tenant",
 }
+LABELS_FOR_ALL = {
+    "rate_hz": "requests/s for all tenants",
+    "rate_of_capacity": "load of all tenants over the capacity of one",
+}
 MAX_COLUMNS = 4
+
+
+def load_label(sweep: Sweep) -> str:
+    return (LABELS_FOR_ALL if sweep.is_for_all else LOAD_LABELS).get(sweep.by, LOAD_LABELS[sweep.by])
 
 
 class LoadPanel(NamedTuple):
@@ -68,7 +77,7 @@ def load_curve(study: DrawnStudy) -> Sheet:
         "load-curve",
         len(panels),
         "the summary has no rows",
-        more=[f"at each point: {' or '.join(dict.fromkeys(LOAD_LABELS[sweep.by] for sweep in swept.values()))}"],
+        more=[f"at each point: {' or '.join(dict.fromkeys(load_label(sweep) for sweep in swept.values()))}"],
         x_label="Output tokens/s of all tenants" if streams else "Requests/s of all tenants",
         y_label="Time (ms)",
         legend=[*strategy_keys(style, names), *percentile_keys(), *slo_keys(slo, parts)],

@@ -32,6 +32,11 @@ def _open_loads(record: CellRecord) -> list[TenantRecord]:
     return [tenant for tenant in record["tenants"] if load_of(tenant)["planned_rate_hz"] is not None]
 
 
+def _steady_loads(record: CellRecord) -> list[TenantRecord]:
+    """Open loads of one rate; that of a trace varies."""
+    return [tenant for tenant in _open_loads(record) if load_of(tenant)["arrival"] != "trace"]
+
+
 def _planned_rate_hz(tenant: TenantRecord) -> float:
     rate_hz = load_of(tenant)["planned_rate_hz"]
     assert rate_hz is not None
@@ -70,7 +75,7 @@ def queue_growth(record: CellRecord) -> Verdict | None:
     than the one before: latency grows by that excess per second, and its mean depends on the window's length. The
     number of requests does not show this, since all that are due in the window are waited for.
     """
-    open_loads = _open_loads(record)
+    open_loads = _steady_loads(record)
     if not open_loads:
         return None
     seconds = window_seconds(record)
@@ -152,7 +157,7 @@ def load_achieved(record: CellRecord) -> Verdict | None:
     if drops:
         return at_most(drops, 0, f"{drops} requests were dropped: the queue was full")
     judged = []
-    for tenant in open_loads:
+    for tenant in _steady_loads(record):
         load, rate_hz = load_of(tenant), _planned_rate_hz(tenant)
         planned = rate_hz * window_seconds(record)
         noise = POISSON_DEVIATIONS * math.sqrt(planned) if load["arrival"] == "poisson" else 0.0

@@ -10,15 +10,22 @@ SIGNIFICANT_DIGITS = 3
 
 
 def load_text(entry: LoadSpec) -> str:
-    concurrency = entry.get("concurrency")
+    concurrency, total = entry.get("concurrency"), entry.get("concurrency_total")
+    limit = concurrency or total
+    together = "" if total is None else " at all tenants together, one more at the first where they do not divide"
     if entry.get("arrival", "closed") == "closed":
-        closed = "the next iteration begins when the last has ended"
-        return f"closed: {closed if concurrency in (None, 1) else f'always {concurrency} requests in flight'}"
+        if total is None and concurrency in (None, 1):
+            return "closed: the next iteration begins when the last has ended"
+        return f"closed: always {limit} requests in flight{together}"
     rate = f"{value_text(entry.get('rate_hz'))} per second"
     if entry.get("rate_of_capacity") is not None:
         rate = f"{value_text(entry['rate_of_capacity'])} of what one exclusive tenant can do"
-    limit = "" if concurrency is None else f", at most {concurrency} in flight"
-    return f"open: {entry['arrival']} arrivals, {rate}{limit}"
+    if entry.get("trace") is not None:
+        rate = f"those of {entry['trace']}"
+    if entry.get("rate_for") == "all":
+        rate += " for all tenants together"
+    at_most = "" if limit is None else f", at most {limit} in flight{together}"
+    return f"open: {entry['arrival']} arrivals, {rate}{at_most}"
 
 
 def format_number(value: float) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sharebench.model.strategies import is_control
 from sharebench.model.study_config import Sweep
 from sharebench.read.figures.data import Row, absence_reason
-from sharebench.read.figures.load_curve import LOAD_LABELS
+from sharebench.read.figures.load_curve import load_label
 from sharebench.read.report.sections.advice import Advice
 from sharebench.read.report.words import format_interval, format_number
 
@@ -90,7 +90,7 @@ def _sweep_card(name: str, sweep: Sweep, found: Mapping[str, Card], summary: Map
         judged = None if card.best is None else _judged_row(card.best, summary.get(workload, []))
         loads.append(SweepLoad(value, card.best, judged, "" if card.best else card.why[0]))
     metrics = known_metrics(load.judged for load in loads if load.judged)
-    return Card(name, None, [], [], [], [], LOAD_LABELS[sweep.by], loads, metrics)
+    return Card(name, None, [], [], [], [], load_label(sweep), loads, metrics)
 
 
 def _answer_card(name: str, sentence: str, reasons: list[str], plans: list[Row], summary: list[Row]) -> Card:

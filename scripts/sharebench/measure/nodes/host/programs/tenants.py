@@ -30,7 +30,7 @@ from sharebench.measure.nodes.host.programs.exiting import LAUNCHER, ExitEndpoin
 from sharebench.measure.nodes.host.programs.process_tree import ProcessTree
 from sharebench.measure.nodes.programs import fill_in, placeholder_values
 from sharebench.measure.nodes.tenants.tenant_set import StartingEndpoint
-from sharebench.model.programs import BODY_FILES, CLIENT, is_program, request_texts
+from sharebench.model.programs import CLIENT, client_files, is_program, request_texts
 from sharebench.model.spec import WorkloadSpec, runs_until_exit
 from tenant.contract import TOKEN_VARIABLE, SteadinessRule
 from tenant.contract.requests import variable_problem
@@ -150,7 +150,7 @@ class HttpTenant(ProgramTenant):
             "stream": self.workload["stream"],
             "note": str(self._client_note),
         }
-        params |= {key: str(Path.cwd() / params[key]) for key in BODY_FILES if params.get(key)}
+        params |= {key: str(Path.cwd() / path) for key, path in client_files(self.workload).items()}
         # The client uses the driver's Python and packages, not the tenants'.
         argv = tenant_command(self.context, self.index, CLIENT, params, device="cpu", python=sys.executable)
         # The client computes nothing on the device: it sees none, and runs wherever there is room.

@@ -15,8 +15,8 @@ from sharebench.measure.nodes.kubernetes.pods import manifest
 from sharebench.measure.nodes.kubernetes.pods.overlay import strategic_merge
 from sharebench.measure.nodes.programs import fill_in, placeholder_values
 from sharebench.model.config_nodes import ClusterOptions
-from sharebench.model.programs import BODY_FILES
 from sharebench.model.programs import CLIENT as CLIENT_MODULE
+from sharebench.model.programs import client_files
 from sharebench.model.spec import Spec, WorkloadSpec, runs_until_exit, tenant_workload
 from tenant.contract import GRANTED_VARIABLE
 
@@ -106,8 +106,7 @@ def _user_container(
 def _client_params(workload: WorkloadSpec, port: int) -> Json:
     request = workload["request"]
     params = {"url": f"http://127.0.0.1:{port}", **request, "ready_path": workload["ready"]["path"]}
-    paths = {key: str(request.get(key)) for key in BODY_FILES if request.get(key)}
-    params |= {key: f"{manifest.CODE_FOLDER}/{body_key(path)}" for key, path in paths.items()}
+    params |= {key: f"{manifest.CODE_FOLDER}/{body_key(path)}" for key, path in client_files(workload).items()}
     return {**params, "stream": workload["stream"]}
 
 
@@ -117,10 +116,8 @@ def body_key(path: str) -> str:
 
 
 def body_files(workload: WorkloadSpec) -> Mapping[str, bytes]:
-    """The files with request bodies for the client, by their key in the cell's ConfigMap."""
-    request: Mapping[str, object] = workload.get("request") or {}
-    paths = [str(path) for key in BODY_FILES if (path := request.get(key))]
-    return {body_key(path): Path(path).read_bytes() for path in paths}
+    """The files of the study that the client reads, by their key in the cell's ConfigMap."""
+    return {body_key(path): Path(path).read_bytes() for path in client_files(workload).values()}
 
 
 def user_pod(
