@@ -148,6 +148,20 @@ PICTURES: dict[str, Picture] = {
         says="As under MPS, without any isolation; one context.",
         is_one_process=True,
     ),
+    "green-contexts": Picture(
+        tenants=("stream A", "stream B", "stream C"),
+        rows=(("one CUDA context",), ("green context", "green context", "green context")),
+        parts=WHOLE,
+        blocks=(
+            *lane(0, 0, 0.3, (0, 0.55), (0.6, 1)),
+            *lane(1, 0.333, 0.6, (0, 0.4), (0.45, 1)),
+            *lane(2, 0.667, 0.9, (0, 0.7), (0.8, 1)),
+        ),
+        memory=((0, 0.08), (1, 0.08), (2, 0.08), (None, 0.76)),
+        says="Each stream has SMs of its own, idle in a pause.",
+        borders=(0.333, 0.667),
+        is_one_process=True,
+    ),
     "sequential": Picture(
         tenants=("job A", "job B", "job C"),
         rows=(("queue: one after another",),),

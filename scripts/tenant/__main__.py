@@ -1,7 +1,7 @@
 """The tenant's command line: `python -m tenant --workload MODULE --params JSON --device cpu|cuda`.
 
 Prints {"ports": [N, ...]}, one port per tenant, once its servers listen, then loads, warms up and loops until SIGTERM.
-With `--streams N` the process is N tenants, each a thread with its own stream, measurement and server.
+With `--streams` the process is several tenants, each a thread with its own stream, measurement and server.
 Exit codes: 0 ended by SIGTERM, 2 wrong arguments or parameters, 12 out of memory, 1 any other failure.
 """
 
@@ -34,7 +34,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--name", help="name of the workload in the record and the metrics (default: the module)")
     parser.add_argument("--params", type=json.loads, default={}, help="the workload's parameters, JSON")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what to run on")
-    parser.add_argument("--streams", type=int, help="be that number of tenants in one process, each on its own stream")
+    parser.add_argument("--streams", type=json.loads, help="be a tenant per item: a JSON list of objects of arguments")
+    parser.add_argument("--sms", type=int, help="run in a green context of at most that number of SMs")
     parser.add_argument("--program", choices=("server", "exit", "scrape"), help="measure the next container so")
     parser.add_argument("--load", type=json.loads, default={}, help="arrival, rate_hz, concurrency, seed, before, JSON")
     parser.add_argument("--warmup", type=json.loads, default={}, help="the rule of steadiness, JSON")
@@ -44,6 +45,16 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--index", type=int, default=0, help="number of the (first) tenant, from 0")
     parser.add_argument("--spawned-ns", type=int, default=FIRST_LINE_NS, help="monotonic time of the launch")
     return parser.parse_args()
+
+
+def _arguments_of_tenants(arguments: argparse.Namespace) -> list[argparse.Namespace]:
+    """The arguments of each tenant of this process."""
+    if arguments.streams is None:
+        return [arguments]
+    return [
+        argparse.Namespace(**{**vars(arguments), "index": arguments.index + number, **own})
+        for number, own in enumerate(arguments.streams)
+    ]
 
 
 def _stop(_signal: int, _frame: object) -> NoReturn:
@@ -56,7 +67,7 @@ def _announce(ports: list[int]) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
-def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
+def _run(arguments: argparse.Namespace, each: list[argparse.Namespace], states: list[State]) -> NoReturn:
     from tenant import startup
 
     if arguments.program:
@@ -72,18 +83,18 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
             states[0].status = "ready"
             while True:
                 signal.pause()
-    tenants = startup.load(arguments)
+    tenants = startup.load(each)
     # These import numpy, whose import must be timed as a part of the workload's.
     from tenant.contract import SteadinessRule
     from tenant.load import Load
     from tenant.measure import Measurement
 
-    load, rule = Load(**arguments.load), SteadinessRule(**arguments.warmup)
+    rule = SteadinessRule(**arguments.warmup)
 
-    def loop(state: State, workload: Workload, identity: Identity) -> NoReturn:
+    def loop(state: State, own: argparse.Namespace, workload: Workload, identity: Identity) -> NoReturn:
         workload.attach()
         state.measurement = measurement = Measurement(
-            workload, identity, load, rule, watched_cell=arguments.watched_cell
+            workload, identity, Load(**own.load), rule, watched_cell=arguments.watched_cell
         )
         state.status = "warming"
         measurement.warm_up()
@@ -92,19 +103,19 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
             measurement.run_chunk()
 
     if not arguments.streams:
-        loop(states[0], *tenants[0])
+        loop(states[0], each[0], *tenants[0])
     exit_codes: SimpleQueue[int] = SimpleQueue()
 
-    def guarded(state: State, workload: Workload, identity: Identity) -> None:
+    def guarded(state: State, own: argparse.Namespace, workload: Workload, identity: Identity) -> None:
         try:
-            loop(state, workload, identity)
+            loop(state, own, workload, identity)
         except Exception as error:
             exit_codes.put(exit_code(error))
 
     # This thread waits for a signal or for the first tenant that fails, either of which ends all tenants.
     try:
-        for state, tenant in zip(states, tenants, strict=True):
-            threading.Thread(target=guarded, args=(state, *tenant), daemon=True).start()
+        for state, own, tenant in zip(states, each, tenants, strict=True):
+            threading.Thread(target=guarded, args=(state, own, *tenant), daemon=True).start()
         code = exit_codes.get()
     except SystemExit:
         code = 0
@@ -121,7 +132,8 @@ def main() -> NoReturn:
     token = os.environ.get(TOKEN_VARIABLE)
     if not token:
         sys.exit(report_failure(f"{TOKEN_VARIABLE} is not set", EXIT_USAGE))
-    states = [State() for _ in range(arguments.streams or 1)]
+    each = _arguments_of_tenants(arguments)
+    states = [State() for _ in each]
     servers = [
         Server(arguments.bind, arguments.port and arguments.port + number, token, state)
         for number, state in enumerate(states)
@@ -130,7 +142,7 @@ def main() -> NoReturn:
         server.start()
     _announce([server.port for server in servers])
     try:
-        _run(arguments, states)
+        _run(arguments, each, states)
     except Exception as error:
         code = exit_code(error)
     for state in states:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from tenant.parameters import ParameterError
 from tenant.workload import Workload
 
 if TYPE_CHECKING:
+    from tenant.gpu import green_contexts
+
     # It imports numpy, which must be imported by the workload, because it counts towards the workload's import time.
     from tenant.record import Identity
 
@@ -66,37 +69,47 @@ def _open_device(device: str) -> contract.DeviceView | None:
     return nvml.complete_view(pod_view)
 
 
-def load(arguments: Namespace) -> list[tuple[Workload, Identity]]:
-    """Import the workload, open the device, and create one workload per tenant, one after another.
+def _parts(each: Sequence[Namespace]) -> Sequence[green_contexts.Part | None]:
+    """The part of the SMs of each tenant, None for all SMs."""
+    if not any(own.sms for own in each):
+        return [None] * len(each)
+    from tenant.gpu import green_contexts
+
+    return green_contexts.split([own.sms for own in each])
+
+
+def load(each: Sequence[Namespace]) -> list[tuple[Workload, Identity]]:
+    """Import the workloads, open the device, and create the workload of each tenant, one after another.
 
     Raises ParameterError, and whatever the framework raises.
     """
     begun = time.monotonic()
-    module = workloads.load_module(arguments.workload, arguments.device)
+    modules = [workloads.load_module(own.workload, own.device) for own in each]
     import_seconds = time.monotonic() - begun
     from tenant.record import Identity
 
     begun = time.monotonic()
-    view = _open_device(arguments.device)
+    view = _open_device(each[0].device)
     context_seconds = 0.0 if view is None else time.monotonic() - begun
     tenants = []
-    for number in range(arguments.streams or 1):
+    for own, module, part in zip(each, modules, _parts(each), strict=True):
         begun = time.monotonic()
-        workload = workloads.create(module, arguments.params, arguments.device)
+        with nullcontext() if part is None else part.loading():
+            workload = workloads.create(module, own.params, own.device)
         load_seconds = time.monotonic() - begun
-        if arguments.streams and not workload.is_captured:
+        if own.streams is not None and not workload.is_captured:
             raise ParameterError(
-                f"{arguments.workload}: only a captured CUDA graph can run in streams of one process; set graph: true"
+                f"{own.workload}: only a captured CUDA graph can run in streams of one process; set graph: true"
             )
         identity = Identity(
-            index=arguments.index + number,
-            name=arguments.name or arguments.workload,
-            process_seconds=(FIRST_LINE_NS - arguments.spawned_ns) / 1e9,
+            index=own.index,
+            name=own.name or own.workload,
+            process_seconds=(FIRST_LINE_NS - own.spawned_ns) / 1e9,
             import_seconds=import_seconds,
             context_seconds=context_seconds,
             load_seconds=load_seconds,
-            view=view,
-            process_tenants=arguments.streams or 1,
+            view=view if part is None or view is None else part.view(view),
+            process_tenants=len(each),
         )
         tenants.append((workload, identity))
     return tenants

@@ -33,6 +33,14 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"strategies": ["streams"]},
         ["'streams'", "'cpu'", "no streams", "can: nvidia, simulated"],
     ),
+    "green contexts without a share": (
+        {f"{S}.own": {"mechanism": "green-contexts"}},
+        ["own.thread_percent:", "null is not enough for green-contexts", "such as 100/N"],
+    ),
+    "memory of a green context": (
+        {f"{S}.green-contexts.memory_percent": "100/N"},
+        ["memory_percent:", "'100/N'", "has no effect without mps"],
+    ),
     "nvidia": ({"node": "nvidia"}, ["node:", "'nvidia'", "no NVIDIA GPU", "use cpu for the stand-in, or simulated"]),
     "another share in a cluster": (
         KUBERNETES | {"strategies": ["mps-limited-200"]},

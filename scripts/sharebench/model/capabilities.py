@@ -10,7 +10,7 @@ from pathlib import Path
 from sharebench.core.files import REPOSITORY
 from sharebench.core.redact import OUTSIDE_PREFIX
 from sharebench.model.config_catalogues import LIMIT_KEYS
-from sharebench.model.strategies import MECHANISMS, Strategy
+from sharebench.model.strategies import HAMI_CORE, MECHANISMS, ONE_PROCESS, Strategy
 from sharebench.model.study_config import Kind, StudyConfig
 
 # The possible layers, outer first: only MIG partitions a device into parts that can be shared again.
@@ -48,16 +48,16 @@ class NodeKind:
     """Whether its windows take no time and its tenants run no code."""
 
 
-PORTABLE_MECHANISMS = frozenset(MECHANISMS) - {"hami-core"}
+PORTABLE_MECHANISMS = frozenset(MECHANISMS) - {HAMI_CORE}
 """Mechanisms that do not need an NVIDIA GPU of this host."""
 NODE_KINDS: Mapping[str, NodeKind] = {
     # A stand-in shares cores by affinity: nothing caps a share of threads or memory, there are no streams.
-    "cpu": NodeKind("host.cpu.CpuNode", 1.5, Capability(PORTABLE_MECHANISMS - {"streams"}, enforces_limits=False)),
+    "cpu": NodeKind("host.cpu.CpuNode", 1.5, Capability(PORTABLE_MECHANISMS - {*ONE_PROCESS}, enforces_limits=False)),
     "nvidia": NodeKind("host.nvidia.NvidiaNode", 10.0, Capability(has_own_limits=True), has_gpus=True),
     "simulated": NodeKind("simulated.node.SimulatedNode", 0.2, Capability(PORTABLE_MECHANISMS), is_virtual=True),
     "kubernetes": NodeKind("kubernetes.node.ClusterNode", 15.0, None, has_gpus=True, is_slow_to_switch=True),
 }
-POD_MECHANISMS = PORTABLE_MECHANISMS - {"streams", "sequential"}
+POD_MECHANISMS = PORTABLE_MECHANISMS - {*ONE_PROCESS, "sequential"}
 # In a cluster the capability depends on how tenants reach the GPU.
 ACCESS_CAPABILITIES: Mapping[str, Capability] = {
     # Its MPS always caps a tenant at an even share. On MIG instances it refuses MPS, which is the cell's reason then.

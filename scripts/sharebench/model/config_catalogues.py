@@ -35,7 +35,7 @@ from sharebench.model.config_values import (
 from tenant.contract.requests import VOCABULARY
 from tenant.contract.trace import MAX_TOKENS
 
-Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential", "hami-core"]
+Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential", "hami-core", "green-contexts"]
 Interval = Literal["default", "short", "medium", "long"]
 """How a DRA driver is asked for the length of a time slice."""
 SweptKey = Literal["concurrency", "concurrency_total", "rate_hz", "rate_of_capacity"]
@@ -122,7 +122,7 @@ class StrategyEntry(TypedDict):
     """One sentence for a person."""
     mechanism: Annotated[Unique[Mechanism], Field(min_length=1, max_length=2)]
     """How the device is shared; two mechanisms are layers, the outer one first. `exclusive`, `time-slicing`,
-    `hami-core`, `mps`, `mig`, `streams`, `sequential`, `[mig, time-slicing]` or `[mig, mps]`."""
+    `hami-core`, `mps`, `mig`, `streams`, `green-contexts`, `sequential`, `[mig, time-slicing]` or `[mig, mps]`."""
     replicas: Maybe[Annotated[Unique[Tenants], Field(min_length=1)]]
     """Numbers of tenants for this strategy, in place of the study's; `[1]` for `exclusive`."""
     access: Maybe[Access]
@@ -144,9 +144,9 @@ class StrategyEntry(TypedDict):
     instances: Maybe[Count]
     """MIG instances that the tenants share; `null` makes one per tenant. Layers need it."""
     thread_percent: Maybe[Share]
-    """Share of the SMs that a tenant may use under `mps`, of their time under `hami-core`, or `100/N` where N is the
-    number of tenants; at most 100. A list such as `[60, 20, 20]` has each tenant's own, and sets the number of
-    tenants."""
+    """Share of the SMs that a tenant may use under `mps` or `green-contexts`, of their time under `hami-core`, or
+    `100/N` where N is the number of tenants; at most 100. A list such as `[60, 20, 20]` has each tenant's own, and
+    sets the number of tenants."""
     memory_percent: Maybe[Share]
     """Share of the memory that a tenant may use, likewise."""
     memory_limit: Maybe[Memory]

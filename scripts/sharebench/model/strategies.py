@@ -27,6 +27,9 @@ WHOLE_GPU: PodTemplate = {
 }
 MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
 HAMI_CORE = "hami-core"
+GREEN_CONTEXTS = "green-contexts"
+ONE_PROCESS = ("streams", GREEN_CONTEXTS)
+"""Mechanisms whose tenants are threads of one process."""
 CONTROL_SUFFIX = "-again"
 # Most clients of one MPS server up to CUDA 13.0 (60 from 13.1 on).
 MPS_CLIENTS = 48
@@ -141,6 +144,11 @@ class Strategy:
     def is_unequal(self) -> bool:
         """Whether each tenant has limits or a priority of its own."""
         return any(isinstance(getattr(self, name), tuple) for name in LIMIT_KEYS)
+
+    @property
+    def is_one_process(self) -> bool:
+        """Whether all tenants are threads of one process."""
+        return self.mechanisms[-1] in ONE_PROCESS
 
     def group_count(self, replicas: int) -> int:
         """Number of parts of the device for `replicas` tenants: one, or the number of MIG instances.

@@ -131,7 +131,10 @@ Histogram = dict[str, int]
 
 
 class DeviceView(TypedDict):
-    """A tenant's view of its GPU before it loaded its model; the last four keys exist in pods only."""
+    """A tenant's view of its GPU before it loaded its model; the last four keys exist in pods only.
+
+    `sm_ids` are the SMs that kernels ran on, in a green context.
+    """
 
     pid: int
     device: str | None
@@ -139,6 +142,7 @@ class DeviceView(TypedDict):
     memory_free_bytes: int | None
     memory_total_bytes: int | None
     over_limit_refused: bool | None
+    sm_ids: NotRequired[list[int]]
     mps_pipe: NotRequired[str | None]
     is_mig: NotRequired[bool | None]
     variables: NotRequired[dict[str, str | None]]

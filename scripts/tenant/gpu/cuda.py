@@ -8,6 +8,7 @@ import fcntl
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from contextvars import ContextVar
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -82,27 +83,27 @@ def _check(symbol: str, code: int) -> None:
         raise CudaError(f"{symbol}: {name}", name)
 
 
-def _call(symbol: str, *arguments: Any) -> None:
+def call(symbol: str, *arguments: Any) -> None:
     _check(symbol, getattr(_library(), symbol)(*arguments))
 
 
-def _handle(symbol: str, *arguments: Any) -> c_void_p:
+def new_handle(symbol: str, *arguments: Any) -> c_void_p:
     handle = c_void_p()
-    _call(symbol, byref(handle), *arguments)
+    call(symbol, byref(handle), *arguments)
     return handle
 
 
 @cache
-def _device() -> int:
-    _call("cuInit", 0)
+def device_number() -> int:
+    call("cuInit", 0)
     device = c_int()
-    _call("cuDeviceGet", byref(device), 0)
+    call("cuDeviceGet", byref(device), 0)
     return device.value
 
 
 @cache
 def _primary_context() -> c_void_p:
-    return _handle("cuDevicePrimaryCtxRetain", _device())
+    return new_handle("cuDevicePrimaryCtxRetain", device_number())
 
 
 def open_context() -> None:
@@ -112,22 +113,22 @@ def open_context() -> None:
             # Tenants that share this file create their contexts one after another.
             fcntl.flock(stack.enter_context(Path(path).open("w")), fcntl.LOCK_EX)
         context = _primary_context()
-    _call("cuCtxSetCurrent", context)
+    call("cuCtxSetCurrent", context)
 
 
 def driver_version() -> str:
     """The driver's CUDA version, such as 13.0. Raises CudaError."""
     version = c_int()
-    _call("cuDriverGetVersion", byref(version))
+    call("cuDriverGetVersion", byref(version))
     return f"{version.value // 1000}.{version.value % 1000 // 10}"
 
 
 def _uuid() -> str:
     octets = (c_ubyte * 16)()
     # For a MIG instance, this is the UUID of the instance, as in NVML: only the name distinguishes the two.
-    _call("cuDeviceGetUuid_v2", byref(octets), _device())
+    call("cuDeviceGetUuid_v2", byref(octets), device_number())
     name = ctypes.create_string_buffer(256)
-    _call("cuDeviceGetName", name, len(name), _device())
+    call("cuDeviceGetName", name, len(name), device_number())
     kind = "MIG" if " MIG " in name.value.decode() else "GPU"
     return f"{kind}-{UUID(bytes=bytes(octets))}"
 
@@ -135,26 +136,26 @@ def _uuid() -> str:
 def sm_count() -> int:
     """Number of SMs under the active limits. Raises CudaError."""
     value = c_int()
-    _call("cuDeviceGetAttribute", byref(value), MULTIPROCESSOR_COUNT, _device())
+    call("cuDeviceGetAttribute", byref(value), MULTIPROCESSOR_COUNT, device_number())
     return value.value
 
 
 def memory_bytes() -> tuple[int, int]:
     """Free and total memory under the active limits. Needs `open_context`. Raises CudaError."""
     free, total = c_size_t(), c_size_t()
-    _call("cuMemGetInfo_v2", byref(free), byref(total))
+    call("cuMemGetInfo_v2", byref(free), byref(total))
     return free.value, total.value
 
 
 def _is_allocation_refused(size_bytes: int) -> bool:
     pointer = c_uint64()
     try:
-        _call("cuMemAlloc_v2", byref(pointer), size_bytes)
+        call("cuMemAlloc_v2", byref(pointer), size_bytes)
     except CudaError as error:
         if error.name != OUT_OF_MEMORY:
             raise
         return True
-    _call("cuMemFree_v2", pointer)
+    call("cuMemFree_v2", pointer)
     return False
 
 
@@ -176,11 +177,16 @@ def device_view() -> DeviceView:
     }
 
 
+# Creates the streams of workloads. A tenant on a part of the SMs has its own (tenant.gpu.green_contexts).
+stream_source: ContextVar[Callable[[], c_void_p] | None] = ContextVar("stream_source", default=None)
+
+
 class CudaStream:
     """A stream that does not wait for the default stream. Needs `open_context` in the calling thread."""
 
     def __init__(self) -> None:
-        self.handle = _handle("cuStreamCreate", STREAM_NON_BLOCKING)
+        create = stream_source.get()
+        self.handle = new_handle("cuStreamCreate", STREAM_NON_BLOCKING) if create is None else create()
         self._wait = _library().cuStreamSynchronize
 
     def synchronize(self) -> None:
@@ -191,18 +197,18 @@ class CudaStream:
 class CudaEventPair:
     def __init__(self, stream: CudaStream) -> None:
         self._stream = stream
-        self._begin = _handle("cuEventCreate", 0)
-        self._end = _handle("cuEventCreate", 0)
+        self._begin = new_handle("cuEventCreate", 0)
+        self._end = new_handle("cuEventCreate", 0)
 
     def begin(self) -> None:
-        _call("cuEventRecord", self._begin, self._stream.handle)
+        call("cuEventRecord", self._begin, self._stream.handle)
 
     def end(self) -> None:
-        _call("cuEventRecord", self._end, self._stream.handle)
+        call("cuEventRecord", self._end, self._stream.handle)
 
     def elapsed_ns(self) -> int:
         milliseconds = c_float()
-        _call("cuEventElapsedTime", byref(milliseconds), self._begin, self._end)
+        call("cuEventElapsedTime", byref(milliseconds), self._begin, self._end)
         return round(milliseconds.value * 1e6)
 
 
@@ -212,14 +218,14 @@ class DeviceBuffer:
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         address = c_uint64()
-        _call("cuMemAlloc_v2", byref(address), size_bytes)
+        call("cuMemAlloc_v2", byref(address), size_bytes)
         self.pointer = address.value
-        _call("cuMemsetD8_v2", address, 0, size_bytes)
+        call("cuMemsetD8_v2", address, 0, size_bytes)
 
     def read(self) -> bytes:
         """Copy the memory to the host. Waits for the default stream only, so synchronise the writing stream first."""
         content = ctypes.create_string_buffer(self.size_bytes)
-        _call("cuMemcpyDtoH_v2", content, self.pointer, self.size_bytes)
+        call("cuMemcpyDtoH_v2", content, self.pointer, self.size_bytes)
         return content.raw
 
 
@@ -231,11 +237,11 @@ class Kernel:
         options = (c_int * 2)(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
         values = (c_void_p * 2)(ctypes.addressof(log), JIT_LOG_BYTES)
         try:
-            module = _handle("cuModuleLoadDataEx", ptx_text.encode(), 2, options, values)
+            module = new_handle("cuModuleLoadDataEx", ptx_text.encode(), 2, options, values)
         except CudaError as error:
             message = log.value.decode(errors="replace").strip()
             raise CudaError(f"{error}: {message}" if message else str(error), error.name) from error
-        self._function = _handle("cuModuleGetFunction", module, name.encode())
+        self._function = new_handle("cuModuleGetFunction", module, name.encode())
 
     def launcher(self, blocks: int, threads: int, *arguments: int, stream: CudaStream) -> Callable[[], None]:
         """Return a function that launches the kernel with these arguments and raises CudaError.

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from tenant.device_time import with_device_time
+from tenant.gpu import cuda
 from tenant.parameters import ParameterError
 from tenant.usage import peak_resident_bytes
 from tenant.workload import Workload, array_digest
@@ -46,6 +47,14 @@ class _TorchEventPair:
         return round(milliseconds * 1e6)
 
 
+def _new_stream() -> torch.cuda.Stream:
+    import torch
+
+    if cuda.stream_source.get() is None:
+        return torch.cuda.Stream()
+    return torch.cuda.ExternalStream(cuda.CudaStream().handle.value or 0)
+
+
 class TorchWorkload(Workload):
     """A workload whose iteration is one forward pass; the module's docstring explains how to write one.
 
@@ -69,7 +78,7 @@ class TorchWorkload(Workload):
         self.device = torch.device(device)
         self.torch_dtype = torch.float32 if is_tf32 else getattr(torch, dtype)
         self.is_captured = graph
-        self._stream: torch.cuda.Stream | None = torch.cuda.Stream() if device == "cuda" else None
+        self._stream: torch.cuda.Stream | None = _new_stream() if device == "cuda" else None
         self._thread_context = ExitStack()
         torch.manual_seed(SEED)
 

@@ -84,8 +84,9 @@ def evidence(
     layers = tuple(mechanisms.split("/"))
     profile = "1g" if "mig" in layers else None
     strategy = Strategy("own", layers, profile, 2, limits.get("threads"), limits.get("memory"), None)
-    process = 0 if mechanisms == "streams" else None
-    grants = [Grant(index, index % len(devices), process=process) for index in range(len(records))]
+    process = 0 if strategy.is_one_process else None
+    sms = 44 if mechanisms == "green-contexts" else None
+    grants = [Grant(index, index % len(devices), process=process, sm_count=sms) for index in range(len(records))]
     occupants = [Occupant(pid, kind, GIB) for kind, pids in on_gpu.items() for pid in pids]
     return collect_evidence(strategy, devices, grants, records, occupants, daemons, cast(Any, sampled or {}))
 
@@ -103,6 +104,11 @@ def saw(kind: str, *pids: int) -> dict[int, dict[str, Any]]:
 def case(*given: Any, **limits: Any) -> Callable[[], list[dict[str, Any]]]:
     """A function that collects that evidence."""
     return partial(evidence, *given, **limits)
+
+
+def thread_on(first: int, seen: int, sm_count: int | None = None) -> dict[str, Any]:
+    """The record of a thread of process 1 whose kernels ran on that number of SMs, from `first`."""
+    return view(1, sm_count=sm_count or seen, sm_ids=[*range(first, first + seen)])
 
 
 def broken(found: list[dict[str, Any]]) -> set[str]:
@@ -167,6 +173,26 @@ CASES: dict[str, tuple[Callable[[], list[dict[str, Any]]], set[str]]] = {
         {CLIENTS},
     ),
     "streams in one context": (case("streams", [view(1), view(1)], {"compute": [1]}), set()),
+    "green contexts": (
+        case("green-contexts", [thread_on(0, 40), thread_on(40, 40)], {"compute": [1]}, threads="100/N"),
+        set(),
+    ),
+    "green contexts that overlap": (
+        case("green-contexts", [thread_on(0, 40), thread_on(39, 40)], {"compute": [1]}, threads="100/N"),
+        {"SMs of more than one tenant"},
+    ),
+    "green contexts of all SMs": (
+        case("green-contexts", [thread_on(0, 132), thread_on(0, 132)], {"compute": [1]}, threads="100/N"),
+        {"SMs of the green context", "SMs of more than one tenant"},
+    ),
+    "a green context that its kernels leave": (
+        case("green-contexts", [thread_on(0, 40), thread_on(40, 44, 40)], {"compute": [1]}, threads="100/N"),
+        {"SMs that its kernels ran on"},
+    ),
+    "green contexts that nothing was seen of": (
+        case("green-contexts", [view(1, sm_count=40)] * 2, {"compute": [1]}, threads="100/N"),
+        {"SMs that its kernels ran on", "SMs of more than one tenant"},
+    ),
     "streams in two": (case("streams", TWO, {"compute": [1, 2]}), {CONTEXTS}),
     "programs by whichever of their processes": (case("time-slicing", PROGRAMS, {"compute": [11, 22]}), set()),
     "a program that is not there": (

@@ -106,6 +106,8 @@ def test_what_nvml_does_not_report_is_unknown(node: NvidiaNode) -> None:
         ("", "time-slicing", 7, None),
         ("", "mps", 48, None),
         ("", "mps", 49, "49 clients of one MPS server are more than 48"),
+        ("", "green-contexts", 16, None),
+        ("", "green-contexts", 17, "a green context of 7 SMs is less than this GPU has, 8"),
     ],
 )
 def test_infeasible_strategies_have_a_reason(
@@ -162,7 +164,7 @@ def workload_spec(module: str, graph: bool | None = None) -> dict[str, Any]:
         ([workload_spec("empty")] * 3, None),
         ([workload_spec("yolov8", True)] * 2, "one launch"),
         ([workload_spec("matmul", True), workload_spec("matmul", False)], "one launch"),
-        ([workload_spec("matmul", True), workload_spec("resnet50", True)], "mixes are not measured"),
+        ([workload_spec("matmul", True), workload_spec("resnet50", True)], None),
         ([{"name": "program", "kind": "command", "params": {}}], "one launch"),
         ([], None),
     ],
@@ -190,6 +192,19 @@ def test_tenants_see_one_gpu_and_only_our_daemon(node: NvidiaNode) -> None:
         assert not Path(grant.environment[MPS_PIPE_VARIABLE]).exists()
         assert "SHAREBENCH_PROBE_BYTES" not in grant.environment
     assert [grant.process for grant in grants] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    "strategy, replicas, sms",
+    [("green-contexts", 3, [44, 44, 44]), ("green-contexts-30-70", 2, [39, 92]), ("streams", 2, [None, None])],
+)
+def test_tenants_of_one_process_are_granted_their_part_of_the_sms(
+    node: NvidiaNode, strategy: str, replicas: int, sms: list[int | None]
+) -> None:
+    grants = node.grants(STRATEGIES[strategy], replicas)
+    assert [grant.sm_count for grant in grants] == sms
+    assert {grant.process for grant in grants} == {0}
+    assert all("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in grant.environment for grant in grants)
 
 
 def test_a_memory_limit_is_probed_beyond_its_share(node: NvidiaNode) -> None:

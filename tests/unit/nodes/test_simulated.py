@@ -151,6 +151,8 @@ WORK = {"serial_seconds": 1.0, "parallel_sm_seconds": 60.0}
         (["mps"], None, None, 1, 1.6),
         (["mps"], None, None, 4, 1.0 + 4 * 0.6),
         (["streams"], None, None, 4, 1.0 + 4 * 0.6),
+        (["green-contexts"], None, 25.0, 4, 1.0 + 60 / 25),
+        (["green-contexts"], None, 33.4, 1, 1.0 + 60 / 33),
         (["mps"], None, 25.0, 4, 1.0 + 4 * 0.6),  # the share is what crowding leaves anyway
         (["mps"], None, 25.0, 1, 1.0 + 60 / 25),
         (["mps"], None, 33.4, 1, 1.0 + 60 / 33),  # whole SMs only

@@ -8,10 +8,11 @@
 #include <string.h>
 #include <time.h>
 
-enum { OK = 0, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, INVALID_PTX = 218 };
+enum { OK = 0, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, INVALID_PTX = 218, INVALID_RESOURCE = 914 };
 
 static __thread void *current;
 static uint64_t used;
+static unsigned last_first, last_count;
 
 /* What a test looks at. */
 int contexts_retained, launches;
@@ -102,6 +103,8 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
     for (int i = 0; i < count; i++) launched_arguments[i] = *(uint64_t *)arguments[i];
     memcpy(launched_extents, extents, sizeof extents);
     launched_stream = stream;
+    /* The kernel that notes where it runs. */
+    if (count == 2 && bx == 1) memset((char *)launched_arguments[0] + last_first, 1, last_count);
     launches++;
     return OK;
 }
@@ -124,10 +127,62 @@ int cuEventRecord(double *event, void *stream)
     return OK;
 }
 int cuEventElapsedTime(float *milliseconds, double *begin, double *end) { *milliseconds = *end - *begin; return OK; }
+/* A device of 132 SMs in groups of 8, as on compute capability 9.0. STUB_OVERLAP has all parts begin with SM 0. */
+struct resource { int type; char padding[92]; unsigned sm_count, first; char rest[40]; };
+struct green { struct resource sms; };
+
+int cuDeviceGetDevResource(int device, struct resource *resource, int type)
+{
+    (void)device;
+    *resource = (struct resource){.type = type, .sm_count = 132};
+    return OK;
+}
+int cuDevSmResourceSplitByCount(struct resource *group, unsigned *groups, const struct resource *from,
+                                struct resource *rest, unsigned flags, unsigned least)
+{
+    unsigned count = (least + 7) / 8 * 8;
+    if (flags || *groups != 1 || from->type != 1 || from->rest[0]) return INVALID_RESOURCE;
+    if (count > from->sm_count) return INVALID_RESOURCE;
+    *group = *rest = *from;
+    group->sm_count = count;
+    rest->sm_count -= count;
+    rest->first += getenv("STUB_OVERLAP") ? 0 : count;
+    rest->rest[0] = 1;
+    return OK;
+}
+int cuDevResourceGenerateDesc(void **description, struct resource *resource, unsigned count)
+{
+    if (count != 1) return INVALID_RESOURCE;
+    *description = resource;
+    return OK;
+}
+int cuGreenCtxCreate(struct green **context, struct resource *description, int device, unsigned flags)
+{
+    if (device || flags != 1) return INVALID_RESOURCE;
+    *context = malloc(sizeof **context);
+    (*context)->sms = *description;
+    (*context)->sms.rest[0] = 0;
+    return OK;
+}
+int cuGreenCtxGetDevResource(struct green *context, struct resource *resource, int type)
+{
+    if (type != 1) return INVALID_RESOURCE;
+    *resource = context->sms;
+    return OK;
+}
+int cuGreenCtxStreamCreate(void **stream, struct green *context, unsigned flags, int priority)
+{
+    if (flags != 1 || priority) return INVALID_RESOURCE;
+    last_first = context->sms.first;
+    last_count = context->sms.sm_count;
+    *stream = malloc(1);
+    return OK;
+}
 int cuGetErrorName(int code, const char **name)
 {
     *name = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
         : code == INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT"
-        : code == INVALID_PTX ? "CUDA_ERROR_INVALID_PTX" : NULL;
+        : code == INVALID_PTX ? "CUDA_ERROR_INVALID_PTX"
+        : code == INVALID_RESOURCE ? "CUDA_ERROR_INVALID_RESOURCE_TYPE" : NULL;
     return *name ? OK : 1;
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tenant import contract
-from tenant.gpu import cuda
+from tenant.gpu import cuda, green_contexts
 
 UUID = "a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf"
 
@@ -21,12 +21,12 @@ def stub(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ctypes.CDLL]
     """The stand-in, freshly loaded by the module, with a context in this thread."""
     library = str(driver / "libcuda.so.1")
     monkeypatch.setattr(cuda, "LIBRARY", library)
-    for cached in (cuda._library, cuda._device, cuda._primary_context):
+    for cached in (cuda._library, cuda.device_number, cuda._primary_context):
         cached.cache_clear()
     cuda.open_context()
     yield ctypes.CDLL(library)
-    cuda._call("cuCtxSetCurrent", None)
-    for cached in (cuda._library, cuda._device, cuda._primary_context):
+    cuda.call("cuCtxSetCurrent", None)
+    for cached in (cuda._library, cuda.device_number, cuda._primary_context):
         cached.cache_clear()
 
 
@@ -78,7 +78,7 @@ def test_a_device_buffer_is_zeroed_read_and_freed(stub: ctypes.CDLL) -> None:
     assert buffer.read() == bytes(64)
     ctypes.memset(buffer.pointer, 7, 64)
     assert buffer.read() == bytes([7]) * 64
-    cuda._call("cuMemFree_v2", buffer.pointer)
+    cuda.call("cuMemFree_v2", buffer.pointer)
     assert cuda.device_view()["memory_free_bytes"] == 1 << 20
     with pytest.raises(cuda.CudaError) as caught:
         cuda.DeviceBuffer(1 << 21)
@@ -90,10 +90,35 @@ def test_a_kernel_error_has_the_compilers_message(stub: ctypes.CDLL) -> None:
         cuda.Kernel("broken", "nothing")
 
 
+@pytest.mark.parametrize(
+    "wanted, granted", [([44, 44, 44], [40, 40, 40]), ([66, 66], [64, 64]), ([39, 92], [32, 88]), ([132], [128])]
+)
+def test_green_contexts_are_rounded_down_and_disjoint(stub: ctypes.CDLL, wanted: list[int], granted: list[int]) -> None:
+    parts = green_contexts.split(wanted)
+    views = [part.view(cuda.device_view()) for part in parts]
+    assert [view["sm_count"] for view in views] == granted
+    seen = [number for view in views for number in view["sm_ids"]]
+    assert len(seen) == len(set(seen)) == sum(granted)
+
+
+def test_streams_that_are_made_while_a_part_loads_are_its_own(stub: ctypes.CDLL) -> None:
+    first, second = green_contexts.split([64, 64])
+    for part, begin in ((second, 64), (first, 0)):
+        with part.loading():
+            cuda.CudaStream()
+        assert min(part.sm_ids()) == begin
+    assert cuda.stream_source.get() is None
+
+
+def test_a_green_context_below_the_smallest_is_refused(stub: ctypes.CDLL) -> None:
+    with pytest.raises(cuda.CudaError, match="no green context is as small as 7 of 132 SMs"):
+        green_contexts.split([7])
+
+
 def test_a_missing_cuda_driver_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "LIBRARY", "libno-such-driver.so.1")
     cuda._library.cache_clear()
-    cuda._device.cache_clear()
+    cuda.device_number.cache_clear()
     cuda._primary_context.cache_clear()
     with pytest.raises(cuda.CudaError, match="no CUDA driver: libno-such-driver"):
         cuda.open_context()

@@ -63,12 +63,16 @@ def plant(tmp_path: Path, launch: Launch) -> Launch:
     """A function that starts a tenant whose workload has these lines in its `step` and `create`."""
 
     def start(
-        step: str = "time.sleep(0.002)", create: str = "pass", *arguments: str, is_captured: bool = False
+        step: str = "time.sleep(0.002)",
+        create: str = "pass",
+        *arguments: str,
+        is_captured: bool = False,
+        **options: Any,
     ) -> Tenant:
         shutil.copytree(SCRIPTS / "tenant", tmp_path / "tenant", ignore=shutil.ignore_patterns("__pycache__"))
         text = WORKLOAD.format(step=textwrap.indent(step, " " * 8).strip(), create=create, is_captured=is_captured)
         (tmp_path / "tenant" / "workloads" / "planted.py").write_text(text)
-        return launch("--workload", "planted", *QUICK, *arguments, path=tmp_path)
+        return launch("--workload", "planted", *QUICK, *arguments, path=tmp_path, **options)
 
     return start
 
@@ -104,7 +108,7 @@ def test_a_window_from_announcement_to_record(launch: Launch) -> None:
     assert counts and counts[0] > record["count"]
 
 
-@pytest.mark.parametrize("streams", [(), ("--streams", "2")])
+@pytest.mark.parametrize("streams", [(), ("--streams", "[{}, {}]")])
 @pytest.mark.parametrize("step", ["time.sleep(3600)", "print('noise')"])
 def test_sigterm_ends_a_tenant_cleanly_whatever_it_does(plant: Launch, step: str, streams: tuple[str, ...]) -> None:
     tenant = plant(step, "pass", *streams, is_captured=bool(streams))
@@ -115,7 +119,7 @@ def test_sigterm_ends_a_tenant_cleanly_whatever_it_does(plant: Launch, step: str
     assert set(errors) <= set("noise\n")
 
 
-TWO = ("--streams", "2")
+TWO = ("--streams", "[{}, {}]")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +162,7 @@ def test_a_tenant_without_a_token_does_not_start() -> None:
 
 def test_tenants_on_streams_of_one_process_are_measured_separately(plant: Launch) -> None:
     step = "time.sleep(0.002)\nif self.number == 2: [None for _ in range(20000)]"
-    tenant = plant(step, "pass", "--streams", "3", "--index", "2", is_captured=True)
+    tenant = plant(step, "pass", "--streams", "[{}, {}, {}]", "--index", "2", is_captured=True)
     assert len(set(tenant.ports)) == 3
     streams = [tenant.stream(number) for number in range(3)]
     for stream in streams:
@@ -179,7 +183,7 @@ def test_tenants_on_streams_of_one_process_are_measured_separately(plant: Launch
     tenant.stop()
 
 
-@pytest.mark.parametrize("streams", [(), ("--streams", "2")])
+@pytest.mark.parametrize("streams", [(), ("--streams", "[{}, {}]")])
 def test_the_record_has_the_tenants_view_of_cuda(launch: Launch, driver: Path, streams: tuple[str, ...]) -> None:
     environment = {"LD_LIBRARY_PATH": str(driver), "SHAREBENCH_PROBE_BYTES": str(2 << 20)}
     tenant = launch("--workload", "empty", "--device", "cuda", *QUICK, *streams, environment=environment)
@@ -193,4 +197,20 @@ def test_the_record_has_the_tenants_view_of_cuda(launch: Launch, driver: Path, s
     # The stub synchronises for 1 ms, so every iteration is sampled. A sample begins a moment after its iteration,
     # so that the window's start can lie between the two.
     assert 0 < record["device_histogram"]["count"] <= record["count"] + 1
+    tenant.stop()
+
+
+def test_tenants_of_one_process_have_parts_and_workloads_of_their_own(plant: Launch, driver: Path) -> None:
+    each = [{"workload": "empty", "name": "first", "sms": 92}, {"name": "second", "sms": 39}]
+    environment = {"LD_LIBRARY_PATH": str(driver)}
+    arguments = ("--device", "cuda", "--streams", json.dumps(each))
+    tenant = plant("time.sleep(0.002)", "pass", *arguments, is_captured=True, environment=environment)
+    records = []
+    for number in range(2):
+        tenant.stream(number).wait_ready()
+        records.append(tenant.stream(number).measure(0.2))
+        validate(records[-1])
+    assert [(record["index"], record["workload"]) for record in records] == [(0, "first"), (1, "second")]
+    assert [record["view"]["sm_count"] for record in records] == [88, 32]
+    assert [record["view"]["sm_ids"] for record in records] == [[*range(88)], [*range(88, 120)]]
     tenant.stop()

@@ -171,7 +171,8 @@ class State:
 class Grant:
     """A tenant's access to its share: environment, CPUs, and the group of tenants that shares a device or instance.
 
-    Consecutive grants with the same `process` are tenants of one process, each on its own stream.
+    Consecutive grants with the same `process` are tenants of one process, each on its own stream; with `sm_count`, in a
+    green context of at most that number of SMs.
     """
 
     index: int
@@ -179,6 +180,7 @@ class Grant:
     environment: Mapping[str, str] = field(default_factory=dict)
     cores: tuple[int, ...] | None = None
     process: int | None = None
+    sm_count: int | None = None
 
 
 class DeviceOptions(NamedTuple):

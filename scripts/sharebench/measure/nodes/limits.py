@@ -26,6 +26,11 @@ def client_variables(own: TenantLimits, memory_bytes: int | None) -> dict[str, s
     return {name: value for name, value in values.items() if value is not None}
 
 
+def part_sms(own: TenantLimits, sm_count: int) -> int:
+    """Most SMs of a tenant's green context, on a device with `sm_count`."""
+    return int(sm_count * (100.0 if own.thread_percent is None else own.thread_percent) / 100)
+
+
 def probe_variables(limit_bytes: int | None) -> dict[str, str]:
     """The variable that makes a tenant try to allocate beyond its memory limit; empty without a limit."""
     return {} if limit_bytes is None else {PROBE_BYTES_VARIABLE: str(limit_bytes + PROBE_BEYOND_BYTES)}

@@ -17,7 +17,7 @@ from sharebench.model.config.words import quoted, unknown_value
 from sharebench.model.config_catalogues import LIMIT_KEYS, PodTemplate, StrategyEntry, WorkloadEntry, per_tenant_limits
 from sharebench.model.pod_template import PLACEHOLDERS, placeholder_names, template_texts
 from sharebench.model.programs import is_program
-from sharebench.model.strategies import CONTROL_SUFFIX, HAMI_CORE, all_strategies
+from sharebench.model.strategies import CONTROL_SUFFIX, GREEN_CONTEXTS, HAMI_CORE, all_strategies
 from sharebench.model.study_config import StudyConfig, has_jobs
 
 # Names that are taken by files next to nodes/{strategy}.json.
@@ -98,9 +98,12 @@ def _strategy_entry(key: str, name: str, entry: StrategyEntry) -> Iterator[str]:
     needs |= dict.fromkeys(LIMIT_KEYS, "mps") | {"interval": "time-slicing"}
     for option, mechanism in needs.items():
         is_limited = entry["pod"] is not None or (HAMI_CORE in mechanisms and option != "priority")
+        is_limited |= GREEN_CONTEXTS in mechanisms and option == "thread_percent"
         has_effect = mechanism in mechanisms or (mechanism == "mps" and is_limited)
         if entry.get(option) is not None and not has_effect:
             yield f"{key}.{option}: {quoted(entry.get(option))} has no effect without {mechanism}; remove it"
+    if GREEN_CONTEXTS in mechanisms and entry["thread_percent"] is None:
+        yield f"{key}.thread_percent: null is not enough for {GREEN_CONTEXTS}; give a share of the SMs, such as 100/N"
     yield from _limits(key, entry)
     if entry["pod"] is not None:
         yield from _pod_template(key, entry, entry["pod"])

@@ -6,10 +6,11 @@ from typing import TypedDict
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import Record
 from sharebench.model.spec import parse_spec
+from sharebench.model.strategies import ONE_PROCESS
 
 MIB = 1 << 20
 # These mechanisms divide memory among tenants before anything runs, or give it to all of them together.
-MEMORY_NOT_FREE = {"mig", "streams"}
+MEMORY_NOT_FREE = {"mig", *ONE_PROCESS}
 
 
 class DeviceColumns(TypedDict):

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import pandas as pd
 
 from sharebench.model.config_catalogues import LIMIT_KEYS
-from sharebench.model.strategies import HAMI_CORE, Strategy
+from sharebench.model.strategies import GREEN_CONTEXTS, HAMI_CORE, Strategy
 
 MEASURED, DOCUMENTED, UNKNOWN = "measured", "documented", "unknown"
 MIG_GUIDE = "NVIDIA MIG user guide"
 MPS_GUIDE = "NVIDIA MPS documentation"
+CUDA_GUIDE = "CUDA driver API, green contexts"
 KUBECON = "Klues and Chen, KubeCon NA 2024"
 
 
@@ -41,6 +42,8 @@ def performance_isolation(strategy: Strategy) -> Isolation:
         reason = f"every tenant waits for the turns of the others ({KUBECON})"
     elif strategy.mechanisms == (HAMI_CORE,):
         reason = "launches are delayed to keep a share on average, and the GPU is time-sliced (HAMi-core README)"
+    elif strategy.mechanisms == (GREEN_CONTEXTS,):
+        reason = f"SMs of its own, cache and bandwidth are shared ({CUDA_GUIDE})"
     elif has_limits(strategy):
         reason = f"limits on SMs are ceilings, cache and bandwidth are shared ({MPS_GUIDE})"
     return Isolation(False, DOCUMENTED, reason)
@@ -55,7 +58,7 @@ def fault_isolation(strategy: Strategy) -> Isolation:
     inner = strategy.mechanisms[-1]
     if inner == "mps":
         return Isolation(False, DOCUMENTED, f"a fatal fault is reported to every client of the server ({MPS_GUIDE})")
-    if inner == "streams":
+    if strategy.is_one_process:
         return Isolation(False, DOCUMENTED, "all tenants are one process")
     return Isolation(None, UNKNOWN, "contexts of their own, but sources differ on a common fault domain; not measured")
 
@@ -90,6 +93,7 @@ EFFORTS: Mapping[tuple[str, ...], str] = {
     ("mig", "time-slicing"): "instances made in advance, tenants spread over them",
     ("mig", "mps"): "instances made in advance, and a daemon in each",
     ("streams",): "all tenants rewritten into one process",
+    (GREEN_CONTEXTS, "limits"): "all tenants rewritten into one process, which divides the SMs",
 }
 """Effort to set a mechanism up, from the least to the most (ease: KUBECON; the rest is our judgement)."""
 

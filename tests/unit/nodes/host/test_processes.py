@@ -1,5 +1,6 @@
 """Tenants as processes of this host: the real tenant where it matters, small programs that misbehave elsewhere."""
 
+import json
 import os
 import signal
 import time
@@ -186,7 +187,8 @@ def test_grants_of_one_process_are_its_streams(launch: Callable[..., ProcessTena
     assert pids[1] == pids[2]
     assert len(set(pids)) == 3
     command = command_of(tenants, *tenants.units[1].grants)
-    assert command[command.index("--streams") + 1] == "2"
+    streams = json.loads(command[command.index("--streams") + 1])
+    assert [(each["workload"], each["sms"]) for each in streams] == [("matmul", None)] * 2
     assert command[command.index("--index") + 1] == "1"
     assert "--streams" not in command_of(tenants, *tenants.units[0].grants)
     os.kill(pids[1], signal.SIGKILL)

@@ -105,11 +105,21 @@ class BuiltInTenant(TenantProcess):
     """A process of scripts/tenant/ with one tenant, or with several tenants on streams."""
 
     def command(self) -> list[str]:
-        index = self.grants[0].index
-        workload = tenant_workload(self.context.spec, index)
-        # Tenants of one process run the same workload.
-        streams = len(self.grants) if self.grants[0].process is not None else None
-        return tenant_command(self.context, index, workload["module"], workload["params"], self.context.device, streams)
+        first = self.grants[0]
+        workload = tenant_workload(self.context.spec, first.index)
+        argv = tenant_command(self.context, first.index, workload["module"], workload["params"], self.context.device)
+        return argv if first.process is None else [*argv, "--streams", json.dumps(list(map(self._stream, self.grants)))]
+
+    def _stream(self, grant: Grant) -> dict[str, object]:
+        """The arguments of one of several tenants of the process."""
+        workload = tenant_workload(self.context.spec, grant.index)
+        return {
+            "workload": workload["module"],
+            "name": workload["name"],
+            "params": workload["params"],
+            "load": self.context.loads[grant.index],
+            "sms": grant.sm_count,
+        }
 
     def programs(self) -> list[Program]:
         first = self.grants[0]
@@ -126,7 +136,6 @@ def tenant_command(
     module: str,
     params: Mapping[str, Any],
     device: str,
-    streams: int | None = None,
     python: str | None = None,
 ) -> list[str]:
     """The command line of a process of scripts/tenant/, with the tenants' interpreter or another `python`."""
@@ -141,8 +150,6 @@ def tenant_command(
         "index": str(index),
         "spawned-ns": str(time.monotonic_ns()),
     }
-    if streams is not None:
-        arguments["streams"] = str(streams)
     if context.watched_cell is not None:
         arguments["watched-cell"] = context.watched_cell
     return [

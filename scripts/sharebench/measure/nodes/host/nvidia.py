@@ -38,14 +38,14 @@ from sharebench.measure.nodes.host.nvidia_evidence import Target, collect_eviden
 from sharebench.measure.nodes.host.nvml import Gpu, list_gpus
 from sharebench.measure.nodes.host.processes import ProcessTenants
 from sharebench.measure.nodes.host.programs.tenants import port_conflict
-from sharebench.measure.nodes.limits import client_variables, probe_variables
+from sharebench.measure.nodes.limits import client_variables, part_sms, probe_variables
 from sharebench.measure.nodes.node import UNKNOWN_STATE, Characteristics, Node
 from sharebench.model.capabilities import gpu_python
 from sharebench.model.config.workloads import is_one_launch
 from sharebench.model.config_nodes import NodeOptions, NvidiaOptions
 from sharebench.model.records.types import NodeFacts
 from sharebench.model.spec import Spec, WorkloadSpec, runs_until_exit, tenant_limits
-from sharebench.model.strategies import HAMI_CORE, MPS_CLIENTS, Strategy, profile_matches
+from sharebench.model.strategies import GREEN_CONTEXTS, HAMI_CORE, MPS_CLIENTS, Strategy, profile_matches
 from tenant.contract import MPS_PIPE_VARIABLE, TenantReport
 
 # Short, because it contains sockets, and the same for every run, whatever its TMPDIR.
@@ -188,6 +188,13 @@ class NvidiaNode(Node):
         return self._limit_infeasible(strategy, replicas, workloads)
 
     def _limit_infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec]) -> str | None:
+        if strategy.mechanisms == (GREEN_CONTEXTS,):
+            limits, whole = strategy.limits(replicas), self.gpu.sm_count
+            if whole is None:
+                return "NVML does not report how many SMs the GPU has, so that they cannot be divided"
+            shares = [part_sms(tenant_limits(limits, index), whole) for index in range(replicas)]
+            if min(shares) < self.gpu.smallest_part_sms:
+                return f"a green context of {min(shares)} SMs is less than this GPU has, {self.gpu.smallest_part_sms}"
         if strategy.memory_limit is None and strategy.memory_percent is None:
             return None
         limits, total = strategy.limits(replicas), self.gpu.memory_bytes
@@ -206,18 +213,16 @@ class NvidiaNode(Node):
         return None
 
     def not_attempted(self, strategy: Strategy, workloads: Sequence[WorkloadSpec]) -> str | None:
-        """The reason why these workloads are not measured: streams are threads of one process, which suits few."""
+        """The reason why these workloads are not measured: threads of one process suit few."""
         if strategy.is_unequal and any(map(runs_until_exit, workloads)):
             return "the limits of each tenant are checked while it runs, and a program that exits may have ended"
-        if strategy.mechanisms[-1] != "streams":
+        if not strategy.is_one_process:
             return None
         if not all(map(is_one_launch, workloads)):
             return (
-                "in streams only workloads whose iteration is one launch are measured (graph: true): threads that "
+                "in one process only workloads whose iteration is one launch are measured (graph: true): threads that "
                 "launch kernel by kernel would wait for Python's interpreter lock, not for the GPU"
             )
-        if len({workload["name"] for workload in workloads}) > 1:
-            return "in streams all tenants are one process, which runs one workload: mixes are not measured"
         return None
 
     def _mig_infeasible(self, strategy: Strategy, replicas: int) -> str | None:
@@ -242,10 +247,10 @@ class NvidiaNode(Node):
         return None if room >= needed else f"{needed} MIG instances of profile {wanted} are needed, {room} fit"
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
-        """Device, pipe directory, limits and memory probe of each tenant; under `streams` all are in one process."""
+        """Device, pipe directory, limits and memory probe of each tenant; tenants of one process have its number."""
         targets = self.targets(strategy, replicas)
         limits, shared = strategy.limits(replicas), strategy.shared_limits(replicas)
-        process = 0 if strategy.mechanisms == ("streams",) else None
+        process = 0 if strategy.is_one_process else None
         grants = []
         for index in range(replicas):
             group = index % len(targets)
@@ -259,10 +264,12 @@ class NvidiaNode(Node):
             if strategy.mechanisms == (HAMI_CORE,):
                 region = self._region_folder / str(index)
                 variables |= hami_core.variables(str(self.options["hami_core"]), region, own, memory_bytes)
-            else:
+            elif strategy.mechanisms != (GREEN_CONTEXTS,):
                 variables |= client_variables(own.excluding(shared), memory_bytes)
             variables |= probe_variables(own.memory_bytes(memory_bytes))
-            grants.append(Grant(index, group, environment=variables, process=process))
+            whole = targets[group].sm_count if strategy.mechanisms == (GREEN_CONTEXTS,) else None
+            sms = None if whole is None else part_sms(own, whole)
+            grants.append(Grant(index, group, environment=variables, process=process, sm_count=sms))
         return grants
 
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:

@@ -10,8 +10,9 @@ from sharebench.measure.nodes.contract import Evidence, Grant, is_external_serve
 from sharebench.measure.nodes.host.mps import MpsDaemon, process_variables
 from sharebench.measure.nodes.host.nvml import Occupant
 from sharebench.measure.nodes.limits import CLIENT_VARIABLES, limits_evidence
+from sharebench.model.records.types import EvidenceItem
 from sharebench.model.spec import TenantLimits, tenant_limits
-from sharebench.model.strategies import HAMI_CORE, Strategy
+from sharebench.model.strategies import GREEN_CONTEXTS, HAMI_CORE, Strategy
 from tenant.contract import DeviceView, ProcessView, TenantReport, device_digest
 from tenant.contract.gpu import GpuProcess
 
@@ -71,10 +72,11 @@ def collect_evidence(
         elif (outside := record.get("outside")) is not None:
             on_gpu = [pid for pid in family if pid in kinds]
             evidence += _program_evidence(targets[grant.group], grant, outside, on_gpu, family in exited)
-    # Streams are tenants of one process.
+    if strategy.mechanisms == (GREEN_CONTEXTS,):
+        evidence.append(_disjoint_evidence([record["view"] for record in records]))
     observed = sorted(_context_kinds(family, kinds) for family in set(families))
     under_mps = strategy.mechanisms[-1] == "mps"
-    processes = 1 if strategy.mechanisms[-1] == "streams" else len(grants)
+    processes = 1 if strategy.is_one_process else len(grants)
     expected = ["mps" if under_mps else "compute"] * processes
     evidence.append(item("kinds of the tenants' contexts", expected, None if are_unseen else observed, "node"))
     if under_mps:
@@ -127,7 +129,26 @@ def _program_evidence(
 def _tenant_evidence(target: Target, limits: TenantLimits, grant: Grant, view: DeviceView | None) -> Evidence:
     source = f"tenant {grant.index}"
     evidence = [item("device", device_digest(target.uuid), view and view["device"], source)]
+    if grant.sm_count is not None:
+        return evidence + _part_evidence(grant.sm_count, view, source)
     return evidence + limits_evidence(limits, target.sm_count, target.memory_bytes, view, source)
+
+
+def _part_evidence(most: int, view: DeviceView | None, source: str) -> Evidence:
+    """The size of a tenant's green context, which is rounded down, and the number of SMs that its kernels ran on."""
+    sms, ids = view and view["sm_count"], view and view.get("sm_ids")
+    fits = sms is not None and 0 < sms <= most
+    return [
+        item("SMs of the green context", f"at most {most}", sms, source, fits),
+        item("SMs that its kernels ran on", sms, None if ids is None else len(ids), source),
+    ]
+
+
+def _disjoint_evidence(views: Sequence[DeviceView | None]) -> EvidenceItem:
+    ids = [view.get("sm_ids") for view in views if view is not None]
+    seen = [number for each in ids if each is not None for number in each]
+    is_known = len(seen) > 0 and None not in ids and len(ids) == len(views)
+    return item("SMs of more than one tenant", 0, len(seen) - len(set(seen)) if is_known else None, "node")
 
 
 def _daemon_evidence(

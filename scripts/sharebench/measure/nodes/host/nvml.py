@@ -19,6 +19,8 @@ from tenant.gpu.nvml import try_read
 COMPUTE_MODES = {0: "DEFAULT", 1: "EXCLUSIVE_THREAD", 2: "PROHIBITED", 3: "EXCLUSIVE_PROCESS"}
 # CUDA cores of one SM by compute capability (CUDA C++ Programming Guide, "Compute Capabilities"), 128 where not listed.
 CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
+# SMs of the smallest green context, from a major compute capability on (CUDA driver API, "Green Contexts").
+SMALLEST_PART_SMS = ((9, 8), (8, 4), (7, 2))
 # Bits in a word of NVML's CPU masks.
 WORD_BITS = 64
 
@@ -131,6 +133,13 @@ class Gpu:
         cores = try_read(lambda: int(pynvml.nvmlDeviceGetNumGpuCores(self.handle)))
         capability = try_read(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self.handle))
         return None if cores is None or capability is None else cores // CORES_PER_SM.get(tuple(capability), 128)
+
+    @property
+    def smallest_part_sms(self) -> int:
+        """SMs of the smallest green context, of which all are multiples on the newest GPUs."""
+        capability = try_read(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self.handle))
+        major = 0 if capability is None else capability[0]
+        return next((least for since, least in SMALLEST_PART_SMS if major >= since), 1)
 
     @cached_property
     def memory_bytes(self) -> int | None:

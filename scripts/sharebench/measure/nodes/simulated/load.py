@@ -12,7 +12,7 @@ from sharebench.model.config_catalogues import Model
 from sharebench.model.config_nodes import Noise as PlantedNoise
 from sharebench.model.config_nodes import SimulatedOptions
 from sharebench.model.spec import StrategySpec
-from sharebench.model.strategies import slice_count
+from sharebench.model.strategies import GREEN_CONTEXTS, slice_count
 from tenant.contract import TIMELINE_SLOTS, CompletedJob, Environment, TenantReport
 
 # Enough for a queue at 85 % of its capacity; after 50, it is still 7 % short of its stationary latency.
@@ -36,9 +36,11 @@ def iteration_seconds(
     if inner == "time-slicing":
         overhead = node["time_slicing_overhead"] if active > 1 else 0.0
         return float(active * (a + w / sms) * (1 + overhead))
+    limit = cast(float | None, strategy["limits"]["thread_percent"])
+    floor = a + w / max(1, math.floor(sms * limit / 100)) if limit is not None else 0.0
+    if inner == GREEN_CONTEXTS:
+        return float(floor)
     if inner in ("mps", "streams"):
-        limit = cast(float | None, strategy["limits"]["thread_percent"])
-        floor = a + w / max(1, math.floor(sms * limit / 100)) if limit is not None else 0.0
         return float(max(a + active * w / sms, floor))
     return float(a + w / sms)
 

@@ -4,7 +4,7 @@ For tests and what-if studies, never chosen by `auto`. With S SMs, N tenants, a 
 iteration takes a seconds that no SM shortens and w SM-seconds that spread over the SMs (a + w/S alone):
 
 * time-slicing: N (a + w/S) (1 + eps) for N >= 2, eps being the cost of switching over the slice;
-* MPS and streams: a + N w/S; with a thread limit p at least a + w/floor(p S);
+* MPS and streams: a + N w/S; with a thread limit p at least a + w/floor(p S), which is all of it in green contexts;
 * MIG: a + w/k; layered, the inner rule inside the slice.
 
 In a mix of closed loads each tenant has its own a and w, and the rule assumes that its neighbours are as busy.
