@@ -4,11 +4,14 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+
+import psutil
 
 SUFFIX = ".zip"
 CHECKSUMS = "checksums.sha256"
@@ -21,6 +24,9 @@ UNSUSPICIOUS_BYTES = 64 * 2**20
 CHUNK_BYTES = 2**20
 MEASURED_FOLDERS = ("cells", "nodes", "calibration")
 """Folders of measured files: where a data set has checksums, every file in these must have one."""
+OTHER_READ = ("tables", "manifest.json", CHECKSUMS, PACKED_NAME)
+"""What else is read of a data set."""
+MAX_FILE_BYTES = 2**30
 UNPACKED_FOLDER = Path(".snakemake/sharebench/archives")
 """Archives are unpacked here, next to Snakemake's other caches, each under the digest of its file."""
 
@@ -38,7 +44,8 @@ def write(target: Path, files: Mapping[str, Path | bytes], epoch_seconds: float)
     temporary = target.with_name(f".{target.name}.part")
     sums: list[str] = []
     try:
-        with zipfile.ZipFile(temporary, "w") as packed:
+        temporary.unlink(missing_ok=True)
+        with zipfile.ZipFile(temporary, "x") as packed:
             for name in [*sorted(files), CHECKSUMS]:
                 source = "".join(sums).encode() if name == CHECKSUMS else files[name]
                 content = source if isinstance(source, bytes) else source.read_bytes()
@@ -54,17 +61,26 @@ def write(target: Path, files: Mapping[str, Path | bytes], epoch_seconds: float)
 
 
 def unpack(path: Path) -> Path:
-    """Unpack an archive, checking every byte; returns the folder with its contents. Raises ArchiveError."""
+    """Unpack an archive, unless that was done and nothing has changed since; returns the folder with its contents.
+
+    Every byte is checked, each time. Raises ArchiveError.
+    """
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     folder = UNPACKED_FOLDER / digest[:32]
-    if folder.is_dir():
-        return folder
     building = UNPACKED_FOLDER / f"{folder.name}.{os.getpid()}"
+    for leftover in UNPACKED_FOLDER.glob(f"{folder.name}.*"):
+        if not psutil.pid_exists(int(leftover.suffix[1:])):
+            shutil.rmtree(leftover, ignore_errors=True)
     try:
         with zipfile.ZipFile(path) as packed:
             _refuse_zip_bomb(packed, path)
             sums = _checksums(packed, path)
+            if folder.is_dir():
+                with contextlib.suppress(ArchiveError):
+                    _check_folder(folder, sums)
+                    return folder
+                shutil.rmtree(folder)
             for name, expected in sums.items():
                 if _copy(packed, name, path, building / name) != expected:
                     raise ArchiveError(f"{path}: {name} is not what was archived; get the archive again")
@@ -103,21 +119,46 @@ def verified_folder(path: Path) -> Path:
     """
     if path.is_file():
         return unpack(path)
+    _refuse_irregular_files(path)
     if not (path / CHECKSUMS).is_file():
         return path
     sums = _parse_checksums((path / CHECKSUMS).read_text(encoding="utf-8", errors="replace"), str(path / CHECKSUMS))
+    _check_folder(path, sums)
+    return unpack(path / PACKED_NAME) if PACKED_NAME in sums else path
+
+
+def _refuse_irregular_files(path: Path) -> None:
+    """Raise ArchiveError for a link, a device, a pipe or a huge file where a data set has files that are read."""
+    for read in (path / name for name in (*MEASURED_FOLDERS, *OTHER_READ)):
+        for file in (read, *read.rglob("*")) if read.is_symlink() or read.exists() else ():
+            if file.is_symlink() or not file.is_dir():
+                _check_regular(file)
+
+
+def _check_regular(file: Path) -> None:
+    """Raise ArchiveError for what is not a file of bounded size. Raises OSError."""
+    status = file.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ArchiveError(f"{file} is a link or a device, not a file of a data set; copy the file there, or remove it")
+    if status.st_size > MAX_FILE_BYTES:
+        raise ArchiveError(f"{file} has {status.st_size >> 20} MiB, which no file of a data set has; remove it")
+
+
+def _check_folder(path: Path, sums: Mapping[str, str]) -> None:
+    """Raise ArchiveError unless the folder has the files of these checksums, and no other measured files."""
     for name, expected in sums.items():
         try:
-            content = (path / name).read_bytes()
+            _check_regular(path / name)
+            with (path / name).open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:
             raise ArchiveError(f"{path} lacks {name}; get the data set again") from None
-        if hashlib.sha256(content).hexdigest() != expected:
+        if digest != expected:
             raise ArchiveError(f"{path}: {name} is not what was published; get the data set again")
     measured = (file for folder in MEASURED_FOLDERS for file in (path / folder).rglob("*") if file.is_file())
     unlisted = sorted({file.relative_to(path).as_posix() for file in measured} - sums.keys())
     if unlisted:
         raise ArchiveError(f"{path}: {unlisted[0]} is not in its {CHECKSUMS}; get the data set again")
-    return unpack(path / PACKED_NAME) if PACKED_NAME in sums else path
 
 
 def checksum_lines(files: Mapping[str, bytes]) -> str:
@@ -138,9 +179,11 @@ def _parse_checksums(text: str, where: str) -> dict[str, str]:
     for line in text.splitlines():
         digest, _, name = line.partition("  ")
         place = PurePosixPath(name)
-        if not name or place.is_absolute() or ".." in place.parts:
+        if not name.isprintable() or not name or place.is_absolute() or ".." in place.parts:
             raise ArchiveError(f"{where} is not what was archived; get the archive again")
         sums[name] = digest
+    if "manifest.json" not in sums:
+        raise ArchiveError(f"{where} lists no manifest.json, so it is not of a data set; get the archive again")
     return sums
 
 

@@ -44,10 +44,18 @@ class DataSetError(Refusal):
 
 
 def results_root(config: StudyConfig) -> Path:
-    """The folder for tables, figures and report: `results`, or results/from/NAME when rebuilding a data set."""
+    """The folder for tables, figures and report: `results`, or results/from/NAME when rebuilding a data set.
+
+    Raises DataSetError for a name that is not that of a folder below results/from, which whoever made it has chosen.
+    """
     if not config["from"]:
         return Path(config["results"])
-    return Path("results/from") / Path(config["from"]).resolve().name.removesuffix(archive.SUFFIX)
+    name = Path(config["from"]).resolve().name.removesuffix(archive.SUFFIX)
+    if not name or name.startswith("."):
+        raise DataSetError(
+            f"config: from: {config['from']} names no folder for what is rebuilt; rename it, such as study.zip"
+        )
+    return Path("results/from") / name
 
 
 def verified_folder(path: Path, key: str = "from") -> Path:
@@ -104,7 +112,7 @@ def combined_name(folders: Iterable[str]) -> str:
 def content_digests(folders: Iterable[str]) -> list[str]:
     """A digest for each archive, or for a folder's manifest, which is rewritten whenever its tables are."""
     files = (Path(path) if Path(path).is_file() else Path(path) / "manifest.json" for path in folders)
-    return [hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "none" for path in files]
+    return [hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "none" for path in files]
 
 
 def list_published(folder: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """Lays out a finished study for publication: one archive, and next to it what people read."""
 
+import contextlib
 import json
 import shutil
 from datetime import UTC, datetime
@@ -41,8 +42,11 @@ def publish(data: Path, results: Path, target: Path) -> None:
         name: path.read_bytes() for name, path in ro_crate.find_files(data, (*ro_crate.MEASURED_FILES, *EXTRA_FILES))
     }
     files["config.yaml"] = ro_crate.published_config(manifest)
-    building = target.with_name(f".{target.name}.part")
-    shutil.rmtree(building, ignore_errors=True)
+    building, aside = (target.with_name(f".{target.name}.{end}") for end in ("part", "old"))
+    if aside.exists() and not target.exists():
+        # The last one was killed between its two renames.
+        aside.rename(target)
+    _remove(building)
     building.mkdir(parents=True)
     try:
         archive.write(building / archive.PACKED_NAME, files, manifest["created_epoch_seconds"])
@@ -53,10 +57,9 @@ def publish(data: Path, results: Path, target: Path) -> None:
             (building / name).write_bytes(content)
         beside[archive.PACKED_NAME] = (building / archive.PACKED_NAME).read_bytes()
         (building / archive.CHECKSUMS).write_text(archive.checksum_lines(beside))
-        shutil.rmtree(target, ignore_errors=True)
-        building.rename(target)
+        _replace(target, building, aside)
     finally:
-        shutil.rmtree(building, ignore_errors=True)
+        _remove(building)
     day = f"{datetime.fromtimestamp(manifest['created_epoch_seconds'], UTC):%Y-%m-%d}"
     for name in ("README.md", "CITATION.cff"):
         draft = (DRAFTS / name).read_text(encoding="utf-8")
@@ -66,6 +69,29 @@ def publish(data: Path, results: Path, target: Path) -> None:
             draft = draft.replace(f"@{key}@", text)
         if not (target.parent / name).exists():
             replace_atomically(target.parent / name, draft)
+
+
+def _replace(target: Path, building: Path, aside: Path) -> None:
+    """Put one folder in place of another. Raises OSError; then the old one is where it was, and complete."""
+    _remove(aside)
+    if target.exists():
+        target.rename(aside)
+    try:
+        building.rename(target)
+    except BaseException:
+        if aside.exists():
+            aside.rename(target)
+        raise
+    _remove(aside)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, also one whose subfolders are read-only, as published data may be."""
+    for each in (folder, *folder.rglob("*")):
+        if each.is_dir() and not each.is_symlink():
+            with contextlib.suppress(OSError):
+                each.chmod(0o755)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _refuse_to_delete(target: Path) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import zipfile
@@ -33,6 +34,52 @@ def test_an_archive_is_unpacked_once(packed: Path) -> None:
     (folder / "mark").touch()
     assert archive.unpack(packed) == folder and (folder / "mark").exists()
     assert [path.name for path in archive.UNPACKED_FOLDER.iterdir()] == [folder.name]
+
+
+@pytest.mark.parametrize("change", ["other", None])
+def test_an_unpacked_copy_that_has_changed_is_unpacked_again(packed: Path, change: str | None) -> None:
+    folder = archive.unpack(packed)
+    record = folder / "cells/x/raw.json"
+    if change is None:
+        record.unlink()
+    else:
+        record.write_text(change)
+    (folder / "cells/x/more.json").touch()
+    killed = folder.with_name(f"{folder.name}.{2**22 + 1}")
+    killed.mkdir()
+    assert archive.unpack(packed) == folder
+    assert {name: (folder / name).read_bytes() for name in FILES} == FILES
+    assert list(archive.UNPACKED_FOLDER.iterdir()) == [folder] and not (folder / "cells/x/more.json").exists()
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _link(path: Path, target: str = "/dev/zero") -> None:
+    path.unlink()
+    path.symlink_to(target)
+
+
+def _huge(path: Path) -> None:
+    with path.open("ab") as file:
+        file.truncate(2**31)
+
+
+@pytest.mark.parametrize("has_checksums", [True, False])
+@pytest.mark.parametrize("name", ["manifest.json", "cells/x/raw.json", archive.CHECKSUMS])
+@pytest.mark.parametrize("change", [_pipe, _link, lambda path: _link(path, "/etc/hostname"), _huge])
+def test_only_regular_files_of_bounded_size_are_read(packed: Path, name: str, change: Any, has_checksums: bool) -> None:
+    folder = packed.with_name("folder")
+    shutil.unpack_archive(packed, folder)
+    change(folder / name)
+    if not has_checksums:
+        (folder / archive.CHECKSUMS).unlink()
+        if name == archive.CHECKSUMS:
+            return
+    with pytest.raises(ArchiveError, match=f"{name} (is a link or a device|has 2048 MiB)"):
+        archive.verified_folder(folder)
 
 
 def test_the_same_files_give_the_same_bytes_at_any_time(packed: Path, tmp_path: Path) -> None:
@@ -90,6 +137,8 @@ def test_a_file_that_was_changed_by_hand_is_named(packed: Path) -> None:
         ({"extra.txt": b"hello"}, "extra.txt is not in its checksums"),
         ({archive.CHECKSUMS: None}, "has no checksums.sha256"),
         ({archive.CHECKSUMS: b"nothing\n"}, "checksums.sha256 is not what was archived"),
+        ({archive.CHECKSUMS: b"0  \x1b[31ma\n"}, "checksums.sha256 is not what was archived"),
+        ({archive.CHECKSUMS: b"0  a\n"}, "checksums.sha256 lists no manifest.json"),
     ):
         with pytest.raises(ArchiveError, match=words):
             archive.unpack(repacked(packed, changes))

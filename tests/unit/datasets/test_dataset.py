@@ -13,6 +13,7 @@ from publication import rebuild
 from sharebench.datasets import dataset
 from sharebench.datasets.dataset import DataSetError, excluded_cells_note, open_for_rebuild, results_root
 from sharebench.measure.run import ownership
+from sharebench.model import run_record
 from sharebench.model.config.load import ConfigError, load
 from sharebench.study.study import Study
 
@@ -103,6 +104,14 @@ def test_a_data_set_is_rebuilt_into_a_folder_of_its_own(data_set: Path) -> None:
         assert results_root(load(config_with({"from": spelling}))) == Path("results/from/their-results")
 
 
+@pytest.mark.parametrize("name", ["...zip", "..zip", ".zip", ".hidden", ".hidden.zip"])
+def test_a_data_set_whose_name_is_no_folder_overwrites_nothing(name: str) -> None:
+    config = load(config_with({}))
+    config["from"] = f"downloads/{name}"
+    with pytest.raises(DataSetError, match="names no folder for what is rebuilt; rename it"):
+        results_root(config)
+
+
 def test_a_data_set_of_a_gpu_is_opened_where_there_is_none(data_set: Path) -> None:
     path = data_set / "manifest.json"
     manifest = json.loads(path.read_text())
@@ -146,7 +155,7 @@ def test_the_rebuild_of_another_folder_of_the_same_name_is_not_overwritten(
     data_set: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = {"run_id": "any", "ended": True, "config": {"from": "elsewhere/of-that-name"}}
+    run = dict.fromkeys(run_record.ALWAYS_THERE) | {"config": {"from": "elsewhere/of-that-name"}}
     ownership.write_run(Path("results/from") / data_set.name, run)
     with pytest.raises(DataSetError, match="elsewhere/of-that-name"):
         open_for_rebuild(data_set)

@@ -75,6 +75,40 @@ def test_a_changed_file_is_named(study: Path, tmp_path: Path, change: Any, words
         dataset.verified_folder(target)
 
 
+def test_publishing_again_works_where_the_old_data_set_is_read_only(study: Path, tmp_path: Path) -> None:
+    target = tmp_path / "published/device/study"
+    publish.publish(study, study, target)
+    for folder in (target / "nodes", target / "tables", target):
+        folder.chmod(0o555)
+    before = files(target)
+    publish.publish(study, study, target)
+    assert files(target) == before
+    assert [path.name for path in target.parent.iterdir() if path.is_dir()] == ["study"]
+
+
+def test_a_data_set_that_cannot_be_replaced_stays_whole(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "published/device/study"
+    publish.publish(study, study, target)
+    before, rename = files(target), Path.rename
+
+    def fail(self: Path, new: Path) -> Path:
+        if self.name == ".study.part":
+            raise OSError("no")
+        return rename(self, new)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="no"):
+        publish.publish(study, study, target)
+    assert files(target) == before
+    # As after a kill between the two renames.
+    target.rename(target.with_name(".study.old"))
+    with pytest.raises(OSError, match="no"):
+        publish.publish(study, study, target)
+    assert files(target) == before
+
+
 def test_publishing_again_replaces_the_study_and_keeps_documents(study: Path, tmp_path: Path) -> None:
     target = tmp_path / "published/device/study"
     publish.publish(study, study, target)
