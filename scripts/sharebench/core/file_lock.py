@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 MODE = 0o644
+MAX_HOLDER_BYTES = 1 << 20
 
 
 class LockError(Exception):
@@ -101,7 +102,10 @@ def _check_regular(path: Path, status: os.stat_result) -> None:
 
 def read_holder(path: Path) -> dict[str, Any]:
     """The mapping that the holder wrote into the file; empty if it is not one."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        content = json.loads(path.read_bytes())
+    with contextlib.suppress(OSError, ValueError, RecursionError, LockError):
+        # Another user may have put a pipe there.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            _check_regular(path, os.fstat(file.fileno()))
+            content = json.loads(file.read(MAX_HOLDER_BYTES))
         return content if isinstance(content, dict) else {}
     return {}

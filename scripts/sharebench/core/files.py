@@ -32,7 +32,9 @@ def replace_atomically(path: Path, content: str | bytes) -> None:
     # The name is fixed, so that the next attempt overwrites the leftover of a killed process.
     temporary = path.with_name(f".{path.name}.part")
     try:
-        with temporary.open("wb") as file:
+        # Never through a link that another user has put there.
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sharebench.core import file_lock
 from sharebench.measure.run.ownership import OwnershipError, claim
 from sharebench.model import run_record
 from sharebench.model.run_record import RUN_ID_VARIABLE
@@ -165,3 +166,19 @@ def test_a_lock_that_is_not_a_regular_file_is_refused(tmp_path: Path, kind: str)
     with pytest.raises(OwnershipError, match="lock is not a regular file; remove it"):
         claim(tmp_path, {})
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder", "nothing", "list"])
+def test_a_holder_is_read_from_a_regular_file_only(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "lock"
+    (tmp_path / "elsewhere").write_text('{"pid": 1}')
+    if kind == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "list":
+        path.write_text("[1]")
+    assert file_lock.read_holder(path) == {}
+    assert file_lock.read_holder(tmp_path / "elsewhere") == {"pid": 1}

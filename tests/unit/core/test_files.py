@@ -22,6 +22,14 @@ def test_a_file_is_replaced_and_its_folder_created(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["raw.json"]
 
 
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "raw.json"
+    victim.write_text("mine")
+    (tmp_path / ".raw.json.part").symlink_to(victim)
+    replace_atomically(path, "new")
+    assert (victim.read_text(), path.read_text(), path.is_symlink()) == ("mine", "new", False)
+
+
 class Interrupt(BaseException):
     """The exception of a signal handler."""
 

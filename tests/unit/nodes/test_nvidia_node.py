@@ -317,6 +317,20 @@ def test_a_planted_link_in_place_of_the_host_folder_is_refused(node: NvidiaNode,
     assert precious.is_dir()
 
 
+def test_a_folder_that_appears_after_the_first_look_is_refused(
+    node: NvidiaNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+
+    def meanwhile(*_: object) -> None:
+        node.host_folder.symlink_to(tmp_path / "elsewhere")
+
+    monkeypatch.setattr(mps, "foreign_daemon", meanwhile)
+    with pytest.raises(NodeError, match="is not a folder of this user"):
+        node.ensure(state("mps"))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_restore_works_on_a_full_disk(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.ensure(state("mps"))
     pid = node._daemons()[0].pid

@@ -343,6 +343,8 @@ class NvidiaNode(Node):
         if (line := mps.foreign_daemon(self.host_folder, devices)) is not None:
             raise NodeError(line)
         self.host_folder.mkdir(mode=0o700, exist_ok=True)
+        # It may have appeared since the first look.
+        self._refuse_foreign_folder()
         if state.strategy.mechanisms[0] == "mig" and self.may_change_mig:
             self._partition(state.strategy)
         limits = state.strategy.shared_limits(state.replicas or MPS_CLIENTS)
