@@ -9,16 +9,20 @@ import contextlib
 import copy
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Condition, Lock, get_native_id
+from typing import Any
 
 from tenant.contract import OutputDigest, Steadiness, SteadinessRule, TenantReport
 from tenant.exposition import CONTENT_TYPE, exposition
 from tenant.failures import RefusedError
 from tenant.load import BEFORE_WINDOW, IN_WINDOW, ArrivalQueue, Load, arrival_times_ns
 from tenant.loop import ClosedLoop, Loop, OverlappingWorkload
+from tenant.parameters import Params
 from tenant.record import Identity, WindowOutcome, json_digest, tenant_record
 from tenant.recorder import Job, Recorder, SteadinessJudge, Window
 from tenant.usage import CpuMeter
@@ -77,6 +81,7 @@ class Measurement:
         # Whether the last window's digest was requested, and the digest.
         self._is_digest_wanted = False
         self._digest: OutputDigest | None = None
+        self._tasks: SimpleQueue[tuple[Future[Mapping[str, Any]], str, Params]] = SimpleQueue()
         self._metrics = b""
 
     # The loop thread.
@@ -108,6 +113,9 @@ class Measurement:
 
         The load continues after a window, because neighbours may still measure their last iteration.
         """
+        if not self._tasks.empty():
+            self._perform(*self._tasks.get())
+            return
         with self._lock:
             job, window, is_digest_wanted = self._job, self._recorder.window, self._is_digest_wanted
             if job is not None and window is None and not is_digest_wanted:
@@ -132,6 +140,15 @@ class Measurement:
             if self._recorder.window is window:
                 self._outcome.drain_seconds = drain_seconds
                 self._close(window)
+
+    def _perform(self, done: Future[Mapping[str, Any]], name: str, params: Params) -> None:
+        try:
+            done.set_result(self._workload.perform(name, params))
+        except RefusedError as error:
+            done.set_exception(error)
+        except Exception as error:
+            # What a strategy does not grant is a result.
+            done.set_result({"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"})
 
     def _drain_seconds(self) -> float:
         begin_ns = self._clock()
@@ -259,6 +276,15 @@ class Measurement:
                 self._queue.restart(start_ns, self._arrivals_ns(start_ns, IN_WINDOW))
             self._job = None if iterations is None else Job(iterations)
             self._changed.notify_all()
+
+    def wait_task(self, name: str, params: Params, deadline_seconds: float) -> Mapping[str, Any]:
+        """The result of a task that the loop thread does before its next iteration. Raises RefusedError."""
+        done: Future[Mapping[str, Any]] = Future()
+        self._tasks.put((done, name, params))
+        try:
+            return done.result(deadline_seconds)
+        except TimeoutError:
+            raise RefusedError(f"the task {name} was not done within {deadline_seconds:g} s") from None
 
     def wait_record(self, deadline_seconds: float) -> TenantReport:
         """Wait for the last window's record; iterations unfinished `deadline_seconds` after its end are censored.

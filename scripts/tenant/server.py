@@ -88,6 +88,8 @@ def answer(state: State, route: str, query: Mapping[str, str], body: bytes) -> t
         case "GET /record":
             report = state.require_measurement().wait_record(float(query["deadline_seconds"]))
             document = report if state.program is None else state.program.complete_report(cast("TenantReport", report))
+        case "POST /task":
+            document = cast("Measurement", state.require_measurement()).wait_task(**json.loads(body))
         case "GET /digest":
             document = {"output_digest": state.require_measurement().wait_digest(float(query["deadline_seconds"]))}
         case "POST /telemetry":

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenant.contract import Precision
+from tenant.failures import RefusedError
+from tenant.parameters import Params
 from tenant.usage import peak_resident_bytes
 
 if TYPE_CHECKING:
@@ -106,6 +109,10 @@ class Workload(ABC):
     @abstractmethod
     def output_digest(self) -> list[float]:
         """A few finite numbers, well away from 0, that a wrong output of the last iteration would change."""
+
+    def perform(self, name: str, params: Params) -> Mapping[str, Any]:
+        """Do one task for the driver between two iterations. Raises RefusedError for an unknown task."""
+        raise RefusedError(f"this workload has no task {name}")
 
     def packages(self) -> dict[str, str]:
         return {name: str(sys.modules[name].__version__) for name in self.modules}

@@ -1,7 +1,7 @@
 """Tenants with a fake clock that record every call, for tests of the driver."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from unit import factories
@@ -114,6 +114,8 @@ class FakeEndpoint:
         self.job_ns = NS
         """Duration of its job."""
         self.job: CompletedJob | None = None
+        self.results: dict[str, dict[str, Any]] = {}
+        """Results of tasks by name."""
 
     def _asked(self, what: str, given: Any = None) -> None:
         with self.tenants.lock:
@@ -133,6 +135,10 @@ class FakeEndpoint:
         reading = len([1 for _, what, index, _ in self.tenants.calls if (what, index) == ("clock", self.index)])
         round_trip = self.round_trips[(reading - 1) % len(self.round_trips)]
         return self.tenants.clock_ns, self.tenants.clock_ns + 10**18, round_trip
+
+    def task(self, name: str, params: Mapping[str, object], deadline_seconds: float) -> Mapping[str, Any]:
+        self._asked(f"task {name}", dict(params))
+        return self.results.get(name, {})
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
         self._asked("window", (start_ns, end_ns) if iterations is None else (start_ns, end_ns, iterations))

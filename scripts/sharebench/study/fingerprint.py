@@ -23,7 +23,8 @@ CELL_ROOTS = (
     "sharebench/measure/cell/queue.py",
     "sharebench/measure/cell/calibration.py",
 )
-FAULT_ROOTS = ("sharebench/measure/cell/fault.py",)
+# Procedures of cells in which a tenant runs the module of that name.
+PROCEDURE_ROOTS = {name: f"sharebench/measure/cell/{name}.py" for name in ("fault", "conformance")}
 PROMETHEUS_ROOTS = ("sharebench/measure/cell/prometheus/procedure.py",)
 TENANT_ROOTS = ("tenant/__main__.py",)
 # The columns of the tables.
@@ -86,7 +87,8 @@ def node_files(kind: str) -> list[str]:
 @cache
 def cell_files(kind: str, *modules: str, has_programs: bool = False, is_watched: bool = False) -> list[str]:
     workloads = [f"{WORKLOADS_FOLDER}{module}.py" for module in ("__init__", *modules)] if modules else []
-    optional = *(FAULT_ROOTS if "fault" in modules else ()), *(PROMETHEUS_ROOTS if is_watched else ())
+    procedures = [root for module, root in PROCEDURE_ROOTS.items() if module in modules]
+    optional = *procedures, *(PROMETHEUS_ROOTS if is_watched else ())
     return closure((*CELL_ROOTS, *_node_roots(kind), *workloads, *optional), _skipped_folders(kind, has_programs))
 
 

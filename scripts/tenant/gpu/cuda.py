@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID
+from weakref import finalize
 
 from tenant.contract import CONTEXT_LOCK_VARIABLE, PROBE_BYTES_VARIABLE, DeviceView, device_digest
 from tenant.workload import Workload
@@ -39,10 +40,12 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetAttribute": (_INTEGERS, c_int, c_int),
     "cuDevicePrimaryCtxRetain": (_HANDLES, c_int),
     "cuCtxSetCurrent": (c_void_p,),
+    "cuCtxSynchronize": (),
     "cuMemGetInfo_v2": (_SIZES, _SIZES),
     "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
     "cuMemFree_v2": (c_uint64,),
     "cuMemsetD8_v2": (c_uint64, c_ubyte, c_size_t),
+    "cuMemsetD32_v2": (c_uint64, c_uint, c_size_t),
     "cuMemcpyDtoH_v2": (c_void_p, c_uint64, c_size_t),
     "cuModuleLoadDataEx": (_HANDLES, c_char_p, c_uint, _INTEGERS, _HANDLES),
     "cuModuleGetFunction": (_HANDLES, c_void_p, c_char_p),
@@ -147,7 +150,7 @@ def memory_bytes() -> tuple[int, int]:
     return free.value, total.value
 
 
-def _is_allocation_refused(size_bytes: int) -> bool:
+def is_allocation_refused(size_bytes: int) -> bool:
     pointer = c_uint64()
     try:
         call("cuMemAlloc_v2", byref(pointer), size_bytes)
@@ -173,7 +176,7 @@ def device_view() -> DeviceView:
         "sm_count": sm_count(),
         "memory_free_bytes": free_bytes,
         "memory_total_bytes": total_bytes,
-        "over_limit_refused": None if probe is None else _is_allocation_refused(int(probe)),
+        "over_limit_refused": None if probe is None else is_allocation_refused(int(probe)),
     }
 
 
@@ -213,14 +216,23 @@ class CudaEventPair:
 
 
 class DeviceBuffer:
-    """Zeroed device memory; `pointer` is its device address."""
+    """Device memory, zeroed or as it is; `pointer` is its device address. It is freed with the object."""
 
-    def __init__(self, size_bytes: int) -> None:
+    def __init__(self, size_bytes: int, is_zeroed: bool = True) -> None:
         self.size_bytes = size_bytes
         address = c_uint64()
         call("cuMemAlloc_v2", byref(address), size_bytes)
         self.pointer = address.value
-        call("cuMemsetD8_v2", address, 0, size_bytes)
+        self.free = finalize(self, call, "cuMemFree_v2", address)
+        # The process's end frees it, too, and the driver may be gone by then.
+        self.free.atexit = False
+        if is_zeroed:
+            call("cuMemsetD8_v2", address, 0, size_bytes)
+
+    def fill(self, word: int) -> None:
+        """Fill it with a word of 32 bits, and wait for that."""
+        call("cuMemsetD32_v2", self.pointer, word, self.size_bytes // 4)
+        call("cuCtxSynchronize")
 
     def read(self) -> bytes:
         """Copy the memory to the host. Waits for the default stream only, so synchronise the writing stream first."""

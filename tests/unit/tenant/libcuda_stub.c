@@ -73,6 +73,12 @@ int cuMemFree_v2(uint64_t pointer)
     return OK;
 }
 int cuMemsetD8_v2(uint64_t pointer, unsigned char value, size_t bytes) { memset((void *)pointer, value, bytes); return OK; }
+int cuMemsetD32_v2(uint64_t pointer, unsigned value, size_t count)
+{
+    for (size_t i = 0; i < count; i++) ((unsigned *)pointer)[i] = value;
+    return OK;
+}
+int cuCtxSynchronize(void) { NEEDS_CONTEXT(); return OK; }
 int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) { memcpy(to, (void *)from, bytes); return OK; }
 int cuModuleLoadDataEx(void **module, const char *image, unsigned count, int *options, void **values)
 {

@@ -78,7 +78,10 @@ def test_a_device_buffer_is_zeroed_read_and_freed(stub: ctypes.CDLL) -> None:
     assert buffer.read() == bytes(64)
     ctypes.memset(buffer.pointer, 7, 64)
     assert buffer.read() == bytes([7]) * 64
-    cuda.call("cuMemFree_v2", buffer.pointer)
+    buffer.fill(0x01020304)
+    assert buffer.read() == bytes([4, 3, 2, 1]) * 16
+    assert cuda.DeviceBuffer(64, is_zeroed=False).size_bytes == 64
+    del buffer
     assert cuda.device_view()["memory_free_bytes"] == 1 << 20
     with pytest.raises(cuda.CudaError) as caught:
         cuda.DeviceBuffer(1 << 21)

@@ -99,7 +99,7 @@ def test_an_oom_fault_allocates_gpu_memory_until_it_is_refused(
         cuda_fault("oom").step()
     assert cuda.device_view()["memory_free_bytes"] == 0
     for buffer in buffers:
-        cuda.call("cuMemFree_v2", buffer.pointer)
+        buffer.free()
 
 
 def test_the_config_has_exactly_these_kinds_of_faults() -> None:

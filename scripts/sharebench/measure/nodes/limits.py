@@ -15,6 +15,11 @@ PROBE_BEYOND_BYTES = 1 << 30
 SM_TOLERANCE = 2
 
 
+# Evidence of what the limits grant, which a conformance cell keeps as numbers.
+SMS, FREE_MEMORY, REFUSED = "SMs", "free memory in bytes", "allocation beyond the limit refused"
+GRANTED = (SMS, FREE_MEMORY, REFUSED)
+
+
 def client_variables(own: TenantLimits, memory_bytes: int | None) -> dict[str, str]:
     """The variables that set a client's own limits, on a device with that memory."""
     limit_bytes = own.memory_bytes(memory_bytes)
@@ -43,14 +48,14 @@ def limits_evidence(
     threads, evidence = limits.thread_percent, Evidence()
     sms = view and view["sm_count"]
     if sm_count is not None and threads is None:
-        evidence.append(item("SMs", sm_count, sms, source))
+        evidence.append(item(SMS, sm_count, sms, source))
     elif sm_count is not None and threads is not None:
         share = int(sm_count * threads / 100)
         fits = sms is not None and max(1, share - SM_TOLERANCE) <= sms <= max(SM_TOLERANCE, share)
-        evidence.append(item("SMs", f"at most {share} of {sm_count}", sms, source, fits))
+        evidence.append(item(SMS, f"at most {share} of {sm_count}", sms, source, fits))
     if (limit := limits.memory_bytes(memory_bytes)) is not None:
         free = view and view["memory_free_bytes"]
         fits = free is not None and free <= limit
-        evidence.append(item("free memory in bytes", f"at most {limit}", free, source, fits))
-        evidence.append(item("allocation beyond the limit refused", True, view and view["over_limit_refused"], source))
+        evidence.append(item(FREE_MEMORY, f"at most {limit}", free, source, fits))
+        evidence.append(item(REFUSED, True, view and view["over_limit_refused"], source))
     return evidence

@@ -20,7 +20,7 @@ from sharebench.measure.nodes.contract import (
     Tenants,
 )
 from sharebench.model.config_nodes import NodeOptions, PrometheusOptions
-from sharebench.model.records.types import NodeFacts, Switch
+from sharebench.model.records.types import NodeFacts, Switch, VisibleProcess
 from sharebench.model.spec import Spec, WorkloadSpec
 from sharebench.model.strategies import Strategy
 from sharebench.model.study_config import Kind
@@ -112,6 +112,13 @@ class Node(ABC):
     @abstractmethod
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
         """Tenants that run this cell's workloads on this node; `settings` has the resolved `loads`, one per tenant."""
+
+    def visible_processes(self, tenants: Tenants, since_seconds: float) -> list[VisibleProcess | None] | None:
+        """Each tenant's process as the driver lists it, None for one that it does not list.
+
+        Utilisation is a mean since an epoch time. None where nothing on this kind of node lists processes.
+        """
+        return None
 
     @abstractmethod
     def switch(self, state: State | None) -> None:

@@ -31,7 +31,7 @@ class HttpEndpoint:
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout_seconds)
 
     def _call(
-        self, method: str, path: str, body: Mapping[str, int] | None = None, timeout_seconds: float = TIMEOUT_SECONDS
+        self, method: str, path: str, body: Mapping[str, object] | None = None, timeout_seconds: float = TIMEOUT_SECONDS
     ) -> tuple[int, Any]:
         connection = None
         try:
@@ -68,6 +68,14 @@ class HttpEndpoint:
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
         body = {"start_ns": start_ns, "end_ns": end_ns} | ({} if iterations is None else {"iterations": iterations})
         return self._call("POST", "/window", body)[0] == 200
+
+    def task(self, name: str, params: Mapping[str, object], deadline_seconds: float) -> Mapping[str, Any]:
+        body = {"name": name, "params": params, "deadline_seconds": deadline_seconds}
+        status, answer = self._call("POST", "/task", body, deadline_seconds + TIMEOUT_SECONDS)
+        if status != 200:
+            raise TenantUnreachable(f"POST /task {name}: status {status} {answer.get('error', '')}")
+        result: Mapping[str, Any] = answer
+        return result
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
         report: TenantReport = self._get_and_wait("/record", deadline_seconds, ahead_seconds)

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from sharebench.core import console
 from sharebench.core.files import DamagedFile, read_json, replace_atomically, write_json
+from sharebench.measure.cell import conformance
 from sharebench.measure.cell.calibration import CalibrationError, measure_reference, pick_strategy
 from sharebench.measure.cell.cell import CellProcedure, MeasuredCell, run_cell
 from sharebench.measure.cell.fault import FaultProcedure
@@ -269,6 +270,8 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
         measured, rows = run_queue(node, strategy, spec, block, settings, references)
     else:
         procedure: type[CellProcedure] = FaultProcedure if "fault" in cell_spec else CellProcedure
+        if procedure is CellProcedure and tenant_workload(cell_spec, 0).get("module") == conformance.MODULE:
+            procedure = conformance.ConformanceProcedure
         if "prometheus" in cell_spec:
             procedure = PrometheusProcedure
             settings = {**settings, **watch_settings(study.config, folder)}

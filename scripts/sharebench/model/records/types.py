@@ -6,7 +6,7 @@ from sharebench.model.prometheus_options import Discovery
 from sharebench.model.records.telemetry import Telemetry
 from sharebench.model.spec import Conditions, Limits
 from sharebench.model.study_config import Kind
-from tenant.contract import AchievedLoad, Steadiness, TenantMeasurement
+from tenant.contract import AchievedLoad, Histogram, Steadiness, TenantMeasurement
 
 TenantStatus = Literal["ok", "oom", "crashed", "killed", "hung", "not-measured"]
 Status = Literal["ok", "infeasible", "not-measured", "oom", "crashed", "killed", "hung"]
@@ -173,6 +173,41 @@ class PrometheusRecord(TypedDict):
     tenants: list[PrometheusTenant]
 
 
+class VisibleProcess(TypedDict):
+    """A tenant's process as the device's driver lists it."""
+
+    memory_bytes: int | None
+    utilisation_percent: float | None
+
+
+class PhaseTenant(TypedDict):
+    count: int
+    sum_seconds: float
+    histogram: Histogram
+
+
+class PhaseWindow(TypedDict):
+    """A short window of a conformance cell, with the tenants in order."""
+
+    seconds: float
+    tenants: list[PhaseTenant]
+
+
+class Promises(TypedDict):
+    """Measurements of what the strategy promises; nothing is judged.
+
+    `visible` has the tenants' processes after the window, `holding` while each held memory; None where nothing lists
+    processes, and for a process that is not listed. `tasks` has a result for each tenant that did the task.
+    """
+
+    granted: list[EvidenceItem]
+    visible: list[VisibleProcess | None] | None
+    holding: NotRequired[list[VisibleProcess | None] | None]
+    windows: dict[str, PhaseWindow]
+    tasks: dict[str, list[dict[str, Any]]]
+    failure: str | None
+
+
 class CellRecord(TypedDict):
     """The measurement of one cell, as the driver has it in memory."""
 
@@ -192,6 +227,7 @@ class CellRecord(TypedDict):
     tenants: list[TenantRecord]
     prometheus: NotRequired[PrometheusRecord | None]
     telemetry: Telemetry | None
+    promises: NotRequired[Promises | None]
 
 
 class Record(CellRecord):

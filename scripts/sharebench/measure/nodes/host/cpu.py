@@ -33,7 +33,7 @@ from sharebench.measure.nodes.host.processes import ProcessTenants
 from sharebench.measure.nodes.host.programs.tenants import port_conflict
 from sharebench.measure.nodes.node import Node
 from sharebench.model.config_nodes import NodeOptions, StandInOptions
-from sharebench.model.records.types import NodeFacts
+from sharebench.model.records.types import NodeFacts, VisibleProcess
 from sharebench.model.spec import Spec, WorkloadSpec
 from sharebench.model.strategies import Strategy, slice_count
 from tenant.contract import TenantReport
@@ -46,6 +46,13 @@ LOCK_FOLDER_VARIABLE = "SHAREBENCH_LOCK_FOLDER"
 def _cores(wanted: Literal["auto"] | list[int]) -> list[int]:
     """The wanted cores that this process may use."""
     return [core for core in sorted(os.sched_getaffinity(0)) if wanted == "auto" or core in wanted]
+
+
+def _visible(pid: int) -> VisibleProcess | None:
+    try:
+        return {"memory_bytes": int(psutil.Process(pid).memory_info().rss), "utilisation_percent": None}
+    except psutil.NoSuchProcess:
+        return None
 
 
 class CpuNode(Node):
@@ -141,6 +148,10 @@ class CpuNode(Node):
 
     def _sampler(self, families: Sequence[Sequence[int]], ended_seconds: Callable[[], float]) -> Sampler:
         return HostSampler(HostCounters(self.cores, itertools.chain(*families), ended_seconds))
+
+    def visible_processes(self, tenants: Tenants, since_seconds: float) -> list[VisibleProcess | None] | None:
+        assert isinstance(tenants, ProcessTenants)
+        return [_visible(pid) for pid in tenants.pids()]
 
     def switch(self, state: State | None) -> None:
         """Nothing on the host changes: affinity belongs to the tenants."""

@@ -43,7 +43,7 @@ from sharebench.measure.nodes.node import UNKNOWN_STATE, Characteristics, Node
 from sharebench.model.capabilities import gpu_python
 from sharebench.model.config.workloads import is_one_launch
 from sharebench.model.config_nodes import NodeOptions, NvidiaOptions
-from sharebench.model.records.types import NodeFacts
+from sharebench.model.records.types import NodeFacts, VisibleProcess
 from sharebench.model.spec import Spec, WorkloadSpec, runs_until_exit, tenant_limits
 from sharebench.model.strategies import GREEN_CONTEXTS, HAMI_CORE, MPS_CLIENTS, Strategy, profile_matches
 from tenant.contract import MPS_PIPE_VARIABLE, TenantReport
@@ -286,6 +286,15 @@ class NvidiaNode(Node):
         """Evidence from NVML, MPS daemons and tenants while the tenants run, and from the sampler before."""
         targets, sampled = self.targets(strategy, len(grants)), self._sampler.processes if self._sampler else {}
         return collect_evidence(strategy, targets, grants, records, self.gpu.occupants(), self._daemons(), sampled)
+
+    def visible_processes(self, tenants: Tenants, since_seconds: float) -> list[VisibleProcess | None] | None:
+        assert isinstance(tenants, ProcessTenants)
+        used = self.gpu.utilisation_percent(since_seconds)
+        listed: dict[int, VisibleProcess] = {
+            each.pid: {"memory_bytes": each.memory_bytes, "utilisation_percent": used.get(each.pid)}
+            for each in self.gpu.occupants()
+        }
+        return [listed.get(pid) for pid in tenants.pids()]
 
     # States.
 

@@ -187,6 +187,14 @@ class Gpu:
         }
         return [Occupant(pid, kind, (drawing | computing)[pid]) for pid, kind in kinds.items()]
 
+    def utilisation_percent(self, since_seconds: float) -> dict[int, float]:
+        """Mean use of the SMs by each process since an epoch time, as NVML samples it; empty where it does not."""
+        samples = try_read(pynvml.nvmlDeviceGetProcessUtilization, self.handle, int(since_seconds * 1e6)) or []
+        used: dict[int, list[int]] = {}
+        for sample in samples:
+            used.setdefault(int(sample.pid), []).append(int(sample.smUtil))
+        return {pid: sum(values) / len(values) for pid, values in used.items()}
+
     def facts(self) -> dict[str, Any]:
         """Driver, clocks, limits, modes and time-slice, for the `details` of the node's facts; None where unknown."""
         handle = self.handle

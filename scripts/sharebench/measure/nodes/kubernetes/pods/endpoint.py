@@ -98,7 +98,7 @@ class PodEndpoint(HttpEndpoint):
             kept.close()
 
     def _call(
-        self, method: str, path: str, body: Mapping[str, int] | None = None, timeout_seconds: float = TIMEOUT_SECONDS
+        self, method: str, path: str, body: Mapping[str, object] | None = None, timeout_seconds: float = TIMEOUT_SECONDS
     ) -> tuple[int, Json]:
         kept = self._take()
         try:
@@ -119,7 +119,7 @@ class PodEndpoint(HttpEndpoint):
         connection: http.client.HTTPConnection,
         method: str,
         path: str,
-        body: Mapping[str, int] | None,
+        body: Mapping[str, object] | None,
         timeout_seconds: float,
     ) -> tuple[int, Json]:
         is_complete = False
