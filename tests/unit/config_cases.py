@@ -57,6 +57,15 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "too many tenants to count": ({"replicas": [10**30]}, ["replicas:", "2^53", "smaller"]),
     # the question
     "SLO with unit": ({"slo.latency_ms": "50ms"}, ["slo.latency_ms:", "'50ms'", "is not a number or null"]),
+    "withdrawn key with a date": ({"slo_ms": datetime.date(2020, 1, 1)}, ["slo_ms:", "a date", "write slo:"]),
+    "a share beyond all numbers": (
+        {f"{S}.mine": {"mechanism": "mps", "thread_percent": 1.0e300}},
+        ["thread_percent:", "1e+300", "not a number up to 2^53"],
+    ),
+    "a share that is not a number": (
+        {f"{S}.mine": {"mechanism": "mps", "thread_percent": float("nan")}},
+        ["thread_percent:", "nan", "not a number up to 2^53"],
+    ),
     "SLO as it was": ({"slo_ms": 50}, ["slo_ms:", "50", "write slo: {latency_ms: 50}"]),
     "a key of old": ({"kubernetes.drain": True}, ["kubernetes: drain: true was withdrawn; remove it"]),
     # window, order, baseline, results, from

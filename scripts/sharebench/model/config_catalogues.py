@@ -79,7 +79,13 @@ Share = Annotated[
     ]
     | Annotated[list[Percent], NON_EMPTY, Tag("each")],
     Discriminator(
-        lambda value: "each" if is_list(value) else "text" if isinstance(as_number(value), str) else "number"
+        lambda value: (
+            "each"
+            if is_list(value)
+            else "text"
+            if isinstance(value, str) and isinstance(as_number(value), str)
+            else "number"
+        )
     ),
 ]
 Amount = Annotated[str, Matching("[1-9][0-9]{0,6}(Mi|Gi)", "is not an amount of memory such as 5Gi or 512Mi")]

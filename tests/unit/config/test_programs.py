@@ -70,6 +70,36 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         HTTP | {"request": {"path": "/v1?n=3&key=sk-1"}},
         [".request.path: the value of 'key':", "write key={env:NAME}"],
     ),
+    "a secret in a header of any name": (
+        HTTP | {"request": {"headers": {"X-Auth-Token": "sk-1"}}},
+        [".request.headers.X-Auth-Token:", "may be a secret", "'{env:NAME}'"],
+    ),
+    "a secret signature": (
+        HTTP | {"request": {"path": "/v1?X-Amz-Signature=sk-1"}},
+        [".request.path: the value of 'X-Amz-Signature':"],
+    ),
+    "a secret in a body": (
+        HTTP | {"request": {"body": '{"n": "3", "api_key": "sk-1"}'}},
+        [".request.body: the value of 'api_key':", "a header", "body_file"],
+    ),
+    "a secret in an option": (
+        HTTP | {"command": ["serve", "--quiet", "--api-key", "sk-1"]},
+        [".command: the value of 'api-key':", "export it", "read a file"],
+    ),
+    "a secret in a variable": (
+        COMMAND | {"command": ["env", "HF_TOKEN=sk-1", "run"]},
+        [".command: the value of 'HF_TOKEN':"],
+    ),
+    "a secret in a shell's command": (
+        COMMAND | {"command": ["sh", "-c", "serve --hf-token=sk-1"]},
+        [".command: the value of 'hf-token':"],
+    ),
+    "a secret in a url": (
+        {"kind": "http", "url": "http://me:sk-1@a:1"},
+        [".url:", "a URL with a name or password", "http://host:port"],
+    ),
+    "a secret alone in a url": ({"kind": "http", "url": "http://sk-1@a:1"}, [".url:", "a URL with a name or password"]),
+    "a port that is none": ({"kind": "http", "url": "http://a:99999"}, [".url:", "'http://a:99999'"]),
     "a secret when asked if it is ready": (HTTP | {"ready": {"path": "/h?token=sk-1"}}, [".ready.path:", "'token'"]),
     "no variable": (
         HTTP | {"request": {"headers": {"A": "{env:my-key}"}}},
@@ -126,6 +156,48 @@ def test_variables_of_a_shell_are_not_placeholders() -> None:
 @pytest.mark.parametrize("case", [each for name, each in REFUSED.items() if "secret" in name])
 def test_a_refused_secret_is_not_repeated(case: tuple[dict[str, Any], list[str]]) -> None:
     assert "sk-1" not in refusal_line({f"{W}.mine": case[0], "workloads": ["mine"]})
+
+
+NOT_SECRET: list[dict[str, Any]] = [
+    HTTP | {"request": {"headers": {"Content-Type": "application/json", "X-Key": "a{env:KEY}"}}},
+    HTTP | {"request": {"path": "/v1?keyword=a&max_tokens=3&monkeys=7&key={env:KEY}"}},
+    HTTP | {"request": {"body": '{"eos_token": "</s>", "stop": "key", "max_tokens": 5, "tokenizer": "a"}'}},
+    HTTP | {"command": ["serve", "--api-key", "{index}", "--key", "/etc/key.pem", "--tokenizer", "auto"]},
+    HTTP | {"command": ["sh", "-c", "serve --api-key $KEY --token=${TOKEN} --auth none --max-num-batched-tokens 5"]},
+    {"kind": "http", "url": "http://[::1]:8000"},
+    {"kind": "http", "url": "http://a.b/"},
+]
+
+
+@pytest.mark.parametrize("entry", NOT_SECRET)
+def test_what_only_looks_like_a_secret_is_taken(entry: dict[str, Any]) -> None:
+    load(config_with({f"{W}.mine": entry, "workloads": ["mine"]}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"survey": {"url": "http://me:sk-1@p:9090"}}, "survey.url"),
+        ({"prometheus": {"url": "https://sk-1@p:9090"}}, "prometheus.url"),
+        (
+            {
+                "kubernetes": {
+                    "pod": {"containers": [{"name": "tenant", "env": [{"name": "HF_TOKEN", "value": "sk-1"}]}]}
+                }
+            },
+            "kubernetes.pod",
+        ),
+    ],
+)
+def test_secrets_outside_of_workloads_are_refused_and_not_repeated(changes: dict[str, Any], key: str) -> None:
+    line = refusal_line(changes)
+    assert line.startswith(f"config: {key}: ") and "sk-1" not in line
+
+
+def test_the_config_of_a_data_set_is_read_whatever_it_reveals(tmp_path: Path) -> None:
+    (tmp_path / "cells").mkdir()
+    entry = HTTP | {"request": {"headers": {"X-Model": "small"}}}
+    assert load(config_with({f"{W}.mine": entry, "workloads": ["mine"], "from": str(tmp_path)}))
 
 
 def test_a_record_has_the_name_of_a_variable_and_not_its_value(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from zipfile import is_zipfile
 
 from sharebench.model import faults
 from sharebench.model.capabilities import KNOWN_LAYERS, resolve_node_kind, supporting_kinds, unsupported_reason
-from sharebench.model.config import loads, nodes, programs, prometheus, sweeps, workloads
+from sharebench.model.config import loads, nodes, programs, prometheus, secrets, sweeps, workloads
 from sharebench.model.config.words import quoted, unknown_value
 from sharebench.model.config_catalogues import LIMIT_KEYS, PodTemplate, StrategyEntry, WorkloadEntry, per_tenant_limits
 from sharebench.model.pod_template import PLACEHOLDERS, placeholder_names, template_texts
@@ -39,6 +39,8 @@ def cross_key_problems(config: StudyConfig) -> Iterator[str]:
     """
     kind = resolve_node_kind(config)
     yield from _paths(config)
+    if config["from"] is None:
+        yield from secrets.problems(config)
     for name, strategy in config["strategy_catalogue"].items():
         yield from _strategy_entry(f"strategy_catalogue.{name}", name, strategy)
     for name, workload in config["workload_catalogue"].items():

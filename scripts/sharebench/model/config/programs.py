@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from sharebench.model.config import request_lines
 from sharebench.model.config.schema import CONFIG
@@ -21,9 +21,6 @@ PLACEHOLDERS = ("port", "index", "replicas", "fraction", "here", "python")
 """Placeholders in a word of `command`."""
 BODY_PLACEHOLDER = re.compile(r"\{(prompt|prompt_ids|output_tokens)\}")
 """Placeholders that tenant/request_bodies.py fills in."""
-SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key")
-SCHEMES = ("Bearer", "Basic", "Token")
-SECRET_PARAMETERS = ("key", "api_key", "api-key", "apikey", "token", "access_token", "auth", "secret", "password")
 
 
 def problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
@@ -110,25 +107,27 @@ def _server_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
     for option in ("count", "log"):
         if entry["ready"].get(option) is not None:
             yield f"{key}.ready.{option}: has no effect on kind: http; give ready.path, or nothing: then one request"
-    if url is not None and not re.fullmatch(r"http://[^/\s:]+(:\d{1,5})?/?", url):
-        yield f"{key}.url: {url!r} is not the root of an HTTP server; write http://host:port, the rest in request.path"
+    if url is not None and not _is_root(url):
+        shown = "a URL with a name or password" if "@" in url else repr(url)
+        yield f"{key}.url: {shown} is not the root of an HTTP server; write http://host:port, the rest in request.path"
     given = [name for name in ("body", *BODY_FILES) if request.get(name) is not None]
     if len(given) > 1:
         yield f"{key}.request: {' and '.join(given)} are both given; keep one"
     yield from _template_problems(f"{key}.request", request, entry["load"]["trace"] is not None)
-    # The next lines are about secrets that are written into the config itself.
-    kept = "it would be in every record and archive"
-    for name, value in request["headers"].items():
-        if name.lower() in SECRET_HEADERS and value and not ENV_PLACEHOLDER.search(value):
-            scheme = next((f"{each} " for each in SCHEMES if value.lower().startswith(each.lower())), "")
-            yield f"{key}.request.headers.{name}: {kept}; export it as NAME, and write '{scheme}{{env:NAME}}' here"
-    for option, path in (("request.path", request["path"]), ("ready.path", entry["ready"]["path"] or "")):
-        for name, value in parse_qsl(urlsplit(path).query):
-            if name.lower() in SECRET_PARAMETERS and not ENV_PLACEHOLDER.search(value):
-                yield f"{key}.{option}: the value of {name!r}: {kept}; export it as NAME, and write {name}={{env:NAME}}"
     for text in request_texts(entry):
         if "{env:" in ENV_PLACEHOLDER.sub("", text):
             yield f"{key}.request: '{{env:' begins no variable's name; write {{env:NAME}}, of letters, digits and _"
+
+
+def _is_root(url: str) -> bool:
+    """Whether a URL has only a host and a port."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    rest = (parts.username, parts.query or None, parts.fragment or None, parts.path.strip("/") or None)
+    return parts.scheme == "http" and bool(parts.hostname) and port != 0 and rest == (None,) * 4 and " " not in url
 
 
 def _template_problems(key: str, request: Request, has_trace: bool) -> Iterator[str]:

@@ -22,11 +22,12 @@ def unknown_value(value: Any, known: Iterable[str], problem: str) -> str:
 
 
 def quoted(value: Any) -> str:
-    """The value as in YAML, with text in quotes, at most 80 characters long."""
-    if isinstance(value, list):
-        text = f"[{', '.join(item if isinstance(item, str) else quoted(item) for item in value)}]"
-    elif isinstance(value, str):
-        text = repr(value)
-    else:
-        text = json.dumps(value)
+    """The value as in YAML, with text in quotes, at most 80 characters long; its type where YAML's has no such form."""
+    try:
+        if isinstance(value, list):
+            text = f"[{', '.join(item if isinstance(item, str) else quoted(item) for item in value)}]"
+        else:
+            text = repr(value) if isinstance(value, str) else json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        text = f"a {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."
