@@ -13,6 +13,7 @@ from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.host import usage as host_usage
 from sharebench.model.config_nodes import SurveyOptions
 from sharebench.model.records.usage import ObservedUsage
+from sharebench.read.columns import csv_text
 from sharebench.read.figures import survey as figure
 from sharebench.read.figures.page import save
 from sharebench.read.figures.style import theme
@@ -45,7 +46,7 @@ def survey(out: Path, options: SurveyOptions) -> str:
     judged = judge.judge_usage(observe_usage(options), options)
     workloads, groups = judge.workload_table(judged), judge.group_table(judged)
     for name, table in (("workloads", workloads), ("groups", groups)):
-        replace_atomically(out / f"{name}.csv", table.to_csv(index=False))
+        replace_atomically(out / f"{name}.csv", csv_text(table))
     with theme():
         save(figure.draw(workloads, text.facts(judged)), out, "survey")
     lines = text.lines(judged)

@@ -23,7 +23,7 @@ from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import reduce_record, split_by_workload
 from sharebench.read.cells.slowdown import Baseline
 from sharebench.read.checker import Checker, RecordsRefused, refusal_message
-from sharebench.read.columns import ACTIVITY, TableRow, table_frame
+from sharebench.read.columns import ACTIVITY, TableRow, csv_text, table_frame
 from sharebench.read.slo import slo_limits
 from sharebench.read.tables.cells import cells_table, prometheus_rows, stage_rows
 from sharebench.read.tables.contrasts import contrasts_table
@@ -245,5 +245,5 @@ def _write(
     # A row that is copied elsewhere must still say that it does not come from a GPU.
     labelled = {name: tables[name].copy().assign(label=node["label"]) for name in ("cells", "summary")}
     for name, table in (tables | labelled).items():
-        replace_atomically(folder / f"{name}.csv", table.to_csv(index=False))
+        replace_atomically(folder / f"{name}.csv", csv_text(table))
     replace_atomically(folder / "summary.md", text.summary_markdown(tables["summary"], caption))

@@ -14,6 +14,7 @@ SCHEMA = Path(__file__).with_name("columns.csv")
 SHARED_TABLE = "all"
 """Table name in SCHEMA for columns that several tables share; it has the meaning where their own line has none."""
 INTERVAL_SUFFIXES = ("_low", "_high")
+FORMULA_BEGINS = ("=", "+", "-", "@")
 STREAMS, SLO, ACTIVITY = "streams", "slo", "activity"
 STUDY_KINDS = {STREAMS, SLO, ACTIVITY}
 """Kinds of study with columns of their own: a tenant streams, the config has an SLO, or a GPU counts its activity."""
@@ -66,6 +67,20 @@ def table_frame(
     """The rows as a table with the columns `names`, else its own; whole numbers stay whole next to blanks."""
     whole = {column.name: "Int64" for column in table_columns(table) if column.kind == "whole"}
     return pd.DataFrame(list(rows), columns=list(names) or list(columns(table, studies))).astype(whole)
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """The table as CSV, in which no text is a formula for a spreadsheet: a record may be another user's."""
+    safe = table.copy()
+    for name in table:
+        is_formula = table[name].map(_is_formula).astype(bool)
+        if is_formula.any():
+            safe[name] = table[name].astype(object).where(~is_formula, "'" + table[name].astype(str))
+    return safe.to_csv(index=False)
+
+
+def _is_formula(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(FORMULA_BEGINS)
 
 
 def read_table(

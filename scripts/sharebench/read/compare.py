@@ -17,7 +17,7 @@ from sharebench.model.spec import Spec, parse_spec
 from sharebench.read.cells.metrics import MEAN, cell_value, optional_metrics, study_kinds
 from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, group_by, reduce_record, split_by_workload
 from sharebench.read.cells.slowdown import Baseline, Separability, cell_slowdowns
-from sharebench.read.columns import SLO, STUDY_KINDS, TableRow, table_frame
+from sharebench.read.columns import SLO, STUDY_KINDS, TableRow, csv_text, table_frame
 from sharebench.read.figures.compare import draw
 from sharebench.read.figures.page import save
 from sharebench.read.figures.style import theme
@@ -61,7 +61,7 @@ def write_comparison(before: Path, after: Path, out: Path) -> str:
     old, new = map(read_data, (before, after), dataset.short_names([str(before), str(after)]))
     table = compare(old, new)
     text = compare_markdown(table, old.name, new.name, changed_facts(old, new))
-    replace_atomically(out / "compare.csv", table.to_csv(index=False))
+    replace_atomically(out / "compare.csv", csv_text(table))
     replace_atomically(out / "compare.md", text)
     with theme():
         save(draw(table, old.name, new.name, [old.facts["device"], new.facts["device"]]), out, "compare")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sharebench.read.columns import read_table
+from sharebench.read.columns import csv_text, read_table
 
 
 def written(folder: Path, text: str) -> Path:
@@ -43,3 +43,17 @@ def test_blank_texts_are_empty_and_columns_may_be_chosen(tmp_path: Path) -> None
     assert table["reason"].tolist() == ["", "007"]
     assert pd.isna(table["count"][0])
     assert list(read_table(path, columns=["count"]).columns) == ["count"]
+
+
+def test_no_text_is_a_formula_and_numbers_stay_as_they_are() -> None:
+    table = pd.DataFrame(
+        {
+            "number": pd.array([-1, None], dtype="Int64"),
+            "mixed": pd.Series([1, None], dtype=object),
+            "text": ["=HYPERLINK(1)", "a=b"],
+            "kind": pd.Categorical(["@x", "-y"]),
+        }
+    )
+    assert csv_text(table) == "number,mixed,text,kind\n-1,1,'=HYPERLINK(1),'@x\n,,a=b,'-y\n"
+    plain = table[["number", "mixed"]]
+    assert csv_text(plain) == plain.to_csv(index=False)

@@ -50,6 +50,17 @@ def test_an_old_record_gets_the_current_status(path, reason, status):
     assert path.read_bytes() == before
 
 
+def test_a_record_has_no_characters_that_a_terminal_would_obey(path, sound):
+    hostile = "\x1b]0;title\x07\u202ename\u009b31m × 2\n"
+    sound["node"] = sound["node"] | {"label": hostile, "details": {hostile: [hostile]}}
+    sound["spec"] += "\u200b"
+    record.write(path, sound)
+    read = record.read(path)
+    plain = "]0;titlename31m × 2\n"
+    assert (read["node"]["label"], read["node"]["details"]) == (plain, {plain: [plain]})
+    assert read["spec"] == sound["spec"], "it is compared with the study's"
+
+
 def test_equal_records_give_equal_bytes(path, tmp_path, sound):
     record.write(path, sound)
     record.write(tmp_path / "other.json", dict(reversed(sound.items())))

@@ -5,6 +5,7 @@ Every measuring job imports this module, so it imports nothing heavy (no numpy, 
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +24,8 @@ MESSAGE_LENGTH = 160
 # Latencies are rounded to the nanosecond and sums are rounded, so a value may exceed its bounds by this much.
 TICK_SECONDS = 1e-9
 ROUNDING_RATIO = 1e-9
+# An escaped or raw character in JSON text that a terminal may obey; line breaks and tabs have escapes of their own.
+UNPRINTABLE = re.compile(rb"\\u|[^\x00-\x7e]")
 # Reasons of cells that older records call infeasible, although nothing attempted them on the device.
 UNATTEMPTED_REASONS = (
     "streams need a workload with a captured CUDA graph",
@@ -78,7 +81,8 @@ def read(path: Path) -> Record:
     differ in length, or when values are missing that all iterations have.
     """
     try:
-        stored: Any = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        content = path.read_bytes()
+        stored: Any = json.loads(content, parse_constant=_refuse_constant)
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
@@ -87,7 +91,7 @@ def read(path: Path) -> Record:
     if version != SCHEMA_VERSION:
         raise RecordError(f"{path}: schema version is {version!r}, this program reads {SCHEMA_VERSION}")
     _validate(path, stored)
-    record: Record = stored
+    record: Record = printable(content, stored) | {"spec": stored["spec"]}
     if record["status"] == "ok" and record["window"] is None:
         raise RecordError(f"{path}: its status is ok, but it has no window")
     ended = [tenant for tenant in record["tenants"] if tenant["status"] != "ok"]
@@ -96,6 +100,22 @@ def read(path: Path) -> Record:
     for tenant in record["tenants"]:
         _check_sums(path, tenant)
     return with_current_status(record)
+
+
+def printable(content: bytes, value: Any) -> Any:
+    """The value of this JSON text, without the characters in its texts that a terminal would obey.
+
+    A data set may be another user's.
+    """
+    return _printable(value) if UNPRINTABLE.search(content) else value
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if value.isprintable() else "".join(c for c in value if c.isprintable() or c in "\n\t")
+    if isinstance(value, dict):
+        return {_printable(key): _printable(each) for key, each in value.items()}
+    return [_printable(each) for each in value] if isinstance(value, list) else value
 
 
 def with_current_status(record: Record) -> Record:

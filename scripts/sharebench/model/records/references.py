@@ -9,7 +9,7 @@ from typing import Any, TypedDict, TypeVar, cast
 import jsonschema_rs
 
 from sharebench.core.files import DamagedFile, read_json
-from sharebench.model.records.record import MESSAGE_LENGTH, SCHEMA_PATH
+from sharebench.model.records.record import MESSAGE_LENGTH, SCHEMA_PATH, printable
 from sharebench.model.records.types import NodeFacts
 from sharebench.model.spec import Calibration
 
@@ -56,7 +56,7 @@ def part_for_device(reference: Reference, device: str) -> Reference:
 
 
 def _read(path: Path, required: tuple[str, ...]) -> dict[str, Any]:
-    reference: dict[str, Any] = read_json(path)
+    reference: dict[str, Any] = printable(path.read_bytes(), read_json(path))
     try:
         jsonschema_rs.validate(_schema(required), reference)
     except jsonschema_rs.ValidationError as error:

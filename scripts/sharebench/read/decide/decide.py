@@ -15,7 +15,7 @@ from sharebench.model.strategies import Strategy, all_strategies, is_control, no
 from sharebench.model.study_config import Question, StudyConfig, sweeps_by_entry
 from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import group_by
-from sharebench.read.columns import TableRow, read_table, table_frame
+from sharebench.read.columns import TableRow, csv_text, read_table, table_frame
 from sharebench.read.decide import advice_text
 from sharebench.read.decide.advice import Demand
 from sharebench.read.decide.advice_text import Answer
@@ -132,12 +132,12 @@ def write_answer(results: Results, question: Question) -> str:
     )
 
     cost = cost_table(results.summary, demand.price_per_hour, slo, results.raw, studies)
-    replace_atomically(folder / "cost.csv", cost.to_csv(index=False))
+    replace_atomically(folder / "cost.csv", csv_text(cost))
     levels = {workload: name for name, sweep in sweeps_by_entry(results.config).items() for workload in sweep.values}
     capacity = capacity_table(results.summary, slo, results.workloads, levels, studies)
-    replace_atomically(folder / "capacity.csv", capacity.to_csv(index=False))
+    replace_atomically(folder / "capacity.csv", csv_text(capacity))
     advised = advice(results, demand, capacity, question.get("workloads"), studies)
-    replace_atomically(folder / "advice.csv", advised[0].to_csv(index=False))
+    replace_atomically(folder / "advice.csv", csv_text(advised[0]))
     replace_atomically(folder / "advice.md", advice_text.advice_markdown(*advised))
     return f"{advice_text.advice_for_terminal(*advised)}\n\nMore columns: {folder / 'advice.csv'}"
 
