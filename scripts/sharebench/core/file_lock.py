@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,7 @@ class FileLock:
     @property
     def identity(self) -> str:
         """Device and inode, which a copy of the file does not have."""
-        status = os.fstat(self.descriptor)
-        return f"{status.st_dev}:{status.st_ino}"
+        return _identity(os.fstat(self.descriptor))
 
     def write(self, text: str) -> None:
         """Replace the content of the file if this user owns it. Raises OSError."""
@@ -47,11 +47,32 @@ class FileLock:
         os.close(self.descriptor)
 
 
-def acquire(path: Path) -> FileLock | None:
+def _identity(status: os.stat_result) -> str:
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+def identity_at(path: Path) -> str | None:
+    """The identity of the file that is at the path now; None without one."""
+    with contextlib.suppress(OSError):
+        return _identity(path.lstat())
+    return None
+
+
+def acquire(path: Path, on_wait: Callable[[], None] | None = None) -> FileLock | None:
     """Lock the file, created if missing; None while another process holds the lock.
 
-    Raises LockError when it cannot be opened, or is not a regular file.
+    With `on_wait` this is called and the lock waited for instead. Raises LockError when the file cannot be opened, or
+    is not a regular file.
     """
+    while True:
+        lock = _acquire(path, on_wait)
+        # The holder before may have had a file that was removed meanwhile, for which others do not wait.
+        if lock is None or lock.identity == identity_at(path):
+            return lock
+        lock.close()
+
+
+def _acquire(path: Path, on_wait: Callable[[], None] | None) -> FileLock | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = _open(path)
@@ -64,14 +85,18 @@ def acquire(path: Path) -> FileLock | None:
             # Other users must be able to lock it, whatever the umask. Some file systems have no modes.
             with contextlib.suppress(OSError):
                 os.fchmod(descriptor, MODE)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if on_wait is None:
+                os.close(descriptor)
+                return None
+            on_wait()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:
         os.close(descriptor)
         raise LockError(f"{path} cannot be locked: {error.strerror}") from None
-    except LockError:
+    except BaseException:
         os.close(descriptor)
         raise
     return FileLock(path, descriptor)

@@ -24,12 +24,12 @@ class DamagedFile(Refusal):
 
 
 def replace_atomically(path: Path, content: str | bytes) -> None:
-    """Write the file so that readers see either the old or the new content, even after a power cut.
+    """Write the file so that readers see either the old or the new content, after a power cut the new one.
 
     Raises OSError, such as for a full disk; then the old file is untouched and no temporary file is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The name is fixed, so that the next attempt overwrites the leftover of a killed process.
+    # The name is fixed, so that the next attempt removes the leftover of a killed process.
     temporary = path.with_name(f".{path.name}.part")
     try:
         # Never through a link that another user has put there.
@@ -39,10 +39,21 @@ def replace_atomically(path: Path, content: str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        _sync_folder(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write the folder's entries to the disk, where the file system can do that."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, value: Any) -> None:

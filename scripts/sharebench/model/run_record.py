@@ -58,6 +58,8 @@ class RunRecord(TypedDict, total=False):
     pid: int
     started_epoch_seconds: float
     results: str
+    locks: dict[str, str]
+    """The identity of each lock file that the run holds, by path."""
     ended: bool
     done: int
     planned: int

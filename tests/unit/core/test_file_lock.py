@@ -182,3 +182,18 @@ def test_a_holder_is_read_from_a_regular_file_only(tmp_path: Path, kind: str) ->
         path.write_text("[1]")
     assert file_lock.read_holder(path) == {}
     assert file_lock.read_holder(tmp_path / "elsewhere") == {"pid": 1}
+
+
+def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_taken(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    first = file_lock.acquire(path)
+    assert first is not None
+
+    def remove() -> None:
+        path.unlink()
+        first.close()
+
+    second = file_lock.acquire(path, on_wait=remove)
+    assert second is not None and second.identity == file_lock.identity_at(path)
+    assert file_lock.acquire(path) is None, "all wait for one file"
+    second.close()

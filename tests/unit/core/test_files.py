@@ -30,6 +30,13 @@ def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -
     assert (victim.read_text(), path.read_text(), path.is_symlink()) == ("mine", "new", False)
 
 
+def test_a_replaced_file_is_on_the_disk_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    replace_atomically(tmp_path / "raw.json", "new")
+    assert synced == [tmp_path / ".raw.json.part", tmp_path]
+
+
 class Interrupt(BaseException):
     """The exception of a signal handler."""
 

@@ -191,6 +191,20 @@ def test_a_job_whose_run_was_taken_over_is_refused(results: Path, run: ownership
     thief.release()
 
 
+def test_a_job_whose_runs_lock_was_removed_is_refused(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node_lock = tmp_path / "node.lock"
+    mine = claim(results, {}, node_lock)
+    monkeypatch.setenv(RUN_ID_VARIABLE, mine.run_id)
+    verify(results)
+    node_lock.unlink()
+    claim(tmp_path / "another", {}, node_lock).release()
+    with pytest.raises(OwnershipError, match=rf"{node_lock} was removed while run {mine.run_id} held it"):
+        verify(results)
+    mine.release()
+
+
 def test_a_job_whose_run_has_died_is_refused(results: Path, run: ownership.Claim) -> None:
     for lock in run.locks:
         lock.close()

@@ -132,6 +132,7 @@ def claim(results: Path, record: RunRecord, *node_locks: Path) -> Claim:
                     leftovers.remove_scratch(dead)
                 lock.write(json.dumps({**owner, "lock": lock.identity}))
             fresh: RunRecord = {
+                "locks": {str(lock.path.absolute()): lock.identity for lock in held},
                 "ended": False,
                 "done": 0,
                 "first_cell_epoch_seconds": None,
@@ -158,6 +159,9 @@ def verify(results: Path) -> RunRecord:
         raise OwnershipError("started outside a run: measure with `snakemake`, not by calling the script")
     if record.get("run_id") != run_id or record["ended"]:
         raise OwnershipError(f"run {run_id} no longer owns these results")
+    for path, identity in record["locks"].items():
+        if file_lock.identity_at(Path(path)) != identity:
+            raise OwnershipError(f"{path} was removed while run {run_id} held it: another run may measure here, too")
     lock = acquire(state_folder(results) / "lock")
     if lock is not None:
         lock.close()
