@@ -42,10 +42,6 @@ rule all:
         "Everything is there"
 
 
-if PLACEMENT:
-    measure_in_parallel(PLACEMENT)
-
-
 onstart:
     begin_run()
 

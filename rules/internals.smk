@@ -13,7 +13,6 @@ HIDDEN_MESSAGES = (
     "Config file ",
     "Elapsed time",
     "Execute ",
-    "Handing over execution",
     "Select jobs to execute",
     "Using shell",
 )
@@ -68,31 +67,6 @@ def lift_job_limit():
     n times a second, during measurements. Held by tests/pipeline/test_idle_scheduler.py.
     """
     workflow.scheduler.job_rate_limiter = None
-
-
-def assign_devices(count, device_numbers):
-    """Let jobs of the rules in `device_numbers` take the device with that number, while no other jobs run on it.
-
-    `handover` gives a job all resources that exist when Snakemake reads the rule, which is before this. Such jobs take
-    all devices completely, and jobs that do not measure take a bit of each. Held by
-    tests/pipeline/test_several_devices.py.
-    """
-    whole = 1000
-    for number in range(count):
-        workflow.register_resource(f"device{number}", whole)
-        for each in workflow.rules:
-            number_of = device_numbers.get(each.name)
-            each.resources[f"device{number}"] = (
-                (lambda wildcards, f=number_of, n=number: whole * (f(wildcards) == n))
-                if number_of
-                else (whole if each.is_handover else 1)
-            )
-    for each in workflow.rules:
-        if each.is_handover:
-            each.resources["_cores"] = 1
-    cores = max(workflow.cores or 1, count)
-    workflow.resource_settings.cores = cores
-    workflow.register_resource("_cores", cores)
 
 
 def jobs_to_run():

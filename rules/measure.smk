@@ -3,8 +3,8 @@
 # Inputs:  nodes/device.json, nodes/{strategy}.json
 # Outputs: calibration/{workload}.json, cells/{strategy}/{workload}/n{replicas}/r{repeat}/{raw.json,telemetry.csv}
 # Steps:   calibrate runs each workload alone on the exclusive device. run_cell waits for those of all its tenants,
-#          ensures the node's state, runs the tenants for one window, and removes them. `handover` keeps every other job
-#          away while it measures. `exec` spares us bash's message on a killed job, with all its arguments.
+#          ensures the node's state, runs the tenants for one window, and removes them. Nothing else runs
+#          on its device meanwhile. `exec` spares us bash's message on a killed job, with all its arguments.
 #          No input is `ancient`: whatever invalidates a calibration or a node's state invalidates the cells too, and
 #          Snakemake (9.27) overlooks a job's own reasons to run when all its inputs are stale and ancient.
 
@@ -17,9 +17,12 @@ rule calibrate:
     log:
         "<results>/logs/calibration/{workload}.log",
     priority: len(STUDY.cells) + 1
-    handover: True
+    localrule: True
     conda:
         "../envs/sharebench.yaml"
+    threads: MEASURING_THREADS
+    resources:
+        **EVERY_DEVICE,
     params:
         **spec_params(calibration_spec),
         **JOB_PARAMS,
@@ -44,9 +47,12 @@ rule run_cell:
     log:
         "<cell>/run.log",
     priority: cell_rank
-    handover: True
+    localrule: True
     conda:
         "../envs/sharebench.yaml"
+    threads: MEASURING_THREADS
+    resources:
+        **one_device(cell_device),
     params:
         **spec_params(cell_spec),
         **JOB_PARAMS,

@@ -13,9 +13,12 @@ rule characterise_node:
     log:
         "<results>/logs/nodes/device.log",
     priority: len(STUDY.cells) + 2
-    handover: True
+    localrule: True
     conda:
         "../envs/sharebench.yaml"
+    threads: MEASURING_THREADS
+    resources:
+        **EVERY_DEVICE,
     params:
         **spec_params(lambda _: STUDY.node_spec()),
         **JOB_PARAMS,
@@ -35,9 +38,12 @@ rule configure_node:
     log:
         "<results>/logs/nodes/{strategy}.log",
     priority: strategy_rank
-    handover: True
+    localrule: True
     conda:
         "../envs/sharebench.yaml"
+    threads: MEASURING_THREADS
+    resources:
+        **one_device(setup_device),
     params:
         **spec_params(lambda wildcards: STUDY.strategy_spec(wildcards.strategy)),
         **JOB_PARAMS,
@@ -53,9 +59,12 @@ rule configure_node:
 rule restore:
     log:
         "<results>/logs/nodes/restore.log",
-    handover: True
+    localrule: True
     conda:
         "../envs/sharebench.yaml"
+    threads: MEASURING_THREADS
+    resources:
+        **EVERY_DEVICE,
     params:
         **JOB_PARAMS,
         results=RESULTS,

@@ -23,9 +23,12 @@ rule measure_timeslice:
         table="<results>/tables/timeslice.csv",
     log:
         "<results>/logs/nodes/timeslice.log",
-    handover: True
+    localrule: True
     conda:
         "../envs/sharebench.yaml"
+    threads: MEASURING_THREADS
+    resources:
+        **EVERY_DEVICE,
     params:
         **JOB_PARAMS,
         results=RESULTS,

@@ -8,15 +8,30 @@ if not SOURCE_DATA_SET and uses_several_devices(STUDY.config, STUDY.node_kind):
     PLACEMENT = placement.study_placement(STUDY, RESULTS)
 
 
-def measure_in_parallel(cell_placement):
-    """Let every device measure its cells at the same time as the others."""
-    device_numbers = {
-        "run_cell": lambda wildcards: cell_placement.number(job_cell(wildcards)),
-        "configure_node": lambda wildcards: placement.setup_device_number(
-            STUDY, wildcards.strategy, cell_placement.devices
-        ),
+# A job that measures declares its devices as resources, of which profiles/default has one each. That saves waiting: what
+# keeps jobs apart is the lock that each takes on its device (sharebench/measure/run/jobs.py).
+DEVICES = [] if SOURCE_DATA_SET else range(len(PLACEMENT.devices) if PLACEMENT else 1)
+EVERY_DEVICE = {f"device_{number}": 1 for number in DEVICES}
+# Jobs on several devices run at the same time on one core, too: it is the device that they need.
+MEASURING_THREADS = 0 if PLACEMENT else 1
+
+
+def one_device(number_of):
+    """The resources of a job on the device with the number that `number_of` returns for the job's wildcards."""
+    return {
+        name: lambda wildcards, number=number: int(number_of(wildcards) == number)
+        for number, name in enumerate(EVERY_DEVICE)
     }
-    assign_devices(len(cell_placement.devices), device_numbers)
+
+
+def cell_device(wildcards):
+    return PLACEMENT.number(job_cell(wildcards)) if PLACEMENT else 0
+
+
+def setup_device(wildcards):
+    if PLACEMENT is None:
+        return 0
+    return placement.setup_device_number(STUDY, wildcards.strategy, PLACEMENT.devices)
 
 
 def begin_run():

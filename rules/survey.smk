@@ -8,7 +8,7 @@
 rule survey:
     log:
         "<results>/logs/survey.log",
-    handover: True
+    localrule: True
     conda:
         "../envs/sharebench.yaml"
     params:

@@ -22,6 +22,9 @@ rule export_histograms:
         "<results>/logs/export/{strategy}/{workload}.log",
     conda:
         "../envs/sharebench.yaml"
+    resources:
+        # The only job that could run while cells are measured, which would feel it.
+        **EVERY_DEVICE,
     params:
         **JOB_PARAMS,
         code=lambda _: code.stage_fingerprint("export"),

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 from pipeline.harness import Checkout, Result, measuring_jobs, start_held_in_first_cell
@@ -74,3 +75,16 @@ def test_two_results_folders_can_be_measured_at_once_from_one_checkout(finished:
         assert re.search(r"^report: results/report.html", result.out, re.M)
         assert json.loads((folder / "results/.sharebench/run.json").read_text())["ended"]
     assert modification_times(finished.results) == before, "the checkout's own results are not touched"
+
+
+def test_cells_of_one_device_never_overlap_whatever_the_rules_say(finished_on_cpu: Checkout) -> None:
+    checkout = finished_on_cpu
+    cells = {f"{strategy}/{workload}/2/1" for strategy in ("time-slicing", "mps") for workload in ("held", "product")}
+    checkout.delete_records(*cells)
+    checkout.edit("rules/measure.smk", "**one_device(cell_device),", "mem_mb=100,")
+    result = checkout.run(cores=4).ok()
+    assert result.jobs == measuring_jobs(cells)
+    assert "another job uses this device: waiting for its end" in result.out
+    windows = [checkout.record(cell)["window"] for cell in cells]
+    times = sorted((window["start_epoch_seconds"], window["end_epoch_seconds"]) for window in windows)
+    assert all(end <= start for (_, end), (start, _) in pairwise(times))

@@ -33,10 +33,10 @@ class Overhead(TypedDict):
 
 
 class Failure(TypedDict):
-    """The most recent consecutive harness failures with the same cause."""
+    """The most recent consecutive harness failures with the same cause, by the output of the job that failed."""
 
-    cause: str | None
-    count: int
+    cause: str
+    outputs: list[str]
 
 
 class DeviceEntry(TypedDict):

@@ -98,8 +98,8 @@ def test_only_a_measuring_run_claims_the_node(results: Path, tmp_path: Path, mon
 def test_restore_includes_devices_that_were_down(results: Path, rule: str, numbers: list[int]) -> None:
     two = simulated_study(**{"simulated.devices": 2})
     broken = lifecycle.begin(two, results, {"run_cell": []}, ["snakemake"], "")
-    for _ in range(ownership.FAILURES_BEFORE_DOWN):
-        ownership.record_outcome(results, "NodeError: no answer", number=1)
+    for output in ("one", "other"):
+        ownership.record_outcome(results, "NodeError: no answer", output, number=1)
     broken.release()
     places = placement.study_placement(two, results)
     lifecycle.begin(two, results, {rule: [""]}, ["snakemake"], "", places).release()
@@ -239,8 +239,8 @@ def test_a_failed_run_shows_the_cause_and_the_remedy(results: Path, capsys: pyte
     claim = begin_run(planned, results)
     log = results / "failed.log"
     log.write_text("failed: no answer\n")
-    for _ in range(2):
-        ownership.record_outcome(results, "NodeError: no answer")
+    for output in ("one", "other"):
+        ownership.record_outcome(results, "NodeError: no answer", output)
     lifecycle.finish(claim, planned, [log, results / "never.log"])
     printed = capsys.readouterr().err
     assert f"--- {log}\nfailed: no answer\n" in printed

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from unit.nodes.host.tenants import is_alive
 
-from sharebench.measure.nodes.contract import NodeError, UnrecoverableNodeError
+from sharebench.measure.nodes.contract import NodeError, UnrecoverableNodeError, WorkloadError
 from sharebench.measure.run import jobs, leftovers, ownership
 from sharebench.measure.run.ownership import OwnershipError, claim, interruptible, record_outcome, verify
 from sharebench.model import run_record
@@ -242,23 +242,34 @@ A, B, GOOD = "NodeError: no answer", "OSError: disk full", None
 @pytest.mark.parametrize(
     "reports, down",
     [
-        ([A, B, A, B], None),
-        ([B, A, A], A),
-        ([A, GOOD, A], None),
+        ([(A, 1), (B, 2), (A, 3), (B, 4)], None),
+        ([(B, 1), (A, 2), (A, 3)], A),
+        ([(A, 1), (GOOD, 2), (A, 3)], None),
+        # Retries of one cell.
+        ([(A, 1), (A, 1), (A, 1)], None),
+        ([(A, 1), (A, 1), (A, 2)], A),
     ],
 )
-def test_two_failures_in_a_row_with_one_cause_take_the_node_down(
-    results: Path, run: ownership.Claim, reports: list[str | None], down: str | None
+def test_two_cells_that_fail_in_a_row_with_one_cause_take_the_node_down(
+    results: Path, run: ownership.Claim, reports: list[tuple[str | None, int]], down: str | None
 ) -> None:
-    for failure in reports:
+    for failure, cell in reports:
         verify(results)
-        record_outcome(results, failure)
+        record_outcome(results, failure, f"cells/{cell}/raw.json")
     assert read_run(results)["down"] == down
     if down is None:
         verify(results)
     else:
         with pytest.raises(OwnershipError, match=down):
             verify(results)
+
+
+def test_a_workloads_fault_takes_no_node_down(results: Path, run: ownership.Claim) -> None:
+    for number in range(3):
+        with pytest.raises(SystemExit, match=r"^1$"), jobs.measuring_job(results) as job:
+            job.output = results / f"{number}.json"
+            raise WorkloadError("tenant 0: ErrImagePull: no such image")
+    assert read_run(results)["down"] is None
 
 
 def test_a_wedged_device_is_a_final_failure(
@@ -290,8 +301,8 @@ def test_a_cleanup_failure_does_not_hide_the_original_failure(
 
 
 def test_the_next_run_resets_failures_and_counts(results: Path, run: ownership.Claim) -> None:
-    record_outcome(results, A)
-    record_outcome(results, A)
+    record_outcome(results, A, "one")
+    record_outcome(results, A, "other")
     ownership.count_cell(results)
     run.release()
     again = claim(results, {})

@@ -141,6 +141,10 @@ class NodeError(Refusal):
     """The node could not do what was requested; a harness failure."""
 
 
+class WorkloadError(NodeError):
+    """The workload cannot run at all, by its own fault: its image, its init container, its program or its arguments."""
+
+
 class UnrecoverableNodeError(NodeError):
     """The node cannot run any later cell, so the run ends."""
 

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,7 +25,14 @@ from sharebench.measure.cell.cell import CellProcedure, MeasuredCell, run_cell
 from sharebench.measure.cell.fault import FaultProcedure
 from sharebench.measure.cell.prometheus.procedure import PrometheusProcedure, watch_settings
 from sharebench.measure.cell.queue import run_queue
-from sharebench.measure.nodes.contract import NodeError, Settings, State, TenantUnreachable, UnrecoverableNodeError
+from sharebench.measure.nodes.contract import (
+    NodeError,
+    Settings,
+    State,
+    TenantUnreachable,
+    UnrecoverableNodeError,
+    WorkloadError,
+)
 from sharebench.measure.nodes.node import Node
 from sharebench.measure.run import leftovers, ownership, placement
 from sharebench.measure.run.plan import progress_line
@@ -54,6 +61,9 @@ class Run:
     def __init__(self, results: Path, record: run_record.RunRecord) -> None:
         self.results, self.record = results, record
         self.started_epoch_seconds = time.time()
+        self._unlock = contextlib.ExitStack()
+        self.output: Path | None = None
+        """The job's first output, which is another one for every job but a retry."""
         self.devices = record.get("devices", [])
         """The devices of a study on several; empty on one device."""
         number = os.environ.get(run_record.DEVICE_VARIABLE)
@@ -69,6 +79,21 @@ class Run:
         os.environ[run_record.DEVICE_VARIABLE] = str(number)
         if entry["cores"] is not None:
             os.sched_setaffinity(0, entry["cores"])
+        self.lock(entry)
+
+    def lock(self, device: run_record.DeviceEntry | None = None) -> None:
+        """Let no other job use the node, or that one of several devices, until this one ends; waits for one that does.
+
+        Raises OwnershipError.
+        """
+        line = "another job uses this device: waiting for its end"
+        path = placement.node_folder(self.results, device) / "job.lock"
+        if (lock := ownership.acquire(path, partial(print, line, flush=True))) is not None:
+            self._unlock.callback(lock.close)
+        self.started_epoch_seconds = time.time()
+
+    def unlock(self) -> None:
+        self._unlock.close()
 
     @property
     def is_for_all_devices(self) -> bool:
@@ -138,6 +163,8 @@ def measuring_job(results: Path) -> Iterator[Run]:
             try:
                 if run.number is not None:
                     run.use_device(run.number)
+                elif not run.devices:
+                    run.lock()
                 yield run
             # A job that lost the results to another run must not write into that run's record.
             except (JobFailed, ownership.OwnershipError):
@@ -146,8 +173,12 @@ def measuring_job(results: Path) -> Iterator[Run]:
                 if not isinstance(failure, HARNESS_FAILURES):
                     traceback.print_exc()
                 line = f"{type(failure).__name__}: {failure_text(failure)}"
-                ownership.record_outcome(results, line, isinstance(failure, UnrecoverableNodeError), run.number)
+                if not isinstance(failure, WorkloadError):
+                    is_final = isinstance(failure, UnrecoverableNodeError)
+                    ownership.record_outcome(results, line, str(run.output), is_final, run.number)
                 raise JobFailed(failure_text(failure)) from failure
+            finally:
+                run.unlock()
             ownership.record_outcome(results, None, number=run.number)
     except (JobFailed, ownership.OwnershipError, DamagedFile, OSError) as failure:
         # On a full disk not even the run record can be written: that OSError ends here, too.
@@ -168,6 +199,7 @@ def _settings(study: Study, cell_folder: str) -> Settings:
 
 def characterise_node(run: Run, out: Path) -> None:
     """Write the node's facts, its idle power and its peaks to `out` (nodes/device.json)."""
+    run.output = out
     if run.is_for_all_devices:
         run.run_on_each_device(out)
         return
@@ -180,6 +212,7 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     `device` is nodes/device.json; its idle power and peaks are copied to `out`, so that a cell has one reference file.
     On several devices `out` holds the results of all. Raises JobFailed when the workload does not run alone.
     """
+    run.output = out
     if run.is_for_all_devices:
         run.run_on_each_device(out)
         return
@@ -225,6 +258,7 @@ def configure_node(run: Run, strategy: str, out: Path) -> None:
 
     When the device for that is down, no state is set: each cell sets the state that it needs on its own device.
     """
+    run.output = out
     is_down = False
     if run.devices:
         number = placement.setup_device_number(run.study, strategy, run.devices)
@@ -255,6 +289,7 @@ def configure_node(run: Run, strategy: str, out: Path) -> None:
 
 def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: Path, telemetry: Path) -> None:
     """Measure one cell into raw.json and telemetry.csv; `calibrations` are the files of its tenants' workloads."""
+    run.output = raw
     study, cell_spec = run.study, parse_spec(spec)
     strategy = study.strategies[cell_spec["strategy"]["name"]]
     cell = Cell(strategy.name, cell_spec["workload"]["name"], cell_spec["replicas"], cell_spec["repeat"])
@@ -288,6 +323,8 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
 
 def restore(run: Run) -> None:
     """Restore every node of the run to its saved state, and print whether anything changed."""
+    for device in run.devices:
+        run.lock(device)
     restored = any([node.restore() for node in placement.open_nodes(run.study, run.results, run.devices)])
     print("the node is back in its original state" if restored else "nothing to restore", flush=True)
 

@@ -78,10 +78,13 @@ def write_run(results: Path, record: RunRecord) -> None:
     write_json(state_folder(results) / "run.json", record)
 
 
-def acquire(path: Path) -> file_lock.FileLock | None:
-    """The lock of this process, or None when another process holds it. Raises OwnershipError."""
+def acquire(path: Path, on_wait: Callable[[], None] | None = None) -> file_lock.FileLock | None:
+    """The lock of this process, or None when another process holds it; `on_wait` as in `file_lock.acquire`.
+
+    Raises OwnershipError.
+    """
     try:
-        return file_lock.acquire(path)
+        return file_lock.acquire(path, on_wait)
     except file_lock.LockError as error:
         raise OwnershipError(str(error)) from None
 
@@ -186,9 +189,12 @@ def _editing_run_record(results: Path) -> Iterator[RunRecord]:
         os.close(folder)
 
 
-def record_outcome(results: Path, failure: str | None, is_final: bool = False, number: int | None = None) -> None:
-    """Record a job's success (`failure` None) or harness failure; two in a row with one cause trip the circuit breaker.
+def record_outcome(
+    results: Path, failure: str | None, output: str = "", is_final: bool = False, number: int | None = None
+) -> None:
+    """Record a job's success (`failure` None) or harness failure.
 
+    Failures in a row with one cause in two jobs trip the circuit breaker; a retry has the `output` of the job before.
     With `is_final` one failure trips it. `number` is the index of the device, of several. The record of a run that has
     taken over is left alone.
     """
@@ -199,10 +205,10 @@ def record_outcome(results: Path, failure: str | None, is_final: bool = False, n
         if failure is None:
             entry["failure"] = None
             return
-        previous = entry["failure"] or {"cause": None, "count": 0}
-        count = previous["count"] + 1 if previous["cause"] == failure else 1
-        entry["failure"] = {"cause": failure, "count": count}
-        entry["down"] = failure if is_final or count >= FAILURES_BEFORE_DOWN else None
+        previous = entry["failure"]
+        outputs = {output, *(previous["outputs"] if previous and previous["cause"] == failure else ())}
+        entry["failure"] = {"cause": failure, "outputs": sorted(outputs)}
+        entry["down"] = failure if is_final or len(outputs) >= FAILURES_BEFORE_DOWN else None
 
 
 def count_cell(results: Path) -> RunRecord:

@@ -68,10 +68,16 @@ def placement_key(study: Study, cell: Cell) -> str:
 
 def open_nodes(study: Study, results: Path, devices: Sequence[DeviceEntry] = ()) -> list[Node]:
     """The study's node, or one node for each of several devices, each with a state folder named by its identity."""
-    kind, folder = study.node_kind, run_record.state_folder(results) / "node"
+    kind = study.node_kind
     if not devices:
-        return [open_node(kind, study.node_options(), folder)]
-    return [open_node(kind, each["options"], folder / each["device"], each["number"]) for each in devices]
+        return [open_node(kind, study.node_options(), node_folder(results))]
+    return [open_node(kind, each["options"], node_folder(results, each), each["number"]) for each in devices]
+
+
+def node_folder(results: Path, device: DeviceEntry | None = None) -> Path:
+    """The folder of the study's node, or of one of several devices."""
+    folder = run_record.state_folder(results) / "node"
+    return folder if device is None else folder / device["device"]
 
 
 def study_devices(study: Study, last: RunRecord) -> list[DeviceEntry]:

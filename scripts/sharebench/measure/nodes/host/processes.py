@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from sharebench.core.units import NS
-from sharebench.measure.nodes.contract import Grant, NodeError, Sampler, Settings
+from sharebench.measure.nodes.contract import Grant, NodeError, Sampler, Settings, WorkloadError
 from sharebench.measure.nodes.host.launch import CellContext, Program, TenantProcess
 from sharebench.measure.nodes.host.logs import log_end, truncate_log
 from sharebench.measure.nodes.host.programs.process_tree import Orphans, ProcessTree
@@ -175,7 +175,7 @@ class ProcessTenants(TenantSet[TenantProcess]):
                     start_new_session=True,
                 )
             except OSError as error:
-                raise NodeError(f"cannot start {program.argv[0]!r}: {error.strerror or error}") from None
+                raise WorkloadError(f"cannot start {program.argv[0]!r}: {error.strerror or error}") from None
 
     def pause(self, seconds: float) -> None:
         for process in self.units:

@@ -13,11 +13,11 @@ from sharebench.core.units import NS
 from sharebench.measure.nodes.contract import (
     Endpoint,
     Grant,
-    NodeError,
     Sampler,
     Settings,
     TenantsFailed,
     TenantUnreachable,
+    WorkloadError,
 )
 from sharebench.model.programs import is_program
 from sharebench.model.records.types import Outcome, TenantStatus
@@ -202,11 +202,11 @@ class TenantSet(ABC, Generic[AnyUnit]):
         ended = self._endings()
         for unit, (_, _, code) in ended.items():
             if code == EXIT_USAGE and not unit.is_program:
-                raise NodeError((unit.log_tail().strip() or "a tenant refused its arguments").splitlines()[-1])
+                raise WorkloadError((unit.log_tail().strip() or "a tenant refused its arguments").splitlines()[-1])
         self._hung = waiting if _is_only_short_of_memory(ended.values()) else []
         for unit in self._hung:
             if complaint := unit.complaint():
-                raise NodeError(complaint)
+                raise WorkloadError(complaint)
         if ended or waiting:
             raise TenantsFailed("not every tenant got ready")
         self.on_ready()

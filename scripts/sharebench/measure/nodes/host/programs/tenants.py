@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sharebench.measure.nodes.contract import Grant, NodeError
+from sharebench.measure.nodes.contract import Grant, NodeError, WorkloadError
 from sharebench.measure.nodes.host.launch import (
     BuiltInTenant,
     CellContext,
@@ -117,7 +117,7 @@ class ExitTenant(ProgramTenant):
         """The program behind its launcher. Raises NodeError for a missing program, since the launcher would start."""
         own = self.program()
         if shutil.which(own.argv[0], path=own.environment.get("PATH")) is None:
-            raise NodeError(f"cannot start {own.argv[0]!r}: {os.strerror(errno.ENOENT)}")
+            raise WorkloadError(f"cannot start {own.argv[0]!r}: {os.strerror(errno.ENOENT)}")
         return [replace(own, argv=[*LAUNCHER, *own.argv])]
 
     def on_started(self) -> None:
@@ -139,7 +139,7 @@ class HttpTenant(ProgramTenant):
     def programs(self) -> list[Program]:
         """The server, unless it is external, and the client. Raises NodeError where the client lacks a variable."""
         if why := variable_problem(request_texts(self.workload), os.environ):
-            raise NodeError(f"{self.workload['name']}: {why}")
+            raise WorkloadError(f"{self.workload['name']}: {why}")
         own = [] if self.workload["url"] is not None else [self.program()]
         url = self.workload["url"] or f"http://127.0.0.1:{self.port}"
         request = self.workload["request"]

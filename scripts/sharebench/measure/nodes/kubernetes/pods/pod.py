@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from sharebench.measure.nodes.contract import Grant, NodeError, TenantUnreachable
+from sharebench.measure.nodes.contract import Grant, NodeError, TenantUnreachable, WorkloadError
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, Json
 from sharebench.measure.nodes.kubernetes.pods import status as pod_status
 from sharebench.measure.nodes.kubernetes.pods.endpoint import ClientEndpoint, ExitEndpoint, PodEndpoint, ScrapedPod
@@ -115,14 +115,15 @@ class TenantPod(Unit):
         if pod_status.ending(self.pod) is None:
             reason = pod_status.unavailable_reason(self.pod, time.monotonic() - self.created_seconds)
             if reason is not None:
-                raise NodeError(f"tenant {self.index}: {reason}")
+                is_workloads = reason == pod_status.container_fault(self.pod)
+                raise (WorkloadError if is_workloads else NodeError)(f"tenant {self.index}: {reason}")
 
     def complaint(self) -> str | None:
         if self._silence is not None and isinstance(self._silence.__cause__, PodUnreachable):
-            return f"tenant {self.index}: {self._silence}"
+            raise NodeError(f"tenant {self.index}: {self._silence}")
         if not pod_status.is_running(self.pod):
             phase = self.pod.get("status", {}).get("phase", "unknown")
-            return f"tenant {self.index}: its pod did not start within its time (phase {phase})"
+            raise NodeError(f"tenant {self.index}: its pod did not start within its time (phase {phase})")
         return super().complaint()
 
     def waiting_for(self) -> str | None:

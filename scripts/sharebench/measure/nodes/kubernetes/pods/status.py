@@ -102,6 +102,15 @@ def ending(pod: Json) -> Ending | None:
     return status, _line(reason, terminated.get("message")), number
 
 
+def container_fault(pod: Json) -> str | None:
+    """Why one of the pod's containers can never start, such as its image; None where they may."""
+    for name, state in _container_states(pod).items():
+        refused = state.get("waiting") or state.get("terminated") or {}
+        if refused.get("reason") in FATAL_WAITING_REASONS | NEVER_STARTED_REASONS:
+            return _line(container_label(pod, name), refused["reason"], refused.get("message"))
+    return None
+
+
 def unavailable_reason(pod: Json, pending_seconds: float) -> str | None:
     """Why the tenant cannot run, in the cluster's words; None if nothing is wrong or it may still start.
 
@@ -117,10 +126,8 @@ def unavailable_reason(pod: Json, pending_seconds: float) -> str | None:
         return _line(disrupted.get("reason"), disrupted.get("message"))
     if pod["metadata"].get("deletionTimestamp"):
         return "someone deleted the pod"
-    for name, state in _container_states(pod).items():
-        refused = state.get("waiting") or state.get("terminated") or {}
-        if refused.get("reason") in FATAL_WAITING_REASONS | NEVER_STARTED_REASONS:
-            return _line(container_label(pod, name), refused["reason"], refused.get("message"))
+    if (fault := container_fault(pod)) is not None:
+        return fault
     if (terminated := container_state(pod, CLIENT_CONTAINER).get("terminated")) is not None:
         message, code = last_printed_line(terminated), terminated.get("exitCode")
         return message if code == EXIT_USAGE and message else _line("its client", f"exit code {code}", message)
