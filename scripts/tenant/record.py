@@ -141,8 +141,12 @@ def output_tokens(window: Window) -> contract.OutputTokens:
             inside = tokens[(times_ns >= window.start_ns) & (times_ns < window.end_ns)].sum()
             arrived += float(inside) * token_count(stream) / float(tokens.sum())
     ended = [stream for stream in window.streams if stream.ended_ns is not None]
-    is_reported = bool(ended) and all(stream.reported is not None for stream in ended)
-    return {"count": round(arrived), "source": "usage" if is_reported else "chunks"}
+    reported = [(stream.reported, sum(stream.tokens)) for stream in ended if stream.reported is not None]
+    found: contract.OutputTokens = {"count": round(arrived), "source": "chunks"}
+    if reported:
+        found["source"] = "usage" if len(reported) == len(ended) else "chunks"
+        found["reported"], found["counted"] = map(sum, zip(*reported, strict=True))
+    return found
 
 
 def tenant_record(

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
 
-from tenant.client.events import TokenPieces, new_answer
+from tenant.client.events import TokenEvents
 from tenant.contract.requests import error_text
 from tenant.recorder import TokenStream
 from tenant.workload import RequestError
@@ -28,6 +28,8 @@ PARSER_LIMIT_BYTES = 1 << 16
 MAX_ERROR_CHARACTERS = 150
 # Smaller status codes announce another answer to the same request.
 FIRST_FINAL_STATUS = 200
+SWITCHING_PROTOCOLS = 101
+HTTP_BEGIN = b"HTTP/1."
 
 
 class Selector(selectors.DefaultSelector):
@@ -63,7 +65,7 @@ class Exchange:
     ended_ns: int | None = None
     error: str | None = None
     is_unreachable: bool = False
-    tokens: TokenPieces | None = None
+    tokens: TokenEvents | None = None
 
     def stream(self) -> TokenStream | None:
         return None if self.tokens is None else self.tokens.stream(self.intended_ns, self.ended_ns)
@@ -106,10 +108,13 @@ class Connection(asyncio.Protocol):
             return
         try:
             for head, body in self._parser.feed_data(data)[0]:
+                if head.code == SWITCHING_PROTOCOLS:
+                    raise RequestError(f"status {head.code}")
                 if head.code >= FIRST_FINAL_STATUS:
                     self._head, self._body = head, body
                     if exchange.is_stream and head.code == exchange.expect_status:
-                        exchange.tokens = new_answer(head.headers.get("Content-Type", ""))
+                        kind, encoding = (head.headers.get(f"Content-{what}", "") for what in ("Type", "Encoding"))
+                        exchange.tokens = TokenEvents(kind, encoding)
             if self._body is None:
                 return
             piece = self._body.read_nowait()
@@ -120,15 +125,22 @@ class Connection(asyncio.Protocol):
         except RequestError as error:
             self._end(str(error), is_kept=False)
         except HttpProcessingError as error:
+            self._end(self._http_problem(data, error), is_kept=False)
+
+    def _http_problem(self, data: bytes, error: HttpProcessingError) -> str:
+        if self._head is None and not data.startswith(HTTP_BEGIN):
             line = data.split(b"\r\n")[0].decode(errors="replace").strip()
-            problem = "no HTTP answer" if self._head is None else f"broken HTTP in mid-answer ({type(error).__name__})"
-            self._end(f"{problem}, but {self._client.redact(line)!r}", is_kept=False)
+            return f"no HTTP answer, but {self._client.redact(line)!r}"
+        # Without the bytes that aiohttp quotes: they may be a part of a secret.
+        cause = " ".join(error.message.partition("b'")[0].split()).rstrip(":")
+        where = "" if self._head is None else " in mid-answer"
+        return f"broken HTTP{where}: {cause}"
 
     def _complete(self, exchange: Exchange) -> None:
         assert self._head is not None
         error = None if self._head.code == exchange.expect_status else f"status {self._head.code}"
         if error is None and exchange.tokens is not None:
-            exchange.tokens.end()
+            exchange.tokens.end(self._client.now_ns())
         self._end(error, is_kept=not self._head.should_close)
 
     def _end(self, error: str | None, is_kept: bool) -> None:
@@ -166,6 +178,10 @@ class Connection(asyncio.Protocol):
             self._end(str(failure), is_kept=False)
         except HttpProcessingError:
             self._end("the connection was closed in mid-answer", is_kept=False)
+
+
+def printable(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 class Client:
@@ -226,7 +242,7 @@ class Client:
         # `now_ns` is when the loop woke; a request that fails at once began later.
         exchange.ended_ns = max(exchange.begun_ns, self.now_ns())
         # Cut after the redaction, because a part of a secret would remain otherwise.
-        exchange.error = None if error is None else self.redact(error)[:MAX_ERROR_CHARACTERS]
+        exchange.error = None if error is None else printable(self.redact(error)[:MAX_ERROR_CHARACTERS])
         # The content may be long, and the exchange is kept until it is folded.
         exchange.content = b""
         exchange.done(exchange)

@@ -185,10 +185,15 @@ class LoadGenerator(TypedDict):
 
 
 class OutputTokens(TypedDict):
-    """Tokens that arrived in the window as the server counted them, or else the events that carried tokens."""
+    """Tokens that arrived in the window as the server counted them, or else the events that carried tokens.
+
+    Of the answers with usage, `reported` is its sum, and `counted` what the client counted.
+    """
 
     count: int
     source: Literal["usage", "chunks"]
+    reported: NotRequired[int]
+    counted: NotRequired[int]
 
 
 class RequestColumns(TypedDict):

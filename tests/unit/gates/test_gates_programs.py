@@ -44,6 +44,7 @@ def test_gates_of_programs_do_not_apply_to_loops() -> None:
         "scrape_error",
         "generator_bound",
         "generator_cost",
+        "token_count",
         "server_elsewhere",
     }
 
@@ -96,6 +97,22 @@ def test_gates_compare_the_clients_own_time_with_its_requests(cpu_seconds: float
     assert {name for name in names if not found[name]["passed"]} == broken
     assert found["generator_bound"]["severity"] == "invalid"
     assert found["generator_cost"]["severity"] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("reported", "counted", "passed"), [(400, 400, True), (403, 400, True), (410, 400, False), (0, 400, None)]
+)
+def test_usage_that_differs_from_the_tokens_with_text_is_a_warning(
+    reported: int, counted: int, passed: bool | None
+) -> None:
+    streamed = served(loop_tenant())
+    assert "token_count" not in verdicts(streamed | {"output_tokens": {"count": 5, "source": "usage"}}), "older records"
+    tokens = {"count": 5, "source": "usage", "reported": reported, "counted": counted}
+    found = verdicts(served(loop_tenant()), streamed | {"output_tokens": tokens}).get("token_count")
+    assert (found and found["passed"]) == passed
+    if found and not passed:
+        assert found["severity"] == "warning"
+        assert "usage of tenant 1 is 2.5% off the tokens that came with text" in found["message"]
 
 
 @pytest.mark.parametrize(("late_seconds", "passed"), [(0.0005, True), (0.0014, True), (0.0016, False)])

@@ -342,6 +342,7 @@ WARNING = _by_name(
     load.littles_law,
     load.load_achieved,
     programs.generator_cost,
+    programs.token_count,
     programs.server_elsewhere,
     prometheus.prometheus_counts,
     prometheus.prometheus_scrapes,

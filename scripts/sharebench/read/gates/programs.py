@@ -4,7 +4,7 @@ import math
 
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import CellRecord, TenantRecord
-from sharebench.read.gates.verdict import UNKNOWN, Verdict, at_most, at_most_if_known
+from sharebench.read.gates.verdict import UNKNOWN, Verdict, at_most, at_most_if_known, worst_verdict
 from tenant.contract import Scrape
 
 # The moments of the scrapes and the iterations at the edges leave an error in every number; beyond this it says little.
@@ -12,6 +12,8 @@ SCRAPE_RATIO = 0.25
 # A client that computes for half of the time of its requests measures itself; a tenth is a small share of a latency.
 GENERATOR_BOUND_RATIO = 0.5
 GENERATOR_COST_RATIO = 0.1
+# The promise of the client's other numbers. An end mark that a server counts exceeds it in answers below 100 tokens.
+TOKEN_COUNT_RATIO = 0.01
 
 
 def is_program(tenant: TenantRecord) -> bool:
@@ -79,3 +81,14 @@ def generator_cost(record: CellRecord) -> Verdict | None:
     """CPU time of the client over the sum of all latencies: its visible part of each latency."""
     message = "of the latencies {:.0%} may be the client's own time"
     return _client_verdict(record, GENERATOR_COST_RATIO, math.inf, message)
+
+
+def token_count(record: CellRecord) -> Verdict | None:
+    """Tokens that servers reported in `usage`, against those that the client counted in the same answers."""
+    judged = [
+        (abs(reported / max(1, tokens["counted"]) - 1), TOKEN_COUNT_RATIO, tenant["index"])
+        for tenant in record["tenants"]
+        if (tokens := tenant.get("output_tokens")) and (reported := tokens.get("reported"))
+    ]
+    message = "usage of tenant {tenant} is {value:.1%} off the tokens that came with text; TPOT and rates follow usage"
+    return worst_verdict(judged, message)
