@@ -14,16 +14,12 @@ import signal
 import sys
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from tenant import FIRST_LINE_NS
 from tenant.contract import EXIT_USAGE, TOKEN_VARIABLE
 from tenant.failures import exit_code, report_failure
 from tenant.server import Server, State
-
-if TYPE_CHECKING:
-    from tenant.record import Identity
-    from tenant.workload import Workload
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -83,7 +79,7 @@ def _run(arguments: argparse.Namespace, each: list[argparse.Namespace], states: 
             states[0].status = "ready"
             while True:
                 signal.pause()
-    tenants = startup.load(each)
+    process = startup.Process(each)
     # These import numpy, whose import must be timed as a part of the workload's.
     from tenant.contract import SteadinessRule
     from tenant.load import Load
@@ -91,10 +87,14 @@ def _run(arguments: argparse.Namespace, each: list[argparse.Namespace], states: 
 
     rule = SteadinessRule(**arguments.warmup)
 
-    def loop(state: State, own: argparse.Namespace, workload: Workload, identity: Identity) -> NoReturn:
+    def loop(number: int, loaded: threading.Event) -> NoReturn:
+        state = states[number]
+        workload, identity = process.load(number)
         workload.attach()
+        loaded.set()
+        load = Load(**each[number].load)
         state.measurement = measurement = Measurement(
-            workload, identity, Load(**own.load), rule, watched_cell=arguments.watched_cell
+            workload, identity, load, rule, watched_cell=arguments.watched_cell
         )
         state.status = "warming"
         measurement.warm_up()
@@ -103,19 +103,23 @@ def _run(arguments: argparse.Namespace, each: list[argparse.Namespace], states: 
             measurement.run_chunk()
 
     if not arguments.streams:
-        loop(states[0], each[0], *tenants[0])
+        loop(0, threading.Event())
     exit_codes: SimpleQueue[int] = SimpleQueue()
 
-    def guarded(state: State, own: argparse.Namespace, workload: Workload, identity: Identity) -> None:
+    def guarded(number: int, loaded: threading.Event) -> None:
         try:
-            loop(state, own, workload, identity)
+            loop(number, loaded)
         except Exception as error:
             exit_codes.put(exit_code(error))
+            loaded.set()
 
     # This thread waits for a signal or for the first tenant that fails, either of which ends all tenants.
     try:
-        for state, own, tenant in zip(states, each, tenants, strict=True):
-            threading.Thread(target=guarded, args=(state, own, *tenant), daemon=True).start()
+        for number in range(len(each)):
+            # One after another. A thread loads what it runs, as libraries have handles for each thread and context.
+            loaded = threading.Event()
+            threading.Thread(target=guarded, args=(number, loaded), daemon=True).start()
+            loaded.wait()
         code = exit_codes.get()
     except SystemExit:
         code = 0

@@ -6,7 +6,6 @@ import os
 import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,33 +68,30 @@ def _open_device(device: str) -> contract.DeviceView | None:
     return nvml.complete_view(pod_view)
 
 
-def _parts(each: Sequence[Namespace]) -> Sequence[green_contexts.Part | None]:
-    """The part of the SMs of each tenant, None for all SMs."""
-    if not any(own.sms for own in each):
-        return [None] * len(each)
-    from tenant.gpu import green_contexts
+class Process:
+    """The imports and the device of a process, and its tenants. Raises whatever the framework raises."""
 
-    return green_contexts.split([own.sms for own in each])
-
-
-def load(each: Sequence[Namespace]) -> list[tuple[Workload, Identity]]:
-    """Import the workloads, open the device, and create the workload of each tenant, one after another.
-
-    Raises ParameterError, and whatever the framework raises.
-    """
-    begun = time.monotonic()
-    modules = [workloads.load_module(own.workload, own.device) for own in each]
-    import_seconds = time.monotonic() - begun
-    from tenant.record import Identity
-
-    begun = time.monotonic()
-    view = _open_device(each[0].device)
-    context_seconds = 0.0 if view is None else time.monotonic() - begun
-    tenants = []
-    for own, module, part in zip(each, modules, _parts(each), strict=True):
+    def __init__(self, each: Sequence[Namespace]) -> None:
+        """Import the workloads and open the device; `each` has the arguments of each tenant."""
+        self._each = each
         begun = time.monotonic()
-        with nullcontext() if part is None else part.loading():
-            workload = workloads.create(module, own.params, own.device)
+        self._modules = [workloads.load_module(own.workload, own.device) for own in each]
+        self._import_seconds = time.monotonic() - begun
+        begun = time.monotonic()
+        view = _open_device(each[0].device)
+        self._context_seconds = 0.0 if view is None else time.monotonic() - begun
+        self._parts = _parts(each)
+        self._views = [view if part is None or view is None else part.view(view) for part in self._parts]
+
+    def load(self, number: int) -> tuple[Workload, Identity]:
+        """Create a tenant's workload, in the thread that runs it. Raises ParameterError, too."""
+        from tenant.record import Identity
+
+        own, part = self._each[number], self._parts[number]
+        begun = time.monotonic()
+        if part is not None:
+            part.enter()
+        workload = workloads.create(self._modules[number], own.params, own.device)
         load_seconds = time.monotonic() - begun
         if own.streams is not None and not workload.is_captured:
             raise ParameterError(
@@ -105,11 +101,19 @@ def load(each: Sequence[Namespace]) -> list[tuple[Workload, Identity]]:
             index=own.index,
             name=own.name or own.workload,
             process_seconds=(FIRST_LINE_NS - own.spawned_ns) / 1e9,
-            import_seconds=import_seconds,
-            context_seconds=context_seconds,
+            import_seconds=self._import_seconds,
+            context_seconds=self._context_seconds,
             load_seconds=load_seconds,
-            view=view if part is None or view is None else part.view(view),
-            process_tenants=len(each),
+            view=self._views[number],
+            process_tenants=len(self._each),
         )
-        tenants.append((workload, identity))
-    return tenants
+        return workload, identity
+
+
+def _parts(each: Sequence[Namespace]) -> Sequence[green_contexts.Part | None]:
+    """The part of the SMs of each tenant, None for all SMs."""
+    if not any(own.sms for own in each):
+        return [None] * len(each)
+    from tenant.gpu import green_contexts
+
+    return green_contexts.split([own.sms for own in each])

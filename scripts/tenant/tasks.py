@@ -17,7 +17,6 @@ from tenant.parameters import Params
 from tenant.workload import Work, Workload
 
 IDLE_SECONDS = 0.005
-PATTERN = 0x5AFEC0DE
 STEP_BYTES = 16 << 20
 BATCHES = (1, 2, 4, 8, 16, 32)
 # A right value is about 1. float32 may differ by less than other precisions.
@@ -62,6 +61,8 @@ class Tasks(Workload):
             "idle": lambda: time.sleep(IDLE_SECONDS),
         }
         self._mode = "busy"
+        self.pattern = 0
+        """Word of 32 bits that fills memory, of this cell alone: older contents are not a neighbour's."""
         self._held: list[Any] = []
 
     def step(self) -> None:
@@ -70,6 +71,7 @@ class Tasks(Workload):
     def perform(self, name: str, params: Params) -> dict[str, Any]:
         tasks: dict[str, Callable[..., dict[str, Any]]] = {
             "mode": self._set_mode,
+            "agree": self._agree,
             "largest_allocation": self.largest_allocation,
             "answers": self.answers,
             "write": self.write,
@@ -86,6 +88,10 @@ class Tasks(Workload):
         if mode not in self._modes:
             raise RefusedError(f"there is no mode {mode}")
         self._mode = mode
+        return {}
+
+    def _agree(self, pattern: int) -> dict[str, Any]:
+        self.pattern = pattern
         return {}
 
     def largest_allocation(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 from tenant.gpu import cuda
 from tenant.gpu.answers import check_answers, library_versions
 from tenant.gpu.torch_device import TorchWorkload
-from tenant.tasks import PATTERN, Tasks
+from tenant.tasks import Tasks
 from tenant.workload import Work
 
 THREADS = 256
@@ -26,8 +26,8 @@ WORD_BYTES = 4
 BUFFER_BYTES = 1 << 30
 
 # void burn2(float *out, uint64 rounds): each thread does 16 multiply-adds per round, towards 1.
-# void count3(uint64 *out, uint32 *words, uint64 count): adds the number of words that are the pattern.
-# void fill0(): leaves the pattern in shared memory. void seen1(uint64 *out): counts it there.
+# void count4(uint64 *out, uint32 *words, uint64 count, uint64 pattern): adds the number of words that are the pattern.
+# void fill1(uint64 pattern): leaves it in shared memory. void seen2(uint64 *out, uint64 pattern): counts it there.
 _FMA = "\n".join(f"    fma.rn.f32          %x{i}, %x{i}, %a, %b;" for i in [0, 1, 2, 3] * 4)
 _STRIDE = """
     mov.u32             %t, %tid.x;
@@ -73,14 +73,16 @@ ROUND:
     ret;
 }}
 
-.visible .entry count3(.param .u64 p_out, .param .u64 p_words, .param .u64 p_count)
+.visible .entry count4(.param .u64 p_out, .param .u64 p_words, .param .u64 p_count, .param .u64 p_pattern)
 {{
     .reg .pred  %p, %q;
-    .reg .b32   %b, %bs, %t, %gs, %word;
-    .reg .b64   %out, %words, %count, %i, %t64, %stride, %at, %n;
+    .reg .b32   %b, %bs, %t, %gs, %word, %pattern;
+    .reg .b64   %out, %words, %count, %i, %t64, %stride, %at, %n, %wide;
     ld.param.u64        %out, [p_out];
     ld.param.u64        %words, [p_words];
     ld.param.u64        %count, [p_count];
+    ld.param.u64        %wide, [p_pattern];
+    cvt.u32.u64         %pattern, %wide;
     cvta.to.global.u64  %out, %out;
     cvta.to.global.u64  %words, %words;
     mov.u32             %b, %ctaid.x;
@@ -98,7 +100,7 @@ WORD:
     shl.b64             %at, %i, 2;
     add.u64             %at, %words, %at;
     ld.global.u32       %word, [%at];
-    setp.eq.u32         %q, %word, {PATTERN};
+    setp.eq.u32         %q, %word, %pattern;
     @%q add.u64         %n, %n, 1;
     add.u64             %i, %i, %stride;
     bra                 WORD;
@@ -107,12 +109,14 @@ DONE:
     ret;
 }}
 
-.visible .entry fill0()
+.visible .entry fill1(.param .u64 p_pattern)
 {{
     .reg .pred  %p;
     .reg .b32   %t, %s, %area, %end, %word;
+    .reg .b64   %wide;
     .shared .align 4 .b8 area[{SHARED_BYTES}];
-    mov.u32             %word, {PATTERN};
+    ld.param.u64        %wide, [p_pattern];
+    cvt.u32.u64         %word, %wide;
 {_STRIDE.replace("SHARED", str(SHARED_BYTES))}
 STORE:
     st.volatile.shared.u32 [%t], %word;
@@ -122,19 +126,21 @@ STORE:
     ret;
 }}
 
-.visible .entry seen1(.param .u64 p_out)
+.visible .entry seen2(.param .u64 p_out, .param .u64 p_pattern)
 {{
     .reg .pred  %p, %q;
-    .reg .b32   %t, %s, %area, %end, %word;
-    .reg .b64   %out, %n;
+    .reg .b32   %t, %s, %area, %end, %word, %pattern;
+    .reg .b64   %out, %n, %wide;
     .shared .align 4 .b8 area[{SHARED_BYTES}];
     ld.param.u64        %out, [p_out];
+    ld.param.u64        %wide, [p_pattern];
+    cvt.u32.u64         %pattern, %wide;
     cvta.to.global.u64  %out, %out;
     mov.u64             %n, 0;
 {_STRIDE.replace("SHARED", str(SHARED_BYTES))}
 LOAD:
     ld.volatile.shared.u32 %word, [%t];
-    setp.eq.u32         %q, %word, {PATTERN};
+    setp.eq.u32         %q, %word, %pattern;
     @%q add.u64         %n, %n, 1;
     add.u32             %t, %t, %s;
     setp.lt.u32         %p, %t, %end;
@@ -152,6 +158,7 @@ class CudaTasks(TorchWorkload, Tasks):
     work = Work(flop=None, bytes=None, items=1)
 
     def __init__(self) -> None:
+        cuda.open_context()
         TorchWorkload.__init__(self, "cuda")
         Tasks.__init__(self)
         self.is_captured = True
@@ -159,7 +166,7 @@ class CudaTasks(TorchWorkload, Tasks):
         # Its kernels use a stream of the driver on the same SMs as torch's.
         self._kernel_stream = cuda.CudaStream()
         self._out = cuda.DeviceBuffer(WORD_BYTES * THREADS)
-        self._kernels = {name: cuda.Kernel(PTX, name) for name in ("burn2", "count3", "fill0", "seen1")}
+        self._kernels = {name: cuda.Kernel(PTX, name) for name in ("burn2", "count4", "fill1", "seen2")}
 
     def attach(self) -> None:
         super().attach()
@@ -182,7 +189,7 @@ class CudaTasks(TorchWorkload, Tasks):
         self._run("burn2", LIGHT_BLOCKS, self._out.pointer, LIGHT_ROUNDS)
 
     def _leave_pattern(self) -> None:
-        self._run("fill0", BLOCKS)
+        self._run("fill1", BLOCKS, self.pattern)
 
     def output_digest(self) -> list[float]:
         self._busy()
@@ -209,20 +216,20 @@ class CudaTasks(TorchWorkload, Tasks):
     def _filled(self, size_bytes: int) -> Sequence[cuda.DeviceBuffer]:
         buffers = self._buffers(size_bytes)
         for buffer in buffers:
-            buffer.fill(PATTERN)
+            buffer.fill(self.pattern)
         return buffers
 
     def look(self) -> dict[str, Any]:
         size_bytes = self._pattern_bytes()
         found = cuda.DeviceBuffer(8)
         for buffer in self._buffers(size_bytes):
-            self._run("count3", BLOCKS, found.pointer, buffer.pointer, buffer.size_bytes // WORD_BYTES)
+            self._run("count4", BLOCKS, found.pointer, buffer.pointer, buffer.size_bytes // WORD_BYTES, self.pattern)
         return {"looked_bytes": size_bytes, "found_bytes": WORD_BYTES * _number(found)}
 
     def look_shared(self, rounds: int) -> dict[str, Any]:
         found, blocks = cuda.DeviceBuffer(8), cuda.sm_count()
         for _ in range(rounds):
-            self._run("seen1", blocks, found.pointer)
+            self._run("seen2", blocks, found.pointer, self.pattern)
         looked_bytes = rounds * blocks * SHARED_BYTES
         return {"shared_looked_bytes": looked_bytes, "shared_found_bytes": WORD_BYTES * _number(found)}
 

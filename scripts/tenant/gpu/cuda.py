@@ -58,6 +58,10 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 }
 
 
+# Creates the streams of a thread that has a green context of its own (tenant.gpu.green_contexts).
+stream_source: ContextVar[Callable[[], c_void_p] | None] = ContextVar("stream_source", default=None)
+
+
 class CudaError(Exception):
     """A call of the driver failed; `name` is the driver's name of the error, empty if there is no driver."""
 
@@ -110,13 +114,17 @@ def _primary_context() -> c_void_p:
 
 
 def open_context() -> None:
-    """Make the primary context current in the calling thread; creates it if need be. Raises CudaError."""
+    """Make the primary context current in the calling thread; creates it if need be. Raises CudaError.
+
+    A thread with a green context keeps that.
+    """
     with ExitStack() as stack:
         if path := os.environ.get(CONTEXT_LOCK_VARIABLE):
             # Tenants that share this file create their contexts one after another.
             fcntl.flock(stack.enter_context(Path(path).open("w")), fcntl.LOCK_EX)
         context = _primary_context()
-    call("cuCtxSetCurrent", context)
+    if stream_source.get() is None:
+        call("cuCtxSetCurrent", context)
 
 
 def driver_version() -> str:
@@ -180,16 +188,13 @@ def device_view() -> DeviceView:
     }
 
 
-# Creates the streams of workloads. A tenant on a part of the SMs has its own (tenant.gpu.green_contexts).
-stream_source: ContextVar[Callable[[], c_void_p] | None] = ContextVar("stream_source", default=None)
-
-
 class CudaStream:
     """A stream that does not wait for the default stream. Needs `open_context` in the calling thread."""
 
-    def __init__(self) -> None:
-        create = stream_source.get()
-        self.handle = new_handle("cuStreamCreate", STREAM_NON_BLOCKING) if create is None else create()
+    def __init__(self, handle: c_void_p | None = None) -> None:
+        """With a `handle`, this stream of the driver."""
+        create = stream_source.get() or (lambda: new_handle("cuStreamCreate", STREAM_NON_BLOCKING))
+        self.handle = handle or create()
         self._wait = _library().cuStreamSynchronize
 
     def synchronize(self) -> None:

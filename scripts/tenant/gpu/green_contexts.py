@@ -3,8 +3,7 @@
 They need CUDA 12.4 (driver 550). SMs come in groups (of 8 from compute capability 9.0 on), so a part is rounded down.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from ctypes import Structure, byref, c_int, c_ubyte, c_uint, c_void_p
 
 from tenant.contract import DeviceView
@@ -72,20 +71,18 @@ class Part:
         flags, priority = c_uint(cuda.STREAM_NON_BLOCKING), c_int(0)
         return cuda.new_handle("cuGreenCtxStreamCreate", self._context, flags, priority)
 
-    @contextmanager
-    def loading(self) -> Iterator[None]:
-        """Within it, new streams of workloads run on these SMs."""
-        token = cuda.stream_source.set(self._stream)
-        try:
-            yield
-        finally:
-            cuda.stream_source.reset(token)
+    def enter(self) -> None:
+        """Have the calling thread use this context for good; new streams of workloads run on its SMs.
+
+        A green context can be that of one thread only.
+        """
+        cuda.call("cuCtxSetCurrent", cuda.new_handle("cuCtxFromGreenCtx", self._context))
+        cuda.stream_source.set(self._stream)
 
     def sm_ids(self) -> list[int]:
         """Ids of the SMs that the blocks of a kernel ran on."""
         seen = cuda.DeviceBuffer(MOST_SMS)
-        with self.loading():
-            stream = cuda.CudaStream()
+        stream = cuda.CudaStream(self._stream())
         cuda.Kernel(PTX, "sm_ids2").launch(BLOCKS_PER_SM * cuda.sm_count(), 1, seen.pointer, STAY_NS, stream=stream)
         stream.synchronize()
         return [number for number, is_seen in enumerate(seen.read()) if is_seen]
@@ -121,11 +118,14 @@ def _group(resource: Resource, most_sms: int) -> tuple[Resource, Resource]:
 def split(sm_counts: Sequence[int]) -> list[Part]:
     """Disjoint parts of the device, each with at most that number of SMs. Raises CudaError."""
     left, parts = Resource(), list[Part]()
+    # The last groups of a GPU may be larger, and tenants with equal shares get equal parts.
+    granted: dict[int, int] = {}
     cuda.call("cuDeviceGetDevResource", c_int(cuda.device_number()), byref(left), c_int(SM_RESOURCE))
     for number, most_sms in enumerate(sm_counts):
         if number:
             # Only the resource of a device or a context can be split, not what remains of one.
             left = Part(left).resource()
-        group, left = _group(left, most_sms)
+        group, left = _group(left, granted.get(most_sms, most_sms))
+        granted[most_sms] = group.sm_count
         parts.append(Part(group))
     return parts

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tenant.parameters import Params, with_defaults
-from tenant.tasks import BATCHES, PATTERN, Answers, Tasks
+from tenant.tasks import BATCHES, Answers, Tasks
 from tenant.usage import peak_resident_bytes
 
 FRAMEWORKS = {"cuda": ("torch",)}
@@ -65,11 +65,11 @@ class CpuTasks(Tasks):
         return True
 
     def _filled(self, size_bytes: int) -> np.ndarray:
-        return np.full(size_bytes // 4, PATTERN, dtype=np.uint32)
+        return np.full(size_bytes // 4, self.pattern, dtype=np.uint32)
 
     def look(self) -> dict[str, Any]:
         seen = np.empty(self._pattern_bytes() // 4, dtype=np.uint32)
-        return {"looked_bytes": seen.nbytes, "found_bytes": 4 * int((seen == PATTERN).sum())}
+        return {"looked_bytes": seen.nbytes, "found_bytes": 4 * int((seen == self.pattern).sum())}
 
     def look_shared(self, rounds: int) -> dict[str, Any]:
         return {}

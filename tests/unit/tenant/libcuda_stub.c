@@ -170,6 +170,7 @@ int cuGreenCtxCreate(struct green **context, struct resource *description, int d
     (*context)->sms.rest[0] = 0;
     return OK;
 }
+int cuCtxFromGreenCtx(void **context, struct green *green) { *context = green; return OK; }
 int cuGreenCtxGetDevResource(struct green *context, struct resource *resource, int type)
 {
     if (type != 1) return INVALID_RESOURCE;

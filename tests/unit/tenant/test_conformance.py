@@ -9,7 +9,7 @@ import pytest
 
 from tenant import workloads
 from tenant.failures import RefusedError
-from tenant.tasks import IDLE_SECONDS, PATTERN, STEP_BYTES, Answers
+from tenant.tasks import IDLE_SECONDS, STEP_BYTES, Answers
 from tenant.workloads import conformance
 from tenant.workloads.conformance import CpuTasks
 
@@ -82,12 +82,14 @@ def test_precisions_have_tolerances_of_their_own() -> None:
 
 
 def test_bytes_of_a_neighbour_are_found(tasks: Lying, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tasks.perform("agree", {"pattern": 0x5AFEC0DE}) == {}
     assert tasks.perform("write", {}) == {"written_bytes": MIB}
+    assert set(tasks._filled(8)) == {0x5AFEC0DE}
     assert tasks.perform("look", {})["looked_bytes"] == MIB
 
     def leaking(count: int, dtype: type) -> np.ndarray:
         memory = np.zeros(count, dtype)
-        memory[:100] = PATTERN
+        memory[:100] = 0x5AFEC0DE
         return memory
 
     monkeypatch.setattr(conformance.np, "empty", leaking)

@@ -104,12 +104,21 @@ def test_green_contexts_are_rounded_down_and_disjoint(stub: ctypes.CDLL, wanted:
     assert len(seen) == len(set(seen)) == sum(granted)
 
 
-def test_streams_that_are_made_while_a_part_loads_are_its_own(stub: ctypes.CDLL) -> None:
-    first, second = green_contexts.split([64, 64])
-    for part, begin in ((second, 64), (first, 0)):
-        with part.loading():
-            cuda.CudaStream()
-        assert min(part.sm_ids()) == begin
+def test_a_thread_keeps_the_context_and_the_streams_of_its_part(stub: ctypes.CDLL) -> None:
+    made = []
+
+    def run(part: green_contexts.Part) -> None:
+        part.enter()
+        cuda.open_context()
+        cuda.CudaStream()
+        made.append((cuda.stream_source.get(), min(part.sm_ids())))
+
+    for part in green_contexts.split([64, 64]):
+        thread = threading.Thread(target=run, args=(part,))
+        thread.start()
+        thread.join()
+        assert made[-1][0] == part._stream
+    assert [begin for _, begin in made] == [0, 64]
     assert cuda.stream_source.get() is None
 
 

@@ -6,6 +6,7 @@ such a cell evidence shows only that the strategy was set up.
 """
 
 import contextlib
+import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ PHASE_SECONDS = 1.0
 TASK_SECONDS = 120.0
 # Memory that a tenant holds while NVML is asked how much it has.
 HELD_BYTES = 256 << 20
+PATTERN_BITS = 32
 SHARED_ROUNDS = 200
 END_SECONDS = 10.0
 POLL_SECONDS = 0.1
@@ -78,6 +80,7 @@ class ConformanceProcedure(CellProcedure):
             results = [(index, ask([index], task or name, **params)[0]) for index in who]
             self._promises["tasks"][name] = [{"tenant": index, **result} for index, result in results]
 
+        ask(everyone, "agree", pattern=secrets.randbits(PATTERN_BITS) | 1)
         for index in everyone:
             window(f"alone-{index}", busy=[index])
         window("light-alone", light=[0])
