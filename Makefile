@@ -47,6 +47,7 @@ install: $(VENV)/run.stamp
 	@echo "$(VENV) is ready: source $(BIN)/activate, then snakemake --help; or make run ARGS=\"--configfile config/quick.yaml\""
 
 run: $(VENV)/run.stamp $(GPU_ENV)
+	@$(BIN)/python scripts/check_arguments.py $(ARGS)
 	@$(BIN)/snakemake $(ARGS)
 
 paper: $(VENV)/run.stamp

@@ -1,9 +1,13 @@
 """The input of figures."""
 
+from pathlib import Path
+
 import pandas as pd
+import pytest
 from unit.figures import fabricated
 
 from sharebench.read.figures import data
+from sharebench.read.finished import NoResults
 
 
 def test_facts_name_device_label_window_and_repeats(study: data.DrawnStudy) -> None:
@@ -20,3 +24,8 @@ def test_rows_are_in_the_order_of_catalogue_and_config(study: data.DrawnStudy) -
     table = pd.DataFrame({"strategy": ["mps", "alien", "exclusive"], "workload": ["new", "hashing", "matmul"]})
     assert study.strategies(table) == ["exclusive", "mps", "alien"]
     assert study.workloads(table) == ["matmul", "hashing", "new"]
+
+
+def test_results_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(NoResults, match=rf"no finished results in {tmp_path} \({tmp_path}/manifest.json is missing\)"):
+        data.load_study(tmp_path, tmp_path)

@@ -39,6 +39,19 @@ def test_install_makes_the_environment_once(tmp_path: Path) -> None:
     assert ".venv is ready: source .venv/bin/activate" in run_make(tmp_path, "install").stdout
 
 
+def test_run_checks_its_arguments_first(tmp_path: Path) -> None:
+    for name in (".venv/bin/python", "envs/sharebench.txt", ".venv/run.stamp"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    (tmp_path / ".venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / ".venv/bin/python").chmod(0o755)
+    (tmp_path / ".venv/run.stamp").touch()
+    slip = run_make(tmp_path, "run", "GPU_ENV=", "ARGS=--config strategies")
+    assert slip.returncode != 0
+    assert slip.stderr.startswith("--config strategies: it is not KEY=VALUE")
+
+
 def test_an_environment_that_failed_half_way_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs/sharebench.txt").touch()

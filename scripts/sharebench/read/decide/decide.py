@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from sharebench.core.files import Refusal, read_json, replace_atomically
+from sharebench.core.files import read_json, replace_atomically
 from sharebench.model.capabilities import unsupported_reason
 from sharebench.model.records.references import device_name, read_device
 from sharebench.model.spec import runs_until_exit
@@ -25,15 +25,12 @@ from sharebench.read.decide.device import DeviceLimits, device_limits
 from sharebench.read.decide.documented import measured_faults
 from sharebench.read.decide.options import strategy_options
 from sharebench.read.decide.rows import SummaryRow, summary_rows
+from sharebench.read.finished import NoResults
 from sharebench.read.slo import LATENCY, slo_limits
 from sharebench.study.cells import Cell
 
 TEXT_COLUMNS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
 CELL_COLUMNS = ["strategy", "workload", "replicas", "repeat"]
-
-
-class NoResults(Refusal):
-    """There are no results to decide from."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def read_results(data: Path, root: Path) -> Results:
         summary = read_table(root / "tables" / "summary.csv", TEXT_COLUMNS)
         cells = read_table(root / "tables" / "cells.csv", columns=[*CELL_COLUMNS, "valid"])
     except OSError as error:
-        raise NoResults(f"no finished results in {root} ({error.filename} is missing); measure first") from None
+        raise NoResults(root, error) from None
     config = manifest["config"]
     kind = manifest["node_kind"]
     # Older manifests lack `device_units`.

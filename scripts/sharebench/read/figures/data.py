@@ -13,6 +13,7 @@ from sharebench.model.records.types import NodeFacts
 from sharebench.model.strategies import all_strategies, is_control
 from sharebench.model.study_config import StudyConfig, is_stream
 from sharebench.read.columns import read_table
+from sharebench.read.finished import NoResults
 
 Row = dict[str, Any]
 """A row of a table: values by column, each of the column's type."""
@@ -138,9 +139,12 @@ def _ordered(order: Iterable[str], present: Iterable[str]) -> list[str]:
 
 
 def load_study(data: Path, results: Path) -> DrawnStudy:
-    """Read the facts of the study with cells under `data` and tables under `results`."""
-    manifest = read_json(results / "manifest.json", "config", "not_shown")
-    device = read_device(data / "nodes" / "device.json")
+    """Read the facts of the study with cells under `data` and tables under `results`. Raises NoResults."""
+    try:
+        manifest = read_json(results / "manifest.json", "config", "not_shown")
+        device = read_device(data / "nodes" / "device.json")
+    except FileNotFoundError as error:
+        raise NoResults(results, error) from None
     return DrawnStudy(data, results, manifest["config"], device["node"], manifest["not_shown"])
 
 
