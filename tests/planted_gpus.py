@@ -74,6 +74,12 @@ def cluster() -> list[Planted]:
     ]
 
 
+def whole_gpus(planted: list[Planted]) -> dict[str, float]:
+    """The GPUs of each node, each of which one pod can have."""
+    gpus = {(each.node, each.gpu) for each in planted}
+    return {node: sum(node == other for other, _ in gpus) for node, _ in gpus}
+
+
 def metrics(planted: list[Planted], end_epoch_seconds: float, minutes: int, without: tuple[str, ...] = ()) -> str:
     """OpenMetrics text with timestamps, as promtool reads it."""
     return "\n".join([*_lines(planted, int(end_epoch_seconds), minutes, without), "# EOF\n"])
@@ -103,6 +109,10 @@ def _lines(planted: list[Planted], end: int, minutes: int, without: tuple[str, .
             inside = ",".join(f'{key}="{value}"' for key, value in each.labels().items())
             for minute in range(minutes):
                 yield f"{name}{{{inside}}} {each.values(minute)[name]} {end - STEP_SECONDS * (minutes - minute)}"
+    yield "# TYPE kube_node_status_allocatable gauge"
+    for node, count in whole_gpus(planted).items():
+        labels = f'node="{node}",resource="nvidia_com_gpu",unit="integer"'
+        yield f"kube_node_status_allocatable{{{labels}}} {count} {end - 2 * STEP_SECONDS}"
     yield "# TYPE kube_pod_container info"
     yield (
         'kube_pod_container_info{namespace="team",pod="llm-7f9c5d8b4d-ksh2q",container="main",image="vllm/vllm:1"} 1 '

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import yaml
-from planted_gpus import H200_MIB, PROFILING, Planted, bursts, cluster, series, steady
+from planted_gpus import H200_MIB, PROFILING, Planted, bursts, cluster, series, steady, whole_gpus
 from snakemake.utils import update_config
 from unit.studies import config_with
 
@@ -25,7 +25,7 @@ def limits(**changes: Any) -> SurveyOptions:
 
 
 def survey_of(planted: list[Planted], without: tuple[str, ...] = (), minutes: int = 240, **changes: Any) -> Survey:
-    found = usages(series(planted, minutes, without), {("team", "api-0"): "api:1"})
+    found = usages(series(planted, minutes, without), {("team", "api-0"): "api:1"}, whole_gpus(planted))
     return judge_usage(ObservedUsage("Prometheus", 4.0, 60.0, found), limits(**changes))
 
 

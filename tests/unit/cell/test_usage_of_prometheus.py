@@ -5,14 +5,17 @@ from typing import Any, cast
 
 import pytest
 from planted_gpus import Planted, Series, cluster, series, steady
+from unit.studies import config_with
 
 from sharebench.measure.cell.prometheus.server import PrometheusUnavailable, Server
 from sharebench.measure.cell.prometheus.usage import gpu_usage, usages, workload_name
-from sharebench.model.records.usage import DRAM, MEMORY, SM, UTIL, Usage
+from sharebench.model.config.load import load
+from sharebench.model.records.usage import DRAM, MEMORY, SM, UTIL, ObservedUsage, Usage
+from sharebench.read.survey.judge import judge_usage
 
 
 def by_workload(found: Series) -> dict[str | None, Usage]:
-    courses = usages(found, {})
+    courses = usages(found, {}, {})
     assert len({each.workload for each in courses}) == len(courses)
     return {each.workload: each for each in courses}
 
@@ -110,6 +113,9 @@ class FakeServer:
         return next((each for metric, each in self.found.items() if f"({metric}{{" in query), [])
 
     def vector(self, query: str, at: float | None = None) -> list[Any]:
+        self.asked.append(query)
+        if "allocatable" in query:
+            return [({"node": "node-a", "resource": f"nvidia_com_{name}"}, 3.0) for name in ("gpu", "gpu_shared")]
         return [({"namespace": "team", "pod": "train-0", "image": "trainer:2"}, 1.0)]
 
 
@@ -124,9 +130,59 @@ def test_queries_ask_for_means_over_a_step_of_the_chosen_series() -> None:
     questions, found = asked(series(cluster()), {"cluster": "eu-1"})
     assert 'avg_over_time(DCGM_FI_PROF_SM_ACTIVE{cluster="eu-1"}[120000ms])' in questions
     assert {each.image for each in found if each.workload == "team/train-0"} == {"trainer:2"}
+    assert {each.place.node for each in found if each.may_be_shared} == {"node-a", "node-b"}
+    assert any('kube_node_status_allocatable{resource=~"nvidia_com_gpu.*"}[172800000ms]' in each for each in questions)
 
 
 @pytest.mark.parametrize("found", [{}, series([replace(cluster()[0])], minutes=0)], ids=["no series", "empty ones"])
 def test_missing_metrics_of_the_exporter_are_reported_in_one_line(found: Series) -> None:
     with pytest.raises(PrometheusUnavailable, match=r"no metric of dcgm-exporter in the last 48 h with cluster=eu-1"):
         asked({metric: [each for each in own if each[1]] for metric, own in found.items()}, {"cluster": "eu-1"})
+
+
+def verdicts(found: Series, units: dict[str, float]) -> dict[str, str]:
+    limits = load(config_with({}))["survey"]
+    judged = judge_usage(ObservedUsage("Prometheus", 4, 60, usages(found, {}, units)), limits).judged
+    return {each.name: each.verdict.value for each in judged}
+
+
+ONE_OF_THREE = series([Planted("0", "a-0", steady(0.3), steady(0.1))])
+NAMELESS = relabelled(
+    series([Planted("0", "", steady(0.3), steady(0.1))]), namespace="monitoring", pod="dcgm-exporter-abcde"
+)
+OTHER = relabelled(series([Planted("1", "b-0", steady(0.9))]), Hostname="node-b")
+ALL_OF_THREE = series([Planted("0", f"a-{number}", steady(0.3), steady(0.1)) for number in range(3)])
+RESERVED = series([Planted("0", "gpu-reservation-x", steady(0.3), namespace="kai-resource-reservation")])
+MAYBE, EMPTY = "may share its GPU already", "leaves its GPU empty"
+
+
+@pytest.mark.parametrize(
+    ("found", "units", "verdict"),
+    [
+        (ONE_OF_THREE, {"node-a": 1}, {"team/a-0": EMPTY}),
+        (ONE_OF_THREE, {"node-a": 3}, {"team/a-0": MAYBE}),
+        (ONE_OF_THREE, {"node-a": 0}, {"team/a-0": MAYBE}),
+        (ONE_OF_THREE, {"node-b": 1}, {"team/a-0": MAYBE}),
+        (ONE_OF_THREE, {}, {"team/a-0": MAYBE}),
+        (ALL_OF_THREE, {"node-a": 3}, {f"team/a-{number}": "shares its GPU already" for number in range(3)}),
+        (NAMELESS, {"node-a": 3}, {"GPU 0 of node-a": MAYBE}),
+        (NAMELESS, {}, {"GPU 0 of node-a": MAYBE}),
+        (
+            {metric: NAMELESS[metric] + OTHER[metric] for metric in OTHER},
+            {"node-a": 3, "node-b": 1},
+            {"GPU 0 of node-a": MAYBE, "team/b-0": "uses its GPU"},
+        ),
+        (RESERVED, {"node-a": 1}, {"kai-resource-reservation/gpu-reservation-x": MAYBE}),
+        (series([Planted("0", "", steady(0.3))]), {}, {"GPU 0 of node-a": EMPTY}),
+        (
+            series([Planted("0"), Planted("1", "b-0", steady(0.9))]),
+            {},
+            {"GPU 0 of node-a": "no workload", "team/b-0": "uses its GPU"},
+        ),
+    ],
+)
+def test_a_gpu_that_pods_may_share_is_never_empty(
+    found: Series, units: dict[str, float], verdict: dict[str, str]
+) -> None:
+    """The exporter names one pod of those that share a GPU, or none where the resource is renamed."""
+    assert verdicts(found, units) == verdict

@@ -44,6 +44,8 @@ class Usage:
     is_spread: bool = False
     """Whether one of its pods or processes uses other GPUs too."""
     image: str | None = None
+    may_be_shared: bool = False
+    """Whether others may be on the GPU that the source does not name."""
 
 
 @dataclass(frozen=True)

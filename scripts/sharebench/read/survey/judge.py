@@ -23,6 +23,7 @@ class GpuUse(StrEnum):
     CANDIDATE = "leaves its GPU empty"
     BUSY = "uses its GPU"
     SHARED = "shares its GPU already"
+    UNKNOWN = "may share its GPU already"
     SPREAD = "has several GPUs"
     INSTANCE = "has a MIG instance"
     SHORT = "seen too shortly"
@@ -156,7 +157,8 @@ def _judge_workload(usage: Usage, limits: SurveyOptions) -> JudgedWorkload:
     series = usage.series
     measure = next((name for name in ACTIVITIES if series[name].notna().sum() >= MIN_STEPS), ACTIVITIES[-1])
     if usage.workload is None:
-        verdict = GpuUse.NOBODY
+        is_used = series[measure].mean() >= IDLE_PERCENT
+        verdict = GpuUse.UNKNOWN if usage.may_be_shared and is_used else GpuUse.NOBODY
     elif usage.is_shared:
         verdict = GpuUse.SHARED
     elif usage.is_spread:
@@ -167,7 +169,10 @@ def _judge_workload(usage: Usage, limits: SurveyOptions) -> JudgedWorkload:
         verdict = GpuUse.SHORT
     else:
         means = series[measure].mean(), series[DRAM].mean()
-        verdict = GpuUse.BUSY if any(mean > limits["empty_percent"] for mean in means) else GpuUse.CANDIDATE
+        if any(mean > limits["empty_percent"] for mean in means):
+            verdict = GpuUse.BUSY
+        else:
+            verdict = GpuUse.UNKNOWN if usage.may_be_shared else GpuUse.CANDIDATE
     return JudgedWorkload(usage, measure, verdict)
 
 

@@ -10,6 +10,10 @@ WITHOUT_SM_ACTIVITY = (
     "Workloads that use it all the time may leave it empty all the same. {remedy}"
 )
 REMEDY = "With DCGM_FI_PROF_SM_ACTIVE in dcgm-exporter's list of metrics the survey says more."
+MAYBE_SHARED = (
+    "Of the pods that share a GPU, dcgm-exporter names one, or all with --kubernetes-virtual-gpus. Whether a node "
+    "shares its GPUs is known from kube-state-metrics."
+)
 MAX_GROUP_LINES = 12
 
 
@@ -48,6 +52,8 @@ def lines(survey: Survey) -> list[str]:
     for verdict in GpuUse:
         if verdict is not GpuUse.CANDIDATE and (workloads_so_judged := survey.with_verdict(verdict)):
             output += console.wrap_text(f"{verdict.value}: {len(workloads_so_judged)}", "  ", "    ")
+    if survey.with_verdict(GpuUse.UNKNOWN):
+        output += console.wrap_text(MAYBE_SHARED, "  ", "    ")
     if without_sm_activity := [each for each in workloads if each.measure != SM]:
         measures = " or ".join(sorted({each.measure.removesuffix("_percent") for each in without_sm_activity}))
         remedy = REMEDY if seen.source == "Prometheus" else "On Hopper and later NVML counts it."

@@ -49,6 +49,10 @@ GENERATED_SUFFIX = re.compile(f"(-{LETTERS}{{6,10}})?-{LETTERS}{{5}}$")
 # a step may include a blank.
 BLANK_LIMIT = 0x7FFFFFF0 / 100
 EXPORTER = "dcgm-exporter"
+# Whole GPUs, and what plugins offer in their place: replicas, and resources renamed to nvidia.com/gpu.shared.
+UNITS = 'kube_node_status_allocatable{resource=~"nvidia_com_gpu.*"}'
+# Pods of KAI and Run:ai that hold a GPU for those that have parts of it.
+RESERVING_NAMESPACES = ("kai-resource-reservation", "runai-reservation")
 # When a pod ends and the next one begins, both are in one step.
 SHARED_RATIO = 0.1
 
@@ -94,7 +98,9 @@ def gpu_usage(server: Server, labels: Labels, hours: float, now: float) -> Obser
             f"Prometheus has no metric of dcgm-exporter in the last {hours:g} h{chosen}; is this the Prometheus that "
             "scrapes it? See docs/survey.md"
         )
-    return ObservedUsage("Prometheus", hours, step_seconds, usages(found, images(server, hours, now)))
+    return ObservedUsage(
+        "Prometheus", hours, step_seconds, usages(found, images(server, hours, now), units(server, hours, now))
+    )
 
 
 def images(server: Server, hours: float, now: float) -> dict[tuple[str, str], str]:
@@ -103,11 +109,28 @@ def images(server: Server, hours: float, now: float) -> dict[tuple[str, str], st
     return {(labels.get("namespace", ""), labels.get("pod", "")): labels.get("image", "") for labels, _ in containers}
 
 
+def units(server: Server, hours: float, now: float) -> dict[str, float]:
+    """The most units of GPUs that each node offered to pods, where kube-state-metrics is scraped too."""
+    nodes: dict[str, float] = {}
+    for labels, value in server.vector(f"max_over_time({UNITS}[{duration(3600 * hours)}])", now):
+        node = labels.get("node", "")
+        nodes[node] = nodes.get(node, 0.0) + value
+    return nodes
+
+
 def usages(
-    found: Mapping[str, Sequence[tuple[Labels, Samples]]], image_of: Mapping[tuple[str, str], str]
+    found: Mapping[str, Sequence[tuple[Labels, Samples]]],
+    image_of: Mapping[tuple[str, str], str],
+    units_of: Mapping[str, float],
 ) -> list[Usage]:
-    """The usage of each workload on each GPU or MIG instance, from the series of each metric."""
+    """The usage of each workload on each GPU or MIG instance, from the series of each metric.
+
+    In a cluster the exporter names one pod, or none, of those that share a GPU. Only on a node with at most as many
+    units (`units_of`) as GPUs a pod is known to have its GPU alone.
+    """
     all_labels = [labels for series in found.values() for labels, _ in series]
+    is_cluster = bool(units_of) or any({"pod", "exported_pod"} & set(labels) for labels in all_labels)
+    gpus_of = Counter(node for node, _ in {device_key(labels) for labels in all_labels})
     is_renamed = any("exported_pod" in labels for labels in all_labels)
     # Outside Kubernetes a workload has no name: it is named after its GPU.
     knows_pods = any(pod_key(labels, is_renamed) for labels in all_labels)
@@ -124,12 +147,18 @@ def usages(
     gpus = Counter(pod for pods in series_by_place.values() for pod in pods if pod)
     spread = {pod for pod, count in gpus.items() if count > 1}
     found_usages = [
-        usage
+        replace(usage, may_be_shared=is_cluster and _may_be_shared(usage, gpus_of, units_of))
         for key, pods in series_by_place.items()
         for frames in [{pod: pd.DataFrame(own) for pod, own in pods.items()}]
         for usage in _place_usages(key, about[key], frames, spread, image_of)
     ]
     return found_usages if knows_pods else [replace(usage, workload=str(usage.place)) for usage in found_usages]
+
+
+def _may_be_shared(usage: Usage, gpus_of: Mapping[str, int], units_of: Mapping[str, float]) -> bool:
+    node = usage.place.node
+    is_reserved = (usage.workload or "").partition("/")[0] in RESERVING_NAMESPACES
+    return is_reserved or not 0 < units_of.get(node, 0) <= gpus_of[node]
 
 
 def _series(samples: Samples, factor: float) -> "pd.Series[float]":
