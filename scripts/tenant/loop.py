@@ -69,7 +69,7 @@ class ClosedLoop:
         self._times = [0] * (capacity + 1)
         self._step = step
         self._clock = clock
-        self._failed: list[int] = []
+        self._failed: dict[int, str] = {}
         self.last_error: str | None = None
         self._filled = 0
         self._running = False
@@ -90,10 +90,9 @@ class ClosedLoop:
                 if now >= until_ns:
                     break
         except RequestError as error:
-            # Appended before the time is set, so that no other thread sees the iteration as successful.
-            self._failed.append(index - 1)
+            # Set before the time is, so that no other thread sees the iteration as successful.
+            self._failed[index - 1] = self.last_error = str(error)
             times[index] = clock()
-            self.last_error = str(error)
         self._running = False
         self._filled = index
 
@@ -102,7 +101,7 @@ class ClosedLoop:
         return self._rows(times, int(times[-1]))
 
     def _rows(self, times: IntArray, active_end_ns: int) -> Rows:
-        failed = [row for row in self._failed if row < times.size - 1]
+        failed = {row: reason for row, reason in list(self._failed.items()) if row < times.size - 1}
         return Rows(times[:-1], None, times[1:], failed, (), (int(times[0]), active_end_ns))
 
     def clear(self) -> None:
@@ -151,7 +150,7 @@ class OpenLoop:
         self._sleep = sleep
         self._capacity = capacity
         self._serving: int | None = None
-        self._failed: list[int] = []
+        self._failed: dict[int, str] = {}
         self.last_error: str | None = None
         self._active_begin_ns = self._active_end_ns = 0
 
@@ -185,7 +184,7 @@ class OpenLoop:
         ended_ns = self._clock()
         with self._lock:
             if failure is not None:
-                self._failed.append(len(self._ended))
+                self._failed[len(self._ended)] = failure
             self._intended.append(intended_ns)
             self._begun.append(begun_ns)
             self._ended.append(ended_ns)

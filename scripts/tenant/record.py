@@ -186,6 +186,7 @@ def tenant_record(
         "max_seconds": _seconds(latencies.max_ns) if latencies.count else None,
         "errors": window.errors,
         "last_error": outcome.last_error if window.errors else None,
+        "errors_by_reason": dict(window.reasons.most_common()),
         "histogram": to_sparse(latencies.counts),
         "device_histogram": stages.pop(DEVICE_TIME, None),
         "stages": stages,
@@ -194,11 +195,13 @@ def tenant_record(
             "count": window.slot_count.tolist(),
             "sum_seconds": (window.slot_sum_ns / 1e9).tolist(),
             "max_seconds": (window.slot_max_ns / 1e9).tolist(),
+            "errors": window.slot_errors.tolist(),
         },
         "load": {
             "arrival": load.arrival,
             "planned_rate_hz": load.rate_hz,
             "achieved_rate_hz": latencies.count / (window_ns / 1e9),
+            "served_rate_hz": window.served / (window_ns / 1e9),
             "delay_p99_seconds": None if load.rate_hz is None else _p99_seconds(window.delays),
             "in_flight_mean": window.in_flight_ns / window_ns,
             "drops": window.drops,
@@ -218,6 +221,7 @@ def tenant_record(
             "cpu_seconds": None if cpu is None else cpu["cpu_seconds"],
             "run_queue_seconds": None if cpu is None else cpu["run_queue_seconds"],
             "lateness_p99_seconds": _p99_seconds(window.lateness),
+            "connections": window.connections,
         }
     if workload.is_stream:
         streams = finished_streams(window)

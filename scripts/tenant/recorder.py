@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,10 @@ import numpy.typing as npt
 
 from tenant import contract
 from tenant.workload import TimeSample
+
+# Reasons of failures that a window counts separately; a server may put a number into each.
+MAX_REASONS = 16
+OTHER_REASONS = "other reasons"
 
 IntArray = npt.NDArray[np.int64]
 
@@ -60,27 +65,29 @@ class TokenStream(NamedTuple):
 class Rows(NamedTuple):
     """Finished iterations by ascending intended start; times in monotonic ns, arrays of shape (n,).
 
-    `begun` is None for back-to-back iterations, which begin when intended. `failed` lists row numbers, `dropped` the
-    intended starts of requests that found the queue full, `active` the begin and end of the loop's run. For overlapping
-    requests, `free` is when each could have been sent, and `streams` yields, once, the tokens of successful ones.
+    `begun` is None for back-to-back iterations, which begin when intended. `failed` has reasons by row number,
+    `dropped` the intended starts of requests that found the queue full, `active` the begin and end of the loop's run.
+    For overlapping requests, `free` is when each could have been sent, `streams` yields, once, the tokens of successful
+    ones, and `new_connections` lists the rows that needed a new connection.
     """
 
     intended: IntArray
     begun: IntArray | None
     ended: IntArray
-    failed: Sequence[int]
+    failed: Mapping[int, str]
     dropped: Sequence[int]
     active: tuple[int, int]
     free: IntArray | None = None
     streams: Iterable[TokenStream] = ()
+    new_connections: Sequence[int] = ()
 
     def successful(self) -> Rows:
         if not self.failed:
             return self
-        keep = np.delete(np.arange(self.intended.size), self.failed)
+        keep = np.delete(np.arange(self.intended.size), list(self.failed))
         begun = None if self.begun is None else self.begun[keep]
         free = None if self.free is None else self.free[keep]
-        return self._replace(intended=self.intended[keep], begun=begun, ended=self.ended[keep], failed=(), free=free)
+        return self._replace(intended=self.intended[keep], begun=begun, ended=self.ended[keep], failed={}, free=free)
 
 
 class Tally:
@@ -130,12 +137,18 @@ class Window:
         self.streams: list[TokenStream] = []
         # Times that the workload measured itself, by kind.
         self.samples: dict[str, Tally] = {}
-        self.errors = 0
+        self.reasons: Counter[str] = Counter()
         self.drops = 0
+        # Iterations that ended well within the window, and requests that needed a new connection.
+        self.served = self.connections = 0
         # Time that the loop was active, and the time integral of waiting and running requests.
         self.active_ns = 0
         self.in_flight_ns = 0
-        self.slot_count, self.slot_sum_ns, self.slot_max_ns = np.zeros((3, slots), dtype=np.int64)
+        self.slot_count, self.slot_sum_ns, self.slot_max_ns, self.slot_errors = np.zeros((4, slots), dtype=np.int64)
+
+    @property
+    def errors(self) -> int:
+        return self.reasons.total()
 
     def contains(self, time_ns: int) -> bool:
         return self.start_ns <= time_ns < self.end_ns
@@ -151,6 +164,7 @@ class Window:
         """
         self.active_ns += self.overlap_ns(*rows.active)
         self.drops += sum(map(self.contains, rows.dropped))
+        self.connections += sum(self.contains(int(rows.intended[row])) for row in rows.new_connections)
         if not rows.intended.size:
             return
         if rows.begun is None:
@@ -159,6 +173,14 @@ class Window:
         arrivals = np.clip(rows.intended, self.start_ns, self.end_ns) - self.start_ns
         departures = np.clip(rows.ended, self.start_ns, self.end_ns) - self.start_ns
         self.in_flight_ns += int(departures.sum() - arrivals.sum())
+
+    def add_failures(self, failures: Iterable[tuple[int, str]]) -> None:
+        """Count failures by their reason, from their intended starts on."""
+        for intended_ns, reason in failures:
+            if self.contains(intended_ns):
+                is_known = reason in self.reasons or len(self.reasons) < MAX_REASONS
+                self.reasons[reason if is_known else OTHER_REASONS] += 1
+                self.slot_errors[bisect_right(self._edges, intended_ns) - 1] += 1
 
     def add_samples(self, samples: Iterable[TimeSample]) -> None:
         durations_ns: defaultdict[str, list[int]] = defaultdict(list)
@@ -194,7 +216,7 @@ class Recorder:
             window.add_samples(samples)
             window.add_presence(rows)
             window.streams += (stream for stream in rows.streams if stream.intended_ns < window.end_ns)
-            window.errors += sum(window.contains(int(rows.intended[row])) for row in rows.failed)
+            window.add_failures((int(rows.intended[row]), reason) for row, reason in rows.failed.items())
         rows = rows.successful()
         if not rows.intended.size:
             return
@@ -202,6 +224,7 @@ class Recorder:
         if window is None:
             self._outside.add(latencies_ns)
             return
+        window.served += int(((rows.ended >= window.start_ns) & (rows.ended < window.end_ns)).sum())
         low, high = np.searchsorted(rows.intended, (window.start_ns, window.end_ns))
         inside = slice(low, high)
         window.add(rows.intended[inside], latencies_ns[inside])

@@ -7,7 +7,6 @@ others of the moment were received, so that with many in flight the last of them
 from __future__ import annotations
 
 import asyncio
-import errno
 import select
 import selectors
 import time
@@ -18,6 +17,7 @@ from typing import Any, cast
 from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
 
 from tenant.client.events import TokenEvents
+from tenant.client.wire import Address, Wire, address_of, first_socket, new_socket
 from tenant.contract.requests import error_text
 from tenant.recorder import TokenStream
 from tenant.workload import RequestError
@@ -65,14 +65,15 @@ class Exchange:
     ended_ns: int | None = None
     error: str | None = None
     is_unreachable: bool = False
+    has_new_connection: bool = False
     tokens: TokenEvents | None = None
 
     def stream(self) -> TokenStream | None:
         return None if self.tokens is None else self.tokens.stream(self.intended_ns, self.ended_ns)
 
 
-class Connection(asyncio.Protocol):
-    transport: asyncio.Transport
+class Connection:
+    wire: Wire
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -83,9 +84,6 @@ class Connection(asyncio.Protocol):
         self._head: RawResponseMessage | None = None
         self._body: Any = None
         self._is_used = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
 
     # The parser reads these and calls the two methods below; its output is taken at once, so reading never pauses.
     connected = True
@@ -98,13 +96,14 @@ class Connection(asyncio.Protocol):
 
     def send(self, exchange: Exchange) -> None:
         self._exchange, self._head, self._body = exchange, None, None
-        self.transport.write(exchange.content)
+        self.wire.send(exchange.content)
 
     def data_received(self, data: bytes) -> None:
         exchange = self._exchange
         if exchange is None:
             # The server sent data without a request, so the rest of the connection cannot be trusted either.
-            self.transport.abort()
+            self.wire.close()
+            self._client.forget(self)
             return
         try:
             for head, body in self._parser.feed_data(data)[0]:
@@ -150,12 +149,11 @@ class Connection(asyncio.Protocol):
         if is_kept:
             self._client.idle.append(self)
         else:
-            self.transport.abort()
+            self.wire.close()
         self._client.finish(exchange, error)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self in self._client.idle:
-            self._client.idle.remove(self)
+        self._client.forget(self)
         exchange = self._exchange
         if exchange is None:
             return
@@ -168,6 +166,8 @@ class Connection(asyncio.Protocol):
             if self._head is None:
                 # A proxy whose server has died hangs up at once, every time.
                 exchange.is_unreachable = True
+                if error is not None and not self.wire.is_connected:
+                    raise RequestError(error_text(error))
                 raise RequestError("the connection was closed without an answer")
             # The end of the connection may be the end of the answer.
             self._parser.feed_eof()
@@ -194,48 +194,50 @@ class Client:
         now_ns: Callable[[], int],
         secrets: Sequence[str] = (),
     ) -> None:
+        """`address` is a name and a port; the name is looked up once, with the first connection."""
         self.loop = loop
         self.now_ns = now_ns
         self.idle: list[Connection] = []
-        self._address = address
+        self._name = address
+        self._address: Address | None = None
         self._secrets = secrets
-        self._opening: set[asyncio.Task[None]] = set()
 
     def redact(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, "…")
         return text
 
+    def forget(self, connection: Connection) -> None:
+        if connection in self.idle:
+            self.idle.remove(connection)
+
     def send(self, exchange: Exchange) -> None:
-        """Send a request on an idle or new connection; its `done` is called when it has ended."""
-        while self.idle:
-            connection = self.idle.pop()
-            if not connection.transport.is_closing():
-                connection.send(exchange)
-                return
-        self.send_on_new_connection(exchange)
+        """Send a request on an idle or new connection; its `done` is called later, when it has ended."""
+        if self.idle:
+            self.idle.pop().send(exchange)
+        else:
+            self.send_on_new_connection(exchange)
 
     def send_on_new_connection(self, exchange: Exchange) -> None:
-        task = self.loop.create_task(self._connect_and_send(exchange))
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
-
-    async def _connect_and_send(self, exchange: Exchange) -> None:
+        exchange.has_new_connection = True
         try:
-            connection = await self._open()
-        except RequestError as error:
+            connection = self.new_connection()
+        except OSError as error:
             exchange.is_unreachable = True
-            self.finish(exchange, str(error))
+            self.loop.call_soon(self.finish, exchange, error_text(error))
         else:
             connection.send(exchange)
 
-    async def _open(self) -> Connection:
-        try:
-            return (await self.loop.create_connection(lambda: Connection(self), *self._address))[1]
-        except OSError as error:
-            # For a name with several addresses, such as localhost, asyncio joins the errors of all.
-            is_refused = f"[Errno {errno.ECONNREFUSED}]" in str(error)
-            raise RequestError(error_text(ConnectionRefusedError() if is_refused else error)) from error
+    def new_connection(self) -> Connection:
+        """Raises OSError."""
+        if self._address is None:
+            connecting = first_socket(*self._name)
+            self._address = address_of(connecting)
+        else:
+            connecting = new_socket(self._address)
+        connection = Connection(self)
+        connection.wire = Wire(self.loop, connecting, connection)
+        return connection
 
     def finish(self, exchange: Exchange, error: str | None) -> None:
         """End a request; `error` is None if it succeeded."""
@@ -248,9 +250,12 @@ class Client:
         exchange.done(exchange)
 
     def connect(self) -> None:
-        """Open a connection if none is idle; the event loop must not be running. Raises RequestError."""
-        if not self.idle:
-            self.idle.append(self.loop.run_until_complete(self._open()))
+        """Open the first connection if there is none. Raises RequestError."""
+        try:
+            if not self.idle:
+                self.idle.append(self.new_connection())
+        except OSError as error:
+            raise RequestError(error_text(error)) from error
 
     def ask(self, exchange: Exchange) -> None:
         """Send one request and wait for its answer; the event loop must not be running. Raises RequestError."""

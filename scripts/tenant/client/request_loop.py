@@ -78,7 +78,7 @@ class RequestLoop:
     def _fill(self) -> None:
         while len(self._in_flight) + self._paused < (self._concurrency or 1):
             now_ns = self._clock()
-            self._client.send(self._new_exchange(now_ns, now_ns))
+            self._send(self._new_exchange(now_ns, now_ns))
 
     def _admit(self) -> None:
         """Send the requests that are due, as far as the limit allows, and set a timer for the next one."""
@@ -99,7 +99,12 @@ class RequestLoop:
                     return
                 intended_ns = self._queue.waiting.popleft()
                 exchange = self._new_exchange(intended_ns, max(intended_ns, freed_ns))
-            self._client.send(exchange)
+            self._send(exchange)
+
+    def _send(self, exchange: Exchange) -> None:
+        self._client.send(exchange)
+        # After it, so that connecting and sending count as the client's own time.
+        exchange.begun_ns = self._clock()
 
     def _new_exchange(self, intended_ns: int, free_ns: int) -> Exchange:
         if self._window_start_ns is not None and intended_ns >= self._window_start_ns:
@@ -109,7 +114,7 @@ class RequestLoop:
         exchange = self._new_request(self._phase, self._number)
         self._number += 1
         exchange.done = self._on_end
-        exchange.intended_ns, exchange.free_ns, exchange.begun_ns = intended_ns, free_ns, self._clock()
+        exchange.intended_ns, exchange.free_ns = intended_ns, free_ns
         self._in_flight.add(exchange)
         return exchange
 
@@ -128,7 +133,7 @@ class RequestLoop:
             self._paused += 1
             self._client.loop.call_later(PAUSE_SECONDS, self._resume)
         elif len(self._in_flight) + self._paused < (self._concurrency or 1):
-            self._client.send(self._new_exchange(exchange.ended_ns, exchange.ended_ns))
+            self._send(self._new_exchange(exchange.ended_ns, exchange.ended_ns))
 
     def _resume(self) -> None:
         self._paused -= 1
@@ -159,11 +164,12 @@ class RequestLoop:
             np.array([exchange.intended_ns for exchange in finished], dtype=np.int64),
             np.array([exchange.begun_ns for exchange in finished], dtype=np.int64),
             np.array([exchange.ended_ns for exchange in finished], dtype=np.int64),
-            [row for row, exchange in enumerate(finished) if exchange.error is not None],
+            {row: exchange.error for row, exchange in enumerate(finished) if exchange.error is not None},
             [] if self._queue is None else self._queue.dropped.copy(),
             (self._active_begin_ns, active_end_ns),
             np.array([exchange.free_ns for exchange in finished], dtype=np.int64),
             (stream for stream in streams if stream is not None),
+            [row for row, exchange in enumerate(finished) if exchange.has_new_connection],
         )
 
     def unfinished(self, before_ns: int) -> list[int]:

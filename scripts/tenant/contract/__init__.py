@@ -177,11 +177,12 @@ class Scrape(TypedDict):
 
 
 class LoadGenerator(TypedDict):
-    """CPU use of the client that loaded a server, and how much later than due it sent requests."""
+    """CPU use of the client that loaded a server, how much later than due it sent requests, and new connections."""
 
     cpu_seconds: float | None
     run_queue_seconds: float | None
     lateness_p99_seconds: NotRequired[float | None]
+    connections: NotRequired[int]
 
 
 class OutputTokens(TypedDict):
@@ -225,6 +226,7 @@ class Timeline(TypedDict):
     count: list[int]
     sum_seconds: list[float]
     max_seconds: list[float]
+    errors: NotRequired[list[int]]
 
 
 class AchievedLoad(TypedDict):
@@ -232,6 +234,7 @@ class AchievedLoad(TypedDict):
     concurrency: NotRequired[int | None]
     planned_rate_hz: float | None
     achieved_rate_hz: float
+    served_rate_hz: NotRequired[float]
     delay_p99_seconds: float | None
     in_flight_mean: float | None
     drops: int
@@ -274,6 +277,7 @@ class TenantMeasurement(TypedDict):
     max_seconds: float | None
     errors: int
     last_error: NotRequired[str | None]
+    errors_by_reason: NotRequired[dict[str, int]]
     histogram: Histogram
     measured_by: NotRequired[Literal["scrape", "client", "exit"]]
     foreign_histogram: NotRequired[ForeignBuckets | None]

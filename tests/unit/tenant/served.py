@@ -43,23 +43,27 @@ Answer = Callable[[int], Sequence[tuple[int, bytes]]]
 """The answer to request N in pieces, each with its delay in ns after the one before. An empty piece hangs up."""
 
 
-class Wire:
-    """The server's end of a connection."""
+class MemoryWire:
+    """The server's end of a connection, which refuses if the server does."""
 
     def __init__(self, loop: MemoryLoop, connection: Connection) -> None:
         self.loop, self.connection, self.is_closed = loop, connection, False
+        self.is_connected = not loop.is_refusing
+        if loop.is_refusing:
+            loop.call_soon(connection.connection_lost, ConnectionRefusedError())
 
-    def is_closing(self) -> bool:
-        return self.is_closed
+    def close(self) -> None:
+        self.is_closed = True
 
-    def abort(self) -> None:
+    def hang_up(self) -> None:
         if not self.is_closed:
             self.is_closed = True
             self.loop.call_soon(self.connection.connection_lost, None)
 
-    def write(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         if self.loop.is_closing:
-            self.abort()
+            self.hang_up()
+        if self.is_closed or not self.is_connected:
             return
         number = len(self.loop.requests)
         self.loop.requests.append((self.loop.clock.now_ns, data))
@@ -78,7 +82,7 @@ class Wire:
         if piece:
             self.connection.data_received(piece)
         else:
-            self.abort()
+            self.hang_up()
 
 
 class Waits(selectors.SelectSelector):
@@ -111,14 +115,18 @@ class MemoryLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.clock.now_ns / 1e9
 
-    async def create_connection(self, factory: Any, *_: Any, **__: Any) -> Any:  # type: ignore[override]
-        if self.is_refusing:
-            raise ConnectionRefusedError
-        self.connections += 1
-        self.is_closing = False
-        connection = factory()
-        connection.connection_made(cast(Any, Wire(self, connection)))
-        return connection.transport, connection
+
+class MemoryClient(Client):
+    """A client of the server in such a loop."""
+
+    loop: MemoryLoop
+
+    def new_connection(self) -> Connection:
+        self.loop.connections += 1
+        self.loop.is_closing = False
+        connection = Connection(self)
+        connection.wire = cast(Any, MemoryWire(self.loop, connection))
+        return connection
 
 
 class Served(Workload):
@@ -130,7 +138,7 @@ class Served(Workload):
     def __init__(self, clock: FakeClock, answer: Answer, is_stream: bool = True) -> None:
         self.is_stream = is_stream
         self.server = MemoryLoop(clock, answer)
-        self.client = Client(("server", 80), self.server, clock)
+        self.client = MemoryClient(("server", 80), self.server, clock)
         self.request_loop: RequestLoop | None = None
         self.window_start_ns = 0
 

@@ -1,7 +1,5 @@
 """The client that measures HTTP servers."""
 
-import asyncio
-import errno
 import http.server
 import threading
 import time
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tenant.client.connection import MAX_ERROR_CHARACTERS, Client
+from tenant.client.connection import MAX_ERROR_CHARACTERS
 from tenant.parameters import ParameterError
 from tenant.workload import RequestError
 from tenant.workloads import http_client
@@ -183,15 +181,3 @@ def test_the_note_has_the_reason_until_the_server_is_ready(
     with pytest.raises(KeyboardInterrupt):
         create({"url": url, "method": "POST", "path": "/infer", "ready_path": "/health"}, "cpu")
     assert lines[-1] == line
-
-
-def test_a_refused_name_with_several_addresses_is_one_short_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refused(*_: object, **__: object) -> None:
-        reason = f"[Errno {errno.ECONNREFUSED}] Connect call failed"
-        raise OSError(f"Multiple exceptions: {reason}, {reason}")
-
-    client = Client(("localhost", 1), asyncio.new_event_loop(), time.monotonic_ns)
-    monkeypatch.setattr(client.loop, "create_connection", refused)
-    with pytest.raises(RequestError, match=r"^connection refused$"):
-        client.connect()
-    client.loop.close()

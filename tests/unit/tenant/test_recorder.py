@@ -12,14 +12,15 @@ START, END = 1_000, 41_000  # slots of 1000 ns
 
 def closed_rows(times: list[int], failed: tuple[int, ...] = ()) -> Rows:
     array = np.array(times, dtype=np.int64)
-    return Rows(array[:-1], None, array[1:], failed, (), (times[0], times[-1]))
+    return Rows(array[:-1], None, array[1:], dict.fromkeys(failed, "bad"), (), (times[0], times[-1]))
 
 
 def open_rows(
     requests: list[tuple[int, int, int]], dropped: tuple[int, ...] = (), failed: tuple[int, ...] = ()
 ) -> Rows:
     columns = np.array(requests, dtype=np.int64)
-    return Rows(columns[:, 0], columns[:, 1], columns[:, 2], failed, dropped, (0, int(columns[-1, 2])))
+    reasons = dict.fromkeys(failed, "bad")
+    return Rows(columns[:, 0], columns[:, 1], columns[:, 2], reasons, dropped, (0, int(columns[-1, 2])))
 
 
 def random_times(seed: int) -> list[int]:
@@ -49,6 +50,26 @@ def test_folding_in_any_pieces_equals_counting_one_by_one(seed: int) -> None:
     assert recorder.totals().sum_ns == times[-1] - times[0]
     indices = bucket_index(np.array([end - start for start, end in inside]))
     assert window.latencies.counts.tolist() == np.bincount(indices, minlength=BUCKET_COUNT).tolist()
+
+
+def test_failures_count_by_reason_and_slot() -> None:
+    window = Window(START, END)
+    rows = closed_rows([500, 1500, 2500, 3500, 40_500, 41_500])
+    reasons = {0: "early", 1: "status 500", 2: "refused", 4: "status 500"}
+    Recorder(window).fold(rows._replace(failed=reasons))
+    assert (dict(window.reasons), window.errors) == ({"status 500": 2, "refused": 1}, 3)
+    assert window.slot_errors.nonzero()[0].tolist() == [0, 1, 39]
+    many = {row: f"reason {row}" for row in range(100)}
+    window = Window(START, END)
+    Recorder(window).fold(closed_rows([1000 + 10 * row for row in range(102)])._replace(failed=many))
+    assert (len(window.reasons), window.reasons["other reasons"], window.errors) == (17, 84, 100)
+
+
+def test_served_are_those_that_end_in_the_window_and_connections_those_that_begin() -> None:
+    window = Window(START, END)
+    requests = [(500, 600, 900), (600, 900, 1100), (1500, 1500, 40_900), (2000, 2100, 41_100), (50_000, 50_000, 60_000)]
+    Recorder(window).fold(open_rows(requests, failed=(1,))._replace(new_connections=[0, 2, 3, 4]))
+    assert (window.served, window.connections) == (1, 2)
 
 
 def test_a_sample_belongs_to_the_window_in_which_it_begins() -> None:

@@ -203,6 +203,8 @@ def test_a_bad_answer_is_reported_and_other_requests_continue(
     record = measured(served, Load(concurrency=4), clock, 1)
     assert record["last_error"] is not None and record["last_error"].startswith(message)
     assert record["errors"] == pytest.approx(record["count"] / 4, abs=4)
+    assert record["errors_by_reason"] == {record["last_error"]: record["errors"]}
+    assert sum(record["timeline"]["errors"]) == record["errors"]
     assert len(record["requests"]["ttft_seconds"]) == record["count"] > 50
     assert record["load"]["in_flight_mean"] == pytest.approx(4)
 
@@ -234,3 +236,5 @@ def test_the_end_of_a_connection_may_end_the_answer(clock: FakeClock, serve: Ser
     record = measured(served, Load(concurrency=2), clock, 1)
     assert (record["errors"], record["count"]) == (0, pytest.approx(200, abs=2))
     assert served.server.connections == len(served.server.requests)
+    assert record["generator"]["connections"] == record["count"]
+    assert record["load"]["served_rate_hz"] == pytest.approx(200, abs=3)

@@ -1,0 +1,120 @@
+"""A TCP connection on the event loop of asyncio, without its transports.
+
+Where a server closes each connection, connecting is part of every latency. `loop.create_connection` needs a task, a
+look-up of the name and four rounds of the loop for it. To a server on the same machine, `connect` ends at once, and the
+request can follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from typing import Any, NamedTuple, Protocol
+
+# Reading takes this much at a time; larger buffers come from fresh pages.
+PIECE_BYTES = 1 << 16
+
+
+class Address(NamedTuple):
+    family: int
+    target: Any
+
+
+class Receiver(Protocol):
+    def data_received(self, data: bytes) -> None: ...
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection has ended, or could not be made; `error` is None if the other side closed it."""
+
+
+def first_socket(host: str, port: int) -> socket.socket:
+    """A socket connected to the first address of this name that accepts it. Raises OSError, rather of a refusal."""
+    errors: list[OSError] = []
+    for family, _, _, _, target in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        connecting = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            connecting.connect(target)
+        except OSError as error:
+            connecting.close()
+            errors.append(error)
+        else:
+            return connecting
+    raise min(errors, key=lambda error: error.errno != errno.ECONNREFUSED)
+
+
+def address_of(connected: socket.socket) -> Address:
+    return Address(connected.family, connected.getpeername())
+
+
+def new_socket(address: Address) -> socket.socket:
+    """A socket that begins to connect, and mostly is connected if the server is on this machine. Raises OSError."""
+    connecting = socket.socket(address.family, socket.SOCK_STREAM)
+    connecting.setblocking(False)
+    code = connecting.connect_ex(address.target)
+    if code not in (0, errno.EINPROGRESS):
+        connecting.close()
+        raise OSError(code, os.strerror(code))
+    return connecting
+
+
+class Wire:
+    """A connection whose socket may still be connecting; what is sent meanwhile follows."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connecting: socket.socket, receiver: Receiver) -> None:
+        self._loop = loop
+        self._socket = connecting
+        self._receiver = receiver
+        self._unsent = b""
+        self._error: Exception | None = None
+        self.is_connected = self.is_closed = False
+        connecting.setblocking(False)
+        connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        loop.add_reader(connecting, self._read)
+
+    def send(self, data: bytes) -> None:
+        try:
+            sent = self._socket.send(data)
+            self.is_connected = True
+        except OSError as error:
+            sent = 0
+            if error.errno not in (errno.EAGAIN, errno.ENOTCONN):
+                # Reading finds the end of the connection, after what the server has still sent.
+                self._error = error
+                return
+        if sent < len(data):
+            self._unsent = data[sent:]
+            self._loop.add_writer(self._socket, self._send_rest)
+
+    def _send_rest(self) -> None:
+        self._loop.remove_writer(self._socket)
+        rest, self._unsent = self._unsent, b""
+        self.send(rest)
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(PIECE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(self._error or error)
+            return
+        if data:
+            self._receiver.data_received(data)
+        else:
+            self._lose(self._error)
+
+    def _lose(self, error: Exception | None) -> None:
+        if not self.is_closed:
+            self.close()
+            self._receiver.connection_lost(error)
+
+    def close(self) -> None:
+        """Close without a call of `connection_lost`."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._loop.remove_reader(self._socket)
+            if self._unsent:
+                self._loop.remove_writer(self._socket)
+            self._socket.close()

@@ -1,0 +1,130 @@
+"""Connections to HTTP servers: what arrives on one, in any bytes and pieces, and how they are made."""
+
+import asyncio
+import itertools
+import socket
+import time
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenant.client.connection import Client, Connection, Exchange
+from tenant.workload import RequestError
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+class Sink:
+    """A wire that takes everything."""
+
+    is_connected, is_closed = True, False
+
+    def send(self, data: bytes) -> None: ...
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def outcome(pieces: list[bytes], is_stream: bool = False) -> str | None:
+    """The error of a request that these bytes answer before the connection is closed; None if it succeeded."""
+    loop = asyncio.new_event_loop()
+    client = Client(("server", 80), loop, time.monotonic_ns)
+    connection = Connection(client)
+    connection.wire = cast(Any, Sink())
+    ended: list[Exchange] = []
+    connection.send(Exchange(b"", 200, is_stream, done=ended.append))
+    for piece in pieces:
+        connection.data_received(piece)
+    connection.connection_lost(None)
+    loop.close()
+    (exchange,) = ended
+    return exchange.error
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (HEAD + b"Content-Length: abc\r\n\r\n", "broken HTTP: Invalid character in Content-Length"),
+        (HEAD + b"Content-Length: -1\r\n\r\n", "broken HTTP: Invalid character in Content-Length"),
+        (HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", "broken HTTP: Duplicate Content-Length"),
+        (HEAD + b"Content-Length: 9" + b"9" * 30 + b"\r\n\r\n", "broken HTTP: Content-Length overflow"),
+        (HEAD + b"A: " + b"x" * 100_000, "broken HTTP: Got more than 8190 bytes when reading"),
+        (HEAD + b"A: b\r\n" * 100_000, "broken HTTP: Too many headers received"),
+        (HEAD + b"A: \0\r\n\r\n", "broken HTTP: Invalid HTTP header"),
+        (CHUNKED + b"zz\r\n", "broken HTTP: Invalid character in chunk size"),
+        (b"HTTP/2 200\r\n\r\n", "no HTTP answer, but 'HTTP/2 200'"),
+        (b"\x16\x03\x01 hello", "no HTTP answer, but "),
+        (b"HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\nxx", "status 101"),
+        (HEAD + b"Content-Length: 5\r\n\r\nab", "the connection was closed in mid-answer"),
+        (CHUNKED + b"2\r\nab\r\n", "the connection was closed in mid-answer"),
+        (b"HTTP/1.1 200", "the connection was closed without an answer"),
+        (b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", "status 503"),
+        (HEAD + b"Content-Length: 2\r\n\r\nab", None),
+        (HEAD + b"\r\nuntil it closes", None),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + CHUNKED + b"2\r\nab\r\n0\r\nTrailer: x\r\n\r\n", None),
+    ],
+)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_an_answer_has_the_cause_of_its_failure(answer: bytes, error: str | None, is_stream: bool) -> None:
+    found = outcome([answer], is_stream)
+    if error is None:
+        # None of these is a stream of tokens.
+        assert (found is None) != is_stream
+    else:
+        assert found is not None and found.startswith(error) and found.isprintable()
+
+
+PIECES = (
+    *(
+        HEAD,
+        CHUNKED,
+        b"\r\n",
+        b"5\r\nhello\r\n",
+        b"0\r\n\r\n",
+        b"HTTP/1.1 500 x\r\n",
+        b"data: {}\n\n",
+        b"data: [DONE]\n\n",
+    ),
+    *(b"Content-Length: 3\r\n", b"Content-Type: text/event-stream\r\n", b"Connection: close\r\n"),
+)
+BYTES = st.lists(st.sampled_from(PIECES) | st.binary(min_size=1, max_size=12), min_size=1, max_size=8)
+
+
+@given(BYTES, st.booleans(), st.booleans())
+@settings(max_examples=100, derandomize=True, deadline=None)
+def test_any_bytes_end_the_request(pieces: list[bytes], is_stream: bool, is_joined: bool) -> None:
+    outcome([b"".join(pieces)] if is_joined else pieces, is_stream)
+
+
+def client_of(port: int, host: str = "127.0.0.1") -> Client:
+    return Client((host, port), asyncio.SelectorEventLoop(), time.monotonic_ns)
+
+
+def test_a_name_is_looked_up_once_and_a_refusal_is_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up = itertools.count()
+    original = socket.getaddrinfo
+
+    def counted(*args: Any, **more: Any) -> Any:
+        next(looked_up)
+        return original(*args, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", counted)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = client_of(server.getsockname()[1], "localhost")
+        client.connect()
+        assert len(client.idle) == 1
+        client.idle.pop().wire.close()
+    for _ in range(3):
+        exchange = Exchange(b"GET / HTTP/1.1\r\n\r\n", 200, is_stream=False)
+        with pytest.raises(RequestError, match=r"^connection refused$"):
+            client.ask(exchange)
+        assert exchange.is_unreachable and exchange.has_new_connection
+    assert next(looked_up) == 1
+    client.loop.close()
+    closed = client_of(1, "localhost")
+    with pytest.raises(RequestError, match=r"^connection refused$"):
+        closed.connect()
+    closed.loop.close()
