@@ -27,8 +27,8 @@ import yaml
 from sharebench.core.files import write_json
 from sharebench.datasets import dataset
 from sharebench.measure.cell.cell import run_cell
-from sharebench.measure.nodes import open_node
 from sharebench.measure.nodes.contract import Settings
+from sharebench.measure.nodes.kinds import open_node
 from sharebench.measure.run import lifecycle
 from sharebench.measure.run.placement import open_nodes
 from sharebench.model.config import load as configuration

@@ -21,8 +21,8 @@ from sharebench.measure.nodes.contract import Grant, PlannedLoad, State
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.model.config import load as configuration
+from sharebench.model.config_nodes import Timeouts
 from sharebench.model.spec import WorkloadSpec
-from sharebench.model.study_config import Timeouts
 from sharebench.study.study import Study
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -27,16 +27,17 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 
+from sharebench.core import run_names  # noqa: E402
 from sharebench.measure.cell.cell import run_cell  # noqa: E402
-from sharebench.measure.nodes import open_node  # noqa: E402
 from sharebench.measure.nodes.contract import NodeError, Settings  # noqa: E402
 from sharebench.measure.nodes.host.mps import foreign_daemon  # noqa: E402
 from sharebench.measure.nodes.host.nvml import Gpu  # noqa: E402
+from sharebench.measure.nodes.kinds import open_node  # noqa: E402
 from sharebench.measure.nodes.node import Node  # noqa: E402
 from sharebench.measure.run import ownership  # noqa: E402
 from sharebench.model import run_record  # noqa: E402
-from sharebench.model.capabilities import gpu_python  # noqa: E402
 from sharebench.model.config import load  # noqa: E402
+from sharebench.model.gpu_python import gpu_python  # noqa: E402
 from sharebench.read.gates.gates import evaluate  # noqa: E402
 from sharebench.study.cells import Cell  # noqa: E402
 from sharebench.study.study import Study  # noqa: E402
@@ -181,7 +182,7 @@ def main() -> int:
     results = Path(tempfile.mkdtemp(prefix="compare-bare-loop-"))
     node = open_node("nvidia", of.config["nvidia"], run_record.state_folder(results) / "node")
     claim = ownership.claim(results, {"config": of.config}, *filter(None, [node.lock_path]))
-    os.environ[run_record.RUN_ID_VARIABLE] = claim.run_id
+    os.environ[run_names.RUN_ID_VARIABLE] = claim.run_id
     all_agree = True
     try:
         node.sweep()

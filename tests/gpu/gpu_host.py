@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pynvml
 
-from sharebench.model.run_record import RUN_ID_VARIABLE
+from sharebench.core.run_names import RUN_ID_VARIABLE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RUN_SECONDS = 300

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from sharebench.measure.nodes.host.nvml import Gpu
-from sharebench.model.capabilities import gpu_python, has_nvidia_gpu
+from sharebench.model.capabilities import has_nvidia_gpu
+from sharebench.model.gpu_python import gpu_python
 from tenant.gpu.nvml import ActivityCounters
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_nvidia_gpu(), reason="no NVIDIA GPU on this host")]

@@ -20,7 +20,8 @@ import pytest
 import yaml
 from gpu.gpu_host import assert_clean_host, assert_valid, gpu_settings, our_processes, output_of, record_of, run, start
 
-from sharebench.model.capabilities import gpu_python, has_nvidia_gpu
+from sharebench.model.capabilities import has_nvidia_gpu
+from sharebench.model.gpu_python import gpu_python
 
 pytestmark = [
     pytest.mark.gpu,

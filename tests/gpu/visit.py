@@ -30,12 +30,12 @@ from gpu import probes  # noqa: E402
 
 from sharebench.core.files import Refusal, read_json  # noqa: E402
 from sharebench.datasets import archive  # noqa: E402
-from sharebench.measure.nodes import named_devices, open_node  # noqa: E402
 from sharebench.measure.nodes.contract import NodeError  # noqa: E402
+from sharebench.measure.nodes.kinds import named_devices, open_node  # noqa: E402
 from sharebench.measure.run import placement  # noqa: E402
 from sharebench.measure.run.plan import seconds_per_cell  # noqa: E402
-from sharebench.model.capabilities import gpu_python  # noqa: E402
 from sharebench.model.config.load import ConfigError  # noqa: E402
+from sharebench.model.gpu_python import gpu_python  # noqa: E402
 from sharebench.model.records.record import RecordMismatch, check_current  # noqa: E402
 from sharebench.model.records.references import device_identity  # noqa: E402
 from sharebench.model.run_record import read_run  # noqa: E402

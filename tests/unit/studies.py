@@ -11,7 +11,7 @@ import pytest
 import yaml
 from snakemake.utils import update_config
 
-from sharebench.model.config import workloads
+from sharebench.model import workload_modules
 from sharebench.model.config.load import ConfigError, load
 from sharebench.study.cells import WholePlot
 from sharebench.study.open_study import open_study
@@ -70,6 +70,6 @@ def refusal_line(changes: dict[str, Any]) -> str:
     def installed(name: str) -> object | None:
         return object() if name == "onnxruntime" else None
 
-    with mock.patch.object(workloads, "find_spec", installed), pytest.raises(ConfigError) as caught:
+    with mock.patch.object(workload_modules, "find_spec", installed), pytest.raises(ConfigError) as caught:
         open_study(config_with(changes))
     return str(caught.value)

@@ -6,12 +6,11 @@ The limits of one particular device (too few cores, MIG switched off) are a meas
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from sharebench.core.files import REPOSITORY
-from sharebench.core.redact import OUTSIDE_PREFIX
 from sharebench.model.config_catalogues import LIMIT_KEYS
+from sharebench.model.config_nodes import Kind
 from sharebench.model.strategies import HAMI_CORE, MECHANISMS, ONE_PROCESS, Strategy
-from sharebench.model.study_config import Kind, StudyConfig
 
 # The possible layers, outer first: only MIG partitions a device into parts that can be shared again.
 KNOWN_LAYERS = {("mig", "time-slicing"), ("mig", "mps")}
@@ -69,8 +68,6 @@ ACCESS_CAPABILITIES: Mapping[str, Capability] = {
 }
 GPU_DEVICE_FILE = Path("/dev/nvidia0")
 GPU_PROC_FOLDER = Path("/proc/driver/nvidia/gpus")
-# `make gpu-env` makes it.
-GPU_ENVIRONMENT = REPOSITORY / ".venv-gpu" / "bin" / "python"
 
 
 def unsupported_reason(kind: str, strategy: Strategy, access: str | None) -> str | None:
@@ -115,20 +112,8 @@ def has_nvidia_gpu() -> bool:
     return GPU_DEVICE_FILE.exists() or (GPU_PROC_FOLDER.is_dir() and any(GPU_PROC_FOLDER.iterdir()))
 
 
-def resolve_node_kind(config: StudyConfig) -> Kind:
-    """The kind of node of a normalised config; `auto` is an NVIDIA GPU if there is one, else the CPU stand-in."""
-    if (kind := config["node"]) != "auto":
-        return kind
+def resolve_node_kind(node: Kind | Literal["auto"]) -> Kind:
+    """The kind of node by the config's `node`; `auto` is an NVIDIA GPU if there is one, else the CPU stand-in."""
+    if node != "auto":
+        return node
     return "nvidia" if has_nvidia_gpu() else "cpu"
-
-
-def has_own_python(python: str) -> bool:
-    """Whether the config's `nvidia.python` names an interpreter of this host; that of a published config does not."""
-    return python != "auto" and not python.startswith(OUTSIDE_PREFIX)
-
-
-def gpu_python(python: str) -> Path | None:
-    """The interpreter of GPU tenants by the config's `nvidia.python`; None where `auto` finds none."""
-    if has_own_python(python):
-        return Path(python)
-    return GPU_ENVIRONMENT if GPU_ENVIRONMENT.exists() else None

@@ -25,6 +25,8 @@ from sharebench.model.config_values import (
     is_list,
 )
 
+Kind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
+"""A kind of node."""
 Access = Literal["device-plugin", "dra", "static"]
 Cores = Annotated[
     Annotated[Literal["auto"], Tag("word")]
@@ -204,6 +206,15 @@ class KubernetesOptions(TypedDict):
     publish_seconds: Annotated[NotNegative, Field(default=10)]
     """Time for new keys of the plugin's ConfigMap to reach its pods, where the driver may annotate these
     (`config/cluster/plugin/hurry`); else 95 s."""
+
+
+class Timeouts(TypedDict):
+    """Times that the pipeline waits for a tenant before it gives the cell up."""
+
+    start_seconds: Annotated[Positive, Field(default=60)]
+    """Time for a tenant to start, load and warm up."""
+    record_seconds: Annotated[Positive, Field(default=30)]
+    """Time for a tenant to deliver its record after the window; more than its longest iteration."""
 
 
 class PrometheusOptions(TypedDict):

@@ -4,7 +4,6 @@ from typing import Literal
 
 from sharebench.model.config_nodes import PrometheusOptions
 from sharebench.model.spec import Spec, WatchSpec, tenant_workloads
-from sharebench.model.study_config import StudyConfig
 
 Discovery = Literal["file", "pod-monitor", "annotations"]
 
@@ -12,8 +11,8 @@ Discovery = Literal["file", "pod-monitor", "annotations"]
 SCRAPES_PER_WINDOW = 3
 
 
-def has_prometheus(config: StudyConfig) -> bool:
-    return config["prometheus"]["url"] is not None
+def has_prometheus(section: PrometheusOptions) -> bool:
+    return section["url"] is not None
 
 
 def discovery_method(section: PrometheusOptions) -> Discovery:
@@ -23,12 +22,12 @@ def discovery_method(section: PrometheusOptions) -> Discovery:
     return "file" if section["folder"] is not None else "pod-monitor"
 
 
-def has_pod_monitor(config: StudyConfig) -> bool:
+def has_pod_monitor(section: PrometheusOptions) -> bool:
     """Whether the run makes a PodMonitor, and removes it in the end."""
-    return has_prometheus(config) and discovery_method(config["prometheus"]) == "pod-monitor"
+    return has_prometheus(section) and discovery_method(section) == "pod-monitor"
 
 
-def watch_spec(config: StudyConfig, spec: Spec) -> WatchSpec | None:
+def watch_spec(section: PrometheusOptions, spec: Spec) -> WatchSpec | None:
     """The spec of a watched cell's scrapes, each of which costs a tenant time; None for a cell that is not watched.
 
     Prometheus watches only cells whose iterations are counted one by one for the whole window. That excludes jobs,
@@ -36,6 +35,6 @@ def watch_spec(config: StudyConfig, spec: Spec) -> WatchSpec | None:
     """
     workloads = tenant_workloads(spec)
     is_counted = all(workload.get("kind", "loop") in ("loop", "http") for workload in workloads)
-    if not has_prometheus(config) or "fault" in spec or not is_counted or spec["repeat"] == 0:
+    if not has_prometheus(section) or "fault" in spec or not is_counted or spec["repeat"] == 0:
         return None
-    return {"scrape_seconds": config["prometheus"]["scrape_seconds"]}
+    return {"scrape_seconds": section["scrape_seconds"]}

@@ -1,11 +1,7 @@
-"""The run record (`.sharebench/run.json`), and the names by which a run's processes and scratch folders are found."""
+"""The run record (`.sharebench/run.json`)."""
 
 import contextlib
-import os
 import re
-import signal
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
@@ -13,16 +9,9 @@ from sharebench.core.files import DamagedFile, read_json
 from sharebench.model.config_nodes import NodeOptions
 from sharebench.model.study_config import StudyConfig
 
-RUN_ID_VARIABLE = "SHAREBENCH_RUN_ID"
-RUN_OWNER_VARIABLE = "SHAREBENCH_RUN_OWNER"
-"""The process that owns the run, as `PID:START`, by which its processes are known to be left over once it has died."""
-DEVICE_VARIABLE = "SHAREBENCH_DEVICE"
-"""Number of the device that a job and its processes use, where a run measures on several."""
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,16}")
 STATE_FOLDER = ".sharebench"
 ALWAYS_THERE = ("run_id", "ended", "done", "first_cell_epoch_seconds", "failure", "down", "overhead")
-# Ctrl-C, a plain kill, and a closed terminal.
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Overhead(TypedDict):
@@ -102,14 +91,3 @@ def last_run(results: Path) -> RunRecord:
     with contextlib.suppress(DamagedFile):
         return read_run(results)
     return {}
-
-
-def scratch_folders(run_id: str | None) -> Iterator[Path]:
-    """Existing scratch folders of that run's tenants; in a job for one device, only of the tenants on it."""
-    return Path(tempfile.gettempdir()).glob(f"{scratch_prefix(run_id)}*")
-
-
-def scratch_prefix(run_id: str | None) -> str:
-    """Prefix of the names of scratch folders, by which a later run finds those of a dead one."""
-    number = os.environ.get(DEVICE_VARIABLE)
-    return f"sharebench-{run_id}-" + (f"device{number}-" if number else "")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from sharebench.model.config_catalogues import LIMIT_KEYS, Mechanism, PodTemplate
 from sharebench.model.spec import Limit, Limits, StrategySpec, TenantLimits
-from sharebench.model.study_config import StudyConfig
+
+if TYPE_CHECKING:
+    from sharebench.model.study_config import StudyConfig
 
 # The share of the SMs that NVIDIA's device plugin sets for each MPS client, whatever else is asked for.
 EVEN_WHOLE_PERCENT = "100//N"

@@ -13,12 +13,14 @@ from typing_extensions import TypedDict
 
 from sharebench.model.config_catalogues import CheckedStrategy, CheckedWorkload, SweptKey
 from sharebench.model.config_nodes import (
+    Kind,
     KubernetesOptions,
     NvidiaOptions,
     PrometheusOptions,
     SimulatedOptions,
     StandInOptions,
     SurveyOptions,
+    Timeouts,
 )
 from sharebench.model.config_values import (
     CLOSED_MAPPING,
@@ -36,8 +38,6 @@ from sharebench.model.config_values import (
 )
 from sharebench.model.spec import runs_until_exit
 
-Kind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
-"""A kind of node."""
 Folder = Annotated[
     str,
     Field(min_length=1),
@@ -74,15 +74,6 @@ class Warmup(TypedDict):
     """Time after which a tenant that is not steady goes on, marked as such."""
     tolerance_percent: Annotated[Numeric[Annotated[float, Field(gt=0, le=100)]], Field(default=5)]
     """Largest difference between the medians of two consecutive batches that counts as steady."""
-
-
-class Timeouts(TypedDict):
-    """Times that the pipeline waits for a tenant before it gives the cell up."""
-
-    start_seconds: Annotated[Positive, Field(default=60)]
-    """Time for a tenant to start, load and warm up."""
-    record_seconds: Annotated[Positive, Field(default=30)]
-    """Time for a tenant to deliver its record after the window; more than its longest iteration."""
 
 
 class Slo(TypedDict):

@@ -67,7 +67,7 @@ def public_config(config: StudyConfig) -> dict[str, Any]:
     }
     cluster = cast(KubernetesOptions, {**config["kubernetes"], **NEUTRAL_CLUSTER, "tolerations": []})
     prometheus = config["prometheus"]
-    if prometheus_options.has_prometheus(config):
+    if prometheus_options.has_prometheus(config["prometheus"]):
         prometheus = prometheus | {"url": "http://prometheus", "folder": None, "labels": {}}
     return config | {
         "prometheus": prometheus,
@@ -210,7 +210,7 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
         queues = [strategy.name for strategy in study.strategies.values() if strategy.is_queue]
         jobs = pair_jobs_by_device(jobs, cells, queues)
         tables["jobs"] = jobs_table(jobs, (cell for cell in study.table_cells() if study.is_job(cell.workload)), queues)
-    if prometheus_options.has_prometheus(study.config):
+    if prometheus_options.has_prometheus(study.config["prometheus"]):
         tables["prometheus"] = table_frame("prometheus", prometheus)
     if study.faults:
         faulty = [(cell.strategy, cell.workload) for cell in study.table_cells() if cell.workload in study.faults]

@@ -1,12 +1,12 @@
 """Fingerprints of code: a digest of all files that a root imports, directly or not.
 
-An edit that changes a file's syntax tree invalidates what the roots that import it produce. Comments, docstrings and
-layout are not in the tree. Every Python from 3.11 to 3.13 computes the same digests.
+There are three closures: the facts of a node, a cell with its calibrations, and a stage of reading. An edit that
+changes a file's syntax tree invalidates what the roots that import it produce. Comments, docstrings and layout are not
+in the tree. Every Python from 3.11 to 3.13 computes the same digests.
 """
 
 import ast
 import hashlib
-import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
@@ -15,9 +15,9 @@ from sharebench.core.files import SCRIPTS
 from sharebench.model.capabilities import NODE_KINDS
 
 DIGEST_CHARACTERS = 16
-# A string in a tree's text that names one of our modules, which the code runs by that name.
-MODULE_IN_STRING = re.compile(r"Constant\(value='((?:sharebench|publication|tenant)\.[^']*)'")
-# Code that measures a cell on any node; the kind of node, the tenant and its workload come on top.
+# A node's facts; its kind comes on top. The driver runs the tenant's modules by their names.
+FACTS_ROOTS = ("tenant/gpu/peaks.py",)
+# A cell and a calibration; the kind of node, the tenant and its workload come on top.
 CELL_ROOTS = (
     "sharebench/measure/cell/cell.py",
     "sharebench/measure/cell/queue.py",
@@ -36,27 +36,10 @@ STAGE_ROOTS = {
     "decisions": ("sharebench/read/decide/decide.py", COLUMNS),
     "figures": ("sharebench/read/figures/draw.py",),
     "report": ("sharebench/read/report/page.py", "sharebench/read/report/templates/**/*"),
-    "timeslice": ("sharebench/measure/run/timeslice/probe.py",),
+    "timeslice": ("sharebench/measure/run/timeslice/probe.py", "tenant/spin.py"),
     "archive": ("sharebench/datasets/archive.py", "sharebench/datasets/ro_crate.py"),
     "together": ("publication/build.py",),
 }
-# A cell's spec has the meaning of the config. How a run is driven and how files are written changes no result.
-IGNORED_IMPORTS = (
-    "sharebench/model/config/",
-    "sharebench/study/",
-    "sharebench/datasets/",
-    "sharebench/measure/run/",
-    "sharebench/measure/nodes/__init__.py",
-    "sharebench/model/capabilities.py",
-    "sharebench/model/config_",
-    "sharebench/core/file_lock.py",
-    "sharebench/core/files.py",
-    "sharebench/study/fingerprint.py",
-    "sharebench/model/programs.py",
-    "sharebench/model/prometheus_options.py",
-    "sharebench/model/run_record.py",
-    "sharebench/model/study_config.py",
-)
 # Only some cells need these: the code for a GPU, for user programs, and of other workloads.
 GPU_FOLDER, PROGRAMS_FOLDER, WORKLOADS_FOLDER = (
     "tenant/gpu/",
@@ -81,7 +64,8 @@ def stage_fingerprint(stage: str) -> str:
 
 @cache
 def node_files(kind: str) -> list[str]:
-    return closure((*CELL_ROOTS, *_node_roots(kind)), _skipped_folders(kind, has_programs=False))
+    facts = FACTS_ROOTS if NODE_KINDS[kind].has_gpus else ()
+    return closure((_driver(kind), *facts), _skipped_folders(kind, has_programs=False))
 
 
 @cache
@@ -89,7 +73,8 @@ def cell_files(kind: str, *modules: str, has_programs: bool = False, is_watched:
     workloads = [f"{WORKLOADS_FOLDER}{module}.py" for module in ("__init__", *modules)] if modules else []
     procedures = [root for module, root in PROCEDURE_ROOTS.items() if module in modules]
     optional = *procedures, *(PROMETHEUS_ROOTS if is_watched else ())
-    return closure((*CELL_ROOTS, *_node_roots(kind), *workloads, *optional), _skipped_folders(kind, has_programs))
+    tenant = () if NODE_KINDS[kind].is_virtual else TENANT_ROOTS
+    return closure((*CELL_ROOTS, _driver(kind), *tenant, *workloads, *optional), _skipped_folders(kind, has_programs))
 
 
 @cache
@@ -97,9 +82,10 @@ def stage_files(stage: str) -> list[str]:
     return closure(STAGE_ROOTS[stage])
 
 
-def _node_roots(kind: str) -> tuple[str, ...]:
+def _driver(kind: str) -> str:
+    """The file with the class of that kind of node."""
     module = NODE_KINDS[kind].driver.rpartition(".")[0].replace(".", "/")
-    return f"sharebench/measure/nodes/{module}.py", *(() if NODE_KINDS[kind].is_virtual else TENANT_ROOTS)
+    return f"sharebench/measure/nodes/{module}.py"
 
 
 def _skipped_folders(kind: str, has_programs: bool) -> tuple[str, ...]:
@@ -117,17 +103,16 @@ def closure(roots: Iterable[str], skipped: tuple[str, ...] = ()) -> list[str]:
     while todo:
         file = todo.pop()
         reached.add(file)
-        # An import may be anywhere in the text. Code that is run by its name is named in a string.
-        imported = {other for name in _source(file).names for other in _module_files(name)}
-        todo |= {other for other in imported if not other.startswith((*IGNORED_IMPORTS, *skipped))} - reached
+        imported = {other for name in _source(file).imported for other in _module_files(name)}
+        todo |= {other for other in imported if not other.startswith(skipped)} - reached
     return sorted(reached)
 
 
 class _Source(NamedTuple):
-    """The digest of a file's syntax tree without docstrings, and the modules that it imports or names."""
+    """The digest of a file's syntax tree without docstrings, and the modules that it imports."""
 
     digest: str
-    names: frozenset[str]
+    imported: frozenset[str]
 
 
 @cache
@@ -145,10 +130,7 @@ def _source(file: str) -> _Source:
                 names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
             case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
                 node.body = [statement for statement in node.body if not _is_docstring(statement)]
-    tree_text = _text(tree)
-    return _Source(
-        hashlib.sha256(tree_text.encode()).hexdigest(), frozenset({*names, *MODULE_IN_STRING.findall(tree_text)})
-    )
+    return _Source(hashlib.sha256(_text(tree).encode()).hexdigest(), frozenset(names))
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
@@ -157,6 +139,9 @@ def _statements(tree: ast.AST) -> Iterator[ast.AST]:
     while todo:
         node = todo.pop()
         yield node
+        if isinstance(node, ast.If) and getattr(node.test, "id", None) == "TYPE_CHECKING":
+            # What is imported for types only does not run.
+            continue
         for part in ("body", "orelse", "finalbody", "handlers", "cases"):
             todo += getattr(node, part, ())
 

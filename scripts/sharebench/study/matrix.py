@@ -17,7 +17,7 @@ class Matrix:
 
     def __init__(self, config: StudyConfig) -> None:
         self.config = config
-        self.node_kind = resolve_node_kind(config)
+        self.node_kind = resolve_node_kind(config["node"])
         self.strategies: dict[str, Strategy] = node_strategies(config, self.node_kind)
         self.baseline: str | None = None if config["baseline"] == "none" else config["baseline"]
         order = config["order"]

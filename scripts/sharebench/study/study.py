@@ -7,9 +7,9 @@ from typing import cast
 
 from sharebench.core.files import SCRIPTS
 from sharebench.model import faults, programs
-from sharebench.model.capabilities import has_own_python
 from sharebench.model.config_catalogues import WorkloadEntry
 from sharebench.model.config_nodes import NodeOptions
+from sharebench.model.gpu_python import has_own_python
 from sharebench.model.prometheus_options import has_pod_monitor, has_prometheus, watch_spec
 from sharebench.model.spec import (
     LoadSpec,
@@ -79,7 +79,7 @@ class Study(Matrix):
             **self.config["kubernetes"],
             "accesses": sorted({str(strategy.access) for strategy in used}),
             "tenants": {mechanism: sorted(sizes) for mechanism, sizes in tenants.items()},
-            "has_pod_monitor": has_pod_monitor(self.config),
+            "has_pod_monitor": has_pod_monitor(self.config["prometheus"]),
         }
 
     def _node(self) -> NodeSpec:
@@ -177,7 +177,7 @@ class Study(Matrix):
             spec["environment"] = self._environment()
             if any(tenant["kind"] == "http" for tenant in tenants):
                 spec["environment"] += f" client {client_environment()}"
-        if (watch := watch_spec(self.config, spec)) is not None:
+        if (watch := watch_spec(self.config["prometheus"], spec)) is not None:
             spec["prometheus"] = watch
         return spec
 
@@ -191,7 +191,10 @@ class Study(Matrix):
         if self.node_kind == "simulated":
             return f"measuring code {fingerprint.cell_fingerprint(self.node_kind)}"
         modules = [module for entry in entries if (module := programs.module_name(entry)) is not None]
-        needs = {"has_programs": any(map(programs.is_program, entries)), "is_watched": has_prometheus(self.config)}
+        needs = {
+            "has_programs": any(map(programs.is_program, entries)),
+            "is_watched": has_prometheus(self.config["prometheus"]),
+        }
         return f"measuring code {fingerprint.cell_fingerprint(self.node_kind, *modules, **needs)}"
 
     def node_code(self) -> str:

@@ -16,8 +16,7 @@ from unit.nullable import NULLABLE_KEYS, Key, with_all_null, with_null
 from unit.studies import W, study_with
 
 from sharebench.core.files import read_json, write_json
-from sharebench.model import capabilities
-from sharebench.model.config import workloads
+from sharebench.model import capabilities, workload_modules
 from sharebench.model.records.record import RecordError, read
 from sharebench.model.study_config import Slo
 from sharebench.read import aggregate, compare
@@ -71,7 +70,7 @@ STUDIES: dict[str, Callable[[Path], Json]] = {
 @pytest.fixture(autouse=True)
 def plant_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
-    monkeypatch.setattr(workloads, "find_spec", lambda name: None)
+    monkeypatch.setattr(workload_modules, "find_spec", lambda name: None)
 
 
 def study(name: str, folder: Path, **changes: Any) -> Study:

@@ -57,17 +57,17 @@ def test_cells_without_one_continuous_window_are_not_watched(
 def test_every_cell_has_its_own_name_in_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = watched(tmp_path).config
     monkeypatch.setenv("SHAREBENCH_RUN_ID", "one")
-    names = {watch_settings(config, folder)["watched_cell"] for folder in ("a", "b")}
+    names = {watch_settings(config["prometheus"], folder)["watched_cell"] for folder in ("a", "b")}
     monkeypatch.setenv("SHAREBENCH_RUN_ID", "two")
-    names.add(watch_settings(config, "a")["watched_cell"])
+    names.add(watch_settings(config["prometheus"], "a")["watched_cell"])
     assert len(names) == 3
 
 
 def test_pods_are_annotated_where_discovery_uses_annotations(tmp_path: Path) -> None:
     section = {"prometheus.discovery": "annotations", "node": "kubernetes", "strategies": ["exclusive"]}
     config = watched(tmp_path, **section).config
-    assert watch_settings(config, "a")["pod_annotations"]["prometheus.io/port"] == "8000"
-    assert watch_settings(watched(tmp_path).config, "a")["pod_annotations"] == {}
+    assert watch_settings(config["prometheus"], "a")["pod_annotations"]["prometheus.io/port"] == "8000"
+    assert watch_settings(watched(tmp_path).config["prometheus"], "a")["pod_annotations"] == {}
 
 
 def test_the_file_of_targets_is_removed_at_the_end(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ class Node:
 def procedure(tmp_path: Path) -> PrometheusProcedure:
     seen = watched(tmp_path)
     cell = next(cell for cell in seen.cells if cell.replicas == 2)
-    settings = {"timeouts": {"record_seconds": 1}, **watch_settings(seen.config, "a")}
+    settings = {"timeouts": {"record_seconds": 1}, **watch_settings(seen.config["prometheus"], "a")}
     strategy: Strategy = seen.strategies[cell.strategy]
     return PrometheusProcedure(Node(tmp_path / "node"), strategy, seen.spec_of(cell), settings)  # type: ignore[arg-type]
 

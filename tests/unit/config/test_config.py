@@ -15,8 +15,7 @@ from snakemake.utils import update_config
 from unit.config_cases import COMMAND_LINES, MALFORMED
 from unit.studies import S, W, base_config, config_with, refusal_line, study_with
 
-from sharebench.model import capabilities
-from sharebench.model.config import workloads as workload_modules
+from sharebench.model import capabilities, workload_modules
 from sharebench.model.config.load import ConfigError, load
 from sharebench.model.strategies import all_strategies, parse_limit
 from tenant import workload, workloads

@@ -356,7 +356,7 @@ def test_the_examples_also_run_on_the_cpu_of_a_gpu_host(tmp_path: Path, monkeypa
     config = copy.deepcopy(base_config())
     update_config(config, yaml.safe_load(Path("config/programs.yaml").read_text()))
     planned = Study(load(config))
-    assert resolve_node_kind(planned.config) == planned.node_kind == "cpu"
+    assert resolve_node_kind(planned.config["node"]) == planned.node_kind == "cpu"
     names = {each for cell in planned.cells for each in planned.workloads_of(cell)}
     assert names == set(planned.config["workloads"])
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from sharebench.core import file_lock
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.run.ownership import OwnershipError, claim
 from sharebench.model import run_record
-from sharebench.model.run_record import RUN_ID_VARIABLE
 
 FORK = multiprocessing.get_context("fork")
 

@@ -1,5 +1,6 @@
 """An edit invalidates exactly what is made by code that imports the edited file."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,15 +17,17 @@ CODE_FILES = {
     "cpu fault": fingerprint.cell_files("cpu", "matmul", "fault"),
     "cpu watched": fingerprint.cell_files("cpu", "memcopy", is_watched=True),
     "cpu node": fingerprint.node_files("cpu"),
+    "nvidia node": fingerprint.node_files("nvidia"),
     "nvidia matmul": fingerprint.cell_files("nvidia", "matmul"),
     "kubernetes matmul": fingerprint.cell_files("kubernetes", "matmul"),
     "simulated": fingerprint.cell_files("simulated"),
     **{stage: fingerprint.stage_files(stage) for stage in fingerprint.STAGE_ROOTS},
 }
-CPU_CELLS = {name for name in CODE_FILES if name.startswith("cpu")}
+CPU_CELLS = {name for name in CODE_FILES if name.startswith("cpu") and name != "cpu node"}
 GPU_CELLS = {"nvidia matmul", "kubernetes matmul"}
 MATMUL_CELLS = {"cpu matmul", "cpu mix", "cpu fault", *GPU_CELLS}
 CELLS = CPU_CELLS | GPU_CELLS | {"simulated"}
+NODES = {"cpu node", "nvidia node"}
 DRAWING_STAGES = {"figures", "report", "compare", "together"}
 TABLE_STAGES = {"export", "tables", "compare", "together"}
 
@@ -61,27 +64,27 @@ def simulated_fingerprint() -> str:
         ("tenant/gpu/torch_device.py", GPU_CELLS),
         ("sharebench/measure/nodes/host/programs/endpoints.py", {"cpu program", "timeslice"}),
         # sharebench/, from the lowest layer to the highest
-        ("sharebench/core/files.py", set()),
+        ("sharebench/core/file_lock.py", {"timeslice"}),
         (
             "sharebench/model/records/telemetry.py",
-            CELLS | TABLE_STAGES | {"archive", "decisions", "figures", "report", "timeslice"},
+            CELLS | NODES | TABLE_STAGES | {"archive", "decisions", "figures", "report", "timeslice"},
         ),
         ("sharebench/read/columns.csv", {"tables", "compare", "decisions"}),
         ("sharebench/read/gates/gates.py", TABLE_STAGES | {"decisions", "report"}),
-        ("sharebench/study/study.py", set()),
-        ("sharebench/measure/nodes/contract.py", CELLS | {"timeslice"}),
+        ("sharebench/study/study.py", {"tables", "compare", "together", "timeslice"}),
+        ("sharebench/measure/nodes/contract.py", CELLS | NODES | {"timeslice"}),
         ("sharebench/measure/nodes/simulated/node.py", {"simulated"}),
-        ("sharebench/measure/nodes/host/cpu.py", CPU_CELLS),
-        ("sharebench/measure/nodes/host/mps.py", {"nvidia matmul", "timeslice"}),
+        ("sharebench/measure/nodes/host/cpu.py", CPU_CELLS | {"cpu node"}),
+        ("sharebench/measure/nodes/host/mps.py", {"nvidia matmul", "nvidia node", "timeslice"}),
         ("sharebench/measure/nodes/metrics.py", {"cpu program", "kubernetes matmul", "timeslice"}),
         ("sharebench/measure/nodes/kubernetes/access/dra/claims.py", {"kubernetes matmul"}),
         ("sharebench/measure/nodes/kubernetes/preflight/rights.py", set()),
-        ("sharebench/measure/cell/window.py", CELLS),
-        ("sharebench/measure/cell/fault.py", {"cpu fault"}),
-        ("sharebench/measure/cell/prometheus/procedure.py", {"cpu watched"}),
-        ("sharebench/datasets/ro_crate.py", {"archive"}),
+        ("sharebench/measure/cell/window.py", CELLS | {"timeslice"}),
+        ("sharebench/measure/cell/fault.py", {"cpu fault", "timeslice"}),
+        ("sharebench/measure/cell/prometheus/procedure.py", {"cpu watched", "timeslice"}),
+        ("sharebench/datasets/ro_crate.py", {"archive", "together"}),
         ("sharebench/read/figures/style.py", DRAWING_STAGES),
-        ("sharebench/measure/run/jobs.py", set()),
+        ("sharebench/measure/run/jobs.py", {"timeslice"}),
         ("sharebench/measure/run/timeslice/probe.py", {"timeslice"}),
         ("sharebench/read/tables/summary.py", {"tables"}),
         ("sharebench/read/decide/advice.py", {"decisions"}),
@@ -92,6 +95,38 @@ def simulated_fingerprint() -> str:
 def test_an_edit_invalidates_what_the_file_is_part_of(file: str, stale: set[str]) -> None:
     assert (fingerprint.SCRIPTS / file).is_file()
     assert {name for name, files in CODE_FILES.items() if file in files} == stale
+
+
+# These drive a run, ask a question, judge or publish.
+ELSEWHERE = ("study/", "read/", "datasets/", "measure/run/", "model/config/", "model/run_record", "model/study_config")
+
+
+def test_what_drives_asks_and_judges_is_in_no_cell_and_in_no_facts_of_a_node() -> None:
+    files = {file for name in CELLS | NODES for file in CODE_FILES[name]}
+    assert not {file for file in files if file.removeprefix("sharebench/").startswith(ELSEWHERE)}
+
+
+def test_the_facts_of_a_node_do_not_depend_on_the_code_of_a_cell() -> None:
+    assert "tenant/gpu/peaks.py" in CODE_FILES["nvidia node"]
+    for name in NODES:
+        assert not {file for file in CODE_FILES[name] if file.startswith(("sharebench/measure/cell/", "tenant/loop"))}
+
+
+def test_a_meaning_of_a_key_invalidates_nothing(scripts: Path) -> None:
+    path, before = scripts / "sharebench/model/config_nodes.py", simulated_fingerprint()
+    text = path.read_text()
+    path.write_text(re.sub(r'\n    """', '\n    """In other words: ', text))
+    assert simulated_fingerprint() == before
+    path.write_text(text + "\nEXTRA = 1\n")
+    assert simulated_fingerprint() != before
+
+
+def test_what_is_imported_for_types_only_is_not_followed(scripts: Path) -> None:
+    (scripts / "sharebench/measure/cell/new.py").write_text("EXTRA = 1\n")
+    cell = scripts / "sharebench/measure/cell/cell.py"
+    cell.write_text(cell.read_text() + "\nif TYPE_CHECKING:\n    from sharebench.measure.cell import new\n")
+    clear_caches()
+    assert "sharebench/measure/cell/new.py" not in fingerprint.cell_files("simulated")
 
 
 @pytest.mark.parametrize(

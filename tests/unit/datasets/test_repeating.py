@@ -17,7 +17,7 @@ from unit.studies import base_config
 from publication import rebuild
 from sharebench.core.redact import redact
 from sharebench.datasets import dataset
-from sharebench.model import capabilities
+from sharebench.model import capabilities, gpu_python
 from sharebench.model.config.load import load
 from sharebench.read.report import page
 from sharebench.study.study import Study
@@ -38,7 +38,7 @@ def test_a_published_config_plans_the_cells_of_its_study(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
-    monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path(sys.executable))
+    monkeypatch.setattr(gpu_python, "GPU_ENVIRONMENT", Path(sys.executable))
     monkeypatch.chdir(tmp_path)
     # Whoever repeats the study must have the programs that it started.
     for name in set(re.findall(r"\{here\}/([^\s'\"]+)", (ROOT / path).read_text(encoding="utf-8"))):
@@ -47,7 +47,7 @@ def test_a_published_config_plans_the_cells_of_its_study(
     config = repeated(path)
     published = dataset.read_study(ROOT / Path(path).parent)
     assert {cell.raw for cell in Study(config).cells} == {cell.raw for cell in published.cells}
-    python = capabilities.gpu_python(config["nvidia"]["python"])
+    python = gpu_python.gpu_python(config["nvidia"]["python"])
     assert python == Path(sys.executable), "the interpreter of the original's host is not here"
 
 
@@ -57,8 +57,8 @@ def test_every_study_has_its_config() -> None:
 
 
 def test_an_interpreter_of_this_host_is_used_as_named() -> None:
-    assert capabilities.gpu_python("/opt/bin/python") == Path("/opt/bin/python")
-    assert not capabilities.has_own_python(redact("/opt/bin/python"))
+    assert gpu_python.gpu_python("/opt/bin/python") == Path("/opt/bin/python")
+    assert not gpu_python.has_own_python(redact("/opt/bin/python"))
 
 
 def test_a_report_of_a_data_set_names_the_command_of_that_data_set(

@@ -14,6 +14,7 @@ from unit.kubernetes.fake_cluster import CONFIGS, NODE, MigCluster, node_of
 from unit.kubernetes.objects import UUID, gpu, in_slice, instance
 from unit.studies import CONFIG, base_config
 
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import Settings, State
 from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_manager, plugin
 from sharebench.measure.nodes.kubernetes.access.dra import held
@@ -25,7 +26,6 @@ from sharebench.measure.nodes.kubernetes.pods import manifest, tenants
 from sharebench.measure.nodes.kubernetes.pods.watch import PodWatcher
 from sharebench.model.capabilities import unsupported_reason
 from sharebench.model.config.load import load
-from sharebench.model.run_record import RUN_ID_VARIABLE
 from sharebench.model.strategies import all_strategies, is_control
 from sharebench.study.study import Study
 

@@ -10,6 +10,7 @@ from unit.kubernetes.objects import CONFIG
 from unit.kubernetes.test_nvidia_stack import pod
 from unit.studies import config_with
 
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import NodeError, State
 from sharebench.measure.nodes.kubernetes.access.device_plugin import plugin as device_plugin
 from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import KEY_PREFIX
@@ -17,7 +18,6 @@ from sharebench.measure.nodes.kubernetes.cluster import lease, saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.model.config.load import load
-from sharebench.model.run_record import RUN_ID_VARIABLE
 from sharebench.study.study import Study
 
 STUDY = Study(

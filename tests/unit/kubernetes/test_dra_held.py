@@ -7,13 +7,13 @@ import pytest
 from unit.kubernetes.fake_cluster import leased
 from unit.kubernetes.test_dra import CLAIMS, STUDY, Claims, cluster, driver_set
 
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.cell.cell import refuse_contradiction
 from sharebench.measure.nodes.contract import NodeError, State
 from sharebench.measure.nodes.kubernetes.access.dra import nvidia
 from sharebench.measure.nodes.kubernetes.cluster import saved_state
 from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
-from sharebench.model.run_record import RUN_ID_VARIABLE
 
 __all__ = ["cluster"]
 PODS = "/api/v1/namespaces/sharebench/pods"

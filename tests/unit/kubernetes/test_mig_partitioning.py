@@ -8,6 +8,7 @@ import pytest
 from unit.kubernetes.fake_cluster import CONFIGS, MAP, NODE, MigCluster, leased
 from unit.studies import config_with
 
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import NodeError, State
 from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_manager, plugin
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_instances import whole_product
@@ -15,7 +16,6 @@ from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_layouts import
 from sharebench.measure.nodes.kubernetes.cluster import saved_state
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.model.config.load import load
-from sharebench.model.run_record import RUN_ID_VARIABLE
 from sharebench.study.study import Study
 
 LACKING = {"mechanism": "mig", "profiles": ["4g.20gb", "1g"]}

@@ -8,6 +8,7 @@ import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased
 from unit.kubernetes.test_device_plugin import STUDY, state
 
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.access.device_plugin import placeholders
 from sharebench.measure.nodes.kubernetes.access.device_plugin import plugin as device_plugin
@@ -15,7 +16,6 @@ from sharebench.measure.nodes.kubernetes.access.device_plugin.placeholders impor
 from sharebench.measure.nodes.kubernetes.cluster import lease
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
-from sharebench.model.run_record import RUN_ID_VARIABLE
 from tenant.contract import device_digest
 
 GPUS = 2

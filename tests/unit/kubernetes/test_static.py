@@ -9,6 +9,7 @@ import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased
 from unit.studies import S, config_with, study_with
 
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.measure.nodes.kubernetes.access import static
 from sharebench.measure.nodes.kubernetes.cluster import saved_state
@@ -18,7 +19,6 @@ from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.model import pod_template
 from sharebench.model.config.load import load
 from sharebench.model.config_catalogues import PodTemplate
-from sharebench.model.run_record import RUN_ID_VARIABLE
 from sharebench.model.strategies import WHOLE_GPU, Strategy, all_strategies, effective_strategy
 
 NAMES = ["hami", "volcano-vgpu", "kai-fraction", "as-found"]

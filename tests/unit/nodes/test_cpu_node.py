@@ -10,8 +10,8 @@ import psutil
 import pytest
 from unit.studies import config_with
 
-from sharebench.measure.nodes import open_node
 from sharebench.measure.nodes.host.cpu import LABEL, CpuNode
+from sharebench.measure.nodes.kinds import open_node
 from sharebench.model.config.load import load
 from sharebench.model.strategies import Strategy, all_strategies
 

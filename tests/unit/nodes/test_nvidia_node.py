@@ -405,12 +405,12 @@ def test_unequal_instances_are_assigned_in_the_order_of_the_strategy(
 def test_a_host_that_lacks_something_is_reported_in_one_line(
     options: dict[str, Any], shows_gpu: bool, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sharebench.model import capabilities
+    from sharebench.model import gpu_python
     from sharebench.model.config import nodes
     from sharebench.model.config.load import ConfigError
 
     monkeypatch.setattr(nodes, "has_nvidia_gpu", lambda: shows_gpu)
-    monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path("/no/such/environment"))
+    monkeypatch.setattr(gpu_python, "GPU_ENVIRONMENT", Path("/no/such/environment"))
     with pytest.raises(ConfigError, match=line) as raised:
         load(config_with({"node": "nvidia", "nvidia": options}))
     assert "\n" not in str(raised.value)

@@ -21,8 +21,8 @@ from unit.factories import (
 )
 
 import results_manual
-from sharebench.measure.nodes import open_node
 from sharebench.measure.nodes.contract import State
+from sharebench.measure.nodes.kinds import open_node
 from sharebench.measure.run import ownership
 from sharebench.model import run_record
 from sharebench.model.config import load as config

@@ -11,12 +11,12 @@ from unit.figures import fabricated
 from unit.studies import config_with
 
 from sharebench.core.files import SCRIPTS, DamagedFile, write_json
-from sharebench.measure.nodes import open_node
+from sharebench.core.run_names import RUN_ID_VARIABLE
+from sharebench.measure.nodes.kinds import open_node
 from sharebench.measure.nodes.node import UNKNOWN_STATE
 from sharebench.measure.run import jobs, ownership
 from sharebench.model.config.load import load
 from sharebench.model.records.references import read_calibration, read_device
-from sharebench.model.run_record import RUN_ID_VARIABLE
 from sharebench.study.study import Study
 
 DEVICE: dict[str, Any] = {"node": fabricated.node(""), "roofs": None, "idle_power_watts": None}

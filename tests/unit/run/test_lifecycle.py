@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from unit.studies import study_with
 
+from sharebench.core import run_names
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.simulated.node import SimulatedNode
 from sharebench.measure.run import lifecycle, ownership, placement
@@ -36,7 +37,7 @@ def test_the_recorded_command_has_no_absolute_paths(tmp_path: Path, monkeypatch:
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A results root; the run id that `begin` puts into the environment is removed after the test."""
-    for name in (run_record.RUN_ID_VARIABLE, run_record.RUN_OWNER_VARIABLE):
+    for name in (run_names.RUN_ID_VARIABLE, run_names.RUN_OWNER_VARIABLE):
         monkeypatch.setenv(name, "")
     yield tmp_path / "results"
 
@@ -52,7 +53,7 @@ def test_begin_claims_the_results_and_prints_the_plan(results: Path, capsys: pyt
     claim = lifecycle.begin(
         planned, results, needed_outputs(cells, results), ["snakemake", "--cores", "1"], "Not shown: x."
     )
-    assert os.environ[run_record.RUN_ID_VARIABLE] == claim.run_id
+    assert os.environ[run_names.RUN_ID_VARIABLE] == claim.run_id
     run = ownership.verify(results)
     assert (run["planned"], run["argv"], run["not_shown"]) == (2, ["snakemake", "--cores", "1"], "Not shown: x.")
     assert (run["node_kind"], run["order"], run["config"]) == ("simulated", "blocks", planned.config)

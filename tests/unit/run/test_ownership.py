@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 from unit.nodes.host.tenants import is_alive
 
+from sharebench.core import run_names
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import NodeError, UnrecoverableNodeError, WorkloadError
 from sharebench.measure.run import jobs, leftovers, ownership
 from sharebench.measure.run.ownership import OwnershipError, claim, interruptible, record_outcome, verify
 from sharebench.model import run_record
-from sharebench.model.run_record import RUN_ID_VARIABLE, read_run
+from sharebench.model.run_record import read_run
 
 SCRIPTS = Path(ownership.__file__).resolve().parents[3]
 OWNER = """
@@ -96,8 +98,8 @@ def test_a_busy_node_refuses_another_study_and_leaves_its_results_free(
 def test_leftovers_of_a_dead_owner_are_swept_before_taking_over(
     study: str, node_locks: list[str], tmp_path: Path, other: Any
 ) -> None:
-    scratch = tmp_path / f"{run_record.scratch_prefix(other.run_id)}x"
-    foreign = tmp_path / f"{run_record.scratch_prefix('another')}x"
+    scratch = tmp_path / f"{run_names.scratch_prefix(other.run_id)}x"
+    foreign = tmp_path / f"{run_names.scratch_prefix('another')}x"
     for folder in (scratch, foreign):
         (folder / "0").mkdir(parents=True)
     other.die()

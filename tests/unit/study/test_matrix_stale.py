@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from unit.studies import MIXED, SIMULATED, config_with, simulated, study_with
 
-from sharebench.model import capabilities
+from sharebench.model import capabilities, gpu_python
 from sharebench.model.config.load import load
 from sharebench.study.cells import Cell, canonical_json
 from sharebench.study.study import Study, client_environment, tenant_environment
@@ -141,7 +141,7 @@ def test_cells_on_the_simulator_do_not_depend_on_an_environment() -> None:
 
 def test_tenants_on_a_gpu_depend_on_their_own_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
-    monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path(sys.executable))
+    monkeypatch.setattr(gpu_python, "GPU_ENVIRONMENT", Path(sys.executable))
 
     def environment_of(python: str) -> str:
         planned = study_with({"node": "nvidia", "nvidia.python": python})

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, NotRequired, Protocol, TypedDict
 
 from sharebench.core.files import Refusal
-from sharebench.model.config_nodes import NodeOptions, PrometheusOptions
+from sharebench.model.config_nodes import NodeOptions, PrometheusOptions, Timeouts
 from sharebench.model.records.telemetry import Row, Telemetry
 from sharebench.model.records.types import EvidenceItem, Outcome, TenantStatus
 from sharebench.model.strategies import Strategy
-from sharebench.model.study_config import Timeouts
 from tenant.contract import (
     BUCKETS_PER_DOUBLING,
     EXIT_OUT_OF_MEMORY,

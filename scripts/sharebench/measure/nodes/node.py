@@ -19,11 +19,10 @@ from sharebench.measure.nodes.contract import (
     State,
     Tenants,
 )
-from sharebench.model.config_nodes import NodeOptions, PrometheusOptions
+from sharebench.model.config_nodes import Kind, NodeOptions, PrometheusOptions
 from sharebench.model.records.types import NodeFacts, Switch, VisibleProcess
 from sharebench.model.spec import Spec, WorkloadSpec
 from sharebench.model.strategies import Strategy
-from sharebench.model.study_config import Kind
 from tenant.contract import TenantReport
 
 UNKNOWN_STATE = "unknown"

@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
-from sharebench.core import console
+from sharebench.core import console, run_names
 from sharebench.core.files import DamagedFile, read_json, replace_atomically, write_json
 from sharebench.measure.cell import conformance
 from sharebench.measure.cell.calibration import CalibrationError, measure_reference, pick_strategy
@@ -66,7 +66,7 @@ class Run:
         """The job's first output, which is another one for every job but a retry."""
         self.devices = record.get("devices", [])
         """The devices of a study on several; empty on one device."""
-        number = os.environ.get(run_record.DEVICE_VARIABLE)
+        number = os.environ.get(run_names.DEVICE_VARIABLE)
         self.number = None if number is None else int(number)
         """Index in `devices` of the job's device; None on one device, and for a job that concerns all devices."""
 
@@ -76,7 +76,7 @@ class Run:
         if entry["down"]:
             raise ownership.OwnershipError(f"not tried, device {entry['number']} is down: {entry['down']}")
         self.number = number
-        os.environ[run_record.DEVICE_VARIABLE] = str(number)
+        os.environ[run_names.DEVICE_VARIABLE] = str(number)
         if entry["cores"] is not None:
             os.sched_setaffinity(0, entry["cores"])
         self.lock(entry)
@@ -109,7 +109,7 @@ class Run:
         try:
             for number, part in enumerate(parts):
                 argv = [str(part) if Path(word) == out else word for word in sys.argv]
-                device = {run_record.DEVICE_VARIABLE: str(number)}
+                device = {run_names.DEVICE_VARIABLE: str(number)}
                 processes.append(subprocess.Popen([sys.executable, *argv], env=os.environ | device))
             codes = [process.wait() for process in processes]
             outputs = [read_json(part) for code, part in zip(codes, parts, strict=True) if not code]
@@ -309,7 +309,7 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
             procedure = conformance.ConformanceProcedure
         if "prometheus" in cell_spec:
             procedure = PrometheusProcedure
-            settings = {**settings, **watch_settings(study.config, folder)}
+            settings = {**settings, **watch_settings(study.config["prometheus"], folder)}
         measured, rows = run_cell(node, strategy, spec, block, settings, references, procedure)
     ownership.verify(run.results)
     kept = {key: value for key, value in measured.items() if key != "environment"}

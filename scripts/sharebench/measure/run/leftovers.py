@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 
 from sharebench.core.files import SCRIPTS
+from sharebench.core.run_names import RUN_ID_VARIABLE, RUN_OWNER_VARIABLE, scratch_folders
 from sharebench.measure.nodes.host.programs.process_tree import set_subreaper
-from sharebench.model.run_record import RUN_ID, RUN_ID_VARIABLE, RUN_OWNER_VARIABLE, scratch_folders
+from sharebench.model.run_record import RUN_ID
 
 GRACE_SECONDS = 3.0
 # A job that is stopped removes its tenants, in a cluster too, before it ends.

@@ -17,16 +17,9 @@ from pathlib import Path
 
 from sharebench.core import file_lock
 from sharebench.core.files import DamagedFile, write_json
+from sharebench.core.run_names import RUN_ID_VARIABLE, STOP_SIGNALS
 from sharebench.measure.run import leftovers
-from sharebench.model.run_record import (
-    RUN_ID,
-    RUN_ID_VARIABLE,
-    STOP_SIGNALS,
-    RunRecord,
-    last_run,
-    read_run,
-    state_folder,
-)
+from sharebench.model.run_record import RUN_ID, RunRecord, last_run, read_run, state_folder
 
 FAILURES_BEFORE_DOWN = 2
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sharebench.core.files import DamagedFile, read_json
-from sharebench.measure.nodes import named_devices, open_node
 from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kinds import named_devices, open_node
 from sharebench.measure.nodes.node import Node
 from sharebench.model import run_record
 from sharebench.model.records.references import device_identity

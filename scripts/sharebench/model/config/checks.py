@@ -10,9 +10,9 @@ from pathlib import Path
 from string import Template
 from zipfile import is_zipfile
 
-from sharebench.model import faults
+from sharebench.model import faults, workload_modules
 from sharebench.model.capabilities import KNOWN_LAYERS, resolve_node_kind, supporting_kinds, unsupported_reason
-from sharebench.model.config import loads, nodes, programs, prometheus, secrets, sweeps, workloads
+from sharebench.model.config import loads, nodes, programs, prometheus, secrets, sweeps
 from sharebench.model.config.words import quoted, unknown_value
 from sharebench.model.config_catalogues import LIMIT_KEYS, PodTemplate, StrategyEntry, WorkloadEntry, per_tenant_limits
 from sharebench.model.pod_template import PLACEHOLDERS, placeholder_names, template_texts
@@ -37,7 +37,7 @@ def cross_key_problems(config: StudyConfig) -> Iterator[str]:
 
     Each check relies on those before it, so that only the first line is reliable.
     """
-    kind = resolve_node_kind(config)
+    kind = resolve_node_kind(config["node"])
     yield from _paths(config)
     if config["from"] is None:
         yield from secrets.problems(config)
@@ -364,17 +364,17 @@ def _most_tenants(config: StudyConfig) -> int:
 
 def _module(config: StudyConfig, kind: str, asked: str, name: str) -> Iterator[str]:
     """A workload without a module, or whose module cannot run here."""
-    modules, entry = workloads.module_names(), config["workload_catalogue"][name]
+    modules, entry = workload_modules.module_names(), config["workload_catalogue"][name]
     key = f"workload_catalogue.{name}.module"
     if entry["module"] is None:
         yield f"{asked}: {name!r} has no code for the node {kind!r}; add {key}"
     elif entry["module"] not in modules:
         yield f"{key}: {unknown_value(entry['module'], modules, 'has no file in scripts/tenant/workloads')}"
-    elif kind == "cpu" and (reason := workloads.cpu_obstacle(entry)):
+    elif kind == "cpu" and (reason := workload_modules.cpu_obstacle(entry)):
         able = (
             other
             for other, each in config["workload_catalogue"].items()
-            if each["module"] in modules and not workloads.cpu_obstacle(each)
+            if each["module"] in modules and not workload_modules.cpu_obstacle(each)
         )
         yield (
             f"{asked}: {name!r} is impossible on the node 'cpu': {reason}; "

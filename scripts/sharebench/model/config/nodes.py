@@ -4,8 +4,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from sharebench.model.capabilities import gpu_python, has_nvidia_gpu
+from sharebench.model.capabilities import has_nvidia_gpu
 from sharebench.model.config_nodes import KubernetesOptions, NvidiaOptions, StandInOptions
+from sharebench.model.gpu_python import gpu_python
 from sharebench.model.study_config import StudyConfig
 
 

@@ -2,10 +2,10 @@
 
 from typing import Any, Literal, NotRequired, TypedDict
 
+from sharebench.model.config_nodes import Kind
 from sharebench.model.prometheus_options import Discovery
 from sharebench.model.records.telemetry import Telemetry
 from sharebench.model.spec import Conditions, Limits
-from sharebench.model.study_config import Kind
 from tenant.contract import AchievedLoad, Histogram, Steadiness, TenantMeasurement
 
 TenantStatus = Literal["ok", "oom", "crashed", "killed", "hung", "not-measured"]

@@ -2,34 +2,32 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 from sharebench.core.files import Refusal
+from sharebench.read.figures import devices, grids, load_curve, over_replicas, scatter_panels, startup, timeslice
 from sharebench.read.figures.catalogue import ENTRIES
 from sharebench.read.figures.data import DrawnStudy, load_study
 from sharebench.read.figures.page import Sheet, save
 from sharebench.read.figures.style import theme
 
-MODULES = (
-    "sharebench.read.figures.devices",
-    "sharebench.read.figures.grids",
-    "sharebench.read.figures.load_curve",
-    "sharebench.read.figures.over_replicas",
-    "sharebench.read.figures.scatter_panels",
-    "sharebench.read.figures.startup",
-    "sharebench.read.figures.timeslice",
-)
-"""Imported by name, so that the fingerprint of figures follows them."""
-NAMES = (*ENTRIES, "timeslice", "devices")
-"""The last two are not in the catalogue: they depend on the data, a time-slice probe and several devices."""
 DRAWERS: dict[str, Callable[[DrawnStudy], Sheet]] = {
-    name: drawer
-    for name in NAMES
-    for module in MODULES
-    if (drawer := vars(import_module(module)).get(name.replace("-", "_"))) is not None
+    "latency": over_replicas.latency,
+    "throughput": over_replicas.throughput,
+    "serving": over_replicas.serving,
+    "load-curve": load_curve.load_curve,
+    "utilisation": over_replicas.utilisation,
+    "progress": scatter_panels.progress,
+    "power": scatter_panels.power,
+    "interference": grids.interference,
+    "jobs": over_replicas.jobs,
+    "startup": startup.startup,
+    "isolation": grids.isolation,
+    # Not in the catalogue: these depend on the data, a time-slice probe and several devices.
+    "timeslice": timeslice.timeslice,
+    "devices": devices.devices,
 }
-"""The function that draws each figure; it has the figure's name."""
+"""The function that draws each figure."""
 
 
 def draw_figures(data: Path, results: Path, figures: list[str]) -> None:

@@ -10,9 +10,9 @@ import psutil
 import pytest
 from unit.nodes.host.tenants import Misbehaving, cpu_study, no_sampler
 
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import Grant, Settings
 from sharebench.measure.nodes.host.processes import ProcessTenants
-from sharebench.model.run_record import RUN_ID_VARIABLE
 from sharebench.study.cells import Cell
 
 

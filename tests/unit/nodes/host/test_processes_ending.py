@@ -10,9 +10,9 @@ import psutil
 import pytest
 from unit.nodes.host.tenants import CORES, FOREVER, is_alive, no_sampler, wait_for
 
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.host import processes
 from sharebench.measure.nodes.host.processes import TENANT_VARIABLE, ProcessTenants
-from sharebench.model.run_record import RUN_ID_VARIABLE
 
 IGNORES_SIGTERM = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
 HAS_A_CHILD = "import subprocess; subprocess.Popen(['sleep', '60']); print('born', flush=True); " + FOREVER

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sharebench.core.files import write_json
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.core.units import NS
 from sharebench.measure.cell.cell import CellProcedure, MeasuredCell, Observation
 from sharebench.measure.cell.prometheus.server import Labels, PrometheusUnavailable, Server, duration, selector
@@ -23,11 +24,10 @@ from sharebench.measure.nodes import counters
 from sharebench.measure.nodes.contract import Grant, NodeError, Settings, State, Tenants, WatchSettings
 from sharebench.measure.nodes.node import Node
 from sharebench.model import prometheus_options
+from sharebench.model.config_nodes import PrometheusOptions
 from sharebench.model.records.types import PrometheusRecord, PrometheusTenant
-from sharebench.model.run_record import RUN_ID_VARIABLE
 from sharebench.model.spec import Spec
 from sharebench.model.strategies import Strategy
-from sharebench.model.study_config import StudyConfig
 
 # Labels of a target in a file, which override the scrape config.
 INTERVAL_LABEL, TIMEOUT_LABEL = "__scrape_interval__", "__scrape_timeout__"
@@ -49,9 +49,8 @@ RESTART_SECONDS = 20.0
 BEFORE_SCRAPES = 10
 
 
-def watch_settings(config: StudyConfig, cell_folder: str) -> WatchSettings:
+def watch_settings(section: PrometheusOptions, cell_folder: str) -> WatchSettings:
     """The additional settings of a watched cell, with the cell's name for the tenants' metrics."""
-    section = config["prometheus"]
     name = f"{os.environ.get(RUN_ID_VARIABLE, '')}/{cell_folder}"
     cell = hashlib.sha256(name.encode()).hexdigest()[:12]
     is_annotated = prometheus_options.discovery_method(section) == "annotations"

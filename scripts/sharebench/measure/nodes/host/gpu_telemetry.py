@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from sharebench.core.files import SCRIPTS
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.gpu_summary import mean, sees_all_processes, summarise
+from sharebench.measure.nodes.host import nvml_sampler
 from sharebench.measure.nodes.host.host_cpu import HostCounters
 from sharebench.measure.nodes.host.nvml import Gpu
 from sharebench.model.records.telemetry import Row, Telemetry
@@ -43,7 +44,7 @@ class NvmlSampler:
         self.processes: Mapping[int, GpuProcess] = {}
         """Every process that was seen on the GPU, by pid; filled by `stop`."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sharebench.measure.nodes.host.nvml_sampler", uuid],
+            [sys.executable, "-m", nvml_sampler.__name__, uuid],
             env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.core.units import MEBIBYTE
 from sharebench.measure.nodes.contract import NodeError
-from sharebench.model.run_record import RUN_ID_VARIABLE
 from tenant.contract import MPS_PIPE_VARIABLE
 
 CONTROL = "nvidia-cuda-mps-control"

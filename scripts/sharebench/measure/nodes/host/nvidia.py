@@ -40,12 +40,12 @@ from sharebench.measure.nodes.host.processes import ProcessTenants
 from sharebench.measure.nodes.host.programs.tenants import port_conflict
 from sharebench.measure.nodes.limits import client_variables, part_sms, probe_variables
 from sharebench.measure.nodes.node import UNKNOWN_STATE, Characteristics, Node
-from sharebench.model.capabilities import gpu_python
-from sharebench.model.config.workloads import is_one_launch
 from sharebench.model.config_nodes import NodeOptions, NvidiaOptions
+from sharebench.model.gpu_python import gpu_python
 from sharebench.model.records.types import NodeFacts, VisibleProcess
 from sharebench.model.spec import Spec, WorkloadSpec, runs_until_exit, tenant_limits
 from sharebench.model.strategies import GREEN_CONTEXTS, HAMI_CORE, MPS_CLIENTS, Strategy, profile_matches
+from sharebench.model.workload_modules import is_one_launch
 from tenant.contract import MPS_PIPE_VARIABLE, TenantReport
 
 # Short, because it contains sockets, and the same for every run, whatever its TMPDIR.

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from sharebench.core.run_names import DEVICE_VARIABLE, RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
 from sharebench.core.units import NS
 from sharebench.measure.nodes.contract import Grant, NodeError, Sampler, Settings, WorkloadError
 from sharebench.measure.nodes.host.launch import CellContext, Program, TenantProcess
@@ -24,7 +25,6 @@ from sharebench.measure.nodes.host.programs.process_tree import Orphans, Process
 from sharebench.measure.nodes.host.programs.tenants import tenant_class
 from sharebench.measure.nodes.tenants.tenant_set import TenantSet
 from sharebench.model.programs import is_program
-from sharebench.model.run_record import DEVICE_VARIABLE, RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
 from sharebench.model.spec import Spec, tenant_workload
 
 TENANT_VARIABLE = "SHAREBENCH_TENANT"

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.cluster import claims_api, foreign_pods, saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, Json, patch_with_retry
@@ -11,7 +12,6 @@ from sharebench.measure.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import InstalledStack, find_stack, labels_of
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState, SavedState
 from sharebench.model.config_nodes import ClusterOptions
-from sharebench.model.run_record import RUN_ID_VARIABLE
 from sharebench.model.strategies import Strategy
 
 NODES = "/api/v1/nodes"
