@@ -26,7 +26,7 @@ import yaml
 
 from sharebench.core.files import write_json
 from sharebench.datasets import dataset
-from sharebench.measure.cell.cell import run_cell
+from sharebench.measure.cell.cell import CellRun
 from sharebench.measure.nodes.contract import Settings
 from sharebench.measure.nodes.kinds import open_node
 from sharebench.measure.run import lifecycle
@@ -130,7 +130,7 @@ def fabricate(job: tuple[StudyConfig, str, list[Cell]]) -> None:
     for cell in cells:
         strategy = study.strategies[cell.strategy]
         settings: Settings = {"timeouts": config["timeouts"], "cell_folder": cell.folder}
-        measured, _ = run_cell(node, strategy, study.spec(cell), study.block(cell), settings, calibrations)
+        measured, _ = CellRun(node, strategy, study.spec(cell), study.block(cell), settings, calibrations).measure()
         whole = {key: value for key, value in measured.items() if key != "environment"}
         whole |= {"code": study.code(cell.workload), "provenance": PROVENANCE}
         record.write(root / cell.raw, cast(Record, whole))

@@ -28,7 +28,7 @@ REPOSITORY = HERE.parents[1]
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 
 from sharebench.core import run_names  # noqa: E402
-from sharebench.measure.cell.cell import run_cell  # noqa: E402
+from sharebench.measure.cell.cell import CellRun  # noqa: E402
 from sharebench.measure.nodes.contract import NodeError, Settings  # noqa: E402
 from sharebench.measure.nodes.host.mps import foreign_daemon  # noqa: E402
 from sharebench.measure.nodes.host.nvml import Gpu  # noqa: E402
@@ -81,7 +81,7 @@ def ours(node: Node, of: Study, cell: Cell, results: Path) -> float:
     """Mean of an iteration over all tenants of one cell, µs; reports failed gates."""
     settings: Settings = {"timeouts": of.config["timeouts"], "cell_folder": cell.folder}
     try:
-        record, _ = run_cell(node, of.strategies[cell.strategy], of.spec(cell), of.block(cell), settings, {})
+        record, _ = CellRun(node, of.strategies[cell.strategy], of.spec(cell), of.block(cell), settings, {}).measure()
     finally:
         # The bare loop has the GPU for itself, and its own MPS daemon.
         node.restore()

@@ -11,7 +11,7 @@ from unit import factories
 from unit.fake_node import CALIBRATION, LIMITED, MPS, SETTINGS, FakeNode, load_of, raising
 from unit.fakes import OK, STEADY, FakeTenants, ended
 
-from sharebench.measure.cell.cell import run_cell
+from sharebench.measure.cell.cell import CellRun
 from sharebench.measure.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
 from sharebench.model.strategies import Strategy
 from sharebench.study.cells import canonical_json
@@ -39,7 +39,9 @@ def run(
     calibrations: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The cell's record, checked against the schema."""
-    measured, _ = run_cell(node, strategy, spec_text or spec(), 3, SETTINGS, calibrations or {"matmul": CALIBRATION})
+    measured, _ = CellRun(
+        node, strategy, spec_text or spec(), 3, SETTINGS, calibrations or {"matmul": CALIBRATION}
+    ).measure()
     return factories.write_and_read(node.folder / "raw.json", measured) | {"environment": measured["environment"]}
 
 

@@ -13,7 +13,7 @@ from unit.fake_node import CALIBRATION, MPS, SETTINGS, FakeNode, raising
 from unit.fakes import FakeTenants, ended
 
 from sharebench.measure.cell import fault as fault_cell
-from sharebench.measure.cell.cell import run_cell
+from sharebench.measure.cell.cell import CellRun
 from sharebench.measure.cell.fault import REHEARSAL_SECONDS, FaultProcedure
 from sharebench.measure.nodes.contract import State, Tenants, TenantsFailed, TenantUnreachable, UnrecoverableNodeError
 from sharebench.study.cells import canonical_json
@@ -65,7 +65,7 @@ def spec(kind: str = "killed") -> str:
 
 def run(node: FaultNode, kind: str = "killed") -> dict[str, Any]:
     """The cell's record, checked against the schema."""
-    measured, _ = run_cell(node, MPS, spec(kind), 1, SETTINGS, {"matmul": CALIBRATION}, FaultProcedure)
+    measured, _ = CellRun(node, MPS, spec(kind), 1, SETTINGS, {"matmul": CALIBRATION}, FaultProcedure).measure()
     return factories.write_and_read(node.folder / "raw.json", measured)
 
 

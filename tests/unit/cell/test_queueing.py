@@ -9,7 +9,7 @@ import yaml
 from unit import factories
 from unit.studies import config_with, study_with
 
-from sharebench.measure.cell.cell import run_cell
+from sharebench.measure.cell.cell import CellRun
 from sharebench.measure.cell.queue import join_jobs, run_queue
 from sharebench.measure.nodes.simulated.node import SimulatedNode
 from sharebench.model.config.load import load
@@ -136,14 +136,14 @@ def test_a_simulated_job_runs_alone_after_its_neighbour_is_done(tmp_path: Path) 
     )
     node = SimulatedNode(shared.config["simulated"], tmp_path)
     calibration = {"output_digest": [1.0], "capacity_hz": None, "roofs": None, "idle_power_watts": None}
-    measured, _ = run_cell(
+    measured, _ = CellRun(
         node,
         shared.strategies["time-slicing"],
         shared.spec(Cell("time-slicing", "both", 2, 1)),
         1,
         SETTINGS,
         dict.fromkeys(("long", "short"), calibration),
-    )
+    ).measure()
     turns = 2 * 0.001 * (1 + shared.config["simulated"]["time_slicing_overhead"])
     took = [tenant["job"]["completion_seconds"] for tenant in measured["tenants"]]
     # Both run under time-slicing until the short one is done, then the long one runs alone.

@@ -14,7 +14,7 @@ import yaml
 from unit import factories
 from unit.studies import CONFIG, study_with
 
-from sharebench.measure.cell.cell import run_cell
+from sharebench.measure.cell.cell import CellRun
 from sharebench.measure.nodes.contract import NodeError, State
 from sharebench.measure.nodes.simulated.load import iteration_seconds, lognormal
 from sharebench.measure.nodes.simulated.node import SimulatedNode
@@ -62,7 +62,7 @@ def measure(planned: Study, cell: Cell, folder: Path) -> dict[str, Any]:
     calibration = reference | {"capacity_hz": 10.0, "conditions": factories.QUIET}
     calibrations = dict.fromkeys(planned.components(cell), calibration)
     strategy = planned.strategies[cell.strategy]
-    measured, rows = run_cell(node, strategy, planned.spec(cell), planned.block(cell), settings, calibrations)
+    measured, rows = CellRun(node, strategy, planned.spec(cell), planned.block(cell), settings, calibrations).measure()
     assert rows == []
     return factories.write_and_read(folder / cell.raw, measured)
 

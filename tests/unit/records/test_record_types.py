@@ -2,7 +2,7 @@
 
 import json
 import types
-from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from sharebench.model.records.record import SCHEMA_PATH
 from sharebench.model.records.types import Record, TenantRecord
@@ -50,6 +50,8 @@ def compare(schema: dict[str, Any], typed: Any) -> None:
         is_optional = get_origin(hint) is NotRequired
         assert is_optional == (key not in schema["required"]), f"{typed.__name__}.{key}: required"
         hint = get_args(hint)[0] if is_optional else hint
+        # Telemetry notes at a key how a queue joins it.
+        hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
         assert same(hint, expected_hint(below, hint)), (
             f"{typed.__name__}.{key}: {hint}, not {expected_hint(below, hint)}"
         )

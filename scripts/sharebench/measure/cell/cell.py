@@ -25,6 +25,7 @@ from sharebench.model.records.types import (
     Outcome,
     PrometheusRecord,
     Status,
+    Switch,
     TenantRecord,
     TenantStatus,
     Timing,
@@ -189,108 +190,146 @@ def common_environment(environments: Sequence[Environment]) -> Environment:
     return {**environments[0], "packages": packages}
 
 
-def run_cell(
-    node: Node,
-    strategy: Strategy,
-    spec_text: str,
-    block: int,
-    settings: Settings,
-    calibrations: Mapping[str, Calibration],
-    procedure_class: type[CellProcedure] = CellProcedure,
-) -> tuple[MeasuredCell, list[Row]]:
-    """Measure one cell; returns its record, without `code` and `provenance`, and the rows of telemetry.csv.
+class CellRun:
+    """One cell: its steps in order, and its record.
 
-    `calibrations` has the calibration of each workload by name, and is empty while calibrating. Raises NodeError or
-    TenantUnreachable when the harness is at fault, not the device or a tenant; the tenants are ended in any case.
+    `calibrations` has the calibration of each workload by name, and is empty while calibrating.
     """
-    watch = Stopwatch()
-    spec = parse_spec(spec_text)
-    workloads = tenant_workloads(spec)
-    replicas, names = len(workloads), [workload["name"] for workload in workloads]
-    loads = planned_loads(spec, calibrations)
-    blank: MeasuredCell = {
-        "schema": SCHEMA_VERSION,
-        "spec": spec_text,
-        "cell": {
-            "strategy": strategy.name,
-            "workload": spec["workload"]["name"],
-            "replicas": replicas,
-            "repeat": spec["repeat"],
-            "block": block,
-        },
-        "status": "ok",
-        "reason": None,
-        "node": node.facts(),
-        "limits": strategy.limits(replicas),
-        "evidence": [],
-        "calibration": None,
-        "switch": None,
-        "window": None,
-        "telemetry": None,
-        "fault": None,
-        "tenants": [],
-        "timing": cast(Timing, watch.seconds),
-        "environment": None,
-    }
-    if (why := node.infeasible(strategy, replicas, workloads)) is not None:
-        return {**blank, "status": "infeasible", "reason": why}, []
-    if (why := node.not_attempted(strategy, workloads)) is not None:
-        return {**blank, "status": "not-measured", "reason": why}, []
 
-    state = State(strategy, replicas if strategy.depends_on_replicas else None, block)
-    node.ensure(state)
-    switch = node.switched
-    watch.lap("configure")
-    grants = node.grants(strategy, replicas)
-    procedure = procedure_class(node, strategy, spec, {**settings, "loads": loads})
-    tenants = node.tenants(spec, procedure.settings)
-    observed: Observation | None = None
-    steady: list[Steadiness] = []
-    try:
+    def __init__(
+        self,
+        node: Node,
+        strategy: Strategy,
+        spec_text: str,
+        block: int,
+        settings: Settings,
+        calibrations: Mapping[str, Calibration],
+        procedure: type[CellProcedure] = CellProcedure,
+    ) -> None:
+        self.node, self.strategy, self.spec_text, self.calibrations = node, strategy, spec_text, calibrations
+        self.spec = parse_spec(spec_text)
+        self.workloads = tenant_workloads(self.spec)
+        self.replicas = len(self.workloads)
+        self.state = State(strategy, self.replicas if strategy.depends_on_replicas else None, block)
+        loads = planned_loads(self.spec, calibrations)
+        self.is_alone_in_a_loop = self.replicas == 1 and loads[0]["arrival"] == "closed"
+        self.procedure = procedure(node, strategy, self.spec, {**settings, "loads": loads})
+        self.watch = Stopwatch()
+        self.steady: list[Steadiness] = []
+        self.observed: Observation | None = None
+
+    def measure(self) -> tuple[MeasuredCell, list[Row]]:
+        """The cell's record, without `code` and `provenance`, and the rows of telemetry.csv.
+
+        Raises NodeError or TenantUnreachable when the harness is at fault, not the device or a tenant; the tenants are
+        ended in any case.
+        """
+        if (obstacle := self._obstacle()) is not None:
+            status, reason = obstacle
+            return {**self._blank(), "status": status, "reason": reason}, []
+        switch, grants = self._configure()
+        tenants, failure = self.node.tenants(self.spec, self.procedure.settings), None
+        try:
+            self._start(tenants, grants)
+            with detecting_dead_tenants(tenants):
+                self._settle(tenants)
+                self.observed = self._observe(tenants, grants)
+            refuse_contradiction(self.strategy, self.observed.evidence)
+        except TenantsFailed as failed:
+            failure = str(failed)
+            self.node.mark_dirty()
+        except Exception:
+            # The tenants are killed in the middle of their work.
+            self.node.mark_dirty()
+            raise
+        finally:
+            outcomes = self._stop(tenants)
+        unfinished: MeasuredCell = {**self._measured(outcomes), "reason": failure, "switch": switch}
+        record = self.procedure.complete(unfinished, self.observed, self.state, grants)
+        if record["status"] == "hung":
+            # The tenant was killed with an iteration in flight.
+            self.node.mark_dirty()
+        return record, self.observed.rows if self.observed else []
+
+    def _obstacle(self) -> tuple[Status, str] | None:
+        """Status and reason of a cell that is not tried; None if it is."""
+        if (reason := self.node.infeasible(self.strategy, self.replicas, self.workloads)) is not None:
+            return "infeasible", reason
+        if (reason := self.node.not_attempted(self.strategy, self.workloads)) is not None:
+            return "not-measured", reason
+        return None
+
+    def _configure(self) -> tuple[Switch | None, list[Grant]]:
+        """Put the node into the cell's state; returns the change, if there was one, and the tenants' grants."""
+        self.node.ensure(self.state)
+        switch = self.node.switched
+        self.watch.lap("configure")
+        return switch, self.node.grants(self.strategy, self.replicas)
+
+    def _start(self, tenants: Tenants, grants: Sequence[Grant]) -> None:
         tenants.sweep()
         tenants.start(grants)
-        watch.lap("start")
+        self.watch.lap("start")
         tenants.wait_ready()
-        watch.lap("ready")
-        with detecting_dead_tenants(tenants):
-            is_alone = replicas == 1 and loads[0]["arrival"] == "closed"
-            steady = settle(tenants, settings["timeouts"]["start_seconds"], as_warmed_up=is_alone)
-            watch.lap("settle")
-            observed = procedure.observe(tenants, grants)
-            watch.lap("window")
-        refuse_contradiction(strategy, observed.evidence)
-    except TenantsFailed as failure:
-        why = str(failure)
-        node.mark_dirty()
-    except Exception:
-        # The tenants are killed in the middle of their work.
-        node.mark_dirty()
-        raise
-    finally:
+        self.watch.lap("ready")
+
+    def _settle(self, tenants: Tenants) -> None:
+        seconds = self.procedure.settings["timeouts"]["start_seconds"]
+        self.steady = settle(tenants, seconds, as_warmed_up=self.is_alone_in_a_loop)
+        self.watch.lap("settle")
+
+    def _observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
+        observed = self.procedure.observe(tenants, grants)
+        self.watch.lap("window")
+        return observed
+
+    def _stop(self, tenants: Tenants) -> list[Outcome]:
         try:
-            outcomes = tenants.outcomes()
+            return tenants.outcomes()
         finally:
             tenants.stop()
-            watch.lap("stop")
-    measured = [None] * replicas if observed is None else observed.measured
-    measured_cell: MeasuredCell = {
-        **blank,
-        # Tenants may have reported which device it is.
-        "node": node.facts(),
-        "reason": why,
-        "evidence": observed.evidence if observed else [],
-        "calibration": used_calibration(spec, calibrations) if calibrations else None,
-        "switch": switch,
-        "window": observed.window if observed else None,
-        "telemetry": observed.telemetry if observed else None,
-        "tenants": [
-            blank_tenant(i, name, outcomes[i]) if report is None else tenant_record(report, steady[i], outcomes[i])
-            for i, (name, report) in enumerate(zip(names, measured, strict=True))
-        ],
-        "environment": observed.environment if observed else None,
-    }
-    record = procedure.complete(measured_cell, observed, state, grants)
-    if record["status"] == "hung":
-        # The tenant was killed with an iteration in flight.
-        node.mark_dirty()
-    return record, observed.rows if observed else []
+            self.watch.lap("stop")
+
+    def _blank(self) -> MeasuredCell:
+        """The record of a cell that was not tried."""
+        return {
+            "schema": SCHEMA_VERSION,
+            "spec": self.spec_text,
+            "cell": {
+                "strategy": self.strategy.name,
+                "workload": self.spec["workload"]["name"],
+                "replicas": self.replicas,
+                "repeat": self.spec["repeat"],
+                "block": self.state.block,
+            },
+            "status": "ok",
+            "reason": None,
+            # After the window tenants may have reported which device it is.
+            "node": self.node.facts(),
+            "limits": self.strategy.limits(self.replicas),
+            "evidence": [],
+            "calibration": None,
+            "switch": None,
+            "window": None,
+            "telemetry": None,
+            "fault": None,
+            "tenants": [],
+            "timing": cast(Timing, self.watch.seconds),
+            "environment": None,
+        }
+
+    def _measured(self, outcomes: Sequence[Outcome]) -> MeasuredCell:
+        """The record with what was observed, if anything."""
+        record, observed = self._blank(), self.observed
+        reports = observed.measured if observed else [None] * self.replicas
+        record["calibration"] = used_calibration(self.spec, self.calibrations) if self.calibrations else None
+        record["tenants"] = [
+            blank_tenant(index, self.workloads[index]["name"], outcomes[index])
+            if report is None
+            else tenant_record(report, self.steady[index], outcomes[index])
+            for index, report in enumerate(reports)
+        ]
+        if observed:
+            record |= {"evidence": observed.evidence, "window": observed.window, "telemetry": observed.telemetry}
+            record["environment"] = observed.environment
+        return record

@@ -5,32 +5,23 @@ measuring job starts this module, so it imports nothing heavy.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, cast, get_args, get_origin, get_type_hints
 
 from sharebench.measure.cell.cell import (
+    CellRun,
     MeasuredCell,
     blank_tenant,
     cell_status,
     common_environment,
-    run_cell,
     used_calibration,
 )
 from sharebench.measure.nodes.contract import Settings
 from sharebench.measure.nodes.node import Node
-from sharebench.model.records.telemetry import Row, Telemetry
+from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry, each
 from sharebench.model.records.types import EvidenceItem, Outcome, TenantRecord, Timing, Window
 from sharebench.model.spec import Calibration, parse_spec, tenant_workloads
 from sharebench.model.strategies import Strategy
-
-# How the jobs' telemetry becomes the queue's; the other keys are in `_queue_telemetry`.
-MEAN_KEYS = (
-    *("utilisation_mean_percent", "power_mean_watts", "sm_clock_mean_mhz", "memory_clock_mean_mhz"),
-    *("sm_active_mean_percent", "sm_occupancy_mean_percent", "dram_active_mean_percent", "sampler_cpu_percent"),
-    *("host_steal_percent", "host_throttled_percent", "foreign_cpu_percent"),
-)
-MAX_KEYS = ("memory_used_max_mib", "server_memory_mib", "sm_clock_cv", "temperature_max_celsius")
-SUM_KEYS = ("energy_joules", "energy_error_joules")
 
 
 def run_queue(
@@ -41,13 +32,13 @@ def run_queue(
     settings: Settings,
     calibrations: Mapping[str, Calibration],
 ) -> tuple[MeasuredCell, list[Row]]:
-    """Measure one cell of a queue, like `cell.run_cell`; a job that does not end well ends the queue."""
+    """Measure one cell of a queue, like `CellRun`; a job that does not end well ends the queue."""
     spec = parse_spec(spec_text)
     jobs: list[tuple[MeasuredCell, list[Row]]] = []
     for workload in tenant_workloads(spec):
         alone = json.dumps({**spec, "workload": workload, "replicas": 1})
         used = {name: each for name, each in calibrations.items() if name == workload["name"]}
-        jobs.append(run_cell(node, strategy, alone, block, settings, used))
+        jobs.append(CellRun(node, strategy, alone, block, settings, used).measure())
         if jobs[-1][0]["status"] != "ok":
             break
     record = join_jobs(spec_text, [job for job, _ in jobs], calibrations)
@@ -116,33 +107,21 @@ def _queue_window(windows: Sequence[Window]) -> Window:
 
 
 def _queue_telemetry(parts: Sequence[Telemetry], seconds: Sequence[float], replicas: int) -> Telemetry:
-    """The summary over all jobs: sums, largest values, and means weighted by the jobs' durations."""
-
-    def mean(values: Sequence[float]) -> float:
-        return sum(value * weight for value, weight in zip(values, seconds, strict=True)) / sum(seconds)
-
-    def combine(key: str, reduce: Callable[[list[float]], float] = mean) -> float | None:
-        known = [cast(Mapping[str, float | None], part)[key] for part in parts]
-        return None if None in known else float(reduce(cast(list[float], known)))
-
-    def by_name(key: str, reduce: Callable[[list[float]], float]) -> Any:
-        counted = [cast(Mapping[str, dict[str, float] | None], part)[key] for part in parts]
-        known = [each for each in counted if each is not None]
-        names = sorted({name for each in known for name in each})
-        reduced = {name: reduce([each.get(name, 0) for each in known]) for name in names}
-        return reduced if len(known) == len(parts) else None
-
-    memory = [part["tenant_memory_mib"] for part in parts]
-    known = [mib for each in memory for mib in each or ()]
-    merged: dict[str, Any] = {
-        **{key: combine(key) for key in MEAN_KEYS},
-        **{key: combine(key, max) for key in MAX_KEYS},
-        **{key: combine(key, sum) for key in SUM_KEYS},
-        **{key: parts[0].get(key) for key in ("source", "reason", "activity_reason", "temperature_start_celsius")},
-        "temperature_end_celsius": parts[-1]["temperature_end_celsius"],
-        "samples": sum(part["samples"] for part in parts),
-        "tenant_memory_mib": None if None in memory else known + [None] * (replicas - len(known)),
-        "throttle_reasons": by_name("throttle_reasons", mean),
-        "foreign_processes": by_name("foreign_processes", max),
-    }
-    return cast(Telemetry, merged)
+    """The summary over all jobs, each value by the function at its key; None where a job does not know it."""
+    hints, joined = get_type_hints(Telemetry, include_extras=True), dict[str, Any]()
+    for key in UNKNOWN_TELEMETRY:
+        hint = get_args(hints[key])[0] if get_origin(hints[key]) is NotRequired else hints[key]
+        values: list[Any] = [cast(Mapping[str, Any], part).get(key) for part in parts]
+        join = getattr(hint, "__metadata__", (None,))[0]
+        if join is None:
+            joined[key] = values[0]
+        elif None in values:
+            joined[key] = None
+        elif isinstance(values[0], dict):
+            names = sorted({name for value in values for name in value})
+            joined[key] = {name: join([value.get(name, 0) for value in values], seconds) for name in names}
+        else:
+            joined[key] = join(values, seconds)
+        if join is each and joined[key] is not None:
+            joined[key] += [None] * (replicas - len(parts))
+    return cast(Telemetry, joined)

@@ -124,7 +124,7 @@ class WatchSettings(TypedDict, total=False):
 
 
 class Settings(WatchSettings):
-    """Settings of a cell that are not in its spec; `loads`, one per tenant, are added by `run_cell`."""
+    """Settings of a cell that are not in its spec; `loads`, one per tenant, are added by `CellRun`."""
 
     timeouts: Timeouts
     cell_folder: str

@@ -21,7 +21,7 @@ from sharebench.core import console, run_names
 from sharebench.core.files import DamagedFile, read_json, replace_atomically, write_json
 from sharebench.measure.cell import conformance
 from sharebench.measure.cell.calibration import CalibrationError, measure_reference, pick_strategy
-from sharebench.measure.cell.cell import CellProcedure, MeasuredCell, run_cell
+from sharebench.measure.cell.cell import CellProcedure, CellRun, MeasuredCell
 from sharebench.measure.cell.fault import FaultProcedure
 from sharebench.measure.cell.prometheus.procedure import PrometheusProcedure, watch_settings
 from sharebench.measure.cell.queue import run_queue
@@ -227,7 +227,7 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
 
     def measure(is_long: bool) -> MeasuredCell:
         text = json.dumps(cell_spec | {"window_seconds": long_seconds} if is_long else cell_spec)
-        return run_cell(node, strategy, text, block, _settings(study, cell.folder), {})[0]
+        return CellRun(node, strategy, text, block, _settings(study, cell.folder), {}).measure()[0]
 
     try:
         print(f"calibrating {workload} on {where}{device_suffix(run)}", flush=True)
@@ -310,7 +310,7 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
         if "prometheus" in cell_spec:
             procedure = PrometheusProcedure
             settings = {**settings, **watch_settings(study.config["prometheus"], folder)}
-        measured, rows = run_cell(node, strategy, spec, block, settings, references, procedure)
+        measured, rows = CellRun(node, strategy, spec, block, settings, references, procedure).measure()
     ownership.verify(run.results)
     kept = {key: value for key, value in measured.items() if key != "environment"}
     provenance = _provenance(run, measured["environment"])

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Sequence
-from typing import Any, Literal, NotRequired, TypedDict, cast
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 COLUMNS = (
     "t_seconds",
@@ -27,36 +27,66 @@ class ForeignProcesses(TypedDict):
     mps: int
 
 
+def mean(values: Sequence[float], seconds: Sequence[float]) -> float:
+    return sum(value * weight for value, weight in zip(values, seconds, strict=True)) / sum(seconds)
+
+
+def largest(values: Sequence[float], seconds: Sequence[float]) -> float:
+    return max(values)
+
+
+def total(values: Sequence[float], seconds: Sequence[float]) -> float:
+    return sum(values)
+
+
+def last(values: Sequence[float], seconds: Sequence[float]) -> float:
+    return values[-1]
+
+
+def each(values: Sequence[Sequence[float | None]], seconds: Sequence[float]) -> list[float | None]:
+    return [value for listed in values for value in listed]
+
+
+Mean = Annotated[float | None, mean]
+Largest = Annotated[float | None, largest]
+Total = Annotated[float | None, total]
+
+
 class Telemetry(TypedDict):
-    """Summary of a window; None where a node does not know the value."""
+    """Summary of a window; None where a node does not know the value.
+
+    The function at a key joins the values of a queue's jobs, whose windows last `seconds`, those of a mapping by name;
+    without one the first job's value is the queue's.
+    """
 
     source: NotRequired[Literal["nvml", "nvml-in-tenant-0", "host"] | None]
     reason: NotRequired[str | None]
-    samples: int
-    utilisation_mean_percent: float | None
-    sm_active_mean_percent: NotRequired[float | None]
-    sm_occupancy_mean_percent: NotRequired[float | None]
-    dram_active_mean_percent: NotRequired[float | None]
+    samples: Annotated[int, total]
+    utilisation_mean_percent: Mean
+    sm_active_mean_percent: NotRequired[Mean]
+    sm_occupancy_mean_percent: NotRequired[Mean]
+    dram_active_mean_percent: NotRequired[Mean]
     activity_reason: NotRequired[str | None]
-    memory_used_max_mib: float | None
-    tenant_memory_mib: list[float | None] | None
-    server_memory_mib: float | None
-    power_mean_watts: float | None
-    energy_joules: float | None
-    energy_error_joules: float | None
-    sm_clock_mean_mhz: float | None
-    sm_clock_cv: float | None
-    memory_clock_mean_mhz: float | None
+    memory_used_max_mib: Largest
+    tenant_memory_mib: Annotated[list[float | None] | None, each]
+    server_memory_mib: Largest
+    power_mean_watts: Mean
+    energy_joules: Total
+    energy_error_joules: Total
+    sm_clock_mean_mhz: Mean
+    sm_clock_cv: Largest
+    memory_clock_mean_mhz: Mean
     temperature_start_celsius: float | None
-    temperature_end_celsius: float | None
-    temperature_max_celsius: float | None
-    throttle_reasons: dict[str, float] | None
-    foreign_processes: ForeignProcesses | None
-    sampler_cpu_percent: float | None
+    temperature_end_celsius: Annotated[float | None, last]
+    temperature_max_celsius: Largest
+    throttle_reasons: Annotated[dict[str, float] | None, mean]
+    foreign_processes: Annotated[ForeignProcesses | None, largest]
+    sampler_cpu_percent: Mean
     neighbours: NotRequired[list[dict[str, Any]]]
-    host_steal_percent: float | None
-    host_throttled_percent: float | None
-    foreign_cpu_percent: float | None
+    """Only in older records."""
+    host_steal_percent: Mean
+    host_throttled_percent: Mean
+    foreign_cpu_percent: Mean
 
 
 # The telemetry of a node that knows nothing; each sampler fills in the values that it reads.

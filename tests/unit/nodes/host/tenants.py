@@ -13,7 +13,7 @@ import psutil
 from unit import factories
 from unit.studies import study_with
 
-from sharebench.measure.cell.cell import run_cell
+from sharebench.measure.cell.cell import CellRun
 from sharebench.measure.nodes.contract import Grant
 from sharebench.measure.nodes.host.cpu import CpuNode
 from sharebench.measure.nodes.host.processes import ProcessTenants
@@ -43,7 +43,7 @@ def cell_of(
         name: reference | {"capacity_hz": capacity_hz, "conditions": factories.QUIET}
         for name in planned.calibrated_workloads(cell)
     }
-    measured, _ = run_cell(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, known)
+    measured, _ = CellRun(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, known).measure()
     return cast(dict[str, Any], factories.write_and_read(tmp_path / "raw.json", measured))
 
 
