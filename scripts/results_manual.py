@@ -4,10 +4,16 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from sharebench.read.columns import ACTIVITY, INTERVAL_SUFFIXES, SLO, STREAMS, Column, table_columns
+from sharebench.read.columns import ACTIVITY, HOST, INTERVAL_SUFFIXES, SLO, STREAMS, USE, Column, table_columns
 
 MANUAL = Path(__file__).resolve().parent.parent / "results" / "README.md"
-CONDITIONS = {STREAMS: "where a tenant streams", SLO: "with an `slo`", ACTIVITY: "on a GPU that counts it"}
+CONDITIONS = {
+    STREAMS: "where a tenant streams",
+    SLO: "with an `slo`",
+    ACTIVITY: "on a GPU that counts it",
+    HOST: "where records have it",
+    USE: "where NVML lists it",
+}
 TABLE = re.compile(r"(<!-- columns of (\w+), by `make docs` -->\n).*?(<!-- end of columns -->)", re.DOTALL)
 
 

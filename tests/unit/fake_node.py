@@ -9,7 +9,7 @@ from unit.fakes import FakeTenants
 
 from sharebench.measure.nodes.contract import Evidence, Grant, Settings, State, Tenants
 from sharebench.measure.nodes.node import Node
-from sharebench.model.records.types import NodeFacts
+from sharebench.model.records.types import Host, NodeFacts
 from sharebench.model.strategies import Strategy
 
 MPS = Strategy("mps", ("mps",), None, None, None, None, None)
@@ -50,6 +50,9 @@ class FakeNode(Node):
             "label": "not a GPU",
             "details": {},
         }
+
+    def host_facts(self) -> Host:
+        return {"machine": "machine-1", "boot": "boot-1", "cpu": "a CPU", "topology": "1 sockets"}
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: object = ()) -> str | None:
         return self.cannot

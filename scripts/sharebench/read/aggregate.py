@@ -23,7 +23,7 @@ from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import reduce_record, split_by_workload
 from sharebench.read.cells.slowdown import Baseline
 from sharebench.read.checker import Checker, RecordsRefused, refusal_message
-from sharebench.read.columns import ACTIVITY, TableRow, csv_text, table_frame
+from sharebench.read.columns import ACTIVITY, HOST, USE, TableRow, csv_text, table_frame
 from sharebench.read.slo import slo_limits
 from sharebench.read.tables.cells import cells_table, prometheus_rows, stage_rows
 from sharebench.read.tables.contrasts import contrasts_table
@@ -192,6 +192,10 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
     cells, by_tenants = (pair_by_device(some, study.baseline) for some in (cells, by_tenants))
     if any(cell.device_columns["sm_active_percent"] is not None for cell in cells):
         kinds.add(ACTIVITY)
+    if any(cell.machine is not None for cell in cells):
+        kinds.add(HOST)
+    if any(row.other_columns.get("tenant_sm_percent") is not None for cell in cells for row in cell.rows):
+        kinds.add(USE)
     baseline = Baseline(cells, study.baseline)
     compared = filter(study.is_compared, study.table_cells())
     expected = [(cell, name) for cell in compared for name in study.components(cell)]

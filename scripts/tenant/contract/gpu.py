@@ -26,11 +26,16 @@ class GpuSample(NamedTuple):
 
 
 class GpuProcess(TypedDict):
-    """A process on the GPU: its kind, readings [monotonic seconds, bytes] of its memory, and its ancestors' pids."""
+    """A process on the GPU: its kind, readings [monotonic seconds, bytes] of its memory, and its ancestors' pids.
+
+    `use` has readings [monotonic seconds, percent of SM time, percent of memory time], each over the time since the
+    last reading of any process; a process that NVML did not list in one used nothing.
+    """
 
     kind: str
     memory: list[tuple[float, int]]
     ancestors: list[int]
+    use: list[tuple[float, int, int]]
 
 
 class GpuSamples(TypedDict):

@@ -1,5 +1,6 @@
 """The summary of a GPU's window from given samples."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -37,10 +38,15 @@ def samples(changes: dict[str, Any] | None = None, period: float = 0.1) -> list[
     return found
 
 
-def process(kind: str = "compute", mib: float | None = 700, parents: tuple[int, ...] = (1,)) -> dict[str, Any]:
+def process(
+    kind: str = "compute",
+    mib: float | None = 700,
+    parents: tuple[int, ...] = (1,),
+    use: Sequence[tuple[float, int, int]] = (),
+) -> dict[str, Any]:
     """A process that was seen on the GPU."""
     readings = [] if mib is None else [[99.6, int(mib * MIB / 2)], [100.5, int(mib * MIB)], [101.5, int(mib * MIB)]]
-    return {"kind": kind, "memory": readings, "ancestors": list(parents)}
+    return {"kind": kind, "memory": readings, "ancestors": list(parents), "use": list(use)}
 
 
 def summary_of(
@@ -184,5 +190,33 @@ def test_memory_taken_after_the_window_does_not_count() -> None:
     tenant = process(mib=2338)
     tenant["memory"].append([102.1, 6434 * MIB])
     assert summary_of(processes={"10": tenant}, tenants=(10,))["tenant_memory_mib"] == [2338]
-    too_late = {"kind": "compute", "memory": [[102.1, MIB]], "ancestors": [1]}
+    too_late = {"kind": "compute", "memory": [[102.1, MIB]], "ancestors": [1], "use": []}
     assert summary_of(processes={"10": too_late}, tenants=(10,))["tenant_memory_mib"] == [None]
+
+
+def test_the_use_of_each_tenant_is_its_mean_over_the_window() -> None:
+    # Readings every half second; in the third NVML lists only the second tenant.
+    one = process(use=[(100.5, 40, 10), (101.0, 60, 30), (102.0, 20, 0), (103.0, 100, 100)])
+    child = process(parents=(11, 1), use=[(100.5, 50, 0), (101.0, 30, 8), (101.5, 90, 8), (102.0, 10, 0)])
+    summary = summary_of(processes={"10": one, "211": child})
+    assert summary["tenant_sm_percent"] == [
+        pytest.approx((40 + 60 + 0 + 20) / 4),
+        pytest.approx((50 + 30 + 90 + 10) / 4),
+    ]
+    assert summary["tenant_memory_busy_percent"] == [pytest.approx(10), pytest.approx(4)]
+
+
+def test_a_gap_in_which_nothing_was_listed_is_idle() -> None:
+    burst = process(use=[(100.2, 80, 8), (102.0, 80, 8)])
+    assert summary_of(processes={"10": burst}, tenants=(10,))["tenant_sm_percent"] == [pytest.approx(80 * 1.2 / 2)]
+
+
+def test_streams_share_the_use_of_their_process() -> None:
+    whole = process(use=[(101.0, 100, 50), (102.0, 100, 50)])
+    assert summary_of(processes={"10": whole}, tenants=(10, 10))["tenant_sm_percent"] == [50, 50]
+
+
+def test_the_use_of_a_tenant_that_nvml_never_lists_is_not_known() -> None:
+    listed = process(use=[(101.0, 100, 50), (102.0, 100, 50)])
+    assert summary_of(processes={"10": listed, "11": process()})["tenant_sm_percent"] == [100, None]
+    assert summary_of(processes={"10": process()})["tenant_sm_percent"] is None

@@ -52,8 +52,14 @@ def nvmlDeviceGetClockInfo(handle, which): return answered({1: 1980, 2: 3201}[wh
 def nvmlDeviceGetTemperature(handle, which): return answered(48)
 def nvmlDeviceGetCurrentClocksEventReasons(handle): return answered(4)
 def nvmlDeviceGetMPSComputeRunningProcesses(handle): return []
-def nvmlDeviceGetComputeRunningProcesses(handle): return [Bag(pid=int(os.environ["tenant"]), usedGpuMemory=700 << 20)]
+pids = [int(os.environ[name]) for name in ("tenant", "neighbour") if name in os.environ]
+def nvmlDeviceGetComputeRunningProcesses(handle): return [Bag(pid=pid, usedGpuMemory=700 << 20) for pid in pids]
 def nvmlDeviceGetGraphicsRunningProcesses(handle): return answered([])
+# Every 50 ms: the tenant 60 and 20 %, its neighbour half of that.
+def nvmlDeviceGetProcessUtilization(handle, seen):
+    now = answered(int(time.monotonic() / 0.05) * 50_000)
+    if now <= seen: raise NVMLError("Not Found")
+    return [Bag(pid=pid, timeStamp=now, smUtil=60 >> k, memUtil=20 >> k) for k, pid in enumerate(pids)]
 def nvmlGpmQueryDeviceSupport(handle): return Bag(isSupportedDevice=answered(not os.environ.get("old")))
 def nvmlGpmSampleAlloc(): return []
 def nvmlGpmSampleGet(handle, sample): sample[:] = [time.monotonic()]
@@ -105,6 +111,23 @@ def test_the_sampling_process_sees_the_whole_window(made_up: Path) -> None:
     assert 0 <= summary["foreign_cpu_percent"] <= 100
 
 
+def test_each_tenant_has_its_own_use_of_the_gpu(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["sleep", "60"]) as tenant, subprocess.Popen(["sleep", "60"]) as neighbour:
+        monkeypatch.setenv("tenant", str(tenant.pid))
+        monkeypatch.setenv("neighbour", str(neighbour.pid))
+        running = NvmlSampler(GPU, [[tenant.pid], [neighbour.pid]], [], HostCounters([0], [tenant.pid]))
+        running.start()
+        began = time.monotonic()
+        time.sleep(1.0)
+        summary = running.stop(began, began + 1.0)[1]
+        tenant.kill()
+        neighbour.kill()
+    first, second = summary["tenant_sm_percent"]
+    # A sampler that a busy machine delays may miss a part of the window, of both tenants alike.
+    assert 20 < first < 61 and second == pytest.approx(first / 2)
+    assert summary["tenant_memory_busy_percent"] == [pytest.approx(first / 3), pytest.approx(first / 6)]
+
+
 def test_a_gpu_that_reports_nothing_is_still_sampled(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("broken", "gpu")
     monkeypatch.setenv("old", "yes")
@@ -116,6 +139,7 @@ def test_a_gpu_that_reports_nothing_is_still_sampled(made_up: Path, monkeypatch:
         "the driver has no GPM counters: Not Supported",
     )
     assert summary["tenant_memory_mib"] == [700]
+    assert summary["tenant_sm_percent"] is None
 
 
 def test_power_is_the_mean_of_nvml_without_an_instant_value(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:

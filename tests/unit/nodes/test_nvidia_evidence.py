@@ -98,7 +98,7 @@ def exited(*pids: int) -> list[dict[str, Any]]:
 
 def saw(kind: str, *pids: int) -> dict[int, dict[str, Any]]:
     """The sampler's processes: a worker of each of these processes, with that kind of context."""
-    return {pid + 100: {"kind": kind, "memory": [], "ancestors": [pid, 1]} for pid in pids}
+    return {pid + 100: {"kind": kind, "memory": [], "ancestors": [pid, 1], "use": []} for pid in pids}
 
 
 def case(*given: Any, **limits: Any) -> Callable[[], list[dict[str, Any]]]:
@@ -140,7 +140,13 @@ CASES: dict[str, tuple[Callable[[], list[dict[str, Any]]], set[str]]] = {
         {CONTEXTS, CLIENTS},
     ),
     "a tenant with a loop that only the sampler saw under MPS": (
-        case("mps", TWO, {"mps": [1, 2]}, [Daemon([1])], sampled={2: {"kind": "mps", "memory": [], "ancestors": []}}),
+        case(
+            "mps",
+            TWO,
+            {"mps": [1, 2]},
+            [Daemon([1])],
+            sampled={2: {"kind": "mps", "memory": [], "ancestors": [], "use": []}},
+        ),
         {CLIENTS},
     ),
     "a tenant that NVML does not see": (case("exclusive", ONE, {}), {CONTEXTS}),

@@ -306,6 +306,7 @@ class CellRun:
             "reason": None,
             # After the window tenants may have reported which device it is.
             "node": self.node.facts(),
+            "host": self.node.host_facts(),
             "limits": self.strategy.limits(self.replicas),
             "evidence": [],
             "calibration": None,

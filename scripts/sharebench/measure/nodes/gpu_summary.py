@@ -1,11 +1,12 @@
 """Telemetry rows and summary of a window, from the samples of a GPU."""
 
 import itertools
+import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 from sharebench.core.units import MEBIBYTE
 from sharebench.measure.nodes.counters import value_at
@@ -24,9 +25,18 @@ EVENT_REASONS = {
     0x080: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
+# NVML averages the use of processes over a second at most.
+LONGEST_READING_SECONDS = 1.0
 T = TypeVar("T")
 # Inode number that Linux gives the first process namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h).
 HOST_PID_NAMESPACE = "pid:[4026531836]"
+
+
+class TenantUse(TypedDict):
+    """The telemetry of each tenant's own use of the GPU."""
+
+    tenant_sm_percent: list[float | None] | None
+    tenant_memory_busy_percent: list[float | None] | None
 
 
 def summarise(
@@ -68,6 +78,7 @@ def summarise(
         "activity_reason": activity_reason,
         "memory_used_max_mib": None if used_bytes is None else used_bytes / MEBIBYTE,
         "tenant_memory_mib": tenant_memory_mib,
+        **_tenant_use(processes, families, start_seconds, end_seconds),
         "server_memory_mib": server_memory_mib,
         "power_mean_watts": power_watts,
         "energy_joules": energy_joules,
@@ -157,6 +168,41 @@ def _renewal_seconds(samples: Sequence[GpuSample]) -> float:
     return longest
 
 
+def _tenant_use(
+    processes: Mapping[int, GpuProcess], families: Sequence[tuple[int, ...]], start_seconds: float, end_seconds: float
+) -> TenantUse:
+    """Each tenant's own use of the GPU in percent of the window; None for a tenant of which NVML lists no process.
+
+    A reading holds from the one before it, for at most LONGEST_READING_SECONDS: NVML lists only processes that used
+    something, so that a longer gap is idle time. Tenants of one family share its use evenly.
+    """
+    times = sorted({t_seconds for process in processes.values() for t_seconds, _, _ in process["use"]})
+    lengths = {
+        now: max(0.0, min(now, end_seconds) - max(before, now - LONGEST_READING_SECONDS, start_seconds))
+        for before, now in itertools.pairwise([-math.inf, *times])
+    }
+
+    def shares(column: int) -> list[float | None] | None:
+        used = {
+            family: [
+                reading[column] * lengths[reading[0]]
+                for pid in _members(processes, family)
+                for reading in processes[pid]["use"]
+            ]
+            for family in {*families}
+        }
+        seconds = end_seconds - start_seconds
+        shares = [sum(used[family]) / seconds / families.count(family) if used[family] else None for family in families]
+        return shares if any(used.values()) else None
+
+    return {"tenant_sm_percent": shares(1), "tenant_memory_busy_percent": shares(2)}
+
+
+def _members(processes: Mapping[int, GpuProcess], family: Collection[int]) -> list[int]:
+    """The pids of the processes that are in the family, or whose ancestors are."""
+    return [pid for pid, process in processes.items() if {pid, *process["ancestors"]} & {*family}]
+
+
 def _occupancy(
     processes: Mapping[int, GpuProcess],
     families: Sequence[tuple[int, ...]],
@@ -170,8 +216,7 @@ def _occupancy(
     than its work. Tenants of one family share its memory evenly. If no tenant is among the processes, NVML counts pids
     of another namespace (a container's), and all values are None.
     """
-    lineages = {pid: {pid, *entry["ancestors"]} for pid, entry in processes.items()}
-    members = {family: [pid for pid, line in lineages.items() if line & {*family}] for family in families}
+    members = {family: _members(processes, family) for family in families}
     if not any(members.values()):
         return None, None, None
     memory = {
@@ -185,7 +230,7 @@ def _occupancy(
 
     shares = {family: total_mib(pids) for family, pids in members.items()}
     by_tenant = [None if (mib := shares[family]) is None else mib / families.count(family) for family in families]
-    ours = {*itertools.chain(*families), *server_pids}
-    kinds = Counter(processes[pid]["kind"] for pid, line in lineages.items() if not line & ours)
+    ours = _members(processes, {*itertools.chain(*families), *server_pids})
+    kinds = Counter(processes[pid]["kind"] for pid in processes.keys() - ours)
     foreign: ForeignProcesses = {"compute": kinds["compute"], "graphics": kinds["graphics"], "mps": kinds["mps"]}
     return by_tenant, total_mib(server_pids), foreign if sees_all_processes() else None

@@ -20,7 +20,7 @@ from sharebench.measure.nodes.contract import (
     Tenants,
 )
 from sharebench.model.config_nodes import Kind, NodeOptions, PrometheusOptions
-from sharebench.model.records.types import NodeFacts, Switch, VisibleProcess
+from sharebench.model.records.types import Host, NodeFacts, Switch, VisibleProcess
 from sharebench.model.spec import Spec, WorkloadSpec
 from sharebench.model.strategies import Strategy
 from tenant.contract import TenantReport
@@ -84,6 +84,10 @@ class Node(ABC):
     @abstractmethod
     def facts(self) -> NodeFacts:
         """The record's `node` object."""
+
+    @abstractmethod
+    def host_facts(self) -> Host:
+        """The record's `host` object."""
 
     def characterise(self) -> Characteristics:
         """Measure the device itself, where the kind of node can. Raises NodeError."""

@@ -69,6 +69,8 @@ class Telemetry(TypedDict):
     activity_reason: NotRequired[str | None]
     memory_used_max_mib: Largest
     tenant_memory_mib: Annotated[list[float | None] | None, each]
+    tenant_sm_percent: NotRequired[Annotated[list[float | None] | None, each]]
+    tenant_memory_busy_percent: NotRequired[Annotated[list[float | None] | None, each]]
     server_memory_mib: Largest
     power_mean_watts: Mean
     energy_joules: Total

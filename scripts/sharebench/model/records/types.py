@@ -46,6 +46,15 @@ class NodeFacts(TypedDict):
     details: dict[str, Any]
 
 
+class Host(TypedDict):
+    """The machine of the device, as far as the node knows it; `machine` and `boot` are hashes."""
+
+    machine: str | None
+    boot: str | None
+    cpu: str | None
+    topology: str | None
+
+
 class EvidenceItem(TypedDict):
     """A fact that a strategy implies, and the observation by the node (`source: node`) or a tenant (`tenant K`)."""
 
@@ -217,6 +226,7 @@ class CellRecord(TypedDict):
     status: Status
     reason: str | None
     node: NodeFacts
+    host: NotRequired[Host]
     limits: Limits
     evidence: list[EvidenceItem]
     calibration: UsedCalibration | None

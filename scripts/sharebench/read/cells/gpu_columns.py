@@ -1,12 +1,14 @@
 """The device's columns of a cell, from its telemetry: power, energy, clock, temperature and memory."""
 
 import math
-from typing import TypedDict
+from collections.abc import Mapping
+from typing import TypedDict, cast
 
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import Record
 from sharebench.model.spec import parse_spec
 from sharebench.model.strategies import ONE_PROCESS
+from sharebench.read.columns import TableRow
 
 MIB = 1 << 20
 # These mechanisms divide memory among tenants before anything runs, or give it to all of them together.
@@ -79,6 +81,16 @@ def tenant_memory_mib(record: Record) -> list[float | None]:
         telemetry = record["telemetry"]
         return list((telemetry and telemetry["tenant_memory_mib"]) or [None] * len(tenants))
     return [None if tenant["memory_bytes"] is None else tenant["memory_bytes"] / MIB for tenant in tenants]
+
+
+def tenant_use(record: Record) -> list[TableRow]:
+    """Columns of each tenant's own use of the GPU, as NVML attributes it to processes."""
+    telemetry, rows = record["telemetry"], [TableRow() for _ in record["tenants"]]
+    for key in ("tenant_sm_percent", "tenant_memory_busy_percent"):
+        values = cast(Mapping[str, list[float | None] | None], telemetry or {}).get(key)
+        for row, value in zip(rows, values or [None] * len(rows), strict=True):
+            row[key] = value
+    return rows
 
 
 def tenants_that_fit(record: Record) -> int | None:

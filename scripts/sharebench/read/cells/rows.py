@@ -11,7 +11,13 @@ import numpy as np
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import Record, TenantRecord
 from sharebench.model.spec import components, parse_spec
-from sharebench.read.cells.gpu_columns import DeviceColumns, device_columns, tenant_memory_mib, tenants_that_fit
+from sharebench.read.cells.gpu_columns import (
+    DeviceColumns,
+    device_columns,
+    tenant_memory_mib,
+    tenant_use,
+    tenants_that_fit,
+)
 from sharebench.read.columns import TableRow
 from sharebench.read.gates.gates import is_valid
 from sharebench.read.histogram import ForeignHistogram, Histogram, Quantile, merge, merge_foreign
@@ -106,6 +112,8 @@ class MeasuredCell:
     pairing_scope: str
     """The run, or in a study on several devices the device; blocks are paired within it."""
     device: str
+    machine: str | None
+    boot: str | None
     status: str
     valid: bool
     reason: str | None
@@ -154,17 +162,18 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Sl
     workloads = [tenant_workload] if tenant_workload else components(parse_spec(record["spec"]))
     failed = [gate for gate in record["gates"] if not gate["passed"]]
     invalid = [gate for gate in failed if gate["severity"] == "invalid"]
-    all_tenants = zip(record["tenants"], tenant_memory_mib(record), strict=True)
-    chosen = [(tenant, mib) for tenant, mib in all_tenants if tenant_workload in (None, tenant["workload"])]
-    tenants = [tenant for tenant, _ in chosen]
+    all_tenants = zip(record["tenants"], tenant_memory_mib(record), tenant_use(record), strict=True)
+    chosen = [each for each in all_tenants if tenant_workload in (None, each[0]["workload"])]
+    tenants = [tenant for tenant, _, _ in chosen]
     count = sum(tenant["count"] for tenant in tenants)
     histograms = [Histogram.from_sparse(tenant["histogram"]) for tenant in tenants]
     length_seconds = None if record["window"] is None else window_seconds(record)
     rows = tuple(
-        _tenant_row(tenant, mib, histogram, length_seconds, limits)
-        for (tenant, mib), histogram in zip(chosen, histograms, strict=True)
+        _tenant_row(tenant, mib, use, histogram, length_seconds, limits)
+        for (tenant, mib, use), histogram in zip(chosen, histograms, strict=True)
     ) or (TenantRow(),)
     effective = effective_count([latency_series(*each) for each in zip(tenants, histograms, strict=True)])
+    host = record.get("host")
     stages, run_id = stage_samples(tenants, length_seconds or 0.0), record["provenance"]["run_id"]
     return MeasuredCell(
         **record["cell"],
@@ -172,6 +181,8 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Sl
         run_id=run_id,
         pairing_scope=run_id,
         device=record["node"]["device"],
+        machine=host["machine"] if host else None,
+        boot=host["boot"] if host else None,
         status=record["status"],
         valid=is_valid(record),
         reason=record["reason"] or "; ".join(f"{gate['name']}: {gate['message']}" for gate in invalid) or None,
@@ -193,12 +204,13 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Sl
 def _tenant_row(
     tenant: TenantRecord,
     memory_mib: float | None,
+    use: TableRow,
     histogram: Histogram,
     length_seconds: float | None,
     limits: SloLimits,
 ) -> TenantRow:
     """The tenant's columns; those of the window only where it delivered a record."""
-    known: TableRow = {"tenant": tenant["index"], "tenant_status": tenant["status"]}
+    known: TableRow = {"tenant": tenant["index"], "tenant_status": tenant["status"], **use}
     known |= {f"startup_{part}": seconds for part, seconds in (tenant["startup"] or {}).items()}
     row, load = TenantRow(tenant["workload"], memory_mib=memory_mib, other_columns=known), tenant["load"]
     if load is None or length_seconds is None:

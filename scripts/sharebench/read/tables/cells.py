@@ -26,7 +26,10 @@ def cells_table(cells: Sequence[MeasuredCell], baseline: Baseline, studies: Coll
 
 
 def _row(cell: MeasuredCell, row: TenantRow) -> TableRow:
-    of_cell = ("strategy", "workload", "replicas", "repeat", "block", "run_id", "device", "status", "valid", "reason")
+    of_cell = (
+        *("strategy", "workload", "replicas", "repeat", "block", "run_id", "device", "machine", "boot"),
+        *("status", "valid", "reason"),
+    )
     of_tenant = (field.name for field in fields(TenantRow) if field.name != "other_columns")
     return {
         **{name: getattr(cell, name) for name in of_cell},

@@ -33,7 +33,7 @@ from sharebench.measure.nodes.host.processes import ProcessTenants
 from sharebench.measure.nodes.host.programs.tenants import port_conflict
 from sharebench.measure.nodes.node import Node
 from sharebench.model.config_nodes import NodeOptions, StandInOptions
-from sharebench.model.records.types import NodeFacts, VisibleProcess
+from sharebench.model.records.types import Host, NodeFacts, VisibleProcess
 from sharebench.model.spec import Spec, WorkloadSpec
 from sharebench.model.strategies import Strategy, slice_count
 from tenant.contract import TenantReport
@@ -102,6 +102,9 @@ class CpuNode(Node):
                 **host_cpu.facts(),
             },
         }
+
+    def host_facts(self) -> Host:
+        return host_cpu.host_facts()
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
         if strategy.mechanisms[0] == "mig":

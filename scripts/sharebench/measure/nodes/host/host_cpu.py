@@ -1,6 +1,6 @@
 """The host's CPU: facts, counters around a window, and the telemetry of the stand-in.
 
-The facts neither name the machine nor change over time, so that two studies of one host agree.
+`facts` neither name the machine nor change over time, so that two studies of one host agree.
 """
 
 import contextlib
@@ -14,6 +14,8 @@ from typing import Any, TypedDict
 import psutil
 
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
+from sharebench.model.records.types import Host
+from tenant.contract import device_digest
 
 ROOT = Path("/")
 
@@ -35,6 +37,26 @@ def facts() -> dict[str, str | int | None]:
         "cpu_threads": psutil.cpu_count(),
         "cpu_governor": " and ".join(sorted({each for each in governors if each})) or None,
         "cpu_mhz_max": round(max((int(khz) for khz in largest_khz if khz), default=0) / 1000) or None,
+    }
+
+
+def host_facts(gpu_uuids: Collection[str] = ()) -> Host:
+    """The record's `host`: a host with GPUs is identified by them, another by its machine id."""
+    cpus, cpu, gpus = ROOT / "sys/devices/system/cpu", model(), sorted(gpu_uuids)
+    sockets = {_read_text(each) for each in cpus.glob("cpu[0-9]*/topology/physical_package_id")} - {None}
+    counts = {
+        "sockets": len(sockets),
+        "cores": psutil.cpu_count(logical=False),
+        "threads": psutil.cpu_count(),
+        "NUMA nodes": len(list((ROOT / "sys/devices/system/node").glob("node[0-9]*"))),
+        "GPUs": len(gpus),
+    }
+    boot = _read_text(ROOT / "proc/sys/kernel/random/boot_id")
+    return {
+        "machine": device_digest("/".join([cpu, *(gpus or [_read_text(ROOT / "etc/machine-id") or ""])])),
+        "boot": boot and device_digest(boot),
+        "cpu": cpu,
+        "topology": ", ".join(f"{count} {what}" for what, count in counts.items() if count) or None,
     }
 
 

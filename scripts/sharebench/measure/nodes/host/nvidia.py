@@ -42,7 +42,7 @@ from sharebench.measure.nodes.limits import client_variables, part_sms, probe_va
 from sharebench.measure.nodes.node import UNKNOWN_STATE, Characteristics, Node
 from sharebench.model.config_nodes import NodeOptions, NvidiaOptions
 from sharebench.model.gpu_python import gpu_python
-from sharebench.model.records.types import NodeFacts, VisibleProcess
+from sharebench.model.records.types import Host, NodeFacts, VisibleProcess
 from sharebench.model.spec import Spec, WorkloadSpec, runs_until_exit, tenant_limits
 from sharebench.model.strategies import GREEN_CONTEXTS, HAMI_CORE, MPS_CLIENTS, Strategy, profile_matches
 from sharebench.model.workload_modules import is_one_launch
@@ -121,6 +121,13 @@ class NvidiaNode(Node):
                 **host_cpu.facts(),
             },
         }
+
+    def host_facts(self) -> Host:
+        return self._host_facts
+
+    @cached_property
+    def _host_facts(self) -> Host:
+        return host_cpu.host_facts([gpu.uuid for gpu in list_gpus()])
 
     def characterise(self) -> Characteristics:
         """Idle power in watts (null if the GPU is in use), and peak rates in FLOP/s and bytes/s. Raises NodeError."""

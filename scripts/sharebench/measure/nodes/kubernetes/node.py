@@ -33,7 +33,7 @@ from sharebench.measure.nodes.limits import limits_evidence
 from sharebench.measure.nodes.node import Node
 from sharebench.model.config_nodes import ClusterOptions, NodeOptions, PrometheusOptions
 from sharebench.model.records.references import device_identity
-from sharebench.model.records.types import NodeFacts
+from sharebench.model.records.types import Host, NodeFacts
 from sharebench.model.spec import Spec, TenantLimits, WorkloadSpec, tenant_limits
 from sharebench.model.strategies import Strategy
 from tenant.contract import DeviceView, TenantReport, device_digest
@@ -179,6 +179,18 @@ class ClusterNode(Node):
                 "container_runtime": info["containerRuntimeVersion"],
                 "kernel": info["kernelVersion"],
             },
+        }
+
+    def host_facts(self) -> Host:
+        """The record's `host`, by what the node's kubelet and the labels of node-feature-discovery tell."""
+        node = self.cluster.read_node()
+        labels, info = labels_of(node), node["status"]["nodeInfo"]
+        cpu = [labels.get(f"feature.node.kubernetes.io/cpu-model.{key}") for key in ("vendor_id", "family", "id")]
+        return {
+            "machine": device_digest(info.get("systemUUID") or info["machineID"]),
+            "boot": device_digest(boot) if (boot := info.get("bootID")) else None,
+            "cpu": "{} family {} model {}".format(*cpu) if all(cpu) else None,
+            "topology": f"{node['status']['capacity']['cpu']} threads, {self.gpus} GPUs",
         }
 
     @cached_property

@@ -33,7 +33,7 @@ from sharebench.measure.nodes.contract import (
 from sharebench.measure.nodes.node import Node
 from sharebench.measure.nodes.simulated.tenants import SimulatedTenants
 from sharebench.model.config_nodes import NodeOptions, SimulatedOptions
-from sharebench.model.records.types import NodeFacts
+from sharebench.model.records.types import Host, NodeFacts
 from sharebench.model.spec import Spec, WorkloadSpec
 from sharebench.model.strategies import Strategy, slice_count
 from tenant.contract import TenantReport
@@ -67,6 +67,9 @@ class SimulatedNode(Node):
             "label": LABEL,
             "details": {key: value for key, value in details.items() if key != "product"},
         }
+
+    def host_facts(self) -> Host:
+        return {"machine": self.device, "boot": None, "cpu": None, "topology": None}
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
         if strategy.mechanisms[0] != "mig":
