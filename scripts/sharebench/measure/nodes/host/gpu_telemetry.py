@@ -25,6 +25,7 @@ STOP_SECONDS = 15.0
 # Idle power is settled when two means differ by less than this ratio, and used unsettled after this time.
 SETTLED_RATIO = 0.03
 SETTLE_SECONDS = 60.0
+PEAKS_SECONDS = 180.0
 
 
 class NvmlSampler:
@@ -112,3 +113,17 @@ def _idle_mean(gpu: Gpu, seconds: float) -> float | None:
         readings.append(power_watts(gpu.handle))
         time.sleep(SAMPLE_PERIOD_SECONDS)
     return mean(readings)
+
+
+def peaks(python: str, environment: Mapping[str, str]) -> dict[str, float]:
+    """Peak rates of the GPU in FLOP/s and bytes/s, measured by a process alone on it. Raises NodeError."""
+    command = [python, "-m", "tenant.gpu.peaks"]
+    try:
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PEAKS_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise NodeError(f"the GPU's peak rates were not measured within {PEAKS_SECONDS:g} s") from None
+    if run.returncode != 0:
+        last = (run.stderr.strip() or "no message").splitlines()[-1]
+        raise NodeError(f"the GPU's peak rates could not be measured: {last}")
+    measured: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+    return measured

@@ -5,11 +5,9 @@ folder with a fixed name for each GPU, so that the next run finds those of a kil
 """
 
 import itertools
-import json
 import os
 import shutil
 import stat
-import subprocess
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +29,7 @@ from sharebench.measure.nodes.contract import (
     Tenants,
 )
 from sharebench.measure.nodes.host import host_cpu
-from sharebench.measure.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
+from sharebench.measure.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts, peaks
 from sharebench.measure.nodes.host.host_cpu import HostCounters
 from sharebench.measure.nodes.host.launch import grant_environment
 from sharebench.measure.nodes.host.nvidia_evidence import Target, collect_evidence
@@ -50,7 +48,6 @@ from tenant.contract import MPS_PIPE_VARIABLE, TenantReport
 
 # Short, because it contains sockets, and the same for every run, whatever its TMPDIR.
 HOST_FOLDER = Path("/tmp")
-PEAKS_SECONDS = 180.0
 EXCLUSIVE = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
 
 
@@ -132,26 +129,10 @@ class NvidiaNode(Node):
     def characterise(self) -> Characteristics:
         """Idle power in watts (null if the GPU is in use), and peak rates in FLOP/s and bytes/s. Raises NodeError."""
         idle = idle_power_watts(self.gpu.uuid)
-        reason = self.infeasible(EXCLUSIVE, 1)
-        return {"idle_power_watts": idle, "roofs": None if reason else self._peaks()}
-
-    def _peaks(self) -> dict[str, float]:
-        try:
-            run = subprocess.run(
-                [str(self.tenant_python), "-m", "tenant.gpu.peaks"],
-                env=grant_environment(self.grants(EXCLUSIVE, 1)[0]),
-                capture_output=True,
-                text=True,
-                timeout=PEAKS_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise NodeError(f"the GPU's peak rates were not measured within {PEAKS_SECONDS:g} s") from None
-        if run.returncode != 0:
-            last = (run.stderr.strip() or "no message").splitlines()[-1]
-            raise NodeError(f"the GPU's peak rates could not be measured: {last}")
-        peaks: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
-        return peaks
+        if self.infeasible(EXCLUSIVE, 1) is not None:
+            return {"idle_power_watts": idle, "roofs": None}
+        alone = grant_environment(self.grants(EXCLUSIVE, 1)[0])
+        return {"idle_power_watts": idle, "roofs": peaks(str(self.tenant_python), alone)}
 
     # Feasibility and grants.
 
