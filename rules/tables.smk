@@ -64,7 +64,9 @@ rule aggregate:
         ["<results>/tables/interference.csv"] if STUDY.config["interference"] else [],
         ["<results>/tables/isolation.csv"] if STUDY.config["faults"] else [],
         ["<results>/tables/jobs.csv"] if has_jobs(STUDY.config) else [],
-        ["<results>/tables/prometheus.csv"] if has_prometheus(STUDY.config["prometheus"]) else [],
+        ["<results>/tables/prometheus.csv"]
+        if has_prometheus(STUDY.config["prometheus"])
+        else [],
         # The digest of the tables names the file, so it is missing when they are stale. Snakemake's metadata show that
         # too, but results can be copied without them.
         tabled=RESULTS / f".sharebench/tabled/{TABLES_DIGEST}",
