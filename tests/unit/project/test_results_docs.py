@@ -30,7 +30,7 @@ from sharebench.model.records import telemetry
 from sharebench.model.records.record import SCHEMA_PATH
 from sharebench.read import checker, compare
 from sharebench.read.cells.rows import reduce_record
-from sharebench.read.columns import SHARED_TABLE, columns, schema
+from sharebench.read.columns import SHARED_TABLE, USE, columns, schema
 from sharebench.read.figures.catalogue import ENTRIES as FIGURES
 from sharebench.read.gates import drift, gates
 from sharebench.read.gates import load as gates_load
@@ -149,7 +149,7 @@ def test_documented_columns_are_those_of_the_schema() -> None:
 
 def test_cells_csv_has_a_column_for_every_value_of_a_tenant() -> None:
     (row,) = reduce_record(record(is_gpu=True)).rows
-    assert row.other_columns.keys() - {"affinity"} <= set(columns("cells"))
+    assert row.other_columns.keys() - {"affinity"} <= set(columns("cells", {USE}))
 
 
 def test_compared_metrics_are_documented() -> None:
@@ -170,6 +170,7 @@ def verdicts_of_a_clean_cell() -> dict[str, dict[str, object]]:
     third = tenant(2, closed_load(rng, 0.005, 0.1, 20.0), 20.0)
     server = served(third)
     server["generator"]["lateness_p99_seconds"] = 0.0001
+    server["output_tokens"] = {"count": 9, "source": "usage", "reported": 9, "counted": 9}
     everyone = [own, scraped(other, [0.01, None], [400, 0]), server]
     measured = with_prometheus(record(tenants=everyone, window_seconds=20.0, is_gpu=True))
     measured["calibration"] |= {"capacity_hz": 10.0, "conditions": QUIET}
