@@ -58,7 +58,8 @@ def end_run(succeeded):
     if CLAIM is None:
         return
     from sharebench.measure.run import lifecycle
+    from sharebench.read.closing import closing_lines
 
     unfinished = None if succeeded else logs_of_unfinished_jobs()
-    if not lifecycle.finish(CLAIM, STUDY, unfinished):
+    if not lifecycle.finish(CLAIM, STUDY, unfinished, closing_lines):
         sys.exit(1)

@@ -30,7 +30,7 @@ JOBS = RUN_JOBS | {
     "publish": "sharebench.datasets.publish.publish",
     "report": "sharebench.read.report.page.write_report",
     "survey": "survey.survey",
-    "table_failed_run": "sharebench.read.aggregate.write_partial_tables",
+    "table_failed_run": "sharebench.read.closing.table_failed_run",
 }
 
 

@@ -1,20 +1,16 @@
 """The start and the end of a run: claiming the node, and the closing lines."""
 
 import contextlib
-import csv
 import os
-import re
 import shlex
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import dropwhile
 from pathlib import Path
 
 from sharebench.core import console
-from sharebench.core.console import format_count
 from sharebench.core.files import SCRIPTS
 from sharebench.core.redact import redact
 from sharebench.measure.nodes.contract import NodeError
@@ -23,14 +19,10 @@ from sharebench.measure.run import interrupts, leftovers, ownership, placement
 from sharebench.measure.run.placement import Placement, open_nodes
 from sharebench.measure.run.plan import headline
 from sharebench.model import run_record
-from sharebench.model.spec import workload_label
-from sharebench.model.strategies import is_control
 from sharebench.study.cells import cell_from_path
 from sharebench.study.study import Study
 
 LOG_LINES = 20
-# A gate's name in the reason of an excluded cell.
-GATE_PATTERN = re.compile(r"(?:^|; )([a-z_]+): ")
 # Rules that need the node.
 NODE_RULES = {"characterise_node", "calibrate", "configure_node", "run_cell", "restore", "measure_timeslice"}
 
@@ -111,95 +103,6 @@ def begin(
     return claim
 
 
-def _counts_text(names: Iterable[str]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in Counter(names).most_common())
-
-
-def ending_lines(tables: Path, where: Path) -> list[str]:
-    """A line for each kind of problem in a study's cells.csv: bad endings, excluded cells, and warnings.
-
-    The warnings' line refers to the file `where`, which shows the cells.
-    """
-    with (tables / "cells.csv").open(newline="") as file:
-        # A cell has a row for each tenant; all of them repeat the cell's own columns.
-        cells = {
-            tuple(row[key] for key in ("strategy", "workload", "replicas", "repeat")): row
-            for row in csv.DictReader(file)
-        }
-    problems: dict[str, list[tuple[str, ...]]] = {}
-    for cell, row in cells.items():
-        if row["status"] not in ("ok", "infeasible"):
-            problems.setdefault(row["status"], []).append(cell)
-        elif row["status"] == "ok" and row["valid"] != "True":
-            problems.setdefault("excluded", []).append(cell)
-    lines = []
-    for problem, affected in problems.items():
-        strategy, workload, replicas, _ = affected[0]
-        kinds = len({cell[:3] for cell in affected})
-        others = f" and {format_count(kinds - 1, 'other', 'others')}" if kinds > 1 else ""
-        reason = cells[affected[0]]["reason"].split("; ")[0]
-        first = f"{workload}, {strategy} × {replicas}{others}"
-        if problem == "excluded":
-            gates = (name for cell in affected for name in GATE_PATTERN.findall(cells[cell]["reason"]))
-            problem += f" by {_counts_text(gates)}"
-        lines.append(f"{len(affected)} of {len(cells)} cells {problem}: {first}: {reason}")
-    if warned := [row["warnings"].split(";") for row in cells.values() if row["warnings"]]:
-        names = _counts_text(name for warnings in warned for name in warnings)
-        lines.append(f"{len(warned)} of {len(cells)} cells carry a warning: {names}; see {where}")
-    return lines
-
-
-def _result_text(row: Mapping[str, str]) -> str:
-    """A row of the summary as text: latency, slowdown and throughput, or the reason why there are none."""
-    missing = "no mean" if row["status"] == "ok" else row["status"]
-    missing += f" ({row['reason'].split('; ')[0]})" if row["reason"] else ""
-
-    def text(metric: str, template: str, factor: float = 1.0) -> str:
-        return template.format(factor * float(row[metric])) if row.get(metric) else ""
-
-    times = text("ttft_p50_seconds", "median TTFT {:.4g} ms", 1e3), text("tpot_p50_seconds", "TPOT {:.4g} ms", 1e3)
-    mean = text("latency_mean_seconds", "{:.4g} ms", 1e3)
-    rate = text("output_tokens_total_hz", "{:.4g} tokens/s in all")
-    parts = (
-        ", ".join(filter(None, times)) or mean or missing,
-        text("slowdown", "slowdown {:.2f}"),
-        rate or text("throughput_total_hz", "{:.4g}/s in all"),
-        text("goodput_total_hz", "{:.4g}/s within the SLO"),
-    )
-    return ", ".join(filter(None, parts))
-
-
-def closing_lines(results: Path) -> list[str]:
-    """The last lines of a finished run: results at the largest number of tenants, problems, and the report's path.
-
-    Workloads that only ran alone, such as the baselines of pairs, come last.
-    """
-    with (results / "tables" / "summary.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    compared: list[str] = []
-    alone: list[str] = []
-    for workload, tenant in dict.fromkeys((row["workload"], row["tenant_workload"]) for row in rows):
-        by_strategy: dict[str, list[dict[str, str]]] = {}
-        for row in rows:
-            if (row["workload"], row["tenant_workload"]) == (workload, tenant) and not is_control(row["strategy"]):
-                by_strategy.setdefault(row["strategy"], []).append(row)
-        for name, strategy_rows in by_strategy.items():
-            # The largest number of tenants that ended well represents the strategy.
-            row = max(strategy_rows, key=lambda each: (each["status"] == "ok", int(each["replicas"])))
-            line = f"{workload_label(workload, tenant)}, {name} × {row['replicas']}: {_result_text(row)}"
-            (alone if len(by_strategy) == 1 and row["replicas"] == "1" else compared).append(line)
-    lines = compared + alone
-    shown = lines[:4]
-    more = f" ({len(lines) - len(shown)} more in tables/summary.md)" if len(lines) > len(shown) else ""
-    label = rows[0].get("label", "") if rows else ""
-    return [
-        *([f"{label}:"] if label else []),
-        *shown,
-        *ending_lines(results / "tables", results / "report.html"),
-        f"report: {results / 'report.html'}{more}",
-    ]
-
-
 def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]:
     """The last lines of the logs of this run's failed jobs."""
     lines = []
@@ -244,11 +147,17 @@ def _restore_nodes(study: Study, results: Path, run: run_record.RunRecord) -> li
     return lines
 
 
-def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | None) -> bool:
+def finish(
+    claim: ownership.Claim,
+    study: Study,
+    unfinished: Sequence[Path] | None,
+    closing_lines: Callable[[Path], list[str]],
+) -> bool:
     """End what is left of the run, restore the node, print how the run went, and release results and node.
 
     `unfinished` is None after success, else the logs of the unfinished jobs: they are shown, and the cells that were
-    measured get tables under partial/. Returns whether the node is as it was.
+    measured get tables under partial/. `closing_lines` are those of finished results. Returns whether the node is as it
+    was.
     """
     results = claim.results
     run = claim.current_record()
@@ -256,18 +165,20 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
         claim.end_processes()
         failures = _restore_nodes(study, results, run) if not NODE_RULES.isdisjoint(run["jobs"]) else []
     with interrupts.left_at_once("no tables of what was measured until now; the same command again makes them"):
-        lines = _ending(results, study, run, unfinished) + failures
+        if unfinished is None:
+            closing = closing_lines(results) if "report" in run["jobs"] else []
+            lines = [part for line in closing for part in console.wrap_text(line)]
+        else:
+            lines = _failure_lines(results, study, run, unfinished)
         claim.release()
     # A closed terminal takes no text.
     with contextlib.suppress(OSError):
-        print("\n".join(filter(None, lines)), file=sys.stderr)
+        print("\n".join(filter(None, lines + failures)), file=sys.stderr)
     return not failures
 
 
-def _ending(results: Path, study: Study, run: run_record.RunRecord, unfinished: Sequence[Path] | None) -> list[str]:
-    if unfinished is None:
-        closing = closing_lines(results) if "report" in run["jobs"] else []
-        return [part for line in closing for part in console.wrap_text(line)]
+def _failure_lines(results: Path, study: Study, run: run_record.RunRecord, unfinished: Sequence[Path]) -> list[str]:
+    """What a run says that was not complete, after making tables of what it measured."""
     lines = failed_logs(unfinished, run["started_epoch_seconds"])
     lines += [f"the node is down: {run['down']}"] if run["down"] else []
     lines += placement.down_device_lines(run)
@@ -276,8 +187,6 @@ def _ending(results: Path, study: Study, run: run_record.RunRecord, unfinished: 
         # In a session of its own, so that a Ctrl-C ends it only through this process.
         tabling = subprocess.run(script, capture_output=True, text=True, check=False, start_new_session=True)
         lines += tabling.stdout.splitlines() or tabling.stderr.splitlines()[-1:]
-        if (results / "partial" / "cells.csv").exists():
-            lines += ending_lines(results / "partial", results / "partial" / "cells.csv")
     if not any(line.startswith("re-measure them:") for line in lines):
         lines.append("not complete: the same command again does only what is missing")
     return lines
