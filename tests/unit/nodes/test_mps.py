@@ -94,6 +94,7 @@ def test_a_daemon_does_not_inherit_cuda_settings_or_the_run_id(
 ) -> None:
     monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10")
     monkeypatch.setenv("SHAREBENCH_RUN_ID", "20260101-000000-abcd")
+    monkeypatch.setenv("SHAREBENCH_RUN_OWNER", "1:2")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     mps_control.write_text(f"#!/bin/sh\nenv > {tmp_path}/seen\nexit 1\n")
     with pytest.raises(NodeError):
@@ -101,6 +102,7 @@ def test_a_daemon_does_not_inherit_cuda_settings_or_the_run_id(
     seen = (tmp_path / "seen").read_text()
     assert "CUDA_VISIBLE_DEVICES=GPU-1\n" in seen
     assert "THREAD_PERCENTAGE" not in seen and "SHAREBENCH_RUN_ID" not in seen
+    assert "SHAREBENCH_RUN_OWNER=1:2\n" in seen, "so that it does not count as left by a killed job"
 
 
 def test_a_reused_pid_in_a_stale_pid_file_is_not_a_daemon(daemon: MpsDaemon) -> None:

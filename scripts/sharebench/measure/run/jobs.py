@@ -159,7 +159,7 @@ def measuring_job(results: Path) -> Iterator[Run]:
     try:
         with ownership.interruptible():
             run = Run(results, ownership.verify(results))
-            leftovers.end_strays(run.record["pid"], run.record["run_id"])
+            leftovers.end_strays(run.record["pid"])
             try:
                 if run.number is not None:
                     run.use_device(run.number)

@@ -123,27 +123,28 @@ def adopt_strays() -> None:
     set_subreaper(is_on=True)
 
 
-def end_strays(owner: int, run_id: str) -> None:
+def end_strays(owner: int) -> None:
     """End processes that `owner` has adopted from killed jobs, and that have hidden their environment.
 
-    Tenants have sessions of their own, unlike everything that Snakemake starts.
+    Tenants have sessions of their own, unlike everything that Snakemake starts. MPS daemons outlive their job, and show
+    the run's owner without its id.
     """
     spared = _spared_pids()
     for _ in range(ROUNDS):
         strays: list[psutil.Process] = []
         with contextlib.suppress(psutil.Error, OSError):
             children = psutil.Process(owner).children()
-            adopted = [each for each in children if each.pid not in spared and _is_adopted(each, owner, run_id)]
+            adopted = [each for each in children if each.pid not in spared and _is_stray(each, owner)]
             strays = [*adopted, *(one for each in adopted for one in each.children(recursive=True))]
         if not strays:
             break
         _end(strays, GRACE_SECONDS)
 
 
-def _is_adopted(process: psutil.Process, owner: int, run_id: str) -> bool:
+def _is_stray(process: psutil.Process, owner: int) -> bool:
     with contextlib.suppress(psutil.Error, OSError):
         is_other_session = os.getsid(process.pid) != os.getsid(owner)
-        return is_other_session and process.environ().get(RUN_ID_VARIABLE) != run_id
+        return is_other_session and RUN_OWNER_VARIABLE not in process.environ()
     return False
 
 

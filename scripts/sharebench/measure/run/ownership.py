@@ -48,7 +48,7 @@ class Claim:
 
     def end_processes(self) -> None:
         """End every process that the run's jobs have left, such as the tenants of a job that was killed."""
-        leftovers.end_strays(os.getpid(), self.run_id)
+        leftovers.end_strays(os.getpid())
         leftovers.sweep(self.run_id, spared=[self.guard.pid])
 
     def release(self) -> None:

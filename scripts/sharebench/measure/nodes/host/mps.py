@@ -121,7 +121,10 @@ def _wait_for(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def _environment(pipe: Path, device: str | None = None) -> dict[str, str]:
-    """The environment of a daemon or its command line: without the caller's CUDA settings and run id."""
+    """The environment of a daemon or its command line: without the caller's CUDA settings and run id.
+
+    The run's owner stays in it, so that the daemon does not count as a stray (`measure/run/leftovers.py`).
+    """
     kept = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_") and k != RUN_ID_VARIABLE}
     own = {MPS_PIPE_VARIABLE: str(pipe), LOG_VARIABLE: str(pipe.with_name("log"))}
     return kept | own | ({"CUDA_VISIBLE_DEVICES": device} if device else {})
