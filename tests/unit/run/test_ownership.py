@@ -131,6 +131,23 @@ def test_the_guard_ends_what_a_killed_run_leaves(results: Path, monkeypatch: pyt
     mine.release()
 
 
+def test_a_run_that_sweeps_leaves_the_guard_of_a_dead_run_its_work(results: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OWNER.replace("held.guard._process.kill()", "")]
+    command[-1] = command[-1].replace("held.run_id, orphan.pid", "held.guard._process.pid")
+    environment = os.environ | {"PYTHONPATH": str(SCRIPTS)}
+    with subprocess.Popen(
+        [*command, str(results), str(tmp_path / "node.lock")], env=environment, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        guard = int(owner.stdout.readline())
+        os.kill(guard, signal.SIGSTOP)
+        owner.kill()
+        owner.wait()
+        claim(tmp_path / "another", {}).release()
+        assert is_alive(guard)
+        os.kill(guard, signal.SIGCONT)
+
+
 def test_a_copy_of_the_results_of_a_live_run_sweeps_nothing(results: Path, tmp_path: Path, other: Any) -> None:
     shutil.copytree(results, tmp_path / "copy")
     claim(tmp_path / "copy", {}).release()

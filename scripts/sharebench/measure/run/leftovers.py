@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -75,16 +75,17 @@ def _end(processes: Iterable[psutil.Process], grace_seconds: float) -> None:
     psutil.wait_procs(alive, timeout=GRACE_SECONDS)
 
 
-def _end_matching(is_wanted: IsWanted, spared: Collection[int], grace_seconds: float) -> None:
+def _end_matching(is_wanted: IsWanted, grace_seconds: float) -> None:
     """End all matching processes of runs and those that they start meanwhile, and remove their runs' scratch."""
     runs: set[str] = set()
+    spared = _spared_pids()
     for _ in range(ROUNDS):
         found = []
         for process in psutil.process_iter():
             # Another user's environment can be read only by root, who may also end the process.
             with contextlib.suppress(psutil.Error, OSError):
                 environment = {} if process.pid in spared else process.environ()
-                is_running = RUN_ID_VARIABLE in environment and process.status() != psutil.STATUS_ZOMBIE
+                is_running = environment.get(RUN_ID_VARIABLE) and process.status() != psutil.STATUS_ZOMBIE
                 if is_running and is_wanted(process.pid, environment):
                     found.append(process)
                     runs.add(environment[RUN_ID_VARIABLE])
@@ -95,10 +96,9 @@ def _end_matching(is_wanted: IsWanted, spared: Collection[int], grace_seconds: f
         remove_scratch(run_id)
 
 
-def sweep(run_id: str, spared: Iterable[int] = (), grace_seconds: float = GRACE_SECONDS) -> None:
-    """End every process of that run except this one, its ancestors and those spared, and remove the run's scratch."""
-    spared_pids = {*_spared_pids(), *spared}
-    _end_matching(lambda _, environment: environment[RUN_ID_VARIABLE] == run_id, spared_pids, grace_seconds)
+def sweep(run_id: str, grace_seconds: float = GRACE_SECONDS) -> None:
+    """End every process of that run except this one and its ancestors, and remove the run's scratch."""
+    _end_matching(lambda _, environment: environment[RUN_ID_VARIABLE] == run_id, grace_seconds)
     remove_scratch(run_id)
 
 
@@ -108,9 +108,7 @@ def sweep_dead_runs() -> None:
     The process id of an owner in another container means nothing here, so its processes are left alone.
     """
     here = _pid_namespace("self")
-    _end_matching(
-        lambda pid, environment: _is_left(environment) and _pid_namespace(pid) == here, _spared_pids(), GRACE_SECONDS
-    )
+    _end_matching(lambda pid, environment: _is_left(environment) and _pid_namespace(pid) == here, GRACE_SECONDS)
 
 
 def remove_scratch(run_id: str) -> None:
@@ -156,16 +154,13 @@ class Guard:
         self._process = subprocess.Popen(
             [sys.executable, "-c", GUARD, run_id],
             cwd="/",
-            env={**os.environ, **run_environment(run_id), "PYTHONPATH": str(SCRIPTS)},
+            # Without the run's id, since another run that sweeps at the same time must not end it.
+            env={**os.environ, **run_environment(""), "PYTHONPATH": str(SCRIPTS)},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def dismiss(self) -> None:
         """End the guard of a run that has ended well."""

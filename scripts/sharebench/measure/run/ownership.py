@@ -49,7 +49,7 @@ class Claim:
     def end_processes(self) -> None:
         """End every process that the run's jobs have left, such as the tenants of a job that was killed."""
         leftovers.end_strays(os.getpid())
-        leftovers.sweep(self.run_id, spared=[self.guard.pid])
+        leftovers.sweep(self.run_id)
 
     def release(self) -> None:
         """Mark the run as ended and release its locks."""
