@@ -356,7 +356,10 @@ class WorkloadEntry(TypedDict):
     """For kind `command` and `http`: `staggered` starts a tenant when those before it are ready, as servers need that
     look how much memory is free; each then has `timeouts.start_seconds`."""
     stream: Annotated[Flag, Field(default=False)]
-    """For kind `http`: also times the first chunk of an answer, and the gaps between its chunks."""
+    """For kind `http`: also times the tokens of an answer as they arrive."""
+    failed_percent: Annotated[NotNegative, Field(default=5, le=100)]
+    """For kind `http`: largest share of failed requests with which a cell counts (gate `failed_share`). The latency is
+    that of the others, and `error_reasons` has the failures."""
     params: Annotated[OpenMapping[Argument, Scalar], Field(default={})]
     """Arguments of the module, by name: numbers, booleans or text."""
     load: Section[Load]

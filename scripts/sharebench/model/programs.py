@@ -20,14 +20,21 @@ UNIT_SECONDS = {"seconds": 1.0, "milliseconds": 1e-3, "microseconds": 1e-6, "nan
 # Keys of a catalogue entry about how each kind is run.
 KIND_KEYS: Mapping[str, tuple[str, ...]] = {
     "command": ("command", "image", "manifest", "port", "ready", "metrics", "start"),
-    "http": ("command", "image", "manifest", "url", "port", "ready", "request", "stream", "start"),
+    "http": ("command", "image", "manifest", "url", "port", "ready", "request", "stream", "failed_percent", "start"),
 }
 # Keys of a request that name a file.
 BODY_FILES = ("body_file", "body_lines")
 # Columns of a trace that fill in a body's placeholders.
 TRACE_COLUMNS = {"prompt": "prompt_tokens", "prompt_ids": "prompt_tokens", "output_tokens": "output_tokens"}
 # Values that specs leave out, so that cells from before these keys stay valid.
-OMITTED = {"start": "together", "body_lines": None, "tokens": None, "image": None, "manifest": None}
+OMITTED = {
+    "failed_percent": 5,
+    "start": "together",
+    "body_lines": None,
+    "tokens": None,
+    "image": None,
+    "manifest": None,
+}
 # Keys of a command with `until: exit`.
 UNTIL_EXIT_KEYS = ("command", "image", "manifest", "port", "until", "job")
 

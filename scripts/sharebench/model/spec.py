@@ -109,6 +109,7 @@ class WorkloadSpec(TypedDict):
     metrics: NotRequired[Metrics]
     request: NotRequired[Request]
     stream: NotRequired[bool]
+    failed_percent: NotRequired[float]
     start: NotRequired[Literal["together", "staggered"]]
     files: NotRequired[dict[str, str]]
 

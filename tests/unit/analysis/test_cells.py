@@ -46,6 +46,20 @@ def test_each_tenant_has_a_row_with_its_own_numbers():
         assert row["cpu_seconds"] == 1.9
 
 
+def test_under_an_open_load_the_served_rate_stands_next_to_the_offered_one():
+    made = record(latencies=[np.full(400, 0.005)])
+    made["tenants"][0] |= {"errors": 6, "errors_by_reason": {"status 503": 5, "status 500": 1}}
+    made["tenants"][0]["load"] |= {"planned_rate_hz": 205.0, "served_rate_hz": 150.0, "drops": 4}
+    row = table([made]).iloc[0]
+    assert (row["offered_hz"], row["throughput_hz"]) == (205, 150)
+    assert row["error_reasons"] == "status 503: 5, status 500: 1"
+    made["tenants"][0]["load"] |= {"planned_rate_hz": None}
+    assert table([made]).iloc[0]["throughput_hz"] == 200, "a closed load is counted by its starts"
+    del made["tenants"][0]["load"]["served_rate_hz"], made["tenants"][0]["errors_by_reason"]
+    made["tenants"][0]["load"] |= {"planned_rate_hz": 205.0}
+    assert table([made]).iloc[0]["throughput_hz"] == 200, "older records do not have it"
+
+
 @pytest.mark.parametrize(("count", "carried"), [(4, ""), (58, "p50"), (298, "p50 p95"), (299, "p50 p95 p99")])
 def test_a_percentile_with_too_few_iterations_is_blank(count, carried):
     row = table([record(latencies=[np.full(count, 0.005)])]).iloc[0]
@@ -119,7 +133,7 @@ def test_a_failed_gate_shows_as_reason_or_warning():
 def test_whole_numbers_stay_whole_next_to_blanks():
     cells = [reduce_record(record()), reduce_record(record("mig", status="infeasible", reason="no"))]
     lines = cells_table(cells, Baseline(cells, None)).to_csv(index=False).splitlines()
-    assert ",0,matmul,ok,ok,True,,,400,0,0,400," in lines[1]
+    assert ",0,matmul,ok,ok,True,,,400,0,,0,400," in lines[1]
     assert cells_table([], Baseline([], "exclusive")).to_csv(index=False) == HEADER + "\n"
 
 

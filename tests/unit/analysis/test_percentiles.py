@@ -49,7 +49,9 @@ def test_notes_explain_a_blank_percentile():
     few, many = np.full(200, 0.005), np.full(400, 0.005)
     stalls = np.repeat(np.where(np.arange(40) % 8 == 0, 0.02, 0.002), 10)
     assert percentile_note("p99", cells(many)) is None
-    assert percentile_note("p99", cells(few, many)) == "p99 needs 299 iterations, had 200 in 1 of 2 cells"
+    assert percentile_note("p99", cells(few, many)) == (
+        "p99 needs 299 iterations, had 200 in 1 of 2 cells (windows of about 3 s have as many)"
+    )
     correlated = [reduce_record(record(latencies=[stalls], window_seconds=float(stalls.sum())))]
     note = percentile_note("p99", correlated)
     assert note.startswith("p99 needs 299 independent iterations, the effective sample size of 400 is ")

@@ -12,6 +12,7 @@ from snakemake.utils import update_config
 from unit.studies import W, base_config, config_with, refusal_line, study_with
 
 from sharebench.measure.nodes.programs import fill_in
+from sharebench.measure.run.plan import remarks
 from sharebench.model import capabilities
 from sharebench.model.capabilities import resolve_node_kind
 from sharebench.model.config.load import ConfigError, load
@@ -289,8 +290,37 @@ def test_a_cell_depends_on_newer_keys_only_where_they_are_set() -> None:
     assert plain["request"].keys().isdisjoint({"tokens", "body_lines"})
     assert spec_of(HTTP | {"load": {"concurrency": 4}})["load"] == plain["load"] | {"concurrency": 4}
     assert spec_of(HTTP | {"start": "staggered"}) == plain | {"start": "staggered"}
+    assert spec_of(HTTP | {"failed_percent": 5}) == plain
+    assert spec_of(HTTP | {"failed_percent": 20}) == plain | {"failed_percent": 20}
     request = spec_of(HTTP | {"request": {"body": "{prompt}", "tokens": {"prompt": 5}}})["request"]
     assert request["tokens"]["prompt"] == {"mean": 5, "spread": None, "min": None, "max": None}
+
+
+@pytest.mark.parametrize(
+    ("request_keys", "noted"),
+    [
+        ({"body": '{"prompt": "Hi", "stream" : true}'}, ""),
+        ({"body": '{"prompt": "Hi"}'}, "request.body"),
+        ({"body": '{"prompt": "Hi", "stream": false}'}, "request.body"),
+        ({"body": '{"prompt": "Hi"}', "path": "/api/generate"}, ""),
+        ({"body": "prompt=Hi"}, ""),
+        ({"body_file": "bodies"}, "request.body_file"),
+        ({"body_lines": "bodies"}, "request.body_lines"),
+        ({}, ""),
+    ],
+)
+def test_a_stream_that_is_not_asked_for_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_keys: dict[str, Any], noted: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    both = ['{"prompt": "a", "stream": true}', '{"prompt": "b"}']
+    (tmp_path / "bodies").write_text("\n".join(both[1:] if "body_file" in request_keys else both))
+    entry = HTTP | {"request": {"method": "POST", **request_keys}}
+    for is_stream in (True, False):
+        planned = study_with({f"{W}.mine": entry | {"stream": is_stream}, "workloads": ["mine"]})
+        text = " ".join(" ".join(remarks(planned)).split())
+        assert (f'note: {W}.mine.{noted}: has no "stream": true' in text) == bool(noted and is_stream)
+        assert bool(text) == bool(noted and is_stream)
 
 
 def test_a_loop_does_not_depend_on_keys_of_programs() -> None:

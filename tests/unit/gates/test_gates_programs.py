@@ -1,5 +1,6 @@
 """Gates of user programs, each passed and failed, and what the tables make of such tenants."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,13 @@ def verdicts(*tenants: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {gate["name"]: gate for gate in record(tenants=numbered)["gates"]}
 
 
+def with_workload_key(spec: str, key: str, value: object) -> str:
+    """The spec of a cell whose workload has this key, too."""
+    document = json.loads(spec)
+    document["workload"][key] = value
+    return json.dumps(document)
+
+
 def scraped_with_error(name: str, ratio: float) -> dict[str, Any]:
     """A scraped tenant with an error of this size."""
     measured = scraped(loop_tenant(), UPPERS, [0, 400, 0, 0])
@@ -44,6 +52,7 @@ def test_gates_of_programs_do_not_apply_to_loops() -> None:
         "scrape_error",
         "generator_bound",
         "generator_cost",
+        "new_connections",
         "token_count",
         "server_elsewhere",
     }
@@ -113,6 +122,54 @@ def test_usage_that_differs_from_the_tokens_with_text_is_a_warning(
     if found and not passed:
         assert found["severity"] == "warning"
         assert "usage of tenant 1 is 2.5% off the tokens that came with text" in found["message"]
+
+
+def test_failures_are_named_and_their_limit_is_the_workloads() -> None:
+    failing = served(loop_tenant()) | {"errors": 40, "errors_by_reason": {"status 500": 37, "connection refused": 3}}
+    found = verdicts(failing)
+    assert not found["failed_share"]["passed"]
+    why = "failed, and has no latency: status 500 (37), connection refused (3)"
+    assert found["failed_share"]["message"] == f"9.1% of what tenant 0 began {why}"
+    assert found["errors"]["message"] == "40 iterations failed: status 500 (37), connection refused (3)"
+    measured = record(tenants=[failing])
+    measured["spec"] = with_workload_key(measured["spec"], "failed_percent", 10)
+    limited = next(gate for gate in gates.evaluate(measured) if gate["name"] == "failed_share")
+    assert (limited["passed"], limited["limit"]) == (True, 0.1)
+    row = reduce_record(measured | {"gates": gates.evaluate(measured)}).rows[0].other_columns
+    assert (row["errors"], row["error_reasons"]) == (40, "status 500: 37, connection refused: 3")
+
+
+@pytest.mark.parametrize(("connections", "passed"), [(0, True), (200, True), (201, False), (400, False)])
+def test_requests_that_mostly_connect_are_a_warning(connections: int, passed: bool) -> None:
+    server = served(loop_tenant())
+    server["generator"]["connections"] = connections
+    found = verdicts(server)["new_connections"]
+    assert (found["passed"], found["severity"]) == (passed, "warning")
+    if connections == 400:
+        assert (
+            found["message"] == "100% of the requests to tenant 0 needed a new connection, which their latency includes"
+        )
+
+
+@pytest.mark.parametrize(
+    ("failed", "passed"),
+    [
+        ({}, True),
+        ({3: 1, 9: 1, 20: 1}, True),
+        ({8: 11, 9: 12, 10: 10}, False),
+        (dict.fromkeys(range(40), 1), True),
+        (dict.fromkeys(range(0, 40, 2), 10), True),
+    ],
+    ids=["none", "few", "outage", "10 % everywhere", "every second"],
+)
+def test_an_outage_within_the_window_is_a_warning(failed: dict[int, int], passed: bool) -> None:
+    server = served(loop_tenant())
+    slots = len(server["timeline"]["count"])
+    server["timeline"] |= {"errors": [failed.get(slot, 0) for slot in range(slots)], "count": [10] * slots}
+    found = verdicts(server)["outage"]
+    assert (found["passed"], found["severity"]) == (passed, "warning")
+    if not passed:
+        assert found["message"] == "most of what tenant 0 began in 5% of the window failed, and has no latency"
 
 
 @pytest.mark.parametrize(("late_seconds", "passed"), [(0.0005, True), (0.0014, True), (0.0016, False)])

@@ -36,6 +36,7 @@ from sharebench.read.gates import drift, gates
 from sharebench.read.gates import load as gates_load
 from sharebench.read.tables import summary
 from sharebench.study.study import Study
+from tenant.contract import TIMELINE_SLOTS
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
@@ -169,8 +170,9 @@ def verdicts_of_a_clean_cell() -> dict[str, dict[str, object]]:
     own, other = (tenant(index, load, 20.0) for index in range(2))
     third = tenant(2, closed_load(rng, 0.005, 0.1, 20.0), 20.0)
     server = served(third)
-    server["generator"]["lateness_p99_seconds"] = 0.0001
+    server["generator"] |= {"lateness_p99_seconds": 0.0001, "connections": 0}
     server["output_tokens"] = {"count": 9, "source": "usage", "reported": 9, "counted": 9}
+    server["timeline"]["errors"] = [0] * TIMELINE_SLOTS
     everyone = [own, scraped(other, [0.01, None], [400, 0]), server]
     measured = with_prometheus(record(tenants=everyone, window_seconds=20.0, is_gpu=True))
     measured["calibration"] |= {"capacity_hz": 10.0, "conditions": QUIET}

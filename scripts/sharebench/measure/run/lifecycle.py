@@ -17,7 +17,7 @@ from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.node import Node
 from sharebench.measure.run import interrupts, leftovers, ownership, placement
 from sharebench.measure.run.placement import Placement, open_nodes
-from sharebench.measure.run.plan import headline
+from sharebench.measure.run.plan import headline, remarks
 from sharebench.model import run_record
 from sharebench.study.cells import cell_from_path
 from sharebench.study.study import Study
@@ -99,7 +99,7 @@ def begin(
             claim.release()
             raise ownership.OwnershipError(str(error) or "interrupted") from None
     plan_line = headline(study, claim.record, cells, jobs, places)
-    print(*console.wrap_text(plan_line), sep="\n", file=sys.stderr)
+    print(*console.wrap_text(plan_line), *remarks(study), sep="\n", file=sys.stderr)
     return claim
 
 

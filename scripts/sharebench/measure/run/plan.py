@@ -19,6 +19,7 @@ from sharebench.measure.run import placement
 from sharebench.measure.run.placement import Placement, cells_by_device
 from sharebench.model import run_record
 from sharebench.model.capabilities import NODE_KINDS
+from sharebench.model.config import programs
 from sharebench.model.spec import Spec, tenant_workloads
 from sharebench.model.study_config import StudyConfig
 from sharebench.study.cells import Cell, cell_from_path
@@ -52,6 +53,14 @@ def headline(
         f"{len(cells)} of {len(study.cells)} cells to measure on node {study.node_kind}{devices}: {parts}; "
         f"{format_count(count_switches(study, cells, places), 'node switch', 'node switches')}; about {left}"
     )
+
+
+def remarks(study: Study) -> list[str]:
+    """Lines on what the config may mean otherwise."""
+    catalogue = study.config["workload_catalogue"]
+    names = [name for name in study.calibrated_workloads() if name in catalogue]
+    lines = (line for name in names for line in programs.remarks(f"workload_catalogue.{name}", catalogue[name]))
+    return [part for line in lines for part in console.wrap_text(f"note: {line}")]
 
 
 def pending_files(summary: str) -> dict[str, list[str]]:
@@ -114,6 +123,7 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
     else:
         counts = ", ".join(f"{rule} {len(paths)}" for rule, paths in sorted(files.items()))
         lines = [f"no cell to measure; files to make: {counts or 'none'}"]
+    lines += remarks(study)
     width = max(len(name) for name in study.strategies)
     changes: dict[str, list[str]] = {}
     for name in sorted({cell.strategy for cell in study.cells}, key=list(study.strategies).index):

@@ -19,6 +19,9 @@ DEFAULT_ENTRY = CONFIG.validate_python({"workload_catalogue": {"empty": {}}})["w
 """A workload entry with all defaults."""
 PLACEHOLDERS = ("port", "index", "replicas", "fraction", "here", "python")
 """Placeholders in a word of `command`."""
+STREAM_ASKED = re.compile(r'"stream"\s*:\s*true')
+STREAMED_PATHS = ("/api/generate", "/api/chat", "/generate_stream")
+"""Paths, of Ollama and TGI, that stream without being asked."""
 BODY_PLACEHOLDER = re.compile(r"\{(prompt|prompt_ids|output_tokens)\}")
 """Placeholders that tenant/request_bodies.py fills in."""
 
@@ -181,3 +184,21 @@ def missing_file_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
             yield f"{key}.request.{option}: {body!r} is not a file; its path begins where snakemake runs"
         elif body is not None and option == "body_lines":
             yield from request_lines.problems(f"{key}.request.{option}", entry)
+
+
+def remarks(key: str, entry: WorkloadEntry) -> Iterator[str]:
+    """What may be meant otherwise: a server that is to stream without being asked for it."""
+    if entry["kind"] != "http" or not entry["stream"] or entry["request"]["path"].endswith(STREAMED_PATHS):
+        return
+    request = entry["request"]
+    for option in ("body", *BODY_FILES):
+        value = cast(str | None, request.get(option))
+        if value is None or (option != "body" and not Path(value).is_file()):
+            continue
+        text = value if option == "body" else Path(value).read_text(encoding="utf-8", errors="replace")
+        bodies = text.splitlines() if option == "body_lines" else [text]
+        if any(body.lstrip().startswith("{") and not STREAM_ASKED.search(body) for body in bodies):
+            yield (
+                f'{key}.request.{option}: has no "stream": true, and an answer that is not streamed is an error; '
+                'add it to the body, or remove "stream: true" of the workload'
+            )

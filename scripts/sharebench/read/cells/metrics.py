@@ -78,20 +78,32 @@ def percentile_note(name: str, cells: Sequence[MeasuredCell]) -> str | None:
             (cell.stages[stage] for cell in blank if stage in cell.stages), key=lambda each: each.effective_count
         )
         size_text = f"the effective sample size of {best.count} is {math.floor(best.effective_count)}"
-        return f"{PERCENTILE_LABELS[name]} needs {NEEDED_COUNT[percentile]} independent requests, {size_text}{share}"
+        needed = NEEDED_COUNT[percentile]
+        window = _needed_window(needed, best.effective_count, blank[0])
+        return f"{PERCENTILE_LABELS[name]} needs {needed} independent requests, {size_text}{share}{window}"
     needed, most = NEEDED_COUNT[name], max(blank, key=lambda cell: cell.effective_count)
     if name == max(NEEDED_COUNT, key=lambda each: NEEDED_COUNT[each]) and most.effective_count < needed:
         # Few windows are long enough, so all rows share one note without their own sample size.
         return f"{PERCENTILE_LABELS[name]} needs {needed} independent iterations{share}"
     if most.count < needed:
-        return f"{PERCENTILE_LABELS[name]} needs {needed} iterations, had {most.count}{share}"
+        window = _needed_window(needed, most.count, most)
+        return f"{PERCENTILE_LABELS[name]} needs {needed} iterations, had {most.count}{share}{window}"
     if most.effective_count < needed:
         size = math.floor(most.effective_count)
         size_text = f"the effective sample size of {most.count} is {size}"
-        return f"{PERCENTILE_LABELS[name]} needs {needed} independent iterations, {size_text}{share}"
+        window = _needed_window(needed, most.effective_count, most)
+        return f"{PERCENTILE_LABELS[name]} needs {needed} independent iterations, {size_text}{share}{window}"
     if any(row.scrape_error_percent is not None for cell in blank for row in cell.rows):
         return f"{PERCENTILE_LABELS[name]} is not in the program's own metrics{share}"
     return f"{PERCENTILE_LABELS[name]} is outside the buckets (1 µs to 1000 s){share}"
+
+
+def _needed_window(needed: int, had: float, cell: MeasuredCell) -> str:
+    """The length of a window that would have as many, as text; empty where it is not known."""
+    if cell.window_seconds is None or had < 1:
+        return ""
+    seconds = cell.window_seconds * needed / had
+    return f" (windows of about {float(f'{seconds:.2g}'):g} s have as many)"
 
 
 def _value(quantile: Quantile) -> float:

@@ -24,6 +24,7 @@ from sharebench.read.histogram import ForeignHistogram, Histogram, Quantile, mer
 from sharebench.read.slo import LATENCY, good_count, request_seconds
 from sharebench.read.statistics.effective import Series, effective_count, latency_series, value_series
 from sharebench.read.statistics.intervals import required_count
+from tenant.contract import AchievedLoad
 
 SAMPLE_SIZE_STAGE = {"ttft": "ttft", "itl": "tpot", "tpot": "tpot"}
 """The stages that are metrics, each with the stage that gives its effective sample size."""
@@ -118,12 +119,14 @@ class MeasuredCell:
     valid: bool
     reason: str | None
     failed_gates: tuple[str, ...]
-    warnings: tuple[str, ...]
+    warnings: Mapping[str, str]
+    """Messages of the failed warning gates, by name."""
     rows: tuple[TenantRow, ...]
     all_rows: tuple[TenantRow, ...]
     """The rows of the whole cell, whatever its tenants run."""
     count: int
     effective_count: float
+    window_seconds: float | None
     latency_mean_seconds: float | None
     percentiles: Mapping[str, Quantile]
     """PERCENTILES of all latencies together, and STAGE_METRICS, where the samples suffice."""
@@ -187,11 +190,12 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Sl
         valid=is_valid(record),
         reason=record["reason"] or "; ".join(f"{gate['name']}: {gate['message']}" for gate in invalid) or None,
         failed_gates=tuple(gate["name"] for gate in invalid),
-        warnings=tuple(gate["name"] for gate in failed if gate["severity"] == "warning"),
+        warnings={gate["name"]: gate["message"] for gate in failed if gate["severity"] == "warning"},
         rows=rows,
         all_rows=rows,
         count=count,
         effective_count=effective,
+        window_seconds=length_seconds,
         latency_mean_seconds=sum(tenant["sum_seconds"] for tenant in tenants) / count if count else None,
         percentiles=_percentiles(tenants, merge(histograms), effective) | _stage_percentiles(stages),
         stages=stages,
@@ -230,6 +234,8 @@ def _tenant_row(
     known |= {
         "count": count,
         "errors": tenant["errors"],
+        "error_reasons": ", ".join(f"{why}: {number}" for why, number in tenant.get("errors_by_reason", {}).items()),
+        "offered_hz": _offered_hz(tenant, length_seconds),
         "censored": load["censored"],
         "effective_count": math.floor(effective),
         **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
@@ -243,12 +249,25 @@ def _tenant_row(
         row,
         latency_mean_seconds=mean,
         # A job's own rate ends when it does, so that rates of jobs refer to the whole window.
-        throughput_hz=load["achieved_rate_hz"] if job is None else count / length_seconds,
+        throughput_hz=_served_hz(load) if job is None else count / length_seconds,
         scrape_error_percent=_scrape_error_percent(tenant),
         output_tokens_hz=(tokens := tenant.get("output_tokens")) and tokens["count"] / length_seconds,
         # An SLO does not apply to jobs, which have to end, not to be prompt.
         goodput_hz=None if job or (good := good_count(tenant, limits)) is None else good / length_seconds,
     )
+
+
+def _served_hz(load: AchievedLoad) -> float:
+    """Rate of what ended in the window; under a closed load, and in older records, of what was due in it."""
+    served = load.get("served_rate_hz")
+    return load["achieved_rate_hz"] if load["planned_rate_hz"] is None or served is None else served
+
+
+def _offered_hz(tenant: TenantRecord, length_seconds: float) -> float | None:
+    load = tenant["load"]
+    if load is None or load["planned_rate_hz"] is None:
+        return None
+    return (tenant["count"] + tenant["errors"] + load["drops"] + load["censored"]) / length_seconds
 
 
 def _stage_percentiles(stages: Mapping[str, StageSample]) -> dict[str, Quantile]:

@@ -5,12 +5,13 @@ they are read.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, cast
 
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import CellRecord, GateVerdict, Record, TenantRecord
-from sharebench.model.spec import parse_spec, tenant_workload, workload_reference
+from sharebench.model.spec import Spec, parse_spec, tenant_workload, workload_reference
 from sharebench.model.strategies import ONE_PROCESS
 from sharebench.read.gates import drift, gpu, load, programs, prometheus
 from sharebench.read.gates.verdict import (
@@ -144,8 +145,7 @@ def _nothing_finished(record: CellRecord) -> Verdict:
     tenant = idle[0]
     unit = "request" if tenant.get("measured_by") == "client" else "iteration"
     if tenant["errors"]:
-        last = f", the last with {tenant['last_error']}" if tenant.get("last_error") else ""
-        reason = f"all of {tenant['errors']} {unit}s failed{last}"
+        reason = f"all of {tenant['errors']} {unit}s failed{_reasons(tenant)}"
     elif unit == "request" and (unanswered := load_of(tenant)["censored"]):
         reason = f"none of {unanswered} requests was answered in time; the server is silent, or too slow for this load"
     else:
@@ -156,13 +156,33 @@ def _nothing_finished(record: CellRecord) -> Verdict:
 
 def _failed_share(record: CellRecord) -> Verdict | None:
     """Share of a tenant's iterations that failed: they have no latency, and the others may be the quick ones."""
-    shares = [
-        (tenant["errors"] / (tenant["errors"] + tenant["count"]), FAILED_RATIO, tenant["index"])
+    spec = parse_spec(record["spec"])
+    judged = [
+        (tenant["errors"] / (tenant["errors"] + tenant["count"]), _failed_limit(spec, tenant["index"]), tenant)
         for tenant in record["tenants"]
         if tenant["errors"]
     ]
-    none = Verdict(0, FAILED_RATIO, True, "")
-    return worst_verdict(shares, "{value:.1%} of what tenant {tenant} began failed, and has no latency", none)
+    if not judged:
+        return Verdict(0, FAILED_RATIO, True, "")
+    value, limit, tenant = max(judged, key=lambda each: each[0] - each[1])
+    message = f"{value:.1%} of what tenant {tenant['index']} began failed, and has no latency{_reasons(tenant)}"
+    return at_most(value, limit, message)
+
+
+def _failed_limit(spec: Spec, index: int) -> float:
+    percent = tenant_workload(spec, index).get("failed_percent")
+    return FAILED_RATIO if percent is None else percent / 100
+
+
+def _reasons(*tenants: TenantRecord) -> str:
+    """Why iterations failed, as the end of a sentence, the most frequent reason first; empty if no record has one."""
+    counts: Counter[str] = Counter()
+    for tenant in tenants:
+        counts.update(tenant.get("errors_by_reason", {}))
+    last = next((text for tenant in tenants if (text := tenant.get("last_error"))), None)
+    if counts:
+        return ": " + ", ".join(f"{reason} ({count})" for reason, count in counts.most_common())
+    return f", the last with {last}" if last else ""
 
 
 def _output_digest(record: CellRecord) -> Verdict | None:
@@ -275,7 +295,7 @@ def _clock_error(record: CellRecord) -> Verdict:
 
 def _errors(record: CellRecord) -> Verdict:
     value = sum(tenant["errors"] for tenant in record["tenants"])
-    return at_most(value, 0, f"{value} iterations failed")
+    return at_most(value, 0, f"{value} iterations failed{_reasons(*record['tenants'])}")
 
 
 def _steady(record: CellRecord) -> Verdict:
@@ -341,6 +361,8 @@ WARNING = _by_name(
     gpu.temperature_rising,
     load.littles_law,
     load.load_achieved,
+    load.outage,
+    programs.new_connections,
     programs.generator_cost,
     programs.token_count,
     programs.server_elsewhere,

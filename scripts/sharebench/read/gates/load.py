@@ -6,7 +6,7 @@ from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import CellRecord, TenantRecord
 from sharebench.read.gates.drift import group_sums
 from sharebench.read.gates.verdict import Verdict, at_most, load_of, worst_verdict
-from tenant.contract import LAST_FINITE_INDEX, Histogram, Timeline, upper_seconds
+from tenant.contract import LAST_FINITE_INDEX, TIMELINE_SLOTS, Histogram, Timeline, upper_seconds
 
 # Number of parts of the window; the last is compared with the first.
 GROWTH_PARTS = 4
@@ -24,6 +24,10 @@ POISSON_DEVIATIONS = 4.0
 # the 99th percentile is too high by this share; two scrapes leave as much open. A median or a mean may have a larger
 # share of error, where all requests are late and few are slow.
 LATE_RATIO = 0.25
+# In a part of the window most requests failed that would fail there by chance in one window of a thousand.
+OUTAGE_CHANCE = 1e-3
+# No slot of a window is an outage; below one slot.
+OUTAGE_LIMIT = 0.5 / TIMELINE_SLOTS
 # The window's edges add or remove one request; the other half absorbs rounding.
 EDGE_REQUESTS = 1.5
 
@@ -164,3 +168,25 @@ def load_achieved(record: CellRecord) -> Verdict | None:
         value = abs(load["achieved_rate_hz"] / rate_hz - 1)
         judged.append((value, (noise + EDGE_REQUESTS) / planned, tenant["index"]))
     return worst_verdict(judged, "tenant {tenant}: the achieved rate is {value:.1%} off the planned one")
+
+
+def outage(record: CellRecord) -> Verdict | None:
+    """Share of the window, in its slots, in which most iterations failed, and more than by chance."""
+    judged = [
+        (slots / len(timeline["count"]), OUTAGE_LIMIT, tenant["index"])
+        for tenant in record["tenants"]
+        if (timeline := tenant["timeline"]) and (slots := _outage_slots(timeline)) is not None
+    ]
+    message = "most of what tenant {tenant} began in {value:.0%} of the window failed, and has no latency"
+    return worst_verdict(judged, message)
+
+
+def _outage_slots(timeline: Timeline) -> int | None:
+    """Slots with more failures than successes, if that number is unlikely at the rate of failures of all slots."""
+    if (errors := timeline.get("errors")) is None:
+        return None
+    pairs = [(failed, failed + good) for failed, good in zip(errors, timeline["count"], strict=True)]
+    share = sum(errors) / max(1, sum(begun for _, begun in pairs))
+    limit = OUTAGE_CHANCE / len(pairs)
+    # The bound of a binomial's tail: the choices of those that fail, times the chance that they do.
+    return sum(2 * failed > begun and math.comb(begun, failed) * share**failed < limit for failed, begun in pairs)

@@ -12,6 +12,8 @@ SCRAPE_RATIO = 0.25
 # A client that computes for half of the time of its requests measures itself; a tenth is a small share of a latency.
 GENERATOR_BOUND_RATIO = 0.5
 GENERATOR_COST_RATIO = 0.1
+# Where most requests connect, latency is that of the server and of connecting to it.
+NEW_CONNECTIONS_RATIO = 0.5
 # The promise of the client's other numbers. An end mark that a server counts exceeds it in answers below 100 tokens.
 TOKEN_COUNT_RATIO = 0.01
 
@@ -81,6 +83,17 @@ def generator_cost(record: CellRecord) -> Verdict | None:
     """CPU time of the client over the sum of all latencies: its visible part of each latency."""
     message = "of the latencies {:.0%} may be the client's own time"
     return _client_verdict(record, GENERATOR_COST_RATIO, math.inf, message)
+
+
+def new_connections(record: CellRecord) -> Verdict | None:
+    """Share of the requests for which the client had to connect, because the server had closed each connection."""
+    judged = [
+        (connections / max(1, tenant["count"] + tenant["errors"]), NEW_CONNECTIONS_RATIO, tenant["index"])
+        for tenant in record["tenants"]
+        if (connections := tenant.get("generator", {}).get("connections")) is not None
+    ]
+    message = "{value:.0%} of the requests to tenant {tenant} needed a new connection, which their latency includes"
+    return worst_verdict(judged, message)
 
 
 def token_count(record: CellRecord) -> Verdict | None:

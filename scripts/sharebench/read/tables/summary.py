@@ -46,6 +46,8 @@ OPTIONAL_METRICS = (
 GOODPUT = "goodput_total_hz"
 # Metrics that are not a mean of one value per cell.
 DERIVED = ("slowdown", *FORMULAS, "isolation_index")
+# Warnings whose message a note quotes: failures, and the share of the client.
+TOLD_WARNINGS = ("errors", "outage", "new_connections", "generator_cost", "token_count")
 # Names of metrics in notes.
 METRIC_LABELS = {
     "memory_per_tenant_mib": "memory",
@@ -220,8 +222,11 @@ def _cell_notes(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str | No
         notes.append(f"{number} of {n_expected} cells {status}")
     for gate, number in Counter(gate for cell in cells for gate in cell.failed_gates).items():
         notes.append(f"{number} of {n_expected} cells excluded by {gate}")
-    for gate, number in Counter(gate for cell in cells if cell.valid for gate in cell.warnings).items():
-        notes.append(f"{number} of {n_expected} cells with a warning: {gate}")
+    warned = [(gate, text) for cell in cells if cell.valid for gate, text in cell.warnings.items()]
+    for gate, number in Counter(gate for gate, _ in warned).items():
+        text = dict(reversed(warned))[gate] if gate in TOLD_WARNINGS else ""
+        example = f" ({text.replace('; ', ', ')})" if text else ""
+        notes.append(f"{number} of {n_expected} cells with a warning: {gate}{example}")
     return notes
 
 
