@@ -175,6 +175,7 @@ INFO = {
     "containerRuntimeVersion": "containerd://2.1.4",
     "kernelVersion": "6.18.0",
 }
+CPU_MODEL = {"vendor_id": "Intel", "family": "6", "id": "143"}
 H200 = {
     "nvidia.com/gpu.product": "NVIDIA-H200",
     "nvidia.com/gpu.memory": "143771",
@@ -208,3 +209,17 @@ def test_facts_of_a_real_gpu_come_from_the_nodes_labels(
     assert "ec2-1" not in str(facts), "the machine's id is published as a hash only"
     problems = list(jsonschema_rs.validator_for(NODE_SCHEMA).iter_errors(facts))
     assert not problems, problems
+
+
+def test_the_host_of_a_node_is_what_its_kubelet_tells_as_hashes(cluster: FakeCluster, tmp_path: Path) -> None:
+    node = node_of(cluster, Study(load(config_with({"node": "kubernetes"}))).node_options(), tmp_path)
+    labels = {f"feature.node.kubernetes.io/cpu-model.{key}": text for key, text in CPU_MODEL.items()}
+    cluster.store[NODE]["metadata"]["labels"] = H200 | labels
+    cluster.store[NODE]["status"]["nodeInfo"] = INFO | {"bootID": "boot-1"}
+    first = node.host_facts()
+    assert (first["cpu"], first["topology"]) == ("Intel family 6 model 143", "2 threads, 1 GPU")
+    assert "ec2-1" not in str(first) and "boot-1" not in str(first)
+    cluster.store[NODE]["metadata"]["labels"] = H200
+    cluster.store[NODE]["status"]["nodeInfo"] = INFO | {"bootID": "boot-2"}
+    later = node.host_facts()
+    assert later["cpu"] is None and later["machine"] == first["machine"] and later["boot"] != first["boot"]

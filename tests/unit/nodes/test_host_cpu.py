@@ -64,3 +64,33 @@ def test_parts_are_disjoint_and_keep_threads_of_a_core_together(root: Path, near
 
 def test_more_devices_than_cores_have_empty_parts(root: Path) -> None:
     assert sorted(map(len, host_cpu.split_cores([0, 1], [None] * 3))) == [0, 1, 1]
+
+
+def test_a_host_is_identified_by_its_gpus_and_its_cpu_and_its_boot_by_the_boot_id(root: Path) -> None:
+    write(root, "proc/cpuinfo", "model name\t: Some CPU")
+    write(root, "proc/sys/kernel/random/boot_id", "boot-1")
+    machine(root, packages=2, cores=4, threads=1)
+    for number in range(2):
+        (root / f"sys/devices/system/node/node{number}").mkdir(parents=True)
+    first = host_cpu.host_facts(["GPU-1", "GPU-2"])
+    assert first == host_cpu.host_facts(["GPU-2", "GPU-1"])
+    assert first["cpu"] == "Some CPU"
+    assert first["topology"] is not None
+    assert first["topology"].startswith("2 sockets, ") and first["topology"].endswith(" threads, 2 NUMA nodes, 2 GPUs")
+    assert "GPU-" not in str(first) and "boot-1" not in str(first)
+    assert first["machine"] != host_cpu.host_facts(["GPU-1"])["machine"], "a part of a chassis is a machine of its own"
+    write(root, "proc/sys/kernel/random/boot_id", "boot-2")
+    later = host_cpu.host_facts(["GPU-1", "GPU-2"])
+    assert later["machine"] == first["machine"] and later["boot"] != first["boot"]
+    write(root, "proc/cpuinfo", "model name\t: Another CPU")
+    assert host_cpu.host_facts(["GPU-1", "GPU-2"])["machine"] != first["machine"]
+
+
+def test_a_host_without_gpus_is_identified_by_its_machine_id(root: Path) -> None:
+    write(root, "proc/cpuinfo", "model name\t: Some CPU")
+    found = []
+    for name in ("a", "b", "a"):
+        write(root, "etc/machine-id", name)
+        found.append(host_cpu.host_facts()["machine"])
+    assert found[0] == found[2] != found[1]
+    assert host_cpu.host_facts()["boot"] is None, "it has no boot id"

@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 
 import psutil
 
+from sharebench.core.console import format_count
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
 from sharebench.model.records.types import Host
 from tenant.contract import device_digest
@@ -45,18 +46,18 @@ def host_facts(gpu_uuids: Collection[str] = ()) -> Host:
     cpus, cpu, gpus = ROOT / "sys/devices/system/cpu", model(), sorted(gpu_uuids)
     sockets = {_read_text(each) for each in cpus.glob("cpu[0-9]*/topology/physical_package_id")} - {None}
     counts = {
-        "sockets": len(sockets),
-        "cores": psutil.cpu_count(logical=False),
-        "threads": psutil.cpu_count(),
-        "NUMA nodes": len(list((ROOT / "sys/devices/system/node").glob("node[0-9]*"))),
-        "GPUs": len(gpus),
+        "socket": len(sockets),
+        "core": psutil.cpu_count(logical=False),
+        "thread": psutil.cpu_count(),
+        "NUMA node": len(list((ROOT / "sys/devices/system/node").glob("node[0-9]*"))),
+        "GPU": len(gpus),
     }
     boot = _read_text(ROOT / "proc/sys/kernel/random/boot_id")
     return {
         "machine": device_digest("/".join([cpu, *(gpus or [_read_text(ROOT / "etc/machine-id") or ""])])),
         "boot": boot and device_digest(boot),
         "cpu": cpu,
-        "topology": ", ".join(f"{count} {what}" for what, count in counts.items() if count) or None,
+        "topology": ", ".join(format_count(count, what, f"{what}s") for what, count in counts.items() if count) or None,
     }
 
 

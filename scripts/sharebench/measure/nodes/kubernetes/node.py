@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import cast
 
+from sharebench.core.console import format_count
 from sharebench.core.files import read_json, write_json
 from sharebench.measure.nodes.contract import (
     DeviceOptions,
@@ -190,7 +191,7 @@ class ClusterNode(Node):
             "machine": device_digest(info.get("systemUUID") or info["machineID"]),
             "boot": device_digest(boot) if (boot := info.get("bootID")) else None,
             "cpu": "{} family {} model {}".format(*cpu) if all(cpu) else None,
-            "topology": f"{node['status']['capacity']['cpu']} threads, {self.gpus} GPUs",
+            "topology": f"{node['status']['capacity']['cpu']} threads, {format_count(self.gpus, 'GPU', 'GPUs')}",
         }
 
     @cached_property
