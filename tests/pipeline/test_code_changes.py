@@ -46,3 +46,12 @@ def test_an_edit_invalidates_the_cells_that_its_code_measures(
     assert old in text
     path.write_text(text.replace(old, new, 1))
     assert stale_cells(finished_on_cpu) == expected
+
+
+def test_an_edit_of_what_judges_plans_or_drives_a_run_measures_nothing_again(finished_on_cpu: Checkout) -> None:
+    for file in ("read/gates/gates.py", "study/study.py", "measure/run/jobs.py"):
+        with (finished_on_cpu.root / "scripts/sharebench" / file).open("a") as code:
+            code.write("\nEXTRA = 1\n")
+    jobs = finished_on_cpu.run(options=["--dry-run"]).ok().jobs
+    assert "aggregate" in jobs
+    assert not jobs.keys() & {"characterise_node", "calibrate", "configure_node", "run_cell"}

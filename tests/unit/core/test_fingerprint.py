@@ -98,7 +98,10 @@ def test_an_edit_invalidates_what_the_file_is_part_of(file: str, stale: set[str]
 
 
 # These drive a run, ask a question, judge or publish.
-ELSEWHERE = ("study/", "read/", "datasets/", "measure/run/", "model/config/", "model/run_record", "model/study_config")
+ELSEWHERE = (
+    *("study/", "read/", "datasets/", "measure/run/", "model/config/"),
+    *("model/run_record", "model/study_config", "model/question"),
+)
 
 
 def test_what_drives_asks_and_judges_is_in_no_cell_and_in_no_facts_of_a_node() -> None:
