@@ -11,7 +11,12 @@ from sharebench.core.files import SCRIPTS
 from sharebench.study.open_study import open_study
 from sharebench.study.cells import canonical_json, cell_from_path
 from sharebench.model.spec import SPEC_KEYS, describe_part
-from sharebench.model.study_config import has_jobs, has_streams, uses_several_devices
+from sharebench.model.study_config import (
+    has_conformance,
+    has_jobs,
+    has_streams,
+    uses_several_devices,
+)
 from sharebench.model.prometheus_options import has_prometheus
 
 if not {"{", "}"}.isdisjoint(workflow.basedir):

@@ -4,7 +4,7 @@
 # Outputs: cells/{strategy}/{workload}/histograms.csv, tables/{cells,summary,contrasts,devices,stages,startup}.csv,
 #          tables/summary.{md,tex}, manifest.json,
 #          with pairs tables/interference.csv, with faults tables/isolation.csv, with jobs tables/jobs.csv, with
-#          Prometheus tables/prometheus.csv
+#          Prometheus tables/prometheus.csv, with conformance cells tables/conformance.{csv,xml}
 # Steps:   export_histograms lists the buckets of one strategy and workload. aggregate checks that every record is
 #          complete, matches the config, and comes from one device and one set of frameworks; then it writes the tables.
 
@@ -63,6 +63,11 @@ rule aggregate:
         "<results>/tables/startup.csv",
         ["<results>/tables/interference.csv"] if STUDY.config["interference"] else [],
         ["<results>/tables/isolation.csv"] if STUDY.config["faults"] else [],
+        (
+            ["<results>/tables/conformance.csv", "<results>/tables/conformance.xml"]
+            if has_conformance(STUDY.config)
+            else []
+        ),
         ["<results>/tables/jobs.csv"] if has_jobs(STUDY.config) else [],
         ["<results>/tables/prometheus.csv"]
         if has_prometheus(STUDY.config["prometheus"])

@@ -234,3 +234,9 @@ def sweeps_by_entry(config: StudyConfig) -> dict[str, Sweep]:
             is_for_all = entry["load"].get("rate_for") == "all"
             sweeps.setdefault(sweep["of"], Sweep(sweep["by"], {}, is_for_all)).values[name] = sweep["value"]
     return sweeps
+
+
+def has_conformance(config: StudyConfig) -> bool:
+    """Whether the study tests what strategies promise."""
+    entries = config["workload_catalogue"]
+    return any(entries[name].get("module") == "conformance" for name in config["workloads"])

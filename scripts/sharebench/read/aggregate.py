@@ -17,7 +17,8 @@ from sharebench.datasets import dataset
 from sharebench.model import prometheus_options, run_record
 from sharebench.model.config_nodes import KubernetesOptions
 from sharebench.model.records.references import device_name, read_device
-from sharebench.model.study_config import StudyConfig, has_jobs
+from sharebench.model.records.types import Record
+from sharebench.model.study_config import StudyConfig, has_conformance, has_jobs
 from sharebench.read import text
 from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import reduce_record, split_by_workload
@@ -26,6 +27,7 @@ from sharebench.read.checker import Checker, RecordsRefused, refusal_message
 from sharebench.read.columns import ACTIVITY, HOST, USE, TableRow, csv_text, table_frame
 from sharebench.read.slo import slo_limits
 from sharebench.read.tables.cells import cells_table, prometheus_rows, stage_rows
+from sharebench.read.tables.conformance import conformance_table, junit
 from sharebench.read.tables.contrasts import contrasts_table
 from sharebench.read.tables.devices import (
     closed_loop_workloads,
@@ -49,7 +51,7 @@ NEUTRAL_CLUSTER: Mapping[Literal["context", "node", "namespace", "priority_class
     "namespace": "sharebench",
     "priority_class": None,
 }
-OPTIONAL_TABLES = {"interference", "jobs", "isolation", "prometheus"}
+OPTIONAL_TABLES = {"interference", "jobs", "isolation", "prometheus", "conformance"}
 """Tables that not every study has, each with a figure of the same name."""
 CONFOUNDED = "Each strategy was set up once, so differences between strategies are also differences in time."
 
@@ -123,7 +125,7 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
     names = write_tables(study, data, results, run)
     # An earlier study in this folder may have had other optional tables.
     for name in OPTIONAL_TABLES - names:
-        for leftover in (results / f"tables/{name}.csv", *results.glob(f"figures/{name}.*")):
+        for leftover in (*results.glob(f"tables/{name}.*"), *results.glob(f"figures/{name}.*")):
             leftover.unlink(missing_ok=True)
     for outdated in (results / "partial", tabled.parent):
         shutil.rmtree(outdated, ignore_errors=True)
@@ -175,11 +177,14 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
     switches = _switches(checker)
     slo = slo_limits(study.config["slo"])
     kinds = study_kinds(study.config)
+    conformance: list[Record] = []
     for record in checker.records(study.table_cells()):
         key = record["cell"]
         cell = Cell(key["strategy"], key["workload"], key["replicas"], key["repeat"])
         cells.append(reduce_record(record, limits=slo))
         startups += cell_startups(record)
+        if has_conformance(study.config):
+            conformance.append(record)
         switches.add(cell.strategy, record.get("switch"))
         prometheus += prometheus_rows(record)
         if cell.workload in study.faults:
@@ -214,6 +219,8 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
         queues = [strategy.name for strategy in study.strategies.values() if strategy.is_queue]
         jobs = pair_jobs_by_device(jobs, cells, queues)
         tables["jobs"] = jobs_table(jobs, (cell for cell in study.table_cells() if study.is_job(cell.workload)), queues)
+    if has_conformance(study.config):
+        tables["conformance"] = conformance_table(conformance)
     if prometheus_options.has_prometheus(study.config["prometheus"]):
         tables["prometheus"] = table_frame("prometheus", prometheus)
     if study.faults:
@@ -250,4 +257,6 @@ def _write(
     labelled = {name: tables[name].copy().assign(label=node["label"]) for name in ("cells", "summary")}
     for name, table in (tables | labelled).items():
         replace_atomically(folder / f"{name}.csv", csv_text(table))
+    if "conformance" in tables:
+        replace_atomically(folder / "conformance.xml", junit(tables["conformance"]))
     replace_atomically(folder / "summary.md", text.summary_markdown(tables["summary"], caption))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sharebench.core.console import format_count
+from sharebench.model.promises import closing_line
 from sharebench.model.spec import workload_label
 from sharebench.model.strategies import is_control
 
@@ -100,7 +101,16 @@ def closing_lines(results: Path) -> list[str]:
         *shown,
         *ending_lines(results / "tables", results / "report.html"),
         f"report: {results / 'report.html'}{more}",
+        *_promises_line(results / "tables" / "conformance.csv"),
     ]
+
+
+def _promises_line(table: Path) -> list[str]:
+    """The number of broken promises, of a study that tests them."""
+    if not table.exists():
+        return []
+    with table.open(newline="") as file:
+        return [closing_line(row["verdict"] for row in csv.DictReader(file))]
 
 
 def table_failed_run(results: Path) -> str:

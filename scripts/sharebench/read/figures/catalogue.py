@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sharebench.model.capabilities import NODE_KINDS
-from sharebench.model.study_config import StudyConfig, has_jobs, has_streams, sweeps_by_entry
+from sharebench.model.study_config import StudyConfig, has_conformance, has_jobs, has_streams, sweeps_by_entry
 
 NEEDS: Mapping[str, Callable[[StudyConfig, str], object]] = {
     "": lambda config, node_kind: True,
     "pairs": lambda config, node_kind: config["interference"],
     "jobs": lambda config, node_kind: has_jobs(config),
+    "conformance": lambda config, node_kind: has_conformance(config),
     "faults": lambda config, node_kind: config["faults"],
     "streams": lambda config, node_kind: has_streams(config),
     "sweeps": lambda config, node_kind: sweeps_by_entry(config),
@@ -121,6 +122,13 @@ ENTRIES: dict[str, Entry] = {
         "at worst, and for how long. Failed: it ended, or gave no answer any more. Survived: it went on, but its "
         "latencies cannot be judged.",
         needs="faults",
+    ),
+    "conformance": Entry(
+        "Which promises are kept",
+        "What each strategy promises by its documentation, against what was measured: blue is kept, dark red is "
+        "broken, grey is not promised, and white was not measured. The number is the measured one, in the unit of the "
+        "promise. Limits and sources are in tables/conformance.csv.",
+        needs="conformance",
     ),
 }
 

@@ -24,6 +24,7 @@ TEXT_COLUMNS = {
     "jobs": ("strategy", "workload", "status", "reason"),
     "interference": ("strategy", "victim", "aggressor", "status", "reason"),
     "isolation": ("strategy", "fault", "victim", "aggressor", "notes"),
+    "conformance": ("promise", "strategy", "unit", "limit", "verdict", "source", "reason"),
     "startup": ("strategy", "workload"),
     "devices": ("strategy", "workload", "tenant_workload", "device"),
     "contrasts": ("strategy", "reference", "workload", "tenant_workload", "separable", "reason"),

@@ -5,7 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from sharebench.core.files import Refusal
-from sharebench.read.figures import devices, grids, load_curve, over_replicas, scatter_panels, startup, timeslice
+from sharebench.read.figures import (
+    conformance,
+    devices,
+    grids,
+    load_curve,
+    over_replicas,
+    scatter_panels,
+    startup,
+    timeslice,
+)
 from sharebench.read.figures.catalogue import ENTRIES
 from sharebench.read.figures.data import DrawnStudy, load_study
 from sharebench.read.figures.page import Sheet, save
@@ -23,6 +32,7 @@ DRAWERS: dict[str, Callable[[DrawnStudy], Sheet]] = {
     "jobs": over_replicas.jobs,
     "startup": startup.startup,
     "isolation": grids.isolation,
+    "conformance": conformance.conformance,
     # Not in the catalogue: these depend on the data, a time-slice probe and several devices.
     "timeslice": timeslice.timeslice,
     "devices": devices.devices,

@@ -58,11 +58,11 @@ def interference(study: DrawnStudy) -> Sheet:
         is_dark = abs(2 * norm(row["slowdown"]) - 1) > 0.7
         color = GREY if is_blank else "white" if is_dark else "black"
         if not has_room or math.isnan(row["slowdown_low"]):
-            _write_centred(ax, x, y, text, size, color)
+            write_centred(ax, x, y, text, size, color)
             return
         interval = f"{format_factor(row['slowdown_low'])}–{format_factor(row['slowdown_high'])}"
-        _write_centred(ax, x, y - 0.12, text, size, color)
-        _write_centred(ax, x, y + 0.18, interval, 0.8 * SMALL_POINTS, color)
+        write_centred(ax, x, y - 0.12, text, size, color)
+        write_centred(ax, x, y + 0.18, interval, 0.8 * SMALL_POINTS, color)
 
     # One scale for all panels, as far below 1 as above.
     factor = max([MIN_FACTOR, *(math.exp(abs(math.log(value))) for value in table["slowdown"].dropna())])
@@ -74,7 +74,7 @@ def interference(study: DrawnStudy) -> Sheet:
         values = rows.pivot(index="victim", columns="aggressor", values="slowdown")
         values = values.reindex(index=names, columns=names)
         ax.imshow(values, cmap=sns.color_palette("vlag", as_cmap=True), norm=norm, aspect="auto")
-        _label_grid(ax, names, names)
+        label_grid(ax, names, names)
         ax.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
         page.alt_text.extend(
             f"{strategy}: {row['victim']} next to {row['aggressor']} is {absence_reason(row)}"
@@ -87,11 +87,11 @@ def _longest_inches(names: Sequence[str]) -> float:
     return CHARACTER_INCHES * max(map(len, names), default=0)
 
 
-def _write_centred(ax: Axes, x: float, y: float, text: str, size: float, color: str) -> None:
+def write_centred(ax: Axes, x: float, y: float, text: str, size: float, color: str) -> None:
     ax.text(x, y, text, ha="center", va="center", size=size, color=color)
 
 
-def _label_grid(ax: Axes, across: Sequence[str], down: Sequence[str]) -> None:
+def label_grid(ax: Axes, across: Sequence[str], down: Sequence[str]) -> None:
     """Write names at the middles of cells, in place of an axis with ticks and lines."""
     ax.set_xticks(range(len(across)), across)
     ax.set_yticks(range(len(down)), down)
@@ -127,9 +127,9 @@ def isolation(study: DrawnStudy) -> Sheet:
             color = OUTCOME_COLORS.get(outcome, "white")
             ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=color, edgecolor="none"))
             page.alt_text.append(f"{strategy}, {kind}: {text}".replace("\n", ", "))
-            _write_centred(ax, x, y, text, SMALL_POINTS, "white" if outcome == "failed" else "black")
+            write_centred(ax, x, y, text, SMALL_POINTS, "white" if outcome == "failed" else "black")
     ax.set(xlim=(-0.5, len(kinds) - 0.5), ylim=(len(strategies) - 0.5, -0.5))
-    _label_grid(ax, kinds, strategies)
+    label_grid(ax, kinds, strategies)
     return page
 
 

@@ -26,7 +26,7 @@ from sharebench.read.figures.data import DrawnStudy, Row, load_study, table_rows
 from sharebench.read.figures.style import COLORS, strategy_looks
 from sharebench.read.report import words
 from sharebench.read.report.audit import Audit, study_records
-from sharebench.read.report.sections import advice, cards, comparisons, statements
+from sharebench.read.report.sections import advice, cards, comparisons, promise_rows, statements
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 SECTIONS = {
@@ -34,6 +34,7 @@ SECTIONS = {
     "curves": "Latency and throughput",
     "interference": "Interference",
     "isolation": "Faults",
+    "conformance": "Promises",
     "jobs": "Jobs",
     "advice": "Advice",
     "numbers": "Numbers",
@@ -46,7 +47,7 @@ SECTIONS = {
     "repeat": "Repeat and cite",
 }
 """Template and heading of each section, the answers first."""
-OPEN_SECTIONS = ("cards", "curves", "interference", "isolation", "jobs")
+OPEN_SECTIONS = ("conformance", "cards", "curves", "interference", "isolation", "jobs")
 """Sections that are open at first; the others are collapsed."""
 CURVE_FIGURES = ("latency", "throughput", "serving", "progress")
 SWEEP_FIGURES = ("load-curve",)
@@ -160,6 +161,7 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
         "job_facts": study.job_facts,
         "has_programs": any(runs_until_exit(entries.get(name, {})) for name in summary["tenant_workload"]),
         "isolation": statements.isolation(study),
+        "conformance": promise_rows.promise_rows(study),
         "contrasts": comparisons.contrast_rows(study),
         "devices": comparisons.device_rows(study),
         "controls": comparisons.control_rows(rows),

@@ -1,0 +1,55 @@
+"""Which promises are kept: promises by strategies, each cell with the measured number."""
+
+import math
+
+from matplotlib.patches import Rectangle
+
+from sharebench.model.promises import BROKEN, KEPT, NOT_MEASURED, NOT_PROMISED
+from sharebench.read.figures.data import DrawnStudy, Row, table_rows
+from sharebench.read.figures.grids import CHARACTER_INCHES, label_grid, write_centred
+from sharebench.read.figures.page import PAGE_INCHES, Sheet, study_sheet
+from sharebench.read.figures.style import SMALL_POINTS
+
+# From light to dark, and every cell has text, as some readers cannot distinguish red and green.
+COLORS = {KEPT: "#cfe0f2", BROKEN: "#7d1d3f", NOT_PROMISED: "#dcdcdc", NOT_MEASURED: "white"}
+WORST_FIRST = (BROKEN, NOT_MEASURED, KEPT, NOT_PROMISED)
+COLUMN_INCHES, ROW_INCHES = 0.95, 0.3
+
+
+def conformance(study: DrawnStudy) -> Sheet:
+    """Of several repeats and numbers of tenants a cell shows the worst, with the number of tenants."""
+    table = study.table("conformance")
+    strategies, promises = study.strategies(table), list(dict.fromkeys(table["promise"]))
+    left = 0.3 + CHARACTER_INCHES * max(map(len, promises), default=0)
+    page = study_sheet(
+        study,
+        "conformance",
+        min(1, len(promises)),
+        "nothing was measured",
+        note=study.not_shown,
+        width_inches=min(PAGE_INCHES, max(3.5, left + 0.3 + COLUMN_INCHES * len(strategies))),
+        panel_inches=ROW_INCHES * max(len(promises), 1),
+    )
+    if not promises:
+        return page
+    (ax,) = page.axes
+    for y, promise in enumerate(promises):
+        for x, strategy in enumerate(strategies):
+            rows = table_rows(table[(table["promise"] == promise) & (table["strategy"] == strategy)])
+            if not rows:
+                continue
+            row = min(rows, key=lambda each: WORST_FIRST.index(each["verdict"]))
+            color = COLORS[row["verdict"]]
+            ax.add_patch(Rectangle((x - 0.48, y - 0.44), 0.96, 0.88, facecolor=color, edgecolor="none"))
+            text = number_text(row)
+            page.alt_text.append(f"{strategy}, {promise}: {row['verdict']}, {text}")
+            write_centred(ax, x, y, text, SMALL_POINTS, "white" if row["verdict"] == BROKEN else "black")
+    ax.set(xlim=(-0.5, len(strategies) - 0.5), ylim=(len(promises) - 0.5, -0.5))
+    label_grid(ax, strategies, promises)
+    return page
+
+
+def number_text(row: Row) -> str:
+    """The measured number of a row with three digits, and the number of its tenants."""
+    value = row["measured"]
+    return "–" if math.isnan(value) else f"{value:.3g} (× {row['replicas']})"

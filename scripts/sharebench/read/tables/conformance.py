@@ -1,0 +1,265 @@
+"""tables/conformance.csv and .xml: whether each strategy keeps its promises, from the cells of a conformance study.
+
+No gate excludes a cell here: a promise that is not kept is what these cells look for.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+import pandas as pd
+
+from sharebench.model.promises import BROKEN, KEPT, NOT_MEASURED, NOT_PROMISED, Promise, promises
+from sharebench.model.records.record import window_seconds
+from sharebench.model.records.types import PhaseWindow, Promises, Record, TenantRecord
+from sharebench.model.spec import parse_spec, tenant_limits, tenant_workload, workload_reference
+from sharebench.read.columns import TableRow, table_frame
+from sharebench.read.histogram import Histogram
+
+FAULT = "fault"
+FOUND_TASKS = ("look_after_free", "look_after_end", "look_shared")
+
+
+@dataclass(frozen=True)
+class ConformanceCell:
+    """A cell that measured promises; `alone_hz` is the rate of one tenant that has the device, None where unknown."""
+
+    record: Record
+    found: Promises
+    alone_hz: float | None
+
+    @property
+    def tenants(self) -> list[TenantRecord]:
+        return self.record["tenants"]
+
+    @property
+    def rates_hz(self) -> list[float]:
+        """Rate of each tenant while all are busy."""
+        seconds = window_seconds(self.record) if self.record["window"] else math.inf
+        return [tenant["count"] / seconds for tenant in self.tenants]
+
+    def shares_percent(self) -> list[float] | None:
+        """The share of the device that each tenant is given; None where that is not known.
+
+        An instance and a green context have SMs of their own, which CUDA or, on the stand-in, the affinity mask shows.
+        """
+        mechanisms, units = parse_spec(self.record["spec"])["strategy"]["mechanisms"], self.record["node"]["units"]
+        if mechanisms[0] in ("mig", "green-contexts"):
+            own = list(map(_units, self.tenants))
+            return [100 * each / units for each in own if each] if units and all(own) else None
+        limits = [tenant_limits(self.record["limits"], index).thread_percent for index in range(len(self.tenants))]
+        known = [limit for limit in limits if limit is not None]
+        # Without limits an even share is what one might expect.
+        return known if len(known) == len(limits) else [100 / len(self.tenants)] * len(self.tenants)
+
+    def task(self, name: str, key: str) -> list[float]:
+        """What the tenants' results of a task have under that key."""
+        return [result[key] for result in self.found["tasks"].get(name, []) if result.get(key) is not None]
+
+
+def _units(tenant: TenantRecord) -> int | None:
+    view, cpu = tenant["view"], tenant["cpu"]
+    if view is not None:
+        return view["sm_count"]
+    return len(cpu["affinity"]) if cpu and cpu["affinity"] else None
+
+
+def _share(cell: ConformanceCell) -> float | None:
+    shares = cell.shares_percent()
+    if not cell.alone_hz or shares is None:
+        return None
+    ratios = [1e4 * hz / cell.alone_hz / share for hz, share in zip(cell.rates_hz, shares, strict=True)]
+    return max(ratios, key=lambda ratio: abs(ratio - 100))
+
+
+def _share_idle(cell: ConformanceCell) -> float | None:
+    shares = cell.shares_percent()
+    if not cell.alone_hz or shares is None:
+        return None
+    windows = [cell.found["windows"].get(f"alone-{index}") for index in range(len(shares))]
+    return max(
+        (
+            1e4 * _rate_hz(window, index) / cell.alone_hz / shares[index]
+            for index, window in enumerate(windows)
+            if window
+        ),
+        default=None,
+    )
+
+
+def _rate_hz(window: PhaseWindow, index: int) -> float:
+    return window["tenants"][index]["count"] / window["seconds"]
+
+
+def _memory(cell: ConformanceCell) -> float | None:
+    total = cell.record["node"]["memory_bytes"]
+    ratios = []
+    for result in cell.found["tasks"].get("largest_allocation", []):
+        if total and (largest := result.get("largest_bytes")) is not None:
+            limit = tenant_limits(cell.record["limits"], result["tenant"]).memory_bytes(total)
+            ratios.append(100 * largest / (limit or total))
+    return max(ratios, default=None)
+
+
+def _answers(cell: ConformanceCell) -> float | None:
+    results = cell.found["tasks"].get("answers", [])
+    wrong = [len(result["wrong"]) for result in results if "wrong" in result]
+    return sum(wrong) if wrong and len(wrong) == len(results) else None
+
+
+def _bytes(cell: ConformanceCell) -> float | None:
+    keys = ("found_bytes", "shared_found_bytes")
+    found = [value for name in FOUND_TASKS for key in keys for value in cell.task(name, key)]
+    return sum(found) if found else None
+
+
+def _fair(cell: ConformanceCell) -> float | None:
+    shares = cell.shares_percent()
+    is_equal = len(cell.tenants) > 1 and (shares is None or len(set(shares)) == 1)
+    return max(cell.rates_hz) / min(cell.rates_hz) if is_equal and min(cell.rates_hz) else None
+
+
+def _light(cell: ConformanceCell) -> float | None:
+    windows = [cell.found["windows"].get(name) for name in ("light-next-to-busy", "light-alone")]
+    p99 = [_p99_seconds(window) if window else None for window in windows]
+    return p99[0] / p99[1] if p99[0] and p99[1] else None
+
+
+def _p99_seconds(window: PhaseWindow) -> float | None:
+    histogram = Histogram.from_sparse(window["tenants"][0]["histogram"])
+    return histogram.quantiles([0.99])[0].value_seconds if histogram.count else None
+
+
+def _visible(cell: ConformanceCell) -> float | None:
+    listed = cell.found["visible"]
+    return None if not listed else 100 * sum(each is not None for each in listed) / len(listed)
+
+
+def _utilisation(cell: ConformanceCell) -> float | None:
+    used = [each and each["utilisation_percent"] for each in cell.found["visible"] or []]
+    if not cell.alone_hz or not used or any(each is None for each in used):
+        return None
+    truth = [100 * hz / cell.alone_hz for hz in cell.rates_hz]
+    return max(abs(float(each or 0) - true) for each, true in zip(used, truth, strict=True))
+
+
+def _start(cell: ConformanceCell) -> float | None:
+    return 100 * sum(tenant["count"] > 0 for tenant in cell.tenants) / len(cell.tenants)
+
+
+MEASURES: Mapping[str, Callable[[ConformanceCell], float | None]] = {
+    "share": _share,
+    "share-idle": _share_idle,
+    "memory": _memory,
+    "answers": _answers,
+    "bytes": _bytes,
+    "fair": _fair,
+    "light": _light,
+    "visible": _visible,
+    "utilisation": _utilisation,
+    "start": _start,
+}
+"""How each promise but that of faults is measured, in its unit; None where it was not."""
+
+
+def conformance_table(records: Sequence[Record]) -> pd.DataFrame:
+    """A row for each promise of each cell that was measured, in the order of promises; of faults one for each kind."""
+    rows = sorted(_rows(records), key=lambda row: list(promises()).index(str(row["promise"]).partition(" ")[0]))
+    return table_frame("conformance", rows)
+
+
+def _rows(records: Sequence[Record]) -> Iterator[TableRow]:
+    alone_hz = next(
+        (
+            ConformanceCell(record, found, None).rates_hz[0]
+            for record in records
+            if (found := record.get("promises"))
+            and parse_spec(record["spec"])["strategy"]["mechanisms"] == ["exclusive"]
+        ),
+        None,
+    )
+    for record in records:
+        if (fault := record.get("fault")) is not None:
+            yield _row(f"{FAULT} {fault['kind']}", promises()[FAULT], record, _harmed(record))
+        elif (found := record.get("promises")) is not None:
+            cell = ConformanceCell(record, found, alone_hz)
+            for name, measure in MEASURES.items():
+                yield _row(name, promises()[name], record, measure(cell), found["failure"])
+        elif record["status"] not in ("infeasible", "not-measured"):
+            for name in MEASURES:
+                yield _row(name, promises()[name], record, 0.0 if name == "start" else None, record["reason"])
+
+
+def _harmed(record: Record) -> float | None:
+    """Neighbours of a fault that failed or computed something else; None where it did not happen."""
+    fault, spec = record.get("fault"), parse_spec(record["spec"])
+    if fault is None or not fault["happened"]:
+        return None
+    return sum(
+        tenant["status"] != "ok"
+        or not _is_right(record, tenant, tenant_workload(spec, tenant["index"])["output_tolerance"])
+        for tenant in record["tenants"]
+        if tenant["index"] != fault["aggressor"]
+    )
+
+
+def _is_right(record: Record, tenant: TenantRecord, tolerance: float) -> bool:
+    right = workload_reference(record["calibration"], tenant["workload"]).get("output_digest")
+    digest = tenant["output_digest"]
+    if digest is None or right is None or len(digest) != len(right):
+        return right is None
+    return all(
+        one is not None and math.isclose(one, other, rel_tol=tolerance)
+        for one, other in zip(digest, right, strict=True)
+    )
+
+
+def _row(name: str, promise: Promise, record: Record, measured: float | None, failure: str | None = None) -> TableRow:
+    strategy = parse_spec(record["spec"])["strategy"]
+    statement = promise.statement(strategy["mechanisms"])
+    is_made = statement is not None and statement.is_made(record["limits"])
+    verdict = NOT_PROMISED
+    if is_made:
+        verdict = NOT_MEASURED if measured is None else KEPT if promise.is_kept(measured) else BROKEN
+    return {
+        "promise": name,
+        "strategy": record["cell"]["strategy"],
+        "replicas": record["cell"]["replicas"],
+        "repeat": record["cell"]["repeat"],
+        "promised": is_made,
+        "measured": measured,
+        "unit": promise.unit,
+        "limit": promise.limit,
+        "verdict": verdict,
+        "source": "" if statement is None else statement.source,
+        "reason": (failure or record["reason"] or "it was not measured here") if measured is None else None,
+    }
+
+
+def junit(table: pd.DataFrame) -> str:
+    """The table as JUnit XML: a suite for each strategy, a failure for each promise that is broken."""
+    root = ElementTree.Element("testsuites", {"name": "conformance", **_counts(table)})
+    for strategy, rows in table.groupby("strategy", sort=False):
+        suite = ElementTree.SubElement(root, "testsuite", {"name": str(strategy), **_counts(rows)})
+        for row in rows.to_dict("records"):
+            name = f"{row['promise']}, {row['replicas']} tenants, repeat {row['repeat']}"
+            case = ElementTree.SubElement(suite, "testcase", classname=f"conformance.{strategy}", name=name)
+            measured = "" if pd.isna(row["measured"]) else f"{row['measured']:.4g} {row['unit']}"
+            if row["verdict"] == BROKEN:
+                message = f"{measured}, promised: {row['limit']}"
+                ElementTree.SubElement(case, "failure", message=message).text = str(row["source"])
+            elif row["verdict"] == NOT_MEASURED:
+                ElementTree.SubElement(case, "error", message=str(row["reason"]))
+            elif row["verdict"] == NOT_PROMISED:
+                ElementTree.SubElement(case, "skipped", message=f"not promised; {measured or 'not measured'}")
+            else:
+                ElementTree.SubElement(case, "system-out").text = measured
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _counts(rows: pd.DataFrame) -> dict[str, str]:
+    verdicts = {"failures": BROKEN, "errors": NOT_MEASURED, "skipped": NOT_PROMISED}
+    counts = {name: str(int((rows["verdict"] == verdict).sum())) for name, verdict in verdicts.items()}
+    return {"tests": str(len(rows)), **counts}
