@@ -1,13 +1,16 @@
-# The length of a time slice: which tenant is on the GPU when, as seen by tenants that only watch its clock.
+# The length of a time slice: which tenant is on the GPU when, as seen by tenants that only watch its clock. And the map
+# of wrong answers: which results are wrong under which share of the SMs.
 #
 # Inputs:  nodes/device.json
-# Outputs: nodes/timeslice.json, tables/timeslice.csv, figures/timeslice.{svg,pdf,png}
+# Outputs: nodes/{timeslice,answers}.json, tables/{timeslice,answers}.csv, figures/{timeslice,answers}.{svg,pdf,png}
 # Steps:   measure_timeslice watches a few tenants under time-slicing, MPS and streams, where the study has these.
-#          probe_timeslice draws who ran when, and runs only when named as a target.
+#          probe_timeslice draws who ran when. measure_answers checks results under each share, and probe_answers
+#          draws the map. They run only when named as targets.
 from importlib import import_module
 
 # Imported late, since it needs NVML and is rarely used.
 timeslice = lambda: import_module("sharebench.measure.run.timeslice.probe")
+answers = lambda: import_module("sharebench.measure.run.answers")
 
 
 rule measure_timeslice:
@@ -67,3 +70,52 @@ rule probe_timeslice:
     shell:
         "{params.python:q} {params.script:q} draw_timeslice --results {params.results:q} --catalogue {params.catalogue:q}"
         " > {log:q} 2>&1"
+
+
+rule measure_answers:
+    input:
+        device=lambda wildcards: (
+            str(RESULTS / "nodes/device.json")
+            if STUDY.node_kind == "nvidia"
+            else sys.exit(answers().needs_gpu_text(STUDY))
+        ),
+    output:
+        found="<results>/nodes/answers.json",
+        table="<results>/tables/answers.csv",
+    log:
+        "<results>/logs/nodes/answers.log",
+    localrule: True
+    conda:
+        "../envs/sharebench.yaml"
+    threads: MEASURING_THREADS
+    resources:
+        **EVERY_DEVICE,
+    params:
+        **JOB_PARAMS,
+        results=RESULTS,
+        code=lambda _: [STUDY.node_code(), code.stage_fingerprint("answers")],
+    message:
+        "Checking answers under each share of the SMs"
+    shell:
+        "{params.python:q} {params.script:q} measure_answers --results {params.results:q} --device {input.device:q}"
+        " --out {output.found:q} --table {output.table:q} 2> {log:q}"
+
+
+rule probe_answers:
+    input:
+        "<results>/nodes/answers.json",
+        "<results>/tables/answers.csv",
+    output:
+        expand("<results>/figures/answers.{suffix}", suffix=["svg", "pdf", "png"]),
+    log:
+        "<results>/logs/answers.log",
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        **JOB_PARAMS,
+        results=RESULTS,
+        code=lambda _: code.stage_fingerprint("figures"),
+    message:
+        "Drawing the map of wrong answers"
+    shell:
+        "{params.python:q} {params.script:q} draw_answers --results {params.results:q} > {log:q} 2>&1"

@@ -42,6 +42,11 @@ rule aggregate:
             for workload in STUDY.calibrated_workloads()
         ],
         device="<data>/nodes/device.json",
+        promises=(
+            [Path(workflow.basedir) / "config" / "promises.yaml"]
+            if has_conformance(STUDY.config)
+            else []
+        ),
     output:
         report(
             "<results>/tables/cells.csv",

@@ -24,7 +24,10 @@ from sharebench.study.study import Study
 
 LOG_LINES = 20
 # Rules that need the node.
-NODE_RULES = {"characterise_node", "calibrate", "configure_node", "run_cell", "restore", "measure_timeslice"}
+NODE_RULES = {
+    *("characterise_node", "calibrate", "configure_node", "run_cell", "restore"),
+    *("measure_answers", "measure_timeslice"),
+}
 
 
 def _git(*arguments: str) -> str | None:
