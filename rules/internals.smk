@@ -1,6 +1,7 @@
 # Every use of Snakemake beyond its documented interface is in this file, which is included before all others. A new
 # version may break any of these, and then the test that is named with it fails.
 import logging
+import sys
 
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
@@ -69,6 +70,18 @@ def lift_job_limit():
     workflow.scheduler.job_rate_limiter = None
 
 
+def refuse_module():
+    """End a workflow that imports this one as a module: Snakemake would not call our `onstart`, which claims the node.
+
+    Held by tests/pipeline/test_config_errors.py.
+    """
+    if workflow.modifier.is_module:
+        sys.exit(
+            "this workflow cannot be a module: Snakemake would neither claim nor restore the node for it; measure with "
+            "`snakemake --snakefile PATH/Snakefile --directory FOLDER`, and read its results"
+        )
+
+
 def jobs_to_run():
     """The first output of each job that this run will do ("" if it has none), by rule; known from `onstart` on.
 
@@ -116,5 +129,6 @@ def has_deployment_method():
     return bool(workflow.deployment_settings.deployment_method)
 
 
+refuse_module()
 logger.addFilter(is_shown)
 explain_dry_run()

@@ -65,3 +65,13 @@ def test_the_probe_of_time_slices_needs_a_gpu(untouched: Checkout) -> None:
     line = refused(untouched, "probe_timeslice", study="cpu.yaml")
     assert line.startswith("probe_timeslice needs an NVIDIA GPU on this host: ")
     assert "the node is cpu" in line and "--config node=nvidia" in line
+
+
+def test_an_import_as_a_module_is_refused(untouched: Checkout) -> None:
+    (untouched.root / "outer.smk").write_text(
+        'module sharebench:\n    snakefile:\n        "Snakefile"\n\n\nuse rule * from sharebench\n'
+    )
+    result = untouched.run(options=["--snakefile", "outer.smk", "--dry-run"])
+    assert result.code == 1
+    assert result.out.splitlines()[-1].startswith("this workflow cannot be a module: ")
+    assert "Traceback" not in result.out
