@@ -215,3 +215,47 @@ def test_a_study_is_described_as_a_workflow_run(tmp_path: Path) -> None:
     assert (run["@type"], run["instrument"]) == ("CreateAction", {"@id": "workflow/Snakefile"})
     assert {"@id": "config.yaml"} in run["object"] and {"@id": "tables/summary.csv"} in run["result"]
     assert manifest["run_id"] in run["@id"] and run["endTime"] == study["datePublished"] == "2025-01-14T10:20:00+00:00"
+
+
+OUTSIDE = ("../out", "/out", "a/../../out", "a\\..\\out")
+NAMES = (*OUTSIDE, "cells/y.json", "./a", ".", "", "manifest.json/x", "cells/x", "é\n")
+
+
+@pytest.mark.thorough
+@settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    print_blob=False,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.data())
+def test_an_archive_of_a_stranger_is_refused_or_is_what_its_checksums_say(packed: Path, data: Any) -> None:
+    """Entries of any name, with true or false checksums, then changed, cut or repeated bytes."""
+    contents = {name: content for name, content in FILES.items() if isinstance(content, bytes)}
+    for _ in range(data.draw(st.integers(0, 3))):
+        contents[data.draw(st.sampled_from(NAMES))] = data.draw(st.binary(max_size=20))
+    listed = {name: content for name, content in contents.items() if data.draw(st.integers(0, 9))}
+    target = packed.with_name("strange.zip")
+    with zipfile.ZipFile(target, "w") as new:
+        for name, content in contents.items():
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = data.draw(st.sampled_from([0o644, 0o120777, 0o010644, 0o040755])) << 16
+            new.writestr(entry, content)
+        new.writestr(archive.CHECKSUMS, archive.checksum_lines(listed))
+    raw = bytearray(target.read_bytes())
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(0, len(raw) - 1))
+        raw[at] = data.draw(st.integers(0, 255))
+    target.write_bytes(raw[: len(raw) - data.draw(st.sampled_from([0, 0, 0, 1, 30, len(raw) - 1]))])
+    try:
+        folder = archive.unpack(target)
+    except ArchiveError as refused:
+        assert "\n" not in str(refused) and str(refused).isprintable()
+    else:
+        found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+        assert not any(path.is_symlink() for path in found.values())
+        sums = dict(reversed(line.split("  ", 1)) for line in archive.checksum_lines(listed).splitlines())
+        assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()} == sums
+        shutil.rmtree(folder)
+    assert not [*packed.parent.rglob("*out"), *archive.UNPACKED_FOLDER.glob("*")] and not Path("/out").exists()
