@@ -22,6 +22,16 @@ def test_a_clean_cell_passes_all_gates_without_messages():
     assert len(found) >= 17
 
 
+@pytest.mark.parametrize("tenant, is_victim", [(0, False), (1, True)])
+def test_in_a_cell_with_a_fault_only_victims_are_judged_and_no_whole_windows(tenant, is_victim):
+    record = factories.record("mps", [[0.005] * 400, [0.006] * 333])
+    record["fault"] = {"aggressor": 0}
+    with_changes(record, {f"tenants.{tenant}.coverage_ratio": 0.9, f"tenants.{tenant}.errors": 300})
+    found = {each["name"]: each["passed"] for each in gates.evaluate(record)}
+    assert found["window_coverage"] is not is_victim
+    assert found.keys().isdisjoint(gates.FAULT_EXEMPT_GATES)
+
+
 GPU_GATES = {name for name in (*gates.INVALID, *gates.WARNING) if hasattr(gpu, name)}
 
 

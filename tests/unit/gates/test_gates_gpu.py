@@ -32,6 +32,10 @@ GPU_FAILURES = [
         "foreign_process", "invalid", 3, "1 compute, 2 graphics$",
     ),
     (
+        {"telemetry.foreign_processes": {"compute": 0, "graphics": 0, "mps": 2}},
+        "foreign_process", "invalid", 2, "2 mps$",
+    ),
+    (
         {"tenants.1.cpu.run_queue_seconds": 0.021},
         "cpu_contention", "invalid", pytest.approx(0.0105), "waited for a CPU for 1.[01]%",
     ),

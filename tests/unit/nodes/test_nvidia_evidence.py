@@ -294,6 +294,23 @@ def test_the_limits_of_each_tenant_are_proven(
     assert {item["source"] for item in clients} == {"node"}
 
 
+@pytest.mark.parametrize("second, has_limits", [({"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "60"}, True), ({}, False)])
+def test_every_client_of_a_tenant_has_its_limits(
+    monkeypatch: pytest.MonkeyPatch, second: dict[str, str], has_limits: bool
+) -> None:
+    """The first tenant is a server of two processes that are clients of MPS, started with these variables."""
+    limits = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "60"}
+    seen = {21: limits, 22: second, 31: limits}
+    monkeypatch.setattr(nvidia_evidence, "process_variables", lambda pid, names: seen[pid])
+    strategy = Strategy("own", ("mps",), thread_percent=(60.0, 60.0), priority=(0, 1))
+    grants = [Grant(index, 0, environment=limits) for index in range(2)]
+    occupants = [Occupant(pid, "mps", GIB) for pid in seen]
+    records = [program(21, 22), program(31)]
+    found = collect_evidence(strategy, [Gpu()], grants, records, occupants, [Daemon([*seen])])
+    (item,) = (each for each in found if each["name"] == "MPS variables of tenant 0")
+    assert (item["holds"], item["observed"]) == (has_limits, second)
+
+
 @pytest.mark.parametrize("mechanism", ["time-slicing", "mps"])
 def test_a_program_that_ended_before_it_was_sampled_gives_no_evidence(mechanism: str) -> None:
     """The missing observation excludes the cell and contradicts nothing."""
