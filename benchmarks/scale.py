@@ -46,6 +46,10 @@ SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 SCRIPTS = ROOT / "scripts"
 # Cells per repeat of `study_file`'s matrix.
 PER_REPEAT = 40
+DRY_RUN_CELLS = (1_000, 10_000)
+RUN_CELLS = 1_000
+DATA_CELLS = 10_000
+STAND_IN = {"node": "cpu", "replicas": [1, 2, 4], "repeats": 2, "window_seconds": 1}
 VIRTUAL_WINDOW_SECONDS = 5
 # Also virtual, so it costs no time; calibration needs some iterations.
 SHORT_WINDOW_SECONDS = 0.2
@@ -151,7 +155,8 @@ def large_data_set(folder: Path, cells: int) -> Path:
     with ProcessPoolExecutor(workers) as pool:
         parts = [[c for c in study.cells if c.strategy == s][k::10] for s in study.strategies for k in range(10)]
         list(pool.map(fabricate, [(study.config, str(results), part) for part in parts if part]))
-    write_json(results / "nodes/device.json", {"node": open_nodes(study, results)[0].facts()})
+    node = open_nodes(study, results)[0]
+    write_json(results / "nodes/device.json", {"node": node.facts(), **node.characterise()})
     for workload in study.workloads():
         calibration = {
             "spec": study.calibration_spec(workload),
@@ -160,7 +165,7 @@ def large_data_set(folder: Path, cells: int) -> Path:
             "roofs": None,
             "idle_power_watts": None,
             "output_digest": [1.0],
-            "node": open_nodes(study, results)[0].facts(),
+            "node": node.facts(),
             "provenance": PROVENANCE,
         }
         write_json(results / f"calibration/{workload}.json", calibration)
@@ -174,7 +179,7 @@ def large_data_set(folder: Path, cells: int) -> Path:
 def stand_in_overheads(folder: Path) -> list[tuple[str, float]]:
     """Seconds beyond warm-up and window of each cell on the stand-in, from its start to that of the next cell."""
     study = folder / "stand-in.yaml"
-    study.write_text(yaml.safe_dump({"node": "cpu", "replicas": [1, 2, 4], "repeats": 2, "window_seconds": 1}))
+    study.write_text(yaml.safe_dump(STAND_IN))
     snakemake(folder, "--configfile", study)
     records = [json.loads(path.read_text()) for path in folder.glob("results/cells/*/*/*/*/raw.json")]
     records.sort(key=lambda each: each["provenance"]["started_epoch_seconds"])
@@ -203,7 +208,7 @@ def main() -> None:
         worst = max(overheads, key=lambda pair: pair[1])
         report("stand-in cell beyond warm-up and window, median", f"{median(o for _, o in overheads):.2f} s", "≤ 1.5 s")
         report(f"  the longest ({worst[0]})", f"{worst[1]:.2f} s", "≤ 1.5 s")
-    for cells in (1_000, 10_000):
+    for cells in DRY_RUN_CELLS:
         with tempfile.TemporaryDirectory(prefix="sharebench-scale-") as name:
             folder = Path(name)
             done = snakemake(
@@ -212,20 +217,20 @@ def main() -> None:
             report(f"dry run of {cells} cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB")
     with tempfile.TemporaryDirectory(prefix="sharebench-scale-") as name:
         folder = Path(name)
-        study = study_file(folder, 1_000, SHORT_WINDOW_SECONDS)
+        study = study_file(folder, RUN_CELLS, SHORT_WINDOW_SECONDS)
         done = snakemake(folder, "--configfile", study)
-        report("run of 1000 zero-length cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 120 s")
+        report(f"run of {RUN_CELLS} zero-length cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 120 s")
         done = snakemake(folder, "--configfile", study)
-        report("nothing to do, 1000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 2 s")
+        report(f"nothing to do, {RUN_CELLS} cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 2 s")
     with tempfile.TemporaryDirectory(prefix="sharebench-scale-") as name:
         folder = Path(name)
-        results = large_data_set(folder, 10_000)
+        results = large_data_set(folder, DATA_CELLS)
         there: list[str | Path] = ["--data", results, "--results", results]
         done = run(
             folder,
             [sys.executable, SCRIPTS / "job.py", "aggregate", *there, "--tabled", results / ".sharebench/tabled/x"],
         )
-        report("aggregate 10000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
+        report(f"aggregate {DATA_CELLS} cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
         question = json.dumps(
             {
                 "slo": {"latency_ms": 200.0, "ttft_ms": None, "itl_ms": None, "tpot_ms": None},
@@ -238,15 +243,19 @@ def main() -> None:
         answer = ["decide", *there, "--question", question, "--decided", decided]
         done = run(folder, [sys.executable, SCRIPTS / "job.py", *answer])
         spent = f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB"
-        report("advice from 10000 cells", spent, "≤ 60 s, 2 GiB, with aggregate")
+        report(f"advice from {DATA_CELLS} cells", spent, "≤ 60 s, 2 GiB, with aggregate")
         no_pairs = cast(StudyConfig, {"interference": [], "faults": [], "workloads": []})
         for figure in names_for(no_pairs, "simulated"):
             done = run(folder, [sys.executable, SCRIPTS / "job.py", "figures", *there, "--figures", figure])
-            report(f"figure {figure}, 10000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
+            report(
+                f"figure {figure}, {DATA_CELLS} cells",
+                f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB",
+                "≤ 30 s, 2 GiB",
+            )
         done = run(folder, [sys.executable, SCRIPTS / "job.py", "report", *there])
         mib = (results / "report.html").stat().st_size / (1 << 20)
         size = f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB, {mib:.1f} MiB"
-        report("report.html of 10000 cells", size, "≤ 60 s, 2 GiB, 5 MiB")
+        report(f"report.html of {DATA_CELLS} cells", size, "≤ 60 s, 2 GiB, 5 MiB")
 
 
 if __name__ == "__main__":
