@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import http.client
+import io
 import re
+import socket
 import time
 from collections.abc import Iterable, Mapping
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from tenant.contract import Environment
 
@@ -76,15 +78,33 @@ class ScrapeReport(TypedDict):
     environment: Environment
 
 
+class _TimedReader(socket.SocketIO):
+    """Reads a socket until a deadline, in monotonic seconds; the time-out of a socket is that of each piece."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        super().__init__(connection, "r")
+        self._connection, self._deadline = connection, deadline
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_seconds = self._deadline - time.monotonic()
+        if left_seconds <= 0:
+            raise TimeoutError("timed out")
+        self._connection.settimeout(left_seconds)
+        return super().readinto(buffer)
+
+
 def fetch_page(port: int, path: str, timeout_seconds: float = READY_TIMEOUT_SECONDS) -> Page:
-    """Request a page of a program on this machine."""
+    """Request a page of a program on this machine, all of which has to come in this time."""
     begun_ns, body, failure = time.monotonic_ns(), b"", None
+    deadline = time.monotonic() + timeout_seconds
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_seconds)
     try:
         connection.connect()
         begun_ns = time.monotonic_ns()
         connection.request("GET", path, headers=METRICS_HEADERS)
-        response = connection.getresponse()
+        response = http.client.HTTPResponse(connection.sock, method="GET")
+        response.fp = io.BufferedReader(_TimedReader(connection.sock, deadline))
+        response.begin()
         body = response.read(MAX_PAGE_BYTES + 1)
         if response.status != 200:
             failure = f"status {response.status}"
