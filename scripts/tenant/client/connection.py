@@ -148,9 +148,10 @@ class Connection:
         assert exchange is not None
         if is_kept:
             self._client.idle.append(self)
-        else:
-            self.wire.close()
         self._client.finish(exchange, error)
+        if not is_kept:
+            # After the next request has been sent.
+            self.wire.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._client.forget(self)

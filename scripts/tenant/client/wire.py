@@ -40,6 +40,7 @@ def first_socket(host: str, port: int) -> socket.socket:
             connecting.close()
             errors.append(error)
         else:
+            connecting.setblocking(False)
             return connecting
     raise min(errors, key=lambda error: error.errno != errno.ECONNREFUSED)
 
@@ -65,30 +66,34 @@ class Wire:
     def __init__(self, loop: asyncio.AbstractEventLoop, connecting: socket.socket, receiver: Receiver) -> None:
         self._loop = loop
         self._socket = connecting
+        # Not the socket, since the loop formats as text what it does not know yet, which takes 0.05 ms.
+        self._file = connecting.fileno()
         self._receiver = receiver
         self._unsent = b""
         self._error: Exception | None = None
-        self.is_connected = self.is_closed = False
-        connecting.setblocking(False)
-        connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        loop.add_reader(connecting, self._read)
+        self._is_watched = self.is_connected = self.is_closed = False
 
     def send(self, data: bytes) -> None:
+        sent = 0
         try:
             sent = self._socket.send(data)
             self.is_connected = True
         except OSError as error:
-            sent = 0
             if error.errno not in (errno.EAGAIN, errno.ENOTCONN):
                 # Reading finds the end of the connection, after what the server has still sent.
                 self._error = error
-                return
+                sent = len(data)
+        if not self._is_watched:
+            # After the first request, which need not wait for it.
+            self._is_watched = True
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._loop.add_reader(self._file, self._read)
         if sent < len(data):
             self._unsent = data[sent:]
-            self._loop.add_writer(self._socket, self._send_rest)
+            self._loop.add_writer(self._file, self._send_rest)
 
     def _send_rest(self) -> None:
-        self._loop.remove_writer(self._socket)
+        self._loop.remove_writer(self._file)
         rest, self._unsent = self._unsent, b""
         self.send(rest)
 
@@ -114,7 +119,7 @@ class Wire:
         """Close without a call of `connection_lost`."""
         if not self.is_closed:
             self.is_closed = True
-            self._loop.remove_reader(self._socket)
+            self._loop.remove_reader(self._file)
             if self._unsent:
-                self._loop.remove_writer(self._socket)
+                self._loop.remove_writer(self._file)
             self._socket.close()
