@@ -1,6 +1,7 @@
 """The plan of a run, as text."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from unit.studies import study_with
 
 from sharebench.measure.nodes.simulated.node import SimulatedNode
 from sharebench.measure.run.plan import count_switches, headline, pending_files, plan
+from sharebench.model.capabilities import NODE_KINDS
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -91,3 +93,14 @@ def test_the_plan_lists_workloads_that_the_node_cannot_run(tmp_path: Path, monke
         "mps": "(infeasible here: 2 of matmul)",
         "streams": "(infeasible here: 2 of matmul; not measured: 1; 2 of detector)",
     }
+
+
+def test_the_plan_warns_of_shares_with_wrong_answers_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = simulated_study(strategies=["mps", "mps-limited"], replicas=[2, 3, 4, 7], repeats=1)
+    assert "cuBLAS" not in plan(planned, tmp_path, {}), "a simulated GPU computes nothing"
+    gpu = replace(NODE_KINDS["simulated"], has_gpus=True)
+    monkeypatch.setattr("sharebench.measure.run.plan.NODE_KINDS", {**NODE_KINDS, "simulated": gpu})
+    text = " ".join(plan(planned, tmp_path, {}).split())
+    warned = re.findall(r"mps-limited: (\d) tenants with ([\d.]+) % of the SMs: cuBLAS 13.1", text)
+    assert warned == [("3", "33.3"), ("7", "14.3")]
+    assert text.count("cuBLAS") == 2

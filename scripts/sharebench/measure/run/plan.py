@@ -25,6 +25,9 @@ from sharebench.model.study_config import StudyConfig
 from sharebench.study.cells import Cell, cell_from_path
 from sharebench.study.study import Study
 
+# Shares of the SMs under MPS, in whole percent from and to, with wrong products of cuBLAS 13.1 on an H100.
+WRONG_PERCENTS = ((14, 22), (28, 40), (66, 80))
+
 
 def count_switches(study: Study, cells: Collection[Cell], places: Placement | None = None) -> int:
     """How often the node changes state while these cells run in order: once for each sequence of equal plots."""
@@ -94,6 +97,23 @@ def _unmeasured_parts(node: Node, study: Study, strategy: str) -> list[str]:
     return texts
 
 
+def _wrong_answers(study: Study) -> list[str]:
+    """A line for each strategy with shares of the SMs under which cuBLAS is known to compute wrong products."""
+    affected: dict[str, dict[int, float]] = {}
+    for cell in study.cells:
+        entry = study.strategies[cell.strategy]
+        limit = entry.limits(cell.replicas)["thread_percent"] if entry.mechanisms[-1] == "mps" else None
+        for percent in limit if isinstance(limit, list) else [limit]:
+            if percent is not None and any(low <= int(percent) <= high for low, high in WRONG_PERCENTS):
+                affected.setdefault(cell.strategy, {})[cell.replicas] = percent
+    return [
+        f"{name}: {format_count(replicas, 'tenant', 'tenants')} with {percent:.3g} % of the SMs: cuBLAS 13.1 computed "
+        "wrong half-precision products on H100 and H200; take 2, 4, 8 or 9 tenants, or look: snakemake probe_answers"
+        for name, sizes in affected.items()
+        for replicas, percent in sorted(sizes.items())
+    ]
+
+
 def show_plan(config: StudyConfig, results: Path, argv: Sequence[str]) -> str:
     """The `plan` of the command `argv`, by Snakemake's own account of what is stale. Raises Refusal."""
     # Only Snakemake knows what is stale: run the same command without the target `plan`.
@@ -142,6 +162,8 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
         lines += console.wrap_text(", ".join(map(str, sorted(values))), label, "    ")
     for change, names in changes.items():
         lines += console.wrap_text(f"{', '.join(names)}: {change}", "  ", "    ")
+    if NODE_KINDS[study.node_kind].has_gpus:
+        lines += [part for line in _wrong_answers(study) for part in console.wrap_text(line, "  ", "    ")]
     lines.append(f"  order: {study.order}; `snakemake restore` brings the node back at any time")
     return "\n".join(lines)
 
