@@ -75,7 +75,7 @@ def refuse_module():
 
     Held by tests/pipeline/test_config_errors.py.
     """
-    if workflow.modifier.is_module:
+    if len(workflow.modifier_stack) > 1:
         sys.exit(
             "this workflow cannot be a module: Snakemake would neither claim nor restore the node for it; measure with "
             "`snakemake --snakefile PATH/Snakefile --directory FOLDER`, and read its results"

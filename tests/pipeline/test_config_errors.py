@@ -75,3 +75,4 @@ def test_an_import_as_a_module_is_refused(untouched: Checkout) -> None:
     assert result.code == 1
     assert result.out.splitlines()[-1].startswith("this workflow cannot be a module: ")
     assert "Traceback" not in result.out
+    assert untouched.run(options=["--dry-run"]).ok().jobs
