@@ -107,7 +107,7 @@ def test_touched_sources_and_a_comment_run_nothing(finished: Checkout, cores: in
         for path in (finished.root / folder).rglob("*.*"):
             path.touch()
     for file in ("cell/cell.py", "nodes/simulated/node.py", "nodes/simulated/tenants.py"):
-        path = finished.root / "scripts/sharebench" / file
+        path = finished.root / "scripts/sharebench/measure" / file
         path.write_text(path.read_text() + "\n\n# A thought.\n")
     assert finished.run(cores=cores).ok().jobs == {}
 

@@ -18,7 +18,7 @@ from sharebench.measure.cell.cell import (
 )
 from sharebench.measure.nodes.contract import Settings
 from sharebench.measure.nodes.node import Node
-from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry, each
+from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry, listed
 from sharebench.model.records.types import EvidenceItem, Outcome, TenantRecord, Timing, Window
 from sharebench.model.spec import Calibration, parse_spec, tenant_workloads
 from sharebench.model.strategies import Strategy
@@ -122,6 +122,6 @@ def _queue_telemetry(parts: Sequence[Telemetry], seconds: Sequence[float], repli
             joined[key] = {name: join([value.get(name, 0) for value in values], seconds) for name in names}
         else:
             joined[key] = join(values, seconds)
-        if join is each and joined[key] is not None:
+        if join is listed and joined[key] is not None:
             joined[key] += [None] * (replicas - len(parts))
     return cast(Telemetry, joined)

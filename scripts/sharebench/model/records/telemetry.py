@@ -43,8 +43,8 @@ def last(values: Sequence[float], seconds: Sequence[float]) -> float:
     return values[-1]
 
 
-def each(values: Sequence[Sequence[float | None]], seconds: Sequence[float]) -> list[float | None]:
-    return [value for listed in values for value in listed]
+def listed(values: Sequence[Sequence[float | None]], seconds: Sequence[float]) -> list[float | None]:
+    return [value for job in values for value in job]
 
 
 Mean = Annotated[float | None, mean]
@@ -68,9 +68,9 @@ class Telemetry(TypedDict):
     dram_active_mean_percent: NotRequired[Mean]
     activity_reason: NotRequired[str | None]
     memory_used_max_mib: Largest
-    tenant_memory_mib: Annotated[list[float | None] | None, each]
-    tenant_sm_percent: NotRequired[Annotated[list[float | None] | None, each]]
-    tenant_memory_busy_percent: NotRequired[Annotated[list[float | None] | None, each]]
+    tenant_memory_mib: Annotated[list[float | None] | None, listed]
+    tenant_sm_percent: NotRequired[Annotated[list[float | None] | None, listed]]
+    tenant_memory_busy_percent: NotRequired[Annotated[list[float | None] | None, listed]]
     server_memory_mib: Largest
     power_mean_watts: Mean
     energy_joules: Total
