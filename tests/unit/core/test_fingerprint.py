@@ -29,6 +29,7 @@ MATMUL_CELLS = {"cpu matmul", "cpu mix", "cpu fault", *GPU_CELLS}
 CELLS = CPU_CELLS | GPU_CELLS | {"simulated"}
 NODES = {"cpu node", "nvidia node"}
 DRAWING_STAGES = {"figures", "report", "compare", "together"}
+PROBES = {"timeslice", "answers"}
 TABLE_STAGES = {"export", "tables", "compare", "together"}
 
 
@@ -62,29 +63,29 @@ def simulated_fingerprint() -> str:
         ("tenant/workloads/matmul.py", MATMUL_CELLS),
         ("tenant/workloads/fault.py", {"cpu fault"}),
         ("tenant/gpu/torch_device.py", GPU_CELLS),
-        ("sharebench/measure/nodes/host/programs/endpoints.py", {"cpu program", "timeslice"}),
+        ("sharebench/measure/nodes/host/programs/endpoints.py", {"cpu program", *PROBES}),
         # sharebench/, from the lowest layer to the highest
-        ("sharebench/core/file_lock.py", {"timeslice"}),
+        ("sharebench/core/file_lock.py", PROBES),
         (
             "sharebench/model/records/telemetry.py",
-            CELLS | NODES | TABLE_STAGES | {"archive", "decisions", "figures", "report", "timeslice"},
+            CELLS | NODES | TABLE_STAGES | {"archive", "decisions", "figures", "report", *PROBES},
         ),
         ("sharebench/read/columns.csv", {"tables", "compare", "decisions"}),
         ("sharebench/read/gates/gates.py", TABLE_STAGES | {"decisions", "report"}),
-        ("sharebench/study/study.py", {"tables", "compare", "together", "timeslice"}),
-        ("sharebench/measure/nodes/contract.py", CELLS | NODES | {"timeslice"}),
+        ("sharebench/study/study.py", {"tables", "compare", "together", *PROBES}),
+        ("sharebench/measure/nodes/contract.py", CELLS | NODES | PROBES),
         ("sharebench/measure/nodes/simulated/node.py", {"simulated"}),
         ("sharebench/measure/nodes/host/cpu.py", CPU_CELLS | {"cpu node"}),
-        ("sharebench/measure/nodes/host/mps.py", {"nvidia matmul", "nvidia node", "timeslice"}),
-        ("sharebench/measure/nodes/metrics.py", {"cpu program", "kubernetes matmul", "timeslice"}),
+        ("sharebench/measure/nodes/host/mps.py", {"nvidia matmul", "nvidia node", *PROBES}),
+        ("sharebench/measure/nodes/metrics.py", {"cpu program", "kubernetes matmul", *PROBES}),
         ("sharebench/measure/nodes/kubernetes/access/dra/claims.py", {"kubernetes matmul"}),
         ("sharebench/measure/nodes/kubernetes/preflight/rights.py", set()),
-        ("sharebench/measure/cell/window.py", CELLS | {"timeslice"}),
-        ("sharebench/measure/cell/fault.py", {"cpu fault", "timeslice"}),
-        ("sharebench/measure/cell/prometheus/procedure.py", {"cpu watched", "timeslice"}),
+        ("sharebench/measure/cell/window.py", CELLS | PROBES),
+        ("sharebench/measure/cell/fault.py", {"cpu fault", *PROBES}),
+        ("sharebench/measure/cell/prometheus/procedure.py", {"cpu watched", *PROBES}),
         ("sharebench/datasets/ro_crate.py", {"archive", "together"}),
         ("sharebench/read/figures/style.py", DRAWING_STAGES),
-        ("sharebench/measure/run/jobs.py", {"timeslice"}),
+        ("sharebench/measure/run/jobs.py", PROBES),
         ("sharebench/measure/run/timeslice/probe.py", {"timeslice"}),
         ("sharebench/read/tables/summary.py", {"tables"}),
         ("sharebench/read/decide/advice.py", {"decisions"}),
