@@ -1,9 +1,9 @@
 """A stand-in for an LLM server with OpenAI's API for completions and chat completions; its words are made up.
 
 `chat_server.py PORT [FIRST_MS GAP_MS]`. POST /v1/chat/completions or /v1/completions returns `max_tokens` words, with
-`stream: true` as one event each, and the usage according to `stream_options`. A word costs a matmul, the first word
-eight. With FIRST_MS and GAP_MS the server waits instead, so that one can check what a client measures: FIRST_MS before
-the first word of an answer, GAP_MS before each other word, spread evenly over ± 25 %.
+`stream: true` as one event each, and the usage according to `stream_options`; with `logprobs` made-up ones. A word
+costs a matmul, the first word eight. With FIRST_MS and GAP_MS the server waits instead, so that one can check what a
+client measures: FIRST_MS before the first word of an answer, GAP_MS before each other word, spread evenly over ± 25 %.
 """
 
 import json
@@ -43,6 +43,14 @@ def prompt_tokens(request: dict[str, Any]) -> int:
     """Number of token ids, or of words, in the prompt."""
     prompt = request.get("prompt") or " ".join(message["content"] for message in request.get("messages", []))
     return len(prompt.split() if isinstance(prompt, str) else prompt)
+
+
+def logprobs(answer: list[str], is_chat: bool) -> dict[str, Any]:
+    """Made-up log-probabilities, the same each time."""
+    values = [-0.1 * (1 + index % 7) for index in range(len(answer))]
+    if is_chat:
+        return {"content": [{"token": word, "logprob": value} for word, value in zip(answer, values, strict=True)]}
+    return {"tokens": answer, "token_logprobs": values}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -87,7 +95,12 @@ class Handler(BaseHTTPRequestHandler):
             return json.dumps(answer | {"model": request.get("model", "any")}).encode()
 
         if not request.get("stream"):
-            body = event("".join(words(count)), count, True, is_part=False)
+            answer = list(words(count))
+            body = event("".join(answer), count, True, is_part=False)
+            if request.get("logprobs"):
+                document = json.loads(body)
+                document["choices"][0]["logprobs"] = logprobs(answer, is_chat)
+                body = json.dumps(document).encode()
             self.begin("application/json", ("Content-Length", str(len(body))))
             self.wfile.write(body)
             return

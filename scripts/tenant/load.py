@@ -17,6 +17,8 @@ DRAW_BATCH = 1024
 QUEUE_LIMIT = 10_000
 # The phases of a load; each has its own arrivals and requests.
 BEFORE_WINDOW, IN_WINDOW = 0, 1
+# The phase of the prompts that are the same for all tenants and repeats.
+FIXED_PROMPTS = 2
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Load:
     `concurrency` is the number of requests in flight, at most under an open load; None is 1 if closed, unlimited if
     open. `seed` depends on workload and repeat, `before` is the number of earlier tenants with other workloads: a
     workload's first tenant has the same arrivals next to any neighbours. `parts` is the number of tenants that share a
-    trace.
+    trace. `asks` is how often a server is asked fixed prompts: once before the load, else after the window.
     """
 
     arrival: Arrival = "closed"
@@ -35,6 +37,7 @@ class Load:
     seed: int = 0
     before: int = 0
     parts: int = 1
+    asks: int = 0
 
     @property
     def max_in_flight(self) -> int | None:

@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from threading import Condition, Lock, get_native_id
 from typing import Any
 
-from tenant.contract import OutputDigest, Steadiness, SteadinessRule, TenantReport
+from tenant.contract import NO_OUTPUTS, Outputs, Steadiness, SteadinessRule, TenantReport
 from tenant.exposition import CONTENT_TYPE, exposition
 from tenant.failures import RefusedError
 from tenant.load import BEFORE_WINDOW, IN_WINDOW, ArrivalQueue, Load, arrival_times_ns
@@ -58,13 +58,13 @@ class Measurement:
         self._changed = Condition(self._lock)
         self._recorder = Recorder()
         self._meter = CpuMeter(of_thread=identity.process_tenants > 1)
-        self._begun_ns = clock()
         self._loop: Loop = ClosedLoop(workload.step, clock)
         if isinstance(workload, OverlappingWorkload):
             self._loop = workload.loop(load, identity.index - load.before, self._lock, clock)
             # A batch must have at least one request per lane.
             in_flight = 2 * (load.max_in_flight or 1)
             self._rule = rule = replace(rule, min_iterations=max(rule.min_iterations, in_flight))
+        self._begun_ns = clock()
         self._judge = SteadinessJudge(rule, self._begun_ns)
         # Set once an open load has begun.
         self._queue: ArrivalQueue | None = None
@@ -78,9 +78,9 @@ class Measurement:
         self._record: TenantReport | None = None
         # The last window's job, if it has one.
         self._job: Job | None = None
-        # Whether the last window's digest was requested, and the digest.
-        self._is_digest_wanted = False
-        self._digest: OutputDigest | None = None
+        # Whether the last window's outputs were requested, and the outputs.
+        self._are_outputs_wanted = False
+        self._outputs: Outputs | None = None
         self._tasks: SimpleQueue[tuple[Future[Mapping[str, Any]], str, Params]] = SimpleQueue()
         self._metrics = b""
 
@@ -117,12 +117,12 @@ class Measurement:
             self._perform(*self._tasks.get())
             return
         with self._lock:
-            job, window, is_digest_wanted = self._job, self._recorder.window, self._is_digest_wanted
-            if job is not None and window is None and not is_digest_wanted:
+            job, window, are_outputs_wanted = self._job, self._recorder.window, self._are_outputs_wanted
+            if job is not None and window is None and not are_outputs_wanted:
                 self._changed.wait(IDLE_WAIT_SECONDS)
                 return
-        if is_digest_wanted:
-            self._compute_digest()
+        if are_outputs_wanted:
+            self._compute_outputs()
             return
         if job is not None and window is not None and self._clock() >= window.start_ns:
             self._run_job(job, window)
@@ -155,13 +155,15 @@ class Measurement:
         self._workload.synchronize()
         return (self._clock() - begin_ns) / 1e9
 
-    def _compute_digest(self) -> None:
+    def _compute_outputs(self) -> None:
         window = self._window
-        digest = json_digest(self._workload.output_digest())
+        outputs: Outputs = {"output_digest": json_digest(self._workload.output_digest())}
+        if answers := self._workload.fixed_answers():
+            outputs["answers"] = answers
         with self._lock:
             # Another window may have been set meanwhile.
             if self._window is window:
-                self._digest, self._is_digest_wanted = digest, False
+                self._outputs, self._are_outputs_wanted = outputs, False
                 self._changed.notify_all()
 
     def _run_job(self, job: Job, window: Window) -> None:
@@ -269,7 +271,7 @@ class Measurement:
             self._window = self._recorder.window = window
             self._outcome = WindowOutcome()
             self._record = None
-            self._digest, self._is_digest_wanted = None, False
+            self._outputs, self._are_outputs_wanted = None, False
             self._workload.on_window(start_ns, end_ns)
             if self._queue is not None:
                 # The window's arrivals must not depend on how long the warm-up took.
@@ -305,29 +307,29 @@ class Measurement:
                 raise RefusedError("another window was set")
             return self._record
 
-    def wait_digest(self, deadline_seconds: float) -> OutputDigest | None:
-        """Compute the digest of the last output; None if it is not ready within the deadline.
+    def wait_outputs(self, deadline_seconds: float) -> Outputs:
+        """Compute the digest of the last output, and ask the fixed prompts; NO_OUTPUTS if it is not ready in time.
 
-        This is extra work, so the driver requests it when no neighbour is measuring any more. It is None for a window
-        that was cut off, whose loop may be stuck. Raises RefusedError before there is a record.
+        This is extra work, so the driver requests it when no neighbour is measuring any more. There are none for a
+        window that was cut off, whose loop may be stuck. Raises RefusedError before there is a record.
         """
         with self._lock:
             window = self._window
             if window is None or self._record is None:
                 raise RefusedError("no record is complete")
             if self._outcome.is_cut_off:
-                return None
-            self._is_digest_wanted = self._digest is None
+                return NO_OUTPUTS
+            self._are_outputs_wanted = self._outputs is None
             self._changed.notify_all()
             until_ns = self._clock() + round(deadline_seconds * 1e9)
-            while self._window is window and self._digest is None:
+            while self._window is window and self._outputs is None:
                 left_seconds = (until_ns - self._clock()) / 1e9
                 if left_seconds <= 0:
-                    return None
+                    return NO_OUTPUTS
                 self._changed.wait(left_seconds)
-            if self._window is not window:
+            if self._window is not window or self._outputs is None:
                 raise RefusedError("another window was set")
-            return self._digest
+            return self._outputs
 
     def _censor(self, window: Window) -> None:
         """Close the window while the loop is stuck: finished iterations count, unfinished ones are censored.

@@ -58,8 +58,8 @@ class UserProgram:
     def readiness(self, since_ns: int | None) -> contract.Steadiness | None:
         """None, because the driver decides whether a program is ready."""
 
-    def wait_digest(self, deadline_seconds: float) -> None:
-        """None, because the output of a program is not known."""
+    def wait_outputs(self, deadline_seconds: float) -> contract.Outputs:
+        return contract.NO_OUTPUTS
 
     def metrics(self) -> tuple[bytes, str]:
         return b"", "text/plain"

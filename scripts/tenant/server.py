@@ -91,7 +91,7 @@ def answer(state: State, route: str, query: Mapping[str, str], body: bytes) -> t
         case "POST /task":
             document = cast("Measurement", state.require_measurement()).wait_task(**json.loads(body))
         case "GET /digest":
-            document = {"output_digest": state.require_measurement().wait_digest(float(query["deadline_seconds"]))}
+            document = state.require_measurement().wait_outputs(float(query["deadline_seconds"]))
         case "POST /telemetry":
             # Imported here, because only tenants in pods need it.
             from tenant.gpu.telemetry import GpuSampler

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tenant.contract import Precision
+from tenant.contract import Answer, Precision
 from tenant.failures import RefusedError
 from tenant.parameters import Params
 from tenant.usage import peak_resident_bytes
@@ -109,6 +109,10 @@ class Workload(ABC):
     @abstractmethod
     def output_digest(self) -> list[float]:
         """A few finite numbers, well away from 0, that a wrong output of the last iteration would change."""
+
+    def fixed_answers(self) -> list[list[Answer]]:
+        """Answers to fixed prompts, by when they were asked; empty for all but servers of language models."""
+        return []
 
     def perform(self, name: str, params: Params) -> Mapping[str, Any]:
         """Do one task for the driver between two iterations. Raises RefusedError for an unknown task."""

@@ -9,7 +9,7 @@ from unit import factories
 from sharebench.measure.nodes.contract import Endpoint, Grant, TenantsFailed, TenantUnreachable
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
 from sharebench.model.records.types import Outcome, TenantStatus
-from tenant.contract import CompletedJob, Steadiness, TenantReport
+from tenant.contract import CompletedJob, Outputs, Steadiness, TenantReport
 
 NS = 1_000_000_000
 OK: Outcome = {"status": "ok", "exit": None}
@@ -171,9 +171,9 @@ class FakeEndpoint:
         given = {key: value for key, value in entry.items() if key not in NOT_ITS_OWN}
         return cast(TenantReport, given | {"environment": ENVIRONMENT, "job": self.job} | self.changes)
 
-    def output_digest(self, deadline_seconds: float) -> list[float | None] | None:
+    def outputs(self, deadline_seconds: float) -> Outputs:
         self._asked("digest", deadline_seconds)
-        return self.digest
+        return {"output_digest": self.digest}
 
 
 class FakeSampler:

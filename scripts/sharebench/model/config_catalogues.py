@@ -28,6 +28,7 @@ from sharebench.model.config_values import (
     Tenants,
     Text,
     Unique,
+    as_boolean,
     as_number,
     empty_if_none,
     is_list,
@@ -360,6 +361,10 @@ class WorkloadEntry(TypedDict):
     failed_percent: Annotated[NotNegative, Field(default=5, le=100)]
     """For kind `http`: largest share of failed requests with which a cell counts (gate `failed_share`). The latency is
     that of the others, and `error_reasons` has the failures."""
+    answers: Annotated[Literal["auto", True, False], BeforeValidator(as_boolean), Field(default="auto")]
+    """For kind `http`: whether the server's answers to four fixed prompts are compared with those that it gives alone
+    ([answers](../docs/your-own-workload.md#right-answers)). `auto` asks the calibration for log-probabilities, `true`
+    refuses a server without."""
     params: Annotated[OpenMapping[Argument, Scalar], Field(default={})]
     """Arguments of the module, by name: numbers, booleans or text."""
     load: Section[Load]

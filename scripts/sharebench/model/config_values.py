@@ -52,7 +52,7 @@ def as_number(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _as_boolean(value: Any) -> Any:
+def as_boolean(value: Any) -> Any:
     words = {"true": True, "false": False}
     return words.get(value.lower(), value) if isinstance(value, str) else value
 
@@ -66,7 +66,7 @@ def _checked_text(value: str) -> str:
 
 
 def _scalar(value: Any) -> Any:
-    value = as_number(_as_boolean(value))
+    value = as_number(as_boolean(value))
     if isinstance(value, bool | int | float | str):
         return _checked_text(value) if isinstance(value, str) else value
     raise PydanticCustomError(REFUSED, "is not true or false or a number or text")
@@ -158,7 +158,7 @@ Unique = Annotated[
     list[T], BeforeValidator(as_list), AfterValidator(_unique), Field(json_schema_extra={"uniqueItems": True})
 ]
 OpenMapping = Annotated[dict[Annotated[Key, Strict()], T], BeforeValidator(empty_if_none)]
-Flag = Annotated[bool, Strict(), BeforeValidator(_as_boolean)]
+Flag = Annotated[bool, Strict(), BeforeValidator(as_boolean)]
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
 
 Numeric = Annotated[T, Strict(), AfterValidator(as_number), BeforeValidator(as_number)]

@@ -20,7 +20,10 @@ UNIT_SECONDS = {"seconds": 1.0, "milliseconds": 1e-3, "microseconds": 1e-6, "nan
 # Keys of a catalogue entry about how each kind is run.
 KIND_KEYS: Mapping[str, tuple[str, ...]] = {
     "command": ("command", "image", "manifest", "port", "ready", "metrics", "start"),
-    "http": ("command", "image", "manifest", "url", "port", "ready", "request", "stream", "failed_percent", "start"),
+    "http": (
+        *("command", "image", "manifest", "url", "port", "ready", "request", "stream", "failed_percent", "start"),
+        "answers",
+    ),
 }
 # Keys of a request that name a file.
 BODY_FILES = ("body_file", "body_lines")
@@ -29,6 +32,7 @@ TRACE_COLUMNS = {"prompt": "prompt_tokens", "prompt_ids": "prompt_tokens", "outp
 # Values that specs leave out, so that cells from before these keys stay valid.
 OMITTED = {
     "failed_percent": 5,
+    "answers": "auto",
     "start": "together",
     "body_lines": None,
     "tokens": None,

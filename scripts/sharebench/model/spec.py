@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast, fi
 
 if TYPE_CHECKING:
     from sharebench.model.config_catalogues import Job, Metrics, Model, PodTemplate, Ready, Request
+    from tenant.contract import Answer
 
 Limit = float | str
 """Percent, or a share such as 100/N where N is the number of tenants."""
@@ -112,6 +113,7 @@ class WorkloadSpec(TypedDict):
     failed_percent: NotRequired[float]
     start: NotRequired[Literal["together", "staggered"]]
     files: NotRequired[dict[str, str]]
+    answers: NotRequired[bool]
 
 
 @final
@@ -177,6 +179,7 @@ class Calibration(TypedDict):
     output_digest: list[float] | None
     capacity_hz: float
     conditions: Conditions
+    answers: NotRequired[list[list[Answer]] | None]
     roofs: dict[str, float] | None
     idle_power_watts: float | None
 

@@ -24,7 +24,7 @@ from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import reduce_record, split_by_workload
 from sharebench.read.cells.slowdown import Baseline
 from sharebench.read.checker import Checker, RecordsRefused, refusal_message
-from sharebench.read.columns import ACTIVITY, HOST, USE, TableRow, csv_text, table_frame
+from sharebench.read.columns import ACTIVITY, ANSWERS, HOST, USE, TableRow, csv_text, table_frame
 from sharebench.read.slo import slo_limits
 from sharebench.read.tables.cells import cells_table, prometheus_rows, stage_rows
 from sharebench.read.tables.conformance import conformance_table, junit
@@ -199,8 +199,9 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
         kinds.add(ACTIVITY)
     if any(cell.machine is not None for cell in cells):
         kinds.add(HOST)
-    if any(row.other_columns.get("tenant_sm_percent") is not None for cell in cells for row in cell.rows):
-        kinds.add(USE)
+    for kind, column in ((USE, "tenant_sm_percent"), (ANSWERS, "answers_difference_nats")):
+        if any(row.other_columns.get(column) is not None for cell in cells for row in cell.rows):
+            kinds.add(kind)
     baseline = Baseline(cells, study.baseline)
     compared = filter(study.is_compared, study.table_cells())
     expected = [(cell, name) for cell in compared for name in study.components(cell)]

@@ -15,10 +15,10 @@ SHARED_TABLE = "all"
 """Table name in SCHEMA for columns that several tables share; it has the meaning where their own line has none."""
 INTERVAL_SUFFIXES = ("_low", "_high")
 FORMULA_BEGINS = ("=", "+", "-", "@")
-STREAMS, SLO, ACTIVITY, HOST, USE = "streams", "slo", "activity", "host", "use"
-STUDY_KINDS = {STREAMS, SLO, ACTIVITY, HOST, USE}
+STREAMS, SLO, ACTIVITY, HOST, USE, ANSWERS = "streams", "slo", "activity", "host", "use", "answers"
+STUDY_KINDS = {STREAMS, SLO, ACTIVITY, HOST, USE, ANSWERS}
 """Kinds of study with columns of their own: a tenant streams, the config has an SLO, a GPU counts its activity, records
-identify the host, or NVML has the use of each tenant."""
+identify the host, NVML has the use of each tenant, or the answers of servers are compared."""
 
 
 class Column(NamedTuple):

@@ -53,6 +53,7 @@ class RequestLoop:
         self._timer: asyncio.TimerHandle | None = None
         self.last_error: str | None = None
         self._active_begin_ns = self._active_end_ns = 0
+        self._is_draining = False
 
     def as_open_loop(self, queue: ArrivalQueue, lock: Lock, sleep: Callable[[float], None]) -> Loop:
         self._queue = queue
@@ -75,8 +76,21 @@ class RequestLoop:
         stop.cancel()
         self._active_end_ns = self._clock()
 
+    def drain(self) -> None:
+        """Wait until no request is in flight, and send none meanwhile."""
+        self._is_draining = True
+        while self._in_flight:
+            self._client.loop.run_forever()
+        self._is_draining = False
+
+    def _has_room(self) -> bool:
+        """Whether the load allows one more request in flight."""
+        if self._concurrency is None and self._queue is not None:
+            return not self._is_draining
+        return not self._is_draining and len(self._in_flight) + self._paused < (self._concurrency or 1)
+
     def _fill(self) -> None:
-        while len(self._in_flight) + self._paused < (self._concurrency or 1):
+        while self._has_room():
             now_ns = self._clock()
             self._send(self._new_exchange(now_ns, now_ns))
 
@@ -93,7 +107,7 @@ class RequestLoop:
 
     def _send_waiting(self, freed_ns: int) -> None:
         assert self._queue is not None
-        while self._concurrency is None or len(self._in_flight) < self._concurrency:
+        while self._has_room():
             with self._lock:
                 if not self._queue.waiting:
                     return
@@ -124,7 +138,7 @@ class RequestLoop:
             self._finished.append(exchange)
         if exchange.error is not None:
             self.last_error = exchange.error
-        if len(self._finished) >= CAPACITY:
+        if len(self._finished) >= CAPACITY or (self._is_draining and not self._in_flight):
             self._client.loop.stop()
         assert exchange.ended_ns is not None
         if self._queue is not None:
@@ -132,7 +146,7 @@ class RequestLoop:
         elif exchange.is_unreachable:
             self._paused += 1
             self._client.loop.call_later(PAUSE_SECONDS, self._resume)
-        elif len(self._in_flight) + self._paused < (self._concurrency or 1):
+        elif self._has_room():
             self._send(self._new_exchange(exchange.ended_ns, exchange.ended_ns))
 
     def _resume(self) -> None:

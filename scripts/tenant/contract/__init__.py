@@ -263,6 +263,17 @@ class DeclaredWork(TypedDict):
     precision: Precision | None
 
 
+class Answer(TypedDict):
+    """A server's answer to a fixed prompt; `status` is None where there was none.
+
+    `logprobs` has the log-probability of each token in nat, None where it is not finite. Both are empty without any.
+    """
+
+    status: int | None
+    tokens: list[str]
+    logprobs: list[float | None]
+
+
 class TenantMeasurement(TypedDict):
     """A tenant's own measurements in one window."""
 
@@ -287,6 +298,7 @@ class TenantMeasurement(TypedDict):
     stages: dict[str, TimedHistogram]
     requests: NotRequired[RequestColumns]
     output_tokens: NotRequired[OutputTokens]
+    answers: NotRequired[list[list[Answer]]]
     timeline: Timeline | None
     job: NotRequired[CompletedJob | None]
     coverage_ratio: float
@@ -344,6 +356,17 @@ class TenantReport(TenantMeasurement):
 
 OutputDigest = list[float | None]
 """Summary of an output; NaN and infinity, which JSON cannot represent, are None."""
+
+
+class Outputs(TypedDict):
+    """What a tenant computed last, the answer to GET /digest; `answers` are those to fixed prompts, by when asked."""
+
+    output_digest: OutputDigest | None
+    answers: NotRequired[list[list[Answer]]]
+
+
+NO_OUTPUTS: Outputs = {"output_digest": None}
+"""Outputs that are not known: those of a program, or late ones."""
 
 
 def device_digest(uuid: str) -> str:

@@ -20,11 +20,13 @@ from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
+from tenant.client import answers
 from tenant.client.connection import Client, Exchange, Selector
 from tenant.client.request_loop import RequestLoop
+from tenant.contract import Answer
 from tenant.contract.requests import fill_variables, variable_names, variable_problem
 from tenant.contract.trace import read_trace
-from tenant.load import BEFORE_WINDOW, IN_WINDOW, Load, Trace
+from tenant.load import BEFORE_WINDOW, FIXED_PROMPTS, IN_WINDOW, Load, Trace
 from tenant.parameters import ParameterError, Params, with_defaults
 from tenant.request_bodies import BODY_DEFAULTS, BodyFactory, body_factory
 from tenant.workload import RequestError, Work, Workload
@@ -69,10 +71,11 @@ class HttpClient(Workload):
         given_names = {name.lower() for name in headers}
         default_headers = {"Host": url.netloc.rpartition("@")[2], "Accept-Encoding": "identity"}
         headers |= {name: value for name, value in default_headers.items() if name.lower() not in given_names}
-        self._headers = [f"{name}: {value}" for name, value in headers.items()]
+        self._headers = headers
+        self._address = (url.hostname or "", url.port or 80)
         selector = Selector()
         self._client = Client(
-            (url.hostname or "", url.port or 80),
+            self._address,
             asyncio.SelectorEventLoop(selector),
             lambda: selector.woken_ns,
             secrets=[os.environ[name] for name in variable_names(texts)],
@@ -80,9 +83,12 @@ class HttpClient(Workload):
         self._rows = None if params["trace"] is None else read_trace(params["trace"])
         self._bodies = self._body_factories(Load(), 0)
         self._loop: RequestLoop | None = None
+        self._asks, self._answers = 0, list[list[Answer]]()
 
     def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> RequestLoop:
-        self._bodies = self._body_factories(load, tenant)
+        self._bodies, self._asks = self._body_factories(load, tenant), load.asks
+        if load.asks:
+            self._answers = [self._ask()]
         period = 1 if self.trace is None else len(self.trace.rows)
         self._loop = RequestLoop(self._client, self._exchange, load.max_in_flight, lock, clock, period)
         return self._loop
@@ -98,7 +104,7 @@ class HttpClient(Workload):
         return Exchange(content, self._params["expect_status"], self.is_stream)
 
     def _content(self, method: str, path: str, body: bytes) -> bytes:
-        lines = [f"{method} {path} HTTP/1.1", *self._headers]
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in self._headers.items())]
         if body or method in BODY_METHODS:
             lines.append(f"Content-Length: {len(body)}")
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
@@ -135,6 +141,18 @@ class HttpClient(Workload):
     def output_digest(self) -> list[float]:
         """Empty, because a server's answers may differ each time."""
         return []
+
+    def fixed_answers(self) -> list[list[Answer]]:
+        """The answers to fixed prompts before the load, and now, when no other request is in flight."""
+        if self._asks and self._loop is not None:
+            self._loop.drain()
+            self._answers = [*self._answers[:1], *(self._ask() for _ in range(1, self._asks))]
+        return self._answers
+
+    def _ask(self) -> list[Answer]:
+        trace = None if self._rows is None else Trace.tenant_part(self._rows, Load(), 0)
+        body = body_factory(self._params, seed=0, tenant=0, phase=FIXED_PROMPTS, trace=trace)
+        return answers.ask(self._address, self._method, self._path, self._headers, body)
 
 
 class Note:

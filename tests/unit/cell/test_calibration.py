@@ -14,6 +14,7 @@ from sharebench.measure.cell.calibration import (
     capacity_hz,
     measure_reference,
     pick_strategy,
+    reference_answers,
     run_conditions,
 )
 from sharebench.measure.nodes.host.nvidia import NvidiaNode
@@ -172,3 +173,29 @@ def test_a_run_without_a_finite_digest_is_repeated_and_then_refused(digest: list
     assert len(from_attempts(silent, FINE)[1]) == 2
     with pytest.raises(CalibrationError, match=f"^mine does not run alone: {line}"):
         from_attempts(*[silent] * 3)
+
+
+GOOD = {"status": 200, "tokens": ["a"], "logprobs": [-1.0]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ([[GOOD] * 4] * 3, None),
+        ([[GOOD] * 4, [GOOD | {"logprobs": [None]}] * 4], "no log-probabilities"),
+        ([[GOOD | {"tokens": [], "logprobs": []}] * 4] * 3, "no log-probabilities"),
+        ([[GOOD | {"status": 400, "tokens": [], "logprobs": []}] * 4] * 3, "answers with 400"),
+        ([[]] * 3, "not completions"),
+        (None, "not completions, or it did not answer in time"),
+    ],
+)
+def test_answers_are_compared_where_the_server_gives_log_probabilities(
+    capsys: pytest.CaptureFixture[str], asked: Any, why: str | None
+) -> None:
+    alone = served(tenant(0, back_to_back([0.01] * 9))) | ({} if asked is None else {"answers": asked})
+    assert reference_answers({"name": "chat"}, alone) == (asked if why is None else None)  # type: ignore[typeddict-item]
+    assert (why or "") in capsys.readouterr().out
+    assert reference_answers({"name": "chat", "answers": False}, alone) is None  # type: ignore[typeddict-item]
+    if why is not None:
+        with pytest.raises(CalibrationError, match=f"chat: its answers cannot be compared: .*{why}.*answers: false"):
+            reference_answers({"name": "chat", "answers": True}, alone)  # type: ignore[typeddict-item]

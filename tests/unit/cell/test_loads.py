@@ -128,3 +128,19 @@ def test_a_trace_is_part_of_the_spec_and_its_calibration_has_the_lengths(tmp_pat
     assert alone["load"] == {"arrival": "closed", "trace": str(file)}  # type: ignore[typeddict-item]
     file.write_text("seconds\n0\n2\n")
     assert study.spec(cell) != before
+
+
+@pytest.mark.parametrize(
+    ("answers", "alone", "asks"),
+    [("auto", None, 3), (False, None, None), (True, None, 3), ("auto", [[]], 2), ("auto", [], None)],
+)
+def test_servers_are_asked_once_more_for_the_calibration(answers: Any, alone: Any, asks: int | None) -> None:
+    study = study_with({f"{W}.chat": SERVER | {"answers": answers}, "workloads": ["chat"]})
+    calibrations: Any = {} if alone is None else {"chat": CALIBRATION | {"answers": alone}}
+    found = planned_loads(parse_spec(study.spec(Cell("mps", "chat", 2, 1))), calibrations)
+    assert [each.get("asks") for each in found] == [asks] * 2
+
+
+def test_a_program_that_is_no_server_is_asked_nothing() -> None:
+    study = study_with({"workloads": ["matmul"]})
+    assert "asks" not in planned_loads(parse_spec(study.spec(Cell("mps", "matmul", 2, 1))), {})[0]

@@ -79,9 +79,9 @@ def test_outputs_are_digested_after_all_tenants_have_measured(jobs: list[int] | 
     tenants.fakes[1].digest = None
     delivered = []
     for fake in tenants.fakes:
-        answer, sum_up = fake.record, fake.output_digest
+        answer, sum_up = fake.record, fake.outputs
         fake.record = lambda *given, answer=answer: (answer(*given), delivered.append(1))[0]
-        fake.output_digest = lambda deadline, sum_up=sum_up: sum_up(deadline) if len(delivered) == 3 else ["early"]
+        fake.outputs = lambda deadline, sum_up=sum_up: sum_up(deadline) if len(delivered) == 3 else {}
     _, records, *_ = measure_window(tenants, FakeSampler(tenants), 60.0, 30.0, jobs)
     assert [record["output_digest"] for record in records] == [[1.5, -2.0], None, [1.5, -2.0]]
     assert {given for _, what, _, given in tenants.calls if what == "digest"} == {30.0}

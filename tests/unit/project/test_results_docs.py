@@ -30,7 +30,7 @@ from sharebench.model.records import telemetry
 from sharebench.model.records.record import SCHEMA_PATH
 from sharebench.read import checker, compare
 from sharebench.read.cells.rows import reduce_record
-from sharebench.read.columns import SHARED_TABLE, USE, columns, schema
+from sharebench.read.columns import ANSWERS, SHARED_TABLE, USE, columns, schema
 from sharebench.read.figures.catalogue import ENTRIES as FIGURES
 from sharebench.read.gates import drift, gates
 from sharebench.read.gates import load as gates_load
@@ -150,7 +150,7 @@ def test_documented_columns_are_those_of_the_schema() -> None:
 
 def test_cells_csv_has_a_column_for_every_value_of_a_tenant() -> None:
     (row,) = reduce_record(record(is_gpu=True)).rows
-    assert row.other_columns.keys() - {"affinity"} <= set(columns("cells", {USE}))
+    assert row.other_columns.keys() - {"affinity"} <= set(columns("cells", {ANSWERS, USE}))
 
 
 def test_compared_metrics_are_documented() -> None:
@@ -175,7 +175,10 @@ def verdicts_of_a_clean_cell() -> dict[str, dict[str, object]]:
     server["timeline"]["errors"] = [0] * TIMELINE_SLOTS
     everyone = [own, scraped(other, [0.01, None], [400, 0]), server]
     measured = with_prometheus(record(tenants=everyone, window_seconds=20.0, is_gpu=True))
-    measured["calibration"] |= {"capacity_hz": 10.0, "conditions": QUIET}
+    alone = [[{"status": 200, "tokens": ["a"], "logprobs": [-1.0]}]]
+    measured["calibration"] |= {"capacity_hz": 10.0, "conditions": QUIET, "answers": alone}
+    for each in measured["tenants"]:
+        each["answers"] = alone
     found = gates.evaluate(measured)
     return {gate["name"]: gate for gate in found}
 

@@ -3,7 +3,7 @@ import gc
 import numpy as np
 import pytest
 
-from tenant.contract import SteadinessRule
+from tenant.contract import NO_OUTPUTS, SteadinessRule
 from tenant.failures import RefusedError
 from tenant.load import Load
 from tenant.measure import CHUNK_NS, Measurement
@@ -45,9 +45,9 @@ def measured(measurement: Measurement, clock: FakeClock, lead_ns: int, length_ns
 
 
 def digest(measurement: Measurement) -> list[float | None] | None:
-    if measurement.wait_digest(0) is None:
+    if measurement.wait_outputs(0)["output_digest"] is None:
         measurement.run_chunk()
-    return measurement.wait_digest(0)
+    return measurement.wait_outputs(0)["output_digest"]
 
 
 def test_warm_up_ends_when_steady(clock: FakeClock) -> None:
@@ -176,12 +176,12 @@ def test_after_a_window_the_load_continues_and_the_digest_is_computed_on_request
 def test_a_digest_belongs_to_the_last_window(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
     with pytest.raises(RefusedError, match="no record"):
-        measurement.wait_digest(0)
+        measurement.wait_outputs(0)
     measured(measurement, clock, MS, 50 * MS)
     first = digest(measurement)
     measurement.set_window(clock.now_ns + MS, clock.now_ns + 9 * MS)
     with pytest.raises(RefusedError, match="no record"):
-        measurement.wait_digest(0)
+        measurement.wait_outputs(0)
     finish(measurement)
     assert digest(measurement) == [float(workload.steps)] != first
 
@@ -235,7 +235,7 @@ def test_a_hanging_iteration_is_censored_and_earlier_ones_count(clock: FakeClock
     assert record["load"]["censored"] == 1
     assert record["load"]["in_flight_mean"] == pytest.approx(1)
     assert record["coverage_ratio"] == pytest.approx(1)
-    assert measurement.wait_digest(60) is None, "at once, because the loop may be stuck"
+    assert measurement.wait_outputs(60) == NO_OUTPUTS, "at once, because the loop may be stuck"
     assert record["cpu"] is not None
     # The record does not change when the loop continues; the totals count every iteration once.
     assert measurement.wait_record(0) is record

@@ -104,8 +104,11 @@ def test_a_malformed_request_is_answered_with_one_line(
 
 
 def test_record_and_digest_are_waited_for_until_the_deadline(loaded: Client) -> None:
-    loaded.measurement.wait_record.return_value, loaded.measurement.wait_digest.return_value = {"count": 1}, [1.0, None]
+    loaded.measurement.wait_record.return_value, loaded.measurement.wait_outputs.return_value = (
+        {"count": 1},
+        {"output_digest": [1.0, None]},
+    )
     assert loaded.ask("GET", "/record?deadline_seconds=2.5") == (200, {"count": 1})
     assert loaded.ask("GET", "/digest?deadline_seconds=1.5") == (200, {"output_digest": [1.0, None]})
     loaded.measurement.wait_record.assert_called_with(2.5)
-    loaded.measurement.wait_digest.assert_called_with(1.5)
+    loaded.measurement.wait_outputs.assert_called_with(1.5)

@@ -11,7 +11,7 @@ from sharebench.model.records.telemetry import SLOWDOWNS, UNKNOWN_TELEMETRY
 from sharebench.model.records.types import TenantRecord
 from sharebench.model.spec import Conditions, WorkloadSpec
 from sharebench.model.strategies import Strategy
-from tenant.contract import Timeline
+from tenant.contract import Answer, Timeline
 
 # A disturbance (a burst of steal, a throttled CPU) is usually over a second later.
 ATTEMPTS = 3
@@ -43,6 +43,27 @@ def pick_strategy(
     by_size = sorted(candidates, key=lambda each: (each.mechanisms == ("exclusive",), each.tenant_slices()))
     options = [strategies["exclusive"], *reversed(by_size)]
     return next((each for each in options if node.infeasible(each, 1, [workload]) is None), options[0])
+
+
+def reference_answers(workload: WorkloadSpec, tenant: TenantRecord) -> list[list[Answer]] | None:
+    """The answers that a server gives alone, by when it was asked; None where they cannot be compared.
+
+    Raises CalibrationError where `answers: true` asks for them.
+    """
+    mode, asked = workload.get("answers", "auto"), tenant.get("answers", [])
+    if mode is False or tenant.get("measured_by") != "client":
+        return None
+    answers = [answer for answers in asked for answer in answers]
+    if answers and all(answer["logprobs"] and None not in answer["logprobs"] for answer in answers):
+        return asked
+    statuses = sorted({str(answer["status"]) for answer in answers} - {"200"})
+    why = f"asked for them, it answers with {', '.join(statuses)}" if statuses else "it gives no log-probabilities"
+    if not answers:
+        why = "its requests are not completions, or it did not answer in time (timeouts.record_seconds)"
+    if mode is True:
+        raise CalibrationError(f"{workload['name']}: its answers cannot be compared: {why}; set answers: false")
+    print(f"  the answers of {workload['name']} are not compared: {why}", flush=True)
+    return None
 
 
 class CalibrationResult(TypedDict):

@@ -174,6 +174,8 @@ def used_calibration(spec: Spec, calibrations: Mapping[str, Calibration]) -> Use
         reference: WorkloadReference = {"output_digest": alone["output_digest"], "capacity_hz": None}
         if workload["load"].get("rate_of_capacity") is not None:
             reference |= {"capacity_hz": alone["capacity_hz"], "conditions": alone["conditions"]}
+        if answers := alone.get("answers"):
+            reference["answers"] = answers
         used[workload["name"]] = reference
     first = calibrations[workloads[0]["name"]]
     roofs, idle_power_watts = first["roofs"], first["idle_power_watts"]

@@ -25,7 +25,7 @@ from sharebench.measure.nodes.contract import (
     UnrecoverableNodeError,
 )
 from sharebench.model.records.types import Exit, FaultOutcome, Outcome
-from tenant.contract import FAULTS, TenantReport
+from tenant.contract import FAULTS, NO_OUTPUTS, TenantReport
 
 T = TypeVar("T")
 REHEARSAL_SECONDS = 0.2
@@ -76,11 +76,11 @@ class FaultProcedure(CellProcedure):
         asked = [pool.submit(each.record, wait) for each, wait in zip(endpoints, waits, strict=True)]
         records = [_result_or_none(future, wait + ANSWER_SECONDS) for future, wait in zip(asked, waits, strict=True)]
         # A digest is work for the device, so it must wait until no tenant measures.
-        answered = {i: pool.submit(endpoints[i].output_digest, waits[i]) for i, each in enumerate(records) if each}
-        digests = {i: _result_or_none(future, waits[i] + ANSWER_SECONDS) for i, future in answered.items()}
+        answered = {i: pool.submit(endpoints[i].outputs, waits[i]) for i, each in enumerate(records) if each}
+        outputs = {i: _result_or_none(each, waits[i] + ANSWER_SECONDS) or NO_OUTPUTS for i, each in answered.items()}
         for i, record in enumerate(records):
             if record is not None:
-                record["output_digest"] = digests[i]
+                record["output_digest"] = outputs[i]["output_digest"]
         return records
 
     def complete(

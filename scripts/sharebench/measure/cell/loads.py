@@ -7,11 +7,14 @@ from sharebench.measure.nodes.contract import PlannedLoad
 from sharebench.model.spec import Calibration, Spec, WorkloadSpec, tenant_workloads
 from tenant.contract.trace import mean_rate_hz, read_trace
 
+# How often fixed prompts are asked: in a cell before the load and after the window, for the calibration once more.
+CALIBRATION_ASKS, CELL_ASKS = 3, 2
+
 
 def planned_loads(spec: Spec, calibrations: Mapping[str, Calibration]) -> list[PlannedLoad]:
     """The loads of a cell's tenants, in order.
 
-    A rate that is a share of capacity needs the workload's calibration.
+    `calibrations` is empty while calibrating. A rate that is a share of capacity needs the workload's calibration.
     """
     workloads = tenant_workloads(spec)
     names = [workload["name"] for workload in workloads]
@@ -49,4 +52,10 @@ def _planned_load(
         planned["concurrency"] = concurrency
     if rate_hz is not None:
         planned["rate_hz"] = rate_hz / parts
-    return {**planned, "parts": parts} if parts > 1 else planned
+    if parts > 1:
+        planned["parts"] = parts
+    if calibration is None and workload.get("kind") == "http" and workload.get("answers") is not False:
+        planned["asks"] = CALIBRATION_ASKS
+    elif calibration is not None and calibration.get("answers"):
+        planned["asks"] = CELL_ASKS
+    return planned

@@ -168,9 +168,9 @@ def measure_window(
         if not jobs:
             records = list(pool.map(lambda endpoint: endpoint.record(record_seconds), endpoints))
         # A digest is work for the device, so it must wait until no tenant measures.
-        digests = pool.map(lambda endpoint: endpoint.output_digest(record_seconds), endpoints)
-        for record, digest in zip(records, digests, strict=True):
-            record["output_digest"] = digest
+        outputs = pool.map(lambda endpoint: endpoint.outputs(record_seconds), endpoints)
+        for record, of_tenant in zip(records, outputs, strict=True):
+            record.update(of_tenant)
     finally:
         # Not waited for: after a failure or an interrupt a thread may still wait for a hung tenant.
         pool.shutdown(wait=False)

@@ -19,6 +19,7 @@ from tenant.contract import (
     SMALLEST_SECONDS,
     Arrival,
     Environment,
+    Outputs,
     Steadiness,
     TenantMeasurement,
     TenantReport,
@@ -104,7 +105,7 @@ def own_load_report(index: int, workload: str, achieved_rate_hz: float, environm
 class PlannedLoad(TypedDict):
     """How requests arrive at a tenant; `before` is the number of tenants in front of those that share its seed.
 
-    `parts` is the number of tenants that share a trace.
+    `parts` is the number of tenants that share a trace, `asks` how often a server is asked fixed prompts.
     """
 
     arrival: Arrival
@@ -113,6 +114,7 @@ class PlannedLoad(TypedDict):
     seed: int
     before: int
     parts: NotRequired[int]
+    asks: NotRequired[int]
 
 
 class WatchSettings(TypedDict, total=False):
@@ -224,8 +226,8 @@ class Endpoint(Protocol):
         A job's report comes when the job is done; `ahead_seconds` is how far ahead the window's end may be.
         """
 
-    def output_digest(self, deadline_seconds: float) -> list[float | None] | None:
-        """Digest of the last output, for the record; None where it is not available within the deadline.
+    def outputs(self, deadline_seconds: float) -> Outputs:
+        """Digest of the last output, None where it is not available within the deadline, and a server's answers.
 
         It is work for the device, so call this only when no tenant measures any more.
         """

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sharebench.measure.nodes.contract import TenantUnreachable
-from tenant.contract import Steadiness, TenantReport, boot_id
+from tenant.contract import Outputs, Steadiness, TenantReport, boot_id
 
 # A tenant answers within milliseconds, but N of them may share one busy core.
 TIMEOUT_SECONDS = 20.0
@@ -81,9 +81,9 @@ class HttpEndpoint:
         report: TenantReport = self._get_and_wait("/record", deadline_seconds, ahead_seconds)
         return report
 
-    def output_digest(self, deadline_seconds: float) -> list[float | None] | None:
-        digest: list[float | None] | None = self._get_and_wait("/digest", deadline_seconds)["output_digest"]
-        return digest
+    def outputs(self, deadline_seconds: float) -> Outputs:
+        outputs: Outputs = self._get_and_wait("/digest", deadline_seconds)
+        return outputs
 
     def _get_and_wait(self, path: str, deadline_seconds: float, ahead_seconds: float = 0.0) -> Any:
         query = f"{path}?deadline_seconds={deadline_seconds}"

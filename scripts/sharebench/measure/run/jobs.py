@@ -20,7 +20,7 @@ from typing import Any, cast
 from sharebench.core import console, run_names
 from sharebench.core.files import DamagedFile, read_json, replace_atomically, write_json
 from sharebench.measure.cell import conformance
-from sharebench.measure.cell.calibration import CalibrationError, measure_reference, pick_strategy
+from sharebench.measure.cell.calibration import CalibrationError, measure_reference, pick_strategy, reference_answers
 from sharebench.measure.cell.cell import CellProcedure, CellRun, MeasuredCell
 from sharebench.measure.cell.fault import FaultProcedure
 from sharebench.measure.cell.prometheus.procedure import PrometheusProcedure, watch_settings
@@ -232,6 +232,7 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     try:
         print(f"calibrating {workload} on {where}{device_suffix(run)}", flush=True)
         measured, taken = measure_reference(workload, measure)
+        answers = reference_answers(tenant_workload(cell_spec, 0), measured["tenants"][0])
     except CalibrationError as failure:
         raise JobFailed(str(failure)) from None
     facts = part_for_device(read_device(device), node.identity)
@@ -244,6 +245,7 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
             "strategy": strategy.name,
             "switch": measured["switch"],
             **taken,
+            "answers": answers,
             "work": measured["tenants"][0]["work"],
             "roofs": facts["roofs"],
             "idle_power_watts": facts["idle_power_watts"],

@@ -6,7 +6,7 @@ from sharebench.model.config_nodes import Kind
 from sharebench.model.prometheus_options import Discovery
 from sharebench.model.records.telemetry import Telemetry
 from sharebench.model.spec import Conditions, Limits
-from tenant.contract import AchievedLoad, Histogram, Steadiness, TenantMeasurement
+from tenant.contract import AchievedLoad, Answer, Histogram, Steadiness, TenantMeasurement
 
 TenantStatus = Literal["ok", "oom", "crashed", "killed", "hung", "not-measured"]
 Status = Literal["ok", "infeasible", "not-measured", "oom", "crashed", "killed", "hung"]
@@ -71,6 +71,7 @@ class WorkloadReference(TypedDict):
     output_digest: list[float] | None
     capacity_hz: float | None
     conditions: NotRequired[Conditions]
+    answers: NotRequired[list[list[Answer]]]
 
 
 class UsedCalibration(TypedDict):
@@ -80,6 +81,7 @@ class UsedCalibration(TypedDict):
     output_digest: list[float] | None
     capacity_hz: float | None
     conditions: NotRequired[Conditions]
+    answers: NotRequired[list[list[Answer]]]
     roofs: dict[str, float] | None
     idle_power_watts: float | None
 

@@ -19,6 +19,7 @@ from sharebench.read.cells.gpu_columns import (
     tenants_that_fit,
 )
 from sharebench.read.columns import TableRow
+from sharebench.read.gates.answers import answers_difference
 from sharebench.read.gates.gates import is_valid
 from sharebench.read.histogram import ForeignHistogram, Histogram, Quantile, merge, merge_foreign
 from sharebench.read.slo import LATENCY, good_count, request_seconds
@@ -172,7 +173,14 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Sl
     histograms = [Histogram.from_sparse(tenant["histogram"]) for tenant in tenants]
     length_seconds = None if record["window"] is None else window_seconds(record)
     rows = tuple(
-        _tenant_row(tenant, mib, use, histogram, length_seconds, limits)
+        _tenant_row(
+            tenant,
+            mib,
+            use | {"answers_difference_nats": answers_difference(record, tenant)},
+            histogram,
+            length_seconds,
+            limits,
+        )
         for (tenant, mib, use), histogram in zip(chosen, histograms, strict=True)
     ) or (TenantRow(),)
     effective = effective_count([latency_series(*each) for each in zip(tenants, histograms, strict=True)])

@@ -13,7 +13,7 @@ from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import CellRecord, GateVerdict, Record, TenantRecord
 from sharebench.model.spec import Spec, parse_spec, tenant_workload, workload_reference
 from sharebench.model.strategies import ONE_PROCESS
-from sharebench.read.gates import drift, gpu, load, programs, prometheus
+from sharebench.read.gates import answers, drift, gpu, load, programs, prometheus
 from sharebench.read.gates.verdict import (
     Verdict,
     at_most,
@@ -334,6 +334,7 @@ INVALID = _by_name(
     _nothing_finished,
     _failed_share,
     _output_digest,
+    answers.answers,
     _drained_queue,
     _cpu_stolen,
     _cpu_throttled,

@@ -9,6 +9,7 @@ from sharebench.model.records.types import Record
 from sharebench.read.columns import read_table
 from sharebench.read.figures.data import DrawnStudy
 from sharebench.read.gates import judged
+from sharebench.read.gates.answers import answers_difference
 
 
 class Outcome(NamedTuple):
@@ -36,6 +37,8 @@ class Audit:
     """Outcome → the last lines of the log of the first tenant that failed."""
     evidence: dict[tuple[str, str], Counter[bool]] = field(default_factory=lambda: defaultdict(Counter))
     """(Strategy, evidence item) → how often it held and how often not."""
+    answers: dict[tuple[str, str, int], list[float]] = field(default_factory=lambda: defaultdict(list))
+    """(Strategy, workload, tenants) → how far the answers of each of their servers are from those alone, in nat."""
     provenance: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """Name (run, Python, a package …) → each value with its number of cells."""
 
@@ -49,6 +52,9 @@ class Audit:
             if outcome == "failed":
                 where = f"{strategy}, {workload}, N = {replicas}, repeat {repeat}"
                 self.failures[gate["severity"]].append((where, gate["name"], gate["message"]))
+        for tenant in record["tenants"]:
+            if (difference := answers_difference(record, tenant)) is not None:
+                self.answers[strategy, workload, replicas].append(difference)
         for item in record["evidence"]:
             self.evidence[strategy, item["name"]][item["holds"]] += 1
         if record["status"] != "ok":

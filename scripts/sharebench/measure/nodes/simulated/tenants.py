@@ -18,7 +18,7 @@ from sharebench.model.config_nodes import SimulatedOptions
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
 from sharebench.model.records.types import Outcome, TenantStatus
 from sharebench.model.spec import Spec, WorkloadSpec, tenant_workloads
-from tenant.contract import Steadiness, TenantReport
+from tenant.contract import Outputs, Steadiness, TenantReport
 
 START_SECONDS = 1.0
 
@@ -143,9 +143,9 @@ class SimulatedEndpoint:
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
         return self.tenants.measured()[self.index]
 
-    def output_digest(self, deadline_seconds: float) -> list[float | None]:
+    def outputs(self, deadline_seconds: float) -> Outputs:
         """The same digest for all, since nothing is computed."""
-        return [1.0]
+        return {"output_digest": [1.0]}
 
 
 class SimulatedSampler:

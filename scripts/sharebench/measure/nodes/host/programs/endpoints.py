@@ -10,7 +10,7 @@ from sharebench.measure.nodes.host.programs.process_tree import EdgeReader, Proc
 from sharebench.measure.nodes.scraped import ScrapedProgram
 from sharebench.measure.nodes.tenant_http import HttpEndpoint
 from sharebench.model.spec import WorkloadSpec
-from tenant.contract import SteadinessRule, TenantReport, environment
+from tenant.contract import NO_OUTPUTS, Outputs, SteadinessRule, TenantReport, environment
 from tenant.contract.requests import EDGE_TIMEOUT_SECONDS, Page, fetch_page
 
 
@@ -66,8 +66,8 @@ class ScrapedEndpoint(ScrapedProgram):
             "outside": self.outside.view(),
         }
 
-    def output_digest(self, deadline_seconds: float) -> None:
-        """None, since the output of a program is not known."""
+    def outputs(self, deadline_seconds: float) -> Outputs:
+        return NO_OUTPUTS
 
 
 class ServedEndpoint(HttpEndpoint):
@@ -102,5 +102,6 @@ class ServedEndpoint(HttpEndpoint):
             report["outside"] = self.outside.view()
         return report
 
-    def output_digest(self, deadline_seconds: float) -> None:
-        """None, since a server's answers may differ each time."""
+    def outputs(self, deadline_seconds: float) -> Outputs:
+        """Answers only: there is no digest, since a server's last answer is another each time."""
+        return super().outputs(deadline_seconds) | NO_OUTPUTS

@@ -17,7 +17,7 @@ from sharebench.measure.nodes.host.logs import log_end
 from sharebench.measure.nodes.host.programs.process_tree import ProcessTree
 from sharebench.measure.nodes.programs import exited_job, exited_report
 from sharebench.model.spec import WorkloadSpec
-from tenant.contract import CpuUse, ProcessView, Steadiness, TenantReport, environment
+from tenant.contract import NO_OUTPUTS, CpuUse, Outputs, ProcessView, Steadiness, TenantReport, environment
 
 # Stops itself; after SIGCONT it becomes the program, under the same process id.
 LAUNCHER = ["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]
@@ -127,5 +127,5 @@ class ExitEndpoint:
             "environment": environment({}),
         }
 
-    def output_digest(self, deadline_seconds: float) -> None:
-        """None, since the output of a program is not known."""
+    def outputs(self, deadline_seconds: float) -> Outputs:
+        return NO_OUTPUTS

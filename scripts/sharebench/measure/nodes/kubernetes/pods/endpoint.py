@@ -21,7 +21,7 @@ from sharebench.measure.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_
 from sharebench.measure.nodes.tenants.tenant_set import Ending
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
 from sharebench.model.spec import WorkloadSpec
-from tenant.contract import ExitReport, Steadiness, SteadinessRule, TenantReport
+from tenant.contract import NO_OUTPUTS, ExitReport, Outputs, Steadiness, SteadinessRule, TenantReport
 from tenant.contract.gpu import GpuSample
 from tenant.contract.requests import Page
 
@@ -198,8 +198,9 @@ class ClientEndpoint(PodEndpoint):
         self._window = (start_ns, end_ns)
         return super().set_window(start_ns, end_ns, iterations)
 
-    def output_digest(self, deadline_seconds: float) -> None:
-        """None, since a server's answers may differ each time."""
+    def outputs(self, deadline_seconds: float) -> Outputs:
+        """Answers only: there is no digest, since a server's last answer is another each time."""
+        return super().outputs(deadline_seconds) | NO_OUTPUTS
 
 
 class ScrapedPod(ScrapedProgram, ClientEndpoint):
