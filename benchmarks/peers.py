@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.client import Means, PlantedDelays, actual_means, measure, reported_means, serving
+from examples.make_model import write_files
 
 from tenant.load import Load
 
@@ -120,7 +121,7 @@ def real_time_priority() -> Iterator[None]:
 def run(client: str, concurrency: int) -> Run:
     """Run one client in a folder of its own that has a tokenizer."""
     with tempfile.TemporaryDirectory() as folder, real_time_priority():
-        subprocess.run([sys.executable, ROOT / "examples" / "make_model.py", "0.6b", folder], check=True)
+        write_files("0.6b", Path(folder))
         return CLIENTS[client](concurrency, Path(folder))
 
 

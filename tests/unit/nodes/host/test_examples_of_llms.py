@@ -6,15 +6,22 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sharebench.measure.nodes.host.programs.tenants import free_port
+from tenant.client.answers import parse_answer
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 DEADLINE_SECONDS = 60
+loader = SourceFileLoader("make_model", str(EXAMPLES / "make_model.py"))
+make_model: Any = ModuleType(loader.name)
+loader.exec_module(make_model)
 
 
 @pytest.fixture
@@ -69,11 +76,43 @@ def test_a_chat_reports_usage_only_on_request(server: str) -> None:
 
 
 def test_the_model_folder_has_a_word_for_every_token(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, EXAMPLES / "make_model.py", "0.6b", tmp_path / "small"], check=True)
-    config, tokenizer = (
-        json.loads((tmp_path / "small" / name).read_text()) for name in ("config.json", "tokenizer.json")
-    )
+    make_model.write_files("0.6b", tmp_path)
+    config, tokenizer = (json.loads((tmp_path / name).read_text()) for name in ("config.json", "tokenizer.json"))
     vocabulary = tokenizer["model"]["vocab"]
     assert sorted(vocabulary.values()) == list(range(config["vocab_size"]))
     assert all(vocabulary[each["content"]] == each["id"] for each in tokenizer["added_tokens"])
     assert config["num_attention_heads"] % config["num_key_value_heads"] == 0
+
+
+def test_weights_have_the_scale_of_trained_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1, "num_attention_heads": 2}
+    monkeypatch.setitem(make_model.SHAPES, "tiny", sizes)
+    make_model.make("tiny", tmp_path)
+    content = (tmp_path / "model.safetensors").read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    assert max(entry["data_offsets"][1] for entry in header.values()) == len(content) - 8 - size
+
+    def values(name: str) -> np.ndarray:
+        begin, end = header[name]["data_offsets"]
+        halves = np.frombuffer(content[8 + size + begin : 8 + size + end], np.uint16).astype(np.uint32)
+        return (halves << 16).view(np.float32).reshape(header[name]["shape"])
+
+    hidden = np.random.default_rng(2).standard_normal(256)
+    scores = values("model.embed_tokens.weight") @ hidden
+    assert scores.std() == pytest.approx(make_model.SCORE_DEVIATION, rel=0.2)
+    likeliest = np.exp(scores.max()) / np.exp(scores).sum()
+    assert likeliest > 300 / make_model.VOCABULARY, "a uniform choice shows no wrong product"
+    assert (values("model.layers.0.self_attn.q_proj.weight") @ hidden).std() == pytest.approx(1, rel=0.2)
+    assert set(values("model.norm.weight")) == {1.0}
+    changed = (tmp_path / "model.safetensors").stat().st_mtime_ns
+    make_model.make("tiny", tmp_path)
+    assert (tmp_path / "model.safetensors").stat().st_mtime_ns == changed, "another server finds it"
+
+
+def test_a_chat_gives_log_probabilities_on_request(server: str) -> None:
+    for path, asked in (("completions", {"logprobs": 1}), ("chat/completions", {"logprobs": True})):
+        body = json.dumps({"max_tokens": 2, "prompt": [1]} | asked).encode()
+        with urllib.request.urlopen(f"{server}/v1/{path}", body) as answer:
+            found = parse_answer(200, answer.read())
+        assert found == {"status": 200, "tokens": ["word0 ", "word1 "], "logprobs": [-0.1, -0.2]}
