@@ -32,10 +32,11 @@ from sharebench.core.units import NS
 from sharebench.measure.nodes.contract import Grant, Settings
 from sharebench.measure.nodes.simulated.load import iteration_seconds
 from sharebench.measure.nodes.simulated.tenants import SimulatedTenants
-from sharebench.model.config_catalogues import Model
 from sharebench.model.config_nodes import Noise, SimulatedOptions
 from sharebench.model.records.types import Record
-from sharebench.model.spec import Spec, StrategySpec
+from sharebench.model.spec import Spec
+from sharebench.model.strategy import Strategy
+from sharebench.model.workload import Model
 from sharebench.read.cells.multiprogram import group_metrics
 from sharebench.read.cells.rows import MeasuredCell, reduce_record
 from sharebench.read.cells.slowdown import Baseline, group_ratio, group_slowdown
@@ -197,15 +198,11 @@ def planted_difference(seed: int, difference: float, paired_cv: float) -> Plante
     return Planted(seed, device(difference, noise), {"serial_seconds": 0.0, "parallel_sm_seconds": 4.0})
 
 
-def _strategy(name: str) -> StrategySpec:
+def _strategy(name: str) -> Strategy:
     mechanism = MECHANISMS.get(name, name)
-    return {
-        "name": name,
-        "mechanisms": [mechanism],
-        "profile": "1g" if mechanism == "mig" else None,
-        "instances": None,
-        "limits": {"thread_percent": None, "memory_percent": None},
-    }
+    return Strategy.model_validate(
+        {"name": name, "mechanism": mechanism, "profile": "1g" if mechanism == "mig" else None}
+    )
 
 
 def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) -> list[MeasuredCell]:
@@ -251,7 +248,7 @@ def _record(spec: Spec, device: str, tenants: Sequence[TenantReport], window_sec
     partial_record = {
         "spec": json.dumps(spec),
         "cell": {
-            "strategy": spec["strategy"]["name"],
+            "strategy": spec["strategy"].name,
             "workload": "planted",
             "replicas": spec["replicas"],
             "repeat": spec["repeat"],

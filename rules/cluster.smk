@@ -12,7 +12,7 @@ rule preflight:
     params:
         **JOB_PARAMS,
         # Snakemake formats a plain string, but takes a function's text as it is, with braces.
-        config=lambda _: canonical_json(STUDY.config),
+        config=lambda _: canonical_json(to_json(STUDY.config)),
     message:
         "Looking at the cluster"
     shell:

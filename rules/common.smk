@@ -9,12 +9,13 @@ from sharebench.datasets import dataset
 from sharebench.read.figures.catalogue import names_for
 from sharebench.core.files import SCRIPTS
 from sharebench.study.open_study import open_study
-from sharebench.study.cells import canonical_json, cell_from_path
-from sharebench.model.spec import SPEC_KEYS, describe_part
+from sharebench.study.cells import cell_from_path
+from sharebench.model.spec import SPEC_KEYS, canonical_json, describe_part
 from sharebench.model.study_config import (
     has_conformance,
     has_jobs,
     has_streams,
+    to_json,
     uses_several_devices,
 )
 from sharebench.model.prometheus_options import has_prometheus

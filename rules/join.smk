@@ -16,7 +16,7 @@ rule join:
     params:
         **JOB_PARAMS,
         # Snakemake formats a plain string, but takes a function's text as it is, with braces.
-        config=lambda _: canonical_json(STUDY.config),
+        config=lambda _: canonical_json(to_json(STUDY.config)),
         results=RESULTS,
     message:
         "Putting the parts together"

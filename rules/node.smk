@@ -83,7 +83,7 @@ rule plan:
         **JOB_PARAMS,
         results=RESULTS,
         # Snakemake formats a plain string, but takes a function's text as it is, with braces.
-        config=lambda _: canonical_json(STUDY.config),
+        config=lambda _: canonical_json(to_json(STUDY.config)),
         argv=lambda _: canonical_json(sys.argv[1:]),
     message:
         "Planning"

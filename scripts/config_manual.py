@@ -12,7 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from sharebench.model.config import schema as types
 from sharebench.model.config.refusals import LINK
-from sharebench.model.config.words import quoted
+from sharebench.model.words import quoted
 
 FOLDER = Path(__file__).resolve().parent.parent / "config"
 SCHEMA, MANUAL = FOLDER / "schemas" / "config.schema.json", FOLDER / "README.md"

@@ -38,6 +38,7 @@ from sharebench.measure.run import ownership  # noqa: E402
 from sharebench.model import run_record  # noqa: E402
 from sharebench.model.config import load  # noqa: E402
 from sharebench.model.gpu_python import gpu_python  # noqa: E402
+from sharebench.model.study_config import to_json  # noqa: E402
 from sharebench.read.gates.gates import evaluate  # noqa: E402
 from sharebench.study.cells import Cell  # noqa: E402
 from sharebench.study.study import Study  # noqa: E402
@@ -181,7 +182,7 @@ def main() -> int:
     of = study(arguments)
     results = Path(tempfile.mkdtemp(prefix="compare-bare-loop-"))
     node = open_node("nvidia", of.config["nvidia"], run_record.state_folder(results) / "node")
-    claim = ownership.claim(results, {"config": of.config}, *filter(None, [node.lock_path]))
+    claim = ownership.claim(results, {"config": to_json(of.config)}, *filter(None, [node.lock_path]))
     os.environ[run_names.RUN_ID_VARIABLE] = claim.run_id
     all_agree = True
     try:

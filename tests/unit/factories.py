@@ -13,6 +13,7 @@ from sharebench.model.records import record as records
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY
 from sharebench.model.records.types import CellRecord, GateVerdict, Record
 from sharebench.model.spec import Conditions
+from sharebench.model.strategy import MECHANISMS
 from sharebench.read.gates import gates, judged
 from tenant.contract import BUCKET_COUNT
 from tenant.recorder import bucket_index, to_sparse
@@ -204,6 +205,15 @@ def spec_text(
     return json.dumps(parts | more, sort_keys=True, separators=(",", ":"))
 
 
+def strategy_spec(name: str) -> dict[str, Any]:
+    """The strategy in a spec: the mechanism of that name, or else MPS."""
+    return {
+        "name": name,
+        "mechanism": [name if name in MECHANISMS else "mps"],
+        "profile": "1g" if name == "mig" else None,
+    }
+
+
 def telemetry(tenants: int, is_gpu: bool, window_seconds: float) -> dict[str, Any]:
     """The telemetry of a clean window of a host, or of a GPU at a steady 300 W with 700 MiB per tenant."""
     host = {"host_steal_percent": 0.0, "host_throttled_percent": 0.0, "foreign_cpu_percent": 1.0}
@@ -263,7 +273,7 @@ def record(
         tenants = [tenant(index, load, window_seconds, names[index]) for index, load in enumerate(loads)]
     measured: dict[str, Any] = {
         "schema": 1,
-        "spec": spec_text(workload, window_seconds, tenants_run, strategy={"mechanisms": [strategy]}),
+        "spec": spec_text(workload, window_seconds, tenants_run, strategy=strategy_spec(strategy)),
         "code": CODE,
         "cell": {
             "strategy": strategy,

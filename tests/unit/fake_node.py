@@ -10,10 +10,10 @@ from unit.fakes import FakeTenants
 from sharebench.measure.nodes.contract import Evidence, Grant, Settings, State, Tenants
 from sharebench.measure.nodes.node import Node
 from sharebench.model.records.types import Host, NodeFacts
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 
-MPS = Strategy("mps", ("mps",), None, None, None, None, None)
-LIMITED = Strategy("mps-limited", ("mps",), None, None, "100/N", None, None)
+MPS = Strategy(name="mps", mechanism=("mps",))
+LIMITED = Strategy(name="mps-limited", mechanism=("mps",), thread_percent="100/N")
 CALIBRATION = {
     "capacity_hz": 100.0,
     "conditions": factories.QUIET,

@@ -8,12 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sharebench.model.config_catalogues import LIMIT_KEYS
 from sharebench.model.config_nodes import Kind
-from sharebench.model.strategies import HAMI_CORE, MECHANISMS, ONE_PROCESS, Strategy
-
-# The possible layers, outer first: only MIG partitions a device into parts that can be shared again.
-KNOWN_LAYERS = {("mig", "time-slicing"), ("mig", "mps")}
+from sharebench.model.strategy import HAMI_CORE, LIMIT_KEYS, MECHANISMS, ONE_PROCESS, Strategy
 
 
 @dataclass(frozen=True)
@@ -79,13 +75,13 @@ def unsupported_reason(kind: str, strategy: Strategy, access: str | None) -> str
     if capability is None:
         way = str(strategy.access or access)
         capability = ACCESS_CAPABILITIES[way]
-        if way == "static" and strategy.pod is None and strategy.mechanisms != ("exclusive",):
+        if way == "static" and strategy.pod is None and strategy.mechanism != ("exclusive",):
             return "under access static an entry needs a pod, which asks for a share, and this one has none"
         if way != "static" and strategy.pod is not None:
             return f"pod has no effect under access {way}, only under static"
     elif strategy.access is not None:
         return f"access {strategy.access} is a way to the GPU of a cluster"
-    missing = [name for name in strategy.mechanisms if name not in capability.mechanisms]
+    missing = [name for name in strategy.mechanism if name not in capability.mechanisms]
     if missing:
         return f"it has no {missing[0]}"
     if strategy.interval is not None and not capability.makes_claims:

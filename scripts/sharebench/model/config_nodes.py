@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, JsonValue, Tag
 from typing_extensions import TypedDict
 
-from sharebench.model.config_values import (
+from sharebench.model.strategy import Access
+from sharebench.model.values import (
     Count,
     Image,
     List,
@@ -27,7 +28,6 @@ from sharebench.model.config_values import (
 
 Kind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
 """A kind of node."""
-Access = Literal["device-plugin", "dra", "static"]
 Cores = Annotated[
     Annotated[Literal["auto"], Tag("word")]
     | Annotated[Unique[Numeric[Annotated[int, Field(ge=0)]]], Field(min_length=1), Tag("list")],

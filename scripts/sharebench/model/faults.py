@@ -1,7 +1,7 @@
 """Faults of a study: their workload names, their cells, and the victims next to them."""
 
-from sharebench.model.config_catalogues import WorkloadEntry
 from sharebench.model.study_config import StudyConfig
+from sharebench.model.workload import WorkloadEntry
 from tenant.contract import FAULTS
 
 MODULE = "fault"

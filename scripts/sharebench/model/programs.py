@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sharebench.model.config_catalogues import WorkloadEntry
 from sharebench.model.spec import WorkloadSpec, runs_until_exit
+from sharebench.model.workload import WorkloadEntry
 
 PROGRAM_KINDS = ("command", "http")
 # The client of `kind: http`, in tenant/workloads/.

@@ -1,6 +1,6 @@
 """What each sharing mechanism promises, by its documentation: config/promises.yaml."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Literal
 
@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from sharebench.core.files import REPOSITORY
-from sharebench.model.spec import Limits
+from sharebench.model.strategy import Limits
 
 KEPT, BROKEN, NOT_PROMISED, NOT_MEASURED = "kept", "broken", "not promised", "not measured"
 """Verdicts on a promise of a strategy."""
@@ -55,7 +55,7 @@ class Promise(BaseModel):
             self.at_most is None or measured <= self.at_most
         )
 
-    def statement(self, mechanisms: list[str]) -> Statement | None:
+    def statement(self, mechanisms: Sequence[str]) -> Statement | None:
         """The statement of a strategy's inner mechanism; None where there is none."""
         return self.mechanisms.get(mechanisms[-1])
 

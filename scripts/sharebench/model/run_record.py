@@ -3,11 +3,10 @@
 import contextlib
 import re
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from sharebench.core.files import DamagedFile, read_json
 from sharebench.model.config_nodes import NodeOptions
-from sharebench.model.study_config import StudyConfig
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,16}")
 STATE_FOLDER = ".sharebench"
@@ -60,7 +59,8 @@ class RunRecord(TypedDict, total=False):
     """Devices that the study is measured on at the same time; absent for a single one."""
     placement: dict[str, int]
     """Number of the device by block and workload, such as 2/matmul."""
-    config: StudyConfig
+    config: dict[str, Any]
+    """By `study_config.to_json`."""
     node_kind: str
     order: str
     not_shown: str

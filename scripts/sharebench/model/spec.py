@@ -8,72 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast, final
 
+from sharebench.model.strategy import Strategy
+
 if TYPE_CHECKING:
-    from sharebench.model.config_catalogues import Job, Metrics, Model, PodTemplate, Ready, Request
+    from sharebench.model.workload import Job, Metrics, Model, Ready, Request
     from tenant.contract import Answer
 
-Limit = float | str
-"""Percent, or a share such as 100/N where N is the number of tenants."""
 Scalar = bool | int | float | str
-
-
-class Limits(TypedDict):
-    """Limits of a cell's tenants: one value for all, a list with one for each tenant, or None for no limit.
-
-    Percentages are of the device; `memory_limit` is an amount such as 5Gi, `priority` is that of MPS clients.
-    """
-
-    thread_percent: float | list[float] | None
-    memory_percent: float | list[float] | None
-    memory_limit: NotRequired[str | list[str]]
-    priority: NotRequired[list[int]]
-
-
-@dataclass(frozen=True)
-class TenantLimits:
-    """Limits of one tenant; None for no limit."""
-
-    thread_percent: float | None = None
-    memory_percent: float | None = None
-    memory_limit: str | None = None
-    priority: int | None = None
-
-    def memory_bytes(self, whole_bytes: int | None) -> int | None:
-        """Memory that the tenant may use, on a device with `whole_bytes`; None without a limit, or where not known."""
-        if self.memory_limit is not None:
-            return int(self.memory_limit[:-2]) << {"Mi": 20, "Gi": 30}[self.memory_limit[-2:]]
-        if self.memory_percent is None or whole_bytes is None:
-            return None
-        return int(whole_bytes * self.memory_percent / 100)
-
-    def excluding(self, others: TenantLimits) -> TenantLimits:
-        """The limits without those that `others` has with the same value."""
-        return TenantLimits(**{key: limit for key, limit in vars(self).items() if limit != getattr(others, key)})
-
-
-def tenant_limits(limits: Limits, index: int) -> TenantLimits:
-    values = {key: value[index] if isinstance(value, list) else value for key, value in limits.items()}
-    return TenantLimits(**cast(dict[str, Any], values))
-
-
-class StrategySpec(TypedDict):
-    """A strategy with a number of tenants; the last five keys exist only in a cluster."""
-
-    name: str
-    mechanisms: list[str]
-    profile: str | None
-    profiles: NotRequired[list[str]]
-    instances: int | None
-    limits: Limits
-    access: NotRequired[str]
-    pod: NotRequired[PodTemplate]
-    interval: NotRequired[str]
-    claim_per: NotRequired[str]
-    gpus: NotRequired[int]
 
 
 class LoadSpec(TypedDict):
@@ -150,7 +94,7 @@ class WatchSpec(TypedDict):
 class Spec(TypedDict):
     """All that a cell depends on. On the simulator there is neither a warm-up nor an environment."""
 
-    strategy: StrategySpec
+    strategy: Strategy
     workload: WorkloadSpec | MixSpec
     replicas: int
     repeat: int
@@ -186,8 +130,27 @@ class Calibration(TypedDict):
 
 def parse_spec(text: str) -> Spec:
     """The spec in the text of a record's `spec` or of a job's argument. Raises ValueError."""
-    spec: Spec = json.loads(text)
-    return spec
+    spec: dict[str, Any] = json.loads(text)
+    spec["strategy"] = Strategy.model_validate(_current_strategy(spec["strategy"]))
+    return cast(Spec, spec)
+
+
+def _current_strategy(strategy: dict[str, Any]) -> dict[str, Any]:
+    """The strategy of a spec, which until 2026-11 had `mechanisms`, and its limits apart."""
+    if "mechanisms" not in strategy:
+        return strategy
+    kept = {key: value for key, value in strategy.items() if key not in ("mechanisms", "limits")}
+    return {**kept, **strategy.get("limits", {}), "mechanism": strategy["mechanisms"]}
+
+
+def canonical_text(spec: Spec) -> str:
+    """Canonical text of the spec, which is the same for equal ones; a change of it makes the cell stale."""
+    return canonical_json({**spec, "strategy": spec["strategy"].spec()})
+
+
+def canonical_json(value: Any) -> str:
+    """JSON text that is the same for equal values, whatever the order of keys."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 SPEC_KEYS = tuple(Spec.__annotations__)

@@ -6,12 +6,12 @@ first sentence of a meaning. `sharebench.model.config.load` fills the defaults i
 
 # pydantic reads the annotations, so this file must not have `from __future__ import annotations`.
 
-from typing import Annotated, Literal, NamedTuple, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, cast, get_args
 
-from pydantic import Field, with_config
+from pydantic import BeforeValidator, Field, with_config
 from typing_extensions import TypedDict
 
-from sharebench.model.config_catalogues import CheckedStrategy, CheckedWorkload, SweptKey
 from sharebench.model.config_nodes import (
     Kind,
     KubernetesOptions,
@@ -22,7 +22,9 @@ from sharebench.model.config_nodes import (
     SurveyOptions,
     Timeouts,
 )
-from sharebench.model.config_values import (
+from sharebench.model.spec import runs_until_exit
+from sharebench.model.strategy import Strategy
+from sharebench.model.values import (
     CLOSED_MAPPING,
     Count,
     Flag,
@@ -35,8 +37,9 @@ from sharebench.model.config_values import (
     Tenants,
     Text,
     Unique,
+    named,
 )
-from sharebench.model.spec import runs_until_exit
+from sharebench.model.workload import CheckedWorkload, SweptKey
 
 Folder = Annotated[
     str,
@@ -166,10 +169,23 @@ class StudyConfig(_From):
     kubernetes: Section[KubernetesOptions]
     prometheus: Section[PrometheusOptions]
     survey: Section[SurveyOptions]
-    strategy_catalogue: Annotated[OpenMapping[StrategyName, CheckedStrategy], Field(default={})]
+    strategy_catalogue: Annotated[OpenMapping[StrategyName, Strategy], BeforeValidator(named), Field(default={})]
     """[Strategies](#strategies) by name, added to those of `strategies.yaml`, or changed."""
     workload_catalogue: Annotated[OpenMapping[WorkloadName, CheckedWorkload], Field(default={})]
     """[Workloads](#workloads) by name, added to those of `workloads.yaml`, or changed."""
+
+
+def to_json(config: StudyConfig) -> dict[str, Any]:
+    """The config as a file holds it."""
+    strategies = config["strategy_catalogue"]
+    entries = {name: entry.model_dump(mode="json", exclude={"name"}) for name, entry in strategies.items()}
+    return {**config, "strategy_catalogue": entries}
+
+
+def from_json(config: Mapping[str, object]) -> StudyConfig:
+    """The config in a file that a run wrote, which was checked then; older ones may lack keys."""
+    strategies = {name: Strategy.model_validate(entry) for name, entry in named(config["strategy_catalogue"]).items()}
+    return cast(StudyConfig, {**config, "strategy_catalogue": strategies})
 
 
 class QuestionKeys(TypedDict):

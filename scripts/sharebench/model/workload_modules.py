@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sharebench.core.files import SCRIPTS
-from sharebench.model.config_catalogues import WorkloadEntry
 from sharebench.model.spec import WorkloadSpec
+from sharebench.model.workload import WorkloadEntry
 
 WORKLOAD_MODULES = SCRIPTS / "tenant" / "workloads"
 

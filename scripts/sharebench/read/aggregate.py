@@ -18,7 +18,7 @@ from sharebench.model import prometheus_options, run_record
 from sharebench.model.config_nodes import KubernetesOptions
 from sharebench.model.records.references import device_name, read_device
 from sharebench.model.records.types import Record
-from sharebench.model.study_config import StudyConfig, has_conformance, has_jobs
+from sharebench.model.study_config import StudyConfig, has_conformance, has_jobs, to_json
 from sharebench.read import text
 from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import reduce_record, split_by_workload
@@ -71,7 +71,7 @@ def public_config(config: StudyConfig) -> dict[str, Any]:
     prometheus = config["prometheus"]
     if prometheus_options.has_prometheus(config["prometheus"]):
         prometheus = prometheus | {"url": "http://prometheus", "folder": None, "labels": {}}
-    return config | {
+    return to_json(config) | {
         "prometheus": prometheus,
         # A survey measures nothing in a study, and its options name what belongs to a cluster.
         "survey": config["survey"] | {"url": None, "labels": {}, "namespaces": []},

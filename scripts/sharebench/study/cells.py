@@ -1,11 +1,9 @@
 """A cell of the matrix, and its whole plot: one state of the node in one block."""
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
 
 
 @dataclass(frozen=True, order=True)
@@ -63,8 +61,3 @@ def without_excluded(cells: Iterable[Cell], patterns: Iterable[str]) -> list[Cel
 def pair_name(one: str, other: str) -> str:
     """Name of the pair of these workloads, in either order."""
     return "+".join(sorted((one, other)))
-
-
-def canonical_json(value: Any) -> str:
-    """JSON text that is the same for equal values, whatever the order of keys."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

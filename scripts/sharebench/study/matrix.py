@@ -1,22 +1,23 @@
 """The cells of a config, and the order in which they run."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations_with_replacement, product
 
 from sharebench.model import faults
 from sharebench.model.capabilities import NODE_KINDS, resolve_node_kind
-from sharebench.model.strategies import Strategy, control_name, node_strategies
-from sharebench.model.study_config import StudyConfig, is_job
+from sharebench.model.strategies import control_name, node_strategies
+from sharebench.model.strategy import Strategy
+from sharebench.model.study_config import from_json, is_job
 from sharebench.study.cells import Cell, WholePlot, pair_name, without_excluded
 
 
 class Matrix:
     """The cells of one normalised config (`sharebench.model.config.load.load`)."""
 
-    def __init__(self, config: StudyConfig) -> None:
-        self.config = config
+    def __init__(self, stored: Mapping[str, object]) -> None:
+        self.config = config = from_json(stored)
         self.node_kind = resolve_node_kind(config["node"])
         self.strategies: dict[str, Strategy] = node_strategies(config, self.node_kind)
         self.baseline: str | None = None if config["baseline"] == "none" else config["baseline"]
@@ -72,7 +73,7 @@ class Matrix:
 
     def _tenant_counts(self, strategy: str, workload: str, replicas: Sequence[int]) -> list[int]:
         """Possible numbers of tenants: a pair has two, a mix at least two, and only jobs can run in a queue."""
-        fixed = self.strategies[strategy].replicas
+        fixed = self.strategies[strategy].own_replicas
         if self.strategies[strategy].is_queue and not self.is_job(workload):
             return []
         if workload in self._named_mixes:

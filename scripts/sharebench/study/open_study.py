@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from sharebench.model.config.load import ConfigError, load
-from sharebench.model.config.words import quoted
 from sharebench.model.study_config import StudyConfig
+from sharebench.model.words import quoted
 from sharebench.study.cells import is_excluded
 from sharebench.study.study import Study
 

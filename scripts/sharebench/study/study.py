@@ -7,7 +7,6 @@ from typing import cast
 
 from sharebench.core.files import SCRIPTS
 from sharebench.model import faults, programs
-from sharebench.model.config_catalogues import WorkloadEntry
 from sharebench.model.config_nodes import NodeOptions
 from sharebench.model.gpu_python import has_own_python
 from sharebench.model.prometheus_options import has_pod_monitor, has_prometheus, watch_spec
@@ -16,14 +15,16 @@ from sharebench.model.spec import (
     MixSpec,
     NodeSpec,
     Spec,
-    StrategySpec,
     WorkloadSpec,
+    canonical_json,
+    canonical_text,
     parse_spec,
     runs_until_exit,
     tenant_workloads,
 )
+from sharebench.model.workload import WorkloadEntry
 from sharebench.study import fingerprint
-from sharebench.study.cells import Cell, canonical_json
+from sharebench.study.cells import Cell
 from sharebench.study.matrix import Matrix
 
 # A longer run would not improve capacity and output.
@@ -73,7 +74,7 @@ class Study(Matrix):
         strategies = [(self.strategies[cell.strategy], cell.replicas) for cell in self.cells]
         for strategy, replicas in strategies:
             if strategy.access == "device-plugin":
-                tenants.setdefault(strategy.mechanisms[-1], set()).add(replicas)
+                tenants.setdefault(strategy.mechanism[-1], set()).add(replicas)
         used = [self.strategies["exclusive"], *(strategy for strategy, _ in strategies)]
         return {
             **self.config["kubernetes"],
@@ -94,19 +95,6 @@ class Study(Matrix):
             optional = [key for key in ("client_image", "pod") if options[key]]
             options = {key: options[key] for key in ("device", "image", "python", "resources", *optional)}
         return {"kind": self.node_kind, "options": options}
-
-    def _strategy(self, name: str, replicas: int) -> StrategySpec:
-        strategy = self.strategies[name]
-        spec: StrategySpec = {
-            "name": name,
-            "mechanisms": list(strategy.mechanisms),
-            "profile": strategy.profile,
-            "instances": strategy.instances,
-            "limits": strategy.limits(replicas),
-        }
-        # Unset keys are left out, so that specs from before these keys stay valid.
-        newer = {key: getattr(strategy, key) for key in ("profiles", "access", "pod", "interval", "claim_per", "gpus")}
-        return cast(StrategySpec, {**spec, **{key: value for key, value in newer.items() if value is not None}})
 
     def _entry(self, name: str) -> WorkloadEntry:
         catalogue = self.config["workload_catalogue"]
@@ -161,7 +149,7 @@ class Study(Matrix):
 
     def spec_of(self, cell: Cell) -> Spec:
         spec: Spec = {
-            "strategy": self._strategy(cell.strategy, cell.replicas),
+            "strategy": self.strategies[cell.strategy].for_tenants(cell.replicas),
             "workload": self._workload_of(cell),
             "replicas": cell.replicas,
             "repeat": cell.repeat,
@@ -183,7 +171,7 @@ class Study(Matrix):
 
     def spec(self, cell: Cell) -> str:
         """Canonical text of `spec_of(cell)`; a change of it makes the cell stale."""
-        return canonical_json(self.spec_of(cell))
+        return canonical_text(self.spec_of(cell))
 
     def code(self, workload: str) -> str:
         """Labelled fingerprint of the code that measures this workload or mix on this kind of node."""
@@ -207,7 +195,7 @@ class Study(Matrix):
 
     def spec_under(self, spec: str, strategy: str) -> str:
         """Canonical text of a spec of one tenant, with another strategy of the study."""
-        return canonical_json({**parse_spec(spec), "strategy": self._strategy(strategy, 1)})
+        return canonical_text({**parse_spec(spec), "strategy": self.strategies[strategy].for_tenants(1)})
 
     def calibration_spec(self, workload: str) -> str:
         """Canonical text of the spec of the workload's calibration, with closed load on the exclusive device."""
@@ -223,7 +211,7 @@ class Study(Matrix):
         entry = self.config["workload_catalogue"][workload]
         seconds = max(entry["min_window_seconds"], 1) if entry["kind"] == "job" else self.config["window_seconds"]
         spec["window_seconds"] = min(seconds, CALIBRATION_SECONDS)
-        return canonical_json(spec)
+        return canonical_text(spec)
 
     def node_spec(self) -> str:
         """Canonical text of the options that the node's facts depend on."""
@@ -231,6 +219,6 @@ class Study(Matrix):
 
     def strategy_spec(self, strategy: str) -> str:
         """Canonical text of the options that the strategy's set-up depends on, for any number of replicas."""
-        entry = self.config["strategy_catalogue"][strategy]
-        kept = {key: value for key, value in entry.items() if key not in ("description", "replicas")}
-        return canonical_json({"strategy": kept, "node": self._node()})
+        unused = {"name": "", "description": "", "replicas": None}
+        kept = self.config["strategy_catalogue"][strategy].changed(**unused)
+        return canonical_json({"strategy": kept.spec(), "node": self._node()})

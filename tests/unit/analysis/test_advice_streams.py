@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from sharebench.read.decide.advice import Demand, Level, Option, advise, find_plan, first_choice, turning_points
 from sharebench.read.decide.advice_text import advice_rows, answer_question
 from sharebench.read.decide.documented import DOCUMENTED, Isolation
@@ -72,7 +72,7 @@ def test_a_median_of_any_part_goes_after_a_tail() -> None:
     assert f"{of} and the TPOT p50 are known: the sample has no tail." in found.reasons
     alone = answer_question("chat", [coarse], asked(2, ttft=0.3))
     assert f"{of} is known: the sample has no tail." in alone.reasons
-    [row] = advice_rows("chat", [coarse], asked(2), {"coarse": Strategy("coarse", ("mps",))})
+    [row] = advice_rows("chat", [coarse], asked(2), {"coarse": Strategy(name="coarse", mechanism=("mps",))})
     assert row["verdict"] == "meets the SLO by its TTFT p50 and TPOT p50"
 
 
@@ -100,7 +100,7 @@ def test_turning_points_change_the_part_that_they_name() -> None:
 
 
 def test_rows_have_the_slo_that_applies_and_the_price_of_tokens() -> None:
-    [row] = advice_rows("chat", [MPS], asked(4, ttft=0.5), {"mps": Strategy("mps", ("mps",))})
+    [row] = advice_rows("chat", [MPS], asked(4, ttft=0.5), {"mps": Strategy(name="mps", mechanism=("mps",))})
     assert (row["slo"], row["slo_ms"], row["percentile"]) == ("TTFT 500 ms", None, "TTFT p99")
     assert row["verdict"] == "meets the SLO" and row["latency_ms"] == pytest.approx(400)
     assert row["dollars_per_million_tokens"] == pytest.approx(1.0) and row["output_tokens_per_device_hz"] == 1000

@@ -15,6 +15,7 @@ from sharebench.datasets.dataset import combined_name, content_digests, short_na
 from sharebench.model.config.load import load as load_config
 from sharebench.model.records import record as records
 from sharebench.model.strategies import control_name
+from sharebench.model.study_config import to_json
 from sharebench.read.compare import METRICS, NotComparable, changed_facts, compare, read_data
 from sharebench.read.statistics.intervals import holm
 from sharebench.read.text import compare_markdown
@@ -40,7 +41,7 @@ def write(folder, alone=ALONE, shared=SHARED, null=(), device="A", run_id="run-1
     for file in ("nodes/device.json", "calibration/matmul.json"):
         (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_text("{}")
-    manifest = {"config": made.config, "node_kind": "simulated"}
+    manifest = {"config": to_json(made.config), "node_kind": "simulated"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder
 
@@ -98,7 +99,7 @@ def test_only_common_cells_are_compared_and_others_have_a_reason(before, tmp_pat
     [
         ({"window_seconds": 3}, "window_seconds of exclusive × 1, matmul is 1.5 in before and 3 in after"),
         ({"workload_catalogue.matmul.simulated.serial_seconds": 0.5}, "workload.simulated.serial_seconds"),
-        ({"strategy_catalogue.mps.thread_percent": 50}, "strategy.limits.thread_percent of mps × 2, matmul is null"),
+        ({"strategy_catalogue.mps.thread_percent": 50}, "strategy.thread_percent of mps × 2, matmul is null"),
     ],
 )
 def test_data_sets_with_different_specs_are_refused(before, tmp_path, change, words):

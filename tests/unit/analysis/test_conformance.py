@@ -10,21 +10,21 @@ import pytest
 from unit import factories
 
 from sharebench.model.promises import closing_line, promises
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from sharebench.read.tables.conformance import MEASURES, conformance_table, junit
 
 GIB = 1 << 30
-LIMITED = Strategy("mps-limited", ("mps",), thread_percent="100/N", memory_percent="100/N")
-EXCLUSIVE = Strategy("exclusive", ("exclusive",))
-TIME_SLICING = Strategy("time-slicing", ("time-slicing",))
-MIG = Strategy("mig", ("mig",), profile="1g")
+LIMITED = Strategy(name="mps-limited", mechanism=("mps",), thread_percent="100/N", memory_percent="100/N")
+EXCLUSIVE = Strategy(name="exclusive", mechanism=("exclusive",))
+TIME_SLICING = Strategy(name="time-slicing", mechanism=("time-slicing",))
+MIG = Strategy(name="mig", mechanism=("mig",), profile="1g")
 ANSWERS = {"checked": 532, "wrong": [], "largest_error": {}, "skipped": {}, "versions": {}}
 
 
 def record(strategy: Strategy, tenants: int, count: int) -> Any:
     """The record of a conformance cell in which each tenant had that number of iterations in 2 s."""
     cell = factories.record(strategy.name, [[2 / count] * count] * tenants, workload="conformance", is_gpu=True)
-    spec = json.dumps({"strategy": {"mechanisms": strategy.mechanisms}})
+    spec = json.dumps({"strategy": strategy.spec()})
     node = cell["node"] | {"units": 132, "memory_bytes": 80 * GIB}
     window = {
         "seconds": 1.0,
@@ -139,7 +139,7 @@ def test_what_a_mechanism_does_not_promise_is_a_number() -> None:
 
 
 def test_a_limit_that_is_not_set_is_not_promised() -> None:
-    unlimited = Strategy("mps", ("mps",))
+    unlimited = Strategy(name="mps", mechanism=("mps",))
     assert rows(record(unlimited, 3, 200)).loc[["share", "memory", "fair"], "verdict"].to_list() == ["not promised"] * 3
 
 
@@ -150,7 +150,10 @@ def test_a_limit_that_is_not_set_is_not_promised() -> None:
 def test_a_fault_that_harms_a_neighbour_breaks_its_promise(changes: dict[str, Any], harmed: int) -> None:
     cell = record(MIG, 2, 200)
     workload = {"name": "conformance", "output_tolerance": 1e-6}
-    spec = {"strategy": {"mechanisms": ["mig"]}, "workload": {"name": "f", "tenants": [workload, workload]}}
+    spec = {
+        "strategy": {"mechanism": ["mig"], "profile": "1g"},
+        "workload": {"name": "f", "tenants": [workload, workload]},
+    }
     right = {"conformance": {"output_digest": [1.5, -2.0], "capacity_hz": None}}
     cell |= {
         "spec": json.dumps(spec),

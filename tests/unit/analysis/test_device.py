@@ -21,7 +21,8 @@ def in_pods(mechanisms: list[str], seen: list[int | None], thread_percent: float
     """A cell on the GPU of a Kubernetes node, whose tenants saw that number of SMs; None for one without a view."""
     made = copy.deepcopy(record(latencies=[[0.005] * 40 for _ in seen], is_gpu=True))
     made["node"] |= {"kind": "kubernetes", "units": None}
-    made["spec"] = spec_text(strategy={"mechanisms": mechanisms})
+    parts = {"profile": "1g", "instances": 2} if "mig" in mechanisms else {}
+    made["spec"] = spec_text(strategy={"mechanism": mechanisms} | parts)
     made["limits"]["thread_percent"] = thread_percent
     for tenant, sms in zip(made["tenants"], seen, strict=True):
         tenant["view"] = None if sms is None else VIEW | {"sm_count": sms}

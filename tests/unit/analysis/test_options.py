@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from sharebench.read.decide import documented
 from sharebench.read.decide.device import DeviceLimits, device_limits
 from sharebench.read.decide.options import strategy_options
@@ -15,8 +15,7 @@ A100 = DeviceLimits("nvidia", 7)
 
 
 def strategy(name: str, *mechanisms: str, **more: Any) -> Strategy:
-    own = {"profile": None, "instances": None, "thread_percent": None, "memory_percent": None, "replicas": None}
-    return Strategy(name, mechanisms or (name,), **own | more)
+    return Strategy.model_construct(name=name, mechanism=mechanisms or (name,), **more)
 
 
 MIG_MPS = strategy("mig-mps", "mig", "mps", profile="3g", instances=2)

@@ -16,6 +16,7 @@ from unit.studies import W, config_with, study_with
 
 from sharebench.model.config.load import load as load_config
 from sharebench.model.records import record as records
+from sharebench.model.study_config import to_json
 from sharebench.read import slo
 from sharebench.read.cells.rows import reduce_record
 from sharebench.read.cells.slowdown import Baseline
@@ -208,7 +209,7 @@ def data_set(folder: Path, planted: Sequence[float], slo: Mapping[str, float]) -
     for file in ("nodes/device.json", "calibration/chat.json", "cells/mps/chat/histograms.csv"):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text("{}")
-    (folder / "manifest.json").write_text(json.dumps({"config": made.config, "node_kind": "cpu"}))
+    (folder / "manifest.json").write_text(json.dumps({"config": to_json(made.config), "node_kind": "cpu"}))
     return folder
 
 

@@ -19,7 +19,7 @@ from sharebench.measure.cell.calibration import (
 )
 from sharebench.measure.nodes.host.nvidia import NvidiaNode
 from sharebench.model.config.load import load
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from sharebench.study.study import Study
 
 
@@ -39,9 +39,9 @@ def test_in_mig_mode_the_calibration_runs_on_the_largest_instance(
 ) -> None:
     mock_nvml.write_text(f"{layout}\n")
     asked = load(config_with({"node": "simulated", "strategies": ["mig", "mig-mps"], "workloads": ["matmul"]}))
-    asked["strategy_catalogue"]["mig-mps"]["instances"] = 1
     node = NvidiaNode({"gpu": "0", "python": "auto", "hami_core": None, "may_change": []}, tmp_path)
     strategies = Study(asked).strategies
+    strategies["mig-mps"] = strategies["mig-mps"].changed(instances=1)
     assert pick_strategy(strategies, ["mig", "mig-mps"], node, {"params": {}}).name == chosen
 
 
@@ -51,7 +51,7 @@ def test_another_access_with_the_whole_device_replaces_a_missing_one() -> None:
             return "no device plugin" if strategy.access == "device-plugin" else None
 
     def strategy(name: str, mechanism: str, access: str = "dra") -> Strategy:
-        return Strategy(name, (mechanism,), None, None, None, None, None, access=access)
+        return Strategy.model_construct(name=name, mechanism=(mechanism,), access=access)
 
     names = {"exclusive": "device-plugin", "mps-dra": "dra", "exclusive-dra": "dra", "time-slicing-dra": "dra"}
     strategies = {name: strategy(name, name.removesuffix("-dra"), access) for name, access in names.items()}

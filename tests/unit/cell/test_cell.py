@@ -13,8 +13,8 @@ from unit.fakes import OK, STEADY, FakeTenants, ended
 
 from sharebench.measure.cell.cell import CellRun
 from sharebench.measure.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
-from sharebench.model.strategies import Strategy
-from sharebench.study.cells import canonical_json
+from sharebench.model.spec import canonical_json
+from sharebench.model.strategy import Strategy
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def node(tmp_path: Path) -> FakeNode:
 def spec(replicas: int = 2, **load: Any) -> str:
     """The canonical spec of a cell."""
     workload = {"name": "matmul", "params": {}, "load": {"arrival": "closed"} | load, "output_tolerance": 1e-6}
-    strategy = {"mechanisms": ["mps"]}
+    strategy = {"mechanism": ["mps"]}
     return canonical_json(
         {"strategy": strategy, "replicas": replicas, "repeat": 3, "window_seconds": 2, "workload": workload}
     )
@@ -237,7 +237,7 @@ def mix_spec(**heavy: Any) -> str:
     light = {"name": "light", "params": {}, "load": {"arrival": "closed"}, "output_tolerance": 1e-6}
     other = light | {"name": "heavy", "load": {"arrival": "closed"} | heavy, "output_tolerance": 0.5}
     of_all = {"name": "light+heavy", "tenants": [light, other]}
-    strategy = {"mechanisms": ["mps"]}
+    strategy = {"mechanism": ["mps"]}
     return canonical_json({"strategy": strategy, "replicas": 2, "repeat": 3, "window_seconds": 2, "workload": of_all})
 
 

@@ -11,10 +11,10 @@ from unit.fakes import FakeTenants, ended
 from sharebench.measure.cell.cell import run_cell
 from sharebench.measure.cell.conformance import ConformanceProcedure
 from sharebench.measure.nodes.contract import NodeError, TenantUnreachable, item
-from sharebench.model.strategies import Strategy
-from sharebench.study.cells import canonical_json
+from sharebench.model.spec import canonical_json
+from sharebench.model.strategy import Strategy
 
-STREAMS = Strategy("streams", ("streams",))
+STREAMS = Strategy(name="streams", mechanism=("streams",))
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def ends_when_asked(node: FakeNode) -> None:
 def run(node: FakeNode, strategy: Strategy = MPS, replicas: int = 3) -> dict[str, Any]:
     """The cell's record, checked against the schema."""
     workload = {"name": "conformance", "params": {}, "load": {"arrival": "closed"}, "output_tolerance": 1e-6}
-    spec = {"strategy": {"mechanisms": [*strategy.mechanisms]}, "replicas": replicas, "repeat": 1}
+    spec = {"strategy": strategy.spec(), "replicas": replicas, "repeat": 1}
     text = canonical_json(spec | {"window_seconds": 2, "workload": workload | {"module": "conformance"}})
     measured, _ = run_cell(node, strategy, text, 1, SETTINGS, {"conformance": CALIBRATION}, ConformanceProcedure)
     return factories.write_and_read(node.folder / "raw.json", measured)

@@ -16,7 +16,7 @@ from sharebench.measure.cell import fault as fault_cell
 from sharebench.measure.cell.cell import CellRun
 from sharebench.measure.cell.fault import REHEARSAL_SECONDS, FaultProcedure
 from sharebench.measure.nodes.contract import State, Tenants, TenantsFailed, TenantUnreachable, UnrecoverableNodeError
-from sharebench.study.cells import canonical_json
+from sharebench.model.spec import canonical_json
 
 NS = 1_000_000_000
 
@@ -58,7 +58,7 @@ def spec(kind: str = "killed") -> str:
     workload = {"name": f"fault-{kind}+matmul", "tenants": [victim, victim | {"name": f"fault-{kind}"}]}
     fault = {"kind": kind, "at_fraction": 0.4, "aggressor": 1}
     return canonical_json(
-        {"strategy": {"mechanisms": ["mps"]}, "replicas": 2, "repeat": 1, "window_seconds": 2}
+        {"strategy": {"mechanism": ["mps"]}, "replicas": 2, "repeat": 1, "window_seconds": 2}
         | {"workload": workload, "fault": fault}
     )
 

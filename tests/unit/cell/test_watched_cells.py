@@ -13,7 +13,7 @@ from sharebench.measure.cell.prometheus.procedure import PrometheusProcedure, ta
 from sharebench.measure.cell.prometheus.server import PrometheusUnavailable, selector
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.model.config.load import load
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from sharebench.read.aggregate import public_command, public_config
 from sharebench.study.study import Study
 

@@ -17,7 +17,8 @@ from unit.studies import S, W, base_config, config_with, refusal_line, study_wit
 
 from sharebench.model import capabilities, workload_modules
 from sharebench.model.config.load import ConfigError, load
-from sharebench.model.strategies import all_strategies, parse_limit
+from sharebench.model.strategies import all_strategies
+from sharebench.model.strategy import parse_limit
 from tenant import workload, workloads
 from tenant.parameters import ParameterError
 
@@ -84,7 +85,7 @@ def test_the_command_line_adds_a_strategy_and_a_workload() -> None:
     )
     loaded = load(config)
     half = loaded[S]["half"]
-    assert (half["mechanism"], half["thread_percent"], half["replicas"]) == (["mps"], 50, [2])
+    assert (half.mechanism, half.thread_percent, half.replicas) == (("mps",), 50, (2,))
     assert loaded[W]["big"]["params"] == {"size": 512, "fast": True, "dtype": "float32"}
     unset = dict.fromkeys(("concurrency", "concurrency_total", "rate_hz", "rate_of_capacity", "trace"))
     assert loaded[W]["big"]["load"] == {"arrival": "closed", "rate_for": "tenant", **unset}
@@ -265,5 +266,5 @@ def test_the_catalogue_has_the_limits_of_its_entries() -> None:
     assert not strategies["mps"].depends_on_replicas
     assert strategies["mig-unequal"].layout(2) == ("3g", "2g", "1g", "1g")
     layered = strategies["mig-mps"]
-    assert (layered.mechanisms, layered.profile, layered.instances) == (("mig", "mps"), "3g", 2)
+    assert (layered.mechanism, layered.profile, layered.instances) == (("mig", "mps"), "3g", 2)
     assert layered.replicas is None

@@ -15,6 +15,7 @@ from sharebench.datasets.dataset import DataSetError, excluded_cells_note, open_
 from sharebench.measure.run import ownership
 from sharebench.model import run_record
 from sharebench.model.config.load import ConfigError, load
+from sharebench.model.study_config import to_json
 from sharebench.study.study import Study
 
 PUBLISHED = Path(__file__).parents[3] / "published"
@@ -61,7 +62,7 @@ def data_set(tmp_path: Path) -> Path:
     folder = tmp_path / "their-results"
     folder.mkdir()
     config = load(config_with({"node": "cpu", "strategies": ["mps"], "replicas": [2], "results": "results/theirs"}))
-    manifest = {"config": config | {"node": "auto"}, "node_kind": "cpu"}
+    manifest = {"config": to_json(config) | {"node": "auto"}, "node_kind": "cpu"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder
 

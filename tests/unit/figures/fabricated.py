@@ -16,7 +16,7 @@ from unit import factories, measured
 from unit.studies import base_config, study_with
 
 from sharebench.core.files import read_json, write_json
-from sharebench.model.study_config import Question
+from sharebench.model.study_config import Question, to_json
 from sharebench.read import aggregate
 from sharebench.read.decide import decide
 from sharebench.study.study import Study
@@ -57,7 +57,7 @@ def study(strategies: Sequence[str] = MECHANISMS) -> Study:
 
 def config() -> dict[str, Any]:
     """The merged config of the study."""
-    return dict(study().config)
+    return to_json(study().config)
 
 
 def node(label: str = LABEL) -> dict[str, Any]:

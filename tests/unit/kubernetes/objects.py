@@ -6,7 +6,7 @@ from sharebench.measure.nodes.kubernetes.access.dra import nvidia
 from sharebench.measure.nodes.kubernetes.cluster import claims_api
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.claims_api import DraDevice
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 
 CONFIG = "nvidia.com/device-plugin.config"
 
@@ -135,5 +135,4 @@ def offered(*devices: Json) -> list[DraDevice]:
 
 def strategy(*mechanisms: str, **more: Any) -> Strategy:
     """A strategy by claims."""
-    plain = dict.fromkeys(("profile", "instances", "thread_percent", "memory_percent", "replicas"))
-    return Strategy(name="own", mechanisms=mechanisms, access="dra", **(plain | more))
+    return Strategy.model_construct(**{"name": "own", "mechanism": mechanisms, "access": "dra"} | more)

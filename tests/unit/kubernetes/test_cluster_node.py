@@ -21,12 +21,12 @@ from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.model.config.load import load
 from sharebench.model.records.record import SCHEMA_PATH
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from sharebench.study.study import Study
 
 __all__ = ["cluster"]
 NODE_SCHEMA = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))["properties"]["node"]
-OTHER = Strategy("other", ("time-slicing",), None, None, None, None, None, access="other")
+OTHER = Strategy.model_construct(name="other", mechanism=("time-slicing",), access="other")
 
 
 class Other(Access):
@@ -68,7 +68,7 @@ def node(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def by_plugin() -> State:
-    plugins = Strategy("time-slicing", ("time-slicing",), None, None, None, None, None, access="device-plugin")
+    plugins = Strategy(name="time-slicing", mechanism=("time-slicing",), access="device-plugin")
     return State(plugins, None, 0)
 
 
@@ -162,7 +162,7 @@ def test_the_spec_has_each_strategys_access() -> None:
     given[S]["time-slicing"] |= {"access": "device-plugin"}
     of_study = Study(load(given))
     spec = of_study.spec_of(of_study.cells[0])
-    assert spec["strategy"]["access"] == "device-plugin"
+    assert spec["strategy"].access == "device-plugin"
     assert of_study.node_options()["accesses"] == ["device-plugin"]
     on_host = study_with({"strategies": ["exclusive"]})
     assert "access" not in on_host.spec_of(on_host.cells[0])["strategy"]

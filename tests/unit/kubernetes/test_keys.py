@@ -18,7 +18,7 @@ from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import (
 )
 from sharebench.measure.nodes.kubernetes.cluster import api
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, patch_with_retry
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 
 THREE_G, ONE_G = "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"
 
@@ -35,7 +35,7 @@ THREE_G, ONE_G = "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"
     ],
 )
 def test_the_config_of_a_strategy(mechanism: str, replicas: int, most: int, config: PluginConfig) -> None:
-    strategy = Strategy(mechanism, (mechanism,), None, None, None, None, None)
+    strategy = Strategy.model_construct(name=mechanism, mechanism=(mechanism,))
     assert keys.config_for_strategy(strategy, replicas, most) == config
 
 

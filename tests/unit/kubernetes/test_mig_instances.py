@@ -17,7 +17,7 @@ from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_layouts import
     full_profile_name,
     parse_entries,
 )
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 
 # Like NVIDIA's own map: one file for many kinds of GPU, with filters for entries that differ between them.
 MAP = """\
@@ -100,10 +100,12 @@ def mig(*profiles: str, inner: str | None = None, instances: int | None = None) 
     mechanisms = ("mig", inner) if inner else ("mig",)
     profile = profiles[0] if len(profiles) == 1 else None
     unequal = profiles if len(profiles) > 1 else None
-    return Strategy("a-strategy", mechanisms, profile, instances, None, None, None, profiles=unequal)
+    return Strategy.model_construct(
+        name="a-strategy", mechanism=mechanisms, profile=profile, instances=instances, profiles=unequal
+    )
 
 
-EXCLUSIVE = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
+EXCLUSIVE = Strategy(name="exclusive", mechanism=("exclusive",))
 
 
 def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> MigInventory:

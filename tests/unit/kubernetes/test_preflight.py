@@ -14,7 +14,7 @@ from sharebench.measure.nodes.kubernetes.cluster import cluster as node_cluster
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.measure.nodes.kubernetes.preflight import preflight
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 STUDY = {"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"], "replicas": [1, 3]}

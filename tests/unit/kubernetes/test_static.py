@@ -1,7 +1,6 @@
 """Pods for other schedulers: their templates, their requirements, and the evidence of sharing."""
 
 import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ from sharebench.measure.nodes.kubernetes.cluster import saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
-from sharebench.model import pod_template
 from sharebench.model.config.load import load
-from sharebench.model.config_catalogues import PodTemplate
-from sharebench.model.strategies import WHOLE_GPU, Strategy, all_strategies, effective_strategy
+from sharebench.model.pod_template import WHOLE_GPU, PodTemplate
+from sharebench.model.strategies import all_strategies, effective_strategy
+from sharebench.model.strategy import Strategy
 
 NAMES = ["hami", "volcano-vgpu", "kai-fraction", "as-found"]
 AS_FOUND = {"mechanism": "time-slicing", "access": "static", "pod": {"resources": {"nvidia.com/gpu": 1}}}
@@ -140,7 +139,7 @@ def test_only_the_taint_is_changed(cluster: FakeCluster, node: ClusterNode) -> N
 
 
 def test_a_suspect_foreign_mps_daemon_is_refused(node: ClusterNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = State(replace(STUDY.strategies["as-found"], mechanisms=("mps",)), None, 0)
+    shared = State(STUDY.strategies["as-found"].changed(mechanism=("mps",)), None, 0)
     node.ensure(shared)
     node.mark_dirty()
     for _ in range(2):
@@ -232,18 +231,21 @@ def test_an_allocation_beyond_the_limit_must_fail(cluster: FakeCluster, node: Cl
     }
 
 
-EMPTY = {**WHOLE_GPU, "resources": {}}
-
-
 def strategy(thread_percent: Any = "100/N", memory_percent: Any = "100/N", **pod: Any) -> Strategy:
-    made = Strategy(
-        "own", ("time-slicing",), None, None, thread_percent, memory_percent, None, access="static", pod=EMPTY | pod
+    made = Strategy.model_construct(
+        name="own",
+        mechanism=("time-slicing",),
+        thread_percent=thread_percent,
+        memory_percent=memory_percent,
+        access="static",
+        pod=PodTemplate.model_construct(**pod),
     )
     return effective_strategy(made)
 
 
 def filled(made: Strategy, replicas: int, memory_mib: int | None = None) -> PodTemplate:
-    return pod_template.fill_template(made.pod or {}, replicas, made.shared_limits(replicas), memory_mib)
+    assert made.pod is not None
+    return made.pod.filled_in(replicas, made.shared_limits(replicas), memory_mib)
 
 
 @pytest.mark.parametrize(
@@ -255,17 +257,18 @@ def test_shares_are_rounded_down_so_that_all_tenants_fit(replicas: int, percent:
     resources = {"a.b/cores": "$thread_percent", "a.b/mem": "$memory_mib", "a.b/gpu": "1"}
     annotations = {"share": "$fraction", "of": "$replicas tenants"}
     made = filled(strategy(resources=resources, annotations=annotations), replicas, 40960)
-    assert made["resources"] == {"a.b/cores": percent, "a.b/mem": mib, "a.b/gpu": "1"}
-    assert made["annotations"] == {"share": fraction, "of": f"{replicas} tenants"}
+    assert made.resources == {"a.b/cores": percent, "a.b/mem": mib, "a.b/gpu": "1"}
+    assert made.annotations == {"share": fraction, "of": f"{replicas} tenants"}
     assert int(percent) * replicas <= 100
     assert float(fraction) * replicas <= 1
 
 
 def test_only_mib_need_the_size_of_the_memory() -> None:
     in_percent = strategy(resources={"a.b/mem": "$memory_percent"})
-    assert not pod_template.needs_memory(in_percent.pod or {})
-    assert filled(in_percent, 4)["resources"] == {"a.b/mem": "25"}
-    assert pod_template.needs_memory(strategy(resources={"a.b/mem": "$memory_mib"}).pod or {})
+    assert in_percent.pod and not in_percent.pod.needs_memory()
+    assert filled(in_percent, 4).resources == {"a.b/mem": "25"}
+    in_mib = strategy(resources={"a.b/mem": "$memory_mib"})
+    assert in_mib.pod and in_mib.pod.needs_memory()
 
 
 def test_the_limits_of_the_record_are_what_the_pods_ask_for() -> None:
@@ -279,5 +282,5 @@ def test_a_template_of_the_config_reaches_the_strategy() -> None:
     known = all_strategies(load(config_with({"strategy_catalogue.own": entry})))
     assert known["own"].pod == WHOLE_GPU
     assert known["mps"].pod is None
-    assert effective_strategy(replace(known["exclusive"], access="static")).pod == WHOLE_GPU
-    assert effective_strategy(replace(known["exclusive"], access="device-plugin")).pod is None
+    assert effective_strategy(known["exclusive"].changed(access="static")).pod == WHOLE_GPU
+    assert effective_strategy(known["exclusive"].changed(access="device-plugin")).pod is None

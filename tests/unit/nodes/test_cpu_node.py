@@ -13,7 +13,8 @@ from unit.studies import config_with
 from sharebench.measure.nodes.host.cpu import LABEL, CpuNode
 from sharebench.measure.nodes.kinds import open_node
 from sharebench.model.config.load import load
-from sharebench.model.strategies import Strategy, all_strategies
+from sharebench.model.strategies import all_strategies
+from sharebench.model.strategy import Strategy
 
 STRATEGIES = all_strategies(load(config_with({"node": "simulated"})))
 
@@ -32,7 +33,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 def layered(mechanism: tuple[str, ...], profile: str | None = None, instances: int | None = None) -> Strategy:
     """A strategy without limits."""
-    return Strategy("own", mechanism, profile, instances, None, None, None)
+    return Strategy.model_construct(name="own", mechanism=mechanism, profile=profile, instances=instances)
 
 
 ONE, TWO, EIGHT = {5}, {0, 3}, set(range(8))

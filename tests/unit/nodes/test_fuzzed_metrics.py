@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sharebench.measure.nodes.contract import NodeError, TenantUnreachable
 from sharebench.measure.nodes.metrics import MissingSeries, Scrape, parse_page, subtract_scrapes
-from sharebench.model.config_catalogues import Metrics
+from sharebench.model.workload import Metrics
 
 pytestmark = pytest.mark.thorough
 

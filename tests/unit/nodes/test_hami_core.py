@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ from sharebench.measure.nodes.host.nvidia_evidence import collect_evidence
 from sharebench.measure.nodes.host.nvml import Gpu as RealGpu
 from sharebench.measure.nodes.host.nvml import Occupant
 from sharebench.model.config.load import load
-from sharebench.model.strategies import Strategy, node_strategies
+from sharebench.model.strategies import node_strategies
+from sharebench.model.strategy import Strategy
 from tenant.contract import CONTEXT_LOCK_VARIABLE
 
 HAMI_CORE = node_strategies(load(config_with({"node": "simulated"})), "nvidia")["hami-core"]
@@ -64,7 +64,7 @@ def test_regions_are_empty_before_each_cell(node: NvidiaNode) -> None:
 
 
 def test_limits_of_each_tenant(node: NvidiaNode) -> None:
-    strategy = replace(HAMI_CORE, thread_percent=(70.0, 30.0), memory_percent=None, memory_limit=("100Gi", "512Mi"))
+    strategy = HAMI_CORE.changed(thread_percent=(70.0, 30.0), memory_percent=None, memory_limit=("100Gi", "512Mi"))
     own = [grant.environment for grant in node.grants(strategy, 2)]
     assert [each["CUDA_DEVICE_SM_LIMIT"] for each in own] == ["70", "30"]
     assert [each["CUDA_DEVICE_MEMORY_LIMIT"] for each in own] == ["102400m", "512m"]
@@ -128,7 +128,7 @@ def found(strategy: Strategy, grant: Grant, pid: int, **seen: Any) -> set[str]:
 def test_evidence_comes_from_the_process_and_from_its_view_of_cuda(
     library: Path, start: Callable[[dict[str, str]], int]
 ) -> None:
-    strategy = replace(HAMI_CORE, thread_percent=50.0, memory_percent=50.0)
+    strategy = HAMI_CORE.changed(thread_percent=50.0, memory_percent=50.0)
     limits = strategy.shared_limits(1)
     variables = hami_core.variables(str(library), library.with_name("region"), limits, 140 * GIB)
     grant = Grant(0, 0, environment=variables)

@@ -12,7 +12,7 @@ from sharebench.measure.nodes.host import nvidia_evidence
 from sharebench.measure.nodes.host.nvidia_evidence import collect_evidence
 from sharebench.measure.nodes.host.nvml import Occupant
 from sharebench.measure.nodes.limits import PRIORITY_VARIABLE as PRIORITY
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from tenant.contract import device_digest
 
 GIB = 1 << 30
@@ -83,7 +83,14 @@ def evidence(
     """Evidence for tenants, one after another over the devices; `on_gpu` are the processes by kind."""
     layers = tuple(mechanisms.split("/"))
     profile = "1g" if "mig" in layers else None
-    strategy = Strategy("own", layers, profile, 2, limits.get("threads"), limits.get("memory"), None)
+    strategy = Strategy.model_construct(
+        name="own",
+        mechanism=layers,
+        profile=profile,
+        instances=2,
+        thread_percent=limits.get("threads"),
+        memory_percent=limits.get("memory"),
+    )
     process = 0 if strategy.is_one_process else None
     sms = 44 if mechanisms == "green-contexts" else None
     grants = [Grant(index, index % len(devices), process=process, sm_count=sms) for index in range(len(records))]
@@ -259,7 +266,9 @@ def test_limits_hold_in_tenants_and_at_the_daemon(answer: str, changes: dict[str
     assert broken(found) == names
 
 
-UNEQUAL = Strategy("own", ("mps",), thread_percent=(60.0, 20.0), memory_limit=("70Gi", "20Gi"), priority=(0, 1))
+UNEQUAL = Strategy(
+    name="own", mechanism=("mps",), thread_percent=(60.0, 20.0), memory_limit=("70Gi", "20Gi"), priority=(0, 1)
+)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +311,7 @@ def test_every_client_of_a_tenant_has_its_limits(
     limits = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "60"}
     seen = {21: limits, 22: second, 31: limits}
     monkeypatch.setattr(nvidia_evidence, "process_variables", lambda pid, names: seen[pid])
-    strategy = Strategy("own", ("mps",), thread_percent=(60.0, 60.0), priority=(0, 1))
+    strategy = Strategy(name="own", mechanism=("mps",), thread_percent=(60.0, 60.0), priority=(0, 1))
     grants = [Grant(index, 0, environment=limits) for index in range(2)]
     occupants = [Occupant(pid, "mps", GIB) for pid in seen]
     records = [program(21, 22), program(31)]

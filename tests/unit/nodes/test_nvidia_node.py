@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ from sharebench.measure.nodes.contract import NodeError, State
 from sharebench.measure.nodes.host import mps, nvidia
 from sharebench.measure.nodes.host.nvidia import NvidiaNode
 from sharebench.model.config.load import load
-from sharebench.model.strategies import Strategy, all_strategies
+from sharebench.model.strategies import all_strategies
+from sharebench.model.strategy import Strategy
 from tenant.contract import MPS_PIPE_VARIABLE
 
 pytestmark = pytest.mark.usefixtures("mock_nvml", "mps_control")
@@ -44,12 +44,12 @@ def state(name: str, replicas: int | None = None, block: int = 1) -> State:
 
 def mechanism(*mechanisms: str, profile: str | None = None, instances: int | None = None) -> Strategy:
     """A strategy without limits."""
-    return Strategy(f"own-{profile}", mechanisms, profile, instances, None, None, None)
+    return Strategy.model_construct(name=f"own-{profile}", mechanism=mechanisms, profile=profile, instances=instances)
 
 
 def unequal(*profiles: str) -> Strategy:
     """A MIG strategy with these instances."""
-    return replace(mechanism("mig"), profiles=profiles)
+    return mechanism("mig").changed(profiles=profiles)
 
 
 def test_facts_name_the_product_and_hide_the_uuid(node: NvidiaNode) -> None:
@@ -75,13 +75,13 @@ def test_what_nvml_does_not_report_is_unknown(node: NvidiaNode) -> None:
     for name, replicas in (("exclusive", 1), ("time-slicing", 3), ("mps", 3)):
         assert node.infeasible(STRATEGIES[name], replicas) is None
         assert len(node.grants(STRATEGIES[name], replicas)) == replicas
-    shares = replace(mechanism("mps"), thread_percent="100/N")
+    shares = mechanism("mps").changed(thread_percent="100/N")
     assert node.infeasible(shares, 2) is None
     node.ensure(State(shares, 2, 1))
     node.restore()
     limits: tuple[dict[str, Any], ...] = ({"memory_percent": "100/N"}, {"memory_limit": "4Gi"})
     for limit in limits:
-        limited = replace(mechanism("mps"), **limit)
+        limited = mechanism("mps").changed(**limit)
         reason = "NVML does not report how much memory the GPU has, so that no memory limit on it can be checked"
         assert node.infeasible(limited, 2) == reason
 
@@ -213,8 +213,8 @@ def test_a_memory_limit_is_probed_beyond_its_share(node: NvidiaNode) -> None:
 
 
 def test_limits_of_each_tenant_are_in_its_own_environment(node: NvidiaNode) -> None:
-    strategy = replace(
-        mechanism("mps"), thread_percent=(60.0, 20.0, 20.0), memory_limit=("20Gi", "512Mi", "5Gi"), priority=(0, 1, 1)
+    strategy = mechanism("mps").changed(
+        thread_percent=(60.0, 20.0, 20.0), memory_limit=("20Gi", "512Mi", "5Gi"), priority=(0, 1, 1)
     )
     assert node.infeasible(strategy, 3) is None
     own = [grant.environment for grant in node.grants(strategy, 3)]
@@ -230,7 +230,7 @@ def test_limits_of_each_tenant_are_in_its_own_environment(node: NvidiaNode) -> N
 
 
 def test_a_common_amount_of_memory_is_set_at_the_server(node: NvidiaNode) -> None:
-    strategy = replace(mechanism("mps"), memory_limit="5Gi", thread_percent=(60.0, 40.0))
+    strategy = mechanism("mps").changed(memory_limit="5Gi", thread_percent=(60.0, 40.0))
     node.ensure(State(strategy, None, 1))
     process = node._daemons()[0].server()
     assert process is not None
@@ -238,7 +238,7 @@ def test_a_common_amount_of_memory_is_set_at_the_server(node: NvidiaNode) -> Non
     environment = node.grants(strategy, 2)[1].environment
     assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in environment
     assert int(environment["SHAREBENCH_PROBE_BYTES"]) == 6 << 30
-    assert node.infeasible(replace(strategy, memory_limit="200Gi"), 2) == (
+    assert node.infeasible(strategy.changed(memory_limit="200Gi"), 2) == (
         "a memory_limit of 204800Mi is more than the GPU has, 143771Mi"
     )
     server: Any = {"name": "llm", "kind": "http", "port": None, "command": ["serve", "--memory={fraction}"]}

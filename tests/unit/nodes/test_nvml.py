@@ -9,7 +9,7 @@ import pytest
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.host import mig
 from sharebench.measure.nodes.host.nvml import Gpu
-from sharebench.model.strategies import profile_matches
+from sharebench.model.strategy import profile_matches
 
 pytestmark = pytest.mark.usefixtures("mock_nvml")
 

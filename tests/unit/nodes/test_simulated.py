@@ -18,6 +18,7 @@ from sharebench.measure.cell.cell import CellRun
 from sharebench.measure.nodes.contract import NodeError, State
 from sharebench.measure.nodes.simulated.load import iteration_seconds, lognormal
 from sharebench.measure.nodes.simulated.node import SimulatedNode
+from sharebench.model.strategy import Strategy
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -169,7 +170,7 @@ WORK = {"serial_seconds": 1.0, "parallel_sm_seconds": 60.0}
 def test_the_model_follows_its_formulas(
     mechanisms: list[str], profile: str | None, percent: float | None, active: int, seconds: float
 ) -> None:
-    strategy = {"mechanisms": mechanisms, "profile": profile, "limits": {"thread_percent": percent}}
+    strategy = Strategy.model_construct(mechanism=mechanisms, profile=profile, instances=1, thread_percent=percent)
     assert iteration_seconds(strategy, active, DEVICE, WORK) == pytest.approx(seconds)
 
 

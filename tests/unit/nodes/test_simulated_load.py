@@ -12,6 +12,7 @@ from unit.nodes.test_simulated import DEVICE, SILENT
 from sharebench.measure.nodes.contract import Grant, latency_bucket
 from sharebench.measure.nodes.simulated.load import Noise, SimulatedTenant
 from sharebench.measure.nodes.simulated.tenants import NS, SimulatedTenants
+from sharebench.model.strategy import Strategy
 from tenant.recorder import bucket_index
 
 
@@ -71,7 +72,7 @@ def open_load(
 ) -> list[dict[str, Any]]:
     """Records of all tenants, from several draws, that alternate on a device without cost of switching."""
     spec: dict[str, Any] = {
-        "strategy": {"mechanisms": ["time-slicing"], "profile": None, "limits": {}},
+        "strategy": Strategy(mechanism=("time-slicing",)),
         "workload": {"name": "queue", "simulated": {"serial_seconds": service_seconds, "parallel_sm_seconds": 0.0}},
         "replicas": tenants,
         "node": {"options": {"seed": 1}},

@@ -17,6 +17,7 @@ from sharebench.measure.nodes.node import UNKNOWN_STATE
 from sharebench.measure.run import jobs, ownership
 from sharebench.model.config.load import load
 from sharebench.model.records.references import read_calibration, read_device
+from sharebench.model.study_config import to_json
 from sharebench.study.study import Study
 
 DEVICE: dict[str, Any] = {"node": fabricated.node(""), "roofs": None, "idle_power_watts": None}
@@ -58,7 +59,7 @@ def test_a_cell_with_a_damaged_calibration_fails_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     of = Study(load(config_with({"strategies": ["exclusive"]})))
-    run = ownership.claim(tmp_path, {"config": of.config, "planned": 1, "git_commit": None, "git_dirty": None})
+    run = ownership.claim(tmp_path, {"config": to_json(of.config), "planned": 1, "git_commit": None, "git_dirty": None})
     monkeypatch.setenv(RUN_ID_VARIABLE, run.run_id)
     cell = of.cells[0]
     (tmp_path / "calibration.json").write_text('{"workload":')

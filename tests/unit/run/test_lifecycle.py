@@ -16,6 +16,7 @@ from sharebench.measure.run import lifecycle, ownership, placement
 from sharebench.measure.run.lifecycle import relative_argv
 from sharebench.measure.run.ownership import OwnershipError
 from sharebench.model import run_record
+from sharebench.model.study_config import to_json
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -55,7 +56,7 @@ def test_begin_claims_the_results_and_prints_the_plan(results: Path, capsys: pyt
     assert os.environ[run_names.RUN_ID_VARIABLE] == claim.run_id
     run = ownership.verify(results)
     assert (run["planned"], run["argv"], run["not_shown"]) == (2, ["snakemake", "--cores", "1"], "Not shown: x.")
-    assert (run["node_kind"], run["order"], run["config"]) == ("simulated", "blocks", planned.config)
+    assert (run["node_kind"], run["order"], run["config"]) == ("simulated", "blocks", to_json(planned.config))
     assert capsys.readouterr().err.startswith(f"2 of {len(planned.cells)} cells to measure")
     with pytest.raises(OwnershipError, match=claim.run_id):
         lifecycle.begin(planned, results, needed_outputs(cells, results), ["snakemake"], "")

@@ -18,7 +18,8 @@ from sharebench.measure.run.jobs import Run
 from sharebench.measure.run.timeslice import probe
 from sharebench.measure.run.timeslice.slices import UnusableTimelines, analyse, histogram, runs, switches
 from sharebench.model.config import load
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
+from sharebench.model.study_config import to_json
 from sharebench.study.study import Study
 from tenant import spin
 
@@ -261,7 +262,7 @@ def probe_job(folder: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch, tenants: 
     probed_study = study(["time-slicing", "mps", "streams"])
     monkeypatch.setattr(placement, "open_nodes", lambda *_: [gpu])
     write_json(folder / "device.json", {"node": fabricated.node(""), "roofs": None, "idle_power_watts": None})
-    run = Run(folder, {"config": probed_study.config, "run_id": "r", "git_commit": None, "git_dirty": None})
+    run = Run(folder, {"config": to_json(probed_study.config), "run_id": "r", "git_commit": None, "git_dirty": None})
     return lambda: probe.measure(run, folder / "device.json", tenants, 0.05, folder / "out.json", folder / "table.csv")
 
 

@@ -11,7 +11,8 @@ from unit.studies import MIXED, SIMULATED, config_with, simulated, study_with
 
 from sharebench.model import capabilities, gpu_python
 from sharebench.model.config.load import load
-from sharebench.study.cells import Cell, canonical_json
+from sharebench.model.spec import canonical_json
+from sharebench.study.cells import Cell
 from sharebench.study.study import Study, client_environment, tenant_environment
 
 # Edits, and the cells of the default study that they invalidate, by the values of their axes.

@@ -10,7 +10,7 @@ from sharebench.measure.nodes.node import Node
 from sharebench.model.records.telemetry import SLOWDOWNS, UNKNOWN_TELEMETRY
 from sharebench.model.records.types import TenantRecord
 from sharebench.model.spec import Conditions, WorkloadSpec
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from tenant.contract import Answer, Timeline
 
 # A disturbance (a burst of steal, a throttled CPU) is usually over a second later.
@@ -40,7 +40,7 @@ def pick_strategy(
     """
     candidates = (strategies[name] for name in strategies if name in set(asked))
     # Another access may give the whole device where that of `exclusive` is missing.
-    by_size = sorted(candidates, key=lambda each: (each.mechanisms == ("exclusive",), each.tenant_slices()))
+    by_size = sorted(candidates, key=lambda each: (each.mechanism == ("exclusive",), each.tenant_slices()))
     options = [strategies["exclusive"], *reversed(by_size)]
     return next((each for each in options if node.infeasible(each, 1, [workload]) is None), options[0])
 

@@ -42,7 +42,7 @@ from sharebench.model.spec import (
     runs_until_exit,
     tenant_workloads,
 )
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from tenant.contract import Environment, Steadiness, TenantReport
 
 # When several tenants ended badly, the cell gets the first of these that any of them has.

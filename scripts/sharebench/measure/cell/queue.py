@@ -4,7 +4,6 @@ Each job has the exclusive device from the launch of its tenant to its end; then
 measuring job starts this module, so it imports nothing heavy.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, cast, get_args, get_origin, get_type_hints
 
@@ -20,8 +19,8 @@ from sharebench.measure.nodes.contract import Settings
 from sharebench.measure.nodes.node import Node
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry, listed
 from sharebench.model.records.types import EvidenceItem, Outcome, TenantRecord, Timing, Window
-from sharebench.model.spec import Calibration, parse_spec, tenant_workloads
-from sharebench.model.strategies import Strategy
+from sharebench.model.spec import Calibration, canonical_text, parse_spec, tenant_workloads
+from sharebench.model.strategy import Strategy
 
 
 def run_queue(
@@ -36,7 +35,7 @@ def run_queue(
     spec = parse_spec(spec_text)
     jobs: list[tuple[MeasuredCell, list[Row]]] = []
     for workload in tenant_workloads(spec):
-        alone = json.dumps({**spec, "workload": workload, "replicas": 1})
+        alone = canonical_text({**spec, "workload": workload, "replicas": 1})
         used = {name: each for name, each in calibrations.items() if name == workload["name"]}
         jobs.append(CellRun(node, strategy, alone, block, settings, used).measure())
         if jobs[-1][0]["status"] != "ok":

@@ -11,7 +11,7 @@ from sharebench.core.files import Refusal
 from sharebench.model.config_nodes import NodeOptions, PrometheusOptions, Timeouts
 from sharebench.model.records.telemetry import Row, Telemetry
 from sharebench.model.records.types import EvidenceItem, Outcome, TenantStatus
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from tenant.contract import (
     BUCKETS_PER_DOUBLING,
     EXIT_OUT_OF_MEMORY,

@@ -2,7 +2,7 @@
 
 from sharebench.core.units import MEBIBYTE
 from sharebench.measure.nodes.contract import Evidence, item
-from sharebench.model.spec import TenantLimits
+from sharebench.model.strategy import TenantLimits
 from tenant.contract import PROBE_BYTES_VARIABLE, DeviceView
 
 THREADS_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"

@@ -15,8 +15,8 @@ from prometheus_client.samples import Sample
 
 from sharebench.core.units import NS
 from sharebench.measure.nodes.contract import NodeError, TenantUnreachable
-from sharebench.model.config_catalogues import Metrics
 from sharebench.model.programs import UNIT_SECONDS
+from sharebench.model.workload import Metrics
 from tenant.contract.requests import MAX_PAGE_BYTES, Page
 
 MAX_SHOWN_NAMES = 8

@@ -22,7 +22,7 @@ from sharebench.measure.nodes.contract import (
 from sharebench.model.config_nodes import Kind, NodeOptions, PrometheusOptions
 from sharebench.model.records.types import Host, NodeFacts, Switch, VisibleProcess
 from sharebench.model.spec import Spec, WorkloadSpec
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from tenant.contract import TenantReport
 
 UNKNOWN_STATE = "unknown"

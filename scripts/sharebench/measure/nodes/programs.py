@@ -5,8 +5,7 @@ from collections.abc import Mapping
 
 from sharebench.measure.nodes.contract import latency_bucket, own_load_report
 from sharebench.model.programs import PLACEHOLDER
-from sharebench.model.spec import Spec, tenant_limits
-from sharebench.model.strategies import strategy_from_spec
+from sharebench.model.spec import Spec
 from tenant.contract import CompletedJob, Environment, TenantReport
 
 
@@ -15,9 +14,9 @@ def memory_fraction(spec: Spec, index: int) -> float:
 
     Tenants of a MIG instance see only the instance's memory.
     """
-    if (percent := tenant_limits(spec["strategy"]["limits"], index).memory_percent) is not None:
+    if (percent := spec["strategy"].tenant_limits(spec["replicas"], index).memory_percent) is not None:
         return percent / 100
-    return 1 / math.ceil(spec["replicas"] / strategy_from_spec(spec["strategy"]).group_count(spec["replicas"]))
+    return 1 / math.ceil(spec["replicas"] / spec["strategy"].group_count(spec["replicas"]))
 
 
 def placeholder_values(spec: Spec, index: int) -> dict[str, object]:

@@ -17,12 +17,12 @@ from sharebench.measure.nodes.host.nvidia import NvidiaNode
 from sharebench.measure.nodes.limits import THREADS_VARIABLE
 from sharebench.measure.run.jobs import JobFailed, Run
 from sharebench.model.records.references import read_device
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from sharebench.study.study import Study
 
 # All shares that the device plugin gives 1 to 16 tenants, and steps of 5.
 PERCENTS = tuple(sorted({100 // tenants for tenants in range(1, 17)} | {*range(5, 101, 5)}))
-MPS = Strategy("mps", ("mps",))
+MPS = Strategy(name="mps", mechanism=("mps",))
 # Clients at a time: each takes seconds to start, and answers do not depend on neighbours.
 AT_ONCE = 4
 ANSWER_SECONDS = 180.0

@@ -5,7 +5,6 @@ failure in one line.
 """
 
 import contextlib
-import json
 import os
 import platform
 import subprocess
@@ -42,7 +41,7 @@ from sharebench.model.records import record
 from sharebench.model.records.references import device_identity, part_for_device, read_calibration, read_device
 from sharebench.model.records.telemetry import to_csv
 from sharebench.model.records.types import Record
-from sharebench.model.spec import parse_spec, tenant_workload
+from sharebench.model.spec import canonical_text, parse_spec, tenant_workload
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 from tenant.contract import Environment
@@ -226,7 +225,7 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     long_seconds = max(cell_spec["window_seconds"], study.config["window_seconds"])
 
     def measure(is_long: bool) -> MeasuredCell:
-        text = json.dumps(cell_spec | {"window_seconds": long_seconds} if is_long else cell_spec)
+        text = canonical_text(cell_spec | {"window_seconds": long_seconds} if is_long else cell_spec)
         return CellRun(node, strategy, text, block, _settings(study, cell.folder), {}).measure()[0]
 
     try:
@@ -293,7 +292,7 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
     """Measure one cell into raw.json and telemetry.csv; `calibrations` are the files of its tenants' workloads."""
     run.output = raw
     study, cell_spec = run.study, parse_spec(spec)
-    strategy = study.strategies[cell_spec["strategy"]["name"]]
+    strategy = study.strategies[cell_spec["strategy"].name]
     cell = Cell(strategy.name, cell_spec["workload"]["name"], cell_spec["replicas"], cell_spec["repeat"])
     if run.devices:
         run.use_device(run.record["placement"][placement.placement_key(study, cell)])

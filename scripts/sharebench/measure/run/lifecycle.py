@@ -19,6 +19,7 @@ from sharebench.measure.run import interrupts, leftovers, ownership, placement
 from sharebench.measure.run.placement import Placement, open_nodes
 from sharebench.measure.run.plan import headline, remarks
 from sharebench.model import run_record
+from sharebench.model.study_config import to_json
 from sharebench.study.cells import cell_from_path
 from sharebench.study.study import Study
 
@@ -80,7 +81,7 @@ def begin(
     except NodeError as error:
         raise ownership.OwnershipError(str(error)) from None
     record: run_record.RunRecord = {
-        "config": study.config,
+        "config": to_json(study.config),
         "node_kind": study.node_kind,
         "order": study.order,
         "not_shown": not_shown,

@@ -102,7 +102,7 @@ def _wrong_answers(study: Study) -> list[str]:
     affected: dict[str, dict[int, float]] = {}
     for cell in study.cells:
         entry = study.strategies[cell.strategy]
-        limit = entry.limits(cell.replicas)["thread_percent"] if entry.mechanisms[-1] == "mps" else None
+        limit = entry.limits(cell.replicas)["thread_percent"] if entry.mechanism[-1] == "mps" else None
         for percent in limit if isinstance(limit, list) else [limit]:
             if percent is not None and any(low <= int(percent) <= high for low, high in WRONG_PERCENTS):
                 affected.setdefault(cell.strategy, {})[cell.replicas] = percent
@@ -171,7 +171,7 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
 def progress_line(run: run_record.RunRecord, spec: Spec, study: Study, device_suffix: str = "") -> str:
     """The cell's line on the terminal: its number, its name and device, and an estimate of the time left."""
     number, planned = run["done"], run["planned"]
-    name = f"{spec['strategy']['name']} × {spec['replicas']}, {spec['workload']['name']}"
+    name = f"{spec['strategy'].name} × {spec['replicas']}, {spec['workload']['name']}"
     # Before the first cell ends, the estimate comes from earlier runs; afterwards from this run's pace.
     elapsed = time.time() - (run["first_cell_epoch_seconds"] or time.time())
     pace = elapsed / (number - 1) if number > 1 else seconds_per_cell(study, run) / max(1, len(run.get("devices", [])))

@@ -4,32 +4,23 @@ A line names the key, the value and the remedy; `sharebench.model.config.load` t
 """
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
-from string import Template
 from zipfile import is_zipfile
 
 from sharebench.model import faults, workload_modules
-from sharebench.model.capabilities import KNOWN_LAYERS, resolve_node_kind, supporting_kinds, unsupported_reason
+from sharebench.model.capabilities import resolve_node_kind, supporting_kinds, unsupported_reason
 from sharebench.model.config import loads, nodes, programs, prometheus, secrets, sweeps
-from sharebench.model.config.words import quoted, unknown_value
-from sharebench.model.config_catalogues import LIMIT_KEYS, PodTemplate, StrategyEntry, WorkloadEntry, per_tenant_limits
-from sharebench.model.pod_template import PLACEHOLDERS, placeholder_names, template_texts
 from sharebench.model.programs import is_program
-from sharebench.model.strategies import CONTROL_SUFFIX, GREEN_CONTEXTS, HAMI_CORE, all_strategies
+from sharebench.model.strategies import CONTROL_SUFFIX, all_strategies
+from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, has_jobs
+from sharebench.model.words import quoted, unknown_value
+from sharebench.model.workload import WorkloadEntry
 
-# Names that are taken by files next to nodes/{strategy}.json.
-RESERVED_STRATEGIES = {
-    "device": "nodes/device.json exists already",
-    "timeslice": "nodes/timeslice.json is the probe's own file",
-}
 NOT_IN_CATALOGUE = "is not in the catalogue"
 IS_A_MIX = "is a mix itself; name workloads that are none"
 ENDS = "runs once, until it exits"
-# Snakemake would take such text for one of its wildcards.
-BRACES = re.compile(r"\{\w+\}")
 
 
 def cross_key_problems(config: StudyConfig) -> Iterator[str]:
@@ -41,8 +32,6 @@ def cross_key_problems(config: StudyConfig) -> Iterator[str]:
     yield from _paths(config)
     if config["from"] is None:
         yield from secrets.problems(config)
-    for name, strategy in config["strategy_catalogue"].items():
-        yield from _strategy_entry(f"strategy_catalogue.{name}", name, strategy)
     for name, workload in config["workload_catalogue"].items():
         yield from _workload_entry(sweeps.entry_key(name, workload), workload)
         yield from _mix_entry(sweeps.entry_key(name, workload), workload, config["workload_catalogue"])
@@ -83,75 +72,6 @@ def _paths(config: StudyConfig) -> Iterator[str]:
         yield f"from: {config['from']!r} is not a zip, or a damaged one that lacks its end; get the archive again"
     elif data and not data.exists():
         yield f"from: {config['from']!r} is not an existing folder or zip; give the results of a finished study"
-
-
-def _strategy_entry(key: str, name: str, entry: StrategyEntry) -> Iterator[str]:
-    """Problems of an entry on any kind of node."""
-    mechanisms = entry["mechanism"]
-    if name in RESERVED_STRATEGIES:
-        yield f"{key}: the name {name!r} is reserved ({RESERVED_STRATEGIES[name]}); choose another"
-    if len(mechanisms) == 2 and tuple(mechanisms) not in KNOWN_LAYERS:
-        known = " or ".join(quoted(list(layers)) for layers in sorted(KNOWN_LAYERS, reverse=True))
-        yield f"{key}.mechanism: {quoted(list(mechanisms))} are not layers, outer first; use {known}"
-    if "exclusive" in mechanisms and entry["replicas"] != [1] and entry["claim_per"] != "tenant":
-        yield f"{key}.replicas: {quoted(entry['replicas'])} is not possible, exclusive means one tenant; set [1]"
-    needs = dict.fromkeys(("profile", "profiles", "instances"), "mig")
-    needs["claim_per"] = "exclusive" if entry["claim_per"] == "tenant" else "mig"
-    needs |= dict.fromkeys(LIMIT_KEYS, "mps") | {"interval": "time-slicing"}
-    for option, mechanism in needs.items():
-        is_limited = entry["pod"] is not None or (HAMI_CORE in mechanisms and option != "priority")
-        is_limited |= GREEN_CONTEXTS in mechanisms and option == "thread_percent"
-        has_effect = mechanism in mechanisms or (mechanism == "mps" and is_limited)
-        if entry.get(option) is not None and not has_effect:
-            yield f"{key}.{option}: {quoted(entry.get(option))} has no effect without {mechanism}; remove it"
-    if GREEN_CONTEXTS in mechanisms and entry["thread_percent"] is None:
-        yield f"{key}.thread_percent: null is not enough for {GREEN_CONTEXTS}; give a share of the SMs, such as 100/N"
-    yield from _limits(key, entry)
-    if entry["pod"] is not None:
-        yield from _pod_template(key, entry, entry["pod"])
-    for option in ("interval", "gpus"):
-        if (own := entry.get(option)) is not None and "mig" in mechanisms:
-            yield f"{key}.{option}: {own!r} has no effect on MIG instances; remove it"
-    if entry["profiles"] is not None:
-        for option in ("profile", "instances"):
-            if (own := entry.get(option)) is not None:
-                yield f"{key}.{option}: {own!r} has no effect next to profiles, which has both; remove it"
-        return
-    if "mig" in mechanisms and entry["profile"] is None:
-        yield f"{key}.profile: null is not enough for mig; give a profile such as 1g, or several as profiles"
-    if len(mechanisms) == 2 and entry["instances"] is None:
-        yield f"{key}.instances: null is not enough for layers; set the number that the tenants share, such as 2"
-
-
-def _limits(key: str, entry: StrategyEntry) -> Iterator[str]:
-    """Lists of limits for different numbers of tenants, and two limits of the memory."""
-    for name, number in per_tenant_limits(entry).items():
-        if entry["replicas"] != [number]:
-            yield (
-                f"{key}.{name}: {quoted(entry.get(name))} is for {number} tenants, replicas are "
-                f"{quoted(entry['replicas'])}; give each tenant one, as in all lists of the entry"
-            )
-    if entry["memory_limit"] is not None and entry["memory_percent"] is not None:
-        yield f"{key}.memory_limit: {quoted(entry['memory_limit'])} has no effect next to memory_percent; remove one"
-
-
-def _pod_template(key: str, entry: StrategyEntry, pod: PodTemplate) -> Iterator[str]:
-    """Placeholders that cannot be filled in, limits that reach no pod, and pods without a GPU."""
-    for where, text in template_texts(pod):
-        for name in placeholder_names(text):
-            if name not in PLACEHOLDERS:
-                yield f"{key}.pod.{where}: {unknown_value(name, PLACEHOLDERS, 'is not a placeholder')}"
-            elif (limit := PLACEHOLDERS[name]) is not None and entry.get(limit) is None:
-                yield f"{key}.pod.{where}: ${name} has nothing to stand for; give {limit}, such as 100/N"
-        if BRACES.search(text) or not Template(text).is_valid():
-            problem = "holds a brace or a $ without a placeholder; write one as $thread_percent"
-            yield f"{key}.pod.{where}: {text!r} {problem}"
-    used = {PLACEHOLDERS.get(name) for _, text in template_texts(pod) for name in placeholder_names(text)}
-    for limit in ("thread_percent", "memory_percent"):
-        if (share := entry.get(limit)) is not None and limit not in used:
-            yield f"{key}.{limit}: {share!r} reaches no pod; use ${limit} in pod.resources, or remove it"
-    if not pod["resources"] and not pod["annotations"]:
-        yield f"{key}.pod.resources: {quoted({})} brings no GPU; name a resource, such as nvidia.com/gpu: 1"
 
 
 def _workload_entry(key: str, entry: WorkloadEntry) -> Iterator[str]:
@@ -212,16 +132,16 @@ def _names(config: StudyConfig) -> Iterator[str]:
     if len(config["interference"]) == 1:
         yield f"interference: {quoted(config['interference'])} is one workload; name at least two, or leave it empty"
     alone = strategies.get("exclusive")
-    if alone is None or (alone["mechanism"], alone["replicas"]) != (["exclusive"], [1]):
+    if alone is None or (alone.mechanism, alone.own_replicas) != (("exclusive",), (1,)):
         yield "strategy_catalogue.exclusive: is not there or not exclusive; restore it, calibration needs it"
 
 
-def _control_entry(name: str, catalogue: dict[str, StrategyEntry]) -> Iterator[str]:
+def _control_entry(name: str, catalogue: dict[str, Strategy]) -> Iterator[str]:
     """An A/A control that differs from its strategy."""
     base = name.removesuffix(CONTROL_SUFFIX)
     if base != name:
-        strategy, control = (entry and {**entry, "description": ""} for entry in map(catalogue.get, (base, name)))
-        if strategy != control:
+        strategy, same = catalogue.get(base), {"name": base, "description": ""}
+        if strategy is None or strategy.changed(**same) != catalogue[name].changed(**same):
             key = f"strategy_catalogue.{name}"
             yield f"{key}: is not the same as {base!r}, which its name says; make them equal, or choose another name"
 
@@ -230,7 +150,7 @@ def _needs_two(key: str, names: list[str], config: StudyConfig) -> Iterator[str]
     """Workloads or faults that need two tenants, in a study whose strategies never have two."""
     strategies = config["strategies"]
     entries = [config["strategy_catalogue"][name] for name in strategies]
-    if names and not any(2 in (entry["replicas"] or [2]) for entry in entries):
+    if names and not any(2 in (entry.own_replicas or [2]) for entry in entries):
         yield f"{key}: {quoted(names)} needs a strategy with two tenants, {quoted(strategies)} has none; add one"
 
 
@@ -238,7 +158,7 @@ def _neighbours(config: StudyConfig) -> Iterator[str]:
     """Mixes and pairs for which no strategy of the study has enough tenants."""
     yield from _needs_two("interference", config["interference"], config)
     entries = [config["strategy_catalogue"][name] for name in config["strategies"]]
-    most = max(max(entry["replicas"] or config["replicas"]) for entry in entries)
+    most = max(max(entry.own_replicas or config["replicas"]) for entry in entries)
     for name in config["workloads"]:
         if config["workload_catalogue"][name]["tenants"] is not None and most < 2:
             yield f"replicas: one tenant alone is not a mix, and {name!r} is one; use 2 or more"
@@ -247,7 +167,7 @@ def _neighbours(config: StudyConfig) -> Iterator[str]:
 def _queues(config: StudyConfig) -> Iterator[str]:
     """A strategy that needs jobs, in a study that has none."""
     catalogue = config["strategy_catalogue"]
-    queues = [name for name in config["strategies"] if catalogue[name]["mechanism"] == ["sequential"]]
+    queues = [name for name in config["strategies"] if catalogue[name].is_queue]
     if queues and not has_jobs(config):
         yield (
             f"strategies: {queues[0]!r} runs jobs one after another, and no workload of the study is a job "
@@ -267,11 +187,11 @@ def _contrasts(config: StudyConfig) -> Iterator[str]:
             if name not in catalogue:
                 yield f"{key}: {unknown_value(name, catalogue, NOT_IN_CATALOGUE)}"
                 return
-            if catalogue[name]["mechanism"] == ["sequential"]:
+            if catalogue[name].is_queue:
                 yield f"{key}: {name!r} is a queue, which tables/jobs.csv compares; leave it out"
         if pair[0] == pair[1]:
             yield f"{key} compares a strategy with itself; name two"
-        one, other = (set(catalogue[name]["replicas"] or config["replicas"]) for name in pair)
+        one, other = (set(catalogue[name].own_replicas or config["replicas"]) for name in pair)
         if not one & other:
             yield f"{key}: they never have the same number of tenants; set replicas of both"
 
@@ -358,7 +278,7 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
 def _most_tenants(config: StudyConfig) -> int:
     """The largest number of tenants of a cell."""
     strategies = config["strategy_catalogue"]
-    fixed = (n for name in config["strategies"] if name in strategies for n in strategies[name]["replicas"] or ())
+    fixed = (n for name in config["strategies"] if name in strategies for n in strategies[name].own_replicas or ())
     return max((*config["replicas"], *fixed))
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from sharebench.model.config_catalogues import WorkloadEntry
 from sharebench.model.programs import TRACE_COLUMNS
+from sharebench.model.workload import WorkloadEntry
 from tenant.contract.trace import read_trace
 
 RATES = ("rate_hz", "rate_of_capacity")

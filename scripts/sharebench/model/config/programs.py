@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from sharebench.model.config import request_lines
 from sharebench.model.config.schema import CONFIG
-from sharebench.model.config.words import quoted, unknown_value
-from sharebench.model.config_catalogues import Length, Request, WorkloadEntry
 from sharebench.model.programs import BODY_FILES, HERE_PREFIX, KIND_KEYS, PLACEHOLDER, is_program, request_texts
+from sharebench.model.words import quoted, unknown_value
+from sharebench.model.workload import Length, Request, WorkloadEntry
 from tenant.contract.requests import ENV_PLACEHOLDER
 
 DEFAULT_ENTRY = CONFIG.validate_python({"workload_catalogue": {"empty": {}}})["workload_catalogue"]["empty"]

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from sharebench.model.config.words import quoted
 from sharebench.model.config_nodes import SurveyOptions
 from sharebench.model.prometheus_options import SCRAPES_PER_WINDOW, discovery_method
 from sharebench.model.study_config import StudyConfig
+from sharebench.model.words import quoted
 
 
 def problems(config: StudyConfig, node_kind: str) -> Iterator[str]:

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from sharebench.model import config_values as values
+from sharebench.model import values
 from sharebench.model.config.schema import may_be_null, meaning, parts, schema, section_in
-from sharebench.model.config.words import quoted, unknown_value
-from sharebench.model.config_values import as_list, as_number
+from sharebench.model.values import as_list, as_number
+from sharebench.model.words import quoted, unknown_value
 
 WRONG_KEY = "[key]"
 """The last part of pydantic's path, where an error is about a key of a mapping and not its value."""
@@ -29,6 +29,7 @@ TYPE_NAMES = {
     "literal": "text",
     "bool": "true or false",
     "list": "a list",
+    "tuple": "a list",
     "dict": "a mapping",
 }
 
@@ -52,6 +53,8 @@ def error_line(error: ValidationError) -> str:
     """One line about the first error, or about an unknown key, which is the usual cause of the others."""
     details = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     path = list(details["loc"])
+    if details["type"] == values.CROSSED:
+        return f"{'.'.join(map(str, path))}: {details['msg']}"
     name = path.pop() if details["type"] in ("extra_forbidden", "missing", "invalid_key") else ""
     if path and path[-1] == WRONG_KEY:
         path, name = path[:-2], WRONG_KEY

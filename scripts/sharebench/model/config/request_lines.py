@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from sharebench.model.config.words import quoted
-from sharebench.model.config_catalogues import WorkloadEntry
+from sharebench.model.words import quoted
+from sharebench.model.workload import WorkloadEntry
 from tenant.contract.request_lines import batch_entry, numbered_lines
 
 # Parsing takes about 20 µs per line, at each parse of the Snakefile.

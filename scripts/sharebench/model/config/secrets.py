@@ -6,8 +6,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from sharebench.model.config import sweeps
-from sharebench.model.config_catalogues import WorkloadEntry
 from sharebench.model.study_config import StudyConfig
+from sharebench.model.workload import WorkloadEntry
 from tenant.contract.requests import ENV_PLACEHOLDER
 
 # All other headers may hold a secret.

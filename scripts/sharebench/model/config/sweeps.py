@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import cast, get_args
 
-from sharebench.model.config.words import quoted
-from sharebench.model.config_catalogues import Load, SweptKey, WorkloadEntry
 from sharebench.model.study_config import StudyConfig
+from sharebench.model.words import quoted
+from sharebench.model.workload import Load, SweptKey, WorkloadEntry
 
 KEYS: tuple[SweptKey, ...] = get_args(SweptKey)
 

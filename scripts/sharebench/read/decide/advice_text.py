@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from sharebench.core.console import wrap_text
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow
 from sharebench.read.decide import documented

@@ -11,8 +11,9 @@ from sharebench.core.files import read_json, replace_atomically
 from sharebench.model.capabilities import unsupported_reason
 from sharebench.model.records.references import device_name, read_device
 from sharebench.model.spec import runs_until_exit
-from sharebench.model.strategies import Strategy, all_strategies, is_control, node_strategies
-from sharebench.model.study_config import Question, StudyConfig, sweeps_by_entry
+from sharebench.model.strategies import all_strategies, is_control, node_strategies
+from sharebench.model.strategy import Strategy
+from sharebench.model.study_config import Question, StudyConfig, from_json, sweeps_by_entry
 from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, csv_text, read_table, table_frame
@@ -54,7 +55,7 @@ class Results:
     def is_shared(self, workload: str) -> bool:
         """Whether it was run under a sharing strategy; otherwise there is nothing to choose from."""
         own = (row.strategy for row in self.summary if row.workload == workload)
-        return any(name in self.strategies and self.strategies[name].mechanisms != ("exclusive",) for name in own)
+        return any(name in self.strategies and self.strategies[name].mechanism != ("exclusive",) for name in own)
 
 
 def read_results(data: Path, root: Path) -> Results:
@@ -66,7 +67,7 @@ def read_results(data: Path, root: Path) -> Results:
         cells = read_table(root / "tables" / "cells.csv", columns=[*CELL_COLUMNS, "valid"])
     except OSError as error:
         raise NoResults(root, error) from None
-    config = manifest["config"]
+    config = from_json(manifest["config"])
     kind = manifest["node_kind"]
     # Older manifests lack `device_units`.
     device = device_limits(node, config, node["units"] or manifest.get("device_units"))

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from sharebench.model.records.types import NodeFacts
-from sharebench.model.strategies import MPS_CLIENTS, Strategy, slice_count
+from sharebench.model.strategy import MPS_CLIENTS, Strategy, slice_count
 from sharebench.model.study_config import StudyConfig
 
 MIG_SLICES = {"A30": 4}
@@ -17,15 +17,15 @@ class DeviceLimits:
 
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
         """The reason why the device cannot hold this number of tenants of the strategy; None if it can."""
-        if strategy.mechanisms[0] == "exclusive" and replicas > 1:
+        if strategy.mechanism[0] == "exclusive" and replicas > 1:
             return "exclusive means one tenant"
-        if strategy.replicas is not None and replicas not in strategy.replicas:
+        if strategy.own_replicas is not None and replicas not in strategy.own_replicas:
             return "the strategy has other numbers of tenants"
         if sum(map(slice_count, strategy.layout(replicas))) > self.mig_slices:
             return f"more than {self.mig_slices} MIG slices"
         if (why := strategy.profile_shortage(replicas)) is not None:
             return why
-        if strategy.mechanisms[-1] == "mps" and self.kind != "cpu":
+        if strategy.mechanism[-1] == "mps" and self.kind != "cpu":
             crowded = math.ceil(replicas / strategy.group_count(replicas))
             return f"more than {MPS_CLIENTS} MPS clients" if crowded > MPS_CLIENTS else None
         return None

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sharebench.model.config_catalogues import LIMIT_KEYS
-from sharebench.model.strategies import GREEN_CONTEXTS, HAMI_CORE, Strategy
+from sharebench.model.strategy import GREEN_CONTEXTS, HAMI_CORE, LIMIT_KEYS, Strategy
 
 MEASURED, DOCUMENTED, UNKNOWN = "measured", "documented", "unknown"
 MIG_GUIDE = "NVIDIA MIG user guide"
@@ -31,18 +30,18 @@ ALONE = Isolation(True, DOCUMENTED, "no neighbour on its device")
 
 def performance_isolation(strategy: Strategy) -> Isolation:
     """Whether neighbours cannot slow a tenant down, according to documentation."""
-    if strategy.mechanisms == ("exclusive",):
+    if strategy.mechanism == ("exclusive",):
         return ALONE
-    if strategy.mechanisms == ("mig",):
+    if strategy.mechanism == ("mig",):
         return Isolation(True, DOCUMENTED, f"SMs, cache and bandwidth of its own ({MIG_GUIDE})")
     reason = f"all is shared ({MPS_GUIDE})"
-    if strategy.mechanisms[0] == "mig":
+    if strategy.mechanism[0] == "mig":
         reason = f"not between tenants of one instance ({MIG_GUIDE})"
-    elif strategy.mechanisms[0] == "time-slicing":
+    elif strategy.mechanism[0] == "time-slicing":
         reason = f"every tenant waits for the turns of the others ({KUBECON})"
-    elif strategy.mechanisms == (HAMI_CORE,):
+    elif strategy.mechanism == (HAMI_CORE,):
         reason = "launches are delayed to keep a share on average, and the GPU is time-sliced (HAMi-core README)"
-    elif strategy.mechanisms == (GREEN_CONTEXTS,):
+    elif strategy.mechanism == (GREEN_CONTEXTS,):
         reason = f"SMs of its own, cache and bandwidth are shared ({CUDA_GUIDE})"
     elif has_limits(strategy):
         reason = f"limits on SMs are ceilings, cache and bandwidth are shared ({MPS_GUIDE})"
@@ -51,11 +50,11 @@ def performance_isolation(strategy: Strategy) -> Isolation:
 
 def fault_isolation(strategy: Strategy) -> Isolation:
     """Whether a fatal fault of a tenant leaves its neighbours alive, according to documentation."""
-    if strategy.mechanisms == ("exclusive",):
+    if strategy.mechanism == ("exclusive",):
         return ALONE
-    if strategy.mechanisms == ("mig",):
+    if strategy.mechanism == ("mig",):
         return Isolation(True, DOCUMENTED, f"a fault stays in its instance ({MIG_GUIDE})")
-    inner = strategy.mechanisms[-1]
+    inner = strategy.mechanism[-1]
     if inner == "mps":
         return Isolation(False, DOCUMENTED, f"a fatal fault is reported to every client of the server ({MPS_GUIDE})")
     if strategy.is_one_process:
@@ -100,7 +99,7 @@ EFFORTS: Mapping[tuple[str, ...], str] = {
 
 def effort(strategy: Strategy) -> tuple[int, str]:
     """Rank of the effort (0 is none), and its description."""
-    kind = (*strategy.mechanisms, "limits") if has_limits(strategy) else strategy.mechanisms
+    kind = (*strategy.mechanism, "limits") if has_limits(strategy) else strategy.mechanism
     rank = list(EFFORTS).index(kind) if kind in EFFORTS else len(EFFORTS)
     return rank, EFFORTS.get(kind, "not known")
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from sharebench.read.decide import documented
 from sharebench.read.decide.advice import Level, Option
 from sharebench.read.decide.device import DeviceLimits
@@ -37,7 +37,7 @@ def strategy_options(
     """One option per strategy of the workload, in the catalogue's order; `faults` is measured fault isolation."""
     options = []
     for name, strategy in strategies.items():
-        if strategy.mechanisms == ("exclusive",) and name != "exclusive":
+        if strategy.mechanism == ("exclusive",) and name != "exclusive":
             # Leave out other ways to get a whole device, such as a claim.
             continue
         measured = [row for row in summary if (row.strategy, row.workload) == (name, workload)]
@@ -52,7 +52,7 @@ def strategy_options(
                     levels=levels,
                     fault=faults.get(name, documented.fault_isolation(strategy)),
                     effort=documented.effort(strategy)[0],
-                    is_sharing=strategy.mechanisms != ("exclusive",),
+                    is_sharing=strategy.mechanism != ("exclusive",),
                     infeasible=infeasible | _infeasible_reasons(measured),
                     max_by_memory=tenants_in_memory(measured),
                     streams=streams,

@@ -11,7 +11,7 @@ from sharebench.core.files import read_json
 from sharebench.model.records.references import read_device
 from sharebench.model.records.types import NodeFacts
 from sharebench.model.strategies import all_strategies, is_control
-from sharebench.model.study_config import StudyConfig, is_stream
+from sharebench.model.study_config import StudyConfig, from_json, is_stream
 from sharebench.read.columns import read_table
 from sharebench.read.finished import NoResults
 
@@ -146,7 +146,7 @@ def load_study(data: Path, results: Path) -> DrawnStudy:
         device = read_device(data / "nodes" / "device.json")
     except FileNotFoundError as error:
         raise NoResults(results, error) from None
-    return DrawnStudy(data, results, manifest["config"], device["node"], manifest["not_shown"])
+    return DrawnStudy(data, results, from_json(manifest["config"]), device["node"], manifest["not_shown"])
 
 
 def table_rows(table: pd.DataFrame) -> list[Row]:

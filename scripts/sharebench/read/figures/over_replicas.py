@@ -138,7 +138,7 @@ def throughput(study: DrawnStudy) -> Sheet:
 def jobs(study: DrawnStudy) -> Sheet:
     """Seconds until the last job is done, with their interval; a queue is one of the lines."""
     catalogue = study.config["strategy_catalogue"]
-    queues = {name for name, entry in catalogue.items() if entry["mechanism"] == ["sequential"]}
+    queues = {name for name, entry in catalogue.items() if entry.is_queue}
 
     def draw(ax: Axes, panel: WorkloadPanel) -> None:
         rows = panel.rows

@@ -12,7 +12,7 @@ from typing import Literal, cast
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import CellRecord, GateVerdict, Record, TenantRecord
 from sharebench.model.spec import Spec, parse_spec, tenant_workload, workload_reference
-from sharebench.model.strategies import ONE_PROCESS
+from sharebench.model.strategy import ONE_PROCESS
 from sharebench.read.gates import answers, drift, gpu, load, programs, prometheus
 from sharebench.read.gates.verdict import (
     Verdict,
@@ -222,7 +222,7 @@ def _drained_queue(record: CellRecord) -> Verdict | None:
     spec = parse_spec(record["spec"])
     # Streams are threads of one process, so that each may wait for all others when the window ends. How long the
     # interpreter lets another thread run many short iterations shows in the tenant's own slowest iteration.
-    is_stream = spec["strategy"]["mechanisms"][-1] in ONE_PROCESS
+    is_stream = spec["strategy"].mechanism[-1] in ONE_PROCESS
     limit = DRAIN_ITERATIONS * (len(record["tenants"]) if is_stream else 1)
     tenants = [tenant for tenant in record["tenants"] if not programs.is_program(tenant)]
     if not tenants:

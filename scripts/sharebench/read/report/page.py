@@ -16,11 +16,11 @@ import pandas as pd
 import yaml
 
 from sharebench.core.files import read_json, replace_atomically
-from sharebench.model.config_catalogues import StrategyEntry
 from sharebench.model.records.types import NodeFacts
 from sharebench.model.spec import runs_until_exit
 from sharebench.model.strategies import control_name
-from sharebench.model.study_config import has_streams, is_job, sweeps_by_entry
+from sharebench.model.strategy import Strategy
+from sharebench.model.study_config import has_streams, is_job, sweeps_by_entry, to_json
 from sharebench.read.figures import catalogue
 from sharebench.read.figures.data import DrawnStudy, Row, load_study, table_rows
 from sharebench.read.figures.style import COLORS, strategy_looks
@@ -137,7 +137,7 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
         "sweep_figures": [name for name in SWEEP_FIGURES if name in names],
         "css": (TEMPLATES / "report.css").read_text(encoding="utf-8"),
         "config": study.config,
-        "config_text": yaml.safe_dump(study.config, sort_keys=False, allow_unicode=True),
+        "config_text": yaml.safe_dump(to_json(study.config), sort_keys=False, allow_unicode=True),
         "node": study.node,
         "facts": study.facts,
         "manifest": manifest,
@@ -253,8 +253,8 @@ def device_facts(node: NodeFacts, units: int | None) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-def _strategy_texts(entry: StrategyEntry | None) -> tuple[str, str]:
-    if entry is None:
+def _strategy_texts(strategy: Strategy | None) -> tuple[str, str]:
+    if strategy is None:
         return "", ""
-    settings = {name: value for name, value in entry.items() if name != "description" and value is not None}
-    return entry.get("description", ""), words.value_text(settings)
+    settings = {name: value for name, value in strategy.spec().items() if name not in ("name", "description")}
+    return strategy.description, words.value_text(settings)

@@ -13,7 +13,7 @@ import pandas as pd
 from sharebench.model.promises import BROKEN, KEPT, NOT_MEASURED, NOT_PROMISED, Promise, promises
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import PhaseWindow, Promises, Record, TenantRecord
-from sharebench.model.spec import parse_spec, tenant_limits, tenant_workload, workload_reference
+from sharebench.model.spec import parse_spec, tenant_workload, workload_reference
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.histogram import Histogram
 
@@ -44,14 +44,15 @@ class ConformanceCell:
 
         An instance and a green context have SMs of their own, which CUDA or, on the stand-in, the affinity mask shows.
         """
-        mechanisms, units = parse_spec(self.record["spec"])["strategy"]["mechanisms"], self.record["node"]["units"]
-        if mechanisms[0] in ("mig", "green-contexts"):
+        strategy, units = parse_spec(self.record["spec"])["strategy"], self.record["node"]["units"]
+        if strategy.mechanism[0] in ("mig", "green-contexts"):
             own = list(map(_units, self.tenants))
             return [100 * each / units for each in own if each] if units and all(own) else None
-        limits = [tenant_limits(self.record["limits"], index).thread_percent for index in range(len(self.tenants))]
+        tenants = len(self.tenants)
+        limits = [strategy.tenant_limits(tenants, index).thread_percent for index in range(tenants)]
         known = [limit for limit in limits if limit is not None]
         # Without limits an even share is what one might expect.
-        return known if len(known) == len(limits) else [100 / len(self.tenants)] * len(self.tenants)
+        return known if len(known) == len(limits) else [100 / tenants] * tenants
 
     def task(self, name: str, key: str) -> list[float]:
         """What the tenants' results of a task have under that key."""
@@ -94,10 +95,10 @@ def _rate_hz(window: PhaseWindow, index: int) -> float:
 
 def _memory(cell: ConformanceCell) -> float | None:
     total = cell.record["node"]["memory_bytes"]
-    ratios = []
+    strategy, ratios = parse_spec(cell.record["spec"])["strategy"], []
     for result in cell.found["tasks"].get("largest_allocation", []):
         if total and (largest := result.get("largest_bytes")) is not None:
-            limit = tenant_limits(cell.record["limits"], result["tenant"]).memory_bytes(total)
+            limit = strategy.tenant_limits(len(cell.tenants), result["tenant"]).memory_bytes(total)
             ratios.append(100 * largest / (limit or total))
     return max(ratios, default=None)
 
@@ -174,8 +175,7 @@ def _rows(records: Sequence[Record]) -> Iterator[TableRow]:
         (
             ConformanceCell(record, found, None).rates_hz[0]
             for record in records
-            if (found := record.get("promises"))
-            and parse_spec(record["spec"])["strategy"]["mechanisms"] == ["exclusive"]
+            if (found := record.get("promises")) and parse_spec(record["spec"])["strategy"].mechanism == ("exclusive",)
         ),
         None,
     )
@@ -217,7 +217,7 @@ def _is_right(record: Record, tenant: TenantRecord, tolerance: float) -> bool:
 
 def _row(name: str, promise: Promise, record: Record, measured: float | None, failure: str | None = None) -> TableRow:
     strategy = parse_spec(record["spec"])["strategy"]
-    statement = promise.statement(strategy["mechanisms"])
+    statement = promise.statement(strategy.mechanism)
     is_made = statement is not None and statement.is_made(record["limits"])
     verdict = NOT_PROMISED
     if is_made:

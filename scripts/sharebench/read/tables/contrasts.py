@@ -39,7 +39,7 @@ def declared_contrasts(study: Study) -> list[tuple[str, str]]:
         pairs = (contrast.split("/") for contrast in study.config["contrasts"])
         return [(strategy, reference) for strategy, reference in pairs]
     alone = {("exclusive",), ("sequential",)}
-    sharing = [name for name in study.config["strategies"] if study.strategies[name].mechanisms not in alone]
+    sharing = [name for name in study.config["strategies"] if study.strategies[name].mechanism not in alone]
     return [(name, sharing[0]) for name in sharing[1:]]
 
 

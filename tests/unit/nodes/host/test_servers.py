@@ -85,7 +85,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def slow(clock: Clock, start: str, *seconds: float) -> Slow:
     planned = study_with({f"{W}.mine": SERVER | {"start": start}, "workloads": ["mine"]})
-    spec = json.loads(planned.spec(Cell("mps", "mine", len(seconds), 1)))
+    spec = planned.spec_of(Cell("mps", "mine", len(seconds), 1))
     settings = {"timeouts": {"start_seconds": 10, "record_seconds": 10}, "loads": []}
     tenants = Slow(spec, cast(Settings, settings), clock, [*seconds])
     tenants.start([Grant(index, 0) for index in range(len(seconds))])
@@ -136,7 +136,7 @@ def server() -> Iterator[ProcessTenants]:
     """A tenant that is a server with three processes."""
     entry = {"kind": "command", "command": ["{python}", "-c", SERVES], "metrics": {"histogram": "h"}}
     planned = study_with({f"{W}.mine": entry, "workloads": ["mine"]})
-    spec = json.loads(planned.spec(Cell("time-slicing", "mine", 1, 1)))
+    spec = planned.spec_of(Cell("time-slicing", "mine", 1, 1))
     settings = {"timeouts": {"start_seconds": 10, "record_seconds": 10}, "loads": []}
     tenants = ProcessTenants(spec, cast(Settings, settings), no_sampler)
     tenants.start([Grant(0, 0, environment={"CUDA_VISIBLE_DEVICES": "GPU-1"})])

@@ -27,7 +27,7 @@ from sharebench.model import prometheus_options
 from sharebench.model.config_nodes import PrometheusOptions
 from sharebench.model.records.types import PrometheusRecord, PrometheusTenant
 from sharebench.model.spec import Spec
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 
 # Labels of a target in a file, which override the scrape config.
 INTERVAL_LABEL, TIMEOUT_LABEL = "__scrape_interval__", "__scrape_timeout__"

@@ -35,7 +35,7 @@ from sharebench.measure.nodes.node import Node
 from sharebench.model.config_nodes import NodeOptions, StandInOptions
 from sharebench.model.records.types import Host, NodeFacts, VisibleProcess
 from sharebench.model.spec import Spec, WorkloadSpec
-from sharebench.model.strategies import Strategy, slice_count
+from sharebench.model.strategy import Strategy, slice_count
 from tenant.contract import TenantReport
 
 LABEL = "CPU stand-in, not a GPU"
@@ -107,7 +107,7 @@ class CpuNode(Node):
         return host_cpu.host_facts()
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
-        if strategy.mechanisms[0] == "mig":
+        if strategy.mechanism[0] == "mig":
             if (why := strategy.profile_shortage(replicas)) is not None:
                 return why
             sizes = list(map(slice_count, strategy.layout(replicas)))
@@ -118,9 +118,9 @@ class CpuNode(Node):
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """Affinity masks by mechanism: first by instance, then inside it by the inner mechanism."""
-        inner = strategy.mechanisms[-1]
+        inner = strategy.mechanism[-1]
         sets = [self.cores]
-        if strategy.mechanisms[0] == "mig":
+        if strategy.mechanism[0] == "mig":
             ends = list(itertools.accumulate(map(slice_count, strategy.layout(replicas)), initial=0))
             sets = [self.cores[start:end] for start, end in itertools.pairwise(ends)]
         grants = []

@@ -15,7 +15,7 @@ import psutil
 from sharebench.core.units import MEBIBYTE
 from sharebench.measure.nodes.contract import Evidence, Grant, item
 from sharebench.measure.nodes.host.mps import process_variables
-from sharebench.model.spec import TenantLimits
+from sharebench.model.strategy import TenantLimits
 from tenant.contract import CONTEXT_LOCK_VARIABLE
 
 SOURCE = "https://github.com/Project-HAMi/HAMi-core"

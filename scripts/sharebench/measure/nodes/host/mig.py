@@ -12,7 +12,7 @@ import pynvml
 
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.host.nvml import Gpu
-from sharebench.model.strategies import profile_matches
+from sharebench.model.strategy import profile_matches
 from tenant.gpu.nvml import try_read
 
 

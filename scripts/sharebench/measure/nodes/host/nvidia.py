@@ -41,14 +41,14 @@ from sharebench.measure.nodes.node import UNKNOWN_STATE, Characteristics, Node
 from sharebench.model.config_nodes import NodeOptions, NvidiaOptions
 from sharebench.model.gpu_python import gpu_python
 from sharebench.model.records.types import Host, NodeFacts, VisibleProcess
-from sharebench.model.spec import Spec, WorkloadSpec, runs_until_exit, tenant_limits
-from sharebench.model.strategies import GREEN_CONTEXTS, HAMI_CORE, MPS_CLIENTS, Strategy, profile_matches
+from sharebench.model.spec import Spec, WorkloadSpec, runs_until_exit
+from sharebench.model.strategy import GREEN_CONTEXTS, HAMI_CORE, MPS_CLIENTS, Strategy, profile_matches
 from sharebench.model.workload_modules import is_one_launch
 from tenant.contract import MPS_PIPE_VARIABLE, TenantReport
 
 # Short, because it contains sockets, and the same for every run, whatever its TMPDIR.
 HOST_FOLDER = Path("/tmp")
-EXCLUSIVE = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
+EXCLUSIVE = Strategy(name="exclusive", mechanism=("exclusive",))
 
 
 class NvidiaNode(Node):
@@ -148,13 +148,13 @@ class NvidiaNode(Node):
 
     def targets(self, strategy: Strategy, replicas: int) -> list[Target]:
         """The device or instance of each group of tenants."""
-        if strategy.mechanisms[0] == "mig":
+        if strategy.mechanism[0] == "mig":
             return self._instances(strategy.layout(replicas)[: strategy.group_count(replicas)])
         return [Target(self.gpu.uuid, self.gpu.sm_count, self.gpu.memory_bytes)]
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
         compute_mode = self.gpu.compute_mode()
-        inner = strategy.mechanisms[-1]
+        inner = strategy.mechanism[-1]
         if (why := port_conflict(workloads)) is not None:
             return why
         if compute_mode == "PROHIBITED":
@@ -169,28 +169,28 @@ class NvidiaNode(Node):
                 return f"{per_daemon} clients of one MPS server are more than {MPS_CLIENTS}"
         if inner == HAMI_CORE and (why := hami_core.unavailable(self.options["hami_core"], self.gpu.index)) is not None:
             return why
-        if strategy.mechanisms[0] == "mig":
+        if strategy.mechanism[0] == "mig":
             return self._mig_infeasible(strategy, replicas)
         if self.gpu.mig_is_on():
             return "MIG mode is on, so that only MIG instances can be used"
         return self._limit_infeasible(strategy, replicas, workloads)
 
     def _limit_infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec]) -> str | None:
-        if strategy.mechanisms == (GREEN_CONTEXTS,):
-            limits, whole = strategy.limits(replicas), self.gpu.sm_count
+        if strategy.mechanism == (GREEN_CONTEXTS,):
+            whole = self.gpu.sm_count
             if whole is None:
                 return "NVML does not report how many SMs the GPU has, so that they cannot be divided"
-            shares = [part_sms(tenant_limits(limits, index), whole) for index in range(replicas)]
+            shares = [part_sms(strategy.tenant_limits(replicas, index), whole) for index in range(replicas)]
             if min(shares) < self.gpu.smallest_part_sms:
                 return f"a green context of {min(shares)} SMs is less than this GPU has, {self.gpu.smallest_part_sms}"
         if strategy.memory_limit is None and strategy.memory_percent is None:
             return None
-        limits, total = strategy.limits(replicas), self.gpu.memory_bytes
+        total = self.gpu.memory_bytes
         if total is None:
             return "NVML does not report how much memory the GPU has, so that no memory limit on it can be checked"
         if strategy.memory_limit is None:
             return None
-        largest = max(tenant_limits(limits, index).memory_bytes(total) or 0 for index in range(replicas))
+        largest = max(strategy.tenant_limits(replicas, index).memory_bytes(total) or 0 for index in range(replicas))
         if largest > total:
             return f"a memory_limit of {largest // MEBIBYTE}Mi is more than the GPU has, {total // MEBIBYTE}Mi"
         for workload in workloads:
@@ -237,7 +237,7 @@ class NvidiaNode(Node):
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """Device, pipe directory, limits and memory probe of each tenant; tenants of one process have its number."""
         targets = self.targets(strategy, replicas)
-        limits, shared = strategy.limits(replicas), strategy.shared_limits(replicas)
+        shared = strategy.shared_limits(replicas)
         process = 0 if strategy.is_one_process else None
         grants = []
         for index in range(replicas):
@@ -248,14 +248,14 @@ class NvidiaNode(Node):
                 # Without MPS this directory has no daemon, so that tenants cannot reach another one by accident.
                 MPS_PIPE_VARIABLE: str(self._daemon_folder(group) / "pipe"),
             }
-            own, memory_bytes = tenant_limits(limits, index), targets[group].memory_bytes
-            if strategy.mechanisms == (HAMI_CORE,):
+            own, memory_bytes = strategy.tenant_limits(replicas, index), targets[group].memory_bytes
+            if strategy.mechanism == (HAMI_CORE,):
                 region = self._region_folder / str(index)
                 variables |= hami_core.variables(str(self.options["hami_core"]), region, own, memory_bytes)
-            elif strategy.mechanisms != (GREEN_CONTEXTS,):
+            elif strategy.mechanism != (GREEN_CONTEXTS,):
                 variables |= client_variables(own.excluding(shared), memory_bytes)
             variables |= probe_variables(own.memory_bytes(memory_bytes))
-            whole = targets[group].sm_count if strategy.mechanisms == (GREEN_CONTEXTS,) else None
+            whole = targets[group].sm_count if strategy.mechanism == (GREEN_CONTEXTS,) else None
             sms = None if whole is None else part_sms(own, whole)
             grants.append(Grant(index, group, environment=variables, process=process, sm_count=sms))
         return grants
@@ -298,7 +298,7 @@ class NvidiaNode(Node):
         running = sum(daemon.pid is not None for daemon in self._daemons())
         if self.current() != state.key or running != len(self._daemon_targets(state)):
             self._change_state(state)
-        if state.strategy.mechanisms == (HAMI_CORE,):
+        if state.strategy.mechanism == (HAMI_CORE,):
             hami_core.empty_region_folder(self._region_folder)
 
     @property
@@ -313,7 +313,7 @@ class NvidiaNode(Node):
 
     def _daemon_targets(self, state: State) -> list[Target]:
         """The devices and instances with an MPS daemon in this state, which may serve any number of replicas."""
-        if state.strategy.mechanisms[-1] != "mps":
+        if state.strategy.mechanism[-1] != "mps":
             return []
         return self.targets(state.strategy, state.replicas or MPS_CLIENTS)
 
@@ -342,7 +342,7 @@ class NvidiaNode(Node):
         self.host_folder.mkdir(mode=0o700, exist_ok=True)
         # It may have appeared since the first look.
         self._refuse_foreign_folder()
-        if state.strategy.mechanisms[0] == "mig" and self.may_change_mig:
+        if state.strategy.mechanism[0] == "mig" and self.may_change_mig:
             self._partition(state.strategy)
         limits = state.strategy.shared_limits(state.replicas or MPS_CLIENTS)
         for group, target in enumerate(self._daemon_targets(state)):
@@ -376,14 +376,14 @@ class NvidiaNode(Node):
 
     def plan(self, strategy: Strategy) -> str:
         changes = []
-        if strategy.mechanisms[0] == "mig":
+        if strategy.mechanism[0] == "mig":
             if self.may_change_mig:
                 which = " and ".join(dict.fromkeys(strategy.layout(1)))
                 changes.append(f"makes MIG instances of profile {which}, the layout found is restored")
             else:
                 changes.append("uses the MIG instances that exist")
-        if strategy.mechanisms[-1] == "mps":
+        if strategy.mechanism[-1] == "mps":
             changes.append("starts an MPS daemon of its own, stopped at the next switch and when the run ends")
-        if strategy.mechanisms == (HAMI_CORE,):
+        if strategy.mechanism == (HAMI_CORE,):
             changes.append("changes nothing on this GPU; HAMi-core is loaded into the tenants")
         return "; ".join(changes) or "changes nothing on this GPU; tenants end with their cell"

@@ -11,8 +11,7 @@ from sharebench.measure.nodes.host.mps import MpsDaemon, process_variables
 from sharebench.measure.nodes.host.nvml import Occupant
 from sharebench.measure.nodes.limits import CLIENT_VARIABLES, limits_evidence
 from sharebench.model.records.types import EvidenceItem
-from sharebench.model.spec import TenantLimits, tenant_limits
-from sharebench.model.strategies import GREEN_CONTEXTS, HAMI_CORE, Strategy
+from sharebench.model.strategy import GREEN_CONTEXTS, HAMI_CORE, Strategy, TenantLimits
 from tenant.contract import DeviceView, ProcessView, TenantReport, device_digest
 from tenant.contract.gpu import GpuProcess
 
@@ -43,7 +42,7 @@ def collect_evidence(
 
     A program that has exited is not on the GPU any more; `sampled` has the processes that were.
     """
-    limits, shared = strategy.limits(len(grants)), strategy.shared_limits(len(grants))
+    replicas, shared = len(grants), strategy.shared_limits(len(grants))
     # An external server is not on this GPU.
     pairs = [pair for pair in zip(grants, records, strict=True) if not is_external_server(pair[1])]
     grants, records = [grant for grant, _ in pairs], [record for _, record in pairs]
@@ -57,12 +56,12 @@ def collect_evidence(
     if are_unseen := any(kinds.keys().isdisjoint(family) for family in exited):
         were_clients = None
     evidence: Evidence = []
-    by_library = strategy.mechanisms == (HAMI_CORE,)
+    by_library = strategy.mechanism == (HAMI_CORE,)
     for grant, record, family in zip(grants, records, families, strict=True):
         if by_library:
             evidence += hami_core.evidence(grant, family)
         if "measured_by" not in record:
-            own, target, view = tenant_limits(limits, grant.index), targets[grant.group], record["view"]
+            own, target, view = strategy.tenant_limits(replicas, grant.index), targets[grant.group], record["view"]
             if by_library:
                 total, limit = view and view["memory_total_bytes"], own.memory_bytes(target.memory_bytes)
                 evidence += hami_core.memory_evidence(limit, target.memory_bytes, total, f"tenant {grant.index}")
@@ -72,10 +71,10 @@ def collect_evidence(
         elif (outside := record.get("outside")) is not None:
             on_gpu = [pid for pid in family if pid in kinds]
             evidence += _program_evidence(targets[grant.group], grant, outside, on_gpu, family in exited)
-    if strategy.mechanisms == (GREEN_CONTEXTS,):
+    if strategy.mechanism == (GREEN_CONTEXTS,):
         evidence.append(_disjoint_evidence([record["view"] for record in records]))
     observed = sorted(_context_kinds(family, kinds) for family in set(families))
-    under_mps = strategy.mechanisms[-1] == "mps"
+    under_mps = strategy.mechanism[-1] == "mps"
     processes = 1 if strategy.is_one_process else len(grants)
     expected = ["mps" if under_mps else "compute"] * processes
     evidence.append(item("kinds of the tenants' contexts", expected, None if are_unseen else observed, "node"))

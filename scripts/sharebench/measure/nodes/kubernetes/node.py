@@ -35,8 +35,8 @@ from sharebench.measure.nodes.node import Node
 from sharebench.model.config_nodes import ClusterOptions, NodeOptions, PrometheusOptions
 from sharebench.model.records.references import device_identity
 from sharebench.model.records.types import Host, NodeFacts
-from sharebench.model.spec import Spec, TenantLimits, WorkloadSpec, tenant_limits
-from sharebench.model.strategies import Strategy
+from sharebench.model.spec import Spec, WorkloadSpec
+from sharebench.model.strategy import Strategy, TenantLimits
 from tenant.contract import DeviceView, TenantReport, device_digest
 
 ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePluginAccess, "static": StaticAccess, "dra": DraAccess}
@@ -215,8 +215,8 @@ class ClusterNode(Node):
         evidence = access.evidence(strategy, grants, records)
         if not self.is_mock:
             views = [view_of(record) for record in records]
-            limits = tenant_limits(strategy.limits(len(grants)), 0)
-            if strategy.mechanisms[0] != "mig" and strategy.pod is None:
+            limits = strategy.tenant_limits(len(grants), 0)
+            if strategy.mechanism[0] != "mig" and strategy.pod is None:
                 memory_bytes = self._memory_bytes(self.cluster.read_node())
                 for grant, view, record in zip(grants, views, records, strict=True):
                     # The SMs and memory of a user's container are not visible from outside.
@@ -225,7 +225,7 @@ class ClusterNode(Node):
                         evidence += limits_evidence(limits, self._observed_gpu.sm_count, memory_bytes, view, source)
             self._observed_gpu.observe(views, limits)
         is_well = all(map(ended_well, records)) and all(item["holds"] for item in evidence)
-        if access.runs_mps and "mps" in strategy.mechanisms and is_well:
+        if access.runs_mps and "mps" in strategy.mechanism and is_well:
             self.mps_suspect_file(access.name).unlink(missing_ok=True)
         return evidence
 
@@ -239,7 +239,7 @@ class ClusterNode(Node):
         reach = self.cluster.options["reach"]
         if reach == "auto":
             reach = "pod-ip" if is_in_cluster() else "port-forward"
-        access = self.access(spec["strategy"]["access"])
+        access = self.access_of(spec["strategy"])
         if access.runs_mps:
             # The daemon is suspect until the tenants' records show that they ended well.
             self.mark_dirty()
@@ -310,7 +310,7 @@ class ClusterNode(Node):
 
     def mark_dirty(self) -> None:
         """Under MPS, mark the daemon as suspect, so that it is restarted before the next cell that needs it."""
-        if self._current_strategy is not None and "mps" in self._current_strategy.mechanisms:
+        if self._current_strategy is not None and "mps" in self._current_strategy.mechanism:
             self.mps_suspect_file(self.access_of(self._current_strategy).name).touch()
 
     def ensure(self, state: State) -> None:
@@ -320,7 +320,7 @@ class ClusterNode(Node):
         """
         self._lease.renew(self.cluster.run_id)
         access = self.access_of(state.strategy)
-        is_suspect = "mps" in state.strategy.mechanisms and self.mps_suspect_file(access.name).exists()
+        is_suspect = "mps" in state.strategy.mechanism and self.mps_suspect_file(access.name).exists()
         if is_suspect:
             access.restart_mps()
         if is_suspect or self.current() != state.key or not access.is_in_state(state):

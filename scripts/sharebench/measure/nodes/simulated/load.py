@@ -5,38 +5,32 @@ import math
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from sharebench.measure.nodes.contract import PlannedLoad, latency_bucket, own_load_report
-from sharebench.model.config_catalogues import Model
 from sharebench.model.config_nodes import Noise as PlantedNoise
 from sharebench.model.config_nodes import SimulatedOptions
-from sharebench.model.spec import StrategySpec
-from sharebench.model.strategies import GREEN_CONTEXTS, slice_count
+from sharebench.model.strategy import GREEN_CONTEXTS, Strategy, slice_count
+from sharebench.model.workload import Model
 from tenant.contract import TIMELINE_SLOTS, CompletedJob, Environment, TenantReport
 
 # Enough for a queue at 85 % of its capacity; after 50, it is still 7 % short of its stationary latency.
 LEAD_ITERATIONS = 200
 
 
-def iteration_seconds(
-    strategy: StrategySpec, active: int, node: SimulatedOptions, work: Model, group: int = 0
-) -> float:
+def iteration_seconds(strategy: Strategy, active: int, node: SimulatedOptions, work: Model, group: int = 0) -> float:
     """Mean latency of an iteration while `active` tenants share the `group` (the whole device, or an instance).
 
-    `strategy` is the spec's strategy, `node` the config's `simulated` section, `work` the workload's `simulated`
+    `strategy` has the limits of the cell, `node` is the config's `simulated` section, `work` the workload's `simulated`
     parameters (`serial_seconds` a, `parallel_sm_seconds` w).
     """
     a, w, sms = work["serial_seconds"], work["parallel_sm_seconds"], node["sms"]
-    mechanisms = strategy["mechanisms"]
-    if mechanisms[0] == "mig":
-        profile = strategy["profiles"][group] if "profiles" in strategy else strategy["profile"]
-        sms = slice_count(str(profile)) * node["mig_slice_sms"]
-    inner = mechanisms[-1]
+    if layout := strategy.layout(group + 1):
+        sms = slice_count(layout[group]) * node["mig_slice_sms"]
+    inner = strategy.mechanism[-1]
     if inner == "time-slicing":
         overhead = node["time_slicing_overhead"] if active > 1 else 0.0
         return float(active * (a + w / sms) * (1 + overhead))
-    limit = cast(float | None, strategy["limits"]["thread_percent"])
+    limit = strategy.tenant_limits(active, 0).thread_percent
     floor = a + w / max(1, math.floor(sms * limit / 100)) if limit is not None else 0.0
     if inner == GREEN_CONTEXTS:
         return float(floor)

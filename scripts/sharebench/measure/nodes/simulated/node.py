@@ -35,7 +35,7 @@ from sharebench.measure.nodes.simulated.tenants import SimulatedTenants
 from sharebench.model.config_nodes import NodeOptions, SimulatedOptions
 from sharebench.model.records.types import Host, NodeFacts
 from sharebench.model.spec import Spec, WorkloadSpec
-from sharebench.model.strategies import Strategy, slice_count
+from sharebench.model.strategy import Strategy, slice_count
 from tenant.contract import TenantReport
 
 LABEL = "simulated"
@@ -72,7 +72,7 @@ class SimulatedNode(Node):
         return {"machine": self.device, "boot": None, "cpu": None, "topology": None}
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
-        if strategy.mechanisms[0] != "mig":
+        if strategy.mechanism[0] != "mig":
             return None
         sizes = list(map(slice_count, strategy.layout(replicas)))
         if sum(sizes) > self.options["mig_slices"]:

@@ -95,7 +95,7 @@ class SimulatedTenants:
         return factor * iteration_seconds(strategy, active, self.node, work, group)
 
     def _simulate(self, seconds: float) -> list[TenantReport]:
-        cell = [self.spec["node"]["options"]["seed"], self.spec["strategy"], self.spec["workload"]["name"]]
+        cell = [self.spec["node"]["options"]["seed"], self.spec["strategy"].spec(), self.spec["workload"]["name"]]
         draw = random.Random(f"{cell}/{self.spec['replicas']}/{self.spec['repeat']}")
         noise = self.node["noise"]
         cell_factor = lognormal(draw, noise["cell_cv"])

@@ -21,9 +21,8 @@ from sharebench.measure.nodes.host.processes import group_by_process
 from sharebench.measure.nodes.node import Node
 from sharebench.measure.run.jobs import JobFailed, Run
 from sharebench.measure.run.timeslice.slices import UnusableTimelines, analyse
-from sharebench.model.config_catalogues import LIMIT_KEYS
 from sharebench.model.records.references import read_device
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import LIMIT_KEYS, Strategy
 from sharebench.study.study import Study
 
 MECHANISMS = ("time-slicing", "mps", "streams")
@@ -46,8 +45,8 @@ def probed_strategies(study: Study) -> list[Strategy]:
         entry
         for name, entry in study.strategies.items()
         if name in names
-        and entry.mechanisms[0] in MECHANISMS
-        and len(entry.mechanisms) == 1
+        and entry.mechanism[0] in MECHANISMS
+        and len(entry.mechanism) == 1
         and all(getattr(entry, limit) is None for limit in LIMIT_KEYS)
     ]
 

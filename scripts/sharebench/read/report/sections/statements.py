@@ -100,7 +100,7 @@ def jobs(study: DrawnStudy) -> list[JobStatements]:
     if not has_jobs(study.config):
         return []
     catalogue = study.config["strategy_catalogue"]
-    queues = {name for name, entry in catalogue.items() if entry["mechanism"] == ["sequential"]}
+    queues = {name for name, entry in catalogue.items() if entry.is_queue}
     statements_of_jobs = []
     for workload, table in study.by_workload(study.table("jobs")).items():
         by_strategy = {

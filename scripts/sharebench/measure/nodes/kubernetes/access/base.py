@@ -10,7 +10,7 @@ from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.model.spec import Spec
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from tenant.contract import DeviceView, TenantReport
 
 

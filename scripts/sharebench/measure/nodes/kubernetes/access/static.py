@@ -18,10 +18,9 @@ from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     parse_quantity,
 )
 from sharebench.measure.nodes.limits import PROBE_BEYOND_BYTES, probe_variables
-from sharebench.model import pod_template
-from sharebench.model.config_catalogues import PodTemplate
-from sharebench.model.spec import Spec, TenantLimits, tenant_limits
-from sharebench.model.strategies import Strategy
+from sharebench.model.pod_template import PodTemplate
+from sharebench.model.spec import Spec
+from sharebench.model.strategy import Strategy, TenantLimits
 from tenant.contract import SHOWN_VARIABLE, DeviceView, TenantReport
 
 RELEASE_SECONDS = 60.0
@@ -67,13 +66,13 @@ class StaticAccess(Access):
         return False
 
     def _missing(self, template: PodTemplate) -> str | None:
-        deployment = template["deployment"]
+        deployment = template.deployment
         if deployment is not None and not self._is_deployment_ready(deployment):
             return (
                 f"no Deployment {deployment} with a ready pod is in the cluster; install its scheduler, "
                 "or name its Deployment (pod.deployment)"
             )
-        if pod_template.needs_memory(template) and self._memory_mib() is None:
+        if template.needs_memory() and self._memory_mib() is None:
             return f"the node has no label {MEMORY_LABEL}, by which MiB are computed; use $memory_percent"
         return None
 
@@ -82,7 +81,7 @@ class StaticAccess(Access):
 
         A stack need not register all its resources: only its scheduler knows HAMi's memory and cores.
         """
-        requested = template["resources"]
+        requested = template.resources
         allocatable = self.cluster.read_node()["status"]["allocatable"]
         offered = {name: _parse_count(allocatable[name]) for name in requested if name in allocatable}
         if requested and not any(offered.values()):
@@ -129,19 +128,20 @@ class StaticAccess(Access):
     def pod_needs(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The template, filled in for this number of tenants."""
         strategy, replicas = spec["strategy"], spec["replicas"]
-        limits = tenant_limits(strategy["limits"], grant.index)
-        template = pod_template.fill_template(strategy["pod"], replicas, limits, self._memory_mib())
-        self._companion_namespace = template["companions"]
-        environment = dict(template["environment"])
-        if template["shows"]:
-            environment[SHOWN_VARIABLE] = ",".join(template["shows"])
+        limits = strategy.tenant_limits(replicas, grant.index)
+        assert strategy.pod is not None
+        template = strategy.pod.filled_in(replicas, limits, self._memory_mib())
+        self._companion_namespace = template.companions
+        environment = dict(template.environment)
+        if template.shows:
+            environment[SHOWN_VARIABLE] = ",".join(template.shows)
         environment |= probe_variables(limits.memory_bytes(self._memory_bytes()))
         return PodNeeds(
-            limits=template["resources"],
-            annotations=template["annotations"],
-            labels=template["labels"],
+            limits=template.resources,
+            annotations=template.annotations,
+            labels=template.labels,
             environment=environment,
-            scheduler=template["scheduler"],
+            scheduler=template.scheduler,
         )
 
     def clean_up(self, is_run_over: bool = False) -> None:
@@ -158,7 +158,7 @@ class StaticAccess(Access):
         return any(pod["status"].get("phase") not in ENDED_PHASES for pod in pods)
 
     def plan(self, strategy: Strategy) -> str:
-        scheduler = strategy.pod and strategy.pod["scheduler"]
+        scheduler = strategy.pod and strategy.pod.scheduler
         by = f"the scheduler {scheduler} shares the GPU" if scheduler else "the GPU is shared as the node was found"
         return f"{by}; only a taint is set while it measures, and removed when the run ends"
 
@@ -170,8 +170,8 @@ class StaticAccess(Access):
         Without CUDA in the tenants there is no evidence of memory.
         """
         assert strategy.pod is not None
-        limits = tenant_limits(strategy.limits(len(grants)), 0)
-        template = pod_template.fill_template(strategy.pod, len(grants), limits, self._memory_mib())
+        limits = strategy.tenant_limits(len(grants), 0)
+        template = strategy.pod.filled_in(len(grants), limits, self._memory_mib())
         evidence = self._pod_evidence(template, len(grants))
         views = [view_of(record) for record in records]
         devices = {str(view.get("device")) for view in views}
@@ -180,7 +180,7 @@ class StaticAccess(Access):
             source = f"tenant {index}"
             evidence.append(item("knows its device", True, view.get("device") is not None, source))
             variables = view.get("variables") or {}
-            for name, wanted in template["shows"].items():
+            for name, wanted in template.shows.items():
                 evidence.append(item(f"variable {name}", wanted, variables.get(name), source))
             evidence += self._memory_evidence(limits, view, source)
         return evidence
@@ -188,14 +188,14 @@ class StaticAccess(Access):
     def _pod_evidence(self, template: PodTemplate, replicas: int) -> Evidence:
         ours = [pod for pod in self.cluster.pods() if labels_of(pod).get(OWNER_LABEL) == self.cluster.digest]
         evidence = []
-        if template["scheduler"] is not None:
-            placed = [pod["spec"].get("schedulerName") == template["scheduler"] for pod in ours]
-            evidence.append(item(f"pods of the scheduler {template['scheduler']}", replicas, sum(placed), "pods"))
-        if template["allocated"] is not None:
-            name, _, wanted = template["allocated"].partition("=")
+        if template.scheduler is not None:
+            placed = [pod["spec"].get("schedulerName") == template.scheduler for pod in ours]
+            evidence.append(item(f"pods of the scheduler {template.scheduler}", replicas, sum(placed), "pods"))
+        if template.allocated is not None:
+            name, _, wanted = template.allocated.partition("=")
             values = [(pod["metadata"].get("annotations") or {}).get(name) for pod in ours]
             count = sum(value == wanted if wanted else bool(value) for value in values)
-            evidence.append(item(f"pods with the annotation {template['allocated']}", replicas, count, "pods"))
+            evidence.append(item(f"pods with the annotation {template.allocated}", replicas, count, "pods"))
         return evidence
 
     def _memory_evidence(self, limits: TenantLimits, view: DeviceView, source: str) -> Evidence:

@@ -12,7 +12,7 @@ from sharebench.measure.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import InstalledStack, find_stack, labels_of
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState, SavedState
 from sharebench.model.config_nodes import ClusterOptions
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 
 NODES = "/api/v1/nodes"
 GPU_LABEL = "nvidia.com/gpu.present"
@@ -115,7 +115,7 @@ class Cluster:
 
     def max_tenants(self, strategy: Strategy) -> int:
         """The study's largest number of tenants under the strategy's innermost mechanism."""
-        return max(self.options["tenants"].get(strategy.mechanisms[-1], [1]))
+        return max(self.options["tenants"].get(strategy.mechanism[-1], [1]))
 
     @cached_property
     def installed(self) -> InstalledStack:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
-from sharebench.model.strategies import MPS_CLIENTS
+from sharebench.model.strategy import MPS_CLIENTS
 
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 COUNT_LABEL = "nvidia.com/gpu.count"

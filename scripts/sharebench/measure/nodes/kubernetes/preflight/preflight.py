@@ -20,7 +20,7 @@ from sharebench.measure.nodes.kubernetes.preflight.rights import (
     needed_rights,
 )
 from sharebench.model.config_nodes import NodeOptions
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, uses_several_devices
 from sharebench.study.study import Study
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import yaml
 
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 
 KEY_PREFIX = "sharebench-"
 RESOURCE = "nvidia.com/gpu"
@@ -63,7 +63,7 @@ def config_for_strategy(strategy: Strategy, replicas: int, max_tenants: int) -> 
     Time-slicing for the study's largest number of tenants, `max_tenants`, also serves smaller ones, which saves
     switches. MPS limits each client to an even share, so it needs a config for each number.
     """
-    mechanism = strategy.mechanisms[-1]
+    mechanism = strategy.mechanism[-1]
     if mechanism == "exclusive":
         return PluginConfig("none")
     return PluginConfig(mechanism, max(MIN_REPLICAS, replicas, max_tenants if mechanism == "time-slicing" else 0))

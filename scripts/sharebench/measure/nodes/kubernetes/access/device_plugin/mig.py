@@ -17,7 +17,7 @@ from sharebench.measure.nodes.kubernetes.cluster import saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import Json, pod_path
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import allocatable, labels_of, variables_of
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 
 
 class MigPartitioner:
@@ -59,7 +59,7 @@ class MigPartitioner:
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
         """Why the node cannot give `replicas` tenants of the strategy their part of the GPU; None if it can."""
         inventory = self._inventory()
-        if strategy.mechanisms[-1] == "mps" and inventory.fixed_strategy == "mixed":
+        if strategy.mechanism[-1] == "mps" and inventory.fixed_strategy == "mixed":
             return f"the device plugin has no MPS while {mig_instances.STRATEGY_VARIABLE} of its DaemonSet is mixed"
         return inventory.infeasible(strategy, replicas, self._cluster.max_tenants(strategy))
 

@@ -21,7 +21,7 @@ from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     SHARING_LABEL,
     labeled_memory_mib,
 )
-from sharebench.model.strategies import Strategy, profile_matches, slice_count
+from sharebench.model.strategy import Strategy, profile_matches, slice_count
 
 STRATEGY_LABEL = "nvidia.com/mig.strategy"
 INSTANCES_LABEL = re.compile(r"nvidia\.com/mig-(.+)\.count")
@@ -189,9 +189,9 @@ class MigInventory:
 
     def partitioning(self, strategy: Strategy, max_tenants: int) -> Partitioning:
         """The partitioning for the strategy with up to `max_tenants` tenants. Raises MigInfeasible."""
-        if strategy.mechanisms[0] != "mig":
+        if strategy.mechanism[0] != "mig":
             return self._without_mig()
-        if strategy.mechanisms == ("mig", "mps"):
+        if strategy.mechanism == ("mig", "mps"):
             raise MigInfeasible("the device plugin refuses MPS on MIG instances; DRA can do it (access: dra)")
         if self.labels.get(CAPABLE_LABEL) != "true":
             raise MigInfeasible(f"the node's GPU has no MIG ({CAPABLE_LABEL} is not true)")
@@ -214,7 +214,7 @@ class MigInventory:
                 "the device plugin offers no unequal instances: "
                 f"{STRATEGY_VARIABLE} of its DaemonSet is single, not mixed"
             )
-        replicas = max(2, -(-max_tenants // len(names))) if len(strategy.mechanisms) > 1 else 1
+        replicas = max(2, -(-max_tenants // len(names))) if len(strategy.mechanism) > 1 else 1
         config = self._entry_name(layout, self.layout_map) if self.layout_map else None
         return Partitioning(layout, names, config, self.fixed_strategy == "single", replicas, whole)
 
@@ -252,7 +252,7 @@ class MigInventory:
         # To restore a node without the label, the map needs an entry without MIG.
         self._entry_name({}, known)
         wanted = [self._full_name(each, known) for each in strategy.layout(1)]
-        if strategy.profiles is not None or len(strategy.mechanisms) > 1:
+        if strategy.profiles is not None or len(strategy.mechanism) > 1:
             return Counter(wanted), tuple(wanted)
         (name,) = wanted
         # The largest layout serves every number of tenants.
@@ -266,10 +266,10 @@ class MigInventory:
         if None in names or any(self.existing[name] < count for name, count in needed.items()):
             have = ", ".join(f"{count} of {name}" for name, count in self.existing.items()) or "none"
             raise MigInfeasible(f"MIG instances {', '.join(wanted)} are needed, there are: {have}; {ALLOW_CHANGE}")
-        if strategy.profiles is None and len(strategy.mechanisms) == 1:
+        if strategy.profiles is None and len(strategy.mechanism) == 1:
             (name,) = needed
             return self.existing, (name,) * self.existing[name]
-        if len(strategy.mechanisms) > 1 and any(self.existing[name] != count for name, count in needed.items()):
+        if len(strategy.mechanism) > 1 and any(self.existing[name] != count for name, count in needed.items()):
             raise MigInfeasible(
                 "there are more such MIG instances than the strategy shares, and the plugin would use them all"
             )

@@ -11,7 +11,7 @@ import yaml
 
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
-from sharebench.model.strategies import profile_matches, slice_count
+from sharebench.model.strategy import profile_matches, slice_count
 
 Layout = Mapping[str, int]
 """Number of instances of each profile, by its full name (`1g.5gb`); empty for a GPU without MIG."""

@@ -48,8 +48,8 @@ from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
 )
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.measure.nodes.limits import probe_variables
-from sharebench.model.spec import Spec, tenant_limits
-from sharebench.model.strategies import Strategy, strategy_from_spec
+from sharebench.model.spec import Spec
+from sharebench.model.strategy import Strategy
 from tenant.contract import TenantReport
 
 POLL_SECONDS = 1.0
@@ -106,26 +106,26 @@ class DevicePluginAccess(Access):
             return f"the node has no label {COUNT_LABEL}: GPU Feature Discovery has not found a GPU there"
         if (reason := self._mig.infeasible(strategy, replicas)) is not None:
             return reason
-        if strategy.mechanisms == ("mps",):
+        if strategy.mechanism == ("mps",):
             if replicas == 1:
                 return "the device plugin has no MPS for one tenant: it refuses replicas: 1"
             if replicas > (maximum := max_mps_clients(self.cluster.labels())):
                 return f"the GPU takes {maximum} MPS clients at most"
             if self.cluster.installed.mps is None:
                 return "the MPS control daemon is not installed (the chart's or the operator's DaemonSet)"
-        if gpus > 1 and strategy.mechanisms[0] != "mig":
+        if gpus > 1 and strategy.mechanism[0] != "mig":
             count = self._config(strategy, replicas, Partitioning({})).replicas
             return placeholders.no_room_reason(self.cluster.read_node(), gpus * count)
         return None
 
     def pod_needs(self, spec: Spec, grant: Grant) -> PodNeeds:
         """One unit of the plugin's resource for a GPU or for the instance's profile."""
-        if spec["strategy"]["mechanisms"][0] != "mig":
+        if spec["strategy"].mechanism[0] != "mig":
             memory_mib = mig_instances.gpu_memory_mib(self.cluster.labels())
-            limits = tenant_limits(spec["strategy"]["limits"], grant.index)
+            limits = spec["strategy"].tenant_limits(spec["replicas"], grant.index)
             limit = limits.memory_bytes(None if memory_mib is None else memory_mib << 20)
             return PodNeeds(limits={keys.RESOURCE: "1"}, environment=probe_variables(limit))
-        partitioning = self._mig.partitioning(strategy_from_spec(spec["strategy"]))
+        partitioning = self._mig.partitioning(spec["strategy"])
         return PodNeeds(limits={partitioning.resource_of_group(grant.group): "1"})
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
@@ -142,7 +142,7 @@ class DevicePluginAccess(Access):
     def plan(self, strategy: Strategy) -> str:
         mig_change = ""
         if "mig" in self.cluster.options["may_change"]:
-            what = "MIG instances" if strategy.mechanisms[0] == "mig" else "the whole GPU"
+            what = "MIG instances" if strategy.mechanism[0] == "mig" else "the whole GPU"
             mig_change = (
                 f"has the MIG manager set up {what}, which ends all that uses the GPU, and restores the layout; "
             )

@@ -10,7 +10,7 @@ from sharebench.measure.nodes.kubernetes.access.dra import nvidia
 from sharebench.measure.nodes.kubernetes.cluster import claims_api
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.claims_api import DraDevice
-from sharebench.model.strategies import Strategy, profile_matches
+from sharebench.model.strategy import Strategy, profile_matches
 
 CLAIM_NAME = "gpu"
 DeviceGroup = tuple[DraDevice, ...]
@@ -78,7 +78,7 @@ def _select_whole_gpus(devices: Sequence[DraDevice], size: int, groups: int) -> 
 
 def select_devices(devices: Sequence[DraDevice], strategy: Strategy, replicas: int) -> list[DeviceGroup] | str:
     """Devices for each group of tenants, like those that the driver will allocate; the reason if that is impossible."""
-    if strategy.mechanisms[0] != "mig":
+    if strategy.mechanism[0] != "mig":
         return _select_whole_gpus(devices, strategy.gpus or 1, strategy.group_count(replicas))
     layout = strategy.layout(replicas)[: strategy.group_count(replicas)]
     # In the order of the whole GPUs, of which cells use the first.
@@ -109,7 +109,7 @@ def build_claims(strategy: Strategy, device_groups: Sequence[DeviceGroup]) -> li
 
 
 def _build_claim(strategy: Strategy, groups: Mapping[int, DeviceGroup], name: str) -> Json:
-    is_mig = strategy.mechanisms[0] == "mig"
+    is_mig = strategy.mechanism[0] == "mig"
     device_class = nvidia.MIG_CLASS if is_mig else nvidia.DRIVER
     names = [request_name(strategy, group) for group in groups]
     requests, configs = [], []

@@ -20,8 +20,8 @@ from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL,
 from sharebench.measure.nodes.kubernetes.cluster.restricted import GRACE_SECONDS, waiting_reason
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.measure.nodes.limits import client_variables, probe_variables
-from sharebench.model.spec import Spec, tenant_limits
-from sharebench.model.strategies import Strategy, strategy_from_spec
+from sharebench.model.spec import Spec
+from sharebench.model.strategy import Strategy
 from tenant.contract import SHOWN_VARIABLE, TenantReport
 
 CLAIM_REMOVAL_SECONDS = 60.0
@@ -96,7 +96,7 @@ class DraAccess(Access):
 
     def cell_objects(self, spec: Spec) -> list[Json]:
         """The cell's claims; none if its state holds them. Raises NodeError if the node lacks the devices."""
-        strategy = strategy_from_spec(spec["strategy"])
+        strategy = spec["strategy"]
         self._cell_claims = dra_claims.build_claims(strategy, self._device_groups(strategy, spec["replicas"]))
         if strategy.claim_per == "tenant":
             return [claims_api.claim_template(self._cell_claims[0], {OWNER_LABEL: self.cluster.digest})]
@@ -111,9 +111,9 @@ class DraAccess(Access):
 
     def pod_needs(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The request for its part of the GPU; the tenant also reports the variables that the driver sets."""
-        strategy = strategy_from_spec(spec["strategy"])
-        memory_bytes = None if strategy.mechanisms[0] == "mig" else self.describe().get("memory_bytes")
-        limits = tenant_limits(spec["strategy"]["limits"], grant.index)
+        strategy = spec["strategy"]
+        memory_bytes = None if strategy.mechanism[0] == "mig" else self.describe().get("memory_bytes")
+        limits = spec["strategy"].tenant_limits(spec["replicas"], grant.index)
         own = client_variables(limits.excluding(strategy.shared_limits(1)), memory_bytes)
         probed = probe_variables(limits.memory_bytes(memory_bytes))
         is_template = strategy.claim_per == "tenant"
@@ -140,7 +140,7 @@ class DraAccess(Access):
 
     def _held_claims(self, state: State) -> list[Json]:
         """The claims that the state holds. Raises NodeError if the node lacks the devices."""
-        strategy = held.strategy_of_state(state)
+        strategy = state.strategy.for_tenants(state.replicas or 1)
         return held.held_claims(self.cluster, strategy, self._device_groups(strategy, state.replicas or 1))
 
     def is_in_state(self, state: State) -> bool:

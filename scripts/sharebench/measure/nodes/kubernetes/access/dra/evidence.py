@@ -12,7 +12,7 @@ from sharebench.measure.nodes.kubernetes.access.dra import held, nvidia
 from sharebench.measure.nodes.kubernetes.cluster import claims_api
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.claims_api import DraDevice
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 from tenant.contract import TenantReport, device_digest
 
 
@@ -61,10 +61,10 @@ def claim_evidence(
     names = [request["name"] for spec in specs for request in spec["requests"]]
     in_slices = sorted(request for request, group in allocated if None not in group)
     evidence.append(item("requests with a device of the node's slices", sorted(names), in_slices, "API server"))
-    if strategy.mechanisms[0] == "mig" and len(names) > 1:
+    if strategy.mechanism[0] == "mig" and len(names) > 1:
         parents = {nvidia.parent_uuid(device) for _, group in allocated for device in group if device is not None}
         evidence.append(item("GPUs of the allocated instances", 1, len(parents), "API server"))
-    if strategy.mechanisms[-1] == "mps":
+    if strategy.mechanism[-1] == "mps":
         ready = sum(each.get("status", {}).get("readyReplicas", 0) for each in daemons)
         evidence.append(item("MPS control daemons that are ready", len(names), ready, "API server"))
     return evidence
@@ -100,7 +100,7 @@ def tenant_evidence(
         shown = view.get("variables") or {}
         variables = {name: shown.get(name) for name in nvidia.CDI_VARIABLES}
         evidence.append(item("variables of the CDI device", nvidia.CDI_VARIABLES, variables, source))
-        is_mps = strategy.mechanisms[-1] == "mps"
+        is_mps = strategy.mechanism[-1] == "mps"
         evidence.append(item("has the pipe of an MPS daemon", is_mps, view.get("mps_pipe") is not None, source))
         digests = [device_digest(uuid) for device in given if (uuid := nvidia.device_uuid(device)) is not None]
         if (seen := view.get("device")) is not None and digests:

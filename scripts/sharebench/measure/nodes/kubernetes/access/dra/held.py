@@ -7,36 +7,26 @@ than the start of the tenants. So all cells of a state use the same claims and t
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from secrets import token_hex
-from typing import Any
 
-from sharebench.measure.nodes.contract import State
 from sharebench.measure.nodes.kubernetes.access.dra import claims as dra_claims
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
 from sharebench.measure.nodes.kubernetes.cluster.restricted import idle_pod
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 
 HELD_PREFIX = "sharebench-held-"
 
 
 def outlasts_cells(strategy: Strategy) -> bool:
     """Whether the strategy's claims belong to its state, not to each of its cells."""
-    return strategy.mechanisms[-1] == "mps"
+    return strategy.mechanism[-1] == "mps"
 
 
 def name_prefix(cluster: Cluster) -> str:
     """The beginning of the names of the node's held claims, before the name within the cell."""
     return f"{HELD_PREFIX}{cluster.digest}"
-
-
-def strategy_of_state(state: State) -> Strategy:
-    """The strategy with the limits of the state, as in a cell's spec."""
-    limits = state.strategy.limits(state.replicas or 1)
-    fields: dict[str, Any] = {key: tuple(own) if isinstance(own, list) else own for key, own in limits.items()}
-    return replace(state.strategy, **fields)
 
 
 def held_claims(cluster: Cluster, strategy: Strategy, groups: Sequence[dra_claims.DeviceGroup]) -> list[Json]:

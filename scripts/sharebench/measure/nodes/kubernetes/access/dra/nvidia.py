@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.claims_api import DraDevice
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import StackComponent, variables_of
-from sharebench.model.strategies import Strategy
+from sharebench.model.strategy import Strategy
 
 DRIVER = "gpu.nvidia.com"
 """The driver in ResourceSlices, the domain of its attributes, and the DeviceClass of whole GPUs."""
@@ -111,7 +111,7 @@ def unsupported(strategy: Strategy, driver: InstalledDriver | None) -> str | Non
         return None
     if strategy.interval is not None:
         return _gate_problem("TimeSlicingSettings", driver)
-    if strategy.mechanisms[-1] != "mps":
+    if strategy.mechanism[-1] != "mps":
         return None
     if driver.gates.get("DynamicMIG"):
         return "the DRA driver has no MPS with its gate DynamicMIG; set featureGates.DynamicMIG=false"
@@ -132,7 +132,7 @@ def sharing_config(strategy: Strategy, group: Sequence[DraDevice]) -> Json | Non
     """
     if strategy.interval is not None:
         sharing: Json = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": strategy.interval.capitalize()}}
-    elif strategy.mechanisms[-1] == "mps":
+    elif strategy.mechanism[-1] == "mps":
         sharing = {"strategy": "MPS", "mpsConfig": _mps_config(strategy, group)}
     else:
         return None

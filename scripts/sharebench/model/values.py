@@ -1,34 +1,60 @@
-"""Types of the values in a config, which also convert text from a command line and single values of lists.
+"""What the models of all concepts share: types of values, which also convert text from a command line and single
+values of lists, and the base class.
 
 The validators here refuse a value with the text that follows key and value in the error line.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     Strict,
+    ValidationError,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 T = TypeVar("T")
 Key = TypeVar("Key")
 
 # No quantity comes near this limit, and whole numbers up to it are exact in every representation.
 MAX_NUMBER = 2**53
-REFUSED, LISTED_TWICE = "refused", "listed_twice"
+REFUSED, LISTED_TWICE, CROSSED = "refused", "listed_twice", "crossed"
+"""Types of our errors; the message of a crossed one is about several keys, and complete."""
 
 CLOSED_MAPPING = ConfigDict(extra="forbid", coerce_numbers_to_str=True, use_attribute_docstrings=True)
 """Every section refuses unknown keys."""
+
+
+class Concept(BaseModel):
+    """A concept, frozen, from a study's file to a record: every key with its type, default and meaning."""
+
+    model_config = CLOSED_MAPPING | ConfigDict(frozen=True)
+
+    def changed(self, **changes: object) -> Self:
+        """The same with other values, which are not checked."""
+        return self.model_copy(update=changes)
+
+    def spec(self) -> dict[str, Any]:
+        """What a measurement depends on, as JSON: all that is not default, so that a new key leaves old specs valid."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+def refuse_first(problems: Iterator[tuple[str, str]]) -> None:
+    """Raise ValidationError for the first problem, if any: the key that has it below the model, and the message."""
+    for key, problem in problems:
+        error = PydanticCustomError(CROSSED, "{problem}", {"problem": problem})
+        where = (key,) if key else ()
+        raise ValidationError.from_exception_data("", [InitErrorDetails(type=error, loc=where, input=None)])
 
 
 def empty_if_none(value: Any) -> Any:
@@ -89,7 +115,21 @@ def _as_none(value: Any) -> Any:
     return None if isinstance(value, str) and value.strip() in ("", "null") else value
 
 
-def _unique(value: list[T]) -> list[T]:
+def named(catalogue: Any) -> Any:
+    """The catalogue, with the name of each entry, its key, in the entry."""
+    if not isinstance(catalogue, dict):
+        return catalogue
+    entries = {key: empty_if_none(entry) for key, entry in catalogue.items()}
+    mappings = {key: entry for key, entry in entries.items() if isinstance(entry, dict)}
+    refuse_first(
+        (f"{key}.name", f"{entry['name']!r} is not its key; remove it")
+        for key, entry in mappings.items()
+        if entry.get("name", key) != key
+    )
+    return entries | {key: entry | {"name": key} for key, entry in mappings.items()}
+
+
+def _unique(value: Sequence[T]) -> Sequence[T]:
     for item in value:
         if value.count(item) > 1:
             raise PydanticCustomError(LISTED_TWICE, "is listed twice; remove one", {"item": item})
@@ -156,6 +196,10 @@ Section = Annotated[T, BeforeValidator(empty_if_none), Field(default_factory=dic
 List = Annotated[list[T], BeforeValidator(as_list)]
 Unique = Annotated[
     list[T], BeforeValidator(as_list), AfterValidator(_unique), Field(json_schema_extra={"uniqueItems": True})
+]
+Each = Annotated[tuple[T, ...], BeforeValidator(as_list)]
+UniqueEach = Annotated[
+    tuple[T, ...], BeforeValidator(as_list), AfterValidator(_unique), Field(json_schema_extra={"uniqueItems": True})
 ]
 OpenMapping = Annotated[dict[Annotated[Key, Strict()], T], BeforeValidator(empty_if_none)]
 Flag = Annotated[bool, Strict(), BeforeValidator(as_boolean)]

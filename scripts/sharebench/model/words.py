@@ -1,4 +1,4 @@
-"""Values in the error lines about a config, and suggestions for unknown ones."""
+"""Values in error lines, and suggestions for unknown ones."""
 
 import difflib
 import json

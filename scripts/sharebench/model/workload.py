@@ -1,14 +1,13 @@
-"""Entries of a config's two catalogues: the strategies and the workloads."""
+"""A workload: what a tenant runs, and its load."""
 
 # pydantic reads the annotations, so this file must not have `from __future__ import annotations`.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Field
 from typing_extensions import TypedDict
 
-from sharebench.model.config_nodes import Access
-from sharebench.model.config_values import (
+from sharebench.model.values import (
     AlsoAccepts,
     Count,
     Flag,
@@ -25,20 +24,14 @@ from sharebench.model.config_values import (
     Scalar,
     Section,
     Swept,
-    Tenants,
     Text,
-    Unique,
     as_boolean,
     as_number,
     empty_if_none,
-    is_list,
 )
 from tenant.contract.requests import VOCABULARY
 from tenant.contract.trace import MAX_TOKENS
 
-Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential", "hami-core", "green-contexts"]
-Interval = Literal["default", "short", "medium", "long"]
-"""How a DRA driver is asked for the length of a time slice."""
 SweptKey = Literal["concurrency", "concurrency_total", "rate_hz", "rate_of_capacity"]
 """A key of a `load` that may be a list."""
 
@@ -50,16 +43,6 @@ def _as_length(value: object) -> object:
 
 Tokens = Numeric[Annotated[int, Field(ge=1, le=MAX_TOKENS)]]
 Mean = Numeric[Annotated[float, Field(ge=1, le=MAX_TOKENS)]]
-Profile = Annotated[str, Matching(r"[1-9]g(\.[0-9]+gb)?(\+me)?", "is not a MIG profile such as 1g, 3g or 1g.10gb")]
-Variable = Annotated[str, Matching("[A-Za-z_][A-Za-z0-9_]*", "is not the name of a variable")]
-MetaName = Annotated[str, Matching("[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?", "is not a name that Kubernetes takes")]
-Resource = Annotated[
-    str,
-    Matching(
-        "[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?",
-        "is not the name of an extended resource, such as nvidia.com/gpu",
-    ),
-]
 Label = Annotated[
     str, Matching("[a-zA-Z_][a-zA-Z0-9_]*", "cannot be the name of a label: use letters, digits and _, no digit first")
 ]
@@ -71,112 +54,6 @@ Argument = Annotated[
     ),
 ]
 Module = Annotated[str, Matching("[a-z][a-z0-9_]*", "is not the name of a Python module")]
-Percent = Numeric[Annotated[float, Field(gt=0, le=100)]]
-NON_EMPTY = Field(min_length=1)
-Share = Annotated[
-    Annotated[Percent, Tag("number")]
-    | Annotated[
-        str, Matching("[1-9][0-9]{0,3}/N", "is neither a number of percent nor a share such as 100/N"), Tag("text")
-    ]
-    | Annotated[list[Percent], NON_EMPTY, Tag("each")],
-    Discriminator(
-        lambda value: (
-            "each"
-            if is_list(value)
-            else "text"
-            if isinstance(value, str) and isinstance(as_number(value), str)
-            else "number"
-        )
-    ),
-]
-Amount = Annotated[str, Matching("[1-9][0-9]{0,6}(Mi|Gi)", "is not an amount of memory such as 5Gi or 512Mi")]
-Memory = Annotated[
-    Annotated[Amount, Tag("amount")] | Annotated[list[Amount], NON_EMPTY, Tag("each")],
-    Discriminator(lambda value: "each" if is_list(value) else "amount"),
-]
-
-
-class PodTemplate(TypedDict):
-    """Additions to every tenant's pod under `access: static`, where another scheduler shares the GPU.
-
-    See [Other schedulers](#other-schedulers).
-    """
-
-    scheduler: Maybe[Name]
-    """Name of the scheduler of the pods; `null` is the cluster's own."""
-    deployment: Maybe[Name]
-    """Deployment that must have a ready pod, in whatever namespace, or the strategy is infeasible."""
-    allocated: Maybe[Name]
-    """Evidence: annotation, as `NAME` or `NAME=VALUE`, that the scheduler writes onto a pod with a share."""
-    companions: Maybe[Name]
-    """Namespace of pods by which the scheduler itself holds a GPU, which are waited for after a cell."""
-    resources: Annotated[OpenMapping[Resource, Text], Field(default={})]
-    """Resources of the GPU that a pod asks for, by name, such as `nvidia.com/gpu`, each with an amount."""
-    annotations: Annotated[OpenMapping[MetaName, Text], Field(default={})]
-    """Annotations of the pod."""
-    labels: Annotated[OpenMapping[MetaName, Text], Field(default={})]
-    """Labels of the pod."""
-    environment: Annotated[OpenMapping[Variable, Text], Field(default={})]
-    """Variables of the tenant's container."""
-    shows: Annotated[OpenMapping[Variable, Text], Field(default={})]
-    """Evidence: variables that the scheduler's stack sets in the container, with their values; not secret ones."""
-
-
-class StrategyEntry(TypedDict):
-    """One way to share a device."""
-
-    description: Annotated[Text, Field(default="")]
-    """One sentence for a person."""
-    mechanism: Annotated[Unique[Mechanism], Field(min_length=1, max_length=2)]
-    """How the device is shared; two mechanisms are layers, the outer one first. `exclusive`, `time-slicing`,
-    `hami-core`, `mps`, `mig`, `streams`, `green-contexts`, `sequential`, `[mig, time-slicing]` or `[mig, mps]`."""
-    replicas: Maybe[Annotated[Unique[Tenants], Field(min_length=1)]]
-    """Numbers of tenants for this strategy, in place of the study's; `[1]` for `exclusive`."""
-    access: Maybe[Access]
-    """Access in place of `kubernetes.access`; an entry that has one is for clusters only."""
-    interval: Maybe[Interval]
-    """Length of a time slice under `time-slicing` with `access: dra`: `default`, `short`, `medium` or `long`; `null`
-    does not ask."""
-    claim_per: Maybe[Literal["instance", "tenant"]]
-    """`instance` makes a resource claim for each MIG instance, `tenant` has a ResourceClaimTemplate make one for each
-    `exclusive` tenant, `null` one that all tenants name. With `access: dra` ([what
-    differs](../docs/strategies/dra.md#several-claims))."""
-    gpus: Maybe[Count]
-    """Whole GPUs of a claim, all of which its tenants have; `null` is one. With `access: dra`."""
-    profile: Maybe[Profile]
-    """MIG profile of each instance, such as `1g`, `3g` or `1g.10gb`."""
-    profiles: Maybe[Annotated[List[Profile], Field(min_length=1, max_length=7)]]
-    """MIG profiles of an unequal layout, in place of `profile` and `instances`, from the first tenant on, such as
-    `[3g, 2g, 1g, 1g]`."""
-    instances: Maybe[Count]
-    """MIG instances that the tenants share; `null` makes one per tenant. Layers need it."""
-    thread_percent: Maybe[Share]
-    """Share of the SMs that a tenant may use under `mps` or `green-contexts`, of their time under `hami-core`, or
-    `100/N` where N is the number of tenants; at most 100. A list such as `[60, 20, 20]` has each tenant's own, and
-    sets the number of tenants."""
-    memory_percent: Maybe[Share]
-    """Share of the memory that a tenant may use, likewise."""
-    memory_limit: Maybe[Memory]
-    """Memory of a tenant under `mps` or `hami-core`, such as `5Gi`, in place of `memory_percent`; or a list."""
-    priority: Maybe[Annotated[List[Numeric[Annotated[int, Field(ge=0, le=1)]]], NON_EMPTY]]
-    """Priority of each tenant under `mps`: 0 is normal, 1 below normal."""
-    pod: Maybe[PodTemplate]
-
-
-LIMIT_KEYS = ("thread_percent", "memory_percent", "memory_limit", "priority")
-
-
-def per_tenant_limits(entry: StrategyEntry) -> dict[str, int]:
-    """The limits that are given as a list, with the number of tenants in it."""
-    return {name: len(limits) for name in LIMIT_KEYS if isinstance(limits := entry.get(name), list)}
-
-
-def _with_tenants_for_lists(entry: StrategyEntry) -> StrategyEntry:
-    lengths = per_tenant_limits(entry)
-    return {**entry, "replicas": [next(iter(lengths.values()))]} if lengths and entry["replicas"] is None else entry
-
-
-CheckedStrategy = Annotated[StrategyEntry, BeforeValidator(empty_if_none), AfterValidator(_with_tenants_for_lists)]
 
 
 class Job(TypedDict):
