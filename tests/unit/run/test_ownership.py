@@ -50,7 +50,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def other(results: Path, tmp_path: Path) -> Iterator[Any]:
     """Another process that owns the results and the node, and has started a process that outlives it."""
     command = [sys.executable, "-c", OWNER, str(results), str(tmp_path / "node.lock")]
-    environment = os.environ | {"PYTHONPATH": str(SCRIPTS)}
+    environment = os.environ | {"PYTHONPATH": str(SCRIPTS), "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     run_id, orphan = process.stdout.readline().split()
@@ -112,12 +112,19 @@ def test_leftovers_of_a_dead_owner_are_swept_before_taking_over(
     mine.release()
 
 
-def test_a_dead_runs_processes_are_swept_whatever_its_lock_says(results: Path, tmp_path: Path, other: Any) -> None:
+def test_a_dead_runs_processes_are_swept_whatever_its_lock_says(
+    results: Path, tmp_path: Path, other: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / f"{run_names.scratch_prefix(other.run_id)}x"
+    scratch.mkdir()
     other.die()
     (run_record.state_folder(results) / "lock").write_text("")
     (tmp_path / "node.lock").unlink()
+    # The next run has another folder for temporary files.
+    monkeypatch.setattr(tempfile, "tempdir", str(results))
     claim(tmp_path / "elsewhere", {}).release()
     assert not is_alive(other.orphan)
+    assert not scratch.exists()
 
 
 def test_the_guard_ends_what_a_killed_run_leaves(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,13 +6,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
 
 from sharebench.core.files import SCRIPTS
-from sharebench.core.run_names import RUN_ID_VARIABLE, RUN_OWNER_VARIABLE, scratch_folders
+from sharebench.core.run_names import RUN_ID_VARIABLE, RUN_OWNER_VARIABLE, scratch_folders, scratch_prefix
 from sharebench.measure.nodes.host.programs.process_tree import set_subreaper
 from sharebench.model.run_record import RUN_ID
 
@@ -77,7 +78,7 @@ def _end(processes: Iterable[psutil.Process], grace_seconds: float) -> None:
 
 def _end_matching(is_wanted: IsWanted, grace_seconds: float) -> None:
     """End all matching processes of runs and those that they start meanwhile, and remove their runs' scratch."""
-    runs: set[str] = set()
+    scratch: set[Path] = set()
     spared = _spared_pids()
     for _ in range(ROUNDS):
         found = []
@@ -88,12 +89,23 @@ def _end_matching(is_wanted: IsWanted, grace_seconds: float) -> None:
                 is_running = environment.get(RUN_ID_VARIABLE) and process.status() != psutil.STATUS_ZOMBIE
                 if is_running and is_wanted(process.pid, environment):
                     found.append(process)
-                    runs.add(environment[RUN_ID_VARIABLE])
+                    scratch |= _scratch_of(environment, process.uids().real)
         if not found:
             break
         _end(found, grace_seconds)
-    for run_id in filter(RUN_ID.fullmatch, runs):
-        remove_scratch(run_id)
+    for folder in scratch:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _scratch_of(environment: dict[str, str], user: int) -> set[Path]:
+    """The user's scratch folders of a process's run, in the temporary folder that the process has, which may differ."""
+    run_id, folder = environment[RUN_ID_VARIABLE], Path(environment.get("TMPDIR") or tempfile.gettempdir())
+    if not RUN_ID.fullmatch(run_id):
+        return set()
+    prefix = scratch_prefix(run_id)
+    # A tenant's temporary folder is in its scratch.
+    above = [each for each in (folder, *folder.parents) if each.name.startswith(prefix)]
+    return {each for each in (*above, *folder.glob(f"{prefix}*")) if each.lstat().st_uid == user}
 
 
 def sweep(run_id: str, grace_seconds: float = GRACE_SECONDS) -> None:
