@@ -38,7 +38,8 @@ def claims(name: str) -> Iterator[tuple[str, int]]:
 
 def planned(given: dict[str, Any]) -> int:
     """Seconds in the first line of the plan of an unmeasured study."""
-    own = {f"workload_catalogue.{name}": entry for name, entry in given.pop("workload_catalogue", {}).items()}
+    catalogues = ("workload_catalogue", "strategy_catalogue")
+    own = {f"{key}.{name}": entry for key in catalogues for name, entry in given.pop(key, {}).items()}
     study = study_with(given | own | ({"allow_faults": True} if given.get("faults") else {}))
     calibrations = {"calibrate": len({cell.workload for cell in study.cells})}
     return seconds(plan.headline(study, {}, study.cells, calibrations).rpartition("about ")[2])
