@@ -129,7 +129,7 @@ def test_failures_are_named_and_their_limit_is_the_workloads() -> None:
     found = verdicts(failing)
     assert not found["failed_share"]["passed"]
     why = "failed, and has no latency: status 500 (37), connection refused (3)"
-    assert found["failed_share"]["message"] == f"9.1% of what tenant 0 began {why}"
+    assert found["failed_share"]["message"] == f"9.1% of what tenant 0 began {why}, above the workload's failed_percent"
     assert found["errors"]["message"] == "40 iterations failed: status 500 (37), connection refused (3)"
     measured = record(tenants=[failing])
     measured["spec"] = with_workload_key(measured["spec"], "failed_percent", 10)

@@ -166,7 +166,8 @@ def _failed_share(record: CellRecord) -> Verdict | None:
         return Verdict(0, FAILED_RATIO, True, "")
     value, limit, tenant = max(judged, key=lambda each: each[0] - each[1])
     message = f"{value:.1%} of what tenant {tenant['index']} began failed, and has no latency{_reasons(tenant)}"
-    return at_most(value, limit, message)
+    remedy = ", above the workload's failed_percent" if tenant.get("measured_by") == "client" else ""
+    return at_most(value, limit, message + remedy)
 
 
 def _failed_limit(spec: Spec, index: int) -> float:
