@@ -86,12 +86,15 @@ def _run(arguments: argparse.Namespace, each: list[argparse.Namespace], states: 
     from tenant.measure import Measurement
 
     rule = SteadinessRule(**arguments.warmup)
+    all_loaded = threading.Event()
 
     def loop(number: int, loaded: threading.Event) -> NoReturn:
         state = states[number]
         workload, identity = process.load(number)
-        workload.attach()
         loaded.set()
+        # A capture of a graph fails where another thread of the process uses the device.
+        all_loaded.wait()
+        workload.attach()
         load = Load(**each[number].load)
         state.measurement = measurement = Measurement(
             workload, identity, load, rule, watched_cell=arguments.watched_cell
@@ -103,6 +106,7 @@ def _run(arguments: argparse.Namespace, each: list[argparse.Namespace], states: 
             measurement.run_chunk()
 
     if not arguments.streams:
+        all_loaded.set()
         loop(0, threading.Event())
     exit_codes: SimpleQueue[int] = SimpleQueue()
 
@@ -120,6 +124,7 @@ def _run(arguments: argparse.Namespace, each: list[argparse.Namespace], states: 
             loaded = threading.Event()
             threading.Thread(target=guarded, args=(number, loaded), daemon=True).start()
             loaded.wait()
+        all_loaded.set()
         code = exit_codes.get()
     except SystemExit:
         code = 0

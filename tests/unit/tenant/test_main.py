@@ -214,3 +214,11 @@ def test_tenants_of_one_process_have_parts_and_workloads_of_their_own(plant: Lau
     assert [record["view"]["sm_count"] for record in records] == [88, 32]
     assert [record["view"]["sm_ids"] for record in records] == [[*range(88)], [*range(88, 120)]]
     tenant.stop()
+
+
+def test_no_tenant_of_a_process_runs_before_all_have_loaded(plant: Launch) -> None:
+    """Or it would disturb the capture of a neighbour's graph."""
+    tenant = plant("assert Planted.made == 3", "time.sleep(0.2)", "--streams", "[{}, {}, {}]", is_captured=True)
+    for number in range(3):
+        tenant.stream(number).wait_ready()
+    tenant.stop()
