@@ -16,7 +16,7 @@ import threading
 from queue import SimpleQueue
 from typing import NoReturn
 
-from tenant import FIRST_LINE_NS
+import tenant
 from tenant.contract import EXIT_USAGE, TOKEN_VARIABLE
 from tenant.failures import exit_code, report_failure
 from tenant.server import Server, State
@@ -39,7 +39,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--bind", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=0, help="(first) port to listen on; 0 picks free ones")
     parser.add_argument("--index", type=int, default=0, help="number of the (first) tenant, from 0")
-    parser.add_argument("--spawned-ns", type=int, default=FIRST_LINE_NS, help="monotonic time of the launch")
+    parser.add_argument("--spawned-ns", type=int, default=tenant.FIRST_LINE_NS, help="monotonic time of the launch")
+    parser.add_argument("--import-seconds", type=float, default=0.0, help="time of imports before the launch")
     return parser.parse_args()
 
 

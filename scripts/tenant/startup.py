@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tenant import FIRST_LINE_NS, contract, workloads
+import tenant
+from tenant import contract, workloads
 from tenant.parameters import ParameterError
 from tenant.workload import Workload
 
@@ -76,7 +77,7 @@ class Process:
         self._each = each
         begun = time.monotonic()
         self._modules = [workloads.load_module(own.workload, own.device) for own in each]
-        self._import_seconds = time.monotonic() - begun
+        self._import_seconds = each[0].import_seconds + time.monotonic() - begun
         begun = time.monotonic()
         view = _open_device(each[0].device)
         self._context_seconds = 0.0 if view is None else time.monotonic() - begun
@@ -100,7 +101,7 @@ class Process:
         identity = Identity(
             index=own.index,
             name=own.name or own.workload,
-            process_seconds=(FIRST_LINE_NS - own.spawned_ns) / 1e9,
+            process_seconds=(tenant.FIRST_LINE_NS - own.spawned_ns) / 1e9,
             import_seconds=self._import_seconds,
             context_seconds=self._context_seconds,
             load_seconds=load_seconds,

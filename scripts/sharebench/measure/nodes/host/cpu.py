@@ -31,7 +31,7 @@ from sharebench.measure.nodes.host import host_cpu
 from sharebench.measure.nodes.host.host_cpu import HostCounters, HostSampler
 from sharebench.measure.nodes.host.processes import ProcessTenants
 from sharebench.measure.nodes.host.programs.tenants import port_conflict
-from sharebench.measure.nodes.node import Node
+from sharebench.measure.nodes.host.template import HostNode
 from sharebench.model.config_nodes import NodeOptions, StandInOptions
 from sharebench.model.records.types import Host, NodeFacts, VisibleProcess
 from sharebench.model.spec import Spec, WorkloadSpec
@@ -55,7 +55,7 @@ def _visible(pid: int) -> VisibleProcess | None:
         return None
 
 
-class CpuNode(Node):
+class CpuNode(HostNode):
     """Cores of this host under affinity masks; nothing on the host is changed."""
 
     kind = "cpu"

@@ -13,6 +13,7 @@ from typing import Any
 from sharebench.core.files import SCRIPTS
 from sharebench.measure.nodes.contract import Grant, PlannedLoad, classify_exit
 from sharebench.measure.nodes.host.logs import log_end
+from sharebench.measure.nodes.host.template import ForkedProcess
 from sharebench.measure.nodes.tenant_http import HttpEndpoint
 from sharebench.measure.nodes.tenants.tenant_set import Ending, StartingEndpoint, Unit
 from sharebench.model.spec import Spec, tenant_workload
@@ -41,13 +42,15 @@ class CellContext:
 class Program:
     """One process to start; with `cores` None it may run on all cores of this process.
 
-    Its standard output goes to `out`, or to its log with its errors where `out` is None.
+    Its standard output goes to `out`, or to its log with its errors where `out` is None. `workload` is the module and
+    the device of a built-in workload, which the run's template may fork.
     """
 
     argv: Sequence[str]
     environment: Mapping[str, str]
     cores: tuple[int, ...] | None
     out: Path | None
+    workload: tuple[str, str] | None = None
 
 
 def inherited_environment() -> dict[str, str]:
@@ -71,7 +74,7 @@ class TenantProcess(Unit):
         self.context = context
         self.home = home
         self.out, self.log = home.with_suffix(".out"), home.with_suffix(".log")
-        self.popens: list[subprocess.Popen[bytes]] = []
+        self.popens: list[subprocess.Popen[bytes] | ForkedProcess] = []
 
     @property
     def pid(self) -> int:
@@ -124,7 +127,8 @@ class BuiltInTenant(TenantProcess):
     def programs(self) -> list[Program]:
         first = self.grants[0]
         variables = {**grant_environment(first), TOKEN_VARIABLE: self.context.token}
-        return [Program(self.command(), variables, first.cores, self.out)]
+        workload = tenant_workload(self.context.spec, first.index)["module"], self.context.device
+        return [Program(self.command(), variables, first.cores, self.out, workload)]
 
     def connect(self) -> Sequence[StartingEndpoint]:
         return [HttpEndpoint("127.0.0.1", port, self.context.token) for port in announced_ports(self.out)]
@@ -153,9 +157,7 @@ def tenant_command(
     if context.watched_cell is not None:
         arguments["watched-cell"] = context.watched_cell
     return [
-        python or str(context.python),
-        "-m",
-        "tenant",
+        *(python or str(context.python), "-m", "tenant"),
         *(part for k, v in arguments.items() for part in (f"--{k}", v)),
     ]
 

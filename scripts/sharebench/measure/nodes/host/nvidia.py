@@ -36,8 +36,9 @@ from sharebench.measure.nodes.host.nvidia_evidence import Target, collect_eviden
 from sharebench.measure.nodes.host.nvml import Gpu, list_gpus
 from sharebench.measure.nodes.host.processes import ProcessTenants
 from sharebench.measure.nodes.host.programs.tenants import port_conflict
+from sharebench.measure.nodes.host.template import HostNode
 from sharebench.measure.nodes.limits import client_variables, part_sms, probe_variables
-from sharebench.measure.nodes.node import UNKNOWN_STATE, Characteristics, Node
+from sharebench.measure.nodes.node import UNKNOWN_STATE, Characteristics
 from sharebench.model.config_nodes import NodeOptions, NvidiaOptions
 from sharebench.model.gpu_python import gpu_python
 from sharebench.model.records.types import Host, NodeFacts, VisibleProcess
@@ -51,7 +52,7 @@ HOST_FOLDER = Path("/tmp")
 EXCLUSIVE = Strategy(name="exclusive", mechanism=("exclusive",))
 
 
-class NvidiaNode(Node):
+class NvidiaNode(HostNode):
     """One GPU; `options` is the config's `nvidia` section."""
 
     kind = "nvidia"

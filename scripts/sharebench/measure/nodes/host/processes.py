@@ -19,13 +19,16 @@ import psutil
 from sharebench.core.run_names import DEVICE_VARIABLE, RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
 from sharebench.core.units import NS
 from sharebench.measure.nodes.contract import Grant, NodeError, Sampler, Settings, WorkloadError
+from sharebench.measure.nodes.host import template
 from sharebench.measure.nodes.host.launch import CellContext, Program, TenantProcess
 from sharebench.measure.nodes.host.logs import log_end, truncate_log
 from sharebench.measure.nodes.host.programs.process_tree import Orphans, ProcessTree
 from sharebench.measure.nodes.host.programs.tenants import tenant_class
+from sharebench.measure.nodes.host.template import ForkedProcess
 from sharebench.measure.nodes.tenants.tenant_set import TenantSet
 from sharebench.model.programs import is_program
 from sharebench.model.spec import Spec, tenant_workload
+from tenant.contract.forking import ForkRequest
 
 TENANT_VARIABLE = "SHAREBENCH_TENANT"
 GRACE_SECONDS = 2.0
@@ -70,7 +73,7 @@ def group_by_process(grants: Sequence[Grant]) -> list[tuple[Grant, ...]]:
     return [tuple(group) for _, group in groups]
 
 
-def _has_ended(popen: subprocess.Popen[bytes]) -> bool:
+def _has_ended(popen: subprocess.Popen[bytes] | ForkedProcess) -> bool:
     """Whether the process ends within the grace time; one that waits inside a driver may never end."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         popen.wait(GRACE_SECONDS)
@@ -161,14 +164,27 @@ class ProcessTenants(TenantSet[TenantProcess]):
                     process.popens.append(self._launch(process, program))
             process.on_started()
 
-    def _launch(self, process: TenantProcess, program: Program) -> subprocess.Popen[bytes]:
+    def _launch(self, process: TenantProcess, program: Program) -> subprocess.Popen[bytes] | ForkedProcess:
         index, home = str(process.grants[0].index), str(process.home)
+        environment = {**program.environment, TENANT_VARIABLE: index, "TMPDIR": home}
         with _pinned(program.cores), (program.out or process.log).open("ab") as out, process.log.open("ab") as errors:
+            if program.workload is not None:
+                module, device = program.workload
+                request: ForkRequest = {
+                    "module": module,
+                    "device": device,
+                    "arguments": list(program.argv[3:]),
+                    "environment": environment,
+                    "cores": None if program.cores is None else list(program.cores),
+                    "folder": home,
+                }
+                if forked := template.fork(self.context.python, request, out, errors):
+                    return forked
             try:
                 return subprocess.Popen(
                     program.argv,
                     cwd=home,
-                    env={**program.environment, TENANT_VARIABLE: index, "TMPDIR": home},
+                    env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=errors,
@@ -195,7 +211,7 @@ class ProcessTenants(TenantSet[TenantProcess]):
         """Sleep until then; returns the exact times in ns of tenants that ended meanwhile, by index."""
         ended: dict[int, int] = {}
 
-        def watch(process: TenantProcess, popen: subprocess.Popen[bytes]) -> None:
+        def watch(process: TenantProcess, popen: subprocess.Popen[bytes] | ForkedProcess) -> None:
             popen.wait()
             now_ns = time.monotonic_ns()
             for grant in process.grants:
@@ -242,6 +258,6 @@ class ProcessTenants(TenantSet[TenantProcess]):
             )
 
     @staticmethod
-    def _signal(popen: subprocess.Popen[bytes], number: int) -> None:
+    def _signal(popen: subprocess.Popen[bytes] | ForkedProcess, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(popen.pid, number)
