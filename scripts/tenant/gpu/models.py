@@ -1,8 +1,8 @@
 """Base class of the torch model workloads, with their common parameters and random inputs.
 
 A model workload creates its module and inputs within `building`, moves them with `to_device`, and passes them to
-`prepare_model`, which also counts its work. Inputs and random weights are drawn on the CPU: the numbers that a GPU
-draws depend on how many SMs it shows, so tenants under a limit would get others than the reference.
+`prepare_model`, which also counts its work. Random values come from the CPU: the numbers that a GPU draws depend on
+how many SMs it shows, so tenants under a limit would get others than the reference.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ Movable = TypeVar("Movable", torch.Tensor, torch.nn.Module)
 
 # Parameters of every model workload, for `with_defaults`.
 COMMON_DEFAULTS = {"batch": 1, "dtype": tuple(name for name in DTYPES if name != "float64"), "graph": False}
+# A processor draws slowly, so this number of values is repeated. It is odd, so that neighbouring rows of a matrix
+# differ.
+DISTINCT_VALUES = 2**20 + 7
 
 
 def import_transformers() -> Any:
@@ -44,6 +47,24 @@ def random_images(batch: int, height: int, width: int) -> torch.Tensor:
     return images / images.std(dim=(1, 2, 3), keepdim=True)
 
 
+class Draw:
+    """Draws random tensors on a device by repeating values from the CPU; each starts where the last one ended."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self._values = torch.randn(DISTINCT_VALUES, generator=generator).to(device, dtype)
+
+    def __call__(self, *shape: int, scale: float = 1.0) -> torch.Tensor:
+        count = torch.Size(shape).numel()
+        drawn = self._values.repeat(-(-count // DISTINCT_VALUES))[:count].view(shape) * scale
+        self._values = self._values.roll(-count)
+        return drawn
+
+    def matrix(self, rows: int, columns: int) -> torch.nn.Parameter:
+        """Weights (rows, columns), scaled so that their outputs have the variance of their inputs."""
+        return torch.nn.Parameter(self(rows, columns, scale=columns**-0.5), requires_grad=False)
+
+
 class ModelWorkload(TorchWorkload):
     """Inference of one torch module on constant inputs; `library` is the package that defines it, if not torch."""
 
@@ -52,6 +73,21 @@ class ModelWorkload(TorchWorkload):
         self.modules = ("torch",) if library is None else ("torch", library)
         self.batch = batch
         self.precision = DTYPES[dtype].precision
+
+    def random_model(self, make: Callable[[], torch.nn.Module], gain: float = 1.0) -> torch.nn.Module:
+        """The model that `make` returns, on the device, in the workload's dtype and with random weights.
+
+        The outputs of a layer have `gain` times the deviation of its inputs; biases are 0.
+        """
+        with self.device:
+            model = make()
+        draw = Draw(self.device, torch.float32)
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                parameter.copy_(draw(*parameter.shape, scale=gain * parameter[0].numel() ** -0.5))
+            elif name.endswith("bias"):
+                parameter.zero_()
+        return self.to_device(model)
 
     def to_device(self, movable: Movable) -> Movable:
         """Move a module or floating-point tensor to the device, in the workload's dtype."""

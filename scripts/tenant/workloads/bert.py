@@ -23,7 +23,7 @@ def create(params: Params, device: str) -> ModelWorkload:
         raise ParameterError(f"bert sequence must be at most {MAX_SEQUENCE}, not {sequence}")
     bert = ModelWorkload(device, **values, library="transformers")
     with bert.building():
-        model = bert.to_device(transformers.BertModel(transformers.BertConfig()))
+        model = bert.random_model(lambda: transformers.BertModel(transformers.BertConfig()))
         generator = torch.Generator().manual_seed(0)
         tokens = torch.randint(model.config.vocab_size, (bert.batch, sequence), generator=generator)
         bert.prepare_model(model, {"input_ids": tokens.to(bert.device)}, lambda output: output.last_hidden_state)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
-from tenant.gpu.models import COMMON_DEFAULTS, ModelWorkload
+from tenant.gpu.models import COMMON_DEFAULTS, Draw, ModelWorkload
 from tenant.parameters import Params, with_defaults
 
 FRAMEWORKS = {"cpu": ("torch",), "cuda": ("torch",)}
@@ -23,27 +23,6 @@ HIDDEN, INNER, VOCABULARY = 2048, 5632, 32_000
 HEADS, KEY_HEADS, HEAD = 32, 4, 64
 ROTATION_BASE = 10_000.0
 NORM_EPSILON = 1e-5
-# Drawing a billion random values would take half a minute, so this number of them is repeated. It is odd, so that
-# neighbouring rows of a matrix differ.
-DISTINCT_VALUES = 2**20 + 7
-
-
-class Draw:
-    """Draws random tensors on a device by repeating values from the CPU; each starts where the last one ended."""
-
-    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
-        generator = torch.Generator().manual_seed(0)
-        self._values = torch.randn(DISTINCT_VALUES, generator=generator).to(device, dtype)
-
-    def __call__(self, *shape: int, scale: float = 1.0) -> Tensor:
-        count = torch.Size(shape).numel()
-        drawn = self._values.repeat(-(-count // DISTINCT_VALUES))[:count].view(shape) * scale
-        self._values = self._values.roll(-count)
-        return drawn
-
-    def matrix(self, rows: int, columns: int) -> nn.Parameter:
-        """Weights (rows, columns), scaled so that their outputs have the variance of their inputs."""
-        return nn.Parameter(self(rows, columns, scale=columns**-0.5), requires_grad=False)
 
 
 class Layer(nn.Module):  # type: ignore[misc]

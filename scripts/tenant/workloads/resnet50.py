@@ -24,6 +24,7 @@ def create(params: Params, device: str) -> ModelWorkload:
     """An iteration is one forward pass over constant images; the output is the logits of 1000 classes."""
     resnet = ModelWorkload(device, **with_defaults(params, COMMON_DEFAULTS, "resnet50"), library="torchvision")
     with resnet.building():
-        model = torchvision.models.resnet50(weights=None)
-        resnet.prepare_model(resnet.to_device(model), {"x": resnet.to_device(random_images(resnet.batch, SIDE, SIDE))})
+        # Half of what a rectifier gets is lost.
+        model = resnet.random_model(lambda: torchvision.models.resnet50(weights=None), gain=2**0.5)
+        resnet.prepare_model(model, {"x": resnet.to_device(random_images(resnet.batch, SIDE, SIDE))})
     return resnet

@@ -24,7 +24,7 @@ def create(params: Params, device: str) -> ModelWorkload:
     """An iteration is one forward pass over constant images; the output is the class logits of 100 detections."""
     yolos = ModelWorkload(device, **with_defaults(params, COMMON_DEFAULTS, "yolos"), library="transformers")
     with yolos.building():
-        model = transformers.YolosForObjectDetection(transformers.YolosConfig(**SMALL))
+        model = yolos.random_model(lambda: transformers.YolosForObjectDetection(transformers.YolosConfig(**SMALL)))
         inputs = {"pixel_values": yolos.to_device(random_images(yolos.batch, HEIGHT, WIDTH))}
-        yolos.prepare_model(yolos.to_device(model), inputs, lambda output: output.logits)
+        yolos.prepare_model(model, inputs, lambda output: output.logits)
     return yolos

@@ -109,8 +109,9 @@ time.sleep(600)
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=os.environ | path) as job:
         assert job.stdout is not None
         pid = int(job.stdout.readline())
-        assert not is_gone(pid)
+        was_there = not is_gone(pid)
         job.kill()
+        assert was_there
         wait_for(lambda: is_gone(pid))
 
 
@@ -136,9 +137,10 @@ time.sleep(600)
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=os.environ | path) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
-        family = [pid, *(parent.pid for parent in psutil.Process(pid).parents() if parent.pid > owner.pid)]
-        assert len(family) == 3
+        above = [parent.pid for parent in psutil.Process(pid).parents()]
+        family = [pid, *above[: above.index(owner.pid)]]
         owner.kill()
+        assert len(family) == 3, "the tenant, the process of its workload, the template"
         wait_for(lambda: all(map(is_gone, family)))
 
 
