@@ -10,6 +10,8 @@ from tenant.gpu.models import COMMON_DEFAULTS, ModelWorkload, import_transformer
 from tenant.parameters import ParameterError, Params, with_defaults
 
 transformers = import_transformers()
+# Named here, since transformers imports a model when it is first named.
+MODEL, CONFIG = transformers.BertModel, transformers.BertConfig
 
 FRAMEWORKS = {"cpu": ("torch", "transformers"), "cuda": ("torch", "transformers")}
 MAX_SEQUENCE = 512
@@ -23,7 +25,7 @@ def create(params: Params, device: str) -> ModelWorkload:
         raise ParameterError(f"bert sequence must be at most {MAX_SEQUENCE}, not {sequence}")
     bert = ModelWorkload(device, **values, library="transformers")
     with bert.building():
-        model = bert.random_model(lambda: transformers.BertModel(transformers.BertConfig()))
+        model = bert.random_model(lambda: MODEL(CONFIG()))
         generator = torch.Generator().manual_seed(0)
         tokens = torch.randint(model.config.vocab_size, (bert.batch, sequence), generator=generator)
         bert.prepare_model(model, {"input_ids": tokens.to(bert.device)}, lambda output: output.last_hidden_state)

@@ -7,6 +7,8 @@ from tenant.gpu.models import COMMON_DEFAULTS, ModelWorkload, import_transformer
 from tenant.parameters import Params, with_defaults
 
 transformers = import_transformers()
+# Named here, since transformers imports a model when it is first named.
+MODEL, CONFIG = transformers.YolosForObjectDetection, transformers.YolosConfig
 
 FRAMEWORKS = {"cpu": ("torch", "transformers"), "cuda": ("torch", "transformers")}
 HEIGHT, WIDTH = 512, 864
@@ -24,7 +26,7 @@ def create(params: Params, device: str) -> ModelWorkload:
     """An iteration is one forward pass over constant images; the output is the class logits of 100 detections."""
     yolos = ModelWorkload(device, **with_defaults(params, COMMON_DEFAULTS, "yolos"), library="transformers")
     with yolos.building():
-        model = yolos.random_model(lambda: transformers.YolosForObjectDetection(transformers.YolosConfig(**SMALL)))
+        model = yolos.random_model(lambda: MODEL(CONFIG(**SMALL)))
         inputs = {"pixel_values": yolos.to_device(random_images(yolos.batch, HEIGHT, WIDTH))}
         yolos.prepare_model(model, inputs, lambda output: output.logits)
     return yolos
