@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
 
 PR_SET_PDEATHSIG = 1
+# jemalloc's own, which pyarrow brings: it is told of a fork, and starts again.
+FORK_SAFE_THREADS = {"jemalloc_bg_thd"}
 
 
 def die_with(parent: int) -> None:
@@ -47,6 +49,12 @@ def _fork() -> int:
         return pid
     die_with(parent)
     return 0
+
+
+def _other_threads() -> set[str]:
+    """Names of the threads besides this one. A fork does not copy them, but does copy the locks that they hold."""
+    tasks = [task for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
+    return {(task / "comm").read_text().strip() for task in tasks}
 
 
 def _close_all_but(*kept: int) -> None:
@@ -115,8 +123,7 @@ class Forker:
     def _begin(self) -> None:
         text, descriptors, _, _ = socket.recv_fds(self._channel, MAX_MESSAGE_BYTES, 3)
         connection, streams = socket.socket(fileno=descriptors[0]), descriptors[1:]
-        # A fork copies this thread only, and locks that others may hold.
-        if len(list(Path("/proc/self/task").iterdir())) > 1:
+        if _other_threads() - FORK_SAFE_THREADS:
             connection.send(b'{"pid": null}')
             connection.close()
         elif pid := _fork():
