@@ -26,7 +26,7 @@ CELL_ROOTS = (
 # Procedures of cells in which a tenant runs the module of that name.
 PROCEDURE_ROOTS = {name: f"sharebench/measure/cell/{name}.py" for name in ("fault", "conformance")}
 PROMETHEUS_ROOTS = ("sharebench/measure/cell/prometheus/procedure.py",)
-TENANT_ROOTS = ("tenant/__main__.py",)
+TENANT_ROOTS = ("tenant/__main__.py", "tenant/template.py")
 # The columns of the tables.
 COLUMNS = "sharebench/read/columns.csv"
 STAGE_ROOTS = {

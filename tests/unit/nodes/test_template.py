@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from sharebench.core.files import SCRIPTS
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.host import template
-from sharebench.model.run_record import RUN_ID_VARIABLE
 from tenant.contract import EXIT_USAGE, TOKEN_VARIABLE
 from tenant.contract.forking import ForkRequest
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sharebench.core.files import SCRIPTS
+from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.node import Node
-from sharebench.model.run_record import RUN_ID_VARIABLE
 from tenant.contract.forking import MAX_MESSAGE_BYTES, SOCKET_KIND, ForkRequest
 
 KILLED = -9
