@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
 
 PR_SET_PDEATHSIG = 1
-# jemalloc's own, which pyarrow brings: it is told of a fork, and starts again.
+# jemalloc's own, which pyarrow brings: it handles forks, and starts again.
 FORK_SAFE_THREADS = {"jemalloc_bg_thd"}
 
 
@@ -137,7 +137,7 @@ class Forker:
             os.close(stream)
 
     def _end(self, fileobj: FileDescriptorLike, pid: int) -> None:
-        """End a tenant whose connection has ended, or say how the tenant itself has."""
+        """End a tenant whose connection has ended, or report the end of the tenant itself."""
         self._selector.unregister(fileobj)
         if fileobj is self._connections[pid]:
             with contextlib.suppress(ProcessLookupError):
