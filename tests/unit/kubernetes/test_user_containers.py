@@ -7,12 +7,12 @@ import pytest
 import yaml
 from unit.studies import study_with
 
-from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.pods import manifest, program
 from sharebench.measure.nodes.kubernetes.pods.manifest import Place
 from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay, strategic_merge
+from sharebench.model.config.load import ConfigError
 from sharebench.model.spec import Spec
 
 OWNER = {"metadata": {"uid": "the-uid"}}
@@ -163,7 +163,7 @@ def test_a_users_manifest_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert own["resources"]["limits"] == {"memory": "4Gi", "nvidia.com/gpu": "1"}
     assert (environment(own)["HOME"], environment(own)["USER"]) == ("/cache", "sharebench")
     assert own["volumeMounts"] == [{"name": "weights", "mountPath": "/weights"}]
-    assert {each["name"] for each in made["spec"]["volumes"]} == {"weights", "code"}
+    assert {each["name"] for each in made["spec"]["volumes"]} == {"weights", "sharebench-code"}
     assert (own["securityContext"]["runAsUser"], made["spec"]["securityContext"]["fsGroup"]) == (1000, 2000)
     assert made["spec"]["runtimeClassName"] == "nvidia"
     assert [each["key"] for each in made["spec"]["tolerations"]] == ["team", "sharebench/measuring", "nvidia.com/gpu"]
@@ -176,7 +176,7 @@ def test_a_manifest_with_two_containers_for_the_gpu_is_refused(tmp_path: Path, m
     claims = {"claims": [{"name": "mine"}]}
     containers = [{"name": name, "image": "x:1", "resources": claims} for name in ("server", "helper")]
     made = {"kind": "Pod", "spec": {"resourceClaims": [{"name": "mine"}], "containers": containers}}
-    with pytest.raises(NodeError, match=r"mine.yaml: one container is measured, and helper takes a GPU, too"):
+    with pytest.raises(ConfigError, match=r"mine.yaml: one container is measured, and helper takes a GPU, too"):
         from_manifest(tmp_path, monkeypatch, [made])
 
 
@@ -194,8 +194,135 @@ def test_all_kinds_of_pod_templates_are_read(
 
 
 def test_a_file_without_a_pod_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NodeError, match=r"mine.yaml has neither a Pod nor an object with a pod template"):
+    with pytest.raises(ConfigError, match=r"mine.yaml has neither a Pod nor an object with a pod template"):
         from_manifest(tmp_path, monkeypatch, [{"kind": "Service", "spec": {}}, None])
+
+
+GPU = {"limits": {"nvidia.com/gpu": 1}}
+
+
+def user_object(kind: str = "Pod", name: str = "mine", **spec: Any) -> Json:
+    """An object with a server that takes a GPU; a key of the container begins with `own_`."""
+    own = {key.removeprefix("own_"): value for key, value in spec.items() if key.startswith("own_")}
+    server = {"name": "server", "image": f"{name}:1", "ports": [{"containerPort": 8000}], "resources": GPU} | own
+    rest = {key: value for key, value in spec.items() if not key.startswith("own_")}
+    pod_spec = {"containers": [server, *rest.pop("more", [])], **rest}
+    made = {"kind": kind, "metadata": {"name": name}}
+    return made | ({"spec": pod_spec} if kind == "Pod" else {"spec": {"template": {"spec": pod_spec}}})
+
+
+PLAIN = user_object("Deployment", "helper", own_resources={})
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        [user_object(), PLAIN],
+        [PLAIN, user_object(), PLAIN],
+        [{"kind": "List", "items": [PLAIN, user_object("StatefulSet")]}],
+        [{"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {"spec": user_object()["spec"]}}],
+        [None, {"kind": "Service"}, user_object(own_resources={})],
+        [user_object(more=[{"name": "logs", "image": "logs:1"}])],
+    ],
+)
+def test_the_workload_that_takes_the_gpu_is_measured(
+    documents: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert container(from_manifest(tmp_path, monkeypatch, documents))["image"] == "mine:1"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("kind: Pod\nspec:\n  containers:\n  - image: {{ .Values.image }}\n", "is not YAML; render a chart first"),
+        ("a: [\n", "is not YAML"),
+        ("", "neither a Pod nor"),
+        ("- 1\n--- x\n", "neither a Pod nor"),
+        (yaml.safe_dump({"kind": "InferenceService", "spec": {"predictor": {"model": {}}}}), "neither a Pod nor"),
+        (yaml.safe_dump_all([user_object(), user_object("Job", "b")]), "Pod mine, Job b take a GPU; leave one"),
+        (yaml.safe_dump_all([PLAIN, PLAIN]), "Deployment helper, Deployment helper could be measured; leave one"),
+        (
+            yaml.safe_dump(user_object(own_resources={"limits": {"nvidia.com/gpu": "2"}})),
+            "asks for 2 of nvidia.com/gpu",
+        ),
+        (yaml.safe_dump(user_object(hostNetwork=True)), "hostNetwork all tenants would have the same port"),
+        (yaml.safe_dump(user_object(more=[{"name": "tenant"}])), "a second container has our name 'tenant'"),
+        (yaml.safe_dump(user_object(initContainers=[{"name": "client"}])), "our name 'client'; give it another"),
+    ],
+)
+def test_a_manifest_that_cannot_run_is_refused_before_the_cluster_is_touched(
+    content: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(content)
+    with pytest.raises(ConfigError, match=f"^config: workload_catalogue.web.manifest: mine.yaml.*{words}"):
+        spec_of(manifest="mine.yaml")
+
+
+def test_a_strategy_replaces_what_another_one_would_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "MINE")
+    init = {
+        "name": "warm",
+        "image": "x:1",
+        "resources": {"claims": [{"name": "gpu"}], "limits": {"cpu": 1} | GPU["limits"]},
+    }
+    affinity = {"podAntiAffinity": {"required": []}, "podAffinity": {"preferred": []}}
+    given = user_object(
+        own_env=[{"name": name, "value": "20"} for name in variables],
+        initContainers=[init],
+        resourceClaims=[{"name": "gpu"}],
+        schedulerName="kai-scheduler",
+        affinity=affinity,
+        topologySpreadConstraints=[{"topologyKey": "kubernetes.io/hostname"}],
+        volumes=[{"name": "code", "configMap": {"name": "train"}}],
+    )
+    given["metadata"] |= {"labels": {"kai.scheduler/queue": "q", "app": "a"}, "annotations": {"gpu-fraction": "0.5"}}
+    made = from_manifest(tmp_path, monkeypatch, [given])
+    assert environment(container(made)).keys() & set(variables) == {"MINE"}
+    assert made["spec"]["initContainers"][0]["resources"] == {"limits": {"cpu": 1}}
+    assert {"resourceClaims", "schedulerName", "topologySpreadConstraints"}.isdisjoint(made["spec"])
+    assert made["spec"]["affinity"].keys() == {"podAffinity", "nodeAffinity"}
+    assert {each["name"] for each in made["spec"]["volumes"]} == {"code", "sharebench-code"}
+    assert "kai.scheduler/queue" not in made["metadata"]["labels"] and made["metadata"]["labels"]["app"] == "a"
+    assert "gpu-fraction" not in made["metadata"]["annotations"]
+
+
+def test_an_overlay_cannot_set_what_the_strategy_sets() -> None:
+    overlay = {"spec": {"containers": [{"name": "tenant", "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]}]}}
+    with pytest.raises(ConfigError, match=r"kubernetes\.pod: CUDA_VISIBLE_DEVICES is set by the strategies"):
+        spec_of(image="x:1", options={"pod": overlay})
+
+
+def test_processes_are_shared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = from_manifest(tmp_path, monkeypatch, [user_object(hostPID=True)])
+    assert made["spec"]["hostPID"] and "shareProcessNamespace" not in made["spec"]
+
+
+@pytest.mark.parametrize(
+    ("pod_wide", "own"),
+    [
+        ({}, {"runAsUser": 0}),
+        ({}, {"privileged": True}),
+        ({"runAsUser": 0}, {}),
+        ({"runAsNonRoot": False}, {}),
+        ({"runAsUser": 0}, {"runAsUser": 1000}),
+        ({}, {}),
+    ],
+)
+def test_a_manifest_keeps_its_security_context(
+    pod_wide: Json, own: Json, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = user_object(securityContext=pod_wide, own_securityContext=own)
+    made = from_manifest(tmp_path, monkeypatch, [given])
+    security = made["spec"]["securityContext"]
+    assert security.items() >= pod_wide.items() and security["seccompProfile"] == {"type": "RuntimeDefault"}
+    for each in made["spec"]["containers"]:
+        context = security | each["securityContext"]
+        assert context.items() >= (pod_wide | own).items()
+        assert not (context.get("runAsUser") == 0 and context.get("runAsNonRoot"))
+        assert not (context.get("privileged") and context.get("allowPrivilegeEscalation") is False)
+    if not pod_wide and not own:
+        assert security["runAsNonRoot"] and container(made)["securityContext"]["runAsUser"] == 65532
 
 
 BASE: Json = {

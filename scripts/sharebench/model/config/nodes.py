@@ -8,6 +8,7 @@ from sharebench.model.capabilities import has_nvidia_gpu
 from sharebench.model.config_nodes import KubernetesOptions, NvidiaOptions, StandInOptions
 from sharebench.model.gpu_python import gpu_python
 from sharebench.model.study_config import StudyConfig
+from sharebench.model.user_manifest import strategy_variables
 
 
 def problems(config: StudyConfig, kind: str) -> Iterator[str]:
@@ -54,7 +55,9 @@ def _gpu_host(options: NvidiaOptions) -> Iterator[str]:
 
 
 def _cluster(options: KubernetesOptions) -> Iterator[str]:
-    """Tolerations that the API server would refuse."""
+    """Tolerations that the API server would refuse, and variables that would change a strategy."""
+    for name in strategy_variables(options["pod"]):
+        yield f"kubernetes.pod: {name} is set by the strategies, and all tenants would have this one; remove it"
     for toleration in options["tolerations"]:
         operator, value = toleration["operator"], toleration["value"]
         if operator == "Exists" and value is not None:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from sharebench.model.config import request_lines
 from sharebench.model.config.schema import CONFIG
 from sharebench.model.programs import BODY_FILES, HERE_PREFIX, KIND_KEYS, PLACEHOLDER, is_program, request_texts
+from sharebench.model.user_manifest import ManifestError, split_pod
 from sharebench.model.words import quoted, unknown_value
 from sharebench.model.workload import Length, Request, WorkloadEntry
 from tenant.contract.requests import ENV_PLACEHOLDER
@@ -174,6 +175,11 @@ def missing_file_problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
     """Files of the study that a catalogue entry names and that do not exist."""
     if entry["manifest"] is not None and not Path(entry["manifest"]).is_file():
         yield f"{key}.manifest: {entry['manifest']!r} is not a file; its path begins where snakemake runs"
+    elif entry["manifest"] is not None:
+        try:
+            split_pod(entry["manifest"])
+        except (ManifestError, OSError) as error:
+            yield f"{key}.manifest: {error}"
     for word in entry["command"] or ():
         path = word.removeprefix(HERE_PREFIX)
         if word.startswith(HERE_PREFIX) and "{" not in path and not Path(path).exists():

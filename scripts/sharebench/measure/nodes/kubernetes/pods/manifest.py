@@ -20,14 +20,15 @@ from sharebench.measure.nodes.kubernetes.cluster.restricted import (
     NO_DISRUPTION_ANNOTATIONS,
     base_pod_spec,
 )
+from sharebench.model import user_manifest
 from sharebench.model.config_nodes import ClusterOptions
 from sharebench.model.spec import Spec, tenant_workload
 from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
 
 TENANT_PORT = 8000
-TENANT_CONTAINER = "tenant"
-# Name of our container next to a tenant that is a user's container.
-CLIENT_CONTAINER = "client"
+TENANT_CONTAINER, CLIENT_CONTAINER = user_manifest.TENANT_CONTAINER, user_manifest.CLIENT_CONTAINER
+# No user's volume has this name.
+CODE_VOLUME = "sharebench-code"
 CODE_FOLDER = "/sharebench"
 CODE_FILE = "tenant.pyz"
 CELL_LABEL = "sharebench/cell"
@@ -166,7 +167,7 @@ def code_fields(arguments: list[str], token: str, port: int, variables: Mapping[
         "command": arguments,
         "env": env_entries({TOKEN_VARIABLE: token, **variables, "PYTHONDONTWRITEBYTECODE": "1", **USER_VARIABLES}),
         "ports": [{"name": "metrics", "containerPort": port}],
-        "volumeMounts": [{"name": "code", "mountPath": CODE_FOLDER, "readOnly": True}],
+        "volumeMounts": [{"name": CODE_VOLUME, "mountPath": CODE_FOLDER, "readOnly": True}],
     }
 
 
@@ -184,7 +185,7 @@ def tenant_pod(place: Place, owner: Json, index: int, containers: list[Json], ne
         **base_pod_spec(place.node, options),
         "activeDeadlineSeconds": seconds,
         "containers": containers,
-        "volumes": [{"name": "code", "configMap": {"name": place.name}}],
+        "volumes": [{"name": CODE_VOLUME, "configMap": {"name": place.name}}],
     }
     if needs.claims:
         prefix, key = needs.claims_prefix or place.name, f"resourceClaim{'Template' if needs.is_template else ''}Name"

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-import yaml
-
 from sharebench.measure.nodes.contract import NodeError, PlannedLoad
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.cluster import restricted
@@ -18,6 +16,7 @@ from sharebench.model.config_nodes import ClusterOptions
 from sharebench.model.programs import CLIENT as CLIENT_MODULE
 from sharebench.model.programs import client_files
 from sharebench.model.spec import Spec, WorkloadSpec, runs_until_exit, tenant_workload
+from sharebench.model.user_manifest import ManifestError, split_pod
 from tenant.contract import GRANTED_VARIABLE
 
 # The port of our client. Servers may use any of the common ports.
@@ -28,53 +27,19 @@ USER_SECURITY_KEYS = ("runAsUser", "runAsGroup", "runAsNonRoot")
 TERMINATION_MESSAGE = {"terminationMessagePolicy": "FallbackToLogsOnError"}
 
 
-def load_pod_template(path: str) -> Json:
-    """Metadata and spec of the first pod or pod template in a file of manifests. Raises NodeError."""
-    for manifest_object in yaml.safe_load_all(Path(path).read_text()):
-        kind, spec = (manifest_object or {}).get("kind"), (manifest_object or {}).get("spec") or {}
-        if kind == "CronJob":
-            spec = (spec.get("jobTemplate") or {}).get("spec") or {}
-        template: Json = manifest_object if kind == "Pod" else spec.get("template") or {}
-        if (template.get("spec") or {}).get("containers"):
-            return {"metadata": template.get("metadata") or {}, "spec": template["spec"]}
-    raise NodeError(f"{path} has neither a Pod nor an object with a pod template, such as a Deployment")
-
-
-def _takes_gpu(container: Json) -> bool:
-    resources = container.get("resources") or {}
-    return bool(resources.get("claims")) or any(name.startswith("nvidia.com/") for name in resources.get("limits", ()))
-
-
-def _without_gpu(container: Json) -> Json:
-    """The container's resources except GPUs."""
-    resources = container.get("resources") or {}
-    return {
-        part: {name: amount for name, amount in resources.get(part, {}).items() if not name.startswith("nvidia.com/")}
-        for part in ("limits", "requests")
-    }
-
-
 def _split_user_pod(workload: WorkloadSpec) -> tuple[Json, Json]:
-    """The user's pod without its GPU container and resource claims, and that container without GPU resources.
-
-    Raises NodeError, also if another container takes a GPU, since no strategy would give it its share.
-    """
+    """The user's pod without its measured container, and that container. Raises NodeError."""
     if workload.get("manifest") is None:
         return {"metadata": {}, "spec": {"containers": []}}, {"image": workload["image"]}
-    template = load_pod_template(str(workload["manifest"]))
-    containers = template["spec"]["containers"]
-    measured = next(filter(_takes_gpu, containers), containers[0])
-    others = [each for each in containers if each is not measured]
-    if also := [each["name"] for each in others if _takes_gpu(each)]:
-        raise NodeError(
-            f"{workload['manifest']}: one container is measured, and {', '.join(also)} takes a GPU, too; "
-            "have it take none"
-        )
-    spec = {key: value for key, value in template["spec"].items() if key != "resourceClaims"}
-    # The strategy determines the container's share of the GPU.
-    container = {**measured, "resources": _without_gpu(measured)}
-    metadata = {key: value for key, value in template["metadata"].items() if key in ("labels", "annotations") and value}
-    return {"metadata": metadata, "spec": {**spec, "containers": others}}, container
+    try:
+        return split_pod(str(workload["manifest"]))
+    except ManifestError as error:
+        raise NodeError(str(error)) from None
+
+
+def _is_root(security: Json) -> bool:
+    """Whether a securityContext demands a user or rights that ours excludes."""
+    return bool(security.get("privileged")) or security.get("runAsUser") == 0 or security.get("runAsNonRoot") is False
 
 
 def port_of(workload: WorkloadSpec, container: Json) -> int:
@@ -98,7 +63,8 @@ def _user_container(
     user_security = {key: pod_security[key] for key in USER_SECURITY_KEYS if key in pod_security}
     user_security |= container.get("securityContext") or {}
     ours = manifest.gpu_container(needs, options, env=manifest.env_entries(variables), **words, **TERMINATION_MESSAGE)
-    ours["securityContext"] = restricted.CONTAINER_SECURITY | user_security
+    silent = {} if _is_root(user_security) else restricted.CONTAINER_SECURITY
+    ours["securityContext"] = silent | user_security
     base = {key: value for key, value in container.items() if key not in ("command", "args")}
     return cast(Json, strategic_merge(base, ours))
 
@@ -162,6 +128,17 @@ def user_pod(
         pod = manifest.tenant_pod(place, owner, index, [own, client], needs, deadline_seconds)
     user_tolerations = base["spec"].pop("tolerations", None) or []
     pod["spec"]["tolerations"] = [*user_tolerations, *pod["spec"]["tolerations"]]
-    # The client measures what the server uses of the node.
-    pod["spec"]["shareProcessNamespace"] = True
-    return cast(Json, strategic_merge(base, pod))
+    if not base["spec"].get("hostPID"):
+        # The client measures what the server uses of the node.
+        pod["spec"]["shareProcessNamespace"] = True
+    made = cast(Json, strategic_merge(base, pod))
+    made["spec"]["securityContext"] = _pod_security(base["spec"].get("securityContext") or {}, made["spec"])
+    return made
+
+
+def _pod_security(user_security: Json, spec: Json) -> Json:
+    """The pod's securityContext: the user's, and where that is silent ours, as far as a container may follow it."""
+    containers = [*spec["containers"], *(spec.get("initContainers") or ())]
+    contexts = [user_security, *(each.get("securityContext") or {} for each in containers)]
+    excluded = {"runAsNonRoot"} if any(map(_is_root, contexts)) else set()
+    return {key: value for key, value in restricted.POD_SECURITY.items() if key not in excluded} | user_security
