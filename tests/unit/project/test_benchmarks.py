@@ -25,7 +25,14 @@ SMALL: dict[Any, dict[str, Any]] = {
     peers: {"CONCURRENCIES": (1,), "SECONDS": 1.0, "CLIENTS": {"ours": peers.CLIENTS["ours"]}},
     power: {},
     recorder: {"ROUNDS": 3, "PAIRS": 3, "LIMIT_NS": 1e9, "LIMIT_RATE_NS": 1e9},
-    scale: {"DRY_RUN_CELLS": (40,), "RUN_CELLS": 40, "DATA_CELLS": 40, "STAND_IN": ONE_STAND_IN},
+    # One figure only, since each takes a process.
+    scale: {
+        "names_for": lambda *_: ["latency"],
+        "DRY_RUN_CELLS": (40,),
+        "RUN_CELLS": 40,
+        "DATA_CELLS": 40,
+        "STAND_IN": ONE_STAND_IN,
+    },
     truth: {},
 }
 
