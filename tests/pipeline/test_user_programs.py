@@ -145,7 +145,7 @@ def test_servers_are_measured_by_clients_and_may_fail(untouched: Checkout) -> No
         first, gaps = tenant["stages"]["ttft"], tenant["stages"]["itl"]
         assert (first["count"], gaps["count"]) == (tenant["count"], 4 * tenant["count"])
         # The time to the first token and the gaps add up to at most the latency of the answer.
-        assert first["sum_seconds"] + gaps["sum_seconds"] <= tenant["sum_seconds"]
+        assert first["sum_seconds"] + gaps["sum_seconds"] <= tenant["sum_seconds"] * (1 + 1e-9)
         assert tenant["requests"]["output_tokens"] == [5] * tenant["count"]
 
     stages = rows(untouched.results / "tables/stages.csv")
@@ -159,7 +159,7 @@ def test_servers_are_measured_by_clients_and_may_fail(untouched: Checkout) -> No
     bad = records["turns-bad"]["tenants"][1]
     assert (bad["count"], bad["last_error"]) == (0, "status 500")
     (row,) = [row for row in rows(untouched.results / "tables/summary.csv") if row["workload"] == "turns-bad"]
-    reason = f"tenant 1: all of {bad['errors']} requests failed, the last with status 500"
+    reason = f"tenant 1: all of {bad['errors']} requests failed: status 500 ({bad['errors']})"
     assert (row["n"], row["n_excluded"], row["latency_mean_seconds"]) == ("0", "1", "")
     assert reason in row["reason"]
     printed = " ".join(result.out.split())
