@@ -11,6 +11,7 @@ from unit import factories
 from unit.factories import WINDOW_SECONDS, back_to_back, closed_load, gate_verdict, poisson_load, with_changes
 
 from sharebench.read.gates import gates, gpu
+from sharebench.read.gates.verdict import worst_verdict
 
 FULL_QUEUE = {"tenants.1.drain_seconds": 0.0123}
 SHORT_LATENCIES = [4e-6] * 333
@@ -30,6 +31,17 @@ def test_in_a_cell_with_a_fault_only_victims_are_judged_and_no_whole_windows(ten
     found = {each["name"]: each["passed"] for each in gates.evaluate(record)}
     assert found["window_coverage"] is not is_victim
     assert found.keys().isdisjoint(gates.FAULT_EXEMPT_GATES)
+
+
+def test_the_worst_tenant_exceeds_its_own_limit_most():
+    verdict = worst_verdict([(0.6, 1.0, 0), (0.5, 0.1, 1)], "tenant {tenant}: {value}")
+    assert (verdict.passed, verdict.message) == (False, "tenant 1: 0.5")
+
+
+def test_an_empty_digest_alone_proves_nothing():
+    record = factories.record("mps", [[0.005] * 400, [0.006] * 333])
+    record["calibration"]["output_digest"] = []
+    assert gate_verdict(record, "output_digest")["passed"] is False
 
 
 GPU_GATES = {name for name in (*gates.INVALID, *gates.WARNING) if hasattr(gpu, name)}
