@@ -8,7 +8,7 @@ from unit import factories
 from unit.fake_node import CALIBRATION, MPS, SETTINGS, FakeNode
 from unit.fakes import FakeTenants, ended
 
-from sharebench.measure.cell.cell import run_cell
+from sharebench.measure.cell.cell import CellRun
 from sharebench.measure.cell.conformance import ConformanceProcedure
 from sharebench.measure.nodes.contract import NodeError, TenantUnreachable, item
 from sharebench.model.spec import canonical_json
@@ -42,7 +42,8 @@ def run(node: FakeNode, strategy: Strategy = MPS, replicas: int = 3) -> dict[str
     workload = {"name": "conformance", "params": {}, "load": {"arrival": "closed"}, "output_tolerance": 1e-6}
     spec = {"strategy": strategy.spec(), "replicas": replicas, "repeat": 1}
     text = canonical_json(spec | {"window_seconds": 2, "workload": workload | {"module": "conformance"}})
-    measured, _ = run_cell(node, strategy, text, 1, SETTINGS, {"conformance": CALIBRATION}, ConformanceProcedure)
+    references = {"conformance": CALIBRATION}
+    measured, _ = CellRun(node, strategy, text, 1, SETTINGS, references, ConformanceProcedure).measure()
     return factories.write_and_read(node.folder / "raw.json", measured)
 
 
