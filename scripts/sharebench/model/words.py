@@ -24,7 +24,7 @@ def unknown_value(value: Any, known: Iterable[str], problem: str) -> str:
 def quoted(value: Any) -> str:
     """The value as in YAML, with text in quotes, at most 80 characters long; its type where YAML's has no such form."""
     try:
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             text = f"[{', '.join(item if isinstance(item, str) else quoted(item) for item in value)}]"
         else:
             text = repr(value) if isinstance(value, str) else json.dumps(value)
