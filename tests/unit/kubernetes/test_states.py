@@ -107,7 +107,9 @@ def view(device: str, **more: Any) -> dict[str, Any]:
     return {"view": {"device": device, "is_mig": True, "mps_pipe": None, "sm_count": None} | more}
 
 
-def failing(records: Any, groups: list[int], is_partitioned: bool = True) -> dict[str, Any]:
+def failing(
+    records: Any, groups: list[int], is_partitioned: bool = True, problems: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Observed values of evidence that does not hold, by name."""
     grants = [Grant(index, group) for index, group in enumerate(groups)]
     expected, parts = (EXPECTED, PARTITIONING) if is_partitioned else (WHOLE, Partitioning({}))
@@ -115,7 +117,7 @@ def failing(records: Any, groups: list[int], is_partitioned: bool = True) -> dic
     if is_partitioned:
         here = node(KEY, allocatable={"nvidia.com/gpu": 0, **PARTITIONING.resources})
         here["metadata"]["labels"] |= EXPECTED.mig_labels | SMS
-    items = state.evidence(expected, parts, [], here, grants, records)
+    items = state.evidence(expected, parts, problems, here, grants, records)
     return {item["name"]: item["observed"] for item in items if not item["holds"]}
 
 
@@ -147,3 +149,12 @@ def test_a_device_unknown_to_the_tenants_is_not_observed() -> None:
 def test_the_whole_gpu_is_not_an_instance() -> None:
     assert failing([view("a", is_mig=False)], [0], is_partitioned=False) == {}
     assert list(failing([view("a")], [0], is_partitioned=False)) == ["device is a MIG instance"]
+
+
+def test_what_differs_while_tenants_run_contradicts_the_state() -> None:
+    whole = [view("a", is_mig=False)]
+    assert failing(whole, [0], is_partitioned=False) == {}
+    found = failing(whole, [0], is_partitioned=False, problems=("label x is 1, not 2",))
+    assert found == {"what differs from the state": ["label x is 1, not 2"]}
+    under_mps = failing([view("a", is_mig=False, mps_pipe="/mps")], [0], is_partitioned=False)
+    assert under_mps == {"has the pipe of an MPS daemon": True}

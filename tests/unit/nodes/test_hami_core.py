@@ -140,13 +140,21 @@ def test_evidence_comes_from_the_process_and_from_its_view_of_cuda(
     }
     in_none = {"library in tenant 0", "limits in the environment of tenant 0"}
     assert found(strategy, grant, start({}), memory_total_bytes=70 * GIB) == in_none
+    both = hami_core.evidence(grant, [limited, start({})])
+    assert broken(both) == in_none, "each process of a tenant counts"
     others = start(variables | {"CUDA_DEVICE_SM_LIMIT": "90"})
     assert found(strategy, grant, others, memory_total_bytes=70 * GIB) == {"limits in the environment of tenant 0"}
 
 
 @pytest.mark.parametrize(
     "limit_bytes, total_bytes, holds",
-    [(70 * GIB, 70 * GIB, True), (70 * GIB, 69 * GIB, False), (140 * GIB, 139 * GIB, True), (70 * GIB, None, False)],
+    [
+        (70 * GIB, 70 * GIB, True),
+        (70 * GIB, 69 * GIB, False),
+        (140 * GIB, 139 * GIB, True),
+        (140 * GIB, 141 * GIB, False),
+        (70 * GIB, None, False),
+    ],
 )
 def test_a_limit_of_the_whole_device_allows_for_memory_that_cuda_reserves(
     limit_bytes: int, total_bytes: int | None, holds: bool
