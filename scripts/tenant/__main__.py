@@ -33,6 +33,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--streams", type=json.loads, help="be a tenant per item: a JSON list of objects of arguments")
     parser.add_argument("--sms", type=int, help="run in a green context of at most that number of SMs")
     parser.add_argument("--program", choices=("server", "exit", "scrape"), help="measure the next container so")
+    parser.add_argument("--pid", type=int, help="of the program on this host, in place of a container; 0: elsewhere")
     parser.add_argument("--load", type=json.loads, default={}, help="arrival, rate_hz, concurrency, seed, before, JSON")
     parser.add_argument("--warmup", type=json.loads, default={}, help="the rule of steadiness, JSON")
     parser.add_argument("--watched-cell", default="", help="its name in the metrics, where Prometheus reads them")
@@ -71,12 +72,13 @@ def _run(arguments: argparse.Namespace, each: list[argparse.Namespace], states: 
         from tenant.program import ExitingProgram, SelfMeasuringProgram, UserProgram
 
         if arguments.program == "server":
-            states[0].program = UserProgram()
+            states[0].program = UserProgram(arguments.pid)
         else:
             if arguments.program == "exit":
-                states[0].measurement = ExitingProgram()
+                states[0].measurement = exiting = ExitingProgram(arguments.pid)
+                exiting.wait_until_stopped()
             else:
-                states[0].program = states[0].measurement = SelfMeasuringProgram(**arguments.params)
+                states[0].program = states[0].measurement = SelfMeasuringProgram(arguments.pid, **arguments.params)
             states[0].status = "ready"
             while True:
                 signal.pause()

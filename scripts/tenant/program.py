@@ -1,11 +1,12 @@
-"""Observes the user's container next to this one, through the process namespace that a pod's containers share."""
+"""Observes the user's program next to this process: on a host by its pid, in a pod through the shared processes."""
 
 import contextlib
 import os
 import select
+import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tenant import contract
@@ -19,7 +20,9 @@ PROC = Path("/proc")
 PAUSE_PID = 1
 # Intervals of the search for the program, and of its observation while it runs.
 FIND_PERIOD_SECONDS = 0.01
-POLL_PERIOD_SECONDS = 0.5
+POLL_PERIOD_SECONDS = 1.0
+# Index of the exit code in proc_pid_stat(5), counted from the third field; 0 to a reader without the right to it.
+EXIT_CODE_FIELD = 49
 # Names of a container runtime's own process, before it becomes the container's.
 RUNTIMES = ("runc", "crun", "exe")
 
@@ -37,6 +40,17 @@ def _parents() -> dict[int, int]:
     return {pid: int(fields[1]) for pid in pids if (fields := _stat(pid))}
 
 
+def _children(pid: int) -> list[int]:
+    """The living children of a process. Most kernels list them by thread, without a look at every process."""
+    if not (PROC / "thread-self" / "children").exists():
+        return [child for child, parent in _parents().items() if parent == pid]
+    children: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in (PROC / str(pid) / "task").iterdir():
+            children += map(int, (thread / "children").read_text().split())
+    return children
+
+
 def _environment(pid: int) -> dict[str, str] | None:
     """The initial environment of a process; None if this user may not read it."""
     with contextlib.suppress(OSError):
@@ -46,14 +60,19 @@ def _environment(pid: int) -> dict[str, str] | None:
 
 
 class UserProgram:
-    """The program in the container that has the GPU. It is not visible if the containers do not share their processes.
+    """A user's program: on a host the process `pid`, 0 for one that runs elsewhere.
 
-    Subclasses take the place of the `Measurement` of a tenant that runs our code.
+    In a pod (None) it is in the container that has the GPU, and not visible if the containers do not share their
+    processes. Subclasses take the place of the `Measurement` of a tenant that runs our code.
     """
 
-    _pid: int | None = None
     _edges: list[float]
+    _pids_before: list[int]
     view: contract.DeviceView | None = None
+
+    def __init__(self, pid: int | None = None) -> None:
+        self._pid = pid or None
+        self._is_in_pod = pid is None
 
     def readiness(self, since_ns: int | None) -> contract.Steadiness | None:
         """None, because the driver decides whether a program is ready."""
@@ -66,7 +85,7 @@ class UserProgram:
 
     def pid(self) -> int | None:
         """Pid of the program's first process; None if it is not found or not unique."""
-        if self._pid is None:
+        if self._pid is None and self._is_in_pod:
             excluded = (PAUSE_PID, os.getpid())
             roots = [pid for pid, parent in _parents().items() if parent == 0 and pid not in excluded]
             environments = {pid: _environment(pid) for pid in roots}
@@ -93,14 +112,14 @@ class UserProgram:
 
     def pids(self) -> list[int]:
         first = self.pid()
-        pids, parents = [] if first is None else [first], _parents()
+        pids = [] if first is None else [first]
         for pid in pids:
-            pids += [child for child, parent in parents.items() if parent == pid]
+            pids += _children(pid)
         return pids
 
-    def cpu_seconds(self) -> float:
-        """CPU time of the program's processes, and of ended children that they have waited for."""
-        ticks = (sum(map(int, fields[11:15])) for pid in self.pids() if (fields := _stat(pid)))
+    def cpu_seconds(self, pids: Iterable[int]) -> float:
+        """CPU time of processes, and of ended children that they have waited for."""
+        ticks = (sum(map(int, fields[11:15])) for pid in pids if (fields := _stat(pid)))
         return sum(ticks) / os.sysconf("SC_CLK_TCK")
 
     def peak_resident_bytes(self) -> int | None:
@@ -111,16 +130,19 @@ class UserProgram:
     def process_view(self) -> contract.ProcessView:
         paths = [(PROC / str(pid) / "comm", pid) for pid in self.pids()]
         names = {pid: path.read_text().strip() for path, pid in paths if path.exists()}
-        return {"pids": list(names), "names": list(names.values()), "visible_devices": None}
+        variables = _environment(self.pid() or 0) or {}
+        devices = variables.get("CUDA_VISIBLE_DEVICES")
+        return {"pids": list(names), "names": list(names.values()), "visible_devices": devices}
 
     def read_at_edge(self) -> float:
-        return self.cpu_seconds()
+        return self.cpu_seconds(self._pids_before)
 
     def watch(self, *edges_ns: int) -> None:
-        """Read the program's CPU time at these moments, in a thread."""
-        self._edges = []
+        """Read the program's CPU time at these moments, in a thread. Its processes are looked for before the first."""
+        self._edges, self._pids_before = [], []
 
         def run() -> None:
+            self._pids_before = self.pids()
             for edge_ns in edges_ns:
                 time.sleep(max(0, edge_ns - time.monotonic_ns()) / 1e9)
                 self._edges.append(self.read_at_edge())
@@ -135,7 +157,8 @@ class UserProgram:
         if self.pid() is not None:
             self._thread.join()
             first, last = self._edges
-            report["cpu"] = self.cpu_use(last - first)
+            started_since = set(self.pids()).difference(self._pids_before)
+            report["cpu"] = self.cpu_use(last - first + self.cpu_seconds(started_since))
             report["memory_bytes"] = self.peak_resident_bytes()
             report["outside"], report["view"] = self.process_view(), self.view
         return report
@@ -164,23 +187,32 @@ def _device_of_files(files: Sequence[str]) -> str | None:
 
 
 class ExitingProgram(UserProgram):
-    """A program that starts with the window and runs to its end.
+    """A program that starts with the window and runs until all its processes have ended.
 
-    The kubelet starts it when this container's startup probe (`GET /begun`) succeeds.
+    On a host it waits, stopped. In a pod the kubelet starts it when this container's startup probe (`GET /begun`)
+    succeeds, and ends its container with its first process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int | None = None) -> None:
+        super().__init__(pid)
         self._window: tuple[int, int] | None = None
         self._has_ended = threading.Event()
+        self._left: list[int] = []
         self._report: contract.ExitReport = {
             "started_ns": None,
             "ended_ns": None,
+            "left_running": 0,
             "cpu": None,
             "memory_bytes": None,
             "outside": None,
             "view": None,
             "environment": contract.environment({}),
         }
+
+    def wait_until_stopped(self) -> None:
+        """Wait until a program on this host has stopped itself, or is gone: its launcher's signal comes first."""
+        while self._pid is not None and _stat(self._pid)[:1] not in ([], ["T"]):
+            time.sleep(FIND_PERIOD_SECONDS)
 
     def readiness(self, since_ns: int | None) -> contract.Steadiness:
         """Always steady: there is no warm-up, because the start is part of the work."""
@@ -193,30 +225,70 @@ class ExitingProgram(UserProgram):
         if start_ns < time.monotonic_ns():
             raise RefusedError("the window starts in the past")
         self._window = (start_ns, end_ns)
-        threading.Thread(target=self._wait, args=(end_ns,), daemon=True).start()
+        threading.Thread(target=self._wait, args=self._window, daemon=True).start()
 
-    def _wait(self, end_ns: int) -> None:
-        while (pid := self.pid()) is None and time.monotonic_ns() < end_ns:
-            time.sleep(FIND_PERIOD_SECONDS)
-        if pid is not None:
-            self._report["started_ns"] = time.monotonic_ns()
-            self._report["view"] = self.view
+    def _wait(self, start_ns: int, end_ns: int) -> None:
+        if self._is_in_pod:
+            while self.pid() is None and time.monotonic_ns() < end_ns:
+                time.sleep(FIND_PERIOD_SECONDS)
+        if (pid := self.pid()) is not None:
             with contextlib.suppress(ProcessLookupError):
-                self._follow(os.pidfd_open(pid), end_ns)
+                # Opened before the program can end.
+                process = os.pidfd_open(pid)
+                if not self._is_in_pod:
+                    time.sleep(max(0, start_ns - time.monotonic_ns()) / 1e9)
+                    os.kill(pid, signal.SIGCONT)
+                self._report["started_ns"] = time.monotonic_ns()
+                self._report["view"] = self.view
+                self._follow(process, end_ns)
         self._has_ended.set()
 
     def _follow(self, process: int, end_ns: int) -> None:
+        """Wait for the program, and then for what it has left running, until the deadline."""
+        is_over = self._await_end(process, end_ns)
+        while is_over and (left := self._find_left()):
+            self._left = left
+            with contextlib.suppress(ProcessLookupError):
+                is_over = self._await_end(os.pidfd_open(left[0]), end_ns)
+        if not is_over:
+            self._report["ended_ns"], self._report["left_running"] = None, len(self._left)
+
+    def _await_end(self, process: int, end_ns: int) -> bool:
+        """Whether a process ends before the deadline."""
+        period_seconds = FIND_PERIOD_SECONDS
         while (left_seconds := (end_ns - time.monotonic_ns()) / 1e9) > 0:
             self._update_report()
-            if select.select([process], [], [], min(left_seconds, POLL_PERIOD_SECONDS))[0]:
+            if select.select([process], [], [], min(left_seconds, period_seconds))[0]:
                 self._report["ended_ns"] = time.monotonic_ns()
                 # The process's statistics remain until its exit code is read.
                 self._update_report()
-                return
+                return True
+            # What a short program uses is seen, too.
+            period_seconds = min(2 * period_seconds, POLL_PERIOD_SECONDS)
+        return False
+
+    def _find_left(self) -> list[int]:
+        """The living processes that a program on this host has left behind; none if it failed.
+
+        They are known from before its end, by its session, or by the temporary folder of the tenant, which this process
+        has too.
+        """
+        own = _stat(self._pid) if self._pid is not None and not self._is_in_pod else []
+        if not own or own[EXIT_CODE_FIELD:] not in ([], ["0"]):
+            return []
+        known = set(self._report["outside"]["pids"]) if self._report["outside"] else set()
+        known -= {self._pid}
+        others = (int(path.name) for path in PROC.iterdir() if path.name.isdecimal())
+        alive = {pid: fields for pid in others if (fields := _stat(pid)) and fields[0] not in "ZX"}
+        alive.pop(os.getpid(), None)
+        return [pid for pid, fields in alive.items() if pid in known or fields[3] == str(self._pid) or _is_ours(pid)]
+
+    def pids(self) -> list[int]:
+        return [*super().pids(), *self._left]
 
     def _update_report(self) -> None:
-        cpu_seconds, outside = self.cpu_seconds(), self.process_view()
-        if cpu_seconds > 0:
+        cpu_seconds, outside = self.cpu_seconds(self.pids()), self.process_view()
+        if _stat(self.pid() or 0):
             self._report["cpu"] = self.cpu_use(cpu_seconds)
             self._report["memory_bytes"] = self.peak_resident_bytes() or self._report["memory_bytes"]
             self._report["outside"] = outside
@@ -228,10 +300,17 @@ class ExitingProgram(UserProgram):
         return self._report
 
 
+def _is_ours(pid: int) -> bool:
+    """Whether a process has this one's temporary folder, which is the tenant's own."""
+    folder = os.environ.get("TMPDIR")
+    return folder is not None and (_environment(pid) or {}).get("TMPDIR") == folder
+
+
 class SelfMeasuringProgram(UserProgram):
     """A program that counts its own latencies; the driver reads its pages. `path` is that of its metrics."""
 
-    def __init__(self, port: int, path: str) -> None:
+    def __init__(self, pid: int | None, port: int, path: str) -> None:
+        super().__init__(pid)
         self._port = port
         self._path = path
         self._pages: list[Page] | None = None

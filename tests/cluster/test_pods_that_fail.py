@@ -18,9 +18,8 @@ from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.measure.nodes.kubernetes.pods import manifest, status
-from sharebench.measure.nodes.kubernetes.pods.endpoint import PodEndpoint
 from sharebench.measure.nodes.kubernetes.pods.forward import OPEN_TIMEOUT_SECONDS
-from sharebench.measure.nodes.tenant_http import TIMEOUT_SECONDS
+from sharebench.measure.nodes.tenants.endpoint import TIMEOUT_SECONDS, HttpEndpoint
 from sharebench.study.study import Study
 
 # From the cluster's report to the driver's message on a busy machine. The tenants' time-out would be 60 s.
@@ -114,7 +113,7 @@ def test_an_evicted_pod_fails(node: ClusterNode, study: Study, plugin: Cluster, 
     try:
         tenants.start(grants(1))
         tenants.wait_ready()
-        name = tenants.names[0]
+        name = tenants.units[0].name
         plugin.core.create_namespaced_pod_eviction(name, namespace, {"metadata": {"name": name}})
         with pytest.raises(NodeError, match="EvictionByEvictionAPI"):
             tenants.sleep_until(tenants.now_ns() + 60 * 10**9)
@@ -181,7 +180,7 @@ def test_a_kubelet_that_hangs_is_given_up(node: ClusterNode, study: Study, plugi
     eventually("the node", lambda: status.node_unready_reason(node.cluster.read_node()) is None)
 
 
-def is_answering(endpoint: PodEndpoint) -> bool:
+def is_answering(endpoint: HttpEndpoint) -> bool:
     try:
         return endpoint.read_clock() is not None
     except TenantUnreachable:

@@ -75,7 +75,7 @@ def test_half_of_the_gpus_are_partitioned(two: Cluster, tmp_path: Path) -> None:
             tenants.sweep()
             tenants.start(grants(2))
             tenants.wait_ready()
-            assert all(given(two, namespace, name).startswith("MIG-") for name in tenants.names)
+            assert all(given(two, namespace, name).startswith("MIG-") for name in (unit.name for unit in tenants.units))
             tenants.stop()
             node.ensure(state(study, "exclusive"))
             assert offered(two) == {GPU: 2}

@@ -266,7 +266,7 @@ def test_a_program_dies_in_the_window(
     try:
         tenants.start(grants(1))
         tenants.wait_ready()
-        server.execute(namespace, tenants.names[0], "python3", "-c", KILL, container="tenant")
+        server.execute(namespace, tenants.units[0].name, "python3", "-c", KILL, container="tenant")
         with pytest.raises(TenantsFailed, match="ended early"):
             tenants.sleep_until(tenants.now_ns() + int(NAMED_SECONDS * 1e9))
         (outcome,) = tenants.outcomes()

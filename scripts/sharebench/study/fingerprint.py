@@ -42,11 +42,8 @@ STAGE_ROOTS = {
     "together": ("publication/build.py",),
 }
 # Only some cells need these: the code for a GPU, for user programs, and of other workloads.
-GPU_FOLDER, PROGRAMS_FOLDER, WORKLOADS_FOLDER = (
-    "tenant/gpu/",
-    "sharebench/measure/nodes/host/programs/",
-    "tenant/workloads/",
-)
+GPU_FOLDER, WORKLOADS_FOLDER = "tenant/gpu/", "tenant/workloads/"
+PROGRAMS_FOLDERS = ("sharebench/measure/nodes/host/programs/", "sharebench/measure/nodes/tenants/programs/")
 
 
 def node_fingerprint(kind: str) -> str:
@@ -93,7 +90,7 @@ def _skipped_folders(kind: str, has_programs: bool) -> tuple[str, ...]:
     return (
         WORKLOADS_FOLDER,
         *(() if NODE_KINDS[kind].has_gpus else (GPU_FOLDER,)),
-        *(() if has_programs else (PROGRAMS_FOLDER,)),
+        *(() if has_programs else PROGRAMS_FOLDERS),
     )
 
 

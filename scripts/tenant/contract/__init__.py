@@ -329,10 +329,14 @@ class ProcessView(TypedDict):
 
 
 class ExitReport(TypedDict):
-    """Observations of a program that exits, by the container next to it; times are monotonic ns of the node."""
+    """Observations of a program that exits, by the client next to it; times are monotonic ns of the node.
+
+    `left_running` counts the processes that it left behind, and that had not ended at its deadline.
+    """
 
     started_ns: int | None
     ended_ns: int | None
+    left_running: int
     cpu: CpuUse | None
     memory_bytes: int | None
     outside: ProcessView | None

@@ -3,7 +3,7 @@
 Params: `url` (root of the server), `method`, `path`, `headers`, the parameters of `tenant.request_bodies`,
 `expect_status`, `ready_path` (polled until it answers 200; without it the request itself is repeated until it
 succeeds), `stream` (time the tokens of an answer as they arrive: `tenant.record`), `trace` (file with the lengths, and
-for `arrival: trace` the times, of the requests), `note` (file for the last reason why the server is not ready).
+for `arrival: trace` the times, of the requests).
 `{env:NAME}` in `path`, `ready_path` and the values of `headers` is filled in here.
 """
 
@@ -15,7 +15,6 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,7 +41,6 @@ DEFAULTS: Params = {
     "ready_path": None,
     "stream": False,
     "trace": None,
-    "note": None,
 }
 BODY_METHODS = ("POST", "PUT")
 
@@ -156,22 +154,14 @@ class HttpClient(Workload):
 
 
 class Note:
-    """One line for the driver to read after a timeout: in a file, or without one on stderr, the log of a pod."""
+    """The last reason why the server is not ready, for the driver to read after a timeout: a line of this log."""
 
-    def __init__(self, path: str | None) -> None:
-        self._path = None if path is None else Path(path)
-        self._last_line = ""
+    _last_line = ""
 
     def write(self, line: str) -> None:
-        if line == self._last_line:
-            return
-        self._last_line = line
-        if self._path is None:
+        if line != self._last_line:
             print(line, file=sys.stderr, flush=True)
-        else:
-            part = self._path.with_suffix(".part")
-            part.write_text(line)
-            part.replace(self._path)
+        self._last_line = line
 
 
 def create(params: Params, device: str) -> HttpClient:
@@ -180,5 +170,5 @@ def create(params: Params, device: str) -> HttpClient:
     hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     client = HttpClient(values)
-    client.wait(Note(values["note"]))
+    client.wait(Note())
     return client

@@ -63,7 +63,7 @@ def simulated_fingerprint() -> str:
         ("tenant/workloads/matmul.py", MATMUL_CELLS),
         ("tenant/workloads/fault.py", {"cpu fault"}),
         ("tenant/gpu/torch_device.py", GPU_CELLS),
-        ("sharebench/measure/nodes/host/programs/endpoints.py", {"cpu program", *PROBES}),
+        ("sharebench/measure/nodes/tenants/programs/endpoints.py", {"cpu program", *PROBES}),
         # sharebench/, from the lowest layer to the highest
         ("sharebench/core/file_lock.py", PROBES),
         (
@@ -77,7 +77,7 @@ def simulated_fingerprint() -> str:
         ("sharebench/measure/nodes/simulated/node.py", {"simulated"}),
         ("sharebench/measure/nodes/host/cpu.py", CPU_CELLS | {"cpu node"}),
         ("sharebench/measure/nodes/host/mps.py", {"nvidia matmul", "nvidia node", *PROBES}),
-        ("sharebench/measure/nodes/metrics.py", {"cpu program", "kubernetes matmul", *PROBES}),
+        ("sharebench/measure/nodes/metrics.py", {"cpu program", *PROBES}),
         ("sharebench/measure/nodes/kubernetes/access/dra/claims.py", {"kubernetes matmul"}),
         ("sharebench/measure/nodes/kubernetes/preflight/rights.py", set()),
         ("sharebench/measure/cell/window.py", CELLS | PROBES),

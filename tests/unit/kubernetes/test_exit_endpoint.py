@@ -1,16 +1,17 @@
-"""The record of a batch command in a pod: its time by the client, its exit code by the kubelet."""
+"""The record of a program that exits: its time by the client, its exit code by the launcher."""
 
 from typing import Any
 
 import pytest
 
 from sharebench.measure.nodes.contract import TenantsFailed
-from sharebench.measure.nodes.kubernetes.pods.endpoint import ExitEndpoint
-from sharebench.measure.nodes.kubernetes.pods.status import Ending
+from sharebench.measure.nodes.tenants.programs.endpoints import ExitEndpoint, ObservedProgram
+from sharebench.measure.nodes.tenants.tenant_set import Ending
 
 SEEN = {
     "started_ns": 12_000_000_000,
     "ended_ns": 15_000_000_000,
+    "left_running": 0,
     "cpu": None,
     "memory_bytes": 7,
     "outside": None,
@@ -20,7 +21,8 @@ SEEN = {
 
 
 def endpoint(monkeypatch: pytest.MonkeyPatch, ending: Ending | None, **seen: Any) -> ExitEndpoint:
-    made = ExitEndpoint("10.0.0.1", "token", None, 18765, index=1, workload="batch", ending=lambda: ending)
+    spec: Any = {"workload": {"name": "batch"}}
+    made = ExitEndpoint(ObservedProgram(spec, 1, lambda _: False, lambda: ending), 18765, "token")
 
     def call(self: Any, method: str, path: str, *_: Any, **__: Any) -> tuple[int, dict[str, Any]]:
         return 200, SEEN | seen
@@ -37,14 +39,20 @@ def test_a_programs_time_counts_from_its_own_start(monkeypatch: pytest.MonkeyPat
     assert record.get("measured_by") == "exit"
 
 
-def test_a_program_that_is_not_done_at_the_deadline_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never() -> Ending:
-        raise AssertionError("its exit code is not asked for")
-
-    made = endpoint(monkeypatch, None, ended_ns=None)
-    monkeypatch.setattr(made, "_ending", never)
+@pytest.mark.parametrize(
+    ("left", "why"),
+    [
+        (0, "it had not exited 60 s after its start"),
+        (2, "it has exited, but 2 of the processes that it left had not 60 s after its start"),
+    ],
+)
+def test_a_program_that_is_not_done_at_the_deadline_has_no_time(
+    monkeypatch: pytest.MonkeyPatch, left: int, why: str
+) -> None:
+    made = endpoint(monkeypatch, ("crashed", "its exit code is not asked for", 1), ended_ns=None, left_running=left)
     job = made.record(1.0).get("job")
     assert job and (job["completed"], job["completion_seconds"]) == (0, None)
+    assert made.overdue == why
 
 
 def test_out_of_memory_is_a_result_and_other_failures_are_the_tenants(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,13 +17,13 @@ from kubernetes import client
 from unit.kubernetes.test_pods import OnePodList, access_of, pod
 
 from sharebench.measure.nodes.contract import Grant, NodeError, TenantsFailed, TenantUnreachable
-from sharebench.measure.nodes.kubernetes.pods import endpoint as endpoint_module
 from sharebench.measure.nodes.kubernetes.pods import forward
-from sharebench.measure.nodes.kubernetes.pods.endpoint import PodEndpoint
 from sharebench.measure.nodes.kubernetes.pods.forward import PodUnreachable, open_port
 from sharebench.measure.nodes.kubernetes.pods.manifest import TENANT_PORT
 from sharebench.measure.nodes.kubernetes.pods.pod import TenantPod
 from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
+from sharebench.measure.nodes.tenants import endpoint as endpoint_module
+from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 
 # Far beyond every time-out here; no test waits for it.
 LONG_SECONDS = 30.0
@@ -102,8 +102,8 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
         each.close()
 
 
-def endpoint_of(server: ApiServer) -> PodEndpoint:
-    return PodEndpoint("localhost", "token", partial(open_port, server.api, "ns", "a-pod", TENANT_PORT))
+def endpoint_of(server: ApiServer) -> HttpEndpoint:
+    return HttpEndpoint(TENANT_PORT, "token", partial(open_port, server.api, "ns", "a-pod", TENANT_PORT))
 
 
 def test_a_port_that_does_not_open_is_retried_then_given_up(make: Make) -> None:
@@ -151,7 +151,7 @@ def test_an_answer_that_ends_the_connection_is_read_completely(make: Make) -> No
     """The HTTP client closes the connection after the head, and then reads the body."""
     server = make(True)
     forward = partial(open_port, server.api, "ns", "a-pod", TENANT_PORT)
-    connection = endpoint_module._ForwardedConnection("localhost", TENANT_PORT, LONG_SECONDS, forward)
+    connection = endpoint_module._Connection(TENANT_PORT, LONG_SECONDS, forward)
     connection.request("GET", "/readyz")
     head = b"\x00HTTP/1.1 503 Not yet\r\nConnection: close\r\nContent-Length: 4\r\n\r\n"
     server.send([b"\x00\x40\x1f", b"\x01\x40\x1f", head, b"\x00body"])

@@ -5,14 +5,17 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sharebench.measure.nodes.contract import TenantUnreachable
-from sharebench.measure.nodes.kubernetes.pods import endpoint as endpoint_module
-from sharebench.measure.nodes.kubernetes.pods.endpoint import PodEndpoint
+from sharebench.measure.nodes.contract import Grant, TenantUnreachable
 from sharebench.measure.nodes.kubernetes.pods.forward import PodUnreachable
+from sharebench.measure.nodes.kubernetes.pods.pod import TenantPod
+from sharebench.measure.nodes.tenants import endpoint as endpoint_module
+from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from tenant.server import Server, State
 
 
@@ -71,11 +74,11 @@ def forwarder(state: State) -> Forwarder:
 
 
 @pytest.fixture
-def endpoint(forwarder: Forwarder) -> PodEndpoint:
-    return PodEndpoint("localhost", "token", forwarder)
+def endpoint(forwarder: Forwarder) -> HttpEndpoint:
+    return HttpEndpoint(1, "token", forwarder)
 
 
-def test_all_requests_share_one_connection(endpoint: PodEndpoint, forwarder: Forwarder, state: State) -> None:
+def test_all_requests_share_one_connection(endpoint: HttpEndpoint, forwarder: Forwarder, state: State) -> None:
     assert not endpoint.ready()
     state.status = "ready"
     assert endpoint.ready()
@@ -84,14 +87,14 @@ def test_all_requests_share_one_connection(endpoint: PodEndpoint, forwarder: For
     assert len(forwarder.opened) == 1
 
 
-def test_after_a_refusal_a_new_connection_is_opened(endpoint: PodEndpoint, forwarder: Forwarder) -> None:
+def test_after_a_refusal_a_new_connection_is_opened(endpoint: HttpEndpoint, forwarder: Forwarder) -> None:
     assert not endpoint.set_window(1, 2)
     endpoint.read_clock()
     endpoint.read_clock()
     assert len(forwarder.opened) == 2
 
 
-def test_a_connection_that_was_cut_is_not_used(endpoint: PodEndpoint, forwarder: Forwarder) -> None:
+def test_a_connection_that_was_cut_is_not_used(endpoint: HttpEndpoint, forwarder: Forwarder) -> None:
     endpoint.read_clock()
     forwarder.opened[0].shutdown(socket.SHUT_RDWR)
     # The cut is noticed before anything is sent, so even a window may be announced.
@@ -99,7 +102,7 @@ def test_a_connection_that_was_cut_is_not_used(endpoint: PodEndpoint, forwarder:
     assert len(forwarder.opened) == 2
 
 
-def test_a_request_cut_off_by_close_is_not_repeated(endpoint: PodEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_cut_off_by_close_is_not_repeated(endpoint: HttpEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for a tenant that is stopped, whose connection ends with it."""
     endpoint.read_clock()
     asked = []
@@ -123,21 +126,21 @@ def mute() -> Iterator[OnceMute]:
 
 
 def test_a_get_is_repeated_after_a_broken_connection(mute: OnceMute) -> None:
-    endpoint = PodEndpoint("localhost", "token", Forwarder(mute.port))
+    endpoint = HttpEndpoint(1, "token", Forwarder(mute.port))
     assert endpoint.ready()
     assert endpoint.ready()
     assert mute.requests == 3
 
 
 def test_a_post_is_never_repeated(mute: OnceMute) -> None:
-    endpoint = PodEndpoint("localhost", "token", Forwarder(mute.port))
+    endpoint = HttpEndpoint(1, "token", Forwarder(mute.port))
     assert endpoint.ready()
     with pytest.raises(TenantUnreachable, match="POST /window"):
         endpoint.set_window(1, 2)
     assert mute.requests == 2
 
 
-def test_two_threads_never_share_a_connection(endpoint: PodEndpoint, state: State) -> None:
+def test_two_threads_never_share_a_connection(endpoint: HttpEndpoint, state: State) -> None:
     state.status = "ready"
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda _: endpoint.ready(), range(400)))
@@ -153,8 +156,10 @@ def test_a_silent_address_differs_from_a_silent_tenant(monkeypatch: pytest.Monke
             made = waiting.enter_context(socket.socket())
             made.setblocking(False)
             made.connect_ex(address)
-        endpoint: Any = PodEndpoint("127.0.0.1", "token", None)
-        endpoint.port = address[1]
+        context: Any = SimpleNamespace(reach="pod-ip", spec={"workload": {"kind": "loop"}}, watcher=SimpleNamespace())
+        context.watcher.pods = {"a": {"status": {"podIP": "127.0.0.1"}}}
+        pod = TenantPod(context, Grant(0, 0), {"metadata": {"name": "a"}})
+        endpoint = HttpEndpoint(address[1], "token", partial(pod._open_socket, address[1]))
         with pytest.raises(TenantUnreachable, match=r"GET /healthz: nothing answers at the pod's address") as caught:
             endpoint.ready()
     assert isinstance(caught.value.__cause__, PodUnreachable)

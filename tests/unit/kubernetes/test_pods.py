@@ -17,9 +17,9 @@ from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.measure.nodes.kubernetes.pods import tenants as tenants_module
 from sharebench.measure.nodes.kubernetes.pods import watch
-from sharebench.measure.nodes.kubernetes.pods.endpoint import PodEndpoint
 from sharebench.measure.nodes.kubernetes.pods.pod import TenantPod
 from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
+from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.model.config.load import load
 
 OPTIONS = load(config_with({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
@@ -196,7 +196,7 @@ def test_deleted_pods_are_noticed_even_when_none_is_left(make: Make, count: int)
 def test_a_pods_start_time_ends_when_its_code_runs(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both times are by the node's clock, which is 1000 s ahead of the driver's here."""
     tenants = make(1, OnePodList([pod(0)]))
-    endpoint = PodEndpoint("10.0.0.1", "token", None)
+    endpoint = HttpEndpoint(8000, "token")
     (unit,) = tenants.units
     unit.connected, unit.created_seconds = [endpoint], time.monotonic() - 5.0
     ahead_ns = 1000 * 10**9
@@ -206,10 +206,10 @@ def test_a_pods_start_time_ends_when_its_code_runs(make: Make, monkeypatch: pyte
     def call(self: Any, method: str, path: str, *_: Any, **__: Any) -> tuple[int, Json]:
         if path == "/clock":
             now_ns = time.monotonic_ns() + ahead_ns
-            return 200, {"boot_id": "this", "monotonic_ns": now_ns, "first_line_ns": first_line_ns}
+            return 200, {"boot_id": "this", "monotonic_ns": now_ns, "realtime_ns": 0, "first_line_ns": first_line_ns}
         return 200, {"startup": startup}
 
-    monkeypatch.setattr(PodEndpoint, "_call", call)
+    monkeypatch.setattr(HttpEndpoint, "_call", call)
     tenants._align_clocks()
     assert endpoint.record(1.0)["startup"] == {"process_seconds": pytest.approx(3.0, abs=1e-3)}
 

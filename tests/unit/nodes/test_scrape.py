@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from sharebench.measure.nodes import tenant_http
-from sharebench.measure.nodes.tenant_http import HttpEndpoint
+from sharebench.measure.nodes.tenants import endpoint
+from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 
 
 def endpoint_whose_clock_says(monkeypatch: pytest.MonkeyPatch, boot_id: str | None, offset_ns: int) -> HttpEndpoint:
@@ -14,12 +14,12 @@ def endpoint_whose_clock_says(monkeypatch: pytest.MonkeyPatch, boot_id: str | No
     now_ns = iter((0, 10_000_000))
 
     def call(self: HttpEndpoint, method: str, path: str, **_: Any) -> tuple[int, dict[str, Any]]:
-        return 200, {"boot_id": boot_id, "monotonic_ns": 5_000_000 + offset_ns, "realtime_ns": 7}
+        return 200, {"boot_id": boot_id, "monotonic_ns": 5_000_000 + offset_ns, "realtime_ns": 7, "first_line_ns": 0}
 
     monkeypatch.setattr(HttpEndpoint, "_call", call)
-    monkeypatch.setattr(tenant_http, "boot_id", lambda: "this boot")
-    monkeypatch.setattr(tenant_http, "time", SimpleNamespace(monotonic_ns=lambda: next(now_ns)))
-    return HttpEndpoint("127.0.0.1", 1, "token")
+    monkeypatch.setattr(endpoint, "boot_id", lambda: "this boot")
+    monkeypatch.setattr(endpoint, "time", SimpleNamespace(monotonic_ns=lambda: next(now_ns)))
+    return HttpEndpoint(1, "token")
 
 
 def test_a_tenant_under_the_same_kernel_has_the_same_clock(monkeypatch: pytest.MonkeyPatch) -> None:

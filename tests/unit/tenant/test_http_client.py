@@ -147,14 +147,14 @@ def test_parameters_that_make_no_valid_request_are_refused(
 
 @pytest.mark.parametrize(("ready_path", "ready_request"), [(None, "POST /infer"), ("/health", "GET /health")])
 def test_the_client_waits_until_the_server_is_ready(
-    serve: Serve, tmp_path: Path, ready_path: str | None, ready_request: str
+    serve: Serve, capsys: pytest.CaptureFixture[str], ready_path: str | None, ready_request: str
 ) -> None:
     url, log = serve(lambda handler: ok(handler, status=503), lambda handler: ok(handler, status=503), ok)
-    params = {"url": url, "method": "POST", "path": "/infer", "ready_path": ready_path, "note": str(tmp_path / "note")}
+    params = {"url": url, "method": "POST", "path": "/infer", "ready_path": ready_path}
     create(params, "cpu")
     assert [" ".join(request[:2]) for request in log.requests] == [ready_request] * 3
     line = f"{ready_request} is answered, but the warm-up with POST /infer has not ended"
-    assert (tmp_path / "note").read_text() == line
+    assert capsys.readouterr().err.splitlines()[-1] == line
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_the_program_is_the_container_with_the_grant(add: Add) -> None:
     add(9, 8, GRANT, ticks=50)
     user_program = UserProgram()
     assert user_program.pids() == [8, 9]
-    assert user_program.cpu_seconds() == pytest.approx(150 / os.sysconf("SC_CLK_TCK"))
+    assert user_program.cpu_seconds(user_program.pids()) == pytest.approx(150 / os.sysconf("SC_CLK_TCK"))
     assert user_program.peak_resident_bytes() == 4096
     assert user_program.process_view() == {"pids": [8, 9], "names": ["serve", "serve"], "visible_devices": None}
     assert user_program.view is not None

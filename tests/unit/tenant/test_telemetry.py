@@ -7,7 +7,8 @@ import pynvml
 import pytest
 
 from sharebench.measure.nodes.contract import TenantUnreachable
-from sharebench.measure.nodes.kubernetes.pods.endpoint import PodEndpoint, PodSampler
+from sharebench.measure.nodes.kubernetes.pods.sampler import PodSampler
+from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY
 from tenant.contract.gpu import GpuSample
 from tenant.gpu import nvml
@@ -80,15 +81,14 @@ def test_the_granted_gpu_of_a_mig_instance_is_the_whole_gpu(mock_nvml: Path) -> 
     assert granted_uuid(instance) == pynvml.nvmlDeviceGetUUID(whole)
 
 
-class Endpoint(PodEndpoint):
+class Endpoint(HttpEndpoint):
     """A tenant's server in this process."""
 
     def __init__(self) -> None:
         self.state = State()
         server = Server("127.0.0.1", 0, "token", self.state)
         server.start()
-        super().__init__("127.0.0.1", "token", None)
-        self.port = server.port
+        super().__init__(server.port, "token")
 
 
 def test_the_driver_receives_the_samples_of_the_window(nvml_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:

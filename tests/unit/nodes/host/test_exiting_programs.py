@@ -95,6 +95,31 @@ if sys.argv[1] == "1":
         assert measured["tenants"][0]["status"] == "not-measured"
 
 
+# Leaves at once; its child, in a session of its own, works on.
+LEAVES = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    {more}
+    os.closerange(0, 3)
+    time.sleep({seconds})
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("more", ["pass", "os.execv('/bin/sleep', ['sleep', '1'])"], ids=["forks", "new program"])
+def test_a_program_that_forks_and_leaves_is_done_when_its_processes_are(tmp_path: Path, more: str) -> None:
+    measured = run(tmp_path, exiting(LEAVES.format(more=more, seconds=1)), replicas=1)
+    assert measured["status"] == "ok"
+    assert measured["tenants"][0]["job"]["completion_seconds"] >= 1
+
+
+def test_processes_that_a_program_left_behind_miss_its_deadline(tmp_path: Path) -> None:
+    measured = run(tmp_path, exiting(LEAVES.format(more="pass", seconds=600), 1.5), replicas=1)
+    said = "it has exited, but 1 of the processes that it left had not 1.5 s after its start"
+    assert (measured["status"], measured["reason"]) == ("hung", f"1 of 1 tenants hung: {said}")
+
+
 def test_a_failed_program_ends_the_cell_at_once(tmp_path: Path) -> None:
     began = time.monotonic()
     text = "import sys, time\nif sys.argv[1] == '1': sys.exit(1)\ntime.sleep(600)"

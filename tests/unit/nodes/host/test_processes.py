@@ -203,7 +203,8 @@ import http.server, json, sys, threading, time
 class Ready(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         late = self.server is servers[1] and time.monotonic() < begin + 0.5
-        self.send_response(503 if late else 200); self.end_headers(); self.wfile.write(b"{}")
+        self.send_response(200); self.end_headers(); self.wfile.write(b'{"status": "%s"}' % (b"" if late else b"ready"))
+    def log_message(self, *_): pass
 servers = [http.server.HTTPServer(("127.0.0.1", 0), Ready) for _ in range(2)]
 begin = time.monotonic()
 print(json.dumps({"ports": [server.server_port for server in servers]}), flush=True)

@@ -19,13 +19,14 @@ from sharebench.measure.nodes.host.launch import BuiltInTenant
 from sharebench.measure.nodes.host.nvidia_evidence import Target, collect_evidence
 from sharebench.measure.nodes.host.nvml import Occupant
 from sharebench.measure.nodes.host.processes import ProcessTenants
-from sharebench.measure.nodes.host.programs.process_tree import ProcessTree
+from sharebench.measure.nodes.host.programs.process_tree import tree_pids
 from sharebench.measure.nodes.programs import memory_fraction
 from sharebench.measure.nodes.tenants import tenant_set
 from sharebench.model.spec import Spec
 from sharebench.study.cells import Cell
 from tenant import request_bodies
 from tenant.load import BEFORE_WINDOW, IN_WINDOW
+from tenant.program import UserProgram
 
 SERVER = {"kind": "http", "command": ["serve", "{port}"], "start": "staggered"}
 # Writes its start time, and the time before it can answer.
@@ -137,7 +138,7 @@ def server() -> Iterator[ProcessTenants]:
     entry = {"kind": "command", "command": ["{python}", "-c", SERVES], "metrics": {"histogram": "h"}}
     planned = study_with({f"{W}.mine": entry, "workloads": ["mine"]})
     spec = planned.spec_of(Cell("time-slicing", "mine", 1, 1))
-    settings = {"timeouts": {"start_seconds": 10, "record_seconds": 10}, "loads": []}
+    settings = {"timeouts": {"start_seconds": 10, "record_seconds": 10}, "loads": [{"arrival": "closed"}]}
     tenants = ProcessTenants(spec, cast(Settings, settings), no_sampler)
     tenants.start([Grant(0, 0, environment={"CUDA_VISIBLE_DEVICES": "GPU-1"})])
     yield tenants
@@ -146,13 +147,14 @@ def server() -> Iterator[ProcessTenants]:
 
 def test_the_workers_of_a_server_belong_to_its_tenant(server: ProcessTenants) -> None:
     (pid,) = server.pids()
-    wait_for(lambda: len(ProcessTree(pid).pids()) == 3)
+    wait_for(lambda: len(tree_pids(pid)) == 3)
     worker = psutil.Process(pid).children()[0].children()[0]
     # None of them counts as foreign.
-    assert server.families() == [[pid, worker.parent().pid, worker.pid]]
+    client = server.units[0].popens[1].pid
+    assert server.families() == [[pid, worker.parent().pid, worker.pid, client]]
 
     strategy = study_with({}).strategies["time-slicing"]
-    record: Any = {"measured_by": "scrape", "view": None, "outside": ProcessTree(pid).view()}
+    record: Any = {"measured_by": "scrape", "view": None, "outside": UserProgram(pid).process_view()}
     on_gpu = [Occupant(worker.pid, "compute", 1 << 30)]
     found = collect_evidence(strategy, [Target("GPU-1", 132, 1 << 36)], [Grant(0, 0)], [record], on_gpu, [])
     assert all(item["holds"] for item in found)

@@ -5,7 +5,7 @@ import os
 import subprocess
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from sharebench.core.files import SCRIPTS
 from sharebench.measure.nodes.contract import Grant, PlannedLoad, classify_exit
 from sharebench.measure.nodes.host.logs import log_end
 from sharebench.measure.nodes.host.template import ForkedProcess
-from sharebench.measure.nodes.tenant_http import HttpEndpoint
-from sharebench.measure.nodes.tenants.tenant_set import Ending, StartingEndpoint, Unit
+from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
+from sharebench.measure.nodes.tenants.tenant_set import Ending, Unit
 from sharebench.model.spec import Spec, tenant_workload
 from tenant.contract import TOKEN_VARIABLE
 
@@ -42,14 +42,15 @@ class CellContext:
 class Program:
     """One process to start; with `cores` None it may run on all cores of this process.
 
-    Its standard output goes to `out`, or to its log with its errors where `out` is None. `workload` is the module and
-    the device of a built-in workload, which the run's template may fork.
+    Its errors go to `log`, and its standard output to `out`, or there too where `out` is None. `workload` is the module
+    and the device of a built-in workload, which the run's template may fork.
     """
 
     argv: Sequence[str]
     environment: Mapping[str, str]
     cores: tuple[int, ...] | None
-    out: Path | None
+    log: Path
+    out: Path | None = None
     workload: tuple[str, str] | None = None
 
 
@@ -81,15 +82,15 @@ class TenantProcess(Unit):
         return self.popens[0].pid
 
     @abstractmethod
-    def programs(self) -> list[Program]:
-        """The programs to start, the one with the grants first. Raises NodeError."""
+    def programs(self) -> Iterable[Program]:
+        """The programs to start, the one with the grants first; each is asked for when those before it run.
 
-    def on_started(self) -> None:
-        """Called when all processes have been started."""
+        Raises NodeError.
+        """
 
     def code(self) -> int | None:
-        """Exit code of the first of its processes that ended unexpectedly, None without one."""
-        return next((code for popen in self.popens if (code := popen.poll()) is not None), None)
+        """Exit code of its first process if that has ended unexpectedly, else None."""
+        return self.popens[0].poll() if self.popens else None
 
     def ending(self) -> Ending | None:
         if (code := self.code()) is None:
@@ -98,6 +99,10 @@ class TenantProcess(Unit):
 
     def log_tail(self) -> str:
         return log_end(self.log, LOG_TAIL_BYTES)
+
+    def logs(self) -> list[str]:
+        """The ends of the logs that matter."""
+        return [log_end(self.log)]
 
     def cpu_seconds_at_end(self) -> float:
         """CPU seconds of a tenant that has exited, else 0."""
@@ -124,14 +129,14 @@ class BuiltInTenant(TenantProcess):
             "sms": grant.sm_count,
         }
 
-    def programs(self) -> list[Program]:
+    def programs(self) -> Iterable[Program]:
         first = self.grants[0]
         variables = {**grant_environment(first), TOKEN_VARIABLE: self.context.token}
         workload = tenant_workload(self.context.spec, first.index)["module"], self.context.device
-        return [Program(self.command(), variables, first.cores, self.out, workload)]
+        return [Program(self.command(), variables, first.cores, self.log, self.out, workload)]
 
-    def connect(self) -> Sequence[StartingEndpoint]:
-        return [HttpEndpoint("127.0.0.1", port, self.context.token) for port in announced_ports(self.out)]
+    def connect(self) -> Sequence[HttpEndpoint]:
+        return [HttpEndpoint(port, self.context.token) for port in announced_ports(self.out)]
 
 
 def tenant_command(
@@ -149,7 +154,7 @@ def tenant_command(
         "params": json.dumps(params),
         "device": device,
         "load": json.dumps(context.loads[index]),
-        "warmup": json.dumps(context.spec["warmup"]),
+        "warmup": json.dumps(context.spec.get("warmup", {})),
         "port": "0",
         "index": str(index),
         "spawned-ns": str(time.monotonic_ns()),

@@ -21,8 +21,8 @@ from sharebench.core.units import NS
 from sharebench.measure.nodes.contract import Grant, NodeError, Sampler, Settings, WorkloadError
 from sharebench.measure.nodes.host import template
 from sharebench.measure.nodes.host.launch import CellContext, Program, TenantProcess
-from sharebench.measure.nodes.host.logs import log_end, truncate_log
-from sharebench.measure.nodes.host.programs.process_tree import Orphans, ProcessTree
+from sharebench.measure.nodes.host.logs import truncate_log
+from sharebench.measure.nodes.host.programs.process_tree import Orphans, tree_pids
 from sharebench.measure.nodes.host.programs.tenants import tenant_class
 from sharebench.measure.nodes.host.template import ForkedProcess
 from sharebench.measure.nodes.tenants.tenant_set import TenantSet
@@ -115,7 +115,7 @@ class ProcessTenants(TenantSet[TenantProcess]):
         Only user programs have more than one.
         """
         return [
-            [*ProcessTree(process.pid).pids(), *(popen.pid for popen in process.popens[1:])]
+            [*tree_pids(process.pid), *(popen.pid for popen in process.popens[1:])]
             if process.is_program
             else [process.pid]
             for process in self._processes_of_tenants()
@@ -162,12 +162,12 @@ class ProcessTenants(TenantSet[TenantProcess]):
                 self.units.append(process)
                 for program in process.programs():
                     process.popens.append(self._launch(process, program))
-            process.on_started()
 
     def _launch(self, process: TenantProcess, program: Program) -> subprocess.Popen[bytes] | ForkedProcess:
+        """The one place where an argv and an environment become a process. Raises NodeError."""
         index, home = str(process.grants[0].index), str(process.home)
         environment = {**program.environment, TENANT_VARIABLE: index, "TMPDIR": home}
-        with _pinned(program.cores), (program.out or process.log).open("ab") as out, process.log.open("ab") as errors:
+        with _pinned(program.cores), (program.out or program.log).open("ab") as out, program.log.open("ab") as errors:
             if program.workload is not None:
                 module, device = program.workload
                 request: ForkRequest = {
@@ -231,6 +231,7 @@ class ProcessTenants(TenantSet[TenantProcess]):
 
         Raises NodeError when one cannot be ended.
         """
+        self.close()
         started = [popen for process in self.units for popen in process.popens]
         for popen in started:
             self._signal(popen, signal.SIGTERM)
@@ -249,7 +250,7 @@ class ProcessTenants(TenantSet[TenantProcess]):
             self._kill_strays()
         for process in self.units:
             name = "-".join(str(index) for index in sorted({process.grants[0].index, process.grants[-1].index}))
-            for line in log_end(process.log).splitlines():
+            for line in "\n".join(process.logs()).splitlines():
                 print(f"tenant {name}: {line}", file=sys.stderr)
         shutil.rmtree(self.scratch, ignore_errors=True)
         if immortal:

@@ -7,11 +7,10 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from sharebench.core.units import NS
 from sharebench.measure.nodes.contract import (
-    Endpoint,
     Grant,
     Sampler,
     Settings,
@@ -19,6 +18,7 @@ from sharebench.measure.nodes.contract import (
     TenantUnreachable,
     WorkloadError,
 )
+from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.model.programs import is_program
 from sharebench.model.records.types import Outcome, TenantStatus
 from sharebench.model.spec import Spec, runs_until_exit, tenant_workload
@@ -28,21 +28,6 @@ Ending = tuple[TenantStatus, str, int | None]
 """Status, reason and exit code of a tenant that has ended by itself."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-class StartingEndpoint(Endpoint, Protocol):
-    """The endpoint of a tenant that is not warm yet."""
-
-    port: int
-    complaint: str | None
-    """The error that keeps it from ever being ready; None where it may only be slow."""
-    waiting_for: str | None
-    """The unmet condition of its readiness; None where that is not known."""
-    overdue: str | None
-    """How it missed its deadline; None where it did not."""
-
-    def ready(self) -> bool:
-        """Whether the tenant is warm for the first time. Raises TenantUnreachable."""
 
 
 class Unit(ABC):
@@ -59,10 +44,10 @@ class Unit(ABC):
         self.is_program = is_program(self.workload)
         # Whether an exit is its normal end, and part of its report.
         self.ends_itself = runs_until_exit(self.workload)
-        self.connected: Sequence[StartingEndpoint] = ()
+        self.connected: Sequence[HttpEndpoint] = ()
 
     @abstractmethod
-    def connect(self) -> Sequence[StartingEndpoint]:
+    def connect(self) -> Sequence[HttpEndpoint]:
         """The endpoint of each of its tenants; empty as long as they are not known."""
 
     @abstractmethod
@@ -79,6 +64,9 @@ class Unit(ABC):
         with contextlib.suppress(TenantUnreachable):
             return bool(self.connected) and all(endpoint.ready() for endpoint in self.connected)
         return False
+
+    def refuse_unavailable(self) -> None:  # noqa: B027
+        """Raise NodeError where it cannot run for a reason that is not its own."""
 
     def complaint(self) -> str | None:
         """The error that keeps it from ever being ready, after the time-out; None where sharing may be the cause."""
@@ -132,6 +120,8 @@ class TenantSet(ABC, Generic[AnyUnit]):
 
     def refuse_unavailable(self) -> None:
         """Raise NodeError where a tenant cannot run for a reason that is not its own."""
+        for unit in self.units:
+            unit.refuse_unavailable()
 
     def call_for_each(self, call: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         return [call(each) for each in items]
@@ -211,7 +201,12 @@ class TenantSet(ABC, Generic[AnyUnit]):
             raise TenantsFailed("not every tenant got ready")
         self.on_ready()
 
-    def endpoints(self) -> Sequence[StartingEndpoint]:
+    def close(self) -> None:
+        """Close the connections to the tenants, which are about to be removed."""
+        for endpoint in self.endpoints():
+            endpoint.close()
+
+    def endpoints(self) -> Sequence[HttpEndpoint]:
         return [endpoint for unit in self.units for endpoint in unit.connected]
 
     def metrics_addresses(self) -> list[str]:

@@ -1,16 +1,17 @@
-"""Tenants that are user programs: one that measures itself, one that exits, or a server with the driver's client."""
+"""Tenants that are user programs, with our client next to each."""
 
 import errno
 import itertools
+import json
 import os
 import random
 import shutil
 import socket
+import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,21 @@ from sharebench.measure.nodes.host.launch import (
     inherited_environment,
     tenant_command,
 )
-from sharebench.measure.nodes.host.programs.endpoints import ScrapedEndpoint, ServedEndpoint
-from sharebench.measure.nodes.host.programs.exiting import LAUNCHER, ExitEndpoint, ProgramExit
-from sharebench.measure.nodes.host.programs.process_tree import ProcessTree
+from sharebench.measure.nodes.host.logs import LogSearch, log_end
 from sharebench.measure.nodes.programs import fill_in, placeholder_values
-from sharebench.measure.nodes.tenants.tenant_set import StartingEndpoint
+from sharebench.measure.nodes.tenants.programs.endpoints import ClientEndpoint, ExitEndpoint, ObservedProgram
+from sharebench.measure.nodes.tenants.programs.scraped import endpoint_class
+from sharebench.measure.nodes.tenants.tenant_set import Ending
 from sharebench.model.programs import CLIENT, client_files, is_program, request_texts
-from sharebench.model.spec import WorkloadSpec, runs_until_exit
-from tenant.contract import TOKEN_VARIABLE, SteadinessRule
+from sharebench.model.spec import WorkloadSpec
+from tenant.contract import EXIT_USAGE, TOKEN_VARIABLE
 from tenant.contract.requests import variable_problem
 
+# Stops itself; after SIGCONT, which its client sends at the window's start, it becomes the program, under the same pid.
+LAUNCHER = ["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]
 PORT_VARIABLE = "SHAREBENCH_PORT"
 INDEX_VARIABLE = "SHAREBENCH_INDEX"
+SILENCE_SECONDS = 1.0
 # Below the ports that Linux uses for outgoing connections.
 PORT_RANGE = range(20_000, 32_768)
 _PORTS = itertools.cycle(random.sample(PORT_RANGE, len(PORT_RANGE)))
@@ -69,16 +73,35 @@ def refuse_taken_port(port: int) -> None:
 
 
 class ProgramTenant(TenantProcess):
+    """A user program and our client next to it, which has no grant; for a server elsewhere the client alone."""
+
     def __init__(self, context: CellContext, grants: Sequence[Grant], home: Path) -> None:
         super().__init__(context, grants, home)
         (self.grant,) = grants
         self.port: int = free_port() if self.workload["port"] is None else self.workload["port"]
+        self.is_elsewhere = self.workload.get("url") is not None
+        self.client_log = home.with_suffix(".client.log")
+        self._search: LogSearch | None = None
+        self._has_client_failed = False
 
     def fill_in(self, word: str) -> str:
         own = {"port": self.port, "here": Path.cwd(), "python": self.context.python}
         return fill_in(word, placeholder_values(self.context.spec, self.index) | own)
 
-    def program(self) -> Program:
+    def programs(self) -> Iterator[Program]:
+        """Raises NodeError where a program is missing, its port is taken, or the client lacks a variable."""
+        arguments = self._client_arguments()
+        if not self.is_elsewhere:
+            yield self._program()
+        arguments["pid"] = "0" if self.is_elsewhere else str(self.pid)
+        # The client uses the driver's Python and packages, not the tenants'.
+        argv = tenant_command(self.context, self.index, CLIENT, {}, device="cpu", python=sys.executable)
+        argv += [part for name, value in arguments.items() for part in (f"--{name}", value)]
+        # The client computes nothing on the device: it sees none, and runs wherever there is room.
+        variables = {**grant_environment(Grant(self.index, 0)), TOKEN_VARIABLE: self.context.token}
+        yield Program(argv, variables, None, self.client_log, self.out)
+
+    def _program(self) -> Program:
         argv = [self.fill_in(word) for word in self.workload["command"] or ()]
         refuse_taken_port(self.port)
         variables = {
@@ -87,92 +110,84 @@ class ProgramTenant(TenantProcess):
             PORT_VARIABLE: str(self.port),
             INDEX_VARIABLE: str(self.index),
         }
-        return Program(argv, variables, self.grant.cores, None)
+        if self.ends_itself:
+            # The launcher would start also without the program.
+            if shutil.which(argv[0], path=variables.get("PATH")) is None:
+                raise WorkloadError(f"cannot start {argv[0]!r}: {os.strerror(errno.ENOENT)}")
+            argv = [*LAUNCHER, *argv]
+        return Program(argv, variables, self.grant.cores, self.log)
 
-
-class CommandTenant(ProgramTenant):
-    """A program that measures itself."""
-
-    def programs(self) -> list[Program]:
-        return [self.program()]
-
-    def on_started(self) -> None:
-        rule = SteadinessRule(**self.context.spec["warmup"])
-        self._endpoint = ScrapedEndpoint(self.index, self.workload, self.port, self.log, ProcessTree(self.pid), rule)
-
-    def connect(self) -> Sequence[StartingEndpoint]:
-        return [self._endpoint]
-
-
-class ExitTenant(ProgramTenant):
-    """A program that runs until it exits."""
-
-    _endpoint: ExitEndpoint | None = None
-
-    @property
-    def _ended(self) -> ProgramExit | None:
-        return None if self._endpoint is None else self._endpoint.ended
-
-    def programs(self) -> list[Program]:
-        """The program behind its launcher. Raises NodeError for a missing program, since the launcher would start."""
-        own = self.program()
-        if shutil.which(own.argv[0], path=own.environment.get("PATH")) is None:
-            raise WorkloadError(f"cannot start {own.argv[0]!r}: {os.strerror(errno.ENOENT)}")
-        return [replace(own, argv=[*LAUNCHER, *own.argv])]
-
-    def on_started(self) -> None:
-        self._endpoint = ExitEndpoint(self.index, self.workload, self.port, self.log, self.pid)
-
-    def code(self) -> int | None:
-        return None if self._ended is None else self._ended.code or None
-
-    def cpu_seconds_at_end(self) -> float:
-        return 0.0 if self._ended is None else self._ended.cpu_seconds
-
-    def connect(self) -> Sequence[StartingEndpoint]:
-        return [] if self._endpoint is None else [self._endpoint]
-
-
-class HttpTenant(ProgramTenant):
-    """A server and the driver's client, a separate process without a grant; for an external server only the client."""
-
-    def programs(self) -> list[Program]:
-        """The server, unless it is external, and the client. Raises NodeError where the client lacks a variable."""
+    def _client_arguments(self) -> dict[str, str]:
+        if self.ends_itself:
+            return {"program": "exit"}
+        if self.workload["kind"] == "command":
+            return {
+                "program": "scrape",
+                "params": json.dumps({"port": self.port, "path": self.workload["metrics"]["path"]}),
+            }
         if why := variable_problem(request_texts(self.workload), os.environ):
             raise WorkloadError(f"{self.workload['name']}: {why}")
-        own = [] if self.workload["url"] is not None else [self.program()]
-        url = self.workload["url"] or f"http://127.0.0.1:{self.port}"
-        request = self.workload["request"]
+        url, request = self.workload["url"] or f"http://127.0.0.1:{self.port}", self.workload["request"]
         params: dict[str, Any] = {
             "url": url.rstrip("/"),
             **request,
             "ready_path": self.workload["ready"]["path"],
             "stream": self.workload["stream"],
-            "note": str(self._client_note),
         }
         params |= {key: str(Path.cwd() / path) for key, path in client_files(self.workload).items()}
-        # The client uses the driver's Python and packages, not the tenants'.
-        argv = tenant_command(self.context, self.index, CLIENT, params, device="cpu", python=sys.executable)
-        # The client computes nothing on the device: it sees none, and runs wherever there is room.
-        variables = {**grant_environment(Grant(self.index, 0)), TOKEN_VARIABLE: self.context.token}
-        return [*own, Program(argv, variables, None, self.out)]
+        return {"program": "server", "params": json.dumps(params)}
+
+    def connect(self) -> Sequence[ClientEndpoint]:
+        program = ObservedProgram(self.context.spec, self.index, self._has_printed, self._await_ending)
+        make = endpoint_class(self.workload)
+        return [make(program, port, self.context.token) for port in announced_ports(self.out)]
+
+    def is_ready(self) -> bool:
+        # Searched from the start, also before the client listens: a long log is cut.
+        if not self.ends_itself and (text := self.workload["ready"]["log"]) is not None:
+            self._has_printed(text)
+        return super().is_ready()
+
+    def _has_printed(self, text: str) -> bool:
+        self._search = self._search or LogSearch(self.log, text)
+        return self._search.is_found()
+
+    def _await_ending(self) -> Ending | None:
+        """Wait a moment for the end of a program that does not answer; how it has failed, or None."""
+        with suppress(subprocess.TimeoutExpired):
+            self.popens[0].wait(SILENCE_SECONDS)
+        return self.ending()
 
     @property
-    def _client_note(self) -> Path:
-        return self.out.with_suffix(".note")
+    def _exit(self) -> ExitEndpoint | None:
+        return next((each for each in self.connected if isinstance(each, ExitEndpoint)), None)
+
+    def code(self) -> int | None:
+        if self.is_elsewhere:
+            return None
+        if self._exit is None or self._exit.window == (0, 0):
+            return super().code()
+        # Its client reads what it has used before its exit code is taken. A good end is its work's.
+        return None if self._exit.is_running else super().code() or None
+
+    def refuse_unavailable(self) -> None:
+        """Raise NodeError where the client has ended: that is not the program's fault."""
+        if len(self.popens) == 2 - self.is_elsewhere and (code := self.popens[-1].poll()) is not None:
+            self._has_client_failed = True
+            lines = log_end(self.client_log).strip().splitlines()[-1:]
+            line = ": ".join([f"tenant {self.index}: its client ended with exit code {code}", *lines])
+            raise (WorkloadError if code == EXIT_USAGE else NodeError)(line)
 
     def waiting_for(self) -> str | None:
-        return self._client_note.read_text() if self._client_note.exists() else None
+        return super().waiting_for() or next(reversed(log_end(self.client_log).splitlines()), None)
 
-    def on_started(self) -> None:
-        self._outside = ProcessTree(self.pid) if self.workload["url"] is None else None
+    def logs(self) -> list[str]:
+        """The program's log; that of its client repeats why the program was not ready."""
+        return [log_end(self.log), *([log_end(self.client_log)] if self._has_client_failed else [])]
 
-    def connect(self) -> Sequence[StartingEndpoint]:
-        return [ServedEndpoint(port, self.context.token, self._outside) for port in announced_ports(self.out)]
+    def cpu_seconds_at_end(self) -> float:
+        return 0.0 if self._exit is None else self._exit.cpu_seconds
 
 
 def tenant_class(workload: WorkloadSpec) -> type[TenantProcess]:
-    if runs_until_exit(workload):
-        return ExitTenant
-    kinds: Mapping[str, type[TenantProcess]] = {"command": CommandTenant, "http": HttpTenant}
-    return kinds.get(workload.get("kind", "loop"), BuiltInTenant)
+    return ProgramTenant if is_program(workload) else BuiltInTenant

@@ -5,18 +5,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from sharebench.measure.nodes.contract import Grant, NodeError, TenantUnreachable, WorkloadError
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, Json
 from sharebench.measure.nodes.kubernetes.pods import status as pod_status
-from sharebench.measure.nodes.kubernetes.pods.endpoint import ClientEndpoint, ExitEndpoint, PodEndpoint, ScrapedPod
-from sharebench.measure.nodes.kubernetes.pods.forward import ForwardedPort, PodUnreachable, open_port
+from sharebench.measure.nodes.kubernetes.pods.forward import PodUnreachable, open_port
 from sharebench.measure.nodes.kubernetes.pods.manifest import CLIENT_CONTAINER, TENANT_CONTAINER, TENANT_PORT
 from sharebench.measure.nodes.kubernetes.pods.program import CLIENT_PORT
 from sharebench.measure.nodes.kubernetes.pods.watch import PodWatcher
+from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint, connect_to
+from sharebench.measure.nodes.tenants.programs.endpoints import ObservedProgram
+from sharebench.measure.nodes.tenants.programs.scraped import endpoint_class
 from sharebench.measure.nodes.tenants.tenant_set import Ending, Unit
 from sharebench.model.spec import Spec
-from tenant.contract import SteadinessRule
 
 POLL_SECONDS = 0.2
 # A kubelet checks its containers once a second, and reports to the API server a moment later.
@@ -48,8 +50,6 @@ class CellContext:
 class TenantPod(Unit):
     """A tenant's pod; `body` is its manifest."""
 
-    connected: Sequence[PodEndpoint] = ()
-
     def __init__(self, context: CellContext, grant: Grant, body: Json) -> None:
         super().__init__(context.spec, [grant])
         self.context = context
@@ -69,32 +69,29 @@ class TenantPod(Unit):
     def host(self) -> str:  # type: ignore[override]
         return str(self.pod["status"]["podIP"])
 
-    def connect(self) -> Sequence[PodEndpoint]:
-        context, is_direct = self.context, self.context.reach == "pod-ip"
+    def connect(self) -> Sequence[HttpEndpoint]:
         port = CLIENT_PORT if self.is_program else TENANT_PORT
+        connection = (port, self.context.token, partial(self._open_socket, port))
+        if not self.is_program:
+            return [HttpEndpoint(*connection)]
+        program = ObservedProgram(self.context.spec, self.index, self._has_printed, self._await_ending)
+        return [endpoint_class(self.workload)(program, *connection)]
 
-        def forward(seconds: float) -> ForwardedPort:
-            return open_port(context.api, context.namespace, self.name, port, seconds)
+    def _open_socket(self, port: int, timeout_seconds: float) -> Any:
+        """Raises PodUnreachable, also where nothing answers: a kernel would, even without a program that listens."""
+        if self.context.reach != "pod-ip":
+            return open_port(self.context.api, self.context.namespace, self.name, port, timeout_seconds)
+        try:
+            return connect_to(self.host, port, timeout_seconds)
+        except TimeoutError as error:
+            line = f"nothing answers at the pod's address {self.host}, as behind a NetworkPolicy"
+            raise PodUnreachable(line) from error
 
-        connection = (self.host if is_direct else "localhost", context.token, None if is_direct else forward, port)
-        if self.ends_itself:
-            return [
-                ExitEndpoint(*connection, index=self.index, workload=self.workload["name"], ending=self._await_ending)
-            ]
-        if self.workload.get("kind") == "command":
-            log = partial(context.api.get_text, self._log_path, container=TENANT_CONTAINER, limitBytes=LOG_BYTES)
-            rule = SteadinessRule(**context.spec["warmup"])
-            return [
-                ScrapedPod(
-                    *connection,
-                    index=self.index,
-                    workload=self.workload,
-                    rule=rule,
-                    log=log,
-                    ending=self._await_ending,
-                )
-            ]
-        return [(ClientEndpoint if self.is_program else PodEndpoint)(*connection)]
+    def _has_printed(self, text: str) -> bool:
+        """Whether the text is in the first MiB of the program's log."""
+        with contextlib.suppress(NodeError):
+            return text in self.context.api.get_text(self._log_path, container=TENANT_CONTAINER, limitBytes=LOG_BYTES)
+        return False
 
     def is_ready(self) -> bool:
         if not pod_status.is_running(self.pod):

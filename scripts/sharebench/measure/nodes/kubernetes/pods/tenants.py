@@ -14,11 +14,12 @@ from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
 from sharebench.measure.nodes.kubernetes.pods import manifest, program
 from sharebench.measure.nodes.kubernetes.pods import status as pod_status
-from sharebench.measure.nodes.kubernetes.pods.endpoint import ClientEndpoint, PodEndpoint, PodSampler
 from sharebench.measure.nodes.kubernetes.pods.manifest import TENANT_PORT, Place
 from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay
 from sharebench.measure.nodes.kubernetes.pods.pod import KUBELET_REPORT_SECONDS, POLL_SECONDS, CellContext, TenantPod
+from sharebench.measure.nodes.kubernetes.pods.sampler import PodSampler
 from sharebench.measure.nodes.kubernetes.pods.watch import PodWatcher, call_for_each, sweep
+from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.measure.nodes.tenants.tenant_set import TenantSet
 from sharebench.model.programs import is_program
 from sharebench.model.spec import Spec, tenant_workload, tenant_workloads
@@ -133,8 +134,7 @@ class PodTenants(TenantSet[TenantPod]):
 
     def stop(self) -> None:
         self.watcher.end()
-        for endpoint in self.endpoints():
-            endpoint.close()
+        self.close()
         # Reading logs from an unreachable API server would wait for each time-out.
         units = self.units if self.watcher.failure is None else []
         for unit, texts in zip(units, call_for_each(TenantPod.logs, units), strict=True):
@@ -149,8 +149,8 @@ class PodTenants(TenantSet[TenantPod]):
         """Raise NodeError where a pod cannot run, a node is silent, or the API server is unreachable."""
         if self.watcher.failure is not None:
             raise self.watcher.failure
+        super().refuse_unavailable()
         for unit in self.units:
-            unit.refuse_unavailable()
             if pod_status.ending(unit.pod) is not None or not pod_status.is_running_unready(unit.pod):
                 continue
             if (reason := pod_status.node_unready_reason(self.access.cluster.read_node())) is not None:
@@ -166,13 +166,13 @@ class PodTenants(TenantSet[TenantPod]):
 
     def on_ready(self) -> None:
         # The client of a user's container has no GPU.
-        with_gpu = [endpoint for endpoint in self.endpoints() if not isinstance(endpoint, ClientEndpoint)]
-        self._sampler = PodSampler([*with_gpu, *self.endpoints()][0])
+        first = min(self.units, key=lambda unit: unit.is_program)
+        self._sampler = PodSampler(first.connected[0])
         self._align_clocks()
 
     def _align_clocks(self) -> None:
         """Measure the offset of the node's clock. Raises NodeError if the tenants do not run under one kernel."""
-        readings = call_for_each(PodEndpoint.read_clock, self.endpoints())
+        readings = call_for_each(HttpEndpoint.read_clock, self.endpoints())
         if len({each.boot_id for each in readings}) != 1:
             raise NodeError("the tenants do not run under one kernel, so that they share no clock and no GPU")
         best = min(readings, key=lambda each: each.after_ns - each.before_ns)
@@ -180,11 +180,9 @@ class PodTenants(TenantSet[TenantPod]):
         for unit, endpoint, reading in zip(self.units, self.endpoints(), readings, strict=True):
             created_ns = int(unit.created_seconds * NS) + self._offset_ns
             endpoint.process_seconds = (reading.first_line_ns - created_ns) / NS
+            endpoint.is_clock_aligned = True
 
     # For a cell.
-
-    def endpoints(self) -> Sequence[PodEndpoint]:
-        return [endpoint for unit in self.units for endpoint in unit.connected]
 
     def sampler(self) -> PodSampler:
         """The sampler in the first tenant's pod, since the driver cannot see the GPU; it runs since all were warm."""

@@ -1,15 +1,27 @@
-"""A program that measures itself, on any kind of node: its readiness, and the report from a window's two pages."""
+"""A program that measures itself: its readiness, and the report from a window's two pages."""
 
+import contextlib
 import math
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from urllib.parse import urlencode
 
 from sharebench.core.units import NS
-from sharebench.measure.nodes.contract import NodeError, TenantUnreachable, own_load_report
+from sharebench.measure.nodes.contract import NodeError, TenantsFailed, TenantUnreachable, own_load_report
 from sharebench.measure.nodes.metrics import MissingSeries, Scrape, parse_page, restart_sign, subtract_scrapes
-from sharebench.model.spec import WorkloadSpec
-from tenant.contract import BATCH_SECONDS, BatchComparison, Environment, Steadiness, SteadinessRule, TenantReport
+from sharebench.measure.nodes.tenants.endpoint import Connect
+from sharebench.measure.nodes.tenants.programs.endpoints import ClientEndpoint, ExitEndpoint, ObservedProgram
+from sharebench.model.spec import WorkloadSpec, runs_until_exit
+from tenant.contract import (
+    BATCH_SECONDS,
+    NO_OUTPUTS,
+    BatchComparison,
+    Environment,
+    Outputs,
+    Steadiness,
+    SteadinessRule,
+    TenantReport,
+)
 from tenant.contract.requests import Page
 
 
@@ -31,32 +43,27 @@ class MeansJudge(BatchComparison):
             self._first = now
 
 
-class ScrapedProgram(ABC):
-    """The driver's view of a program's pages, however they are fetched."""
+class ScrapedEndpoint(ClientEndpoint):
+    """A program that measures itself: the client next to it fetches its metrics pages, which are parsed here."""
 
-    overdue: str | None = None
     offset_ns = 0
     """Lead of the pages' clock over this process's."""
 
-    def __init__(self, index: int, workload: WorkloadSpec, rule: SteadinessRule) -> None:
-        self.index = index
-        self.workload = workload
-        self.complaint: str | None = None
-        self.waiting_for: str | None = None
-        self._rule = rule
+    def __init__(self, program: ObservedProgram, port: int, token: str, connect: Connect | None = None) -> None:
+        super().__init__(program, port, token, connect)
+        self.index, self.workload = program.index, program.workload
+        self._rule = SteadinessRule(**program.spec["warmup"])
         self._begun_ns = time.monotonic_ns()
         self._load_seconds: float | None = None
         self._warmup_seconds = 0.0
         self._judge: MeansJudge | None = None
         self._asked_ns = 0
 
-    @abstractmethod
     def page(self, path: str) -> Page:
-        """A page of the program, now. Raises TenantUnreachable where the request cannot be sent."""
-
-    @abstractmethod
-    def has_printed(self, text: str) -> bool:
-        """Whether the program's log contains the text."""
+        """A page of the program, now."""
+        page: Page = self._get_json("GET", f"/page?{urlencode({'path': path})}")
+        self.offset_ns = self.offset_ns or page["ended_ns"] - time.monotonic_ns()
+        return page
 
     def _scrape(self) -> Scrape:
         return parse_page(self.page(self.workload["metrics"]["path"]), self.workload["metrics"])
@@ -64,7 +71,7 @@ class ScrapedProgram(ABC):
     def _has_started(self) -> bool:
         """Whether the workload's `ready` rule holds and the series exists. Raises TenantUnreachable."""
         rule = self.workload["ready"]
-        if rule["log"] is not None and not self.has_printed(rule["log"]):
+        if rule["log"] is not None and not self.program.has_printed(rule["log"]):
             self.waiting_for = f"its log has no {rule['log']!r}"
             return False
         if rule["path"] is not None and (why := self.page(rule["path"])["failure"]) is not None:
@@ -107,9 +114,32 @@ class ScrapedProgram(ABC):
                 raise NodeError(f"tenant {self.index}: {missing}") from None
         return self._judge.verdict(time.monotonic_ns() + self.offset_ns)
 
-    def report(
-        self, pages: Sequence[Page], window: tuple[int, int], environment: Environment, process_seconds: float = 0.0
-    ) -> TenantReport:
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
+        """The record from the pages at the window's edges, with the CPU time and memory that the client has seen.
+
+        Raises TenantsFailed if the program does not answer its client, NodeError when the series is gone or restarted.
+        """
+        answer = self._get_and_wait("/record", deadline_seconds, ahead_seconds)
+        try:
+            report = self.report(answer["pages"], self.window, answer["environment"])
+        except TenantUnreachable as silence:
+            # Its end, if any, may show late; without one, it hangs.
+            with contextlib.suppress(NodeError):
+                self.program.ending()
+            raise TenantsFailed(f"a tenant does not answer: {silence}") from silence
+        # Without a shared process namespace, the client does not see the program's devices.
+        return {
+            **report,
+            "cpu": answer["cpu"],
+            "memory_bytes": answer["memory_bytes"],
+            "outside": answer["outside"],
+            "view": answer.get("view"),
+        }
+
+    def outputs(self, deadline_seconds: float) -> Outputs:
+        return NO_OUTPUTS
+
+    def report(self, pages: Sequence[Page], window: tuple[int, int], environment: Environment) -> TenantReport:
         """The report from the pages at the window's ends, without CPU time and memory.
 
         Raises TenantUnreachable when there is no page, NodeError when the series is gone or has restarted.
@@ -127,7 +157,7 @@ class ScrapedProgram(ABC):
             "measured_by": "scrape",
             "startup": {
                 # The parts cannot be distinguished from outside.
-                "process_seconds": process_seconds,
+                "process_seconds": self.process_seconds or 0.0,
                 "import_seconds": 0.0,
                 "context_seconds": 0.0,
                 "load_seconds": self._load_seconds or 0.0,
@@ -146,3 +176,10 @@ class ScrapedProgram(ABC):
             },
             "coverage_ratio": min(1.0, max(0.0, inside_seconds / ((end_ns - start_ns) / NS))),
         }
+
+
+def endpoint_class(workload: WorkloadSpec) -> type[ClientEndpoint]:
+    """The endpoint of a user program."""
+    if runs_until_exit(workload):
+        return ExitEndpoint
+    return ScrapedEndpoint if workload["kind"] == "command" else ClientEndpoint
