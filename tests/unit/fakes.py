@@ -79,6 +79,9 @@ class FakeTenants:
             self.fakes[index].raises["record"] = TenantUnreachable("connection refused")
         return {index: began_ns + int(seconds * NS) for index, (seconds, _) in self.ends.items()}
 
+    def pids(self) -> list[int]:
+        return []
+
     def sampler(self) -> "FakeSampler":
         return FakeSampler(self)
 

@@ -103,7 +103,7 @@ class Tenants:
     def sleep_until(self, _: int) -> None:
         pass
 
-    sweep = start = wait_ready = endpoints = outcomes = watch_until = sampler = stop = now_ns
+    sweep = start = wait_ready = endpoints = outcomes = watch_until = pids = sampler = stop = now_ns
 
 
 class Node:

@@ -45,7 +45,7 @@ class ConformanceProcedure(CellProcedure):
         observed = super().observe(tenants, grants)
         self._promises: Promises = {
             "granted": [item for item in observed.evidence if item["name"] in GRANTED],
-            "visible": self.node.visible_processes(tenants, since_seconds),
+            "visible": self.node.visible_processes(tenants.pids(), since_seconds),
             "windows": {},
             "tasks": {},
             "failure": None,
@@ -88,7 +88,7 @@ class ConformanceProcedure(CellProcedure):
             window("light-next-to-busy", light=[0], busy=neighbours)
         ask(everyone, "mode", mode="idle")
         ask(everyone, "hold", size_bytes=HELD_BYTES)
-        self._promises["holding"] = self.node.visible_processes(tenants, time.time())
+        self._promises["holding"] = self.node.visible_processes(tenants.pids(), time.time())
         ask(everyone, "hold", size_bytes=0)
         do("largest_allocation", everyone)
         results = ask(everyone, "answers")

@@ -265,6 +265,9 @@ class Tenants(Protocol):
     def watch_until(self, monotonic_ns: int) -> dict[int, int]:
         """Wait in the node's clock, even if tenants end; returns their ends in ns, by index."""
 
+    def pids(self) -> list[int]:
+        """The process id of each on this host, in order; empty where they are elsewhere."""
+
     def sampler(self) -> Sampler:
         """Telemetry of their device; call it when all are warm. Raises NodeError."""
 

@@ -116,7 +116,7 @@ class Node(ABC):
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
         """Tenants that run this cell's workloads on this node; `settings` has the resolved `loads`, one per tenant."""
 
-    def visible_processes(self, tenants: Tenants, since_seconds: float) -> list[VisibleProcess | None] | None:
+    def visible_processes(self, pids: Sequence[int], since_seconds: float) -> list[VisibleProcess | None] | None:
         """Each tenant's process as the driver lists it, None for one that it does not list.
 
         Utilisation is a mean since an epoch time. None where nothing on this kind of node lists processes.

@@ -152,9 +152,8 @@ class CpuNode(HostNode):
     def _sampler(self, families: Sequence[Sequence[int]], ended_seconds: Callable[[], float]) -> Sampler:
         return HostSampler(HostCounters(self.cores, itertools.chain(*families), ended_seconds))
 
-    def visible_processes(self, tenants: Tenants, since_seconds: float) -> list[VisibleProcess | None] | None:
-        assert isinstance(tenants, ProcessTenants)
-        return [_visible(pid) for pid in tenants.pids()]
+    def visible_processes(self, pids: Sequence[int], since_seconds: float) -> list[VisibleProcess | None] | None:
+        return [_visible(pid) for pid in pids]
 
     def switch(self, state: State | None) -> None:
         """Nothing on the host changes: affinity belongs to the tenants."""

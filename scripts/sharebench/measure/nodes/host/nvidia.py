@@ -276,14 +276,13 @@ class NvidiaNode(HostNode):
         targets, sampled = self.targets(strategy, len(grants)), self._sampler.processes if self._sampler else {}
         return collect_evidence(strategy, targets, grants, records, self.gpu.occupants(), self._daemons(), sampled)
 
-    def visible_processes(self, tenants: Tenants, since_seconds: float) -> list[VisibleProcess | None] | None:
-        assert isinstance(tenants, ProcessTenants)
+    def visible_processes(self, pids: Sequence[int], since_seconds: float) -> list[VisibleProcess | None] | None:
         used = self.gpu.utilisation_percent(since_seconds)
         listed: dict[int, VisibleProcess] = {
             each.pid: {"memory_bytes": each.memory_bytes, "utilisation_percent": used.get(each.pid)}
             for each in self.gpu.occupants()
         }
-        return [listed.get(pid) for pid in tenants.pids()]
+        return [listed.get(pid) for pid in pids]
 
     # States.
 

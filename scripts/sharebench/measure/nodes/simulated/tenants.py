@@ -74,6 +74,10 @@ class SimulatedTenants:
         self.sleep_until(monotonic_ns)
         return {}
 
+    def pids(self) -> list[int]:
+        """Empty: nothing runs."""
+        return []
+
     def sampler(self) -> "SimulatedSampler":
         return SimulatedSampler()
 

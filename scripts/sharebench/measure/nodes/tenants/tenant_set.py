@@ -201,6 +201,10 @@ class TenantSet(ABC, Generic[AnyUnit]):
             raise TenantsFailed("not every tenant got ready")
         self.on_ready()
 
+    def pids(self) -> list[int]:
+        """Empty, as for processes that are not on this host."""
+        return []
+
     def close(self) -> None:
         """Close the connections to the tenants, which are about to be removed."""
         for endpoint in self.endpoints():
