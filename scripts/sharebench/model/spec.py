@@ -221,7 +221,7 @@ def workload_reference(calibration: Mapping[str, Any] | None, workload: str) -> 
     """The part of a record's `calibration` about one workload; empty where there is none."""
     if calibration is None:
         return {}
-    part: Mapping[str, Any] = calibration["workloads"][workload] if "workloads" in calibration else calibration
+    part: Mapping[str, Any] = calibration["workloads"].get(workload, {}) if "workloads" in calibration else calibration
     return part
 
 
