@@ -119,7 +119,8 @@ def test_a_truncated_error_has_no_part_of_a_secret(
         handler.close_connection = True
 
     monkeypatch.setenv("MY_KEY", "SECRET" * 10)
-    client = create({"url": serve(ok, echo)[0], "headers": {"A": "{env:MY_KEY}"}, "stream": is_stream}, "cpu")
+    params = {"url": serve(ok, echo)[0], "ready_path": "/", "headers": {"A": "{env:MY_KEY}"}, "stream": is_stream}
+    client = create(params, "cpu")
     while lengths:
         with pytest.raises(RequestError) as failed:
             client.step()
