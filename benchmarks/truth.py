@@ -9,7 +9,6 @@ value.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import platform
@@ -34,7 +33,7 @@ from sharebench.measure.nodes.simulated.load import iteration_seconds
 from sharebench.measure.nodes.simulated.tenants import SimulatedTenants
 from sharebench.model.config_nodes import Noise, SimulatedOptions
 from sharebench.model.records.types import Record
-from sharebench.model.spec import Spec
+from sharebench.model.spec import Spec, canonical_text
 from sharebench.model.strategy import Strategy
 from sharebench.model.workload import Model
 from sharebench.read.cells.multiprogram import group_metrics
@@ -246,7 +245,7 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
 def _record(spec: Spec, device: str, tenants: Sequence[TenantReport], window_seconds: float) -> Record:
     """The parts of a record that the tables need."""
     partial_record = {
-        "spec": json.dumps(spec),
+        "spec": canonical_text(spec),
         "cell": {
             "strategy": spec["strategy"].name,
             "workload": "planted",

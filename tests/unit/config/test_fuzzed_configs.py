@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from snakemake.utils import update_config
 from unit.studies import CONFIG, base_config
@@ -76,7 +76,7 @@ def mutate(config: dict[str, Any], data: Any) -> None:
 STUDIES = studies()
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, print_blob=False)
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_mutated_config_is_refused_in_one_line_or_loads_to_itself(data: Any) -> None:
     config = copy.deepcopy(STUDIES[data.draw(st.sampled_from(sorted(STUDIES)))])

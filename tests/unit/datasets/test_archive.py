@@ -227,7 +227,7 @@ NAMES = (*OUTSIDE, "cells/y.json", "./a", ".", "", "manifest.json/x", "cells/x",
     deadline=None,
     derandomize=True,
     print_blob=False,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.data())
 def test_an_archive_of_a_stranger_is_refused_or_is_what_its_checksums_say(packed: Path, data: Any) -> None:
