@@ -15,6 +15,7 @@ import psutil
 
 SUFFIX = ".zip"
 CHECKSUMS = "checksums.sha256"
+MANIFEST = "manifest.json"
 PACKED_NAME = "data.zip"
 """The archive in a published data set: all of it, while the files next to it are for reading."""
 MAX_UNPACKED_BYTES = 8 * 2**30
@@ -24,7 +25,7 @@ UNSUSPICIOUS_BYTES = 64 * 2**20
 CHUNK_BYTES = 2**20
 MEASURED_FOLDERS = ("cells", "nodes", "calibration")
 """Folders of measured files: where a data set has checksums, every file in these must have one."""
-OTHER_READ = ("tables", "manifest.json", CHECKSUMS, PACKED_NAME)
+OTHER_READ = ("tables", MANIFEST, CHECKSUMS, PACKED_NAME)
 """What else is read of a data set."""
 MAX_FILE_BYTES = 2**30
 UNPACKED_FOLDER = Path(".snakemake/sharebench/archives")
@@ -155,8 +156,8 @@ def _check_folder(path: Path, sums: Mapping[str, str]) -> None:
             raise ArchiveError(f"{path} lacks {name}; get the data set again") from None
         if digest != expected:
             raise ArchiveError(f"{path}: {name} is not what was published; get the data set again")
-    measured = (file for folder in MEASURED_FOLDERS for file in (path / folder).rglob("*") if file.is_file())
-    unlisted = sorted({file.relative_to(path).as_posix() for file in measured} - sums.keys())
+    read = (path / MANIFEST, *(file for folder in MEASURED_FOLDERS for file in (path / folder).rglob("*")))
+    unlisted = sorted({file.relative_to(path).as_posix() for file in read if file.is_file()} - sums.keys())
     if unlisted:
         raise ArchiveError(f"{path}: {unlisted[0]} is not in its {CHECKSUMS}; get the data set again")
 
@@ -171,7 +172,12 @@ def _checksums(packed: zipfile.ZipFile, path: Path) -> dict[str, str]:
     if CHECKSUMS not in packed.namelist():
         raise ArchiveError(f"{path} has no {CHECKSUMS}; give an archive that `snakemake archive` made")
     with _refuse_damage(CHECKSUMS, path):
-        return _parse_checksums(packed.read(CHECKSUMS).decode(errors="replace"), f"{path}: {CHECKSUMS}")
+        sums = _parse_checksums(packed.read(CHECKSUMS).decode(errors="replace"), f"{path}: {CHECKSUMS}")
+    if MANIFEST not in sums:
+        raise ArchiveError(
+            f"{path}: {CHECKSUMS} lists no {MANIFEST}, so it is not of a data set; get the archive again"
+        )
+    return sums
 
 
 def _parse_checksums(text: str, where: str) -> dict[str, str]:
@@ -182,8 +188,6 @@ def _parse_checksums(text: str, where: str) -> dict[str, str]:
         if not name.isprintable() or not name or place.is_absolute() or ".." in place.parts:
             raise ArchiveError(f"{where} is not what was archived; get the archive again")
         sums[name] = digest
-    if "manifest.json" not in sums:
-        raise ArchiveError(f"{where} lists no manifest.json, so it is not of a data set; get the archive again")
     return sums
 
 

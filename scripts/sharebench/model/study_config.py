@@ -254,5 +254,4 @@ def sweeps_by_entry(config: StudyConfig) -> dict[str, Sweep]:
 
 def has_conformance(config: StudyConfig) -> bool:
     """Whether the study tests what strategies promise."""
-    entries = config["workload_catalogue"]
-    return any(entries[name].get("module") == "conformance" for name in config["workloads"])
+    return any(config["workload_catalogue"][name].get("module") == "conformance" for name in config["workloads"])

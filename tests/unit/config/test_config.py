@@ -208,7 +208,7 @@ def test_a_constant_is_read_without_running_its_module(
 def test_a_module_declares_the_frameworks_that_it_imports(module: str) -> None:
     text = (workload_modules.WORKLOAD_MODULES / f"{module}.py").read_text()
     imported = {name for name in FRAMEWORKS if re.search(rf"^\s*(import|from) {name}\b|import_{name}\(", text, re.M)}
-    if "tenant.gpu.models" in text or "tenant.gpu.torch_device" in text:
+    if re.search(r"tenant\.gpu\.(models|torch_device|conformance)", text):
         imported.add("torch")
     declared = workload_modules.module_constant(module, "FRAMEWORKS") or {}
     assert set(declared.get("cuda", ())) == imported
