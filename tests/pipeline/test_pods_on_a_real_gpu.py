@@ -13,6 +13,8 @@ from typing import Any
 from pipeline.harness import REPOSITORY, Checkout, draw_figures, unstub_jobs
 from tables import rows
 
+from sharebench.datasets import archive
+
 MEASURED = REPOSITORY / "published/h200/even"
 # As ClusterNode.facts writes them with `device: cuda`.
 FACTS: dict[str, Any] = {
@@ -66,7 +68,7 @@ def by_claims(manifest: dict[str, Any]) -> None:
 
 def test_a_study_of_pods_on_a_real_gpu_becomes_tables_figures_report_and_advice(untouched: Checkout) -> None:
     data = untouched.root / "tmp/pods"
-    shutil.copytree(MEASURED, data, ignore=shutil.ignore_patterns("checksums.sha256"))
+    shutil.copytree(archive.verified_folder(MEASURED), data, ignore=shutil.ignore_patterns("checksums.sha256"))
     edited(data / "manifest.json", by_claims)
     measured = [*data.glob("cells/*/*/n*/r*/raw.json"), *data.glob("calibration/*.json"), data / "nodes/device.json"]
     assert len(measured) > 20
