@@ -15,8 +15,9 @@ for environment in ({}, {"SHAREBENCH_RUN_OWNER": sys.argv[1]}):
 """
 RUN = """
 import os, subprocess, sys
+from sharebench.measure.nodes.host.programs.process_tree import set_subreaper
 from sharebench.measure.run import leftovers
-leftovers.adopt_strays()
+set_subreaper(True)
 command = [sys.executable, "-c", sys.argv[1], leftovers.process_identity(os.getpid())]
 job = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | leftovers.run_environment("x"))
 stray, daemon = map(int, job.stdout.split())

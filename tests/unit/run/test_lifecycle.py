@@ -1,5 +1,6 @@
 """The start and the end of a run: claiming the node, and the closing lines."""
 
+import ctypes
 import os
 import time
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ from sharebench.model import run_record
 from sharebench.model.study_config import to_json
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
+
+# linux/prctl.h
+PR_GET_CHILD_SUBREAPER = 37
 
 
 def simulated_study(**changes: Any) -> Study:
@@ -60,7 +64,15 @@ def test_begin_claims_the_results_and_prints_the_plan(results: Path, capsys: pyt
     assert capsys.readouterr().err.startswith(f"2 of {len(planned.cells)} cells to measure")
     with pytest.raises(OwnershipError, match=claim.run_id):
         lifecycle.begin(planned, results, needed_outputs(cells, results), ["snakemake"], "")
+    assert _is_subreaper()
     claim.release()
+    assert not _is_subreaper()
+
+
+def _is_subreaper() -> bool:
+    state = ctypes.c_int()
+    ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(state))
+    return bool(state.value)
 
 
 @pytest.mark.parametrize("when", ["claim", "sweep"])

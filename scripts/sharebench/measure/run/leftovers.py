@@ -14,7 +14,6 @@ import psutil
 
 from sharebench.core.files import SCRIPTS
 from sharebench.core.run_names import RUN_ID_VARIABLE, RUN_OWNER_VARIABLE, scratch_folders, scratch_prefix
-from sharebench.measure.nodes.host.programs.process_tree import set_subreaper
 from sharebench.model.run_record import RUN_ID
 
 GRACE_SECONDS = 3.0
@@ -126,11 +125,6 @@ def sweep_dead_runs() -> None:
 def remove_scratch(run_id: str) -> None:
     for folder in scratch_folders(run_id):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def adopt_strays() -> None:
-    """Make this process the parent of processes whose job was killed, whatever environment they have."""
-    set_subreaper(is_on=True)
 
 
 def end_strays(owner: int) -> None:

@@ -14,6 +14,7 @@ from sharebench.core import console
 from sharebench.core.files import SCRIPTS
 from sharebench.core.redact import redact
 from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.host.programs.process_tree import set_subreaper
 from sharebench.measure.nodes.node import Node
 from sharebench.measure.run import interrupts, leftovers, ownership, placement
 from sharebench.measure.run.placement import Placement, open_nodes
@@ -93,7 +94,9 @@ def begin(
         record |= {"devices": places.devices, "placement": dict(places.numbers)}
     claim = ownership.claim(results, record | git_state(), *filter(None, lock_paths))
     os.environ |= leftovers.run_environment(claim.run_id)
-    leftovers.adopt_strays()
+    # Processes whose job is killed become children of this process, whatever environment they have.
+    set_subreaper(True)
+    claim.cleanups.append(partial(set_subreaper, False))
     for node in nodes:
         try:
             node.claim(claim.run_id)
