@@ -304,8 +304,9 @@ class Hold:
         self.file.touch()
         self.environment = {"SHAREBENCH_TEST_HOLD": str(self.file)}
 
-    def is_reached(self) -> bool:
-        return self.file.with_name("hold.reached").exists()
+    def devices(self) -> set[str]:
+        """The devices on which a tenant waits."""
+        return {path.suffix[1:] for path in self.file.parent.glob("hold.reached.*")}
 
     def release(self) -> None:
         self.file.unlink()
@@ -315,7 +316,7 @@ def start_held_in_first_cell(checkout: Checkout) -> tuple[Running, Hold]:
     """Start a run, and hold its first cell once a tenant is loading."""
     hold = Hold(checkout)
     running = checkout.start(environment=hold.environment)
-    running.wait_for(hold.is_reached, "a tenant of the first cell")
+    running.wait_for(lambda: bool(hold.devices()), "a tenant of the first cell")
     return running, hold
 
 

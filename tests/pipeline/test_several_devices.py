@@ -1,6 +1,5 @@
 """A study on several devices at once: which device measures what, what runs at the same time, and a failed device."""
 
-import contextlib
 import json
 import os
 import signal
@@ -8,7 +7,6 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-import psutil
 import pytest
 from pipeline.harness import Checkout, Hold, Jobs, measuring_jobs
 from tables import rows
@@ -153,15 +151,7 @@ def test_ctrl_c_on_two_devices_leaves_nothing_behind(untouched: Checkout) -> Non
     hold = Hold(untouched)
     running = untouched.start(study="two_devices.yaml", environment=hold.environment)
 
-    def devices() -> set[str]:
-        found = set()
-        for process in untouched.processes():
-            with contextlib.suppress(psutil.Error):
-                if "SHAREBENCH_TENANT" in (environment := process.environ()):
-                    found.add(environment["SHAREBENCH_DEVICE"])
-        return found
-
-    running.wait_for(lambda: devices() == {"0", "1"}, "tenants on both devices")
+    running.wait_for(lambda: hold.devices() == {"0", "1"}, "tenants on both devices")
     running.signal(signal.SIGINT, group=True)
     assert running.wait().code != 0
     assert untouched.processes() == [] and untouched.scratch_folders() == []

@@ -1,6 +1,6 @@
 """A test's workload: almost no work. While the file named by SHAREBENCH_TEST_HOLD exists, it waits in loading.
 
-It creates FILE.reached when it begins to wait.
+It creates FILE.reached.DEVICE when it begins to wait.
 """
 
 import os
@@ -33,7 +33,7 @@ def create(params: Mapping[str, Any], device: str) -> Held:
     name = os.environ.get("SHAREBENCH_TEST_HOLD")
     if name:
         hold = Path(name)
-        hold.with_name(f"{hold.name}.reached").touch()
+        hold.with_name(f"{hold.name}.reached.{os.environ['SHAREBENCH_DEVICE']}").touch()
         while hold.exists():
             time.sleep(0.02)
     return Held()
