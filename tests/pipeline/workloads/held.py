@@ -33,7 +33,7 @@ def create(params: Mapping[str, Any], device: str) -> Held:
     name = os.environ.get("SHAREBENCH_TEST_HOLD")
     if name:
         hold = Path(name)
-        hold.with_name(f"{hold.name}.reached.{os.environ['SHAREBENCH_DEVICE']}").touch()
+        hold.with_name(f"{hold.name}.reached.{os.environ.get('SHAREBENCH_DEVICE', 0)}").touch()
         while hold.exists():
             time.sleep(0.02)
     return Held()
