@@ -312,10 +312,10 @@ class Hold:
         self.file.unlink()
 
 
-def start_held_in_first_cell(checkout: Checkout) -> tuple[Running, Hold]:
+def start_held_in_first_cell(checkout: Checkout, **environment: str) -> tuple[Running, Hold]:
     """Start a run, and hold its first cell once a tenant is loading."""
     hold = Hold(checkout)
-    running = checkout.start(environment=hold.environment)
+    running = checkout.start(environment=hold.environment | environment)
     running.wait_for(lambda: bool(hold.devices()), "a tenant of the first cell")
     return running, hold
 
