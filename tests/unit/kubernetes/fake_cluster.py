@@ -8,10 +8,11 @@ from typing import Any
 import yaml
 from unit.kubernetes.objects import CONFIG, daemon_pod, daemon_set, node
 
-from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_layouts
+from sharebench.measure.nodes.kubernetes.access.device_plugin import keys, mig_layouts
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import DEPLOY_LABELS
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import PluginConfigMap, find_stack
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.model.config_nodes import NodeOptions
 
@@ -34,11 +35,12 @@ def merged(old: Any, patch: Any) -> Any:
     return result
 
 
-def manager(container: str, name: str = "plugin") -> Json:
-    """A config-manager's part of the plugin's DaemonSet."""
+def manager(container: str, name: str = "plugin", default: str = "default", fallbacks: str = "named,single") -> Json:
+    """The plugin's DaemonSet with a config-manager."""
     volumes = [{"name": "config", "emptyDir": {}}, {"name": "available-configs", "configMap": {"name": "sharing"}}]
     made = daemon_set(name, container, volumes=volumes)
-    variables = [{"name": "CONFIG_FILE_SRCDIR", "value": "/configs"}, {"name": "DEFAULT_CONFIG", "value": "default"}]
+    given = {"CONFIG_FILE_SRCDIR": "/configs", "DEFAULT_CONFIG": default, "FALLBACK_STRATEGIES": fallbacks}
+    variables = [{"name": name, "value": value} for name, value in given.items()]
     made["spec"]["template"]["spec"]["containers"].append(
         {
             "name": "nvidia-device-plugin-sidecar",
@@ -79,6 +81,8 @@ class FakeCluster:
         self.tenants: list[Json] = []
         self.others: list[Json] = []
         """Nodes other than the measured one."""
+        self.pods_of_others: list[Json] = []
+        """Pods of the plugin on these nodes."""
         self.is_stuck = False
         """Whether the plugin ignores its label."""
         self.idle_daemons = 0
@@ -107,6 +111,11 @@ class FakeCluster:
 
     # The plugin.
 
+    def _source(self) -> PluginConfigMap:
+        found = find_stack(self.daemon_sets, []).config_map
+        assert found is not None
+        return found
+
     def _react(self) -> None:
         if self._due is not None and self.now >= self._due[0]:
             act, self._due = self._due[1], None
@@ -114,8 +123,14 @@ class FakeCluster:
 
     def _switch(self) -> None:
         here = self.store[NODE]
-        key = here["metadata"]["labels"].get(CONFIG, "default")
-        config = yaml.safe_load(self.store[CONFIGS]["data"][key])
+        configs = self.store[CONFIGS]["data"]
+        key = here["metadata"]["labels"].get(CONFIG) or keys.key_without_label(configs, self._source())
+        if key is None:
+            # Plugin and discovery crash again and again.
+            for name in ("plugin", "discovery"):
+                self.daemons[name]["status"]["containerStatuses"][0]["ready"] = False
+            return
+        config = yaml.safe_load(configs[key])
         sharing = config.get("sharing", {})
         kind = "mps" if "mps" in sharing else "time-slicing" if sharing else "none"
         (section,) = sharing.values() or [{"resources": [{"replicas": 1}]}]
@@ -149,6 +164,7 @@ class FakeCluster:
             "/api/v1/nodes": [self.store[NODE], *self.others],
             "/apis/apps/v1/daemonsets": self.daemon_sets,
             "/api/v1/pods": [*self.daemons.values(), *self.foreign],
+            "/api/v1/namespaces/nvidia/pods": [*self.daemons.values(), *self.pods_of_others],
             "/api/v1/namespaces/sharebench/pods": self.tenants,
             "/api/v1/namespaces/sharebench/configmaps": [],
         }
@@ -184,8 +200,13 @@ class FakeCluster:
         self.foreign = [each for each in self.foreign if not path.endswith(each["metadata"]["name"])]
         self.tenants = [each for each in self.tenants if not path.endswith(each["metadata"]["name"])]
         if path == f"{PODS}plugin-x" and self._unseen is not None:
-            # A new pod looks again.
+            # A new pod looks again for the daemon.
             self.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] = self._unseen
+        if path in (f"{PODS}plugin-x", f"{PODS}discovery-x") and CONFIG not in self.store[NODE]["metadata"]["labels"]:
+            # It looks again for its key.
+            name = path.removeprefix(PODS).removesuffix("-x")
+            self.daemons[name]["status"]["containerStatuses"][0]["ready"] = True
+            self._due = (self.now + DELAY_SECONDS, self._switch)
         if path == f"{PODS}mps-x":
             self.daemons.pop("mps", None)
             if self._due is None:

@@ -16,7 +16,7 @@ from unit.studies import CONFIG, base_config
 
 from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import Settings, State
-from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_manager, plugin
+from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_manager, plugin, readers
 from sharebench.measure.nodes.kubernetes.access.dra import held
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
@@ -79,7 +79,7 @@ def _opened(study: Study) -> Iterator[tuple[Recorder, ClusterNode]]:
     with ExitStack() as stack:
         cluster = Recorder()
         cluster.store[NODE]["metadata"]["labels"][MEMORY_LABEL] = "143771"
-        for module in (plugin, mig_manager):
+        for module in (plugin, readers, mig_manager):
             stack.enter_context(mock.patch.object(module, "time", cluster))
         stack.enter_context(mock.patch.object(PodWatcher, "start", lambda watcher: None))
         for module in (held, tenants):

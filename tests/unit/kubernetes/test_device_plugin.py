@@ -1,19 +1,22 @@
 """Setting a node's states and restoring it, on a fake cluster."""
 
 import copy
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.fake_cluster import CONFIGS, NODE, PODS, FakeCluster, leased
-from unit.kubernetes.objects import CONFIG
+import yaml
+from unit.kubernetes.fake_cluster import CONFIGS, NODE, PODS, FakeCluster, leased, manager
+from unit.kubernetes.objects import CONFIG, daemon_pod
 from unit.kubernetes.test_nvidia_stack import pod
 from unit.studies import config_with
 
 from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import NodeError, State
 from sharebench.measure.nodes.kubernetes.access.device_plugin import plugin as device_plugin
-from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import KEY_PREFIX
+from sharebench.measure.nodes.kubernetes.access.device_plugin import readers
+from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import COPY_ANNOTATION, KEY_PREFIX
 from sharebench.measure.nodes.kubernetes.cluster import lease, saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
@@ -29,7 +32,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/nvidia/leases"
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     made = FakeCluster()
-    for module in (device_plugin, lease):
+    for module in (device_plugin, readers, lease):
         monkeypatch.setattr(module, "time", made)
     monkeypatch.setenv(RUN_ID_VARIABLE, "a-run")
     return made
@@ -88,7 +91,7 @@ def test_without_the_right_to_annotate_pods_the_kubelet_is_waited_for(cluster: F
     node = opened(cluster, tmp_path)
     node.ensure(state("time-slicing"))
     assert node.switched is not None
-    assert node.switched["phases"]["publish"] == device_plugin.KUBELET_SYNC_SECONDS
+    assert node.switched["phases"]["publish"] == readers.KUBELET_SYNC_SECONDS
     assert label(cluster) == "sharebench-ts-7"
 
 
@@ -149,6 +152,65 @@ def test_a_later_run_restores_what_a_dead_run_changed(cluster: FakeCluster, tmp_
     assert label(cluster) is None
     assert taints(cluster) == []
     assert saved_state.load(cluster.store[NODE]) is None
+
+
+def only_config(cluster: FakeCluster) -> dict[str, Any]:
+    """The plugin as NVIDIA's README installs it, with one config and no default; returns the store."""
+    resources = [{"name": "nvidia.com/gpu", "replicas": 4}]
+    config = {"flags": {"failOnInitError": True}, "sharing": {"timeSlicing": {"resources": resources}}}
+    cluster.daemon_sets[0] = manager("nvidia-device-plugin-ctr", default="")
+    cluster.store[CONFIGS]["data"] = {"config": yaml.safe_dump(config)}
+    cluster._switch()
+    return copy.deepcopy(cluster.store)
+
+
+@pytest.mark.parametrize("ending", ["restored", "killed", "killed by a version without the copy"])
+def test_a_plugin_with_one_config_and_no_default_gets_it_back(
+    cluster: FakeCluster, tmp_path: Path, ending: str
+) -> None:
+    before = only_config(cluster)
+    node = opened(cluster, tmp_path)
+    assert node.infeasible(STUDY.strategies["mps"], 3) is None
+    node.ensure(state("exclusive"))
+    configs = cluster.store[CONFIGS]["data"]
+    assert configs["default"] == configs["config"], "what other nodes fall back to"
+    assert all("failOnInitError: true" in text for text in configs.values())
+    if ending == "restored":
+        assert node.restore()
+    else:
+        if "without" in ending:
+            del configs["default"], cluster.store[CONFIGS]["metadata"]["annotations"][COPY_ANNOTATION]
+        opened(cluster, tmp_path / "other").sweep()
+    assert cluster.store[CONFIGS] == before[CONFIGS]
+    assert cluster.store[NODE]["metadata"]["labels"] == before[NODE]["metadata"]["labels"]
+    assert cluster.store[NODE]["status"] == before[NODE]["status"]
+    restarted = [path for verb, path, _ in cluster.log if verb == "delete" and path.startswith(PODS)]
+    assert restarted == [f"{PODS}plugin-x", f"{PODS}discovery-x"], (
+        "or their config would be a link to a key that is gone"
+    )
+
+
+def test_pods_elsewhere_that_found_the_copy_look_again(cluster: FakeCluster, tmp_path: Path) -> None:
+    only_config(cluster)
+    cluster.now = 10_000.0
+    others = {"other": {}, "labelled": {CONFIG: "config"}}
+    cluster.others = [{"metadata": {"name": name, "labels": labels}} for name, labels in others.items()]
+    for name, where, began in (("old", "other", 1), ("new", "other", 9990), ("own", "labelled", 9990)):
+        made = daemon_pod("plugin", "nvidia-device-plugin-ctr")
+        made["metadata"] |= {"name": name, "creationTimestamp": datetime.fromtimestamp(began, UTC).isoformat()}
+        cluster.pods_of_others.append(made | {"spec": {"nodeName": where}})
+    node = opened(cluster, tmp_path)
+    node.ensure(state("exclusive"))
+    node.restore()
+    deleted = [path.removeprefix(PODS) for verb, path, _ in cluster.log if verb == "delete"]
+    assert [name for name in deleted if not name.endswith("-x")] == ["new"]
+
+
+def test_a_fallback_that_our_keys_would_break_is_infeasible(cluster: FakeCluster, tmp_path: Path) -> None:
+    only_config(cluster)
+    cluster.daemon_sets[0] = manager("nvidia-device-plugin-ctr", default="", fallbacks="single")
+    reason = opened(cluster, tmp_path).infeasible(STUDY.strategies["mps"], 3)
+    assert reason and reason.endswith("install the plugin with config.default: config")
 
 
 def test_a_node_that_does_not_follow_fails_with_the_differences(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import (
 )
 from sharebench.measure.nodes.kubernetes.cluster import api
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, patch_with_retry
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import PluginConfigMap
 from sharebench.model.strategy import Strategy
 
 THREE_G, ONE_G = "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"
@@ -85,6 +86,7 @@ def test_active_flags_are_kept_and_active_sharing_is_not() -> None:
 
 
 NODES = {"aaaa", "bbbb"}
+SOURCE = PluginConfigMap("nvidia", "sharing", "", ("named", "single"))
 TEXTS = {"sharebench-ts-7": "seven", "sharebench-exclusive": "one"}
 FOUND = {"default": "theirs"}
 
@@ -111,7 +113,7 @@ class OneMap:
         return self.content
 
     def add(self, node: str, texts: dict[str, str] = TEXTS) -> dict[str, Any]:
-        return patch_with_retry(self, "x", lambda found: patch_to_add(found, node, texts))  # type: ignore[arg-type]
+        return patch_with_retry(self, "x", lambda found: patch_to_add(found, node, texts, SOURCE, 100.0))  # type: ignore[arg-type]
 
     def remove(self, node: str, nodes: set[str] = NODES) -> dict[str, Any]:
         return patch_with_retry(self, "x", lambda found: patch_to_remove(found, node, nodes))  # type: ignore[arg-type]
@@ -193,3 +195,48 @@ def test_a_patch_whose_answer_was_lost_counts_as_applied() -> None:
 
     shared.patch = lost  # type: ignore[method-assign]
     assert shared.add("aaaa")["data"] == TEXTS
+
+
+@pytest.mark.parametrize(
+    ("configs", "default", "fallbacks", "without_label", "copied"),
+    [
+        (["config"], "", ["named", "single"], "config", True),
+        (["config"], "config", ["named", "single"], "config", False),
+        (["default"], "", ["named", "single"], "default", False),
+        (["a", "b"], "", ["named", "single"], None, False),
+        # The operator's.
+        (["a", "b"], "", ["empty"], "", False),
+        (["config"], "", ["single", "named", "empty"], "config", True),
+    ],
+)
+def test_nodes_without_the_label_keep_their_config(
+    configs: list[str], default: str, fallbacks: list[str], without_label: str | None, copied: bool
+) -> None:
+    source = PluginConfigMap("nvidia", "sharing", default, tuple(fallbacks))
+    shared = OneMap({key: f"text of {key}" for key in configs})
+    before = copy.deepcopy(shared.content)
+    assert keys.fallback_problem(shared.content, source) is None
+    assert keys.key_without_label(configs, source) == without_label
+    for _ in range(2):
+        patch_with_retry(shared, "x", lambda found: patch_to_add(found, "aaaa", TEXTS, source, 100.0))  # type: ignore[arg-type]
+    assert (keys.copied_at(shared.content) == 100.0) == copied
+    found = keys.key_without_label(shared.keys, source)
+    assert shared.keys.get(found or "") == before["data"].get(without_label or "")
+    shared.remove("aaaa")
+    assert shared.keys == before["data"] and shared.content["metadata"]["annotations"] == {}
+
+
+def test_a_default_key_that_others_have_set_meanwhile_stays() -> None:
+    shared = OneMap({"config": "theirs"})
+    shared.add("aaaa")
+    assert shared.keys["default"] == "theirs"
+    shared.keys["default"] = "newer"
+    shared.remove("aaaa")
+    assert shared.keys == {"config": "theirs", "default": "newer"}
+
+
+@pytest.mark.parametrize("fallbacks", [["single"], ["single", "empty"], ["single", "empty", "named"]])
+def test_a_fallback_that_cannot_be_kept_is_a_problem(fallbacks: list[str]) -> None:
+    source = PluginConfigMap("nvidia", "sharing", "", tuple(fallbacks))
+    problem = keys.fallback_problem({"metadata": {}, "data": {"config": "theirs"}}, source)
+    assert problem and "install the plugin with config.default: config" in problem

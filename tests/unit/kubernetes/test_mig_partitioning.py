@@ -10,7 +10,7 @@ from unit.studies import config_with
 
 from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import NodeError, State
-from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_manager, plugin
+from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_manager, plugin, readers
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_instances import whole_product
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL
 from sharebench.measure.nodes.kubernetes.cluster import saved_state
@@ -39,7 +39,7 @@ STUDY = Study(
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> MigCluster:
     made = MigCluster()
-    for module in (plugin, mig_manager):
+    for module in (plugin, readers, mig_manager):
         monkeypatch.setattr(module, "time", made)
     monkeypatch.setenv(RUN_ID_VARIABLE, "a-run")
     return made

@@ -126,7 +126,7 @@ def test_a_nodes_identity_is_the_same_before_and_after_its_gpu_was_seen(pool: Po
 def test_a_key_added_by_another_node_is_waited_for(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The study's first change adds all keys except those of MIG layouts."""
     synced: list[int] = []
-    monkeypatch.setattr(plugin.DevicePluginAccess, "_force_config_map_sync", lambda self: synced.append(1))
+    monkeypatch.setattr(plugin.readers, "force_sync", lambda cluster: synced.append(1))
     made = leased(pool, studied("gpu-node").node_options(), tmp_path)
     access = made.access("device-plugin")
     assert isinstance(access, plugin.DevicePluginAccess)

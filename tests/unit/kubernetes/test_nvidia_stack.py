@@ -24,7 +24,7 @@ def plugin(name: str = "plugin") -> dict[str, Any]:
 
 def test_the_config_map_is_the_one_the_config_manager_reads() -> None:
     found = find_stack([plugin()], [])
-    assert found.config_map == PluginConfigMap("nvidia", "sharing", "default")
+    assert found.config_map == PluginConfigMap("nvidia", "sharing", "default", ("named", "single"))
 
 
 def test_of_several_plugins_the_one_on_this_node_counts() -> None:

@@ -10,7 +10,7 @@ from unit.kubernetes.test_device_plugin import STUDY, state
 
 from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import NodeError
-from sharebench.measure.nodes.kubernetes.access.device_plugin import placeholders
+from sharebench.measure.nodes.kubernetes.access.device_plugin import placeholders, readers
 from sharebench.measure.nodes.kubernetes.access.device_plugin import plugin as device_plugin
 from sharebench.measure.nodes.kubernetes.access.device_plugin.placeholders import parse_gpu
 from sharebench.measure.nodes.kubernetes.cluster import lease
@@ -62,7 +62,7 @@ class Dealing(FakeCluster):
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Dealing:
     made = Dealing()
-    for module in (device_plugin, lease, placeholders):
+    for module in (device_plugin, readers, lease, placeholders):
         monkeypatch.setattr(module, "time", made)
     monkeypatch.setenv(RUN_ID_VARIABLE, "a-run")
     made._switch()

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sharebench.measure.nodes.kubernetes.cluster.api import Json
+from sharebench.measure.nodes.kubernetes.cluster.api import Json, config_map_path
 from sharebench.model.strategy import MPS_CLIENTS
 
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
@@ -26,6 +26,7 @@ MPS_CONTAINERS = ("mps-control-daemon-ctr",)
 MIG_MANAGER_CONTAINERS = ("nvidia-mig-manager", "mig-manager")
 CONFIG_FOLDER_VARIABLE = "CONFIG_FILE_SRCDIR"
 DEFAULT_VARIABLE = "DEFAULT_CONFIG"
+FALLBACK_VARIABLE = "FALLBACK_STRATEGIES"
 OPERATOR_OWNER = "ClusterPolicy"
 
 
@@ -159,6 +160,12 @@ class PluginConfigMap:
     namespace: str
     name: str
     default: str
+    fallbacks: tuple[str, ...] = ()
+    """How the config-manager finds a key for nodes without a label if no default is set: named, single, empty."""
+
+    @property
+    def path(self) -> str:
+        return config_map_path(self.namespace, self.name)
 
 
 @dataclass(frozen=True)
@@ -194,7 +201,8 @@ def _find_config_map(plugin: StackComponent) -> PluginConfigMap | None:
         for volume in plugin.pod_spec.get("volumes") or []:
             if volume["name"] in mounted and volume.get("configMap"):
                 name = volume["configMap"]["name"]
-                return PluginConfigMap(plugin.namespace, name, variables.get(DEFAULT_VARIABLE, ""))
+                fallbacks = tuple(filter(None, variables.get(FALLBACK_VARIABLE, "").split(",")))
+                return PluginConfigMap(plugin.namespace, name, variables.get(DEFAULT_VARIABLE, ""), fallbacks)
     return None
 
 

@@ -2,12 +2,14 @@
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from sharebench.core.console import wrap_text
 from sharebench.core.files import REPOSITORY, Refusal
 from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.kubernetes.access.device_plugin import keys
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import map_file
 from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, is_in_cluster
@@ -62,6 +64,9 @@ def installed_rows(node: ClusterNode) -> Iterator[ReportRow]:
             yield ReportRow(name, text)
         if (config_map := stack.config_map) is not None:
             default = config_map.default or "not set"
+            with suppress(NodeError):
+                key = keys.hidden_key(node.cluster.api.get(config_map.path), config_map)
+                default += f": {key}, the only one, which a run also names {keys.NAMED_KEY}" if key else ""
             yield ReportRow("ConfigMap of the plugin", f"{config_map.namespace}/{config_map.name}, default {default}")
     if "dra" in accesses and (gpu_facts := node.access("dra").describe()):
         gates = ", ".join(gpu_facts["dra_gates"] or []) or "none"

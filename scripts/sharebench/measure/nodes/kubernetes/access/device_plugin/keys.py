@@ -3,6 +3,9 @@
 All nodes of the cluster read the ConfigMap. Annotations name the nodes whose runs need our keys; the last run removes
 them. One patch changes keys and annotations and fails on a concurrent change, so no run removes keys that another node
 has just begun to need. A key ends in the digest of its text, so nodes with other flags have other keys.
+
+A plugin without a default falls back to the only key of its ConfigMap. With ours there are several, so its text is also
+put under the name of the next fallback, `default`, while our keys are there.
 """
 
 import hashlib
@@ -12,6 +15,7 @@ from dataclasses import dataclass
 import yaml
 
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import PluginConfigMap
 from sharebench.model.strategy import Strategy
 
 KEY_PREFIX = "sharebench-"
@@ -21,6 +25,10 @@ MIG_RESOURCE_PREFIX = "nvidia.com/mig-"
 MIN_REPLICAS = 2
 # Followed by the digest of a node on which a run needs the keys.
 USER_ANNOTATION_PREFIX = "sharebench/used-by-"
+# The key by which the config-manager's fallback `named` finds a config; the annotation has when we added ours, in
+# seconds since 1970, and the digest of its text.
+NAMED_KEY = "default"
+COPY_ANNOTATION = "sharebench/default-added"
 SECTIONS = {"time-slicing": "timeSlicing", "mps": "mps"}
 
 
@@ -53,8 +61,7 @@ class PluginConfig:
         words = [] if self.mig_strategy is None else ["mig", self.mig_strategy]
         if self.sharing != "none":
             words += ["ts" if self.sharing == "time-slicing" else "mps", str(self.replicas)]
-        digest = hashlib.sha256(self.text(active).encode()).hexdigest()[:8]
-        return KEY_PREFIX + "-".join([*(words or ["exclusive"]), digest])
+        return KEY_PREFIX + "-".join([*(words or ["exclusive"]), _digest(self.text(active))])
 
 
 def config_for_strategy(strategy: Strategy, replicas: int, max_tenants: int) -> PluginConfig:
@@ -79,15 +86,71 @@ def _annotations(config_map: Json) -> Mapping[str, str]:
     return config_map["metadata"].get("annotations") or {}
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def copied_at(config_map: Json) -> float | None:
+    """When we copied the only config to the key `default`, in seconds since 1970; None if that key is not ours."""
+    seconds, _, digest = _annotations(config_map).get(COPY_ANNOTATION, "").partition(" ")
+    is_ours = digest == _digest((config_map.get("data") or {}).get(NAMED_KEY, ""))
+    return float(seconds) if is_ours else None
+
+
+def foreign_configs(config_map: Json) -> dict[str, str]:
+    """The texts of the ConfigMap without ours, by key."""
+    ours = {NAMED_KEY} if copied_at(config_map) is not None else set()
+    data = config_map.get("data") or {}
+    return {key: text for key, text in data.items() if key not in ours and not key.startswith(KEY_PREFIX)}
+
+
+def key_without_label(configs: Collection[str], source: PluginConfigMap) -> str | None:
+    """The key of a node without the label, as the config-manager finds it; "" is an empty config, None an error."""
+    if source.default:
+        return source.default
+    for fallback in source.fallbacks:
+        if fallback == "named" and NAMED_KEY in configs:
+            return NAMED_KEY
+        if fallback == "single" and len(configs) == 1:
+            return next(iter(configs))
+        if fallback == "empty":
+            return ""
+    return None
+
+
+def hidden_key(config_map: Json, source: PluginConfigMap) -> str | None:
+    """The key that nodes without the label lose while ours are there; None if they keep it."""
+    configs = foreign_configs(config_map)
+    key = key_without_label(configs, source)
+    return key if key and key != key_without_label({*configs, KEY_PREFIX}, source) else None
+
+
+def fallback_problem(config_map: Json, source: PluginConfigMap) -> str | None:
+    """Why our keys would leave nodes without a config, even with a key `default`; None if they would not."""
+    key = hidden_key(config_map, source)
+    if key is None or key_without_label([key, KEY_PREFIX, NAMED_KEY], source) == NAMED_KEY:
+        return None
+    return (
+        f"nodes without the label take {key}, the only key of {source.namespace}/{source.name}, and would take another "
+        f"config once it has ours; install the plugin with config.default: {key}"
+    )
+
+
 def _patch(data: Mapping[str, str | None], annotations: Mapping[str, str | None]) -> Json:
     return ({"data": data} if data else {}) | ({"metadata": {"annotations": annotations}} if annotations else {})
 
 
-def patch_to_add(config_map: Json, digest: str, texts: Mapping[str, str]) -> Json:
+def patch_to_add(
+    config_map: Json, digest: str, texts: Mapping[str, str], source: PluginConfigMap, now_seconds: float
+) -> Json:
     """The patch that adds keys and notes that the node of this digest needs them; empty if nothing is missing."""
     data, user = config_map.get("data") or {}, USER_ANNOTATION_PREFIX + digest
     changed = {key: text for key, text in texts.items() if data.get(key) != text}
-    return _patch(changed, {} if user in _annotations(config_map) else {user: "true"})
+    notes = {} if user in _annotations(config_map) else {user: "true"}
+    if copied_at(config_map) is None and (key := hidden_key(config_map, source)) is not None:
+        changed[NAMED_KEY] = data[key]
+        notes[COPY_ANNOTATION] = f"{now_seconds:.0f} {_digest(data[key])}"
+    return _patch(changed, notes)
 
 
 def patch_to_remove(config_map: Json, digest: str, nodes: Collection[str]) -> Json:
@@ -95,8 +158,9 @@ def patch_to_remove(config_map: Json, digest: str, nodes: Collection[str]) -> Js
 
     `nodes` are the digests of the cluster's nodes, since a node that has left the cluster needs no keys.
     """
-    data, annotations = config_map.get("data") or {}, _annotations(config_map)
+    annotations = _annotations(config_map)
     users = [name for name in annotations if name.startswith(USER_ANNOTATION_PREFIX)]
     if any(USER_ANNOTATION_PREFIX + node in users for node in nodes if node != digest):
         return _patch({}, {user: None for user in users if user == USER_ANNOTATION_PREFIX + digest})
-    return _patch({key: None for key in data if key.startswith(KEY_PREFIX)}, dict.fromkeys(users))
+    ours = (config_map.get("data") or {}).keys() - foreign_configs(config_map).keys()
+    return _patch(dict.fromkeys(ours), dict.fromkeys([*users, *({COPY_ANNOTATION} & annotations.keys())]))

@@ -13,7 +13,7 @@ from typing import cast
 
 from sharebench.measure.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.measure.nodes.kubernetes.access.base import Access, PodNeeds, view_of
-from sharebench.measure.nodes.kubernetes.access.device_plugin import keys, mig_instances, placeholders
+from sharebench.measure.nodes.kubernetes.access.device_plugin import keys, mig_instances, placeholders, readers
 from sharebench.measure.nodes.kubernetes.access.device_plugin import state as plugin_state
 from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import PluginConfig
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig import MigPartitioner
@@ -24,10 +24,10 @@ from sharebench.measure.nodes.kubernetes.access.device_plugin.state import (
     PluginState,
     is_about_pods,
     state_problems,
+    unready_reasons,
 )
 from sharebench.measure.nodes.kubernetes.cluster import saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import (
-    ApiRefused,
     Json,
     config_map_path,
     patch_with_retry,
@@ -59,9 +59,6 @@ LABELS_BEHIND_HINT = " (only labels are behind: GPU Feature Discovery or the mas
 # it finds none long after that, the daemon started with the default config, before its sidecar saw the label: the init
 # container of config-manager 0.19 does not wait for the label. The daemon would then stay idle forever.
 MPS_IDLE_SECONDS = 40.0
-SYNC_ANNOTATION = "sharebench/configs-changed"
-# The kubelet syncs a pod's volumes every minute (syncFrequency), or up to half a minute later.
-KUBELET_SYNC_SECONDS = 95.0
 
 
 class DevicePluginAccess(Access):
@@ -84,6 +81,11 @@ class DevicePluginAccess(Access):
     @cached_property
     def _gpus(self) -> int:
         return mig_instances.gpu_count(self.cluster.labels())
+
+    @cached_property
+    def _fallback_problem(self) -> str | None:
+        source = self._config_map()
+        return None if source.default else keys.fallback_problem(self.cluster.api.get(source.path), source)
 
     def missing(self) -> str | None:
         if self.cluster.installed.plugin is None:
@@ -113,6 +115,8 @@ class DevicePluginAccess(Access):
                 return f"the GPU takes {maximum} MPS clients at most"
             if self.cluster.installed.mps is None:
                 return "the MPS control daemon is not installed (the chart's or the operator's DaemonSet)"
+        if (reason := self._fallback_problem) is not None:
+            return reason
         if gpus > 1 and strategy.mechanism[0] != "mig":
             count = self._config(strategy, replicas, Partitioning({})).replicas
             return placeholders.no_room_reason(self.cluster.read_node(), gpus * count)
@@ -282,58 +286,39 @@ class DevicePluginAccess(Access):
         if (saved := self._load_saved(node)) is None:
             if "mig" in self.cluster.options["may_change"]:
                 self._mig.refuse_unsettled(node)
-            config_map = self._config_map()
-            data = self.cluster.api.get(config_map_path(config_map.namespace, config_map.name)).get("data") or {}
-            active = keys.active_settings(data.get(labels_of(node).get(CONFIG_LABEL, config_map.default), ""))
-            saved = plugin_state.capture(node, config_map.namespace, config_map.name, active)
+            source = self._config_map()
+            configs = keys.foreign_configs(self.cluster.api.get(source.path))
+            key = labels_of(node).get(CONFIG_LABEL) or keys.key_without_label(configs, source) or ""
+            active = keys.active_settings(configs.get(key, ""))
+            saved = plugin_state.capture(node, source.namespace, source.name, active)
             self.cluster.save_access(self.name, saved)
         return saved
 
     def _publish_configs(self, now: PluginConfig, active: Json) -> None:
         """Add all configs of the study to the ConfigMap at once, so that it changes only once."""
-        config_map = self._config_map()
+        source = self._config_map()
         sizes = self.cluster.options["tenants"]
         of_study = [PluginConfig("none"), *(PluginConfig("mps", n) for n in sizes.get("mps", []) if n > 1)]
         if "time-slicing" in sizes:
             of_study.append(PluginConfig("time-slicing", max(keys.MIN_REPLICAS, *sizes["time-slicing"])))
         texts = {config.key(active): config.text(active) for config in (now, *of_study)}
-        path, digest = config_map_path(config_map.namespace, config_map.name), self.cluster.digest
-        patch = patch_with_retry(self.cluster.api, path, lambda current: keys.patch_to_add(current, digest, texts))
+        digest, now_seconds = self.cluster.digest, time.time()
+        patch = patch_with_retry(
+            self.cluster.api,
+            source.path,
+            lambda current: keys.patch_to_add(current, digest, texts, source, now_seconds),
+        )
         # A run on another node may have added the key a moment ago.
         is_late = now not in of_study and saved_state.is_another_node_measured(self.cluster.nodes(), self.cluster.name)
         if patch or is_late:
-            self._force_config_map_sync()
-
-    def _force_config_map_sync(self) -> None:
-        """Wait until the kubelet has updated the ConfigMap in the pods that read it.
-
-        A config-manager exits if its label names a key that it does not see yet, and restarts after growing pauses.
-        The kubelet syncs a pod's volumes when the pod changes, so pods are annotated, if we may, to hurry it.
-        """
-        began = time.monotonic()
-        try:
-            installed = self.cluster.installed
-            for text in (str(time.time()), None):
-                pods = self.cluster.pods()
-                readers = filter(None, (installed.plugin, installed.discovery, installed.mps))
-                for pod in filter(None, (reader.pod_of(pods) for reader in readers)):
-                    self.cluster.api.patch(pod_path(pod), {"metadata": {"annotations": {SYNC_ANNOTATION: text}}})
-                time.sleep(self.cluster.options["publish_seconds"] / 2)
-        except ApiRefused as refused:
-            if refused.status != 403:
-                raise
-            seconds = f"{KUBELET_SYNC_SECONDS:g} s"
-            print(
-                f"waiting {seconds} for the kubelet to see a ConfigMap (config/cluster/plugin/hurry)", file=sys.stderr
-            )
-            time.sleep(KUBELET_SYNC_SECONDS)
-        self.cluster.note_phase("publish", time.monotonic() - began)
+            readers.force_sync(self.cluster)
 
     def restore(self, state: AccessState) -> None:
         """Restore the label and the ConfigMap, and wait until the node shows its saved state."""
-        api, saved = self.cluster.api, cast(PluginState, state)
+        saved = cast(PluginState, state)
         self._remove_placeholders()
         labels = plugin_state.label_patch(self.cluster.read_node(), saved)
+        takes_only_key = labels is not None and saved["label"] is None and self._takes_only_key()
         is_mps = labels is not None and saved["shown"][SHARING_LABEL] == "mps"
         is_mps_new = is_mps and bool(self._mps_problems())
         if not self._mig.restore(saved, labels or {}) and labels is not None:
@@ -341,16 +326,37 @@ class DevicePluginAccess(Access):
         if is_mps:
             # As in `ensure`, the daemon would keep our shares.
             self._delete_pod(self.cluster.installed.mps)
+        if takes_only_key:
+            # There is a fallback to the only key once ours are gone, and the pods look for it when they start.
+            self._remove_configs(saved)
+            readers.restart(self.cluster)
 
         def problems() -> list[str]:
-            mps_problems = self._mps_problems() if is_mps else []
-            return mps_problems + plugin_state.restore_problems(self.cluster.read_node(), saved)
+            found = self._mps_problems() if is_mps else []
+            if takes_only_key and saved["allocatable"]:
+                found += unready_reasons(self.cluster.pods(), self.cluster.installed)
+            return found + plugin_state.restore_problems(self.cluster.read_node(), saved)
 
         # Without a plugin, nothing reacts to the label any more.
         if labels is not None and self.cluster.installed.plugin is not None:
             self._await_state(problems, "the node did not get back to how it was found", is_mps, is_mps_new)
-        path = config_map_path(saved["configs"]["namespace"], saved["configs"]["name"])
-        # The ConfigMap is gone if the plugin was uninstalled.
-        if api.find(path) is not None:
-            nodes = {node_digest(each["metadata"]["name"]) for each in self.cluster.nodes()}
-            patch_with_retry(api, path, lambda current: keys.patch_to_remove(current, self.cluster.digest, nodes))
+        if not takes_only_key:
+            self._remove_configs(saved)
+
+    def _takes_only_key(self) -> bool:
+        """Whether nodes without the label have the only key of the ConfigMap, which ours hide."""
+        source = self.cluster.installed.config_map
+        found = self.cluster.api.find(source.path) if source else None
+        return source is not None and found is not None and keys.hidden_key(found, source) is not None
+
+    def _remove_configs(self, saved: PluginState) -> None:
+        """Remove our keys, unless another node needs them, or the plugin was uninstalled with its ConfigMap."""
+        api, namespace = self.cluster.api, saved["configs"]["namespace"]
+        path = config_map_path(namespace, saved["configs"]["name"])
+        if (found := api.find(path)) is None:
+            return
+        nodes = {node_digest(each["metadata"]["name"]) for each in self.cluster.nodes()}
+        patch = patch_with_retry(api, path, lambda current: keys.patch_to_remove(current, self.cluster.digest, nodes))
+        copied_at = keys.copied_at(found)
+        if copied_at is not None and keys.NAMED_KEY in patch.get("data", {}):
+            readers.restart_elsewhere(self.cluster, namespace, copied_at)

@@ -76,7 +76,7 @@ def state_problems(node: Json, pods: Sequence[Json], installed: InstalledStack, 
     if (values := allocatable(node)) != expected.allocatable:
         shown, wanted = _format_resources(values) or "nothing", _format_resources(expected.allocatable)
         problems.append(f"{ALLOCATABLE_PROBLEM} is {shown}, not {wanted}")
-    daemons = [each.unready_reason(pods) for each in (installed.plugin, installed.discovery) if each is not None]
+    daemons: list[str | None] = [*unready_reasons(pods, installed)]
     if expected.sharing == "mps":
         mps = installed.mps
         # The daemon's sidecar may crash repeatedly: in the chart of 0.19 it finds no process to signal.
@@ -85,6 +85,12 @@ def state_problems(node: Json, pods: Sequence[Json], installed: InstalledStack, 
     elif installed.mps is not None and installed.mps.pod_of(pods) is not None:
         daemons.append("the MPS control daemon still runs")
     return problems + list(filter(None, daemons))
+
+
+def unready_reasons(pods: Sequence[Json], installed: InstalledStack) -> list[str]:
+    """Why plugin and discovery are not ready on the node of these pods."""
+    parts = [each for each in (installed.plugin, installed.discovery) if each is not None]
+    return list(filter(None, (each.unready_reason(pods) for each in parts)))
 
 
 def _format_resources(values: Mapping[str, int]) -> str:
