@@ -10,6 +10,7 @@ import jsonschema_rs
 import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased, node_of
 from unit.kubernetes.test_device_plugin import cluster, label, taints
+from unit.kubernetes.test_nvidia_stack import pod
 from unit.studies import S, config_with, study_with
 
 from sharebench.measure.nodes.contract import Evidence, Grant, NodeError, State
@@ -20,6 +21,7 @@ from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.model.config.load import load
+from sharebench.model.pod_template import PodTemplate
 from sharebench.model.records.record import SCHEMA_PATH
 from sharebench.model.strategy import Strategy
 from sharebench.study.study import Study
@@ -223,3 +225,24 @@ def test_the_host_of_a_node_is_what_its_kubelet_tells_as_hashes(cluster: FakeClu
     cluster.store[NODE]["status"]["nodeInfo"] = INFO | {"bootID": "boot-2"}
     later = node.host_facts()
     assert later["cpu"] is None and later["machine"] == first["machine"] and later["boot"] != first["boot"]
+
+
+KAI = Strategy.model_construct(
+    name="other", mechanism=("time-slicing",), access="other", pod=PodTemplate.model_construct(companions="kai")
+)
+
+
+@pytest.mark.parametrize(("phase", "strategy"), [("Running", OTHER), ("Succeeded", OTHER), ("Running", KAI)])
+def test_a_foreign_gpu_pod_in_a_cell_is_evidence_against_it(
+    cluster: FakeCluster, node: ClusterNode, phase: str, strategy: Strategy
+) -> None:
+    node.options["device"] = "cpu"
+    cluster.foreign = [pod("earlier", phase="Succeeded")]
+    node.ensure(State(strategy, 1, 0))
+    cluster.foreign += [pod("training", phase=phase), pod("reservation", namespace="kai")]
+    (found,) = node.evidence(strategy, [], [])
+    expected = ["team/training", "kai/reservation"][: 2 if strategy is OTHER else 1]
+    assert (found["expected"], found["observed"], found["holds"]) == ([], expected, False)
+    cluster.foreign = [pod("training")]
+    with pytest.raises(NodeError, match="foreign GPU pods run on the node: team/training"):
+        node.ensure(State(strategy, 1, 0))

@@ -73,10 +73,12 @@ def test_the_new_pod_counts_while_a_pod_is_replaced() -> None:
     assert part.pod_of([]) is None
 
 
-def pod(name: str, asks: str | None = "nvidia.com/gpu", phase: str = "Running", **more: Any) -> dict[str, Any]:
+def pod(
+    name: str, asks: str | None = "nvidia.com/gpu", phase: str = "Running", namespace: str = "team", **more: Any
+) -> dict[str, Any]:
     resources = {"limits": {asks: "1"}} if asks else {}
     spec = {"containers": [{"name": "c", "resources": resources}]} | more
-    return {"metadata": {"namespace": "team", "name": name}, "spec": spec, "status": {"phase": phase}}
+    return {"metadata": {"namespace": namespace, "name": name, "uid": name}, "spec": spec, "status": {"phase": phase}}
 
 
 def test_foreign_pods_that_hold_a_gpu_are_found() -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from unit.kubernetes.test_nvidia_stack import pod as foreign_pod
 from unit.studies import config_with, study_with
 
 from sharebench.measure.nodes.contract import Grant, NodeError, TenantsFailed
@@ -15,6 +16,7 @@ from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.cluster import api as api_module
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
+from sharebench.measure.nodes.kubernetes.pods import status as pod_status
 from sharebench.measure.nodes.kubernetes.pods import tenants as tenants_module
 from sharebench.measure.nodes.kubernetes.pods import watch
 from sharebench.measure.nodes.kubernetes.pods.pod import TenantPod
@@ -162,6 +164,15 @@ def test_staggered_tenants_start_one_after_another(monkeypatch: pytest.MonkeyPat
     tenants._start_next()
     assert [unit.name for unit in tenants.units] == ["sharebench-abc-0", "sharebench-abc-1"]
     assert sum(each["kind"] == "Pod" for each in api.made.values()) == 2
+
+
+def test_a_tenant_without_room_names_the_foreign_pods(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_status, "UNSCHEDULABLE_GRACE_SECONDS", 0.0)
+    message = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu"
+    nowhere = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    tenant = pod(0, phase="Pending", conditions=[nowhere]) | {"spec": {"containers": []}}
+    said = until_refused(make(1, OnePodList([tenant, foreign_pod("training")])))
+    assert said.startswith(f"tenant 0: Unschedulable: {message}; foreign GPU pods run on the node: team/training;")
 
 
 def test_an_init_container_that_fails_ends_the_wait_at_once_with_what_it_printed(make: Make) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import cast
@@ -17,6 +17,7 @@ from sharebench.measure.nodes.contract import (
     Settings,
     State,
     Tenants,
+    item,
 )
 from sharebench.measure.nodes.kubernetes.access.base import Access, GpuDescription, view_of
 from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_instances
@@ -88,6 +89,8 @@ class ClusterNode(Node):
     options: ClusterOptions
     state_outlives_run = False
     _current_strategy: Strategy | None = None
+    _known_pods: Collection[str] = ()
+    """UIDs of the foreign GPU pods that had ended before the cell."""
 
     @classmethod
     def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
@@ -213,6 +216,7 @@ class ClusterNode(Node):
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         access = self.access_of(strategy)
         evidence = access.evidence(strategy, grants, records)
+        evidence.append(item("foreign GPU pods", [], self._joined_pods(strategy), "node"))
         if not self.is_mock:
             views = [view_of(record) for record in records]
             limits = strategy.tenant_limits(len(grants), 0)
@@ -224,10 +228,20 @@ class ClusterNode(Node):
                         source = f"tenant {grant.index}"
                         evidence += limits_evidence(limits, self._observed_gpu.sm_count, memory_bytes, view, source)
             self._observed_gpu.observe(views, limits)
-        is_well = all(map(ended_well, records)) and all(item["holds"] for item in evidence)
+        is_well = all(map(ended_well, records)) and all(each["holds"] for each in evidence)
         if access.runs_mps and "mps" in strategy.mechanism and is_well:
             self.mps_suspect_file(access.name).unlink(missing_ok=True)
         return evidence
+
+    def _joined_pods(self, strategy: Strategy) -> list[str]:
+        """Names of the foreign GPU pods since `ensure`, without those by which a scheduler reserves a GPU."""
+        companions = strategy.pod.companions if strategy.pod else None
+        joined = [
+            pod
+            for pod in self.cluster.foreign_pods(ended_too=True)
+            if pod["metadata"]["uid"] not in self._known_pods and pod["metadata"]["namespace"] != companions
+        ]
+        return foreign_pods.names(joined)
 
     def plan(self, strategy: Strategy) -> str:
         return self.access_of(strategy).plan(strategy)
@@ -319,6 +333,8 @@ class ClusterNode(Node):
         Raises NodeError, also if someone else has changed or taken the node.
         """
         self._lease.renew(self.cluster.run_id)
+        self.cluster.refuse_foreign_pods()
+        self._known_pods = {pod["metadata"]["uid"] for pod in self.cluster.foreign_pods(ended_too=True)}
         access = self.access_of(state.strategy)
         is_suspect = "mps" in state.strategy.mechanism and self.mps_suspect_file(access.name).exists()
         if is_suspect:
@@ -356,7 +372,6 @@ class ClusterNode(Node):
                 self._restore_accesses(list(saved))
                 self.cluster.write_saved_state(None)
             return
-        self.cluster.refuse_foreign_pods()
         if saved is None:
             self.cluster.write_saved_state({})
         access = self.access_of(state.strategy)

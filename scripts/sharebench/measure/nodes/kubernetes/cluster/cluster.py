@@ -122,9 +122,13 @@ class Cluster:
         """The installed components of NVIDIA's stack, as first read."""
         return find_stack(self.daemon_sets(), self.pods())
 
+    def foreign_pods(self, ended_too: bool = False) -> list[Json]:
+        """The foreign GPU pods on the node."""
+        return foreign_pods.gpu_pods(self.pods(), self.options["namespace"], ended_too)
+
     def refuse_foreign_pods(self) -> None:
         """Raise NodeError if foreign GPU pods run on the node."""
-        if found := foreign_pods.gpu_pods(self.pods(), self.options["namespace"]):
+        if found := self.foreign_pods():
             raise NodeError(foreign_pods.refusal_message(found))
 
     def set_taint(self, present: bool) -> None:

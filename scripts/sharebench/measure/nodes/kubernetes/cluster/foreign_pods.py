@@ -21,8 +21,8 @@ def _requests_gpu(container: Json) -> bool:
     return any(name.startswith(GPU_RESOURCE_PREFIXES) for name in requested)
 
 
-def gpu_pods(pods: Iterable[Json], namespace: str) -> list[Json]:
-    """The foreign pods that hold a GPU resource or a resource claim and have not ended.
+def gpu_pods(pods: Iterable[Json], namespace: str, ended_too: bool = False) -> list[Json]:
+    """The foreign pods that hold a GPU resource or a resource claim and have not ended, or have held one.
 
     Tenants in a namespace other than `namespace` are foreign too, since this run does not sweep them.
     """
@@ -33,15 +33,20 @@ def gpu_pods(pods: Iterable[Json], namespace: str) -> list[Json]:
         has_share = any(name in SHARE_ANNOTATIONS for name in pod["metadata"].get("annotations") or {})
         has_gpu = any(map(_requests_gpu, containers)) or bool(spec.get("resourceClaims")) or has_share
         is_ours = OWNER_LABEL in labels and pod["metadata"]["namespace"] == namespace
-        if has_gpu and not is_ours and pod.get("status", {}).get("phase") not in ENDED_PHASES:
+        has_ended = pod.get("status", {}).get("phase") in ENDED_PHASES
+        if has_gpu and not is_ours and (ended_too or not has_ended):
             found.append(pod)
     return found
 
 
+def names(pods: Iterable[Json]) -> list[str]:
+    return [f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in pods]
+
+
 def refusal_message(pods: Sequence[Json]) -> str:
     """The message that refuses a node with these foreign pods; it names at most MAX_LISTED of them."""
-    metadata = [pod["metadata"] for pod in pods]
-    names = ", ".join(f"{each['namespace']}/{each['name']}" for each in metadata[:MAX_LISTED])
+    listed = ", ".join(names(pods[:MAX_LISTED]))
     more = f" and {len(pods) - MAX_LISTED} more" if len(pods) > MAX_LISTED else ""
-    command = f"kubectl --namespace {metadata[0]['namespace']} delete pod {metadata[0]['name']}"
-    return f"foreign GPU pods run on the node: {names}{more}; wait for them, or have their owners end them: {command}"
+    first = pods[0]["metadata"]
+    command = f"kubectl --namespace {first['namespace']} delete pod {first['name']}"
+    return f"foreign GPU pods run on the node: {listed}{more}; wait for them, or have their owners end them: {command}"

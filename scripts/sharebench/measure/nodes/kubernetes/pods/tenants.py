@@ -10,8 +10,8 @@ from secrets import token_hex
 from sharebench.core.units import NS
 from sharebench.measure.nodes.contract import Grant, NodeError, Settings
 from sharebench.measure.nodes.kubernetes.access.base import Access
+from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
-from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
 from sharebench.measure.nodes.kubernetes.pods import manifest, program
 from sharebench.measure.nodes.kubernetes.pods import status as pod_status
 from sharebench.measure.nodes.kubernetes.pods.manifest import TENANT_PORT, Place
@@ -66,7 +66,7 @@ class PodTenants(TenantSet[TenantPod]):
 
     def sweep(self) -> None:
         """Remove our objects of all cells on this node, and wait until the pods are gone."""
-        sweep(self.api, self.place.namespace, f"{self.access.cluster.owner_selector},!{HELD_LABEL}")
+        sweep(self.api, self.place.namespace, f"{self.access.cluster.owner_selector},!{foreign_pods.HELD_LABEL}")
         self.access.clean_up()
 
     def prepare(self, grants: Sequence[Grant]) -> list[TenantPod]:
@@ -149,7 +149,12 @@ class PodTenants(TenantSet[TenantPod]):
         """Raise NodeError where a pod cannot run, a node is silent, or the API server is unreachable."""
         if self.watcher.failure is not None:
             raise self.watcher.failure
-        super().refuse_unavailable()
+        try:
+            super().refuse_unavailable()
+        except NodeError as failure:
+            if "Insufficient" in str(failure) and (takers := self.access.cluster.foreign_pods()):
+                raise NodeError(f"{failure}; {foreign_pods.refusal_message(takers)}") from None
+            raise
         for unit in self.units:
             if pod_status.ending(unit.pod) is not None or not pod_status.is_running_unready(unit.pod):
                 continue
