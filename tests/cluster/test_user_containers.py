@@ -185,7 +185,8 @@ def test_a_program_that_counts_its_own_latencies(plugin: Cluster, namespace: str
 @pytest.fixture
 def study(namespace: str) -> Study:
     given = {"workloads": ["web"], "workload_catalogue": {"web": SERVER}}
-    return normalised(study_of(namespace, **given, kubernetes={"resources": {"memory": "128Mi"}}))
+    limited = {"name": "tenant", "resources": {"limits": {"memory": "128Mi"}}}
+    return normalised(study_of(namespace, **given, kubernetes={"pod": {"spec": {"containers": [limited]}}}))
 
 
 @pytest.fixture

@@ -135,12 +135,13 @@ class NvidiaOptions(TypedDict):
 
 
 class Resources(TypedDict):
-    """Resources of each tenant in addition to its share of the GPU, as request and limit."""
+    """Resources of each built-in workload's tenant in addition to its share of the GPU, as request and limit."""
 
     cpu: Maybe[Cpus]
-    """CPUs of one tenant, such as `2` or `500m`, as request and limit."""
+    """CPUs of a tenant of a built-in workload, such as `2` or `500m`, as request and limit. A user's container has its
+    own."""
     memory: Maybe[Memory]
-    """Memory of one tenant, such as `8Gi`, as request and limit. A tenant that exceeds it is a result, `oom`."""
+    """Memory of such a tenant, such as `8Gi`, as request and limit. A tenant that exceeds it is a result, `oom`."""
 
 
 class Toleration(TypedDict):

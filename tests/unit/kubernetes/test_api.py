@@ -119,7 +119,12 @@ def test_an_untrusted_server_fails_at_once(server: Server, tmp_path: Path, monke
     [
         (401, "Unauthorized", "has the token expired"),
         (403, 'nodes "x" is forbidden: User "u" cannot get', "not allowed: .*cannot get.*snakemake preflight"),
-        (403, 'pods "p" is forbidden: violates PodSecurity "restricted:latest"', "^Pod Security refuses the pod"),
+        (
+            403,
+            'pods "p" is forbidden: violates PodSecurity "restricted:latest"',
+            "^Pod Security refuses the pod: .*label pod-security.kubernetes.io/enforce",
+        ),
+        (403, 'pods "p" is forbidden: failed quota: q: must specify limits.cpu', r"^the API server refused \(403\)"),
         (403, 'pods "p" is forbidden: exceeded quota: q', "^the namespace's quota is used up"),
         (422, "spec.x:\n  Invalid", r"the API server refused \(422\): spec\.x: Invalid"),
     ],

@@ -12,11 +12,13 @@ from unit.studies import study_with
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.cluster import cluster as node_cluster
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.measure.nodes.kubernetes.cluster.restricted import LEVEL_LABEL
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.measure.nodes.kubernetes.preflight import preflight
 from sharebench.model.strategy import Strategy
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+NAMESPACE = "/api/v1/namespaces/sharebench"
 STUDY = {"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"], "replicas": [1, 3]}
 
 
@@ -29,8 +31,12 @@ class Cluster(FakeCluster):
         self.refused: set[tuple[str, str]] = set()
         self.hidden: set[str] = set()
         self.asked: set[tuple[str, str, str | None]] = set()
+        self.tried: list[dict[str, Any]] = []
+        """Pods of dry runs."""
+        self.verdict: str | None = None
+        """Why the API server refuses pods."""
         self.store["/version"] = {"gitVersion": "v1.34.4"}
-        self.store["/api/v1/namespaces/sharebench"] = {}
+        self.store[NAMESPACE] = {"metadata": {"labels": {LEVEL_LABEL: "restricted"}}}
         known = ("machineID", "kubeletVersion", "containerRuntimeVersion", "kernelVersion")
         self.store[NODE]["status"]["nodeInfo"] = dict.fromkeys(known, "x")
         self.store[NODE]["metadata"]["labels"]["nvidia.com/gpu.memory"] = "40960"
@@ -41,6 +47,11 @@ class Cluster(FakeCluster):
         return super().find(path)
 
     def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
+        if query == {"dryRun": "All"}:
+            self.tried.append(body)
+            if self.verdict is not None:
+                raise ApiRefused(403, self.verdict)
+            return body
         assert path == REVIEWS, "preflight changes nothing"
         asked = body["spec"]["resourceAttributes"]
         self.asked.add((asked["verb"], asked["resource"], asked.get("name")))
@@ -54,8 +65,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return made
 
 
-def inspected(**options: Any) -> tuple[str, bool]:
-    lines, is_fit = preflight.inspect(study_with(STUDY | {"kubernetes": options}))
+def inspected(workloads: dict[str, Any] | None = None, **options: Any) -> tuple[str, bool]:
+    chosen = {"workloads": list(workloads), "workload_catalogue": workloads} if workloads else {}
+    lines, is_fit = preflight.inspect(study_with(STUDY | chosen | {"kubernetes": options}))
     return re.sub(r"\n {6,}", " ", "\n".join(lines)), is_fit
 
 
@@ -167,3 +179,24 @@ def test_an_error_for_one_strategy_does_not_hide_the_others(cluster: Cluster, mo
     assert is_fit
     assert "the MIG manager's map is of no use" in text
     assert "time-slicing              feasible with 1, 3 tenants" in text
+
+
+WEB = {"web": {"kind": "http", "image": "web:1", "request": {"path": "/"}}}
+
+
+@pytest.mark.parametrize("level", ["restricted", None])
+def test_users_pods_are_tried_and_what_is_filled_in_is_said(cluster: Cluster, level: str | None) -> None:
+    cluster.store[NAMESPACE]["metadata"]["labels"] = {LEVEL_LABEL: level} if level else {}
+    text, is_fit = inspected(WEB)
+    assert is_fit
+    said = "Pod Security restricted of namespace sharebench adds allowPrivilegeEscalation false, capabilities"
+    assert (said in text) == (level is not None)
+    (tried,) = cluster.tried
+    assert [each["image"] for each in tried["spec"]["containers"]][:1] == ["web:1"]
+
+
+def test_a_pod_that_the_server_refuses_fails_preflight(cluster: Cluster) -> None:
+    cluster.verdict = 'Pod Security refuses the pod: violates PodSecurity "baseline:latest": host namespaces'
+    text, is_fit = inspected(WEB)
+    assert not is_fit and cluster.verdict in text
+    assert inspected()[1], "a study without programs of users tries nothing"

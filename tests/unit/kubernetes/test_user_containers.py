@@ -57,10 +57,10 @@ def spec_of(replicas: int = 2, options: dict[str, Any] | None = None, **workload
     return study.spec_of(study.cells[0]), Place("gpu-node", "abc", study.node_options())  # type: ignore[arg-type]
 
 
-def pod(replicas: int = 2, options: dict[str, Any] | None = None, **workload: Any) -> Json:
+def pod(replicas: int = 2, options: dict[str, Any] | None = None, level: str = "restricted", **workload: Any) -> Json:
     spec, place = spec_of(replicas, options, **workload)
     load: Any = {"arrival": "closed", "seed": 1, "before": 0}
-    return program.user_pod(place, OWNER, spec, load, 1, NEEDS, "secret", None, 60)
+    return program.user_pod(place, OWNER, spec, load, 1, NEEDS, "secret", None, 60, level)
 
 
 def ours() -> Json:
@@ -156,12 +156,15 @@ def from_manifest(folder: Path, monkeypatch: pytest.MonkeyPatch, documents: list
 
 
 def test_a_users_manifest_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = from_manifest(tmp_path, monkeypatch, [{"kind": "Service", "spec": {"ports": []}}, DEPLOYMENT])
+    options = {"resources": {"cpu": "1", "memory": "8Gi"}}
+    documents = [{"kind": "Service", "spec": {"ports": []}}, DEPLOYMENT]
+    made = from_manifest(tmp_path, monkeypatch, documents, options=options)
     own = container(made)
     assert [each["name"] for each in made["spec"]["containers"]] == ["logs", "tenant", "client"]
     assert own["args"] == ["--port", "9000", "--memory", "0.5"]
     assert own["resources"]["limits"] == {"memory": "4Gi", "nvidia.com/gpu": "1"}
-    assert (environment(own)["HOME"], environment(own)["USER"]) == ("/cache", "sharebench")
+    assert own["resources"]["requests"] == {"nvidia.com/gpu": "1"}, "kubernetes.resources is for built-in workloads"
+    assert environment(own)["HOME"] == "/cache" and "USER" not in environment(own), "the user is the manifest's"
     assert own["volumeMounts"] == [{"name": "weights", "mountPath": "/weights"}]
     assert {each["name"] for each in made["spec"]["volumes"]} == {"weights", "sharebench-code"}
     assert (own["securityContext"]["runAsUser"], made["spec"]["securityContext"]["fsGroup"]) == (1000, 2000)
@@ -323,6 +326,26 @@ def test_a_manifest_keeps_its_security_context(
         assert not (context.get("privileged") and context.get("allowPrivilegeEscalation") is False)
     if not pod_wide and not own:
         assert security["runAsNonRoot"] and container(made)["securityContext"]["runAsUser"] == 65532
+
+
+@pytest.mark.parametrize("level", ["privileged", "baseline", "restricted"])
+def test_only_what_pod_security_demands_is_filled_in(
+    level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_security = {"readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}}
+    given = user_object(securityContext={"fsGroup": 5}, own_securityContext=own_security)
+    made = from_manifest(tmp_path, monkeypatch, [given], level=level)
+    spec, _ = spec_of(manifest="mine.yaml")
+    added = program.additions(spec["workload"], level)
+    own = container(made)
+    if level == "restricted":
+        filled_in = {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532}
+        assert own["securityContext"] == own_security | filled_in
+        assert added and all(key in added for key in (*filled_in, "seccompProfile")) and "capabilities" not in added
+        return
+    assert (own["securityContext"], made["spec"]["securityContext"], added) == (own_security, {"fsGroup": 5}, None)
+    assert environment(own).keys().isdisjoint(manifest.USER_VARIABLES)
+    assert container(made, "client")["securityContext"] == own_security, "it must see the other's devices"
 
 
 BASE: Json = {

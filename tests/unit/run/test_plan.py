@@ -78,6 +78,12 @@ def test_the_plan_lists_the_cells_and_changes_of_each_strategy(tmp_path: Path) -
     assert plan(planned, tmp_path, {}).startswith("no cell to measure; files to make: none\n")
 
 
+def test_the_plan_says_what_a_node_adds_to_a_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SimulatedNode, "additions", lambda _, each: "adds a user" if each["name"] == "matmul" else None)
+    planned = simulated_study(workloads=["matmul", "detector"], repeats=2)
+    assert [line for line in plan(planned, tmp_path, {}).splitlines() if "adds" in line] == ["  matmul: adds a user"]
+
+
 def test_the_plan_lists_workloads_that_the_node_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         SimulatedNode,

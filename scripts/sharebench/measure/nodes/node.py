@@ -104,6 +104,10 @@ class Node(ABC):
         """The reason why the harness does not attempt these workloads under a feasible strategy, or None."""
         return None
 
+    def additions(self, workload: WorkloadSpec) -> str | None:
+        """What the node adds to a user's program, as a line of the plan; None if nothing."""
+        return None
+
     @abstractmethod
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """One grant per tenant."""

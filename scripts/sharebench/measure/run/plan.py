@@ -162,6 +162,10 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
         lines += console.wrap_text(", ".join(map(str, sorted(values))), label, "    ")
     for change, names in changes.items():
         lines += console.wrap_text(f"{', '.join(names)}: {change}", "  ", "    ")
+    workloads = {each["name"]: each for cell in study.cells for each in tenant_workloads(study.spec_of(cell))}
+    for name, workload in workloads.items():
+        if (added := node.additions(workload)) is not None:
+            lines += console.wrap_text(f"{name}: {added}", "  ", "    ")
     if NODE_KINDS[study.node_kind].has_gpus:
         lines += [part for line in _wrong_answers(study) for part in console.wrap_text(line, "  ", "    ")]
     lines.append(f"  order: {study.order}; `snakemake restore` brings the node back at any time")

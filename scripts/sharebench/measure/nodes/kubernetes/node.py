@@ -29,11 +29,13 @@ from sharebench.measure.nodes.kubernetes.cluster.api import Api, Json, is_in_clu
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster, node_pool
 from sharebench.measure.nodes.kubernetes.cluster.lease import NodeLease
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import labels_of, parse_quantity
+from sharebench.measure.nodes.kubernetes.pods import program
 from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.measure.nodes.kubernetes.pods.watch import sweep
 from sharebench.measure.nodes.limits import limits_evidence
 from sharebench.measure.nodes.node import Node
 from sharebench.model.config_nodes import ClusterOptions, NodeOptions, PrometheusOptions
+from sharebench.model.programs import is_program
 from sharebench.model.records.references import device_identity
 from sharebench.model.records.types import Host, NodeFacts
 from sharebench.model.spec import Spec, WorkloadSpec
@@ -209,6 +211,11 @@ class ClusterNode(Node):
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
         return self.access_of(strategy).infeasible(strategy, replicas)
+
+    def additions(self, workload: WorkloadSpec) -> str | None:
+        level = self.cluster.pod_security
+        found = program.additions(workload, level) if is_program(workload) else None
+        return found and f"Pod Security {level} of namespace {self.options['namespace']} adds {found}"
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         return self.access_of(strategy).grants(strategy, replicas)

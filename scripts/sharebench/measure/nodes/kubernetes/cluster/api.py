@@ -68,10 +68,11 @@ def refusal_message(status: int, body: bytes) -> str:
     if status == 401:
         return f"the API server does not know us (401: {reason}); has the token expired? Log in again"
     if status == 403 and "violates PodSecurity" in reason:
-        return f"Pod Security refuses the pod: {reason}"
+        label = "pod-security.kubernetes.io/enforce (baseline or privileged)"
+        return f"Pod Security refuses the pod: {reason}; change the manifest, or the namespace's label {label}"
     if status == 403 and "exceeded quota" in reason:
         return f"the namespace's quota is used up: {reason}"
-    if status == 403:
+    if status == 403 and " cannot " in reason:
         return f"not allowed: {reason}; `snakemake preflight` lists what is missing"
     return f"the API server refused ({status}): {reason}"
 
@@ -179,8 +180,8 @@ class Api:
     def get_text(self, path: str, **query: Any) -> str:
         return self._call("GET", path, query=query).decode(errors="replace")
 
-    def create(self, path: str, body: Json) -> Json:
-        return dict(json.loads(self._call("POST", path, body)))
+    def create(self, path: str, body: Json, **query: Any) -> Json:
+        return dict(json.loads(self._call("POST", path, body, query)))
 
     def patch(self, path: str, body: Json) -> None:
         """Merge `body` into the object at the path; None removes a key."""

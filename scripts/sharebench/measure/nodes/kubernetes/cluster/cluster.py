@@ -6,8 +6,8 @@ from functools import cached_property
 
 from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import NodeError
-from sharebench.measure.nodes.kubernetes.cluster import claims_api, foreign_pods, saved_state
-from sharebench.measure.nodes.kubernetes.cluster.api import Api, Json, patch_with_retry
+from sharebench.measure.nodes.kubernetes.cluster import claims_api, foreign_pods, restricted, saved_state
+from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json, patch_with_retry
 from sharebench.measure.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import InstalledStack, find_stack, labels_of
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState, SavedState
@@ -98,6 +98,17 @@ class Cluster:
 
     def daemon_sets(self) -> list[Json]:
         return list(self.api.get("/apis/apps/v1/daemonsets")["items"])
+
+    @cached_property
+    def pod_security(self) -> str:
+        """The level of Pod Security that the tenants' namespace enforces; restricted if it may not be read."""
+        try:
+            namespace = self.api.find(f"/api/v1/namespaces/{self.options['namespace']}")
+        except ApiRefused:
+            return restricted.LEVEL
+        if namespace is None:
+            return restricted.LEVEL
+        return labels_of(namespace).get(restricted.LEVEL_LABEL, "privileged")
 
     @property
     def tenants_path(self) -> str:

@@ -9,6 +9,8 @@ from sharebench.model.config_nodes import ClusterOptions
 # Images without a user of their own would run as root, which restricted namespaces refuse.
 USER_ID = 65532
 GRACE_SECONDS = 2
+LEVEL = "restricted"
+LEVEL_LABEL = "pod-security.kubernetes.io/enforce"
 # Autoscalers that know one of these annotations do not remove the pod's node.
 NO_DISRUPTION_ANNOTATIONS = {
     "karpenter.sh/do-not-disrupt": "true",

@@ -149,16 +149,15 @@ def env_entries(variables: Mapping[str, str]) -> list[Json]:
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
-def gpu_container(needs: PodNeeds, options: ClusterOptions, **fields: object) -> Json:
-    """The tenant's container with its share of the GPU, and with these fields."""
-    configured = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
-    limits = {name: value for name, value in configured.items() if value is not None} | dict(needs.limits)
+def gpu_container(needs: PodNeeds, security: Json, own_limits: Mapping[str, str], **fields: object) -> Json:
+    """The tenant's container with its share of the GPU, and with these limits, securityContext and fields."""
+    limits = {**own_limits, **needs.limits}
     resources: Json = {"limits": limits, "requests": limits}
     if needs.claims:
         resources["claims"] = [
             {"name": name} | ({"request": request} if request else {}) for name, request in needs.claims.items()
         ]
-    return {"name": TENANT_CONTAINER, **fields, "resources": resources, "securityContext": CONTAINER_SECURITY}
+    return {"name": TENANT_CONTAINER, **fields, "resources": resources, "securityContext": security}
 
 
 def code_fields(arguments: list[str], token: str, port: int, variables: Mapping[str, str]) -> Json:
@@ -175,7 +174,9 @@ def tenant_container(arguments: list[str], needs: PodNeeds, token: str, options:
     """The container of a tenant that runs our code."""
     fields = code_fields(arguments, token, TENANT_PORT, {GRANTED_VARIABLE: "1"})
     fields["env"] += env_entries(needs.environment)
-    return gpu_container(needs, options, image=options["image"], **fields)
+    configured = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
+    limits = {name: value for name, value in configured.items() if value is not None}
+    return gpu_container(needs, CONTAINER_SECURITY, limits, image=options["image"], **fields)
 
 
 def tenant_pod(place: Place, owner: Json, index: int, containers: list[Json], needs: PodNeeds, seconds: int) -> Json:

@@ -12,7 +12,6 @@ from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.pods import manifest
 from sharebench.measure.nodes.kubernetes.pods.overlay import strategic_merge
 from sharebench.measure.nodes.programs import fill_in, placeholder_values
-from sharebench.model.config_nodes import ClusterOptions
 from sharebench.model.programs import CLIENT as CLIENT_MODULE
 from sharebench.model.programs import client_files
 from sharebench.model.spec import Spec, WorkloadSpec, runs_until_exit, tenant_workload
@@ -42,29 +41,51 @@ def _is_root(security: Json) -> bool:
     return bool(security.get("privileged")) or security.get("runAsUser") == 0 or security.get("runAsNonRoot") is False
 
 
+def _filled_in(container: Json, pod_security: Json, level: str) -> Json:
+    """What the level of Pod Security demands of a container's securityContext, where the user says nothing.
+
+    `pod_security` is the user's securityContext of the pod.
+    """
+    given = {key: pod_security[key] for key in USER_SECURITY_KEYS if key in pod_security}
+    given |= container.get("securityContext") or {}
+    if level != restricted.LEVEL or _is_root(given):
+        return {}
+    return {key: value for key, value in restricted.CONTAINER_SECURITY.items() if key not in given}
+
+
+def additions(workload: WorkloadSpec, level: str) -> str | None:
+    """What is filled in in the user's container at a level of Pod Security, as text; None if nothing is."""
+    base, container = _split_user_pod(workload)
+    pod_security = base["spec"].get("securityContext") or {}
+    found = _filled_in(container, pod_security, level)
+    if level == restricted.LEVEL and "seccompProfile" not in pod_security:
+        found["seccompProfile"] = restricted.POD_SECURITY["seccompProfile"]
+    return ", ".join(f"{key} {json.dumps(value)}" for key, value in found.items()) or None
+
+
 def port_of(workload: WorkloadSpec, container: Json) -> int:
     """The port of the program: the workload's, or the first one of its manifest."""
     ports = [port["containerPort"] for port in container.get("ports") or ()]
     return int(workload.get("port") or next(iter(ports), PROGRAM_PORT))
 
 
-def _user_container(
-    spec: Spec, index: int, container: Json, pod_security: Json, needs: PodNeeds, options: ClusterOptions
-) -> Json:
+def _user_container(spec: Spec, index: int, container: Json, pod_security: Json, needs: PodNeeds, level: str) -> Json:
     """The user's container with its share of the GPU; `pod_security` is the user's securityContext of the pod."""
     workload = tenant_workload(spec, index)
     values = {**placeholder_values(spec, index), "port": port_of(workload, container)}
     user_names = {variable["name"] for variable in container.get("env") or ()}
-    variables = {name: value for name, value in manifest.USER_VARIABLES.items() if name not in user_names}
+    filled_in = _filled_in(container, pod_security, level)
+    # The user that we choose has no name in any image.
+    named = manifest.USER_VARIABLES if "runAsUser" in filled_in else {}
+    variables = {name: value for name, value in named.items() if name not in user_names}
     variables |= {GRANTED_VARIABLE: "1", "SHAREBENCH_PORT": str(values["port"]), "SHAREBENCH_INDEX": str(index)}
     variables |= needs.environment
     source: Json = {"command": workload["command"]} if workload.get("command") else container
     words = {key: [fill_in(word, values) for word in source[key]] for key in ("command", "args") if source.get(key)}
     user_security = {key: pod_security[key] for key in USER_SECURITY_KEYS if key in pod_security}
-    user_security |= container.get("securityContext") or {}
-    ours = manifest.gpu_container(needs, options, env=manifest.env_entries(variables), **words, **TERMINATION_MESSAGE)
-    silent = {} if _is_root(user_security) else restricted.CONTAINER_SECURITY
-    ours["securityContext"] = silent | user_security
+    security = filled_in | user_security | (container.get("securityContext") or {})
+    env = manifest.env_entries(variables)
+    ours = manifest.gpu_container(needs, security, {}, env=env, **words, **TERMINATION_MESSAGE)
     base = {key: value for key, value in container.items() if key not in ("command", "args")}
     return cast(Json, strategic_merge(base, ours))
 
@@ -96,11 +117,15 @@ def user_pod(
     token: str,
     watched_cell: str | None,
     deadline_seconds: int,
+    level: str,
 ) -> Json:
-    """The pod of a tenant that is a user's container, merged into the user's manifest if there is one."""
+    """The pod of a tenant that is a user's container, merged into the user's manifest if there is one.
+
+    `level` is the Pod Security of the namespace (`Cluster.pod_security`).
+    """
     options, workload = place.options, tenant_workload(spec, index)
     base, container = _split_user_pod(workload)
-    own = _user_container(spec, index, container, base["spec"].get("securityContext") or {}, needs, options)
+    own = _user_container(spec, index, container, base["spec"].get("securityContext") or {}, needs, level)
     run = {"workload": CLIENT_MODULE, "device": "cpu", "program": "server"}
     if runs_until_exit(workload):
         run["program"] = "exit"
@@ -132,12 +157,14 @@ def user_pod(
         # The client measures what the server uses of the node.
         pod["spec"]["shareProcessNamespace"] = True
     made = cast(Json, strategic_merge(base, pod))
-    made["spec"]["securityContext"] = _pod_security(base["spec"].get("securityContext") or {}, made["spec"])
+    made["spec"]["securityContext"] = _pod_security(base["spec"].get("securityContext") or {}, made["spec"], level)
     return made
 
 
-def _pod_security(user_security: Json, spec: Json) -> Json:
-    """The pod's securityContext: the user's, and where that is silent ours, as far as a container may follow it."""
+def _pod_security(user_security: Json, spec: Json, level: str) -> Json:
+    """The pod's securityContext: the user's, and where that is silent ours, as far as level and containers have it."""
+    if level != restricted.LEVEL:
+        return user_security
     containers = [*spec["containers"], *(spec.get("initContainers") or ())]
     contexts = [user_security, *(each.get("securityContext") or {} for each in containers)]
     excluded = {"runAsNonRoot"} if any(map(_is_root, contexts)) else set()

@@ -87,7 +87,10 @@ class PodTenants(TenantSet[TenantPod]):
         seconds = int(2 * cell_seconds) + POD_LIFETIME_MARGIN_SECONDS
         watched_cell, token = self.watched_cell, self.context.token
         if is_program(workload):
-            pod = program.user_pod(self.place, owner, self.spec, load, index, needs, token, watched_cell, seconds)
+            level = self.access.cluster.pod_security
+            pod = program.user_pod(
+                self.place, owner, self.spec, load, index, needs, token, watched_cell, seconds, level
+            )
         else:
             params = json.dumps(workload["params"])
             run = {"workload": workload["module"], "params": params, "device": options["device"]}
@@ -151,9 +154,9 @@ class PodTenants(TenantSet[TenantPod]):
             raise self.watcher.failure
         try:
             super().refuse_unavailable()
-        except NodeError as failure:
-            if "Insufficient" in str(failure) and (takers := self.access.cluster.foreign_pods()):
-                raise NodeError(f"{failure}; {foreign_pods.refusal_message(takers)}") from None
+        except NodeError as error:
+            if "Insufficient" in str(error) and (takers := self.access.cluster.foreign_pods()):
+                raise NodeError(f"{error}; {foreign_pods.refusal_message(takers)}") from None
             raise
         for unit in self.units:
             if pod_status.ending(unit.pod) is not None or not pod_status.is_running_unready(unit.pod):

@@ -8,12 +8,16 @@ from typing import NamedTuple
 
 from sharebench.core.console import wrap_text
 from sharebench.core.files import REPOSITORY, Refusal
-from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.contract import NodeError, PlannedLoad
+from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.access.device_plugin import keys
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import map_file
 from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, is_in_cluster
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.kubernetes.pods.manifest import Place
+from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay
+from sharebench.measure.nodes.kubernetes.pods.program import user_pod
 from sharebench.measure.nodes.kubernetes.preflight.rights import (
     OWN_NAMESPACE,
     Right,
@@ -22,11 +26,15 @@ from sharebench.measure.nodes.kubernetes.preflight.rights import (
     needed_rights,
 )
 from sharebench.model.config_nodes import NodeOptions
+from sharebench.model.programs import is_program
+from sharebench.model.spec import Spec, WorkloadSpec, tenant_workloads
 from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, uses_several_devices
 from sharebench.study.study import Study
 
 PREFLIGHT_RETRY_SECONDS = 10.0
+# A pod's deadline, where no pod is made.
+DRY_RUN_SECONDS = 60
 NAME_WIDTH = 26
 INDENT = " " * (NAME_WIDTH + 2)
 
@@ -128,6 +136,28 @@ def strategy_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
     return rows, is_any
 
 
+def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], bool]:
+    """Rows on the pods of users' programs, by the API server's verdict in a dry run; whether it accepts them all."""
+    rows, is_accepted, options = [], True, node.cluster.options
+    place, owner = Place(node.cluster.name, "preflight", options), {"metadata": {"uid": "preflight"}}
+    found: dict[str, tuple[Spec, int, WorkloadSpec]] = {}
+    for spec in map(study.spec_of, study.cells):
+        for index, workload in enumerate(tenant_workloads(spec)):
+            if is_program(workload):
+                found.setdefault(workload["name"], (spec, index, workload))
+    for name, (spec, index, workload) in found.items():
+        load: PlannedLoad = {"arrival": "closed", "seed": 0, "before": 0}
+        level, needs = node.cluster.pod_security, PodNeeds()
+        pod = user_pod(place, owner, spec, load, index, needs, "", None, DRY_RUN_SECONDS, level)
+        rows.append(ReportRow(name, node.additions(workload) or "runs as its manifest says"))
+        try:
+            node.cluster.api.create(node.cluster.tenants_path, apply_overlay(pod, options["pod"]), dryRun="All")
+        except ApiRefused as refused:
+            rows.append(ReportRow("", str(refused)))
+            is_accepted = False
+    return rows, is_accepted
+
+
 def show(config: StudyConfig) -> int:
     """Print the report of `inspect`; returns 1 if the study could not run."""
     study = Study(config)
@@ -176,7 +206,11 @@ def inspect(study: Study, node_options: NodeOptions | None = None) -> tuple[list
         said = foreign_pods.refusal_message(found) if found else "no foreign GPU pods on the node"
         lines += ["others:", str(ReportRow("", said))]
         missing = list(_namespace_rows(api, options["namespace"]))
-        return lines + list(map(str, missing)), is_any and not (missing or lacking or found)
+        lines += map(str, missing)
+        # Only then would the server say more than the rows above.
+        of_workloads, is_accepted = ([], True) if missing or lacking else workload_rows(study, node)
+        lines += ["workloads:", *map(str, of_workloads)] if of_workloads else []
+        return lines, is_any and is_accepted and not (missing or lacking or found)
 
 
 def _namespace_rows(api: Api, name: str) -> Iterator[ReportRow]:
