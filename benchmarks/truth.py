@@ -234,7 +234,7 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
                 "cell_folder": "",
                 "loads": [{"arrival": "closed", "seed": 0, "before": 0}] * replicas,
             }
-            tenants = SimulatedTenants(spec, settings, study.node, None)
+            tenants = SimulatedTenants(spec, settings, study.node, lambda _: None)
             tenants.start([Grant(index, index if strategy == "mig" else 0) for index in range(replicas)])
             tenants.window = (0, window_ns)
             device = f"device {study.condition.device(repeat)}" if study.condition.is_known else "device"

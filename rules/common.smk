@@ -66,7 +66,6 @@ FIGURES = names_for(
 pathvars:
     results=str(RESULTS),
     data=str(DATA),
-    cell="<results>/cells/{strategy}/{workload}/n{replicas}/r{repeat}",
 
 
 wildcard_constraints:
@@ -76,15 +75,24 @@ wildcard_constraints:
     repeat=r"\d+",
 
 
-def job_cell(wildcards):
-    """The cell that the wildcards of a job name."""
-    return cell_from_path(
-        f"cells/{wildcards.strategy}/{wildcards.workload}/n{wildcards.replicas}/r{wildcards.repeat}/"
-    )
+def cell_files(name, loads):
+    """The files of this name of the cells that one job measures, each with one of these workloads."""
+    return [
+        f"<results>/cells/{{strategy}}/{load}/n{{replicas}}/r{{repeat}}/{name}"
+        for load in loads
+    ]
 
 
-def cell_spec(wildcards):
-    return STUDY.spec(job_cell(wildcards))
+def cells_of(loads):
+    """A function that returns the cells of a job with these workloads, from its wildcards, in their order."""
+
+    def cells(wildcards):
+        paths = (
+            path.format(**dict(wildcards.items())) for path in cell_files("", loads)
+        )
+        return STUDY.in_order(map(cell_from_path, paths))
+
+    return cells
 
 
 def calibration_spec(wildcards):
@@ -103,20 +111,20 @@ def spec_params(spec):
     }
 
 
-def cell_code(wildcards):
-    return STUDY.code(wildcards.workload)
+def start_constraints(starts, swept):
+    """The wildcards of a rule for these starts; without any, of the rule for all other workloads than those swept."""
+    if not starts:
+        return {"workload": f"(?!({swept})/)[a-z][^/]*"} if swept else {}
+    places = (
+        f"{each.strategy}(?=/[^/]+/n{each.replicas}/r{each.repeat}/)" for each in starts
+    )
+    return {"strategy": "|".join(places)}
 
 
-def cell_calibrations(wildcards):
-    """Calibration files of the workloads that a cell's tenants run, where they have one."""
-    return [
-        f"<results>/calibration/{name}.json"
-        for name in STUDY.calibrated_workloads(job_cell(wildcards))
-    ]
-
-
-def cell_rank(wildcards):
-    return STUDY.rank(job_cell(wildcards))
+def calibration_files(cells):
+    """Calibration files of the workloads that these cells' tenants run, where they have one."""
+    names = (name for cell in cells for name in STUDY.calibrated_workloads(cell))
+    return [f"<results>/calibration/{name}.json" for name in dict.fromkeys(names)]
 
 
 def strategy_rank(wildcards):

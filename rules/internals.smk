@@ -91,7 +91,9 @@ def jobs_to_run():
     first_outputs = {}
     for job in workflow.dag.needrun_jobs():
         output = str(job.output[0]) if job.output else ""
-        first_outputs.setdefault(job.rule.name, []).append(output)
+        # All rules for cells are one to the run.
+        name = "run_cell" if job.rule.name.startswith("run_cell") else job.rule.name
+        first_outputs.setdefault(name, []).append(output)
     return first_outputs
 
 

@@ -24,8 +24,8 @@ def one_device(number_of):
     }
 
 
-def cell_device(wildcards):
-    return PLACEMENT.number(job_cell(wildcards)) if PLACEMENT else 0
+def cell_device(cells):
+    return PLACEMENT.number(cells[0]) if PLACEMENT else 0
 
 
 def setup_device(wildcards):

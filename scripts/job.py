@@ -13,7 +13,7 @@ RUN_JOBS = {
     "measure_answers": "sharebench.measure.run.answers.measure",
     "measure_timeslice": "sharebench.measure.run.timeslice.probe.measure",
     "restore": "sharebench.measure.run.jobs.restore",
-    "run_cell": "sharebench.measure.run.jobs.measure_cell",
+    "run_cell": "sharebench.measure.run.jobs.measure_cells",
 }
 JOBS = RUN_JOBS | {
     "aggregate": "sharebench.read.aggregate.aggregate",

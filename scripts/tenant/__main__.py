@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import NoReturn
 
@@ -85,7 +86,7 @@ def _run(arguments: argparse.Namespace, each: list[argparse.Namespace], states: 
     process = startup.Process(each)
     # These import numpy, whose import must be timed as a part of the workload's.
     from tenant.contract import SteadinessRule
-    from tenant.load import Load
+    from tenant.load import Load, NamedLoad
     from tenant.measure import Measurement
 
     rule = SteadinessRule(**arguments.warmup)
@@ -98,15 +99,16 @@ def _run(arguments: argparse.Namespace, each: list[argparse.Namespace], states: 
         # A capture of a graph fails where another thread of the process uses the device.
         all_loaded.wait()
         workload.attach()
-        load = Load(**each[number].load)
-        state.measurement = measurement = Measurement(
-            workload, identity, load, rule, watched_cell=arguments.watched_cell
-        )
-        state.status = "warming"
-        measurement.warm_up()
-        state.status = "ready"
+        following = NamedLoad(identity.name, Load(**each[number].load), arguments.watched_cell)
         while True:
-            measurement.run_chunk()
+            name, load, watched_cell = following
+            state.measurement = measurement = Measurement(
+                workload, replace(identity, name=name), load, rule, watched_cell=watched_cell
+            )
+            state.status = "warming"
+            measurement.warm_up()
+            state.status = "ready"
+            following = measurement.run_until_followed()
 
     if not arguments.streams:
         all_loaded.set()

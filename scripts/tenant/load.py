@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, takewhile
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,6 +44,14 @@ class Load:
     def max_in_flight(self) -> int | None:
         """Largest number of requests in flight at a server; None without a limit."""
         return self.concurrency or (1 if self.rate_hz is None else None)
+
+
+class NamedLoad(NamedTuple):
+    """A load, with the name of the workload that it makes, and of the watched cell if Prometheus reads the metrics."""
+
+    name: str
+    load: Load
+    watched_cell: str = ""
 
 
 @dataclass(frozen=True)

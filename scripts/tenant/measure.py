@@ -20,7 +20,7 @@ from typing import Any
 from tenant.contract import NO_OUTPUTS, Outputs, Steadiness, SteadinessRule, TenantReport
 from tenant.exposition import CONTENT_TYPE, exposition
 from tenant.failures import RefusedError
-from tenant.load import BEFORE_WINDOW, IN_WINDOW, ArrivalQueue, Load, arrival_times_ns
+from tenant.load import BEFORE_WINDOW, IN_WINDOW, ArrivalQueue, Load, NamedLoad, arrival_times_ns
 from tenant.loop import ClosedLoop, Loop, OverlappingWorkload
 from tenant.parameters import Params
 from tenant.record import Identity, WindowOutcome, json_digest, tenant_record
@@ -83,6 +83,7 @@ class Measurement:
         self._outputs: Outputs | None = None
         self._tasks: SimpleQueue[tuple[Future[Mapping[str, Any]], str, Params]] = SimpleQueue()
         self._metrics = b""
+        self._following: NamedLoad | None = None
 
     # The loop thread.
 
@@ -107,6 +108,13 @@ class Measurement:
 
     def _arrivals_ns(self, start_ns: int, phase: int) -> Iterator[int]:
         return arrival_times_ns(self._load, self._identity.index, start_ns, phase, self._workload.trace)
+
+    def run_until_followed(self) -> NamedLoad:
+        """Run this load until another one is set; returns that when no request of this one is in flight."""
+        while self._following is None or self._recorder.window is not None:
+            self.run_chunk()
+        self._workload.end_load()
+        return self._following
 
     def run_chunk(self) -> None:
         """Run one chunk and count it; closes the window if this was its last chunk. After a job, wait for a window.
@@ -278,6 +286,10 @@ class Measurement:
                 self._queue.restart(start_ns, self._arrivals_ns(start_ns, IN_WINDOW))
             self._job = None if iterations is None else Job(iterations)
             self._changed.notify_all()
+
+    def set_load(self, following: NamedLoad) -> None:
+        """Have another load follow this one, after the window if there is one."""
+        self._following = following
 
     def wait_task(self, name: str, params: Params, deadline_seconds: float) -> Mapping[str, Any]:
         """The result of a task that the loop thread does before its next iteration. Raises RefusedError."""

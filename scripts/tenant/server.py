@@ -85,6 +85,17 @@ def answer(state: State, route: str, query: Mapping[str, str], body: bytes) -> t
             if state.program is not None:
                 state.program.watch(start_ns, window["end_ns"])
             document = {"accepted": True}
+        case "POST /load":
+            if state.status != "ready":
+                raise RefusedError("the tenant is not ready")
+            from tenant.load import Load, NamedLoad
+
+            following = json.loads(body)
+            # Before the loop thread knows of it, which sets it to `ready` again.
+            state.status = "warming"
+            measurement = cast("Measurement", state.require_measurement())
+            measurement.set_load(NamedLoad(**following | {"load": Load(**following["load"])}))
+            document = {"accepted": True}
         case "GET /record":
             report = state.require_measurement().wait_record(float(query["deadline_seconds"]))
             document = report if state.program is None else state.program.complete_report(cast("TenantReport", report))

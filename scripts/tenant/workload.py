@@ -98,6 +98,10 @@ class Workload(ABC):
         """Hear of a window when it is announced, in monotonic ns; called from another thread."""
         return
 
+    def end_load(self) -> None:
+        """Wait for what is in flight under a load that another one follows."""
+        self.synchronize()
+
     @abstractmethod
     def step(self) -> None:
         """Run one iteration and return when the device has finished it. Raises RequestError if the iteration failed."""

@@ -95,10 +95,11 @@ def test_a_sweep_is_one_workload_per_value(untouched: Checkout) -> None:
     assert rates[1] == pytest.approx(2.5 * rates[0], rel=0.1)
 
     planned = untouched.run("plan", config=sweep(0.2, 0.5, 0.8)).ok()
-    assert "2 of 6 cells to measure" in planned.out
+    # One job measures all loads of a sweep, so a new one has those before re-measured.
+    assert "6 of 6 cells to measure" in planned.out
     assert "alpha by rate_of_capacity: 0.2, 0.5, 0.8" in planned.out
     more = untouched.run(config=sweep(0.2, 0.5, 0.8)).ok()
-    assert more.cells == {cell for cell in cells if "0.8" in cell}
+    assert more.cells == cells
     assert more.jobs["calibrate"] == {names[2]}
     # One value of the sweep can be requested by its name.
     part = untouched.run(config=[*sweep(0.2, 0.5, 0.8), f"workloads={names[0]}"], options=["--dry-run"]).ok()

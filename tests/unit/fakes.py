@@ -6,9 +6,10 @@ from typing import Any, cast
 
 from unit import factories
 
-from sharebench.measure.nodes.contract import Endpoint, Grant, TenantsFailed, TenantUnreachable
+from sharebench.measure.nodes.contract import Endpoint, Grant, Settings, TenantsFailed, TenantUnreachable
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
 from sharebench.model.records.types import Outcome, TenantStatus
+from sharebench.model.spec import Spec
 from tenant.contract import CompletedJob, Outputs, Steadiness, TenantReport
 
 NS = 1_000_000_000
@@ -50,6 +51,9 @@ class FakeTenants:
 
     def start(self, grants: Sequence[Grant]) -> None:
         self._live(f"start {len(grants)}")
+
+    def change_load(self, spec: Spec, settings: Settings) -> None:
+        self._live(f"change_load {spec['workload']['name']}")
 
     def wait_ready(self) -> None:
         self._live("wait_ready")

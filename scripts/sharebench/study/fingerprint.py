@@ -19,7 +19,7 @@ DIGEST_CHARACTERS = 16
 FACTS_ROOTS = ("tenant/gpu/peaks.py",)
 # A cell and a calibration; the kind of node, the tenant and its workload come on top.
 CELL_ROOTS = (
-    "sharebench/measure/cell/cell.py",
+    "sharebench/measure/cell/sweep.py",
     "sharebench/measure/cell/queue.py",
     "sharebench/measure/cell/calibration.py",
 )

@@ -2,8 +2,10 @@
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import combinations_with_replacement, product
+from pathlib import Path
 
 from sharebench.model import faults
 from sharebench.model.capabilities import NODE_KINDS, resolve_node_kind
@@ -45,6 +47,44 @@ class Matrix:
     def is_mix(self, workload: str) -> bool:
         """Whether the name stands for a workload of each tenant instead of one for all."""
         return workload in self._named_mixes or self.config["workload_catalogue"][workload]["tenants"] is not None
+
+    def sweep_name(self, workload: str) -> str:
+        """The name of the sweep that the workload is a load of, or else its own."""
+        entry = self.config["workload_catalogue"].get(workload)
+        sweep = entry and entry.get("sweep")
+        return sweep["of"] if sweep else workload
+
+    def start_of(self, cell: Cell) -> Cell:
+        """The cell with the name of its sweep, if any: the same for all cells with one start of the tenants."""
+        return replace(cell, workload=self.sweep_name(cell.workload))
+
+    def _loads_of_start(self, start: Cell) -> list[Cell]:
+        """A cell for each load of the sweep, in the random order in which they run; else the cell itself."""
+        names = sorted(name for name in self.config["workload_catalogue"] if self.sweep_name(name) == start.workload)
+        random.Random(f"{self.config['seed']}/{start.folder}").shuffle(names)
+        return [replace(start, workload=name) for name in names] or [start]
+
+    def in_order(self, cells: Iterable[Cell]) -> list[Cell]:
+        """These cells with one start in the order in which they run."""
+        chosen = set(cells)
+        return [cell for cell in self._loads_of_start(self.start_of(next(iter(chosen)))) if cell in chosen]
+
+    def cells_of_start(self, cell: Cell, results: Path) -> list[Cell]:
+        """The cells that one job measures together, in order: all loads of a sweep that the study or `results` has.
+
+        Thus a run for some of the loads does not measure those again that were measured with others.
+        """
+        loads = self._loads_of_start(self.start_of(cell))
+        return [each for each in loads if each in self._ranks or (results / each.raw).exists()]
+
+    def sweep_jobs(self, results: Path) -> dict[tuple[str, ...], list[Cell]]:
+        """The starts (`start_of`) of sweeps, by their sorted loads."""
+        jobs: dict[tuple[str, ...], list[Cell]] = {}
+        for start in dict.fromkeys(map(self.start_of, self.cells)):
+            if start not in self._ranks:
+                loads = tuple(sorted(cell.workload for cell in self.cells_of_start(start, results)))
+                jobs.setdefault(loads, []).append(start)
+        return jobs
 
     def _workload_cycle(self, workload: str) -> Sequence[str]:
         """The workloads of the tenants from the first on, which repeat for more tenants."""
@@ -118,9 +158,9 @@ class Matrix:
     def cells(self) -> list[Cell]:
         """All cells including the baseline's, in the order in which they run."""
         cells = {*self.requested, *without_excluded(self._baseline_cells(), self.config["exclude"])}
-        plots: dict[WholePlot, list[Cell]] = {}
+        plots: dict[WholePlot, dict[Cell, None]] = {}
         for cell in sorted(cells):
-            plots.setdefault(self.plot(cell), []).append(cell)
+            plots.setdefault(self.plot(cell), {})[self.start_of(cell)] = None
         ordered = []
         for block in sorted({plot.block for plot in plots}):
             generator = random.Random(f"{self.config['seed']}/{block}")
@@ -135,9 +175,9 @@ class Matrix:
                 strategies = list(dict.fromkeys(plot.strategy for plot in block_plots))
                 block_plots.sort(key=lambda plot: strategies.index(plot.strategy))
             for plot in block_plots:
-                plot_cells = plots[plot]
-                generator.shuffle(plot_cells)
-                ordered += plot_cells
+                starts = list(plots[plot])
+                generator.shuffle(starts)
+                ordered += [cell for start in starts for cell in self._loads_of_start(start) if cell in cells]
         return ordered
 
     def table_cells(self) -> list[Cell]:

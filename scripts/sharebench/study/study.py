@@ -173,6 +173,18 @@ class Study(Matrix):
         """Canonical text of `spec_of(cell)`; a change of it makes the cell stale."""
         return canonical_text(self.spec_of(cell))
 
+    def start_spec(self, cell: Cell) -> str:
+        """Canonical text of what all cells with the start of this one depend on.
+
+        A load of a sweep differs from it in its name, which has the value that differs.
+        """
+        spec, entry = self.spec_of(cell), self.config["workload_catalogue"].get(cell.workload)
+        if entry and (sweep := entry.get("sweep")):
+            own = self._workload(cell.workload)
+            load = cast(LoadSpec, {key: value for key, value in own["load"].items() if key != sweep["by"]})
+            spec["workload"] = {**own, "name": sweep["of"], "load": load}
+        return canonical_text(spec)
+
     def code(self, workload: str) -> str:
         """Labelled fingerprint of the code that measures this workload or mix on this kind of node."""
         entries = [self._entry(name) for name in self._workload_cycle(workload)]

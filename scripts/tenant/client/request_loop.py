@@ -83,6 +83,13 @@ class RequestLoop:
             self._client.loop.run_forever()
         self._is_draining = False
 
+    def end(self) -> None:
+        """Wait until no request is in flight, and send no more: the client goes on under another load."""
+        self.drain()
+        self._is_draining = True
+        if self._timer is not None:
+            self._timer.cancel()
+
     def _has_room(self) -> bool:
         """Whether the load allows one more request in flight."""
         if self._concurrency is None and self._queue is not None:

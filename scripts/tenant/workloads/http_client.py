@@ -111,6 +111,10 @@ class HttpClient(Workload):
         if self._loop is not None:
             self._loop.start_window(start_ns)
 
+    def end_load(self) -> None:
+        if self._loop is not None:
+            self._loop.end()
+
     def step(self) -> None:
         self._client.ask(self._exchange(BEFORE_WINDOW, 0))
 

@@ -342,8 +342,8 @@ def test_cells_are_counted_and_their_overhead_is_remembered(results: Path, run: 
     assert first == pytest.approx(time.time(), abs=10)
     assert ownership.count_cell(results)["done"] == 2
     assert read_run(results)["first_cell_epoch_seconds"] == first
-    ownership.add_overhead(results, 1.0)
-    ownership.add_overhead(results, 2.0)
+    ownership.add_overhead(results, 1.0, cells=1)
+    ownership.add_overhead(results, 2.0, cells=3)
     run.release()
     claim(results, {}).release()
-    assert read_run(results)["overhead"] == {"cells": 2, "seconds": 3.0}
+    assert read_run(results)["overhead"] == {"cells": 4, "seconds": 3.0}

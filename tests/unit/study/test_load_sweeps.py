@@ -1,6 +1,8 @@
 """Sweeps of a load: one catalogue entry makes a workload for each value."""
 
 import json
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,3 +126,34 @@ def test_a_mistake_in_a_sweep_names_the_entry_that_was_written() -> None:
 )
 def test_the_report_describes_the_load(given: Any, text: str) -> None:
     assert words.load_text(given) == text
+
+
+def test_the_loads_of_a_sweep_run_together_in_a_random_order_of_their_own() -> None:
+    planned = sweep_study(strategies=["mps"], replicas=[1, 2, 3, 4], repeats=3, workloads=["matmul", "chat"])
+    starts = [list(cells) for _, cells in groupby(planned.cells, key=planned.start_of)]
+    swept = [cells for cells in starts if len(cells) > 1]
+    assert all(sorted(cell.workload for cell in cells) == sorted(NAMES) for cells in swept)
+    assert sum(map(len, swept)) == sum(cell.workload in NAMES for cell in planned.cells)
+    assert len({tuple(cell.workload for cell in cells) for cells in swept}) > 2
+    assert sweep_study(strategies=["mps"]).cells == sweep_study(strategies=["mps"]).cells
+    assert all(planned.in_order(sorted(cells)) == cells for cells in swept)
+
+
+def test_a_job_measures_the_loads_of_the_study_and_those_that_have_a_record(tmp_path: Path) -> None:
+    planned = sweep_study(strategies=["mps"], replicas=[2], repeats=2, baseline="none", exclude=["mps/*-16/n2/r2"])
+    first, second = (Cell("mps", "chat", 2, repeat) for repeat in (1, 2))
+    assert planned.sweep_jobs(tmp_path) == {tuple(sorted(NAMES)): [first], tuple(sorted(NAMES[:2])): [second]}
+    part = sweep_study(strategies=["mps"], replicas=[2], repeats=1, baseline="none", workloads=NAMES[:1])
+    assert list(part.sweep_jobs(tmp_path)) == [(NAMES[0],)]
+    (tmp_path / Cell("mps", NAMES[2], 2, 1).folder).mkdir(parents=True)
+    (tmp_path / Cell("mps", NAMES[2], 2, 1).raw).touch()
+    assert list(part.sweep_jobs(tmp_path)) == [(NAMES[0], NAMES[2])]
+
+
+def test_loads_of_a_sweep_differ_in_their_start_only_by_what_is_not_the_load() -> None:
+    one, more = (sweep_study(window_seconds=seconds) for seconds in (5, 6))
+    cells = [Cell("mps", name, 2, 1) for name in NAMES]
+    assert len({one.start_spec(cell) for cell in cells}) == 1
+    assert one.start_spec(cells[0]) != more.start_spec(cells[0])
+    plain = Cell("mps", "matmul", 2, 1)
+    assert one.start_spec(plain) == one.spec(plain)

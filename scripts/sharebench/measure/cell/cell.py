@@ -1,8 +1,10 @@
 """The measurement of one cell from start to finish, on any kind of node."""
 
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 from sharebench import SCHEMA_VERSION
@@ -24,6 +26,7 @@ from sharebench.model.records.types import (
     CellRecord,
     Outcome,
     PrometheusRecord,
+    Start,
     Status,
     Switch,
     TenantRecord,
@@ -53,6 +56,9 @@ class MeasuredCell(CellRecord):
     """A cell's record, and the software environment of its tenants (None where nothing was measured)."""
 
     environment: Environment | None
+
+
+Measured = tuple[MeasuredCell, list[Row]]
 
 
 class Stopwatch:
@@ -139,6 +145,9 @@ class Observation:
 class CellProcedure:
     """The part of a cell after all tenants are steady. Here every tenant must survive the window."""
 
+    ends_tenants = False
+    """Whether its tenants are not fit for another window."""
+
     def __init__(self, node: Node, strategy: Strategy, spec: Spec, settings: Settings) -> None:
         self.node = node
         self.strategy = strategy
@@ -192,6 +201,16 @@ def common_environment(environments: Sequence[Environment]) -> Environment:
     return {**environments[0], "packages": packages}
 
 
+@dataclass
+class Tenancy:
+    """Running tenants; `windows` is the number of cells that they have been measured in."""
+
+    tenants: Tenants
+    grants: list[Grant]
+    windows: int = 0
+    id: str = field(default_factory=partial(secrets.token_hex, 8))
+
+
 class CellRun:
     """One cell: its steps in order, and its record.
 
@@ -219,35 +238,50 @@ class CellRun:
         self.watch = Stopwatch()
         self.steady: list[Steadiness] = []
         self.observed: Observation | None = None
+        self.start: Start | None = None
+        self.tenancy: Tenancy | None = None
+        """Its tenants, if they run on."""
 
-    def measure(self) -> tuple[MeasuredCell, list[Row]]:
+    def measure(self, tenancy: Tenancy | None = None, cells_left: int = 0) -> Measured:
         """The cell's record, without `code` and `provenance`, and the rows of telemetry.csv.
 
-        Raises NodeError or TenantUnreachable when the harness is at fault, not the device or a tenant; the tenants are
-        ended in any case.
+        Where `tenancy` is None, new tenants are started. If all went well and `cells_left` cells follow, they run on as
+        `self.tenancy`, and are ended otherwise. Raises NodeError or TenantUnreachable when the harness is at fault, not
+        the device or a tenant.
         """
+        self.watch = Stopwatch()
         if (obstacle := self._obstacle()) is not None:
             status, reason = obstacle
             return {**self._blank(), "status": status, "reason": reason}, []
-        switch, grants = self._configure()
-        tenants, failure = self.node.tenants(self.spec, self.procedure.settings), None
+        switch = failure = None
+        if tenancy is None:
+            switch, grants = self._configure()
+            settings: Settings = {**self.procedure.settings, "windows": cells_left + 1}
+            tenancy = Tenancy(self.node.tenants(self.spec, settings), grants)
         try:
-            self._start(tenants, grants)
-            with detecting_dead_tenants(tenants):
-                self._settle(tenants)
-                self.observed = self._observe(tenants, grants)
-            refuse_contradiction(self.strategy, self.observed.evidence)
-        except TenantsFailed as failed:
-            failure = str(failed)
-            self.node.mark_dirty()
-        except Exception:
-            # The tenants are killed in the middle of their work.
-            self.node.mark_dirty()
-            raise
+            try:
+                self._start(tenancy)
+                with detecting_dead_tenants(tenancy.tenants):
+                    self._settle(tenancy.tenants)
+                    self.observed = self._observe(tenancy)
+                refuse_contradiction(self.strategy, self.observed.evidence)
+            except TenantsFailed as failed:
+                failure = str(failed)
+                self.node.mark_dirty()
+            except Exception:
+                # The tenants are killed in the middle of their work.
+                self.node.mark_dirty()
+                raise
+            unfinished = self._measured(tenancy.tenants.outcomes())
+            are_well = failure is None and all(tenant["status"] == "ok" for tenant in unfinished["tenants"])
+            if cells_left and are_well and not self.procedure.ends_tenants:
+                self.tenancy = tenancy
         finally:
-            outcomes = self._stop(tenants)
-        unfinished: MeasuredCell = {**self._measured(outcomes), "reason": failure, "switch": switch}
-        record = self.procedure.complete(unfinished, self.observed, self.state, grants)
+            if self.tenancy is None:
+                tenancy.tenants.stop()
+                self.watch.lap("stop")
+        unfinished |= {"reason": failure, "switch": switch}
+        record = self.procedure.complete(unfinished, self.observed, self.state, tenancy.grants)
         if record["status"] == "hung":
             # The tenant was killed with an iteration in flight.
             self.node.mark_dirty()
@@ -268,9 +302,17 @@ class CellRun:
         self.watch.lap("configure")
         return switch, self.node.grants(self.strategy, self.replicas)
 
-    def _start(self, tenants: Tenants, grants: Sequence[Grant]) -> None:
-        tenants.sweep()
-        tenants.start(grants)
+    def _start(self, tenancy: Tenancy) -> None:
+        """Start the tenants, or change their load if they run, and wait until they are warm."""
+        tenants = tenancy.tenants
+        self.start = {"id": tenancy.id, "position": tenancy.windows}
+        if tenancy.windows:
+            with detecting_dead_tenants(tenants):
+                tenants.change_load(self.spec, self.procedure.settings)
+        else:
+            tenants.sweep()
+            tenants.start(tenancy.grants)
+        tenancy.windows += 1
         self.watch.lap("start")
         tenants.wait_ready()
         self.watch.lap("ready")
@@ -280,17 +322,10 @@ class CellRun:
         self.steady = settle(tenants, seconds, as_warmed_up=self.is_alone_in_a_loop)
         self.watch.lap("settle")
 
-    def _observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
-        observed = self.procedure.observe(tenants, grants)
+    def _observe(self, tenancy: Tenancy) -> Observation:
+        observed = self.procedure.observe(tenancy.tenants, tenancy.grants)
         self.watch.lap("window")
         return observed
-
-    def _stop(self, tenants: Tenants) -> list[Outcome]:
-        try:
-            return tenants.outcomes()
-        finally:
-            tenants.stop()
-            self.watch.lap("stop")
 
     def _blank(self) -> MeasuredCell:
         """The record of a cell that was not tried."""
@@ -313,6 +348,7 @@ class CellRun:
             "evidence": [],
             "calibration": None,
             "switch": None,
+            "start": self.start,
             "window": None,
             "telemetry": None,
             "fault": None,
@@ -332,6 +368,9 @@ class CellRun:
             else tenant_record(report, self.steady[index], outcomes[index])
             for index, report in enumerate(reports)
         ]
+        if self.start and self.start["position"]:
+            # These tenants were started for another cell.
+            record["tenants"] = [{**tenant, "startup": None} for tenant in record["tenants"]]
         if observed:
             record |= {"evidence": observed.evidence, "window": observed.window, "telemetry": observed.telemetry}
             record["environment"] = observed.environment

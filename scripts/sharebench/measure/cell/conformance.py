@@ -40,6 +40,8 @@ class TaskEndpoint(Endpoint, Protocol):
 class ConformanceProcedure(CellProcedure):
     """Fills the record's `promises`; a tenant that fails after the window ends the phases, and is the cell's status."""
 
+    ends_tenants = True
+
     def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
         since_seconds = time.time()
         observed = super().observe(tenants, grants)

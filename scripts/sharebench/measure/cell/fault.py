@@ -41,6 +41,8 @@ SILENT: Exit = {"code": None, "reason": "did not deliver its record within the d
 class FaultProcedure(CellProcedure):
     """One tenant, the aggressor, fails at a set moment of the window; the others are its victims."""
 
+    ends_tenants = True
+
     def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
         """Rehearse, then run the window. Raises like `CellProcedure.observe`, except for deaths in the window."""
         aggressor, deadline = self.spec["fault"]["aggressor"], self.deadline_seconds

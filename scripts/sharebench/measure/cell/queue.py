@@ -59,6 +59,7 @@ def join_jobs(spec_text: str, jobs: Sequence[MeasuredCell], calibrations: Mappin
         "spec": spec_text,
         "cell": {**first["cell"], "workload": spec["workload"]["name"], "replicas": spec["replicas"]},
         "timing": cast(Timing, timing),
+        "start": None,
     }
     if not first["tenants"]:
         return record

@@ -11,6 +11,7 @@ from sharebench.core.files import Refusal
 from sharebench.model.config_nodes import NodeOptions, PrometheusOptions, Timeouts
 from sharebench.model.records.telemetry import Row, Telemetry
 from sharebench.model.records.types import EvidenceItem, Outcome, TenantStatus
+from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy
 from tenant.contract import (
     BUCKETS_PER_DOUBLING,
@@ -126,10 +127,14 @@ class WatchSettings(TypedDict, total=False):
 
 
 class Settings(WatchSettings):
-    """Settings of a cell that are not in its spec; `loads`, one per tenant, are added by `CellRun`."""
+    """Settings of a cell that are not in its spec; `loads`, one per tenant, are added by `CellRun`.
+
+    `windows` is the number of windows for which the tenants are started, one per load of a sweep.
+    """
 
     timeouts: Timeouts
     cell_folder: str
+    windows: NotRequired[int]
     loads: NotRequired[list[PlannedLoad]]
 
 
@@ -249,6 +254,12 @@ class Tenants(Protocol):
 
     def wait_ready(self) -> None:
         """Wait until all are warm. Raises TenantsFailed when one does not get there."""
+
+    def change_load(self, spec: Spec, settings: Settings) -> None:
+        """Have all go on under the loads of another cell of their sweep; `wait_ready` waits until all are warm again.
+
+        Raises TenantUnreachable.
+        """
 
     def endpoints(self) -> Sequence[Endpoint]:
         """One per tenant, in order."""

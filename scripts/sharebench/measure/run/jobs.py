@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +24,7 @@ from sharebench.measure.cell.cell import CellProcedure, CellRun, MeasuredCell
 from sharebench.measure.cell.fault import FaultProcedure
 from sharebench.measure.cell.prometheus.procedure import PrometheusProcedure, watch_settings
 from sharebench.measure.cell.queue import run_queue
+from sharebench.measure.cell.sweep import measure_sweep
 from sharebench.measure.nodes.contract import (
     NodeError,
     Settings,
@@ -41,7 +42,7 @@ from sharebench.model.records import record
 from sharebench.model.records.references import device_identity, part_for_device, read_calibration, read_device
 from sharebench.model.records.telemetry import to_csv
 from sharebench.model.records.types import Record
-from sharebench.model.spec import canonical_text, parse_spec, tenant_workload
+from sharebench.model.spec import Calibration, Spec, canonical_text, parse_spec, tenant_workload
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 from tenant.contract import Environment
@@ -288,38 +289,56 @@ def configure_node(run: Run, strategy: str, out: Path) -> None:
     )
 
 
-def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: Path, telemetry: Path) -> None:
-    """Measure one cell into raw.json and telemetry.csv; `calibrations` are the files of its tenants' workloads."""
-    run.output = raw
-    study, cell_spec = run.study, parse_spec(spec)
-    strategy = study.strategies[cell_spec["strategy"].name]
-    cell = Cell(strategy.name, cell_spec["workload"]["name"], cell_spec["replicas"], cell_spec["repeat"])
+def measure_cells(run: Run, specs: list[str], code: str, calibrations: list[Path]) -> None:
+    """Measure the cell of a spec, or in this order those of a sweep's loads, with one start of their tenants.
+
+    `calibrations` are the files of the tenants' workloads. Records are written when all cells are measured.
+    """
+    study, cells = run.study, [_cell_of(spec) for spec in specs]
+    run.output = run.results / cells[0].raw
     if run.devices:
-        run.use_device(run.record["placement"][placement.placement_key(study, cell)])
-    node, block = run.node, study.block(cell)
-    folder = str(raw.parent.relative_to(run.results))
-    on_this_device = (part_for_device(read_calibration(path), node.identity) for path in calibrations)
+        run.use_device(run.record["placement"][placement.placement_key(study, cells[0])])
+    on_this_device = (part_for_device(read_calibration(path), run.node.identity) for path in calibrations)
     references = {calibration["workload"]: calibration for calibration in on_this_device}
-    settings = _settings(study, folder)
-    print(progress_line(ownership.count_cell(run.results), cell_spec, study, device_suffix(run)), flush=True)
-    if strategy.is_queue:
-        measured, rows = run_queue(node, strategy, spec, block, settings, references)
+    began: list[float] = []
+
+    def begin(spec: Spec) -> None:
+        began.append(time.time() if began else run.started_epoch_seconds)
+        print(progress_line(ownership.count_cell(run.results), spec, study, device_suffix(run)), flush=True)
+
+    if study.strategies[cells[0].strategy].is_queue:
+        begin(parse_spec(specs[0]))
+        queue = run.node, study.strategies[cells[0].strategy], specs[0], study.block(cells[0])
+        measured = [run_queue(*queue, _settings(study, cells[0].folder), references)]
     else:
-        procedure: type[CellProcedure] = FaultProcedure if "fault" in cell_spec else CellProcedure
-        if procedure is CellProcedure and tenant_workload(cell_spec, 0).get("module") == conformance.MODULE:
-            procedure = conformance.ConformanceProcedure
-        if "prometheus" in cell_spec:
-            procedure = PrometheusProcedure
-            settings = {**settings, **watch_settings(study.config["prometheus"], folder)}
-        measured, rows = CellRun(node, strategy, spec, block, settings, references, procedure).measure()
+        runs = [_cell_run(run, cell, spec, references) for cell, spec in zip(cells, specs, strict=True)]
+        measured = measure_sweep(runs, lambda each: begin(each.spec))
     ownership.verify(run.results)
-    kept = {key: value for key, value in measured.items() if key != "environment"}
-    provenance = _provenance(run, measured["environment"])
-    replace_atomically(telemetry, to_csv(rows))
-    record.write(raw, cast(Record, kept | {"code": code, "provenance": provenance}))
-    if measured["window"] is not None:
-        wall = 0.0 if NODE_KINDS[study.node_kind].is_virtual else record.window_seconds(measured)
-        ownership.add_overhead(run.results, time.time() - run.started_epoch_seconds - wall)
+    for cell, (result, rows), started_epoch_seconds in zip(cells, measured, began, strict=True):
+        kept = {key: value for key, value in result.items() if key != "environment"}
+        provenance = _provenance(run, result["environment"]) | {"started_epoch_seconds": started_epoch_seconds}
+        replace_atomically(run.results / cell.folder / "telemetry.csv", to_csv(rows))
+        record.write(run.results / cell.raw, cast(Record, kept | {"code": code, "provenance": provenance}))
+    if windows := [record.window_seconds(result) for result, _ in measured if result["window"] is not None]:
+        wall = 0.0 if NODE_KINDS[study.node_kind].is_virtual else sum(windows)
+        ownership.add_overhead(run.results, time.time() - run.started_epoch_seconds - wall, len(windows))
+
+
+def _cell_of(spec: str) -> Cell:
+    cell = parse_spec(spec)
+    return Cell(cell["strategy"].name, cell["workload"]["name"], cell["replicas"], cell["repeat"])
+
+
+def _cell_run(run: Run, cell: Cell, spec: str, references: Mapping[str, Calibration]) -> CellRun:
+    study, cell_spec, settings = run.study, parse_spec(spec), _settings(run.study, cell.folder)
+    procedure: type[CellProcedure] = FaultProcedure if "fault" in cell_spec else CellProcedure
+    if procedure is CellProcedure and tenant_workload(cell_spec, 0).get("module") == conformance.MODULE:
+        procedure = conformance.ConformanceProcedure
+    if "prometheus" in cell_spec:
+        procedure = PrometheusProcedure
+        settings = {**settings, **watch_settings(study.config["prometheus"], cell.folder)}
+    strategy = study.strategies[cell.strategy]
+    return CellRun(run.node, strategy, spec, study.block(cell), settings, references, procedure)
 
 
 def restore(run: Run) -> None:

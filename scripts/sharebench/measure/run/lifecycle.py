@@ -71,7 +71,8 @@ def begin(
     `needed` maps the rules that will run to the first output of each of their jobs. `places` is the placement of a
     study on several devices. Raises OwnershipError.
     """
-    cells = {cell_from_path(path) for path in needed.get("run_cell", ())}
+    first_cells = map(cell_from_path, needed.get("run_cell", ()))
+    cells = {cell for first in first_cells for cell in study.cells_of_start(first, results)}
     jobs = {name: len(outputs) for name, outputs in needed.items()}
     needs_node = not NODE_RULES.isdisjoint(needed)
     try:

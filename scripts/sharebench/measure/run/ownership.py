@@ -212,11 +212,11 @@ def count_cell(results: Path) -> RunRecord:
     return record
 
 
-def add_overhead(results: Path, seconds: float) -> None:
-    """Note what a cell took beyond its window; the mean over all runs here estimates the time left."""
+def add_overhead(results: Path, seconds: float, cells: int) -> None:
+    """Note what these cells took beyond their windows; the mean over all runs here estimates the time left."""
     with _editing_run_record(results) as record:
         overhead = record["overhead"] or {"cells": 0, "seconds": 0.0}
-        record["overhead"] = {"cells": overhead["cells"] + 1, "seconds": overhead["seconds"] + seconds}
+        record["overhead"] = {"cells": overhead["cells"] + cells, "seconds": overhead["seconds"] + seconds}
 
 
 class Interrupted(BaseException):

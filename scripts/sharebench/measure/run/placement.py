@@ -62,8 +62,8 @@ def setup_device_number(study: Study, strategy: str, devices: Sequence[DeviceEnt
 
 
 def placement_key(study: Study, cell: Cell) -> str:
-    """The run record's key of a block that stays on one device."""
-    return f"{study.block(cell)}/{cell.workload}"
+    """The run record's key of a block that stays on one device; a sweep counts as one workload."""
+    return f"{study.block(cell)}/{study.sweep_name(cell.workload)}"
 
 
 def open_nodes(study: Study, results: Path, devices: Sequence[DeviceEntry] = ()) -> list[Node]:
@@ -145,8 +145,9 @@ def assign_devices(study: Study, devices: Sequence[DeviceEntry], results: Path) 
 
 
 def workload_groups(study: Study) -> dict[str, str]:
-    """The group of each workload that must share a device: a mix refers to the baselines of its components."""
-    group_of = {name: name for cell in study.cells for name in (cell.workload, *study.components(cell))}
+    """The group of each workload that must share a device: a sweep, or a mix with the baselines of its components."""
+    names = {name for cell in study.cells for name in (cell.workload, *study.components(cell))}
+    group_of = {name: study.sweep_name(name) for name in names}
     for cell in study.cells:
         merged = {group_of[name] for name in (cell.workload, *study.components(cell))}
         group_of = {name: min(merged) if group in merged else group for name, group in group_of.items()}

@@ -134,7 +134,8 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
     """
     places = placement.run_placement(study, results, placement.study_placement(study, results))
     node = placement.open_nodes(study, results, places.devices if places else ())[0]
-    cells = {cell_from_path(path) for path in files.get("run_cell", ())}
+    outputs = [path for rule, paths in files.items() if rule.startswith("run_cell") for path in paths]
+    cells = {cell_from_path(path) for path in outputs}
     if cells:
         jobs = {"calibrate": len(files.get("calibrate", ()))}
         lines = console.wrap_text(headline(study, run_record.last_run(results), cells, jobs, places))
@@ -184,8 +185,13 @@ def progress_line(run: run_record.RunRecord, spec: Spec, study: Study, device_su
 
 
 def seconds_per_cell(study: Study, run: run_record.RunRecord) -> float:
-    """Expected duration of a cell: its window and the mean overhead of the cells measured here so far."""
+    """Expected duration of a cell: its window and the mean overhead of the cells measured here so far.
+
+    Before the first one, an overhead is expected of each start.
+    """
     kind = NODE_KINDS[study.node_kind]
-    overhead = run.get("overhead") or {"cells": 1, "seconds": kind.first_overhead_seconds}
+    starts = len({study.start_of(cell) for cell in study.cells})
+    first = {"cells": len(study.cells), "seconds": starts * kind.first_overhead_seconds}
+    overhead = run.get("overhead") or first
     window_seconds = 0.0 if kind.is_virtual else float(study.config["window_seconds"])
     return window_seconds + overhead["seconds"] / overhead["cells"]

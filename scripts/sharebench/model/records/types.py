@@ -220,6 +220,13 @@ class Promises(TypedDict):
     failure: str | None
 
 
+class Start(TypedDict):
+    """The start of the cell's tenants. Loads of a sweep with one `id` share it; `position` counts those before."""
+
+    id: str
+    position: int
+
+
 class CellRecord(TypedDict):
     """The measurement of one cell, as the driver has it in memory."""
 
@@ -234,6 +241,7 @@ class CellRecord(TypedDict):
     evidence: list[EvidenceItem]
     calibration: UsedCalibration | None
     switch: NotRequired[Switch | None]
+    start: NotRequired[Start | None]
     fault: NotRequired[FaultOutcome | None]
     timing: Timing
     window: Window | None

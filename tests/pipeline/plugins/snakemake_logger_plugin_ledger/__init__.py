@@ -5,6 +5,7 @@ Snakemake finds it through PYTHONPATH. It leaves Snakemake's own output unchange
 
 import json
 import os
+import re
 from logging import LogRecord
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 FILE_VARIABLE = "SHAREBENCH_TEST_LEDGER"
 WILDCARDS = ("strategy", "workload", "replicas", "repeat")
+RECORD = re.compile(r"cells/([^/]+)/([^/]+)/n(\d+)/r(\d+)/raw\.json$")
 
 
 class LogHandler(LogHandlerBase):
@@ -25,18 +27,22 @@ class LogHandler(LogHandlerBase):
     needs_rulegraph = False
 
     def __post_init__(self) -> None:
-        self.names: dict[int, dict[str, str]] = {}
+        self.names: dict[int, list[dict[str, str]]] = {}
 
     def emit(self, record: LogRecord) -> None:
         """One line for every job that starts, and for every job that fails."""
         fields = vars(record)
         if fields.get("event") == LogEvent.JOB_INFO:
             what = "/".join(fields["wildcards"][name] for name in WILDCARDS if name in fields["wildcards"])
-            self.names[fields["jobid"]] = {"rule": fields["rule_name"], "what": what}
-            self._append({"event": "started", **self.names[fields["jobid"]]})
+            # The job of a sweep measures several cells.
+            cells = list(filter(None, map(RECORD.search, fields["output"])))
+            self.names[fields["jobid"]] = [{"rule": "run_cell", "what": "/".join(cell.groups())} for cell in cells] or [
+                {"rule": fields["rule_name"], "what": what}
+            ]
+            self._append("started", fields["jobid"])
         elif fields.get("event") == LogEvent.JOB_ERROR:
-            self._append({"event": "failed", **self.names[fields["jobid"]]})
+            self._append("failed", fields["jobid"])
 
-    def _append(self, line: dict[str, str]) -> None:
+    def _append(self, event: str, job: int) -> None:
         with Path(os.environ[FILE_VARIABLE]).open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.writelines(json.dumps({"event": event, **name}) + "\n" for name in self.names[job])

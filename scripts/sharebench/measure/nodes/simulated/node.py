@@ -33,7 +33,7 @@ from sharebench.measure.nodes.contract import (
 from sharebench.measure.nodes.node import Node
 from sharebench.measure.nodes.simulated.tenants import SimulatedTenants
 from sharebench.model.config_nodes import NodeOptions, SimulatedOptions
-from sharebench.model.records.types import Host, NodeFacts
+from sharebench.model.records.types import Host, NodeFacts, TenantStatus
 from sharebench.model.spec import Spec, WorkloadSpec
 from sharebench.model.strategy import Strategy, slice_count
 from tenant.contract import TenantReport
@@ -91,14 +91,17 @@ class SimulatedNode(Node):
         return [item("state", expected.setting, current, "node")]
 
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
+        return SimulatedTenants(spec, settings, self.options, self._planted_status)
+
+    def _planted_status(self, folder: str) -> TenantStatus | None:
+        """The status with which tenant 0 of the cell ends, if any. Raises NodeError for a cell that fails."""
         outage = self._outage()
-        folder = settings["cell_folder"]
         if folder in outage.get("cells", []) or outage.get("cells_left") == 0:
             raise NodeError("the simulated device does not answer")
         if "cells_left" in outage:
             self._outage_file.write_text(json.dumps(outage | {"cells_left": outage["cells_left"] - 1}))
-        failing = outage.get("tenants", {}).get(folder)
-        return SimulatedTenants(spec, settings, self.options, failing)
+        status: TenantStatus | None = outage.get("tenants", {}).get(folder)
+        return status
 
     def switch(self, state: State | None) -> None:
         if state is not None and state.strategy.name in self._outage().get("strategies", []):

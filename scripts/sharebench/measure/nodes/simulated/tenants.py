@@ -1,7 +1,7 @@
 """Tenants in virtual time: a window of hours passes in milliseconds, with latencies drawn from a model."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from sharebench.core.units import NS
@@ -24,19 +24,27 @@ START_SECONDS = 1.0
 
 
 class SimulatedTenants:
-    """The tenants of one cell in virtual time; `failing` ends tenant 0 with that status."""
+    """The tenants of one cell in virtual time.
+
+    `plant` is called with the folder of each cell, and returns the status with which tenant 0 ends in it, if any.
+    """
 
     are_local = True
 
-    def __init__(self, spec: Spec, settings: Settings, node: SimulatedOptions, failing: TenantStatus | None) -> None:
-        self.spec = spec
-        self.loads = settings["loads"]
+    def __init__(
+        self, spec: Spec, settings: Settings, node: SimulatedOptions, plant: Callable[[str], TenantStatus | None]
+    ) -> None:
         self.node = node
-        self.failing = failing
+        self.plant = plant
         self.grants: Sequence[Grant] = ()
         self.clock_ns = 0
         self.window: tuple[int, int] | None = None
         self.iterations: dict[int, int] = {}
+        self.change_load(spec, settings)
+
+    def change_load(self, spec: Spec, settings: Settings) -> None:
+        self.spec, self.loads = spec, settings["loads"]
+        self.failing = self.plant(settings["cell_folder"])
         self._measured: list[TenantReport] | None = None
 
     def sweep(self) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from sharebench.measure.nodes.contract import TenantUnreachable
+from sharebench.measure.nodes.contract import PlannedLoad, TenantUnreachable
 from tenant.contract import Outputs, Steadiness, TenantReport, boot_id
 from tenant.contract.gpu import GpuSample
 
@@ -183,6 +183,12 @@ class HttpEndpoint:
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
         body = {"start_ns": start_ns, "end_ns": end_ns} | ({} if iterations is None else {"iterations": iterations})
         return self._call("POST", "/window", body)[0] == 200
+
+    def set_load(self, name: str, load: PlannedLoad, watched_cell: str) -> None:
+        """Have the tenant go on as the workload `name`; it warms up again when no request is in flight any more."""
+        status, answer = self._call("POST", "/load", {"name": name, "load": load, "watched_cell": watched_cell})
+        if status != 200:
+            raise TenantUnreachable(f"POST /load: status {status} {answer.get('error', '')}")
 
     def task(self, name: str, params: Mapping[str, object], deadline_seconds: float) -> Mapping[str, Any]:
         body = {"name": name, "params": params, "deadline_seconds": deadline_seconds}

@@ -21,7 +21,7 @@ from sharebench.measure.nodes.contract import (
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.model.programs import is_program
 from sharebench.model.records.types import Outcome, TenantStatus
-from sharebench.model.spec import Spec, runs_until_exit, tenant_workload
+from sharebench.model.spec import Spec, runs_until_exit, tenant_workload, tenant_workloads
 from tenant.contract import EXIT_USAGE
 
 Ending = tuple[TenantStatus, str, int | None]
@@ -200,6 +200,13 @@ class TenantSet(ABC, Generic[AnyUnit]):
         if ended or waiting:
             raise TenantsFailed("not every tenant got ready")
         self.on_ready()
+
+    def change_load(self, spec: Spec, settings: Settings) -> None:
+        self.spec = spec
+        watched_cell = settings.get("watched_cell") or ""
+        for endpoint, workload, load in zip(self.endpoints(), tenant_workloads(spec), settings["loads"], strict=True):
+            endpoint.set_load(workload["name"], load, watched_cell)
+        self._deadline = time.monotonic() + self.start_seconds
 
     def pids(self) -> list[int]:
         """Empty, as for processes that are not on this host."""

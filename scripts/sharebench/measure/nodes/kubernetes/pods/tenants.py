@@ -47,6 +47,7 @@ class PodTenants(TenantSet[TenantPod]):
         self.place = Place(access.cluster.name, cell, access.cluster.options)
         self.loads = settings["loads"]
         self.timeouts = settings["timeouts"]
+        self.windows = settings.get("windows", 1)
         self.watched_cell = settings.get("watched_cell")
         self.annotations = settings.get("pod_annotations", {})
         self.collection = access.cluster.tenants_path
@@ -84,7 +85,7 @@ class PodTenants(TenantSet[TenantPod]):
         index, options, needs = grant.index, self.place.options, self.access.pod_needs(self.spec, grant)
         workload, load = tenant_workload(self.spec, index), self.loads[index]
         cell_seconds = self.timeouts["start_seconds"] + self.spec["window_seconds"] + self.timeouts["record_seconds"]
-        seconds = int(2 * cell_seconds) + POD_LIFETIME_MARGIN_SECONDS
+        seconds = int(2 * self.windows * cell_seconds) + POD_LIFETIME_MARGIN_SECONDS
         watched_cell, token = self.watched_cell, self.context.token
         if is_program(workload):
             level = self.access.cluster.pod_security
