@@ -53,7 +53,7 @@ def module_name(entry: WorkloadEntry) -> str | None:
     return CLIENT if entry["kind"] == "http" else entry["module"]
 
 
-def program_spec(entry: WorkloadEntry) -> dict[str, Any]:
+def program_spec(entry: WorkloadEntry, reads_files: bool) -> dict[str, Any]:
     """The keys of the entry's kind, and digests of the files that they name; a cell depends on both.
 
     Only files of the study count, which are below the folder that snakemake runs in.
@@ -65,7 +65,7 @@ def program_spec(entry: WorkloadEntry) -> dict[str, Any]:
     if entry["kind"] == "http":
         spec["request"] = _without_defaults(spec["request"])
         files += client_files(entry).values()
-    existing = [name for name in files if Path(name).is_file()]
+    existing = [name for name in files if reads_files and Path(name).is_file()]
     digests = {name: _digest(Path(name).resolve(), Path(name).stat().st_mtime_ns) for name in existing}
     return spec | {"files": digests}
 

@@ -112,7 +112,9 @@ class Study(Matrix):
             "output_tolerance": entry["output_tolerance"],
         }
         if self.node_kind != "simulated" and programs.is_program(entry):
-            return cast(WorkloadSpec, {**spec, **programs.program_spec(entry)})
+            # A data set's config may name any file of this machine.
+            reads_files = self.config["from"] is None
+            return cast(WorkloadSpec, {**spec, **programs.program_spec(entry, reads_files)})
         if entry["job"]:
             spec["job"] = entry["job"]
         if self.node_kind == "simulated":

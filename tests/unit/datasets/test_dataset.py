@@ -124,6 +124,19 @@ def test_a_data_set_of_a_gpu_is_opened_where_there_is_none(data_set: Path) -> No
     assert (opened.node_kind, opened.workloads()) == ("nvidia", ["matmul-16384", "yolos"])
 
 
+def test_files_that_a_data_sets_config_names_are_not_opened(data_set: Path, tmp_path: Path) -> None:
+    (tmp_path / "private").write_text("mine")
+    path = data_set / "manifest.json"
+    request = {"path": "/", "method": "POST", "body_file": str(tmp_path / "private")}
+    web = {"kind": "http", "url": "http://127.0.0.1:1", "request": request}
+    changes = {"node": "cpu", "strategies": ["mps"], "workloads": ["web"], "workload_catalogue": {"web": web}}
+    study = study_with(changes)
+    path.write_text(json.dumps({"config": to_json(study.config), "node_kind": "cpu"}))
+    assert study.spec_of(study.cells[0])["workload"]["files"], "of the user's own study it is"  # type: ignore[typeddict-item]
+    opened = open_for_rebuild(data_set)
+    assert opened.spec_of(opened.cells[0])["workload"]["files"] == {}  # type: ignore[typeddict-item]
+
+
 @pytest.mark.parametrize("text", [None, "{", "{}", '{"config": {}}', '{"config": [], "node_kind": "cpu"}', "[]"])
 def test_a_folder_that_is_not_a_data_set_is_refused_in_a_line(data_set: Path, text: str | None) -> None:
     (data_set / "manifest.json").unlink()
