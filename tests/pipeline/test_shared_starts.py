@@ -11,7 +11,7 @@ SIMULATED += ["replicas=[2]", "repeats=1", "baseline=none"]
 CELLS = [f"mps/alpha-rate_of_capacity-{share}/2/1" for share in (0.2, 0.4, 0.6)]
 SERVER = """
 import sys, time
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 with open("{starts}", "a") as starts:
     starts.write("started\\n")
 class Answers(BaseHTTPRequestHandler):
@@ -22,7 +22,7 @@ class Answers(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
     def log_message(self, *_): pass
-HTTPServer(("127.0.0.1", int(sys.argv[1])), Answers).serve_forever()
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Answers).serve_forever()
 """
 
 

@@ -155,6 +155,10 @@ class Served(Workload):
         self.request_loop.start_window(start_ns)
         self.window_start_ns = start_ns
 
+    def end_load(self) -> None:
+        assert self.request_loop is not None
+        self.request_loop.end()
+
     def step(self) -> None:
         raise AssertionError("requests overlap")
 

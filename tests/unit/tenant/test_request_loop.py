@@ -9,7 +9,7 @@ import pytest
 from sharebench.model.records.types import TenantRecord
 from sharebench.read.gates.load import _littles_law_and_limit
 from tenant.contract import BUCKETS_PER_DOUBLING, SMALLEST_SECONDS, SteadinessRule, TenantReport, TimedHistogram
-from tenant.load import Load
+from tenant.load import Load, NamedLoad
 
 from .conftest import MS, FakeClock
 from .served import DONE, ERROR, OK, STREAM, Answer, Served, chunk, event, measured, warmed, word
@@ -238,3 +238,25 @@ def test_the_end_of_a_connection_may_end_the_answer(clock: FakeClock, serve: Ser
     assert served.server.connections == len(served.server.requests)
     assert record["generator"]["connections"] == record["count"]
     assert record["load"]["served_rate_hz"] == pytest.approx(200, abs=3)
+
+
+@pytest.mark.parametrize("first", [Load(concurrency=4), Load("poisson", rate_hz=200), Load("constant", 50, 2)])
+def test_no_request_of_a_load_is_in_flight_or_sent_once_another_follows(
+    serve: Serve, clock: FakeClock, first: Load
+) -> None:
+    workload = serve(lambda number: [(30 * MS, OK)], is_stream=False)
+    rule = SteadinessRule(min_iterations=4, max_seconds=2, tolerance_percent=5)
+    measurement = warmed(workload, first, clock, rule)
+    start_ns = clock.now_ns + 100 * MS
+    measurement.set_window(start_ns, start_ns + 1000 * MS)
+    following = NamedLoad("next", Load(concurrency=1))
+    measurement.set_load(following)
+    assert measurement.run_until_followed() == following
+    # The window, which was announced first, is over.
+    assert clock.now_ns > start_ns + 1000 * MS and measurement.wait_record(0)["count"] > 0
+    sent, answered = [at_ns for at_ns, _ in workload.server.requests], clock.now_ns
+    assert answered >= max(sent) + 30 * MS
+    record = measured(workload, following.load, clock, 1.0)
+    later = [at_ns for at_ns, _ in workload.server.requests][len(sent) :]
+    assert min(np.diff(later)) > 29 * MS, "one in flight, and none of the load before"
+    assert record["load"]["concurrency"] == 1 and record["errors"] == 0

@@ -5,6 +5,7 @@ from unittest.mock import call, create_autospec
 import pytest
 
 from tenant.failures import RefusedError
+from tenant.load import Load, NamedLoad
 from tenant.measure import Measurement
 from tenant.server import Server, State
 
@@ -44,6 +45,7 @@ def loaded(client: Client) -> Client:
     [
         ("GET", "/clock"),
         ("POST", "/window"),
+        ("POST", "/load"),
         ("GET", "/record?deadline_seconds=1"),
         ("GET", "/digest?deadline_seconds=1"),
     ],
@@ -80,6 +82,15 @@ def test_the_server_passes_windows_to_the_measurement(loaded: Client) -> None:
         loaded.measurement.set_window.assert_called_with(**window)
     loaded.measurement.set_window.side_effect = RefusedError("planted")
     assert loaded.ask("POST", "/window", '{"start_ns": 2, "end_ns": 1}') == (409, {"error": "planted"})
+
+
+def test_a_tenant_that_is_told_its_next_load_warms_up_again(loaded: Client) -> None:
+    body = json.dumps({"name": "chat-2", "load": {"arrival": "poisson", "rate_hz": 2.0, "seed": 5}})
+    assert loaded.ask("POST", "/load", body) == (409, {"error": "the tenant is not ready"})
+    loaded.state.status = "ready"
+    assert loaded.ask("POST", "/load", body) == (200, {"accepted": True})
+    loaded.measurement.set_load.assert_called_once_with(NamedLoad("chat-2", Load("poisson", 2.0, seed=5)))
+    assert loaded.ask("GET", "/healthz") == (200, {"status": "warming"})
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,13 @@ def cell_of(
     tmp_path: Path, planned: Study, cell: Cell, start_seconds: float = 30, capacity_hz: float = 100.0
 ) -> dict[str, Any]:
     """The record of this cell on this host, after writing it."""
+    measured, _ = run_of(tmp_path, planned, cell, start_seconds, capacity_hz).measure()
+    return cast(dict[str, Any], factories.write_and_read(tmp_path / "raw.json", measured))
+
+
+def run_of(
+    tmp_path: Path, planned: Study, cell: Cell, start_seconds: float = 30, capacity_hz: float = 100.0
+) -> CellRun:
     node = CpuNode(planned.config["cpu"], tmp_path / "node")
     settings: Any = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}, "cell_folder": cell.folder}
     reference = {"output_digest": None, "roofs": None, "idle_power_watts": None}
@@ -43,8 +50,7 @@ def cell_of(
         name: reference | {"capacity_hz": capacity_hz, "conditions": factories.QUIET}
         for name in planned.calibrated_workloads(cell)
     }
-    measured, _ = CellRun(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, known).measure()
-    return cast(dict[str, Any], factories.write_and_read(tmp_path / "raw.json", measured))
+    return CellRun(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, known)
 
 
 def no_sampler(*_: object) -> Any:
