@@ -333,7 +333,8 @@ def test_only_what_pod_security_demands_is_filled_in(
     level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_security = {"readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}}
-    given = user_object(securityContext={"fsGroup": 5}, own_securityContext=own_security)
+    root_image = {"name": "fetch", "image": "busybox:1"}
+    given = user_object(securityContext={"fsGroup": 5}, own_securityContext=own_security, initContainers=[root_image])
     made = from_manifest(tmp_path, monkeypatch, [given], level=level)
     spec, _ = spec_of(manifest="mine.yaml")
     added = program.additions(spec["workload"], level)
@@ -341,8 +342,11 @@ def test_only_what_pod_security_demands_is_filled_in(
     if level == "restricted":
         filled_in = {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532}
         assert own["securityContext"] == own_security | filled_in
-        assert added and all(key in added for key in (*filled_in, "seccompProfile")) and "capabilities" not in added
+        (init,) = made["spec"]["initContainers"]
+        assert init["securityContext"] == filled_in | {"capabilities": {"drop": ["ALL"]}}
+        assert added and all(key in added for key in (*filled_in, "seccompProfile", "capabilities"))
         return
+    assert made["spec"]["initContainers"] == [root_image]
     assert (own["securityContext"], made["spec"]["securityContext"], added) == (own_security, {"fsGroup": 5}, None)
     assert environment(own).keys().isdisjoint(manifest.USER_VARIABLES)
     assert container(made, "client")["securityContext"] == own_security, "it must see the other's devices"

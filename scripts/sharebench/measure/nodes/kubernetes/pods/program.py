@@ -53,11 +53,17 @@ def _filled_in(container: Json, pod_security: Json, level: str) -> Json:
     return {key: value for key, value in restricted.CONTAINER_SECURITY.items() if key not in given}
 
 
+def _containers(pod: Json) -> list[Json]:
+    return [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ())]
+
+
 def additions(workload: WorkloadSpec, level: str) -> str | None:
-    """What is filled in in the user's container at a level of Pod Security, as text; None if nothing is."""
+    """What is filled in in the user's containers at a level of Pod Security, as text; None if nothing is."""
     base, container = _split_user_pod(workload)
     pod_security = base["spec"].get("securityContext") or {}
-    found = _filled_in(container, pod_security, level)
+    found: Json = {}
+    for each in (container, *_containers(base)):
+        found |= _filled_in(each, pod_security, level)
     if level == restricted.LEVEL and "seccompProfile" not in pod_security:
         found["seccompProfile"] = restricted.POD_SECURITY["seccompProfile"]
     return ", ".join(f"{key} {json.dumps(value)}" for key, value in found.items()) or None
@@ -125,7 +131,11 @@ def user_pod(
     """
     options, workload = place.options, tenant_workload(spec, index)
     base, container = _split_user_pod(workload)
-    own = _user_container(spec, index, container, base["spec"].get("securityContext") or {}, needs, level)
+    pod_security = base["spec"].get("securityContext") or {}
+    own = _user_container(spec, index, container, pod_security, needs, level)
+    for each in _containers(base):
+        if filled_in := _filled_in(each, pod_security, level):
+            each["securityContext"] = filled_in | (each.get("securityContext") or {})
     run = {"workload": CLIENT_MODULE, "device": "cpu", "program": "server"}
     if runs_until_exit(workload):
         run["program"] = "exit"
@@ -157,15 +167,14 @@ def user_pod(
         # The client measures what the server uses of the node.
         pod["spec"]["shareProcessNamespace"] = True
     made = cast(Json, strategic_merge(base, pod))
-    made["spec"]["securityContext"] = _pod_security(base["spec"].get("securityContext") or {}, made["spec"], level)
+    made["spec"]["securityContext"] = _pod_security(pod_security, made, level)
     return made
 
 
-def _pod_security(user_security: Json, spec: Json, level: str) -> Json:
+def _pod_security(user_security: Json, pod: Json, level: str) -> Json:
     """The pod's securityContext: the user's, and where that is silent ours, as far as level and containers have it."""
     if level != restricted.LEVEL:
         return user_security
-    containers = [*spec["containers"], *(spec.get("initContainers") or ())]
-    contexts = [user_security, *(each.get("securityContext") or {} for each in containers)]
+    contexts = [user_security, *(each.get("securityContext") or {} for each in _containers(pod))]
     excluded = {"runAsNonRoot"} if any(map(_is_root, contexts)) else set()
     return {key: value for key, value in restricted.POD_SECURITY.items() if key not in excluded} | user_security
