@@ -182,6 +182,25 @@ def test_a_program_that_counts_its_own_latencies(plugin: Cluster, namespace: str
     assert left(plugin, namespace) == []
 
 
+def test_preflight_names_what_the_namespaces_pod_security_forbids(
+    plugin: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """The API server's own verdict, before the node is touched; nothing is made."""
+    before = plugin.node().metadata.annotations
+    workloads = {"web": {"kind": "http", "manifest": "mine.yaml"}}
+    given = study_of(namespace, workloads=["web"], workload_catalogue=workloads)
+    run, template = Run(tmp_path, plugin.kubeconfig, given), BY_MANIFEST["spec"]["template"]["spec"]
+    for changes, code in (({}, 0), ({"hostPID": True}, 1)):
+        (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"kind": "Pod", "spec": template | changes}))
+        returned, out = run.finish("preflight")
+        assert returned == code, out
+        said = " ".join(out.split())
+        assert f"Pod Security restricted of namespace {namespace} adds allowPrivilegeEscalation false" in said
+        assert ("host namespaces (hostPID=true)" in said and "pod-security.kubernetes.io/enforce" in said) == bool(code)
+    assert plugin.node().metadata.annotations == before
+    assert left(plugin, namespace) == []
+
+
 @pytest.fixture
 def study(namespace: str) -> Study:
     given = {"workloads": ["web"], "workload_catalogue": {"web": SERVER}}
