@@ -55,7 +55,16 @@ def split_pod(path: str) -> tuple[Json, Json]:
     spec: Json = dict(template["spec"])
     if spec.get("hostNetwork"):
         raise ManifestError(f"{path}: with hostNetwork all tenants would have the same port; remove it")
-    for key in ("resourceClaims", "schedulerName", "topologySpreadConstraints"):
+    volumes = {str(each.get("name")) for each in _mappings(spec.get("volumes"))}
+    for each in (*containers, *inits):
+        mounted = {str(mount.get("name")) for mount in _mappings(each.get("volumeMounts"))}
+        if lost := ", ".join(sorted(mounted - volumes)):
+            raise ManifestError(
+                f"{path}: {each.get('name')} mounts {lost}, and the pod has no such volume (no claim is made of "
+                "volumeClaimTemplates); add one to its volumes, such as an emptyDir"
+            )
+    # A pod that was read from a cluster has the name of its node.
+    for key in ("resourceClaims", "schedulerName", "topologySpreadConstraints", "nodeName"):
         spec.pop(key, None)
     if isinstance(affinity := spec.get("affinity"), Mapping):
         # One pod per node is what sharing a GPU is not.
@@ -112,9 +121,12 @@ def _mapping(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
+def _mappings(value: object) -> list[Json]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 def _containers(template: Json, key: str) -> list[Json]:
-    found = _mapping(template.get("spec")).get(key)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return _mappings(_mapping(template.get("spec")).get(key))
 
 
 def _gpus(container: Json) -> Json:

@@ -249,6 +249,10 @@ def test_the_workload_that_takes_the_gpu_is_measured(
             "asks for 2 of nvidia.com/gpu",
         ),
         (yaml.safe_dump(user_object(hostNetwork=True)), "hostNetwork all tenants would have the same port"),
+        (
+            yaml.safe_dump(user_object(own_volumeMounts=[{"name": "data"}])),
+            "server mounts data, and the pod has no such",
+        ),
         (yaml.safe_dump(user_object(more=[{"name": "tenant"}])), "a second container has our name 'tenant'"),
         (yaml.safe_dump(user_object(initContainers=[{"name": "client"}])), "our name 'client'; give it another"),
     ],
@@ -275,6 +279,7 @@ def test_a_strategy_replaces_what_another_one_would_set(tmp_path: Path, monkeypa
         initContainers=[init],
         resourceClaims=[{"name": "gpu"}],
         schedulerName="kai-scheduler",
+        nodeName="gone",
         affinity=affinity,
         topologySpreadConstraints=[{"topologyKey": "kubernetes.io/hostname"}],
         volumes=[{"name": "code", "configMap": {"name": "train"}}],
@@ -283,7 +288,8 @@ def test_a_strategy_replaces_what_another_one_would_set(tmp_path: Path, monkeypa
     made = from_manifest(tmp_path, monkeypatch, [given])
     assert environment(container(made)).keys() & set(variables) == {"MINE"}
     assert made["spec"]["initContainers"][0]["resources"] == {"limits": {"cpu": 1}}
-    assert {"resourceClaims", "schedulerName", "topologySpreadConstraints"}.isdisjoint(made["spec"])
+    removed = {"resourceClaims", "schedulerName", "topologySpreadConstraints", "nodeName"}
+    assert removed.isdisjoint(made["spec"])
     assert made["spec"]["affinity"].keys() == {"podAffinity", "nodeAffinity"}
     assert {each["name"] for each in made["spec"]["volumes"]} == {"code", "sharebench-code"}
     assert "kai.scheduler/queue" not in made["metadata"]["labels"] and made["metadata"]["labels"]["app"] == "a"
