@@ -1,6 +1,6 @@
 """Fills the blocks of an edition's README with the results that published/edition-two/DESIGN.md asks for.
 
-These are primary outcomes with Holm's correction, a comparison of editions, predictions by a straight line, exclusions.
+These are primary outcomes with Holm's correction, a comparison of editions, exclusions.
 """
 
 import math
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import yaml
 
 from publication import replication
@@ -17,12 +18,12 @@ from publication.findings import Entry, parse_entry
 from publication.numbers import BlockKey, DataSet, MissingNumber, number_from
 from publication.tables import markdown
 from sharebench.read.report.words import format_number
-from sharebench.read.statistics.intervals import Estimate, holm, log_interval, welch_estimate
+from sharebench.read.statistics.intervals import Estimate, holm, welch_estimate
 
 DESIGN_FOLDER = Path("published/edition-two")
 OUTCOMES_FILE = DESIGN_FOLDER / "outcomes.yaml"
-PREDICTED_FROM = {2: (1, 3), 4: (3, 5), 6: (5, 7), 8: (5, 7)}
-"""Number of tenants → the two numbers of tenants whose latencies predict its latency by a straight line."""
+UNITS_FOR_OWN_VARIANCE = 4
+"""With fewer units the variance is pooled over the rows of the workload."""
 DataSets = Mapping[str, DataSet]
 
 
@@ -36,10 +37,12 @@ class OutcomeEntry(Entry):
     under: dict[str, Any]
     metric: str = "latency_mean_seconds"
     edition_one: str
-    claim: Literal["above", "not above", "below"]
+    claim: Literal["above", "not above", "below", "within"]
     limit: float | None = None
-    limit_of: int | None = None
-    """Number of the outcome whose value is the limit, in place of `limit`."""
+    limit_of: str | None = None
+    """Published data set whose ratio of the same groups is the limit, in place of `limit`."""
+    within_percent: float = 0
+    """Largest ratio to the limit, and of the limit, that is `within`."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Outcome:
     """None where the outcome is not measured yet."""
     limit: float | None
     p: float | None
-    """p of the two-sided test that the estimate equals the limit."""
+    """p of the two-sided test that the estimate equals the limit; for `within`, of two one-sided tests."""
     p_holm: float
 
     @property
@@ -58,13 +61,19 @@ class Outcome:
             return "not measured yet"
         if self.p is None:
             return "no interval"
-        is_on_side = (self.estimate.value < self.limit) == (self.entry.claim == "below")
+        is_on_side = self._is_on_side(self.estimate.value / self.limit)
         is_claim = self.entry.claim != "not above"
         expected, otherwise = ("holds", "refuted") if is_claim else ("refuted", "holds")
         if is_on_side and self.p_holm < replication.SIGNIFICANCE_LEVEL:
             return expected
         is_lost = is_on_side and self.p < replication.SIGNIFICANCE_LEVEL
         return f"{otherwise}, {expected} without the correction" if is_lost else otherwise
+
+    def _is_on_side(self, ratio: float) -> bool:
+        """Whether a ratio to the limit is on the side that a small p shows."""
+        if self.entry.claim == "within":
+            return abs(math.log(ratio)) < math.log1p(self.entry.within_percent / 100)
+        return (ratio < 1) == (self.entry.claim == "below")
 
 
 def read_outcomes(root: Path) -> list[OutcomeEntry]:
@@ -79,37 +88,78 @@ def limit_probability(estimate: Estimate, limit: float, *limit_estimate: Estimat
     return welch_estimate(math.log(estimate.value / limit), parts, estimate.n).probability
 
 
-def decide_outcomes(entries: Sequence[OutcomeEntry], studies: DataSets) -> list[Outcome]:
+def within_probability(estimate: Estimate, limit: Estimate, percent: float) -> float | None:
+    """p of two one-sided tests (Schuirmann, J. of Pharmacokinetics 15, 1987) that the ratio is within the margin."""
+    margin, ratio = math.log1p(percent / 100), math.log(estimate.value / limit.value)
+    found = []
+    for end in (-margin, margin):
+        p = limit_probability(estimate, limit.value * math.exp(end), limit)
+        if p is None:
+            return None
+        found.append(p / 2 if (ratio > end) == (end < 0) else 1 - p / 2)
+    return max(found)
+
+
+def pooled_estimate(data: DataSet, entry: OutcomeEntry) -> Estimate:
+    """The ratio of an outcome with the variance pooled over all rows of its workload in the study.
+
+    Row and unit (device and block) are additive effects on the logs; what is left is the variance of one value.
+    Raises MissingNumber where a row lacks a unit.
+    """
+    where = {"tenant_workload": entry.over.get("tenant_workload", entry.over["workload"])}
+    keys = ["strategy", "workload", "replicas"]
+    points = data.valid_cells(where)[keys].drop_duplicates().itertuples(index=False, name=None)
+
+    def values(*point: object) -> dict[BlockKey, float]:
+        return data.values_by_block(where | dict(zip(keys, point, strict=True)), entry.metric, "device")
+
+    rows = [values(*point) for point in points]
+    units = sorted(set.intersection(*map(set, rows)))
+    over, under = (values(*(side[key] for key in keys)) for side in (entry.over, entry.under))
+    if len(units) < 2 or len(rows) < 2:
+        return data.estimate(entry.over, entry.under, entry.metric)
+    logs = np.log([[row[unit] for unit in units] for row in rows])
+    residuals = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
+    degrees = (len(rows) - 1) * (len(units) - 1)
+    variance = float((residuals**2).sum()) / degrees * 2 / len(units)
+    mean = sum(math.log(over[unit] / under[unit]) for unit in units) / len(units)
+    return welch_estimate(mean, [(variance, degrees)], len(units))
+
+
+def estimate_outcome(data: DataSet, entry: OutcomeEntry) -> Estimate:
+    """The ratio of an outcome, with its own variance where there are at least UNITS_FOR_OWN_VARIANCE units."""
+    estimate = data.estimate(entry.over, entry.under, entry.metric)
+    return estimate if estimate.n >= UNITS_FOR_OWN_VARIANCE else pooled_estimate(data, entry)
+
+
+def decide_outcomes(entries: Sequence[OutcomeEntry], studies: DataSets, all_studies: DataSets) -> list[Outcome]:
     """The outcomes from the studies of an edition. Outcomes that are not measured yet count as tests for Holm too."""
     by_study = {name.split("/")[-1]: data for name, data in studies.items()}
-    estimates: dict[int, Estimate] = {}
-    for entry in entries:
-        try:
-            estimates[entry.outcome] = by_study[entry.study].estimate(entry.over, entry.under, entry.metric)
-        except (KeyError, MissingNumber):
-            continue
-    tested = [_test_outcome(entry, estimates) for entry in entries]
-    adjusted = holm([1.0 if p is None else p for _, p in tested])
-    return [
-        Outcome(entry, estimates.get(entry.outcome), limit, p, p_holm)
-        for entry, (limit, p), p_holm in zip(entries, tested, adjusted, strict=True)
-    ]
+    tested = [_test_outcome(entry, by_study.get(entry.study), all_studies) for entry in entries]
+    adjusted = holm([1.0 if p is None else p for _, _, p in tested])
+    return [Outcome(entry, *found, p_holm) for entry, found, p_holm in zip(entries, tested, adjusted, strict=True)]
 
 
-def _test_outcome(entry: OutcomeEntry, estimates: Mapping[int, Estimate]) -> tuple[float | None, float | None]:
-    """The limit of an outcome, and p; None for each that is not known yet."""
-    own = estimates.get(entry.outcome)
+def _test_outcome(
+    entry: OutcomeEntry, data: DataSet | None, all_studies: DataSets
+) -> tuple[Estimate | None, float | None, float | None]:
+    """The value of an outcome, its limit, and p; None for each that is not known yet."""
+    try:
+        own = estimate_outcome(data, entry) if data is not None else None
+    except MissingNumber:
+        own = None
     if entry.limit_of is None:
-        return entry.limit, limit_probability(own, entry.limit) if own and entry.limit else None
-    other = estimates.get(entry.limit_of)
+        return own, entry.limit, limit_probability(own, entry.limit) if own and entry.limit else None
     # The two are from different studies, so they are not paired.
-    return (other.value, limit_probability(own, other.value, other)) if own and other else (None, None)
+    other = all_studies[entry.limit_of].estimate(entry.over, entry.under, entry.metric)
+    return own, other.value, within_probability(own, other, entry.within_percent) if own else None
 
 
-def primary_outcomes_table(studies: DataSets, _: DataSets, root: Path) -> str:
+def primary_outcomes_table(studies: DataSets, all_studies: DataSets, root: Path) -> str:
     rows = []
-    for each in decide_outcomes(read_outcomes(root), studies):
-        limit = "" if each.limit is None else f" {format_number(each.limit)}"
+    for each in decide_outcomes(read_outcomes(root), studies, all_studies):
+        margin = f" {each.entry.within_percent:g} % of" if each.entry.claim == "within" else ""
+        limit = "" if each.limit is None else f"{margin} {format_number(each.limit)}"
         rows.append(
             {
                 "": str(each.entry.outcome),
@@ -136,41 +186,6 @@ def editions_table(studies: DataSets, all_studies: DataSets, _: Path) -> str:
     return found.table
 
 
-def straight_line_table(studies: DataSets, _: DataSets, __: Path) -> str:
-    """Latency over its prediction by a straight line through other numbers of tenants, paired by block."""
-    rows = []
-    for name, data in sorted(studies.items()):
-        for (strategy, workload), summary in data.table("summary").groupby(["strategy", "workload"], sort=False):
-            if not set(summary["replicas"]) >= {1, 2, 3}:
-                continue
-            row = {"study": name.split("/")[-1], "strategy": str(strategy), "workload": f"`{workload}`"}
-            for count in PREDICTED_FROM:
-                row[f"{count} tenants"] = ratio_to_line(data, str(strategy), str(workload), count)
-            rows.append(row)
-    return markdown(rows)
-
-
-def ratio_to_line(data: DataSet, strategy: str, workload: str, replicas: int) -> str:
-    """Measured latency over the predicted one, with its interval; empty where one of the three points is missing."""
-
-    def latencies(count: int) -> dict[BlockKey, float]:
-        where = {"strategy": strategy, "workload": workload, "replicas": count}
-        return data.values_by_block(where, "latency_mean_seconds")
-
-    low, high = PREDICTED_FROM[replicas]
-    try:
-        first, last, here = map(latencies, (low, high, replicas))
-    except MissingNumber:
-        return ""
-    keys = sorted(first.keys() & last.keys() & here.keys())
-    if not keys:
-        return ""
-    share = (replicas - low) / (high - low)
-    ratios = [here[key] / (first[key] + share * (last[key] - first[key])) for key in keys]
-    devices = [key[0] for key in keys] if data.device_count > 1 else ()
-    return number_from(log_interval(ratios, devices)).formatted(" ×")
-
-
 def exclusions_table(studies: DataSets, _: DataSets, __: Path) -> str:
     """Numbers of cells, not tenants, that gates exclude, by gate, and that gave no measurement, by status."""
     rows = []
@@ -191,7 +206,6 @@ def _format_counts(counts: Counter[str]) -> str:
 BLOCKS: Mapping[str, Callable[[DataSets, DataSets, Path], str]] = {
     "primary-outcomes": primary_outcomes_table,
     "editions": editions_table,
-    "straight-line": straight_line_table,
     "exclusions": exclusions_table,
 }
 """Name of a block → its text from the studies of a publication, all published studies, and the checkout."""

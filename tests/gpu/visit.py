@@ -1,24 +1,31 @@
-"""Measure studies over several visits to a GPU: what no visit before has, and one archive of it. Then join the visits.
+"""Measure the next blocks of edition two on this host, and pack them; merge such a visit into the published data.
 
-The studies are the files of a folder, in their order (published/edition-two/DESIGN.md). What is measured as a whole, on
-one device, is a unit: a repeat of a workload, or of those that must be where it is.
+    visit.py --minutes 25          on a host with GPUs: what no visit before has, in the order of worth
+    visit.py --merge VISIT.zip     anywhere: put a visit into published/, and show which blocks come next
+    visit.py --freeze              write the fingerprints of the measuring code that all visits must have
+
+A block is a repeat of a workload, or of workloads that must be on one device. It counts when all its cells have
+records, valid or not (published/edition-two/DESIGN.md).
 """
 
 import argparse
+import hashlib
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import yaml
 from snakemake.utils import update_config
@@ -27,371 +34,298 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "scripts"), str(REPOSITORY / "tests")]
 
 from gpu import probes  # noqa: E402
+from gpu.part import Part, is_whole  # noqa: E402
 
 from sharebench.core.files import Refusal, read_json  # noqa: E402
 from sharebench.datasets import archive  # noqa: E402
 from sharebench.measure.nodes.contract import NodeError  # noqa: E402
-from sharebench.measure.nodes.kinds import named_devices, open_node  # noqa: E402
 from sharebench.measure.run import placement  # noqa: E402
-from sharebench.measure.run.plan import seconds_per_cell  # noqa: E402
 from sharebench.model.config.load import ConfigError  # noqa: E402
 from sharebench.model.gpu_python import gpu_python  # noqa: E402
-from sharebench.model.records.record import RecordMismatch, check_current  # noqa: E402
-from sharebench.model.records.references import device_identity  # noqa: E402
-from sharebench.model.run_record import read_run  # noqa: E402
-from sharebench.model.study_config import uses_several_devices  # noqa: E402
+from sharebench.study import fingerprint  # noqa: E402
 from sharebench.study.cells import Cell  # noqa: E402
-from sharebench.study.open_study import open_study  # noqa: E402
-from sharebench.study.study import Study  # noqa: E402
 
-DEFAULTS = [REPOSITORY / "config" / f"{name}.yaml" for name in ("strategies", "workloads", "config")]
 EDITION = REPOSITORY / "published" / "edition-two"
-FIRST_REPEATS = 3
-"""Repeats of all studies that come before any later repeat: the fewest that give a useful interval."""
-
-CALIBRATION_SECONDS = 20
-"""Duration of a workload's calibration with its start; a failed gate repeats it."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """A study of an edition, in the numbered file of that name, with changes to its config."""
-
-    file: Path
-    changes: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        return self.file.stem.partition("-")[2]
-
-    @cached_property
-    def study(self) -> Study:
-        config: dict[str, Any] = {}
-        for path in (*DEFAULTS, self.file):
-            update_config(config, yaml.safe_load(path.read_text(encoding="utf-8")))
-        update_config(config, dict(self.changes))
-        return open_study(config)
-
-    @cached_property
-    def units(self) -> list[list[Cell]]:
-        """The groups of cells that stay on one device, in the order of repeats."""
-        group_of = placement.workload_groups(self.study)
-        key = lambda cell: (self.study.block(cell), group_of[cell.workload])  # noqa: E731
-        return [list(own) for _, own in groupby(sorted(self.study.cells, key=key), key)]
-
-    @cached_property
-    def devices(self) -> list[str]:
-        """Identities of this machine's measuring devices. Raises NodeError."""
-        study = self.study
-        if uses_several_devices(study.config, study.node_kind):
-            return [entry["device"] for entry in placement.study_devices(study, {})]
-        options, _ = named_devices(study.node_kind, study.node_options())[0]
-        return [open_node(study.node_kind, options, Path()).identity]
-
-    def measured_here(self, folder: Path) -> Iterator[tuple[str, str]]:
-        """Group and device of each unit with records in a folder that were measured on a device of this machine."""
-        for unit in self.units:
-            records = (folder / cell.raw for cell in unit if (folder / cell.raw).is_file())
-            for device in {device_identity(read_json(path, "node")["node"]) for path in records} & set(self.devices):
-                yield self.group(unit), device
-
-    def group(self, unit: Sequence[Cell]) -> str:
-        """The workloads of the unit, which is one repeat of them."""
-        return ", ".join(sorted({name for cell in unit for name in self.study.components(cell)}))
-
-    def checked(self, folder: Path, where: Path) -> set[Cell]:
-        """The cells of the study with records in a folder, which may be unpacked from the archive `where`.
-
-        Raises Refusal for a record of another code or config.
-        """
-        found = {cell for cell in self.study.cells if (folder / cell.raw).is_file()}
-        for cell in sorted(found):
-            record = read_json(folder / cell.raw, "spec", "code", "provenance")
-            try:
-                check_current(record, self.study.spec(cell), self.study.code(cell.workload))
-            except RecordMismatch as mismatch:
-                commit = record["provenance"]["git_commit"] or "not known"
-                raise Refusal(f"{where}: {self.name}, {cell}: {mismatch}; measure with its commit: {commit}") from None
-        return found
-
-    def snakemake(self, folder: Path, *arguments: str, seconds: float | None = None, **more: Any) -> bool:
-        """Run the study in a results folder with more changes; returns whether it ended within the time.
-
-        At the time-out the running cells are finished. Raises CalledProcessError.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        config = folder / "visit.yaml"
-        config.write_text(yaml.safe_dump({**self.changes, **more, "results": os.path.relpath(folder)}))
-        command = [sys.executable, "-m", "snakemake", *arguments, "--snakefile", str(REPOSITORY / "Snakefile")]
-        command += ["--cores", "1", "--configfile", str(self.file), str(config)]
-        with subprocess.Popen(command) as run:
-            try:
-                code = run.wait(seconds)
-            except subprocess.TimeoutExpired:
-                run.send_signal(signal.SIGTERM)
-                run.wait()
-                return False
-        if code:
-            raise subprocess.CalledProcessError(code, command)
-        return True
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Cells of a study that are measured at the same time: the missing cells of one unit for each device."""
-
-    part: Part
-    units: list[list[Cell]]
-
-    def __str__(self) -> str:
-        units = "; ".join(f"repeat {unit[0].repeat} of {self.part.group(unit)}" for unit in self.units)
-        return f"{self.part.name}: {sum(map(len, self.units))} cells, {units}"
+FROZEN = "frozen.yaml"
+PACKAGES = REPOSITORY / "envs" / "tenant-gpu.txt"
+PUBLICATIONS = {"h200": "h200-two"}
+"""Folders of published/ for products of which there is an edition already; others have the product's short name."""
+RESERVE_SECONDS = 60
+"""Time at the end of a visit for cells that are running then, and for the archive."""
 
 
 @dataclass(frozen=True)
 class Edition:
-    """The studies in the files of a folder, and the folders of their visits' results."""
+    """The studies of a folder, what visits before have measured of them, and this visit."""
 
     folder: Path
     changes: Mapping[str, Any]
-    without: Collection[str] = ()
-    """Studies that are left out, by name."""
-    product: str = ""
-    """The devices' product as a folder name: visits to another product make another data set."""
-
-    @property
-    def results(self) -> Path:
-        return REPOSITORY / "results" / self.folder.name
+    publication: str = ""
+    """Folder below published/, of one product."""
+    device_count: int = 1
 
     @property
     def now(self) -> Path:
         """The results of this visit; this folder stays on the machine."""
-        return self.results / "now"
+        return REPOSITORY / "results" / self.folder.name / "now"
 
     @cached_property
     def parts(self) -> list[Part]:
-        """The studies to measure. Raises Refusal for a folder without studies, and for an unknown name in `without`."""
-        parts = [Part(path, self.changes) for path in sorted(self.folder.glob("[0-9]*.yaml"))]
-        names = [part.name for part in parts]
-        if not parts:
-            raise Refusal(f"--edition: {self.folder} has no studies, such as 01-tenants.yaml; name a folder that has")
-        if unknown := [name for name in self.without if name not in names]:
-            raise Refusal(f"--without: '{unknown[0]}' is not a study; known: {', '.join(names)}")
-        return [part for part in parts if part.name not in self.without]
+        text = (self.folder / "modules.yaml").read_text(encoding="utf-8")
+        return [Part(self.folder, self.changes, study_name=line.pop("study"), **line) for line in yaml.safe_load(text)]
 
     @property
-    def archives(self) -> Path:
-        return REPOSITORY / "published" / "carried" / self.folder.name / self.product
+    def visits_folder(self) -> Path:
+        return REPOSITORY / "published" / self.publication / "visits"
 
     @cached_property
     def visits(self) -> dict[Path, Path]:
         """The archives of earlier visits, each with its unpacked folder."""
-        return {path: archive.unpack(path) for path in sorted(self.archives.glob("*.zip"))}
+        return {path: archive.unpack(path) for path in sorted(self.visits_folder.glob("*.zip"))}
 
     def here(self) -> "Edition":
-        """The edition for this machine's product. Raises NodeError."""
-        study = self.parts[0].study
-        options, _ = named_devices(study.node_kind, study.node_options())[0]
-        product = open_node(study.node_kind, options, Path()).facts()["product"]
-        return replace(self, product=re.sub(r"[^a-z0-9]+", "-", product.lower()).strip("-"))
+        """The edition for this host and its product. Raises NodeError."""
+        first = self.parts[0].study
+        devices = placement.study_devices(first, {})
+        (node, *_) = placement.open_nodes(first, self.now, devices)
+        return replace(self, publication=publication_of(node.facts()["product"]), device_count=len(devices))
+
+    def frozen(self) -> dict[str, Any]:
+        """The fingerprints of all code that measures the edition, by root, and the digest of the packages' lock."""
+        roots: dict[str, str] = {}
+        for part in self.parts:
+            study = part.study
+            roots[f"node {study.node_kind}"] = study.node_code()
+            workloads = () if part.is_probe else {name for cell in study.cells for name in study.components(cell)}
+            roots |= {f"{part.study_name}/{name}": study.code(name) for name in workloads}
+            if part.target is not None:
+                stage = part.target.removeprefix("measure_")
+                roots[stage] = fingerprint.stage_fingerprint(stage)
+        return {"packages": hashlib.sha256(PACKAGES.read_bytes()).hexdigest(), "roots": dict(sorted(roots.items()))}
+
+    def check_frozen(self, folder: Path) -> None:
+        """Raise Refusal where the code is not that of the folder's frozen.yaml; without the file all code is right."""
+        if not (folder / FROZEN).is_file():
+            return
+        was, now = yaml.safe_load((folder / FROZEN).read_text(encoding="utf-8")), self.frozen()
+        both = ({"packages": each["packages"], **each["roots"]} for each in (was, now))
+        before, after = both
+        if changed := sorted(root for root in before | after if before.get(root) != after.get(root)):
+            raise Refusal(
+                f"{folder / FROZEN}: the measuring code is another for {', '.join(changed)}; take the commit that the "
+                "records name, or note a deviation and freeze again: --freeze"
+            )
 
     def carried(self, part: Part) -> set[Cell]:
-        """The cells of a study that earlier visits have measured, in complete units."""
-        return {cell for path, visit in self.visits.items() for cell in part.checked(visit / part.name, path)}
+        """The cells of a study that earlier visits have measured, in whole blocks."""
+        return {cell for path, visit in self.visits.items() for cell in part.checked(visit / part.study_name, path)}
 
-    def batches(self) -> Iterator[Batch]:
-        """The batches that no visit has measured, in the order of measuring.
+    def next_blocks(self, part: Part, seconds: float = float("inf")) -> list[list[Cell]]:
+        """The missing cells of the blocks that this visit measures next, as many as fit.
 
-        A unit whose other repeats have been measured on every device here comes last: repeats should be on several
-        devices, and another visit may have other ones.
+        A device measures one block of each workload in a visit: more repeats on it would not be more devices.
         """
-        ranked: dict[tuple[bool, bool, int], list[list[Cell]]] = {}
-        for number, part in enumerate(self.parts):
-            folders = [self.now / part.name, *(visit / part.name for visit in self.visits.values())]
-            had = Counter(group for group, _ in {each for folder in folders for each in part.measured_here(folder)})
-            done, there = part.checked(folders[0], folders[0]), self.carried(part)
-            for unit in part.units:
-                if done | there >= set(unit):
-                    continue
-                group, is_begun = part.group(unit), not done.isdisjoint(unit)
-                was_here = not is_begun and had[group] >= len(part.devices)
-                had[group] += not is_begun
-                rank = (was_here, unit[0].repeat > FIRST_REPEATS, number)
-                ranked.setdefault(rank, []).append([cell for cell in unit if cell not in done])
-        for rank, todo in sorted(ranked.items()):
-            part = self.parts[rank[-1]]
-            for begin in range(0, len(todo), len(part.devices)):
-                yield Batch(part, todo[begin : begin + len(part.devices)])
+        done, there = part.checked(self.now / part.study_name, self.now), self.carried(part)
+        chosen: list[list[Cell]] = []
+        devices = self.device_count if part.uses_all_devices else 1
+        for blocks in part.blocks.values():
+            begun = [block for block in blocks if not done.isdisjoint(block) and not done >= {*block}]
+            fresh = [block for block in blocks if done.isdisjoint(block) and not there >= {*block}]
+            whole = sum(done >= {*block} for block in blocks)
+            todo = [[cell for cell in block if cell not in done] for block in (begun + fresh)[: devices - whole]]
+            if todo and part.seconds([*chosen, *todo], devices) <= seconds:
+                chosen += todo
+        return chosen
 
-    def seconds(self, batch: Batch) -> float:
-        """Expected duration of a batch, from the cells of this visit."""
-        study, run = batch.part.study, read_run(self.now / batch.part.name)
-        workloads = {name for unit in batch.units for cell in unit for name in study.components(cell)}
-        return seconds_per_cell(study, run) * max(map(len, batch.units)) + CALIBRATION_SECONDS * len(workloads)
-
-    def plan(self, minutes: float, left: float, at: float = 0) -> Iterator[str]:
-        """A line for each batch that this call begins, the first after `at` seconds, and a line for those too long."""
-        too_long = set()
-        for batch in self.batches():
-            seconds = self.seconds(batch)
-            if at >= 60 * minutes:
-                break
-            if at + seconds > 60 * left:
-                too_long.add(batch.part.name)
-                continue
-            yield f"plan: after {at:.0f} s: {batch}, about {seconds:.0f} s"
-            at += seconds
-        if too_long:
-            yield f"plan: too long for what is left then: some or all of {', '.join(sorted(too_long))}"
-
-    def measure(self, until: float, gone: float, failed: Collection[str] = ()) -> bool:
-        """Measure the missing batches; returns whether all are complete.
-
-        It ends at `until`, and begins no batch that would end after `gone` (both in time.monotonic). Raises Refusal at
-        the end if studies failed, now or before (`failed`); the rest of these is left to another visit.
-        """
-        is_all, failed = True, {*failed}
-        for batch in self.batches():
-            part, folder = batch.part, self.now / batch.part.name
-            if part.name in failed:
-                continue
-            seconds = self.seconds(batch)
-            print(f"== {batch}, about {seconds / 60:.0f} min", flush=True)
-            if time.monotonic() + seconds > gone:
-                print("does not fit into what is left", flush=True)
-                is_all = False
-                continue
-            wanted = part.checked(folder, folder).union(*batch.units)
-            left = [cell.folder.removeprefix("cells/") for cell in part.study.cells if cell not in wanted]
-            exclude = [*part.study.config["exclude"], *left]
+    def measure(self, until: float) -> None:
+        """Measure what fits before `until` (in time.monotonic). Raises Refusal at the end if studies failed."""
+        failed = []
+        for part in self.parts:
+            left = until - time.monotonic()
             try:
-                time_left = max(until - time.monotonic(), 0)
-                is_done = part.snakemake(folder, "--until", "run_cell", seconds=time_left, exclude=exclude)
+                if not (self.probe(part, left) if part.is_probe else self.measure_part(part, left)):
+                    break
             except subprocess.CalledProcessError:
-                failed.add(part.name)
-                continue
-            if not is_done:
-                is_all = False
-                break
+                failed.append(part.study_name)
         if failed:
-            raise Refusal(f"failed: {', '.join(sorted(failed))}; the causes are above")
-        return is_all
+            raise Refusal(f"failed: {', '.join(failed)}; the causes are above")
 
-    def probe(self) -> bool:
-        """Probe the time slice for each number of tenants that is missing; returns whether that succeeded.
+    def measure_part(self, part: Part, left: float) -> bool:
+        """Measure the next blocks of a study; returns whether there is time for more."""
+        folder = self.now / part.study_name
+        if not (blocks := self.next_blocks(part, left)):
+            return True
+        print(f"== {self.describe(part, blocks)}", flush=True)
+        wanted = part.checked(folder, folder).union(*blocks)
+        others = [cell.folder.removeprefix("cells/") for cell in part.study.cells if cell not in wanted]
+        exclude = [*part.study.config["exclude"], *others]
+        more: dict[str, Any] = {"exclude": exclude}
+        if part.study.node_kind == "nvidia" and not part.uses_all_devices:
+            # Another GPU in each visit.
+            more["nvidia"] = {**self.changes["nvidia"], "gpu": str(len(self.visits) % self.device_count)}
+        is_done = part.snakemake(folder, "--omit-from", "aggregate", seconds=max(left, 0), **more)
+        if is_done and part.target is not None:
+            return part.snakemake(folder, part.target, seconds=max(left, 0), **more)
+        return is_done
 
-        It runs in the first study's folder, whose device is characterised anyway.
-        """
-        part = self.parts[0]
-        try:
-            for tenants in probes.missing(self.now):
-                part.snakemake(self.now / part.name, "measure_timeslice", timeslice_tenants=tenants)
-                probes.keep(self.now / part.name, self.now, tenants)
-        except subprocess.CalledProcessError:
-            return False
+    def probe(self, part: Part, left: float) -> bool:
+        """Probe the time slice with each number of tenants, unless a visit has; whether there is time for more."""
+        if any(probes.missing(visit) == [] for visit in self.visits.values()) or left < part.target_seconds:
+            return True
+        for tenants in probes.missing(self.now):
+            print(f"== {part.module} {part.study_name}: {tenants} tenants", flush=True)
+            if not part.snakemake(
+                self.now / part.study_name, str(part.target), seconds=left, timeslice_tenants=tenants
+            ):
+                return False
+            probes.keep(self.now / part.study_name, self.now, tenants)
         return True
+
+    def describe(self, part: Part, blocks: Sequence[Sequence[Cell]]) -> str:
+        named = sorted({(cell.workload, cell.repeat) for block in blocks for cell in block})
+        repeats = ", ".join(map(str, sorted({repeat for _, repeat in named})))
+        minutes = part.seconds(blocks, self.device_count if part.uses_all_devices else 1) / 60
+        workloads = ", ".join(dict.fromkeys(name for name, _ in named))
+        count = sum(map(len, blocks))
+        return (
+            f"{part.module} {part.study_name}: {count} cells, block {repeats} of {workloads}, about {minutes:.1f} min"
+        )
 
     def pack(self) -> Path | None:
         """Write one archive of this visit's results, named by its first run; None without results."""
-        files: dict[str, Path] = {}
-        runs = []
+        probed = dict(probes.files(self.now))
+        files: dict[str, Path | bytes] = {**probed}
+        runs = [read_json(path, "provenance") for name, path in probed.items() if name.endswith(".json")]
         for part in self.parts:
-            if not (folder := self.now / part.name).is_dir():
-                continue
-            whole = {cell for unit in part.units if _is_whole(unit, folder) for cell in unit}
+            folder = self.now / part.study_name
+            whole = {cell for own in part.blocks.values() for block in own if is_whole(block, folder) for cell in block}
             for cell in part.study.cells:
                 if not (folder / cell.raw).is_file():
                     continue
-                runs.append(read_json(folder / cell.raw, "provenance")["provenance"]["run_id"])
-                place = part.name if cell in whole else f"{part.name}/unfinished"
+                runs.append(read_json(folder / cell.raw, "provenance"))
+                place = part.study_name if cell in whole else f"{part.study_name}/unfinished"
                 files |= {f"{place}/{cell.folder}/{file.name}": file for file in (folder / cell.folder).iterdir()}
             for kind in ("nodes", "calibration"):
-                files |= {f"{part.name}/{kind}/{file.name}": file for file in (folder / kind).glob("*.json")}
-        for name, path in probes.files(self.now):
-            files[name] = path
-            if path.suffix == ".json":
-                runs.append(read_json(path, "provenance")["provenance"]["run_id"])
+                files |= {f"{part.study_name}/{kind}/{file.name}": file for file in (folder / kind).glob("*.json")}
         if not runs:
             return None
-        target = self.results / self.product / f"{min(runs)}.zip"
-        target.parent.mkdir(exist_ok=True)
+        if (self.folder / FROZEN).is_file():
+            files[FROZEN] = self.folder / FROZEN
+        provenance = min((run["provenance"] for run in runs), key=itemgetter("run_id"))
+        files[archive.MANIFEST] = json.dumps({"git_commit": provenance["git_commit"]}).encode()
+        target = self.now.parent / f"{provenance['run_id']}.zip"
         archive.write(target, files, time.time())
         return target
 
-    def join(self) -> Iterator[str]:
-        """Join the visits: their probes, and each study that is complete; yields a line for each."""
+    def merge(self, path: Path) -> Iterator[str]:
+        """Put a visit's archive into the published data; yields a line for each study. Raises Refusal."""
+        visit = archive.unpack(path)
+        if not (visit / FROZEN).is_file() or not (self.folder / FROZEN).is_file():
+            raise Refusal(f"{path}: no {FROZEN} in it, or none in {self.folder}: a rehearsal, which is not published")
+        if (visit / FROZEN).read_bytes() != (self.folder / FROZEN).read_bytes():
+            raise Refusal(f"{path}: measured by other code than {self.folder / FROZEN} has")
+        device = next(iter(sorted(visit.glob("*/nodes/device.json"))))
+        edition = replace(self, publication=publication_of(read_json(device, "node")["node"]["product"]))
+        target = edition.visits_folder / path.name
+        for part in edition.parts:
+            others = {
+                cell
+                for other, _ in edition.visits.items()
+                if other != target
+                for cell in part.checked(edition.visits[other] / part.study_name, other)
+            }
+            if both := sorted(part.checked(visit / part.study_name, path) & others):
+                raise Refusal(
+                    f"{path}: a visit before has {part.study_name}, {both[0]}; it was not there in this visit"
+                )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists():
+            shutil.copy(path, target)
+        yield from replace(edition).publish(
+            [part.study_name for part in edition.parts if (visit / part.study_name).is_dir()]
+        )
+
+    def publish(self, names: Sequence[str]) -> Iterator[str]:
+        """Make the data sets of these studies from all visits; yields what is whole of each study, and what is next."""
         if not (probed := probes.table(self.visits.values())).empty:
-            target = self.results / self.product / "probes.csv"
-            target.parent.mkdir(parents=True, exist_ok=True)
+            target = self.visits_folder / "probes.csv"
             target.write_text(probed.to_csv(index=False), encoding="utf-8")
-            yield f"probes: {len(probed)} rows of {probed['device'].nunique()} devices in {os.path.relpath(target)}"
-        for listed in self.parts:
-            sources = [os.path.relpath(visit / listed.name) for visit in self.visits.values()]
-            sources = [source for source in sources if (Path(source) / "cells").is_dir()]
-            if not sources:
-                yield f"{listed.name}: not measured yet"
-                continue
-            part = replace(listed, changes={**self.changes, "parts": sources})
-            line = f"{part.name}: {len(there := self.carried(part))} of {len(part.study.cells)} cells"
-            if len(there) < len(part.study.cells):
-                yield f"{line}, not joined"
-                continue
-            folder = self.results / self.product / part.name
-            shutil.rmtree(folder, ignore_errors=True)
-            part.snakemake(folder, "join")
-            part.snakemake(folder)
-            yield f"{line}, joined in {os.path.relpath(folder)}"
+        for part in self.parts:
+            there = self.carried(part)
+            repeats = part.study.config["repeats"]
+            whole = (
+                0
+                if part.is_probe
+                else min(
+                    next((number for number, block in enumerate(blocks) if not there >= {*block}), len(blocks))
+                    for blocks in part.blocks.values()
+                )
+            )
+            if whole and part.study_name in names:
+                sources = [visit / part.study_name for visit in self.visits.values()]
+                joined = [os.path.relpath(source) for source in sources if (source / "cells").is_dir()]
+                own = replace(part, changes={**self.changes, "parts": joined, "repeats": whole})
+                folder = self.now.parent / self.publication / part.study_name
+                shutil.rmtree(folder, ignore_errors=True)
+                own.snakemake(folder, "join")
+                own.snakemake(folder, f"published/{self.publication}/{part.study_name}")
+            if part.is_probe:
+                yield f"{part.module} {part.study_name}: {'probed' if not probed.empty else 'not probed yet'}"
+            else:
+                yield f"{part.module} {part.study_name}: {whole} of {repeats} blocks"
+        for part in self.parts:
+            if blocks := self.next_blocks(part):
+                yield f"next: {self.describe(part, blocks)}"
 
 
-def _is_whole(unit: Iterable[Cell], folder: Path) -> bool:
-    """Whether all cells of a unit have records from one device."""
-    paths = [folder / cell.raw for cell in unit]
-    devices = {device_identity(read_json(path, "node")["node"]) for path in paths if path.is_file()}
-    return all(path.is_file() for path in paths) and len(devices) == 1
+def publication_of(product: str) -> str:
+    """The folder of published/ for a product: h100 of `NVIDIA H100 80GB HBM3`."""
+    found = re.search(r"\b[a-z]+\d+\b", product.lower())
+    name = found[0] if found else re.sub(r"[^a-z0-9]+", "-", product.lower()).strip("-")
+    return PUBLICATIONS.get(name, name)
+
+
+def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=1e6, help="this call ends then, with the cell that is running")
-    parser.add_argument("--left", type=float, help="the machine goes then: begin nothing longer (default: --minutes)")
-    parser.add_argument("--out", type=Path, help="folder that gets a copy of the archive")
-    parser.add_argument("--probe", action="store_true", help="first, probe the time slice: two minutes")
-    parser.add_argument("--join", action="store_true", help="put all visits together; needs no GPU")
-    parser.add_argument("--python", default=str(gpu_python("auto") or sys.executable), help="that has torch")
-    parser.add_argument("--config", type=yaml.safe_load, default={}, help="YAML, as {repeats: 3}: of all studies")
+    parser.add_argument("--minutes", type=float, default=25, help="the machine goes then (default: %(default)s)")
+    parser.add_argument("--merge", type=Path, metavar="ZIP", help="put a visit's archive into published/")
+    parser.add_argument("--freeze", action="store_true", help=f"write {FROZEN}")
+    parser.add_argument("--python", default=str(gpu_python("auto") or sys.executable), help="absolute, that has torch")
+    parser.add_argument("--config", type=yaml.safe_load, default={}, help="YAML of changes to all studies, to rehearse")
     parser.add_argument("--edition", type=Path, default=EDITION, help="folder of studies (default: %(default)s)")
-    parser.add_argument("--without", default="", help="studies to leave out, as many,yolov8")
     options = parser.parse_args(arguments)
-    began = time.monotonic()
+    until = time.monotonic() + 60 * options.minutes - RESERVE_SECONDS
     os.chdir(REPOSITORY)
     changes: dict[str, Any] = {"nvidia": {"python": options.python}}
     update_config(changes, options.config)
-    edition = Edition(options.edition.resolve(), changes, [*filter(None, options.without.split(","))])
+    edition = Edition(options.edition.resolve(), changes)
+    signal.signal(signal.SIGTERM, interrupt)
     try:
-        # Mistyped names are refused before a GPU is looked for.
-        print(f"studies: {', '.join(part.name for part in edition.parts)}", flush=True)
-        if options.join:
-            folders = sorted(edition.archives.glob("*/"))
-            if not folders:
-                raise Refusal(f"no visit to join: {edition.archives.relative_to(REPOSITORY)} has no folder in it")
-            for folder in folders:
-                for line in replace(edition, product=folder.name).join():
-                    print(f"{folder.name}: {line}", flush=True)
+        if options.merge or options.freeze:
+            with tempfile.TemporaryDirectory() as folder:
+                # With parts, a study is opened on a host that could not measure it.
+                (Path(folder) / "cells").mkdir()
+                anywhere = replace(edition, changes={**changes, "parts": [folder]})
+                if options.freeze:
+                    text = yaml.safe_dump(anywhere.frozen(), sort_keys=False)
+                    (edition.folder / FROZEN).write_text(text, encoding="utf-8")
+                    return
+                for line in anywhere.merge(options.merge):
+                    print(line, flush=True)
             return
+        edition.check_frozen(edition.folder)
         edition = edition.here()
-        left = options.minutes if options.left is None else options.left
-        for line in edition.plan(options.minutes, left, probes.SECONDS if options.probe else 0):
-            print(line, flush=True)
-        is_all = False
         try:
-            failed = ["probes"] if options.probe and not edition.probe() else []
-            is_all = edition.measure(began + 60 * options.minutes, began + 60 * left, failed)
+            edition.measure(until)
         finally:
             if (made := edition.pack()) is not None:
-                if options.out is not None:
-                    shutil.copy(made, options.out)
-                print(f"this visit: {made}; copy it to {edition.archives.relative_to(REPOSITORY)}/", flush=True)
-        print("all cells are there" if is_all else "not all cells are there yet")
+                print(f"this visit: {made}", flush=True)
+    except KeyboardInterrupt:
+        sys.exit("interrupted; what is whole is in the archive")
     except (Refusal, ConfigError, NodeError, archive.ArchiveError, subprocess.CalledProcessError) as error:
         sys.exit(str(error))
 

@@ -1,9 +1,12 @@
-"""Visits to a device add up to studies: each measures what is missing, and their records are joined."""
+"""Visits to a host with two devices add up to studies: each measures the next blocks, and their archives are merged."""
 
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import zipfile
+from pathlib import Path
 
 import pytest
 from pipeline.harness import REPOSITORY, TIMEOUT_SECONDS, Checkout
@@ -13,98 +16,107 @@ pytestmark = pytest.mark.thorough
 
 STUDY = """
 node: simulated
-null_cells: false
+simulated: {devices: 2}
 strategies: [mps]
+null_cells: false
 replicas: [2]
 workloads: [alpha]
-repeats: 2
+repeats: 3
 window_seconds: 0.5
 workload_catalogue:
   alpha:
     min_window_seconds: 0.1
     simulated: {serial_seconds: 0.002, parallel_sm_seconds: 0.5}
 """
-
-
-SIMULATED = "a100-80gb-pcie-simulated"
+CELLS = 2
+"""Of a block."""
 
 
 @pytest.fixture
 def checkout(untouched: Checkout) -> Checkout:
     folder = untouched.root / "published" / "two"
     folder.mkdir(parents=True)
-    (folder / "01-first.yaml").write_text(STUDY)
+    (folder / "modules.yaml").write_text("- {module: C, study: core, overhead_seconds: 0.1}")
+    (folder / "core.yaml").write_text(STUDY)
     (untouched.root / "tests" / "gpu").mkdir(parents=True)
-    for name in ("visit.py", "probes.py"):
+    for name in ("visit.py", "part.py", "probes.py"):
         shutil.copy(REPOSITORY / "tests/gpu" / name, untouched.root / "tests/gpu")
     return untouched
 
 
-def visit(checkout: Checkout, *arguments: str) -> subprocess.CompletedProcess[str]:
+def start(checkout: Checkout, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "tests/gpu/visit.py", "--edition", "published/two", *arguments]
     environment = checkout.environment(checkout.root / "tmp/visit.ledger")
-    return subprocess.run(
-        command, cwd=checkout.root, env=environment, text=True, capture_output=True, timeout=TIMEOUT_SECONDS
-    )
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=checkout.root, env=environment, text=True, stdout=pipe, stderr=pipe)
 
 
-def carry(checkout: Checkout) -> set[str]:
-    """Keep only this visit's archive, as on a machine that is given back; returns the records in the archive."""
-    (made,) = (checkout.root / "results/two").glob("*/*.zip")
-    carried = checkout.root / "published/carried/two" / made.parent.name
-    carried.mkdir(parents=True, exist_ok=True)
-    shutil.move(made, carried)
+def visit(checkout: Checkout, *arguments: str, code: int = 0) -> str:
+    """The output of a command that ends with this code."""
+    run = start(checkout, *arguments)
+    out, errors = run.communicate(timeout=TIMEOUT_SECONDS)
+    assert run.returncode == code, out + errors
+    return out + errors
+
+
+def leave(checkout: Checkout) -> Path:
+    """Keep only this visit's archive, as on a host that is given back; returns it."""
+    (made,) = (checkout.root / "results/two").glob("*.zip")
+    kept = checkout.root / "tmp" / made.name
+    shutil.move(made, kept)
     shutil.rmtree(checkout.root / "results")
     shutil.rmtree(checkout.root / ".snakemake")
-    return {name for name in zipfile.ZipFile(carried / made.name).namelist() if name.endswith("raw.json")}
+    return kept
 
 
-def records(study: str, repeat: int) -> set[str]:
-    return {f"{study}/cells/{point}/r{repeat}/raw.json" for point in ("exclusive/alpha/n1", "mps/alpha/n2")}
+def records(made: Path) -> set[str]:
+    return {name for name in zipfile.ZipFile(made).namelist() if name.endswith("raw.json")}
 
 
-def test_visits_measure_each_cell_once_with_the_same_code_and_are_joined(checkout: Checkout) -> None:
-    shutil.copy(checkout.root / "published/two/01-first.yaml", checkout.root / "published/two/02-second.yaml")
-    first = visit(checkout, "--config", "{repeats: 1}")
-    assert first.returncode == 0 and "all cells are there" in first.stdout, first.stdout + first.stderr
-    assert carry(checkout) == records("first", 1) | records("second", 1)
-    assert f"{SIMULATED}: first: 2 of 4 cells, not joined" in visit(checkout, "--join").stdout
+def whole(made: Path) -> set[str]:
+    """The repeats of the records in whole blocks."""
+    return {name.split("/")[-2] for name in records(made) if name.startswith("core/cells/")}
+
+
+def test_visits_measure_the_next_blocks_with_the_frozen_code_and_are_merged(checkout: Checkout) -> None:
+    visit(checkout, "--freeze")
+    assert "this visit" not in visit(checkout, "--minutes", "1"), "nothing fits into what is left"
+    assert "C core: 4 cells, block 1, 2 of alpha" in visit(checkout)
+    first = leave(checkout)
+    assert whole(first) == {"r1", "r2"}, "a second repeat on a device in one visit is no other device"
+    merged = visit(checkout, "--merge", str(first))
+    assert "C core: 2 of 3 blocks" in merged and "next: C core: 2 cells, block 3 of alpha" in merged
+    table = checkout.root / "published/a100/core/tables/cells.csv"
+    assert len({row["device"] for row in rows(table)}) == 2 and {row["repeat"] for row in rows(table)} == {"1", "2"}
 
     code = checkout.root / "scripts/sharebench/measure/cell/cell.py"
     before = code.read_text()
     code.write_text(f"{before}\nCHANGED = 1\n")
-    refused = visit(checkout)
-    assert refused.returncode == 1 and not (checkout.root / "results/two/now").exists()
-    (line,) = refused.stderr.strip().splitlines()
-    assert "the measuring code has changed; measure with its commit: " in line
+    assert "frozen.yaml: the measuring code is another for core/alpha;" in visit(checkout, code=1)
     code.write_text(before)
 
-    second = visit(checkout)
-    assert second.returncode == 0 and "all cells are there" in second.stdout, second.stdout + second.stderr
-    assert carry(checkout) == records("first", 2) | records("second", 2)
-    assert "this visit" not in visit(checkout).stdout
-
-    other = visit(checkout, "--minutes", "0", "--config", "{simulated: {product: B200}}")
-    assert "== first: 2 cells" in other.stdout, "another product is another data set"
-
-    joined = visit(checkout, "--join")
-    where = f"results/two/{SIMULATED}"
-    assert f"second: 4 of 4 cells, joined in {where}/second" in joined.stdout, joined.stdout + joined.stderr
-    checkout.run("published/edition/first", config=[f"from={where}/first"]).ok()
-    published = checkout.root / "published/edition/first"
-    cells = rows(published / "tables/cells.csv")
-    assert len(cells) == 6 and len({row["run_id"] for row in cells}) == 2
-    shared = next(row for row in rows(published / "tables/summary.csv") if row["strategy"] == "mps")
-    assert shared["slowdown_n"] == "2"
+    shutil.rmtree(checkout.root / "results")
+    visit(checkout)
+    second = leave(checkout)
+    assert whole(second) == {"r3"}
+    assert "C core: 3 of 3 blocks" in visit(checkout, "--merge", str(second))
+    assert {row["repeat"] for row in rows(table)} == set("123") and len({row["run_id"] for row in rows(table)}) == 2
+    again = shutil.copy(first, first.with_name("again.zip"))
+    assert "a visit before has core" in visit(checkout, "--merge", str(again), code=1)
 
 
-def test_an_unfinished_unit_is_kept_and_remeasured_as_a_whole(checkout: Checkout) -> None:
-    visit(checkout, "--config", "{repeats: 1}")
-    (checkout.root / "results/two/now/first/cells/mps/alpha/n2/r1/raw.json").unlink()
-    over = visit(checkout, "--minutes", "0", "--left", "100")
-    assert over.returncode == 0 and "not all cells are there yet" in over.stdout, over.stdout + over.stderr
-    late = visit(checkout, "--minutes", "0")
-    assert "does not fit into what is left" in late.stdout and "not all cells are there yet" in late.stdout
-    assert carry(checkout) == {"first/unfinished/cells/exclusive/alpha/n1/r1/raw.json"}
-    visit(checkout, "--config", "{repeats: 1}")
-    assert carry(checkout) == records("first", 1)
+def test_ctrl_c_keeps_whole_blocks_and_the_next_call_goes_on(checkout: Checkout) -> None:
+    run = start(checkout)
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not list((checkout.root / "results/two/now/core/cells").glob("*/*/*/*/raw.json")):
+        assert run.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    run.send_signal(signal.SIGINT)
+    out, errors = run.communicate(timeout=TIMEOUT_SECONDS)
+    assert run.returncode == 1 and "interrupted; what is whole is in the archive" in errors, out + errors
+    (made,) = (checkout.root / "results/two").glob("*.zip")
+    begun = records(made)
+    assert 0 < len(begun) < 2 * CELLS
+    visit(checkout)
+    assert len(records(made)) == 2 * CELLS and whole(made) == {"r1", "r2"}
+    assert "a rehearsal, which is not published" in visit(checkout, "--merge", str(made), code=1)

@@ -1,6 +1,5 @@
 """The results that the design of edition two asks for, on planted data, and its outcomes as the design lists them."""
 
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,23 +7,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from scipy import stats
-from snakemake.utils import update_config
 from unit.edited import edited_table
 from unit.papers import data_set, publish
 
-from publication import build, edition
+from publication import edition
 from publication.edition import OutcomeEntry, decide_outcomes, read_outcomes
 from publication.numbers import DataSet
-from sharebench.model import capabilities
-from sharebench.model.config import load, nodes
 from sharebench.read.statistics.intervals import log_interval
-from sharebench.study.study import Study
 
 ROOT = Path(__file__).parents[3]
 REPEATS = 5
 SCATTER = 0.01
+SAME = [("yolos-graph", 7), ("resnet50-graph", 7), ("matmul-16384", 3)]
+"""Points of the outcomes that compare products."""
 
 
 def planted(root: Path, name: str, cells: list[dict[str, Any]], **columns: Any) -> DataSet:
@@ -71,17 +67,15 @@ def test_planted_ratios_decide_claims_together(tmp_path: Path) -> None:
         claim(3, "not above", limit=3.5),
         claim(4, "not above", limit=2),
         claim(5, "below", limit=4),
-        claim(6, "below", limit_of=1),
-        claim(7, "above", limit=2, study="later"),
+        claim(6, "above", limit=2, study="later"),
     ]
-    found = decide_outcomes(entries, {"two/study": data})
+    found = decide_outcomes(entries, {"two/study": data}, {})
     verdicts = [each.verdict for each in found]
-    assert verdicts == ["holds", "refuted", "holds", "refuted", "holds", "refuted", "not measured yet"]
+    assert verdicts == ["holds", "refuted", "holds", "refuted", "holds", "not measured yet"]
     assert found[0].estimate is not None and found[0].estimate.value == pytest.approx(3, rel=0.02)
-    assert found[5].limit == found[0].estimate.value and found[5].p == pytest.approx(1)
-    # There are seven tests, one of them not measured yet, so Holm multiplies the smallest p by seven.
-    smallest = min(found[:6], key=lambda each: each.p or 1)
-    assert smallest.p is not None and smallest.p_holm == pytest.approx(7 * smallest.p)
+    # There are six tests, one of them not measured yet, so Holm multiplies the smallest p by six.
+    smallest = min(found[:5], key=lambda each: each.p or 1)
+    assert smallest.p is not None and smallest.p_holm == pytest.approx(6 * smallest.p)
 
 
 def test_a_verdict_mentions_an_outcome_that_only_the_correction_refutes(tmp_path: Path) -> None:
@@ -90,7 +84,7 @@ def test_a_verdict_mentions_an_outcome_that_only_the_correction_refutes(tmp_path
     assert value.low is not None
     # The limit is just below the interval, so p is just below 0.05, and twelve such tests show nothing together.
     claims = [claim(number, "above", limit=0.99 * value.low) for number in range(1, 13)]
-    found = decide_outcomes(claims, {"two/study": data})
+    found = decide_outcomes(claims, {"two/study": data}, {})
     assert {each.verdict for each in found} == {"refuted, holds without the correction"}
 
 
@@ -107,16 +101,6 @@ def test_the_makespan_of_a_queue_is_the_sum_and_else_the_last_completion(tmp_pat
     }
     queue, mps = ({"strategy": name, "workload": "net", "replicas": 7} for name in ("queue", "mps"))
     assert data.ratio(queue, mps, "makespan_seconds").value == pytest.approx(5 / 3)
-
-
-def test_the_straight_line_interpolates_and_extrapolates(tmp_path: Path) -> None:
-    latencies = {1: 1.0, 2: 1.2, 3: 3.0, 4: 4.0, 5: 5.0, 6: 6.0, 7: 7.0, 8: 8.8}
-    data = planted(tmp_path, "two/study", [point("mps", seconds, count) for count, seconds in latencies.items()])
-    ratios = [float(edition.ratio_to_line(data, "mps", "net", count).split()[0]) for count in (2, 4, 6, 8)]
-    assert ratios == pytest.approx([0.6, 1, 1, 1.1], rel=0.03)
-    table = edition.straight_line_table({"two/study": data}, {}, tmp_path).splitlines()
-    assert table[0] == "| study | strategy | workload | 2 tenants | 4 tenants | 6 tenants | 8 tenants |"
-    assert len(table) == 3 and table[2].startswith("| study | mps | `net` | 0.598 × (")
 
 
 def test_exclusions_are_counted_by_gate(tmp_path: Path) -> None:
@@ -149,50 +133,42 @@ def test_an_edition_is_compared_with_all_earlier_studies(tmp_path: Path) -> None
     assert "no cells in common" in edition.editions_table({}, every, tmp_path)
 
 
-def test_the_draft_of_the_readme_is_filled_in(tmp_path: Path) -> None:
+def test_the_table_has_a_row_for_every_outcome(tmp_path: Path) -> None:
     (tmp_path / edition.DESIGN_FOLDER).mkdir(parents=True)
     shutil.copy(ROOT / edition.OUTCOMES_FILE, tmp_path / edition.OUTCOMES_FILE)
-    cells = [point("time-slicing", 3.0, workload="yolos-graph"), point("mps", 1.0, workload="yolos-graph")]
-    data = {"two/tenants": planted(tmp_path, "two/tenants", cells, slowdown=2.0)}
-    blocks = re.findall("by rule: ([a-z-]+)", (ROOT / edition.DESIGN_FOLDER / "README.draft.md").read_text())
-    assert set(edition.BLOCKS) < set(blocks) <= {*edition.BLOCKS, *build.STUDY_BLOCKS}
-    text = edition.primary_outcomes_table(data, data, tmp_path)
-    row = next(line for line in text.splitlines() if line.startswith("| 1 |"))
-    assert " | above 2.00 | " in row and row.endswith("| holds |")
-    assert sum("not measured yet" in line for line in text.splitlines()) == 11
+    cells = [
+        point(strategy, seconds, workload="yolos-graph-32") for strategy, seconds in (("time-slicing", 1.2), ("mps", 1))
+    ]
+    data = {"two/batch": planted(tmp_path, "two/batch", cells)}
+    same = [point(name, 2, count, workload) for name in ("time-slicing", "mps") for workload, count in SAME]
+    text = edition.primary_outcomes_table(data, {"h200/inference": planted(tmp_path, "h200/inference", same)}, tmp_path)
+    row = next(line for line in text.splitlines() if line.startswith("| 6 |"))
+    assert " | below 1.50 | " in row and row.endswith("| holds |")
+    assert sum("not measured yet" in line for line in text.splitlines()) == len(read_outcomes(ROOT)) - 1
 
 
-def test_the_outcomes_are_those_of_the_design() -> None:
-    design = (ROOT / edition.DESIGN_FOLDER / "DESIGN.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d+) \| `([a-z-]+)` \| .* \| ([^|]+) \| ([^|]+) \|$", design, flags=re.MULTILINE)
-    entries = read_outcomes(ROOT)
-    assert [(str(each.outcome), each.study, each.edition_one) for each in entries] == [row[:3] for row in rows]
-    for entry, (*_, refuted) in zip(entries, rows, strict=True):
-        if entry.limit_of is not None:
-            assert refuted.startswith(f"as large as outcome {entry.limit_of}")
-        else:
-            contrary = {"above": "not above", "not above": "above"}[entry.claim]
-            assert refuted.partition(":")[0] == f"{contrary} {entry.limit:g}"
+def test_a_ratio_within_the_margin_of_another_data_set_holds_where_both_are_precise(tmp_path: Path) -> None:
+    other = planted(tmp_path, "one/study", [point("time-slicing", 3.0), point("mps", 1.0)])
+    verdicts = []
+    for ratio in (3.0, 3.3):
+        data = planted(tmp_path / str(ratio), "two/study", [point("time-slicing", ratio), point("mps", 1.0)])
+        (found,) = decide_outcomes(
+            [claim(1, "within", limit_of="one/study", within_percent=5)], {"two/study": data}, {"one/study": other}
+        )
+        verdicts.append(found.verdict)
+    assert verdicts == ["holds", "refuted"]
+    assert edition.within_probability(log_interval([3.0]), log_interval([3.0, 3.1]), 5) is None
 
 
-@pytest.mark.parametrize("entry", read_outcomes(ROOT), ids=lambda entry: str(entry.outcome))
-def test_the_study_of_every_outcome_has_its_cells(
-    entry: OutcomeEntry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    gpu = tmp_path / "nvidia0"
-    gpu.touch()
-    monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", gpu)
-    monkeypatch.setattr(nodes, "gpu_python", lambda _: gpu)
-    config: dict[str, Any] = {}
-    (file,) = (ROOT / edition.DESIGN_FOLDER).glob(f"[0-9][0-9]-{entry.study}.yaml")
-    for path in (*(ROOT / "config" / f"{name}.yaml" for name in ("strategies", "workloads", "config")), file):
-        update_config(config, yaml.safe_load(path.read_text(encoding="utf-8")))
-    study = Study(load.load(config))
-    for side in (entry.over, entry.under):
-        own = [
-            cell
-            for cell in study.cells
-            if (cell.strategy, cell.workload, cell.replicas) == (side["strategy"], side["workload"], side["replicas"])
-        ]
-        assert len(own) == REPEATS
-        assert side.get("tenant_workload", side["workload"]) in study.components(own[0])
+def test_few_units_have_the_variance_of_all_rows_of_their_workload(tmp_path: Path) -> None:
+    points = [point(strategy, 2.0, count) for strategy in ("time-slicing", "mps", "mps-limited") for count in (2, 3, 7)]
+    data = planted(tmp_path, "two/study", points)
+    with edited_table(tmp_path / "made/two/study/tables/cells.csv") as table:
+        table["valid"] = table["repeat"] <= 2
+    data = data_set(tmp_path, "two/study")
+    pooled = edition.estimate_outcome(data, claim(1, "above", limit=1))
+    assert pooled.degrees_of_freedom == pytest.approx(8) and pooled.n == 2
+    assert pooled.log_variance == pytest.approx(SCATTER**2, rel=0.8)
+    assert pooled.value == pytest.approx(
+        data.estimate(claim(1, "above").over, claim(1, "above").under, "latency_mean_seconds").value
+    )

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from itertools import dropwhile
 from pathlib import Path
 
 from sharebench.core import console
-from sharebench.core.files import SCRIPTS
+from sharebench.core.files import REPOSITORY, SCRIPTS
 from sharebench.core.redact import redact
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.host.programs.process_tree import set_subreaper
@@ -39,8 +40,18 @@ def _git(*arguments: str) -> str | None:
     return None
 
 
+def archived_commit(checkout: Path = REPOSITORY) -> str | None:
+    """The commit that `git archive` has written into the tree; None in a checkout, and without that file."""
+    path = checkout / ".git-commit"
+    found = re.fullmatch(r"[0-9a-f]{40}\s*", path.read_text(encoding="utf-8")) if path.is_file() else None
+    return found[0].strip() if found else None
+
+
 def git_state() -> run_record.RunRecord:
-    """The run record's commit of the checkout, and whether tracked files differ from it; None outside git."""
+    """The run record's commit of the tree, and whether tracked files of a checkout differ from it; None if unknown."""
+    archived = archived_commit()
+    if archived is not None:
+        return {"git_commit": archived, "git_dirty": None}
     commit = _git("rev-parse", "HEAD")
     changes = _git("status", "--porcelain", "--untracked-files=no")
     return {"git_commit": commit, "git_dirty": bool(changes) if commit else None}

@@ -265,8 +265,9 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
             yield f"{asked}: {name!r} is an open load, which 'simulated' cannot model next to others; leave it out"
         if kind != "simulated" and not is_program(entry):
             yield from _module(config, kind, asked, name)
-        if kind != "simulated":
+        if kind != "simulated" and not config["parts"]:
             yield from programs.missing_file_problems(key, entry)
+        if kind != "simulated":
             yield from loads.study_problems(key, entry, _most_tenants(config))
         if config["window_seconds"] < entry["min_window_seconds"]:
             yield (

@@ -1,0 +1,138 @@
+"""A study of an edition, with its blocks: what is measured as a whole, on one device."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from snakemake.utils import update_config
+
+from sharebench.core.files import REPOSITORY, Refusal, read_json
+from sharebench.measure.run import placement
+from sharebench.model.capabilities import NODE_KINDS
+from sharebench.model.records.record import RecordMismatch, check_current
+from sharebench.model.records.references import device_identity
+from sharebench.model.study_config import uses_several_devices
+from sharebench.study.cells import Cell
+from sharebench.study.open_study import open_study
+from sharebench.study.study import Study
+
+DEFAULTS = [REPOSITORY / "config" / f"{name}.yaml" for name in ("strategies", "workloads", "config")]
+RUN_SECONDS = 15
+"""Expected time of a run besides its cells: its start, the facts of the devices, the restore."""
+CALIBRATION_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Part:
+    """A study of the edition: a line of modules.yaml, with changes to the config in its file."""
+
+    folder: Path
+    changes: Mapping[str, Any]
+    module: str
+    study_name: str
+    overhead_seconds: float
+    """Expected time for each start of tenants besides the windows."""
+    target: str | None = None
+    target_seconds: float = 0
+
+    @property
+    def file(self) -> Path:
+        return self.folder / f"{self.study_name}.yaml"
+
+    @cached_property
+    def study(self) -> Study:
+        config: dict[str, Any] = {}
+        for path in (*DEFAULTS, self.file):
+            update_config(config, yaml.safe_load(path.read_text(encoding="utf-8")))
+        update_config(config, dict(self.changes))
+        return open_study(config)
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether it probes the time slice, and measures no cells."""
+        return self.target == "measure_timeslice"
+
+    @cached_property
+    def blocks(self) -> dict[str, list[list[Cell]]]:
+        """The blocks of each workload, or of workloads that share a device or a start, in the order of repeats."""
+        group_of, catalogue = placement.workload_groups(self.study), self.study.config["workload_catalogue"]
+        found: dict[str, dict[int, list[Cell]]] = {}
+        for cell in sorted(() if self.is_probe else self.study.cells):
+            sweep = catalogue[cell.workload]["sweep"] if cell.workload in catalogue else None
+            group = sweep["of"] if sweep else group_of[cell.workload]
+            found.setdefault(group, {}).setdefault(self.study.block(cell), []).append(cell)
+        return {group: [own for _, own in sorted(blocks.items())] for group, blocks in found.items()}
+
+    @property
+    def uses_all_devices(self) -> bool:
+        return uses_several_devices(self.study.config, self.study.node_kind)
+
+    def seconds(self, blocks: Sequence[Sequence[Cell]], devices: int = 1) -> float:
+        """Expected duration of blocks that several devices measure at the same time."""
+        catalogue = self.study.config["workload_catalogue"]
+        window = 0.0 if NODE_KINDS[self.study.node_kind].is_virtual else float(self.study.config["window_seconds"])
+
+        def start(cell: Cell) -> tuple[object, ...]:
+            sweep = catalogue[cell.workload]["sweep"] if cell.workload in catalogue else None
+            return cell.strategy, sweep["of"] if sweep else cell.workload, cell.replicas, cell.repeat
+
+        cells = [cell for block in blocks for cell in block]
+        measuring = len(cells) * window + len({*map(start, cells)}) * self.overhead_seconds
+        calibrated = {name for cell in cells for name in self.study.calibrated_workloads(cell)}
+        calibrating = len(calibrated) * (min(window, CALIBRATION_SECONDS) + self.overhead_seconds)
+        return measuring / devices + calibrating + self.target_seconds + RUN_SECONDS
+
+    def checked(self, folder: Path, where: Path) -> set[Cell]:
+        """The cells of the study with records in a folder, which may be unpacked from the archive `where`.
+
+        Raises Refusal for a record of another code or config.
+        """
+        found = {cell for cell in self.study.cells if (folder / cell.raw).is_file()}
+        for cell in sorted(found):
+            record = read_json(folder / cell.raw, "spec", "code", "provenance")
+            try:
+                check_current(record, self.study.spec(cell), self.study.code(cell.workload))
+            except RecordMismatch as mismatch:
+                commit = record["provenance"]["git_commit"] or "not known"
+                raise Refusal(
+                    f"{where}: {self.study_name}, {cell}: {mismatch}; measure with its commit: {commit}"
+                ) from None
+        return found
+
+    def snakemake(self, folder: Path, *arguments: str, seconds: float | None = None, **more: Any) -> bool:
+        """Run the study in a results folder with more changes; returns whether it ended within the time.
+
+        At the time-out, and on Ctrl-C, the running cells are finished. Raises CalledProcessError.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        config = folder / "visit.yaml"
+        config.write_text(yaml.safe_dump({**self.changes, **more, "results": os.path.relpath(folder)}))
+        command = [sys.executable, "-m", "snakemake", *arguments, "--snakefile", str(REPOSITORY / "Snakefile")]
+        command += ["--cores", "1", "--configfile", str(self.file), str(config)]
+        # In a process group of its own, Ctrl-C reaches it once: from here.
+        with subprocess.Popen(command, process_group=0) as run:
+            try:
+                code = run.wait(seconds)
+            except (subprocess.TimeoutExpired, KeyboardInterrupt) as stop:
+                run.send_signal(signal.SIGTERM)
+                run.wait()
+                if isinstance(stop, KeyboardInterrupt):
+                    raise
+                return False
+        if code:
+            raise subprocess.CalledProcessError(code, command)
+        return True
+
+
+def is_whole(block: Sequence[Cell], folder: Path) -> bool:
+    """Whether all cells of a block have records from one device."""
+    paths = [folder / cell.raw for cell in block]
+    devices = {device_identity(read_json(path, "node")["node"]) for path in paths if path.is_file()}
+    return all(path.is_file() for path in paths) and len(devices) == 1
