@@ -37,6 +37,7 @@ from gpu import probes  # noqa: E402
 from gpu.part import Part, is_whole  # noqa: E402
 
 from sharebench.core.files import Refusal, read_json  # noqa: E402
+from sharebench.core.run_names import STOP_SIGNALS  # noqa: E402
 from sharebench.datasets import archive  # noqa: E402
 from sharebench.measure.nodes.contract import NodeError  # noqa: E402
 from sharebench.measure.run import placement  # noqa: E402
@@ -153,20 +154,21 @@ class Edition:
     def measure_part(self, part: Part, left: float) -> bool:
         """Measure the next blocks of a study; returns whether there is time for more."""
         folder = self.now / part.study_name
-        if not (blocks := self.next_blocks(part, left)):
+        blocks = self.next_blocks(part, left)
+        is_probed = part.target is None or (folder / "nodes" / f"{part.target.removeprefix('measure_')}.json").is_file()
+        if not blocks and (is_probed or not folder.is_dir()):
             return True
         print(f"== {self.describe(part, blocks)}", flush=True)
         wanted = part.checked(folder, folder).union(*blocks)
         others = [cell.folder.removeprefix("cells/") for cell in part.study.cells if cell not in wanted]
-        exclude = [*part.study.config["exclude"], *others]
-        more: dict[str, Any] = {"exclude": exclude}
+        more: dict[str, Any] = {"exclude": [*part.study.config["exclude"], *others], "seconds": max(left, 0)}
         if part.study.node_kind == "nvidia" and not part.uses_all_devices:
             # Another GPU in each visit.
             more["nvidia"] = {**self.changes["nvidia"], "gpu": str(len(self.visits) % self.device_count)}
-        is_done = part.snakemake(folder, "--omit-from", "aggregate", seconds=max(left, 0), **more)
-        if is_done and part.target is not None:
-            return part.snakemake(folder, part.target, seconds=max(left, 0), **more)
-        return is_done
+        # What reads records waits for the merge.
+        if blocks and not part.snakemake(folder, "--omit-from", "aggregate", "export_histograms", **more):
+            return False
+        return is_probed or part.snakemake(folder, str(part.target), **more)
 
     def probe(self, part: Part, left: float) -> bool:
         """Probe the time slice with each number of tenants, unless a visit has; whether there is time for more."""
@@ -303,7 +305,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     changes: dict[str, Any] = {"nvidia": {"python": options.python}}
     update_config(changes, options.config)
     edition = Edition(options.edition.resolve(), changes)
-    signal.signal(signal.SIGTERM, interrupt)
+    for number in STOP_SIGNALS:
+        signal.signal(number, interrupt)
     try:
         if options.merge or options.freeze:
             with tempfile.TemporaryDirectory() as folder:

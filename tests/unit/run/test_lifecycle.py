@@ -175,3 +175,10 @@ def test_a_node_that_could_not_be_restored_is_named_with_the_command(
     lines = capsys.readouterr().err.splitlines()
     assert "restoring the node; press Ctrl-C again to leave it as it is" in lines
     assert lines[-1] == f"the node could not be restored: its label cannot be written; restore it: {command}"
+
+
+@pytest.mark.parametrize(("written", "commit"), [("0123456789" * 4 + "\n", "0123456789" * 4), ("$Format:%H$\n", None)])
+def test_an_archived_tree_brings_its_commit(written: str, commit: str | None, tmp_path: Path) -> None:
+    assert lifecycle.archived_commit(tmp_path) is None
+    (tmp_path / ".git-commit").write_text(written)
+    assert lifecycle.archived_commit(tmp_path) == commit
