@@ -27,7 +27,9 @@ GPU_ENV ?= $(if $(wildcard /dev/nvidia0),$(GPU_VENV)/run.stamp)
 SUPPORTED := import sys; sys.exit(sys.version_info < (3, 11) and \
 	f'needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; name another: make PYTHON=python3.12')
 GPU ?=
-INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+INSTALL := $(PIP_INSTALL) --require-hashes
+INSTALL_COMMAND := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
 NAME := main
 # One worker more than a small machine has cores, since a core is idle while a test waits for its windows.
@@ -96,7 +98,7 @@ docs: $(VENV)/dev.stamp
 	@PYTHONPATH=tests:scripts $(BIN)/python docs/strategies/include.py
 
 clean:
-	rm -rf $(VENV) $(GPU_VENV) .snakemake .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(GPU_VENV) scripts/sharebench.egg-info .snakemake .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 	find results -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
 
@@ -104,14 +106,16 @@ $(VENV)/bin/python $(GPU_VENV)/bin/python:
 	@$(PYTHON) -c "$(SUPPORTED)"
 	@$(PYTHON) -m venv $(@D:/bin=)
 
-$(VENV)/run.stamp: envs/sharebench.txt | $(VENV)/bin/python
+$(VENV)/run.stamp: envs/sharebench.txt pyproject.toml | $(VENV)/bin/python
 	@echo "setting up $(VENV) from $< (once, two to four minutes)"
 	@$(BIN)/python $(INSTALL) -r $<
+	@$(BIN)/python $(INSTALL_COMMAND)
 	@touch $@
 
-$(VENV)/dev.stamp: envs/dev.txt | $(VENV)/bin/python
+$(VENV)/dev.stamp: envs/dev.txt pyproject.toml | $(VENV)/bin/python
 	@echo "setting up $(VENV) from $< (once, two to four minutes)"
 	@$(BIN)/python $(INSTALL) -r $<
+	@$(BIN)/python $(INSTALL_COMMAND)
 	@touch $@ $(VENV)/run.stamp
 
 $(GPU_VENV)/run.stamp: envs/tenant-gpu.txt | $(GPU_VENV)/bin/python

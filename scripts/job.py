@@ -31,7 +31,7 @@ JOBS = RUN_JOBS | {
     "preflight": "sharebench.measure.nodes.kubernetes.preflight.preflight.show",
     "publish": "sharebench.datasets.publish.publish",
     "report": "sharebench.read.report.page.write_report",
-    "survey": "survey.survey",
+    "survey": "sharebench.survey.survey",
     "table_failed_run": "sharebench.read.closing.table_failed_run",
 }
 

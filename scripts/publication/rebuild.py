@@ -4,17 +4,14 @@ import multiprocessing
 import shutil
 from pathlib import Path
 
-from sharebench.core.files import Refusal, read_json
+from sharebench.core.files import Refusal
 from sharebench.datasets import dataset
-from sharebench.measure.run import lifecycle
-from sharebench.model.run_record import RunRecord
-from sharebench.read import aggregate
 from sharebench.read.checker import RecordsRefused
 from sharebench.read.decide import decide
 from sharebench.read.figures.catalogue import names_for
 from sharebench.read.figures.draw import draw_svg
 from sharebench.read.report import page
-from sharebench.study.study import Study
+from sharebench.rebuild import write_tables
 
 
 def rebuild_all(names: list[str], published: Path, out: Path, workers: int = 1) -> None:
@@ -61,25 +58,3 @@ def rebuild(published: Path, out: Path) -> None:
     for name in names:
         draw_svg(name, data, out, (), out / "figures" / f"{name}.svg")
     page.write_report(data, out)
-
-
-def write_tables(published: Path, out: Path) -> tuple[Study, Path]:
-    """Write `out`/tables and manifest.json from the data set `published`.
-
-    Returns its study, and its folder once unpacked.
-
-    Raises dataset.DataSetError and checker.RecordsRefused when its records are incomplete.
-    """
-    study = dataset.read_study(published)
-    dataset.check_complete(study)
-    data = dataset.verified_folder(published)
-    made_by = read_json(data / "manifest.json")
-    # The original's time makes the same data give the same files.
-    run: RunRecord = {
-        "not_shown": made_by["not_shown"],
-        "run_id": made_by["run_id"],
-        "created_epoch_seconds": made_by["created_epoch_seconds"],
-        "argv": ["snakemake", "paper"],
-    }
-    aggregate.write_tables(study, data, out, run | lifecycle.git_state())
-    return study, data

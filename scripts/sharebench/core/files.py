@@ -4,11 +4,14 @@ import contextlib
 import json
 import os
 import shlex
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 SCRIPTS = Path(__file__).resolve().parents[2]
-REPOSITORY = SCRIPTS.parent
+# A wheel installs what it reads of a checkout there (pyproject.toml).
+INSTALLED = Path(sysconfig.get_path("data")) / "share" / "sharebench"
+REPOSITORY = SCRIPTS.parent if (SCRIPTS.parent / "Snakefile").is_file() else INSTALLED
 
 
 class Refusal(Exception):

@@ -13,6 +13,8 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
+from sharebench.core.files import Refusal
+
 SUFFIX = ".zip"
 CHECKSUMS = "checksums.sha256"
 MANIFEST = "manifest.json"
@@ -32,7 +34,7 @@ UNPACKED_FOLDER = Path(".snakemake/sharebench/archives")
 """Archives are unpacked here, next to Snakemake's other caches, each under the digest of its file."""
 
 
-class ArchiveError(Exception):
+class ArchiveError(Refusal):
     """The file is not an archive of a data set, or has been changed; one line."""
 
 

@@ -58,17 +58,17 @@ def results_root(config: StudyConfig) -> Path:
     return Path("results/from") / name
 
 
-def verified_folder(path: Path, key: str = "from") -> Path:
-    """The same as `archive.verified_folder`, but raises DataSetError, which names the config's key."""
+def verified_folder(path: Path, where: str = "config: from") -> Path:
+    """The same as `archive.verified_folder`, but raises DataSetError, which begins with `where`."""
     try:
         return archive.verified_folder(path)
     except archive.ArchiveError as error:
-        raise DataSetError(f"config: {key}: {error}") from None
+        raise DataSetError(f"{where}: {error}") from None
 
 
-def read_study(path: Path, key: str = "from") -> Study:
-    """The study that made this data set, from its manifest. Raises DataSetError, which names the config's key."""
-    folder = verified_folder(path, key)
+def read_study(path: Path, where: str = "config: from") -> Study:
+    """The study that made this data set, from its manifest. Raises DataSetError, which begins with `where`."""
+    folder = verified_folder(path, where)
     try:
         manifest = read_json(folder / "manifest.json")
         made_by = manifest["config"] | {"from": os.path.relpath(path), "datasets": [], "parts": []}
@@ -77,7 +77,7 @@ def read_study(path: Path, key: str = "from") -> Study:
             made_by["slo"] = {"latency_ms": older}
     except (OSError, DamagedFile, KeyError, TypeError) as error:
         raise DataSetError(
-            f"config: {key}: {path} is not a data set ({type(error).__name__}: {error}); "
+            f"{where}: {path} is not a data set ({type(error).__name__}: {error}); "
             "give a folder that has manifest.json and cells/"
         ) from None
     return Study(configuration.load(made_by))
@@ -121,7 +121,7 @@ def list_published(folder: Path) -> list[str]:
     return sorted(manifest.parent.relative_to(folder).as_posix() for manifest in manifests)
 
 
-def check_complete(study: Study, key: str = "from") -> None:
+def check_complete(study: Study, where: str = "config: from") -> None:
     """Raise DataSetError when the study's data set lacks a file that its manifest promises."""
     folder = verified_folder(Path(str(study.config["from"])))
     paths = ["nodes/device.json", *(cell.raw for cell in study.cells)]
@@ -130,7 +130,7 @@ def check_complete(study: Study, key: str = "from") -> None:
     missing = [path for path in paths if not (folder / path).exists()]
     if missing:
         raise DataSetError(
-            f"config: {key}: {study.config['from']} lacks {len(missing)} of its {len(paths)} files,"
+            f"{where}: {study.config['from']} lacks {len(missing)} of its {len(paths)} files,"
             f" such as {missing[0]}; give a complete data set"
         )
 

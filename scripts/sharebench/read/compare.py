@@ -74,9 +74,9 @@ def read_data(path: Path, name: str | None = None) -> MeasuredData:
 
     Raises DataSetError or RecordError.
     """
-    folder = dataset.verified_folder(path, "datasets")
-    study = dataset.read_study(path, "datasets")
-    dataset.check_complete(study, "datasets")
+    folder = dataset.verified_folder(path, "config: datasets")
+    study = dataset.read_study(path, "config: datasets")
+    dataset.check_complete(study, "config: datasets")
     parts: list[MeasuredCell] = []
     specs: dict[GroupKey, Spec] = {}
     facts: dict[str, set[str]] = defaultdict(set)

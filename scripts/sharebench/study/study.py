@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import cast
 
-from sharebench.core.files import SCRIPTS
+from sharebench.core.files import REPOSITORY
 from sharebench.model import faults, programs
 from sharebench.model.config_nodes import NodeOptions
 from sharebench.model.gpu_python import has_own_python
@@ -29,7 +29,7 @@ from sharebench.study.matrix import Matrix
 
 # A longer run would not improve capacity and output.
 CALIBRATION_SECONDS = 10
-ENVS = SCRIPTS.parent / "envs"
+ENVS = REPOSITORY / "envs"
 UNSET_LOAD = {"concurrency": None, "concurrency_total": None, "rate_for": "tenant", "trace": None}
 """Values that mean that these keys of a load are not set."""
 

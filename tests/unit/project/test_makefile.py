@@ -33,14 +33,14 @@ def test_make_alone_prints_the_help_and_does_nothing(tmp_path: Path) -> None:
 
 
 def test_install_makes_the_environment_once(tmp_path: Path) -> None:
-    for name in (".venv/bin/python", "envs/sharebench.txt", ".venv/run.stamp"):
+    for name in (".venv/bin/python", "pyproject.toml", "envs/sharebench.txt", ".venv/run.stamp"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     assert ".venv is ready: source .venv/bin/activate" in run_make(tmp_path, "install").stdout
 
 
 def test_run_checks_its_arguments_first(tmp_path: Path) -> None:
-    for name in (".venv/bin/python", "envs/sharebench.txt", ".venv/run.stamp"):
+    for name in (".venv/bin/python", "pyproject.toml", "envs/sharebench.txt", ".venv/run.stamp"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
@@ -55,6 +55,7 @@ def test_run_checks_its_arguments_first(tmp_path: Path) -> None:
 def test_an_environment_that_failed_half_way_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs/sharebench.txt").touch()
+    (tmp_path / "pyproject.toml").touch()
     python = tmp_path / "half"
     python.write_text(PYTHON_WITHOUT_PIP.format(python=sys.executable))
     python.chmod(0o755)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sharebench.core import file_lock
-from sharebench.core.files import DamagedFile, write_json
+from sharebench.core.files import DamagedFile, Refusal, write_json
 from sharebench.core.run_names import RUN_ID_VARIABLE, STOP_SIGNALS
 from sharebench.measure.run import leftovers
 from sharebench.model.run_record import RUN_ID, RunRecord, last_run, read_run, state_folder
@@ -24,7 +24,7 @@ from sharebench.model.run_record import RUN_ID, RunRecord, last_run, read_run, s
 FAILURES_BEFORE_DOWN = 2
 
 
-class OwnershipError(Exception):
+class OwnershipError(Refusal):
     """This run does not own the results or the node; the message is one line."""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from sharebench.core.files import Refusal
 from sharebench.model.config import refusals, sweeps
 from sharebench.model.config.checks import cross_key_problems
 from sharebench.model.config.schema import CONFIG
@@ -23,7 +24,7 @@ WITHDRAWN_KEYS: dict[str, dict[str, object]] = {
 }
 
 
-class ConfigError(Exception):
+class ConfigError(Refusal):
     """The config cannot be used; the message is exactly one line with key, value and remedy."""
 
     def __init__(self, line: str) -> None:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -117,9 +118,29 @@ def decide(data: Path, results: Path, question: Question, decided: Path) -> str:
     return text
 
 
+class Answered(NamedTuple):
+    """The tables of a decision, by name, and the answer for each workload."""
+
+    tables: Mapping[str, pd.DataFrame]
+    answers: Sequence[Answer]
+    caption: str
+
+    def for_terminal(self) -> str:
+        return advice_text.advice_for_terminal(self.tables["advice"], self.answers, self.caption)
+
+
 def write_answer(results: Results, question: Question) -> str:
     """Write tables/cost.csv, capacity.csv and advice.csv and .md. Returns the advice as text."""
-    folder, slo = results.root / "tables", slo_limits(question["slo"])
+    answered, folder = answer(results, question), results.root / "tables"
+    for name, table in answered.tables.items():
+        replace_atomically(folder / f"{name}.csv", csv_text(table))
+    markdown = advice_text.advice_markdown(answered.tables["advice"], answered.answers, answered.caption)
+    replace_atomically(folder / "advice.md", markdown)
+    return f"{answered.for_terminal()}\n\nMore columns: {folder / 'advice.csv'}"
+
+
+def answer(results: Results, question: Question) -> Answered:
+    slo = slo_limits(question["slo"])
     studies = study_kinds({**results.config, "slo": question["slo"]})
     demand = Demand(
         tenants=question["tenants"] or max((row.replicas for row in results.summary), default=1),
@@ -128,16 +149,11 @@ def write_answer(results: Results, question: Question) -> str:
         isolation=question["isolation"],
         price_per_hour=question["price_per_hour"],
     )
-
     cost = cost_table(results.summary, demand.price_per_hour, slo, results.raw, studies)
-    replace_atomically(folder / "cost.csv", csv_text(cost))
     levels = {workload: name for name, sweep in sweeps_by_entry(results.config).items() for workload in sweep.values}
     capacity = capacity_table(results.summary, slo, results.workloads, levels, studies)
-    replace_atomically(folder / "capacity.csv", csv_text(capacity))
-    advised = advice(results, demand, capacity, question.get("workloads"), studies)
-    replace_atomically(folder / "advice.csv", csv_text(advised[0]))
-    replace_atomically(folder / "advice.md", advice_text.advice_markdown(*advised))
-    return f"{advice_text.advice_for_terminal(*advised)}\n\nMore columns: {folder / 'advice.csv'}"
+    table, answers, caption = advice(results, demand, capacity, question.get("workloads"), studies)
+    return Answered({"cost": cost, "capacity": capacity, "advice": table}, answers, caption)
 
 
 def advice(
@@ -162,15 +178,15 @@ def advice(
         rows += advice_text.advice_rows(workload, available, own_demand, results.strategies)
         own = [row for row in results.summary if row.workload == workload]
         cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in own), strict=True))
-        answer = advice_text.answer_question(workload, available, own_demand)
+        found = advice_text.answer_question(workload, available, own_demand)
         more = describe_capacity(capacity, workload) if streams and demand.limits else []
         if own_demand != demand:
             what = "only the latency" if demand.slo_seconds is not None else "no part"
             more = [f"Of the SLO {what} applies to it: it does not stream."]
-        answer = answer._replace(reasons=[*answer.reasons, *more])
+        found = found._replace(reasons=[*found.reasons, *more])
         if warnings:
             disturbed = f"Of the {cells} cells behind this, {warnings} carry a warning: see tables/summary.md."
-            answer = answer._replace(reasons=[*answer.reasons, disturbed])
-        answers.append(answer)
+            found = found._replace(reasons=[*found.reasons, disturbed])
+        answers.append(found)
     caption = f"Advice for {advice_text.describe_question(demand)}, from {results.name}"
     return table_frame("advice", rows, studies=studies), answers, caption

@@ -1,0 +1,221 @@
+"""The command `sharebench`: it asks what a study would do, what a node can do, and what finished results say.
+
+`snakemake` measures and builds; its jobs never import this module. Commands import late, so that the help is quick.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from sharebench.core import console
+from sharebench.core.files import REPOSITORY, Refusal
+from sharebench.model.config.files import OWN_FILES, merged, problems
+
+if TYPE_CHECKING:
+    from sharebench.model.study_config import StudyConfig
+    from sharebench.study.study import Study
+
+Command = Callable[..., int | str | None]
+SNAKEFILE = REPOSITORY / "Snakefile"
+FOLDER = click.Path(path_type=Path)
+results_option = click.option("--results", type=FOLDER, default=Path("results"), help="Folder that receives it.")
+
+
+class Index(click.Group):
+    """Commands in the order of their definition."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=Index, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+def commands() -> None:
+    """Ask about sharing one GPU; `snakemake` measures it."""
+
+
+def asks_about_a_study(command: Command) -> Command:
+    """Options for the study that a command is about, which become its first argument, and the words that name it."""
+
+    def run(configfile: Sequence[str], config: Sequence[str], **others: Any) -> int | str | None:
+        words = ["--configfile", *configfile] if configfile else []
+        words += ["--config", *config] if config else []
+        if found := "\n".join(problems(words)):
+            raise Refusal(found)
+        return command(_open_study(configfile, config), words, **others)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    click.option("--configfile", multiple=True, metavar="FILE", help="Config file of the study.")(run)
+    click.option("--config", multiple=True, metavar="KEY=VALUE", help="A key of the config, over its files.")(run)
+    return run
+
+
+def _open_study(files: Sequence[str], pairs: Sequence[str]) -> "Study":
+    from sharebench.model.config.load import check_files
+    from sharebench.study.open_study import open_study
+
+    check_files(files)
+    study = open_study(merged([*_own_files(), *map(Path, files)], pairs))
+    if study.config["from"]:
+        raise Refusal("config: from: this command is about a study that is measured here; leave it out")
+    return study
+
+
+def _own_files() -> list[Path]:
+    return [REPOSITORY / "config" / name for name in OWN_FILES]
+
+
+@commands.command()
+@asks_about_a_study
+def plan(study: "Study", words: Sequence[str]) -> str:
+    """What a study would measure: cells, node switches, time."""
+    if not SNAKEFILE.is_file():
+        raise Refusal("plan needs Snakemake's rules; run it in a checkout, whose `make install` installs the command")
+    from sharebench.measure.run.plan import show_plan
+
+    return show_plan(study.config, Path(study.config["results"]), ["--snakefile", str(SNAKEFILE), *words])
+
+
+@commands.command()
+@click.argument("data", type=FOLDER, default=Path("results"))
+@click.option("--workloads", multiple=True, metavar="NAME", help="Workload that it is about; all, if not given.")
+@click.option("--tenants", type=int, help="Number of tenants.")
+@click.option(
+    "--slo", multiple=True, metavar="PART=MS", help="Limit of a request, such as latency_ms=50 or ttft_ms=500."
+)
+@click.option("--isolation", metavar="none|performance|fault", help="Isolation that tenants need.")
+@click.option("--price-per-hour", type=float, help="Price of one device per hour, in dollars.")
+def advise(data: Path, workloads: Sequence[str], slo: Sequence[str], **asked: object) -> str:
+    """Which strategy serves your tenants within an SLO.
+
+    The answer comes from the data set DATA, a folder or an archive.
+    """
+    from sharebench import rebuild
+    from sharebench.datasets import dataset
+    from sharebench.model.config.load import load
+    from sharebench.read.decide import decide
+
+    study = dataset.read_study(data, "DATA")
+    given = {key: value for key, value in asked.items() if value is not None}
+    given |= {"slo": _pairs("slo", slo)} if slo else {}
+    config = load(study.config | given)
+    config["workloads"] = list(workloads)
+    question = dataset.resolve_question(config, given, ["workloads"] if workloads else (), study)
+    folder = dataset.verified_folder(data, "DATA")
+    if (folder / "tables" / "summary.csv").is_file():
+        return decide.answer(decide.read_results(folder, folder), question).for_terminal()
+    with TemporaryDirectory() as made:
+        rebuild.write_tables(data, Path(made), question)
+        return decide.answer(decide.read_results(folder, Path(made)), question).for_terminal()
+
+
+def _pairs(key: str, texts: Sequence[str]) -> dict[str, str]:
+    if unusable := [text for text in texts if "=" not in text]:
+        raise Refusal(f"--{key} {unusable[0]}: it is not KEY=VALUE")
+    return {name: value for name, _, value in (text.partition("=") for text in texts)}
+
+
+@commands.command()
+@asks_about_a_study
+def preflight(study: "Study", words: Sequence[str]) -> int:
+    """What a cluster lacks for a study: parts, rights."""
+    from sharebench.measure.nodes.kubernetes.preflight.preflight import show
+
+    return show(study.config)
+
+
+@commands.command()
+@click.option("--url", help="Prometheus that scrapes dcgm-exporter; without one, this host's GPUs are watched.")
+@click.option("--labels", multiple=True, metavar="KEY=VALUE", help="Label of the series that count.")
+@click.option("--namespaces", multiple=True, metavar="NAME", help="Namespace whose workloads are judged.")
+@click.option("--hours", help="Hours of the past to ask Prometheus for, or to watch this host.")
+@click.option("--empty-percent", help="Largest mean activity of a workload that leaves its GPU empty.")
+@click.option("--filled-percent", help="Largest sum of the activities of workloads on one GPU.")
+@click.option("--memory-percent", help="Largest sum of their memory, in percent of the GPU's.")
+@click.option("--tenants", help="Most workloads on one GPU.")
+@results_option
+def survey(results: Path, **asked: object) -> str:
+    """Which workloads leave their GPU empty and fit together."""
+    from sharebench.model.config.load import load
+    from sharebench.survey import survey as write_survey
+
+    given = {key: value for key, value in asked.items() if value not in (None, ())}
+    if "labels" in given:
+        given["labels"] = _pairs("labels", cast(Sequence[str], given["labels"]))
+    options = load(merged(_own_files(), ()) | {"survey": given})["survey"]
+    return write_survey(results / "survey", options)
+
+
+@commands.command()
+@click.argument("before", type=FOLDER)
+@click.argument("after", type=FOLDER)
+@results_option
+def compare(before: Path, after: Path, results: Path) -> str:
+    """How latency and throughput differ in two data sets."""
+    from sharebench.datasets import dataset
+    from sharebench.read.compare import write_comparison
+
+    return write_comparison(before, after, results / "compare" / dataset.combined_name([str(before), str(after)]))
+
+
+@commands.command()
+@click.argument("parts", type=FOLDER, nargs=-1, required=True)
+@asks_about_a_study
+def join(study: "Study", words: Sequence[str], parts: Sequence[Path]) -> str:
+    """Join the PARTS of a study, measured in several folders."""
+    from sharebench.datasets.join import join_parts
+
+    config: StudyConfig = {**study.config, "parts": list(map(str, parts))}
+    return join_parts(config, Path(config["results"]))
+
+
+@commands.command()
+@asks_about_a_study
+def restore(study: "Study", words: Sequence[str]) -> int:
+    """Restore the node to its original state after a kill."""
+    from sharebench.datasets.dataset import excluded_cells_note
+    from sharebench.measure.run.restore import restore_node
+
+    command = ["sharebench", "restore", *words]
+    return restore_node(study, Path(study.config["results"]), command, excluded_cells_note(study))
+
+
+@commands.command()
+@click.argument("results", type=FOLDER, default=Path("results"))
+def conformance(results: Path) -> int:
+    """Which promises each strategy keeps.
+
+    RESULTS are those of a study like config/conformance.yaml. Ends with 1 where a promise is broken, else with 2 where
+    one that is made was not measured.
+    """
+    from sharebench.read.promises import read_promises
+
+    kept = read_promises(results)
+    print(kept.table, kept.closing_line, sep="\n\n", flush=True)
+    return kept.exit_code
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command. Every error is one line."""
+    console.accept_any_text()
+    try:
+        answer = commands.main(arguments, prog_name="sharebench", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as help_text:
+        answer = help_text.format_message()
+    except click.ClickException as problem:
+        sys.exit(f"{problem.format_message().rstrip('.')}; see sharebench --help")
+    except (Refusal, OSError) as problem:
+        sys.exit(str(problem))
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)
+    if isinstance(answer, str):
+        print(answer, flush=True)
+        answer = 0
+    sys.exit(answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""The config as a command line gives it: files and KEY=VALUE, over the files of this project."""
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+
+import yaml
+
+OWN_FILES = ("strategies.yaml", "workloads.yaml", "config.yaml")
+"""Files of config/ with every default, which the Snakefile reads too."""
+FILE_OPTIONS, PAIR_OPTIONS = ("--configfile", "--configfiles"), ("--config", "-C")
+NO_KEYS = "it has no keys; give it lines such as: repeats: 3"
+
+
+def values_of(names: Sequence[str], arguments: Sequence[str]) -> Iterator[str]:
+    """The values of these options: what follows one, or stands behind its `=`, up to the next option."""
+    for position, word in enumerate(arguments):
+        name, _, value = word.partition("=")
+        if name in names:
+            yield from [value] if value else ()
+            yield from takewhile(lambda each: not each.startswith("-"), arguments[position + 1 :])
+
+
+def file_problem(name: str) -> str | None:
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+        # JSON with tabs is not YAML.
+        with contextlib.suppress(ValueError):
+            return None if isinstance(json.loads(text), dict) else NO_KEYS
+        is_mapping = isinstance(yaml.safe_load(text), dict)
+    except OSError as error:
+        return f"{error.strerror}; name a file of the folder config/, or your own"
+    except UnicodeDecodeError:
+        return "it is not text in UTF-8; save it as that"
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
+        return f"{line}{error.problem}; it is not YAML"
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        return f"it cannot be read as YAML: {' '.join(str(error).split())[:100]}"
+    return None if is_mapping else NO_KEYS
+
+
+def problems(arguments: Sequence[str]) -> Iterator[str]:
+    """A line for each value of the options for a config that cannot be used."""
+    for name in values_of(FILE_OPTIONS, arguments):
+        if (problem := file_problem(name)) is not None:
+            yield f"--configfile {name}: {problem}"
+    for entry in values_of(PAIR_OPTIONS, arguments):
+        if "=" not in entry.lstrip("="):
+            yield f"--config {entry}: it is not KEY=VALUE, such as repeats=3; targets stand before the options"
+
+
+def merged(files: Iterable[Path], pairs: Iterable[str]) -> dict[str, object]:
+    """These files and pairs, a later one over an earlier one, as Snakemake merges them; all without `problems`."""
+    # Imported late, since Snakemake takes a second.
+    from snakemake.common.configfile import load_configfile
+    from snakemake.utils import update_config
+
+    config: dict[str, object] = {}
+    for file in files:
+        update_config(config, load_configfile(file))
+    for key, _, text in (pair.partition("=") for pair in pairs):
+        update_config(config, {key: _value(text)})
+    return config
+
+
+def _value(text: str) -> object:
+    """A value of the command line, whose numbers stay text; text that is not YAML stays as it is."""
+    with contextlib.suppress(yaml.YAMLError):
+        return yaml.load(text, Loader=yaml.BaseLoader)
+    return text

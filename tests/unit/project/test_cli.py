@@ -1,0 +1,105 @@
+"""The command `sharebench`: its index, its errors, and its answers without Snakemake."""
+
+import csv
+import subprocess
+import sys
+import venv
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from sharebench import cli
+
+ROOT = Path(__file__).parents[3]
+DATA = ROOT / "published/h200/even"
+COMMANDS = ("plan", "advise", "preflight", "survey", "compare", "join", "restore", "conformance")
+
+
+def run(*words: str) -> int | str | None:
+    """Run the command; returns its exit status, or the line that it ends with."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    return ended.value.code
+
+
+def test_the_help_is_an_index_with_a_line_for_each_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    lines = [line.strip() for line in capsys.readouterr().out.partition("Commands:\n")[2].splitlines()]
+    assert [line.split()[0] for line in lines] == list(COMMANDS)
+    assert all(line.endswith(".") and "..." not in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("advice", "No such command 'advice'. Did you mean 'advise'?; see "),
+        ("plan --config repeats", "--config repeats: it is not KEY=VALUE, such as repeats=3"),
+        ("plan --configfile none.yaml", "--configfile none.yaml: No such file or directory; "),
+        ("restore --config node=nowhere", "config: node: 'nowhere' is not known; "),
+        (f"preflight --config from={DATA}", "config: from: this command is about a study that is measured here; "),
+        ("preflight --config node=simulated", "preflight looks at a cluster, and the node is 'simulated'; "),
+        ("join part --config node=simulated", "66 of the study's 66 cells are in none of the parts, such as "),
+        ("advise", "DATA: results is not a data set "),
+        (f"advise {DATA} --tenants 0", "config: tenants: 0 is below 1; "),
+        (f"advise {DATA} --slo 50", "--slo 50: it is not KEY=VALUE"),
+        (f"advise {DATA} --slo speed=50", "config: slo: 'speed' is an unknown key; "),
+        (f"advise {DATA} --workloads none", "config: workloads: none: not in "),
+        ("compare one two", "config: datasets: one is not a data set "),
+        ("survey --hours long", "config: survey.hours: 'long' is not a number"),
+        ("conformance", "no tested promises in results (results/tables/conformance.csv is missing); "),
+    ],
+)
+def test_an_error_is_one_line(words: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run(*words.split())
+    assert isinstance(ended, str) and ended.startswith(line) and "\n" not in ended
+
+
+def test_advice_from_a_packed_data_set_leaves_no_file_but_the_unpacked_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("advise", str(DATA / "data.zip"), "--tenants", "2", "--slo", "latency_ms=100") == 0
+    assert capsys.readouterr().out.startswith("Advice for 2 tenants, SLO 100 ms, from NVIDIA H200")
+    assert [path.name for path in tmp_path.iterdir()] == [".snakemake"]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        (["kept", "not promised"], 0),
+        (["kept", "broken", "not measured"], 1),
+        (["kept", "not measured"], 2),
+    ],
+)
+def test_the_exit_code_tells_whether_promises_are_kept(
+    verdicts: list[str], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tables").mkdir()
+    with (tmp_path / "tables/conformance.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, ["promise", "strategy", "replicas", "measured", "unit", "limit", "verdict"])
+        table.writeheader()
+        table.writerows({"promise": "memory_cap", "strategy": "mps", "verdict": verdict} for verdict in verdicts)
+    assert run("conformance", str(tmp_path)) == code
+    printed = capsys.readouterr().out.splitlines()
+    assert sum("memory_cap" in line for line in printed) == len(verdicts)
+    assert printed[-1].startswith(f"{verdicts.count('broken')} promise")
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(int(version("setuptools").split(".")[0]) < 77, reason="needs the setuptools of envs/dev.txt")
+def test_a_wheel_answers_without_a_checkout(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    built = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(ROOT)]
+    subprocess.run([*pip, *built], check=True)
+    venv.create(tmp_path / "env", with_pip=False)
+    python = tmp_path / "env/bin/python"
+    (packages,) = (tmp_path / "env/lib").glob("python*/site-packages")
+    (packages / "dependencies.pth").write_text(next(path for path in sys.path if path.endswith("site-packages")))
+    (wheel,) = tmp_path.glob("*.whl")
+    subprocess.run([*pip, "--python", str(python), "install", "--no-deps", str(wheel)], check=True)
+    command = [str(tmp_path / "env/bin/sharebench"), "advise", str(DATA), "--tenants", "2"]
+    asked = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
+    assert asked.returncode == 0, asked.stderr
+    assert asked.stdout.startswith("Advice for 2 tenants from NVIDIA H200")
