@@ -39,12 +39,6 @@ def lower_seconds(index: int) -> float:
     return upper_seconds(index - 1) if index else 0.0
 
 
-def nearest_bucket(seconds: float) -> int:
-    """Index of the finite bucket whose upper bound is nearest, on a log scale, to a time above 0."""
-    index = round(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS))
-    return min(max(index, 0), LAST_FINITE_INDEX)
-
-
 # Exit codes; a tenant that was stopped on purpose exits with 0. The last one is errno ENOMEM.
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
