@@ -1,5 +1,6 @@
 """The rule of the advice: its decision table row by row, and properties that hold for any data."""
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -50,18 +51,18 @@ def strategies(plans: list[Plan]) -> list[str]:
 
 def test_fewest_devices_within_the_slo() -> None:
     for slo_seconds, expected in ((0.3, ("mps", 1)), (0.2, ("mps", 2)), (0.12, ("exclusive", 5)), (0.08, None)):
-        assert first_choice(advise(OPTIONS, Demand(5, slo_seconds))) == expected
+        assert first_choice(advise(OPTIONS, Demand(5, {"latency": slo_seconds}))) == expected
 
 
 def test_tenants_are_spread_evenly() -> None:
-    found = find_plan(MPS, Demand(7, 0.26))
+    found = find_plan(MPS, Demand(7, {"latency": 0.26}))
     assert (found.devices, found.per_device, found.level and found.level.replicas) == (2, 4, 5), "judged with five"
-    assert find_plan(MPS, Demand(7, 0.33)).devices == 1
+    assert find_plan(MPS, Demand(7, {"latency": 0.33})).devices == 1
 
 
 def test_one_tenant_per_device_is_not_sharing() -> None:
-    assert strategies(advise(OPTIONS, Demand(5, 0.1))) == ["exclusive"]
-    assert set(strategies(advise(OPTIONS, Demand(1, 0.1)))) == {"exclusive", "mps", "time-slicing"}
+    assert strategies(advise(OPTIONS, Demand(5, {"latency": 0.1}))) == ["exclusive"]
+    assert set(strategies(advise(OPTIONS, Demand(1, {"latency": 0.1})))) == {"exclusive", "mps", "time-slicing"}
 
 
 def test_unknown_isolation_does_not_count() -> None:
@@ -78,7 +79,7 @@ def test_an_impossible_plan_has_a_reason() -> None:
     assert find_plan(full, Demand(5)).devices == 2
     assert find_plan(replace(MPS, max_by_memory=1), Demand(5)).reason == "memory holds 1 tenant"
     assert find_plan(option("new", level(1, 0.1, 10)), Demand(9)).reason == "9 tenants: no data"
-    assert find_plan(SLICING, Demand(5, 0.2)).reason == "p99 of 5 tenants is 500 ms, more than 200 ms"
+    assert find_plan(SLICING, Demand(5, {"latency": 0.2})).reason == "p99 of 5 tenants is 500 ms, more than 200 ms"
 
 
 def test_tied_plans_are_ordered_by_effort() -> None:
@@ -107,14 +108,14 @@ def test_with_an_slo_a_known_tail_goes_before_a_median() -> None:
     fast = option("fast", replace(level(5, 0.1, 40), percentile="p50"))
     slow = option("slow", level(5, 0.15, 20))
     assert strategies(advise([fast, slow], Demand(5))) == ["fast", "slow"], "without an SLO nothing is judged"
-    assert strategies(advise([fast, slow], Demand(5, 0.2))) == ["slow", "fast"]
-    assert strategies(advise([fast, slow], Demand(5, 0.12))) == ["fast"]
+    assert strategies(advise([fast, slow], Demand(5, {"latency": 0.2}))) == ["slow", "fast"]
+    assert strategies(advise([fast, slow], Demand(5, {"latency": 0.12}))) == ["fast"]
     more = option("more", level(3, 0.1, 90))
-    assert strategies(advise([more, fast], Demand(5, 0.2))) == ["fast", "more"], "fewer devices go first"
+    assert strategies(advise([more, fast], Demand(5, {"latency": 0.2}))) == ["fast", "more"], "fewer devices go first"
 
 
 def test_the_margin_has_an_interval() -> None:
-    margin = find_plan(MPS, Demand(3, 0.2)).margin_percent(Demand(3, 0.2))
+    margin = find_plan(MPS, Demand(3, {"latency": 0.2})).margin_percent(Demand(3, {"latency": 0.2}))
     assert margin is not None
     ends = (margin.value, margin.low, margin.high)
     assert ends == pytest.approx((100 * (0.2 / 0.17 - 1), 100 * (0.2 / 0.1717 - 1), 100 * (0.2 / 0.17 * 1.01 - 1)))
@@ -123,26 +124,26 @@ def test_the_margin_has_an_interval() -> None:
 def test_a_latency_that_may_be_zero_leaves_the_margin_without_an_upper_bound() -> None:
     """A quantile in the first bucket of a program's own histogram may be zero."""
     coarse = option("mps", replace(level(3, 0.17, 20), latency=Estimate(0.1, 0.0, 0.2, 3)))
-    margin = find_plan(coarse, Demand(3, 0.2)).margin_percent(Demand(3, 0.2))
+    margin = find_plan(coarse, Demand(3, {"latency": 0.2})).margin_percent(Demand(3, {"latency": 0.2}))
     assert margin is not None and (margin.low, margin.high) == (0.0, None)
 
 
 def test_turning_points_are_where_the_answer_changes() -> None:
-    asked = Demand(5, 0.2)
+    asked = Demand(5, {"latency": 0.2})
     points = {}
     for each in turning_points(OPTIONS, asked):
-        key = {"tenants": "tenants", "isolation": "isolation"}.get(each.what, "slo_seconds")
+        key = {"tenants": "tenants", "isolation": "isolation"}.get(each.what, "limits")
         value = getattr(each.demand, key)
         assert each.demand == replace(asked, **{key: value}), "nothing else was changed"
-        points[each.what, value] = each.answer
+        points[each.what, value["latency"] if key == "limits" else value] = each.answer
     [(below, there)] = [(value, answer) for (what, value), answer in points.items() if what == "slo below"]
     assert isinstance(below, float) and below == pytest.approx(0.17) and there == ("exclusive", 5)
     assert points["slo above", 0.25] == ("mps", 1)
     assert points["isolation", "fault"] == ("exclusive", 5)
     for (what, value), answer in points.items():
         if what == "slo above":
-            assert first_choice(advise(OPTIONS, Demand(5, float(value)))) == answer
-            assert first_choice(advise(OPTIONS, Demand(5, float(value) - 1e-9))) == ("mps", 2)
+            assert first_choice(advise(OPTIONS, Demand(5, {"latency": float(value)}))) == answer
+            assert first_choice(advise(OPTIONS, Demand(5, {"latency": float(value) - 1e-9}))) == ("mps", 2)
 
 
 def random_options(seed: int) -> list[Option]:
@@ -173,9 +174,9 @@ def random_options(seed: int) -> list[Option]:
 def cases(count: int) -> Iterator[tuple[random.Random, list[Option], Demand]]:
     for seed in range(count):
         draw = random.Random(1000 + seed)
-        slo_seconds = draw.choice([None, draw.lognormvariate(-2, 1)])
+        limits = draw.choice([{}, {"latency": draw.lognormvariate(-2, 1)}])
         price = draw.choice([None, draw.uniform(0.1, 10)])
-        yield draw, random_options(seed), Demand(draw.randint(1, 9), slo_seconds, draw.choice(ISOLATIONS), price)
+        yield draw, random_options(seed), Demand(draw.randint(1, 9), limits, draw.choice(ISOLATIONS), price)
 
 
 def devices(plans: list[Plan]) -> dict[str, int]:
@@ -185,10 +186,10 @@ def devices(plans: list[Plan]) -> dict[str, int]:
 def test_more_slack_never_removes_a_plan_or_makes_it_larger() -> None:
     compared = 0
     for draw, options, demand in cases(600):
-        if demand.slo_seconds is None:
+        if not demand.limits:
             continue
         tight = advise(options, demand)
-        loose = advise(options, replace(demand, slo_seconds=demand.slo_seconds * draw.uniform(1, 3)))
+        loose = advise(options, demand.with_limit("latency", demand.limits["latency"] * draw.uniform(1, 3)))
         assert set(strategies(tight)) <= set(strategies(loose))
         for name, needed in devices(tight).items():
             assert devices(loose)[name] <= needed
@@ -216,4 +217,4 @@ def test_every_strategy_has_a_verdict() -> None:
             if each.devices is not None:
                 assert each.per_device * each.devices >= demand.tenants > (each.per_device - 1) * each.devices
                 assert each.level is not None and each.level.replicas >= each.per_device
-                assert demand.slo_seconds is None or each.level.latency.value <= demand.slo_seconds
+                assert each.level.latency.value <= demand.limits.get("latency", math.inf)

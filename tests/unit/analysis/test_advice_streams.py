@@ -38,15 +38,15 @@ MPS, SLICING = server("mps", 0.1, 0.01), server("time-slicing", 0.05, 0.02)
 SLO = {"ttft": 0.3, "tpot": 0.03}
 
 
-def asked(tenants: int, **stream_slo: float) -> Demand:
-    return Demand(tenants, stream_slo=stream_slo or SLO, price_per_hour=3.6)
+def asked(tenants: int, **limits: float) -> Demand:
+    return Demand(tenants, limits or SLO, price_per_hour=3.6)
 
 
 def test_the_part_nearest_to_its_limit_decides() -> None:
     assert find_plan(MPS, asked(4)).devices == 2, "TTFT of four is 400 ms, TPOT 40 ms"
     assert find_plan(MPS, asked(4, ttft=0.5)).devices == 1 and find_plan(SLICING, asked(4, ttft=0.5)).devices == 1
     assert find_plan(MPS, asked(4, tpot=0.05)).devices == 1 and find_plan(SLICING, asked(4, tpot=0.05)).devices == 2
-    strict = find_plan(SLICING, replace(asked(2, ttft=0.5), slo_seconds=1.5))
+    strict = find_plan(SLICING, asked(2, ttft=0.5, latency=1.5))
     assert strict.reason == "p99 of 2 tenants is 2e+03 ms, more than 1500 ms"
     assert find_plan(SLICING, asked(2)).reason == "TPOT p99 of 2 tenants is 40 ms, more than 30 ms"
     margin = find_plan(MPS, asked(4)).margin_percent(asked(4))

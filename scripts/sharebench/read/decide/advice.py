@@ -25,24 +25,15 @@ TAIL_PERCENTILES = ("p99", "p95")
 
 @dataclass(frozen=True)
 class Demand:
-    """The user's requirements; an SLO or price of None does not count."""
+    """The user's requirements; `limits` are the seconds of each part of the SLO, and no price is None."""
 
     tenants: int
-    slo_seconds: float | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
     isolation: str = "none"
     price_per_hour: float | None = None
-    stream_slo: Mapping[str, float] = field(default_factory=dict)
-    """Limits in seconds of the SLO's parts that apply to streams only; `slo_seconds` limits the latency."""
-
-    @property
-    def limits(self) -> dict[str, float]:
-        """Limit in seconds of each part of the SLO."""
-        return ({} if self.slo_seconds is None else {LATENCY: self.slo_seconds}) | dict(self.stream_slo)
 
     def with_limit(self, part: str, seconds: float) -> Demand:
-        if part == LATENCY:
-            return replace(self, slo_seconds=seconds)
-        return replace(self, stream_slo={**self.stream_slo, part: seconds})
+        return replace(self, limits={**self.limits, part: seconds})
 
 
 class JudgedPart(NamedTuple):
@@ -176,7 +167,8 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
     if demand.isolation == "performance" and replicas > 1 and not level.performance.holds:
         return f"performance isolation: {level.performance.text}"
     tenants = f"{level.replicas} tenant{'s' * (level.replicas != 1)}"
-    if option.streams and (unknown := [PART_LABELS[part] for part in demand.stream_slo if part not in level.stream]):
+    stream_parts = [part for part in demand.limits if part != LATENCY]
+    if option.streams and (unknown := [PART_LABELS[part] for part in stream_parts if part not in level.stream]):
         return f"{', '.join(unknown)} of {tenants}: no data"
     judged = level.tightest_part(demand)
     if judged.limit_seconds is not None and judged.time.value > judged.limit_seconds:

@@ -80,7 +80,7 @@ def _row(plan: Plan, demand: Demand, strategy: Strategy) -> TableRow:
         "fault_isolation_basis": f"{fault.basis}: {fault.text}",
         "effort": documented.effort(strategy)[1],
         "reason": plan.reason,
-        "slo_ms": None if demand.slo_seconds is None else 1e3 * demand.slo_seconds,
+        "slo_ms": 1e3 * demand.limits[LATENCY] if LATENCY in demand.limits else None,
         "slo": format_limits(demand.limits),
         "tenants": demand.tenants,
         "isolation": demand.isolation,

@@ -144,8 +144,7 @@ def answer(results: Results, question: Question) -> Answered:
     studies = study_kinds({**results.config, "slo": question["slo"]})
     demand = Demand(
         tenants=question["tenants"] or max((row.replicas for row in results.summary), default=1),
-        slo_seconds=slo.get(LATENCY),
-        stream_slo={part: seconds for part, seconds in slo.items() if part != LATENCY},
+        limits=slo,
         isolation=question["isolation"],
         price_per_hour=question["price_per_hour"],
     )
@@ -174,14 +173,15 @@ def advice(
         is_open = results.config["workload_catalogue"][workload]["load"]["arrival"] != "closed"
         available = strategy_options(workload, results.summary, results.strategies, results.device, faults, is_open)
         streams = any(option.streams for option in available)
-        own_demand = demand if streams else replace(demand, stream_slo={})
+        applying = {part: limit for part, limit in demand.limits.items() if streams or part == LATENCY}
+        own_demand = replace(demand, limits=applying)
         rows += advice_text.advice_rows(workload, available, own_demand, results.strategies)
         own = [row for row in results.summary if row.workload == workload]
         cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in own), strict=True))
         found = advice_text.answer_question(workload, available, own_demand)
         more = describe_capacity(capacity, workload) if streams and demand.limits else []
         if own_demand != demand:
-            what = "only the latency" if demand.slo_seconds is not None else "no part"
+            what = "only the latency" if applying else "no part"
             more = [f"Of the SLO {what} applies to it: it does not stream."]
         found = found._replace(reasons=[*found.reasons, *more])
         if warnings:
