@@ -231,7 +231,7 @@ def describe_measurement(data: DataSet, root: str) -> str:
     devices = f"{data.device_count} devices, " if data.device_count > 1 else ""
     often = format_times(data.repeats)
     text = f"{data.device['product']}, {devices}every cell {often}, windows of {data.window_seconds:g} s"
-    names = sorted(data.table("cells")["tenant_workload"].dropna().unique())
+    names = sorted(set(data.table("cells")["tenant_workload"]) - {""})
     short = short_windows(data.manifest["config"], names)
     if short:
         minimum = ", ".join(f"{seconds:g} s of `{name}`" for name, seconds in short.items())

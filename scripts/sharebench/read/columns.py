@@ -22,9 +22,10 @@ identify the host, NVML has the use of each tenant, or the answers of servers ar
 
 
 class Column(NamedTuple):
-    """A line of SCHEMA; `kind` is empty, or has `whole`, `flag` (True or False) or `interval` (INTERVAL_SUFFIXES).
+    """A line of SCHEMA; `kind` is empty, or has `whole`, `flag` (True or False), `text` or `interval`.
 
-    It also names the STUDY_KINDS of a column that only some studies have.
+    It also names the STUDY_KINDS of a column that only some studies have. `flag` and `text` stand once for all
+    columns of a name.
     """
 
     table: str
@@ -84,17 +85,14 @@ def _is_formula(value: object) -> bool:
     return isinstance(value, str) and value.startswith(FORMULA_BEGINS)
 
 
-def read_table(
-    path: Path, texts: Iterable[str] = (), columns: list[str] | None = None, repeated: Iterable[str] = ()
-) -> pd.DataFrame:
-    """The table at `path`, or `columns` of it; blank `texts` are empty, flags are booleans, and a blank flag is False.
+def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
+    """The table at `path`, or `columns` of it; blank texts are empty, flags are booleans, and a blank flag is False.
 
-    `repeated` columns have few values and are read as categories. Raises OSError, and ValueError for any other flag.
+    Raises OSError, and ValueError for any other flag.
     """
-    empty = dict.fromkeys(texts, "")
-    flags = {column.name for column in schema() if "flag" in column.kind}
-    dtypes = dict.fromkeys(empty, str) | dict.fromkeys(repeated, "category") | dict.fromkeys(flags, "boolean")
+    flags, texts = ({column.name for column in schema() if kind in column.kind} for kind in ("flag", "text"))
+    dtypes = dict.fromkeys(texts, str) | dict.fromkeys(flags, "boolean")
     table = pd.read_csv(path, usecols=columns, dtype=dtypes, low_memory=False)
     present = [name for name in table if name in flags]
     table[present] = table[present].fillna(False).astype(bool)
-    return table.fillna({name: "" for name in empty if name in table})
+    return table.fillna({name: "" for name in table if name in texts})

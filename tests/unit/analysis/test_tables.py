@@ -26,7 +26,7 @@ def written(folder: Path, text: str) -> Path:
 def test_a_boolean_is_a_mask_with_blanks_without_true_and_without_rows(
     tmp_path: Path, column: list[str], read: list[bool]
 ) -> None:
-    table = read_table(written(tmp_path, "\n".join(["name,valid", *(f"a,{cell}" for cell in column)]) + "\n"), ["name"])
+    table = read_table(written(tmp_path, "\n".join(["name,valid", *(f"a,{cell}" for cell in column)]) + "\n"))
     assert table["valid"].dtype == bool
     assert table["valid"].tolist() == read
     assert len(table[table["valid"]]) == sum(read)
@@ -39,7 +39,7 @@ def test_a_value_that_is_not_boolean_is_refused(tmp_path: Path) -> None:
 
 def test_blank_texts_are_empty_and_columns_may_be_chosen(tmp_path: Path) -> None:
     path = written(tmp_path, "reason,count,strategy\n,,mps\n007,3,mps\n")
-    table = read_table(path, ["reason", "not there"], repeated=["strategy"])
+    table = read_table(path)
     assert table["reason"].tolist() == ["", "007"]
     assert pd.isna(table["count"][0])
     assert list(read_table(path, columns=["count"]).columns) == ["count"]

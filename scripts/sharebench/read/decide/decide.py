@@ -31,7 +31,6 @@ from sharebench.read.finished import NoResults
 from sharebench.read.slo import LATENCY, slo_limits
 from sharebench.study.cells import Cell
 
-TEXT_COLUMNS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
 CELL_COLUMNS = ["strategy", "workload", "replicas", "repeat"]
 
 
@@ -64,7 +63,7 @@ def read_results(data: Path, root: Path) -> Results:
     try:
         manifest = read_json(root / "manifest.json", "config", "node_kind")
         node = read_device(data / "nodes" / "device.json")["node"]
-        summary = read_table(root / "tables" / "summary.csv", TEXT_COLUMNS)
+        summary = read_table(root / "tables" / "summary.csv")
         cells = read_table(root / "tables" / "cells.csv", columns=[*CELL_COLUMNS, "valid"])
     except OSError as error:
         raise NoResults(root, error) from None

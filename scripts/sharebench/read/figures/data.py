@@ -18,21 +18,6 @@ from sharebench.read.finished import NoResults
 Row = dict[str, Any]
 """A row of a table: values by column, each of the column's type."""
 
-ISOLATION = tuple(f"{kind}_isolation{end}" for kind in ("performance", "fault") for end in ("", "_basis"))
-TEXT_COLUMNS = {
-    "summary": ("strategy", "workload", "tenant_workload", "status", "reason", "notes"),
-    "jobs": ("strategy", "workload", "status", "reason"),
-    "interference": ("strategy", "victim", "aggressor", "status", "reason"),
-    "isolation": ("strategy", "fault", "victim", "aggressor", "notes"),
-    "conformance": ("promise", "strategy", "unit", "limit", "verdict", "source", "reason"),
-    "startup": ("strategy", "workload"),
-    "devices": ("strategy", "workload", "tenant_workload", "device"),
-    "contrasts": ("strategy", "reference", "workload", "tenant_workload", "separable", "reason"),
-    "cost": ("strategy", "workload"),
-    "capacity": ("strategy", "workload", "percentile", "bound", "reason"),
-    "advice": ("workload", "strategy", "verdict", "percentile", "effort", "reason", "isolation", *ISOLATION),
-}
-"""Columns of each table that hold text; blank ones are empty."""
 POINT_COLUMNS = ("strategy", "workload", "replicas", "n", "status")
 """Columns with the point of a row of the summary and its status; drawing is faster without the many others."""
 ABSENCE_REASONS = {
@@ -80,7 +65,7 @@ class DrawnStudy:
 
     def table(self, name: str) -> pd.DataFrame:
         """tables/`name`.csv; the summary of the study's `only_workloads`."""
-        table = read_table(self.results / "tables" / f"{name}.csv", TEXT_COLUMNS[name])
+        table = read_table(self.results / "tables" / f"{name}.csv")
         return (
             table[table["workload"].isin(self.only_workloads)] if self.only_workloads and name == "summary" else table
         )
