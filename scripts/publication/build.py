@@ -138,10 +138,10 @@ def _draw(documents: DocumentSet, out: Path, workers: int) -> None:
             draw_numbers(finding, filler, target)
         else:
             data = filler.data_sets[figure.of]
-            jobs.append((figure.draw, data.unpacked, data.rebuilt, figure.workloads, target))
+            jobs.append((figure.draw, data.unpacked, data.rebuilt, ("svg",), figure.workloads, target))
     # Forked processes share the imports of this file.
     with multiprocessing.get_context("fork").Pool(workers) as pool:
-        pool.starmap(draw.draw_svg, jobs, chunksize=1)
+        pool.starmap(draw.draw_figure, jobs, chunksize=1)
 
 
 def draw_numbers(finding: Finding, filler: Filler, target: Path) -> None:

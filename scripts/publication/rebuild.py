@@ -9,7 +9,7 @@ from sharebench.datasets import dataset
 from sharebench.read.checker import RecordsRefused
 from sharebench.read.decide import decide
 from sharebench.read.figures.catalogue import names_for
-from sharebench.read.figures.draw import draw_svg
+from sharebench.read.figures.draw import draw_figure
 from sharebench.read.report import page
 from sharebench.rebuild import write_tables
 
@@ -56,5 +56,5 @@ def rebuild(published: Path, out: Path) -> None:
     names += ["timeslice"] if (data / "tables" / "timeslice.csv").is_file() else []
     names += ["devices"] if len((out / "tables" / "devices.csv").read_text().splitlines()) > 1 else []
     for name in names:
-        draw_svg(name, data, out, (), out / "figures" / f"{name}.svg")
+        draw_figure(name, data, out, ("svg",))
     page.write_report(data, out)

@@ -88,7 +88,7 @@ def make_everything(root: Path, of: Study, change: Callable[[Json], Json], drawn
     slo: Slo = {"latency_ms": 8.0, "ttft_ms": None, "itl_ms": None, "tpot_ms": None}
     decide.write_answer(results, {"slo": slo, "tenants": 3, "isolation": "fault", "price_per_hour": 2.0})
     for name in drawn:
-        draw.draw_svg(name, root, folder, (), folder / f"figures/{name}.svg")
+        draw.draw_figure(name, root, folder, ("svg",))
     page.write_report(root, folder)
     explained(folder)
     return pd.read_csv(folder / "tables/summary.csv")

@@ -37,7 +37,7 @@ def results(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def drawn(root: Path, folder: Path, *names: str) -> Path:
     copy_of(root, folder)
     for name in names:
-        draw.draw_svg(name, root, folder, (), folder / f"figures/{name}.svg")
+        draw.draw_figure(name, root, folder, ("svg",))
     if IN_ALL_FORMATS in names:
         draw.draw_figure(IN_ALL_FORMATS, root, folder)
     return folder

@@ -1,6 +1,6 @@
 """Draw the figures of a study by their names, as files."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from sharebench.read.figures import (
 )
 from sharebench.read.figures.catalogue import ENTRIES
 from sharebench.read.figures.data import DrawnStudy, load_study
-from sharebench.read.figures.page import Sheet, save
+from sharebench.read.figures.page import FILE_KINDS, Sheet, save
 from sharebench.read.figures.style import theme
 
 DRAWERS: dict[str, Callable[[DrawnStudy], Sheet]] = {
@@ -47,23 +47,19 @@ def draw_figures(data: Path, results: Path, figures: list[str]) -> None:
         draw_figure(name, data, results)
 
 
-def draw_figure(name: str, data: Path, results: Path) -> None:
-    """Draw figure `name` of the data set `data` and write `results`/figures/`name`.svg, .pdf and .png.
+def draw_figure(
+    name: str,
+    data: Path,
+    results: Path,
+    kinds: Sequence[str] = FILE_KINDS,
+    workloads: Collection[str] = (),
+    target: Path | None = None,
+) -> None:
+    """Draw figure `name` of the data set `data`, without `workloads` of all, as `results`/figures/`name` or `target`.
 
     Raises KeyError for an unknown name and OSError when an input cannot be read or an output not written.
     """
+    study = replace(load_study(data, results), only_workloads=frozenset(workloads))
+    target = target or results / "figures" / name
     with theme():
-        save(_draw_sheet(name, data, results), results / "figures", name)
-
-
-def draw_svg(name: str, data: Path, results: Path, workloads: Collection[str], target: Path) -> None:
-    """Draw figure `name` of the data set `data` as the SVG file `target`; without `workloads`, of all.
-
-    Raises as `draw_figure`.
-    """
-    with theme():
-        save(_draw_sheet(name, data, results, workloads), target.parent, target.stem, ("svg",))
-
-
-def _draw_sheet(name: str, data: Path, results: Path, workloads: Collection[str] = ()) -> Sheet:
-    return DRAWERS[name](replace(load_study(data, results), only_workloads=frozenset(workloads)))
+        save(DRAWERS[name](study), target.parent, target.name, kinds)

@@ -29,6 +29,7 @@ COLUMN_INCHES, PAGE_INCHES = 3.3, 6.9
 LINE_INCHES, TITLE_LINE_INCHES, MARGIN_INCHES = 0.135, 0.19, 0.09
 PANEL_INCHES, AROUND_INCHES = 2.1, 0.5
 """Height of a panel's data area, and of its tick labels and title together."""
+FILE_KINDS = ("svg", "pdf", "png")
 CHARACTER_EMS = 0.61
 """Mean width of a character in a long text, as a multiple of the font size."""
 
@@ -127,8 +128,8 @@ def explain_blank(page: Sheet, ax: Axes, reason: str) -> None:
     page.alt_text.append(reason)
 
 
-def save(page: Sheet, folder: Path, name: str, kinds: Sequence[str] = ("svg", "pdf", "png")) -> None:
-    """Write `folder`/`name`.svg, .pdf and .png atomically; equal pages give equal bytes."""
+def save(page: Sheet, folder: Path, name: str, kinds: Sequence[str] = FILE_KINDS) -> None:
+    """Write `folder`/`name` in files of these kinds atomically; equal pages give equal bytes."""
     alt_text = "; ".join(page.alt_text)
     metadata: dict[str, dict[str, str | None]] = {
         "svg": {"Title": page.title, "Description": alt_text, "Date": None},
