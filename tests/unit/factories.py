@@ -14,7 +14,7 @@ from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY
 from sharebench.model.records.types import CellRecord, GateVerdict, Record
 from sharebench.model.spec import Conditions
 from sharebench.model.strategy import MECHANISMS
-from sharebench.read.gates import gates, judged
+from sharebench.read.gates import gates
 from tenant.contract import BUCKET_COUNT
 from tenant.recorder import bucket_index, to_sparse
 
@@ -366,7 +366,7 @@ def write_and_read(path: Path, measured: Mapping[str, Any]) -> Record:
     }
     whole = {key: value for key, value in measured.items() if key != "environment"}
     records.write(path, cast(Record, whole | {"code": CODE, "provenance": provenance}))
-    return judged.read_judged(path)
+    return gates.read_judged(path)
 
 
 def with_prometheus(measured: dict[str, Any], **changes: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from sharebench.model.records.references import device_identity, part_for_device
 from sharebench.model.records.types import NodeFacts, Provenance, Record, Switch
 from sharebench.model.spec import workload_reference
 from sharebench.read.cells.gpu_columns import device_units
-from sharebench.read.gates.judged import read_judged
+from sharebench.read.gates.gates import read_judged
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 

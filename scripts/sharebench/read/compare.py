@@ -21,7 +21,7 @@ from sharebench.read.columns import SLO, STUDY_KINDS, TableRow, csv_text, table_
 from sharebench.read.figures.compare import draw
 from sharebench.read.figures.page import save
 from sharebench.read.figures.style import theme
-from sharebench.read.gates.judged import read_judged
+from sharebench.read.gates.gates import read_judged
 from sharebench.read.slo import format_limits, slo_limits
 from sharebench.read.statistics.intervals import log_interval, welch_ratio, with_holm
 from sharebench.read.text import compare_markdown

@@ -8,7 +8,7 @@ from unit import factories
 
 from sharebench.model.records import record
 from sharebench.model.records.record import RecordError, RecordMismatch
-from sharebench.read.gates import judged
+from sharebench.read.gates import gates
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_read_judged_evaluates_the_current_gates(path, sound):
     old = [{**gate, "passed": False} for gate in sound["gates"] if gate["name"] != "level_shift"]
     record.write(path, {**sound, "gates": old})
     assert record.read(path)["gates"] == old
-    assert judged.read_judged(path)["gates"] == sound["gates"]
+    assert gates.read_judged(path)["gates"] == sound["gates"]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import pandas as pd
 from sharebench.model.records.record import window_seconds
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.decide.rows import TOKENS, TOTAL, SummaryRow, known_parts
-from sharebench.read.gates import judged
-from sharebench.read.gates.gates import is_valid
+from sharebench.read.gates.gates import is_valid, read_judged
 from sharebench.read.slo import LATENCY, dollars_per_million, format_limits, good_count
 from sharebench.read.statistics.intervals import Estimate, rate_interval
 
@@ -67,7 +66,7 @@ def _per_million(name: str, rate: Estimate, price: float) -> TableRow:
 def _goodput(raw: Sequence[Path], limits: Mapping[str, float], price_per_hour: float | None) -> TableRow:
     """Columns of the iterations within the SLO: per second, and their share; empty without a valid record."""
     rates, shares, devices = [], [], []
-    for record in map(judged.read_judged, raw):
+    for record in map(read_judged, raw):
         count = sum(tenant["count"] for tenant in record["tenants"])
         if is_valid(record) and count:
             good = sum(good_count(tenant, limits) or 0.0 for tenant in record["tenants"])

@@ -7,9 +7,10 @@ they are read.
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Literal, cast
 
-from sharebench.model.records.record import window_seconds
+from sharebench.model.records.record import read, window_seconds
 from sharebench.model.records.types import CellRecord, GateVerdict, Record, TenantRecord
 from sharebench.model.spec import Spec, parse_spec, tenant_workload, workload_reference
 from sharebench.model.strategy import ONE_PROCESS
@@ -23,7 +24,7 @@ from sharebench.read.gates.verdict import (
     window_of,
     worst_verdict,
 )
-from tenant.contract import upper_seconds
+from sharebench.read.histogram import Histogram
 
 # A tenant that is idle for longer makes its neighbours look faster than they are.
 COVERAGE_RATIO = 0.95
@@ -71,6 +72,12 @@ def is_valid(record: Record) -> bool:
     """Whether the cell has the status `ok` and no failed `invalid` gate."""
     has_failed = any(gate["severity"] == "invalid" and not gate["passed"] for gate in record["gates"])
     return record["status"] == "ok" and not has_failed
+
+
+def read_judged(path: Path) -> Record:
+    """The record in the file with today's verdicts, in place of its own. Raises RecordError as `record.read` does."""
+    stored = read(path)
+    return {**stored, "gates": evaluate(stored)}
 
 
 def evaluate(record: CellRecord) -> list[GateVerdict]:
@@ -240,12 +247,8 @@ def _drained_queue(record: CellRecord) -> Verdict | None:
 
 def _median_seconds(tenant: TenantRecord) -> float | None:
     """Upper bound of the bucket that holds the median."""
-    cumulative = 0
-    for index in sorted(map(int, tenant["histogram"])):
-        cumulative += tenant["histogram"][str(index)]
-        if 2 * cumulative >= tenant["count"]:
-            return upper_seconds(index)
-    return None
+    histogram = Histogram.from_sparse(tenant["histogram"])
+    return histogram.quantiles([0.5])[0].high_seconds if histogram.count else None
 
 
 def _cpu_stolen(record: CellRecord) -> Verdict:

@@ -6,7 +6,8 @@ from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import CellRecord, TenantRecord
 from sharebench.read.gates.drift import group_sums
 from sharebench.read.gates.verdict import Verdict, at_most, load_of, worst_verdict
-from tenant.contract import LAST_FINITE_INDEX, TIMELINE_SLOTS, Histogram, Timeline, upper_seconds
+from sharebench.read.histogram import Histogram
+from tenant.contract import TIMELINE_SLOTS, Timeline
 
 # Number of parts of the window; the last is compared with the first.
 GROWTH_PARTS = 4
@@ -53,23 +54,16 @@ def generator_late(record: CellRecord) -> Verdict | None:
     for tenant in record["tenants"]:
         late_seconds = tenant.get("generator", {}).get("lateness_p99_seconds")
         first = tenant["stages"].get("ttft")
-        histogram = tenant["histogram"] if first is None else first["histogram"]
-        if late_seconds is not None and histogram:
-            judged.append((late_seconds / _p99_seconds(histogram), LATE_RATIO, tenant["index"]))
+        histogram = Histogram.from_sparse(tenant["histogram"] if first is None else first["histogram"])
+        if late_seconds is not None and histogram.count:
+            p99 = histogram.quantiles([0.99])[0]
+            # The last bucket has no upper bound.
+            seconds = p99.high_seconds if p99.is_bounded else p99.low_seconds
+            judged.append((late_seconds / seconds, LATE_RATIO, tenant["index"]))
     message = (
         "the client of tenant {tenant} was late by {value:.0%} of what it measured (p99): give it cores of its own"
     )
     return worst_verdict(judged, message)
-
-
-def _p99_seconds(histogram: Histogram) -> float:
-    """Upper bound of the bucket that holds it, or the lower one of the last, which has none."""
-    left = 0.01 * sum(histogram.values())
-    for index in sorted(map(int, histogram), reverse=True):
-        left -= histogram[str(index)]
-        if left < 0:
-            break
-    return upper_seconds(min(index, LAST_FINITE_INDEX))
 
 
 def queue_growth(record: CellRecord) -> Verdict | None:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from sharebench.model.records.types import Record
 from sharebench.read.columns import read_table
 from sharebench.read.figures.data import DrawnStudy
-from sharebench.read.gates import judged
 from sharebench.read.gates.answers import answers_difference
+from sharebench.read.gates.gates import read_judged
 
 
 class Outcome(NamedTuple):
@@ -81,4 +81,4 @@ def study_records(study: DrawnStudy) -> Iterator[Record]:
     columns = ["strategy", "workload", "replicas", "repeat"]
     cells = read_table(study.results / "tables" / "cells.csv", columns=columns).drop_duplicates()
     for strategy, workload, replicas, repeat in cells[columns].itertuples(index=False):
-        yield judged.read_judged(study.cell_folder(strategy, workload, replicas, repeat) / "raw.json")
+        yield read_judged(study.cell_folder(strategy, workload, replicas, repeat) / "raw.json")

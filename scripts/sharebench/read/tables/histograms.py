@@ -7,8 +7,7 @@ from pathlib import Path
 from sharebench.core.files import replace_atomically
 from sharebench.model.records.record import RecordError
 from sharebench.read.columns import columns
-from sharebench.read.gates import judged
-from sharebench.read.gates.gates import is_valid
+from sharebench.read.gates.gates import is_valid, read_judged
 from sharebench.read.histogram import tenant_buckets
 
 
@@ -22,7 +21,7 @@ def export_histograms(raw: list[Path], out: Path) -> None:
     first: tuple[str, str] | None = None
     for path in raw:
         try:
-            measured = judged.read_judged(path)
+            measured = read_judged(path)
             cell = measured["cell"]
             pair = (cell["strategy"], cell["workload"])
             first = first or pair
