@@ -27,6 +27,11 @@ def format_limits(limits: Mapping[str, float]) -> str:
     return ", ".join(f"{PART_LABELS[part]} {1e3 * seconds:g} ms" for part, seconds in limits.items())
 
 
+def percentile_label(part: str, percentile: str) -> str:
+    """`p99` for the latency, else with the part: `TTFT p99`."""
+    return percentile if part == LATENCY else f"{PART_LABELS[part]} {percentile}"
+
+
 def dollars_per_million(price_per_hour: float, hz: float) -> float:
     return price_per_hour / (3600 * hz) * 1e6
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sharebench.read.cells.rows import group_by
 from sharebench.read.decide.documented import Isolation
-from sharebench.read.slo import LATENCY, PART_LABELS
+from sharebench.read.slo import LATENCY, PART_LABELS, percentile_label
 from sharebench.read.statistics.intervals import Estimate
 
 ISOLATIONS = ("none", "performance", "fault")
@@ -46,8 +46,7 @@ class JudgedPart(NamedTuple):
 
     @property
     def name(self) -> str:
-        """`p99` for the latency, else with the part: `TTFT p99`."""
-        return self.percentile if self.part == LATENCY else f"{PART_LABELS[self.part]} {self.percentile}"
+        return percentile_label(self.part, self.percentile)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pandas as pd
 from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.decide.rows import TOKENS, TOTAL, SummaryRow, common_percentile, known_parts, tenants_in_memory
-from sharebench.read.slo import LATENCY, PART_LABELS, format_limits
+from sharebench.read.slo import LATENCY, PART_LABELS, format_limits, percentile_label
 
 AT_LEAST, NONE = "at least", "none"
 NO_SWEEPS: Mapping[str, str] = {}
@@ -68,7 +68,7 @@ def _row(summary: Sequence[SummaryRow], limits: Mapping[str, float], applying: M
     within = valid[: exceeds.index(True)] if True in exceeds else valid
     is_open = len(within) == len(valid) and summary[0].strategy != "exclusive"
     row |= {
-        "percentile": ", ".join(_percentile_label(part, name) for part, name in names.items()),
+        "percentile": ", ".join(percentile_label(part, name) for part, name in names.items()),
         "capacity_tenants": within[-1].replicas if within else 0,
         "bound": AT_LEAST if is_open else "" if within else NONE,
     }
@@ -96,7 +96,3 @@ def describe_capacity(table: pd.DataFrame, workload: str) -> list[str]:
     best = own.loc[own["best_of_sweep"], "strategy"].tolist()
     sentences = [f"Tenants of one device within the SLO: {'; '.join(served)}."] if served else []
     return sentences + ([f"Of the sweep this level serves most within it under {', '.join(best)}."] if best else [])
-
-
-def _percentile_label(part: str, percentile: str) -> str:
-    return percentile if part == LATENCY else f"{PART_LABELS[part]} {percentile}"
