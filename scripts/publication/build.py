@@ -25,7 +25,7 @@ from sharebench.core.files import replace_atomically
 from sharebench.datasets import dataset
 from sharebench.read.figures import draw
 from sharebench.read.figures.page import save, sheet
-from sharebench.read.figures.panels import Ratio, draw_ratio, set_ratio_axes
+from sharebench.read.figures.panels import draw_ratio, set_ratio_axes
 from sharebench.read.figures.style import theme
 
 ROW_INCHES = 0.25
@@ -164,6 +164,6 @@ def draw_numbers(finding: Finding, filler: Filler, target: Path) -> None:
         values = [1.0, *(end for number in numbers.values() for end in (number.value, *number.ends))]
         set_ratio_axes(ax, list(numbers), min(values) / 1.3, max(values) * 1.3)
         for y, (label, number) in enumerate(numbers.items()):
-            draw_ratio(ax, y, Ratio(number.value, number.low, number.high))
+            draw_ratio(ax, y, number.value, number.ends)
             page.alt_text.append(f"{label}: {number.value:.3g}")
         save(page, target.parent, target.stem, ("svg",))

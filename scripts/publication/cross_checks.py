@@ -15,7 +15,7 @@ from publication.numbers import Number, number_from
 from publication.tables import markdown
 from sharebench.datasets import archive
 from sharebench.read.figures.page import PAGE_INCHES, Sheet, sheet
-from sharebench.read.figures.panels import Ratio, draw_ratio, set_ratio_axes
+from sharebench.read.figures.panels import draw_ratio, set_ratio_axes
 from sharebench.read.figures.style import BLUE, ORANGE
 from sharebench.read.report.words import format_number
 from sharebench.read.statistics.intervals import log_interval
@@ -144,7 +144,7 @@ def draw_ratios(found: Sequence[PublishedRatio], devices: Sequence[str]) -> Shee
     for y, (pair, ours) in enumerate(measured):
         ax.plot(pair.theirs_range, [y, y], color=ORANGE, lw=0.8, ls=":")
         ax.plot([pair.theirs], [y], marker="D", color=ORANGE, mfc="white", ls="")
-        draw_ratio(ax, y, Ratio(ours.value, ours.low, ours.high))
+        draw_ratio(ax, y, ours.value, ours.ends)
         page.alt_text.append(f"{pair.what}: theirs {pair.theirs:.3g}, ours {ours.value:.3g}")
     return page
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from sharebench.model.spec import workload_label
 from sharebench.read.figures.data import Row, table_rows
 from sharebench.read.figures.page import Sheet, explain_blank, sheet
-from sharebench.read.figures.panels import Ratio, draw_ratio, interval_columns, none_if_nan, set_ratio_axes
+from sharebench.read.figures.panels import draw_ratio, interval_columns, set_ratio_axes
 from sharebench.read.figures.style import BLUE, GREY, SMALL_POINTS
 
 METRIC = "latency_mean_seconds"
@@ -58,6 +58,6 @@ def _draw(page: Sheet, ax: Axes, rows: dict[str, Row]) -> None:
             page.alt_text.append(f"{label}: {row['reason']}")
             continue
         is_sure = row["p_holm"] < SIGNIFICANCE and row["separable"] != "no"
-        low, high = none_if_nan(row["ratio_low"]), none_if_nan(row["ratio_high"])
-        draw_ratio(ax, y, Ratio(row["ratio"], low, high, BLUE if is_sure else UNSURE_COLOR))
+        ends = [end for end in (row["ratio_low"], row["ratio_high"]) if not math.isnan(end)]
+        draw_ratio(ax, y, row["ratio"], ends, BLUE if is_sure else UNSURE_COLOR)
         page.alt_text.append(f"{label}: ratio {row['ratio']:.3g}")

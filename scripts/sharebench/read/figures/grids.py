@@ -11,7 +11,6 @@ from matplotlib.patches import Rectangle
 
 from sharebench.read.figures.data import DrawnStudy, Row, absence_reason, table_rows
 from sharebench.read.figures.page import PAGE_INCHES, Sheet, study_sheet
-from sharebench.read.figures.panels import none_if_nan
 from sharebench.read.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, format_factor
 
 CHARACTER_INCHES = 0.055
@@ -149,6 +148,6 @@ def worst_outcome(rows: pd.DataFrame) -> tuple[str, str]:
 
 def _slowdown_text(rows: pd.DataFrame) -> str:
     slowed = rows[rows["slowed"] > 0]
-    worst = none_if_nan(float(slowed["slowed_ratio"].max()))
-    factor = "" if worst is None else f"{format_factor(worst)} × "
+    worst = float(slowed["slowed_ratio"].max())
+    factor = "" if math.isnan(worst) else f"{format_factor(worst)} × "
     return f"\n{factor}for {slowed['slowed_seconds'].max():.2g} s"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -84,13 +83,6 @@ def set_row_axis(ax: Axes, labels: Sequence[str], rows: float = 0) -> None:
     ax.grid(visible=False, axis="y")
 
 
-class Ratio(NamedTuple):
-    value: float
-    low: float | None = None
-    high: float | None = None
-    color: str = BLUE
-
-
 def set_ratio_axes(ax: Axes, labels: Sequence[str], low: float, high: float) -> None:
     """Set a row for each label on a log scale from `low` to `high`, with a line at 1."""
     set_row_axis(ax, labels)
@@ -98,11 +90,8 @@ def set_ratio_axes(ax: Axes, labels: Sequence[str], low: float, high: float) -> 
     ax.axvline(1, color=GREY, lw=0.8, zorder=1)
 
 
-def draw_ratio(ax: Axes, y: float, ratio: Ratio) -> None:
-    if ratio.low is not None and ratio.high is not None:
-        ax.plot([ratio.low, ratio.high], [y, y], color=ratio.color, lw=1.2, solid_capstyle="butt")
-    ax.plot([ratio.value], [y], marker="o", ms=4, color=ratio.color)
-
-
-def none_if_nan(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def draw_ratio(ax: Axes, y: float, value: float, ends: Sequence[float], color: str = BLUE) -> None:
+    """Draw a value with the `ends` of its interval, if it has one."""
+    if ends:
+        ax.plot(ends, [y, y], color=color, lw=1.2, solid_capstyle="butt")
+    ax.plot([value], [y], marker="o", ms=4, color=color)
