@@ -4,8 +4,7 @@
 #          nodes/device.json; with an SLO also the records
 # Outputs: tables/{cost.csv,capacity.csv,advice.csv,advice.md}
 # Steps:   decide answers the question of the config (slo, tenants, isolation, price_per_hour), on which no other job
-#          depends. advise answers on the terminal from finished results. It has no inputs except those of a data
-#          set, so it never measures or rebuilds.
+#          depends. `sharebench advise` answers others on the terminal.
 
 DECISION_TABLES = [
     "<results>/tables/cells.csv",
@@ -24,7 +23,7 @@ rule decide:
         "<results>/tables/capacity.csv",
         "<results>/tables/advice.csv",
         "<results>/tables/advice.md",
-        # The question names the file, so it is missing after `advise` answered another question.
+        # The question names the file, so that results copied without Snakemake's metadata show another question.
         decided=RESULTS / f".sharebench/decided/{QUESTION_DIGEST}",
     log:
         "<results>/logs/decide.log",
@@ -41,23 +40,3 @@ rule decide:
     shell:
         "{params.python:q} {params.script:q} decide --data {params.data:q} --results {params.results:q}"
         " --question {params.question:q} --decided {output.decided:q} > {log:q} 2>&1"
-
-
-rule advise:
-    input:
-        rules.aggregate.output if SOURCE_DATA_SET else [],
-    log:
-        "<results>/logs/advise.log",
-    conda:
-        "../envs/sharebench.yaml"
-    params:
-        **JOB_PARAMS,
-        data=DATA,
-        results=RESULTS,
-        question=canonical_json(ADVICE_QUESTION),
-        decided=RESULTS / f".sharebench/decided/{QUESTION_DIGEST}",
-    message:
-        "Advising"
-    shell:
-        "{params.python:q} {params.script:q} decide --data {params.data:q} --results {params.results:q}"
-        " --question {params.question:q} --decided {params.decided:q} 2> {log:q}"

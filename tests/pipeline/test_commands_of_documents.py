@@ -12,9 +12,12 @@ import string
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 from pipeline.harness import REPOSITORY, SNAKEMAKE, TIMEOUT_SECONDS, Checkout
 from pipeline.prefork import Forked
+
+from sharebench import cli
 
 pytestmark = pytest.mark.thorough
 
@@ -139,11 +142,19 @@ def helm(words: list[str]) -> None:
         assert f"helm upgrade --install {words[3]} " in values and f"--version {version} " in values, words
 
 
+def sharebench(words: list[str]) -> None:
+    """Check the command and its options, without running it."""
+    name, command, arguments = cli.commands.resolve_command(click.Context(cli.commands), words[1:])
+    assert name and command, words
+    command.make_context(name, arguments)
+
+
 CHECKS: dict[str, Callable[[list[str]], None]] = {
     "python": options,
     "python3": options,
     "kubectl": kubectl,
     "helm": helm,
+    "sharebench": sharebench,
 }
 
 

@@ -32,9 +32,7 @@ def test_an_unknown_target_is_answered_with_the_list_of_targets(untouched: Check
     asked = untouched.run("advice")
     assert asked.code == 1
     first, line = asked.out.splitlines()
-    assert first == PROFILE and line.startswith(
-        "no rule and no file advice; targets: advise, aggregate, all, archive, "
-    )
+    assert first == PROFILE and line.startswith("no rule and no file advice; targets: aggregate, all, archive, ")
     assert ", run_cell" not in line, "a rule that needs the name of a cell is not a target"
 
 
