@@ -20,7 +20,7 @@ from sharebench.measure.nodes.kubernetes.pods import status as pod_status
 from sharebench.measure.nodes.kubernetes.pods import tenants as tenants_module
 from sharebench.measure.nodes.kubernetes.pods import watch
 from sharebench.measure.nodes.kubernetes.pods.pod import TenantPod
-from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
+from sharebench.measure.nodes.kubernetes.pods.tenants import POD_LIFETIME_MARGIN_SECONDS, PodTenants
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.model.config.load import load
 
@@ -145,6 +145,15 @@ def test_objects_created_by_a_call_without_an_answer_are_used(monkeypatch: pytes
     assert [each["kind"] for each in api.made.values()][:2] == ["ConfigMap", "ResourceClaim"]
     owners = [each["metadata"]["ownerReferences"][0]["uid"] for each in list(api.made.values())[1:]]
     assert owners == ["uid-0"] * 3, "existing objects belong to the existing ConfigMap"
+
+
+@pytest.mark.parametrize("windows", [1, 3])
+def test_pods_live_long_enough_for_all_loads_of_a_sweep(monkeypatch: pytest.MonkeyPatch, windows: int) -> None:
+    tenants = started(LostAnswers(), monkeypatch)
+    tenants.windows = windows
+    cell_seconds = 1 + tenants.spec["window_seconds"] + 1
+    seconds = tenants.build_pod({"metadata": {"uid": "1"}}, Grant(0, 0))["spec"]["activeDeadlineSeconds"]
+    assert seconds == int(2 * windows * cell_seconds) + POD_LIFETIME_MARGIN_SECONDS
 
 
 def test_objects_of_an_earlier_start_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
