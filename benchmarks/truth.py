@@ -35,7 +35,7 @@ from sharebench.model.config_nodes import Noise, SimulatedOptions
 from sharebench.model.records.types import Record
 from sharebench.model.spec import Spec, canonical_text
 from sharebench.model.strategy import Strategy
-from sharebench.model.workload import Model
+from sharebench.model.workload import Model, Workload
 from sharebench.read.cells.multiprogram import group_metrics
 from sharebench.read.cells.rows import MeasuredCell, reduce_record
 from sharebench.read.cells.slowdown import Baseline, group_ratio, group_slowdown
@@ -186,7 +186,7 @@ def planted(seed: int) -> Planted:
         "straggler_ratio": draw.uniform(0, 0.01),
     }
     a100 = device(draw.uniform(0.02, 0.2), noise)
-    work: Model = {"serial_seconds": draw.uniform(0.01, 0.06), "parallel_sm_seconds": draw.uniform(2.0, 6.0)}
+    work = Model(serial_seconds=draw.uniform(0.01, 0.06), parallel_sm_seconds=draw.uniform(2.0, 6.0))
     return Planted(seed, a100, work)
 
 
@@ -194,7 +194,7 @@ def planted_difference(seed: int, difference: float, paired_cv: float) -> Plante
     """A study in which time-slicing takes longer than MPS by `difference`, and pairs scatter by `paired_cv`."""
     noise: Noise = {**SILENT, "cell_cv": paired_cv / math.sqrt(2), "iteration_cv": 0.001}
     # Without a serial part, MPS divides the device as time-slicing does, but without its overhead.
-    return Planted(seed, device(difference, noise), {"serial_seconds": 0.0, "parallel_sm_seconds": 4.0})
+    return Planted(seed, device(difference, noise), Model(parallel_sm_seconds=4.0))
 
 
 def _strategy(name: str) -> Strategy:
@@ -213,17 +213,14 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
             factor = study.condition.factor(study.seed, strategy, replicas, repeat)
             spec: Spec = {
                 "strategy": _strategy(strategy),
-                "workload": {
-                    "name": "planted",
-                    "kind": "loop",
-                    "params": {},
-                    "load": {"arrival": "closed"},
-                    "output_tolerance": 0.0,
-                    "simulated": {
-                        "serial_seconds": factor * study.work["serial_seconds"],
-                        "parallel_sm_seconds": factor * study.work["parallel_sm_seconds"],
-                    },
-                },
+                "workload": Workload(
+                    name="planted",
+                    output_tolerance=0.0,
+                    simulated=Model(
+                        serial_seconds=factor * study.work.serial_seconds,
+                        parallel_sm_seconds=factor * study.work.parallel_sm_seconds,
+                    ),
+                ),
                 "replicas": replicas,
                 "repeat": repeat,
                 "window_seconds": window_ns / NS,

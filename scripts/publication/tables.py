@@ -12,6 +12,7 @@ from publication.numbers import DataSet, MissingNumber, Number, read_number
 from sharebench.core.files import read_json
 from sharebench.datasets.dataset import short_windows
 from sharebench.model.strategies import control_name
+from sharebench.model.study_config import from_json
 from sharebench.read.report.words import format_number
 from sharebench.read.statistics.intervals import log_interval
 from sharebench.read.tables.devices import closed_loop_workloads, measure_spread
@@ -219,7 +220,7 @@ def _device_baselines(datasets: Mapping[str, DataSet]) -> dict[str, dict[str, li
     for data in datasets.values():
         cells = data.table("cells")
         alone = cells["strategy"].isin([data.baseline, control_name(data.baseline)]) & (cells["replicas"] == 1)
-        alone &= cells["workload"].isin(closed_loop_workloads(data.manifest["config"]))
+        alone &= cells["workload"].isin(closed_loop_workloads(from_json(data.manifest["config"])))
         for row in cells[alone & cells["valid"]].to_dict("records"):
             by_device = found.setdefault(row["workload"], {})
             by_device.setdefault(row["device"], []).append(float(row["latency_mean_seconds"]))
@@ -232,7 +233,7 @@ def describe_measurement(data: DataSet, root: str) -> str:
     often = format_times(data.repeats)
     text = f"{data.device['product']}, {devices}every cell {often}, windows of {data.window_seconds:g} s"
     names = sorted(set(data.table("cells")["tenant_workload"]) - {""})
-    short = short_windows(data.manifest["config"], names)
+    short = short_windows(from_json(data.manifest["config"]), names)
     if short:
         minimum = ", ".join(f"{seconds:g} s of `{name}`" for name, seconds in short.items())
         text += f", where the catalogue asks for {minimum}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
@@ -22,7 +22,7 @@ from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.model.config import load as configuration
 from sharebench.model.config_nodes import Timeouts
-from sharebench.model.spec import WorkloadSpec
+from sharebench.model.workload import Workload
 from sharebench.study.study import Study
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -99,7 +99,8 @@ def tenants_of(node: ClusterNode, study: Study, count: int, **workload: Any) -> 
     """This number of tenants, not started yet; `workload` has changes of the spec's workload."""
     cell = next(each for each in study.cells)
     spec = study.spec_of(cell)
-    spec["workload"] = cast(WorkloadSpec, {**spec["workload"], **workload})
+    assert isinstance(spec["workload"], Workload)
+    spec["workload"] = Workload.model_validate(spec["workload"].spec() | workload)
     loads: list[PlannedLoad] = [{"arrival": "closed", "seed": 1, "before": 0}] * count
     made = node.tenants(spec, {"timeouts": TIMEOUTS, "loads": loads, "cell_folder": f"cells/{time.time()}"})
     assert isinstance(made, PodTenants)

@@ -62,11 +62,11 @@ class Part:
     @cached_property
     def blocks(self) -> dict[str, list[list[Cell]]]:
         """The blocks of each workload, or of workloads that share a device or a start, in the order of repeats."""
-        group_of, catalogue = placement.workload_groups(self.study), self.study.config["workload_catalogue"]
+        group_of = placement.workload_groups(self.study)
         found: dict[str, dict[int, list[Cell]]] = {}
         for cell in sorted(() if self.is_probe else self.study.cells):
-            sweep = catalogue[cell.workload]["sweep"] if cell.workload in catalogue else None
-            group = sweep["of"] if sweep else group_of[cell.workload]
+            sweep = self.study.sweep_name(cell.workload)
+            group = group_of[cell.workload] if sweep == cell.workload else sweep
             found.setdefault(group, {}).setdefault(self.study.block(cell), []).append(cell)
         return {group: [own for _, own in sorted(blocks.items())] for group, blocks in found.items()}
 
@@ -76,15 +76,9 @@ class Part:
 
     def seconds(self, blocks: Sequence[Sequence[Cell]], devices: int = 1) -> float:
         """Expected duration of blocks that several devices measure at the same time."""
-        catalogue = self.study.config["workload_catalogue"]
         window = 0.0 if NODE_KINDS[self.study.node_kind].is_virtual else float(self.study.config["window_seconds"])
-
-        def start(cell: Cell) -> tuple[object, ...]:
-            sweep = catalogue[cell.workload]["sweep"] if cell.workload in catalogue else None
-            return cell.strategy, sweep["of"] if sweep else cell.workload, cell.replicas, cell.repeat
-
         cells = [cell for block in blocks for cell in block]
-        measuring = len(cells) * window + len({*map(start, cells)}) * self.overhead_seconds
+        measuring = len(cells) * window + len({*map(self.study.start_of, cells)}) * self.overhead_seconds
         calibrated = {name for cell in cells for name in self.study.calibrated_workloads(cell)}
         calibrating = len(calibrated) * (min(window, CALIBRATION_SECONDS) + self.overhead_seconds)
         return measuring / devices + calibrating + self.target_seconds + RUN_SECONDS

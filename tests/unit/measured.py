@@ -54,13 +54,13 @@ def _tenant(study: Study, cell: Cell, index: int, name: str, is_gpu: bool) -> Js
     rng = np.random.default_rng([len(cell.strategy), len(name), cell.replicas, cell.repeat, index])
     mean = BASELINE_SECONDS * (cell.replicas if cell.strategy == "time-slicing" else 1.05) * rng.normal(1, 0.01)
     entry, window_seconds = study.config["workload_catalogue"].get(name), study.config["window_seconds"]
-    if entry is None or entry["load"]["arrival"] == "closed":
+    if entry is None or entry.load.arrival == "closed":
         load = factories.closed_load(rng, mean, 0.1, window_seconds)
     else:
         load = factories.poisson_load(rng, mean, 0.1, window_seconds, 0.5)
     tenant = factories.tenant(index, load, window_seconds, name)
     tenant["exit"] = {"code": 0, "reason": "ended", "log_tail": ""}
-    kind = entry["kind"] if entry else None
+    kind = entry.kind if entry else None
     if kind == "http":
         return factories.served(tenant) | {"stages": {"first_token": _timed(tenant["count"])}}
     if kind == "command":

@@ -190,9 +190,9 @@ def short_windows(config: StudyConfig, names: Iterable[str]) -> dict[str, float]
     found = {}
     for name in (name for name in names if name in shipped):
         entry, own = config["workload_catalogue"][name], shipped[name]
-        is_same = entry["module"] == own.get("module") and entry["params"] == own.get("params", {})
+        is_same = entry.module == own.get("module") and entry.params == own.get("params", {})
         minimum = float(own.get("min_window_seconds", 0))
-        if is_same and entry["kind"] != "job" and config["window_seconds"] < minimum:
+        if is_same and entry.kind != "job" and config["window_seconds"] < minimum:
             found[name] = minimum
     return found
 

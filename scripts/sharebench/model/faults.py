@@ -1,7 +1,7 @@
 """Faults of a study: their workload names, their cells, and the victims next to them."""
 
 from sharebench.model.study_config import StudyConfig
-from sharebench.model.workload import WorkloadEntry
+from sharebench.model.workload import Workload
 from tenant.contract import FAULTS
 
 MODULE = "fault"
@@ -28,27 +28,11 @@ def victim_workloads(config: StudyConfig) -> list[str]:
     named = config["fault_victims"] or config["interference"] or config["workloads"]
     entries = config["workload_catalogue"]
     # A victim runs in a single tenant, and only a loop has the timeline that a fault is judged by.
-    return sorted(name for name in named if entries[name]["tenants"] is None and entries[name]["kind"] == "loop")
+    return sorted(name for name in named if entries[name].tenants is None and entries[name].kind == "loop")
 
 
-def aggressor_entry(kind: str, template: WorkloadEntry) -> WorkloadEntry:
-    """Catalogue entry of the aggressor; keys that a loop does not use are copied from `template`."""
-    return {
-        **template,
-        "kind": "loop",
-        "tenants": None,
-        "job": None,
-        "simulated": None,
-        "module": MODULE,
-        "params": {"kind": kind, "at_fraction": AT_FRACTION},
-        "load": {
-            "arrival": "closed",
-            "concurrency": None,
-            "concurrency_total": None,
-            "rate_hz": None,
-            "rate_of_capacity": None,
-            "rate_for": "tenant",
-            "trace": None,
-        },
-        "output_tolerance": 1,
-    }
+def aggressor(kind: str) -> Workload:
+    """The workload of the tenant that has this fault."""
+    return Workload(
+        name=PREFIX + kind, module=MODULE, params={"kind": kind, "at_fraction": AT_FRACTION}, output_tolerance=1
+    )

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from string import Template
 from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from sharebench.model.values import Concept, Matching, Maybe, Name, OpenMapping, Text, refuse_first
+from sharebench.model.values import Concept, Matching, Maybe, Name, OpenMapping, Text
 from sharebench.model.words import unknown_value
 
 if TYPE_CHECKING:
@@ -66,12 +66,7 @@ class PodTemplate(Concept):
     shows: OpenMapping[Variable, Text] = Field(default={})
     """Evidence: variables that the scheduler's stack sets in the container, with their values; not secret ones."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        refuse_first(self._problems())
-        return self
-
-    def _problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[tuple[str, str]]:
         """Placeholders that cannot be filled in, and pods without a GPU."""
         for where, text in self.texts():
             for name in _placeholder_names(text):

@@ -34,7 +34,7 @@ def watch_spec(section: PrometheusOptions, spec: Spec) -> WatchSpec | None:
     queues, programs that count themselves, and cells with a fault. Calibrations, repeat 0, are not watched either.
     """
     workloads = tenant_workloads(spec)
-    is_counted = all(workload.get("kind", "loop") in ("loop", "http") for workload in workloads)
+    is_counted = all(workload.kind in ("loop", "http") for workload in workloads)
     if not has_prometheus(section) or "fault" in spec or not is_counted or spec["repeat"] == 0:
         return None
     return {"scrape_seconds": section["scrape_seconds"]}

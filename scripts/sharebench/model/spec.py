@@ -7,63 +7,16 @@ measuring job starts this module, so it imports nothing heavy.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast, final
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
 from sharebench.model.strategy import Strategy
+from sharebench.model.values import MEASURED
+from sharebench.model.workload import Mix, Workload
 
 if TYPE_CHECKING:
-    from sharebench.model.workload import Job, Metrics, Model, Ready, Request
     from tenant.contract import Answer
-
-Scalar = bool | int | float | str
-
-
-class LoadSpec(TypedDict):
-    """How requests arrive. An open load has a rate, or a share of the workload's capacity."""
-
-    arrival: Literal["closed", "constant", "poisson", "trace", "own"]
-    concurrency: NotRequired[int | None]
-    concurrency_total: NotRequired[int | None]
-    rate_hz: NotRequired[float | None]
-    rate_of_capacity: NotRequired[float | None]
-    rate_for: NotRequired[Literal["tenant", "all"]]
-    trace: NotRequired[str | None]
-
-
-@final
-class WorkloadSpec(TypedDict):
-    """Workload of one tenant: one of our modules, a model of the simulator, or a user program (`command`, `url`)."""
-
-    name: str
-    kind: Literal["loop", "job", "command", "http"]
-    params: dict[str, Scalar]
-    load: LoadSpec
-    output_tolerance: float
-    job: NotRequired[Job]
-    until: NotRequired[Literal["exit"]]
-    module: NotRequired[str]
-    simulated: NotRequired[Model]
-    command: NotRequired[list[str] | None]
-    image: NotRequired[str | None]
-    manifest: NotRequired[str | None]
-    url: NotRequired[str | None]
-    port: NotRequired[int | None]
-    ready: NotRequired[Ready]
-    metrics: NotRequired[Metrics]
-    request: NotRequired[Request]
-    stream: NotRequired[bool]
-    failed_percent: NotRequired[float]
-    start: NotRequired[Literal["together", "staggered"]]
-    files: NotRequired[dict[str, str]]
-    answers: NotRequired[bool]
-
-
-@final
-class MixSpec(TypedDict):
-    name: str
-    tenants: list[WorkloadSpec]
 
 
 class NodeSpec(TypedDict):
@@ -92,14 +45,18 @@ class WatchSpec(TypedDict):
 
 
 class Spec(TypedDict):
-    """All that a cell depends on. On the simulator there is neither a warm-up nor an environment."""
+    """All that a cell depends on. On the simulator there is neither a warm-up nor an environment.
+
+    `files` has the digests of the study's files that workloads name, by their path.
+    """
 
     strategy: Strategy
-    workload: WorkloadSpec | MixSpec
+    workload: Workload | Mix
     replicas: int
     repeat: int
     window_seconds: float
     node: NodeSpec
+    files: NotRequired[dict[str, str]]
     fault: NotRequired[FaultSpec]
     warmup: NotRequired[WarmupSpec]
     environment: NotRequired[str]
@@ -131,7 +88,13 @@ class Calibration(TypedDict):
 def parse_spec(text: str) -> Spec:
     """The spec in the text of a record's `spec` or of a job's argument. Raises ValueError."""
     spec: dict[str, Any] = json.loads(text)
-    spec["strategy"] = Strategy.model_validate(_current_strategy(spec["strategy"]))
+    workload, mixed = spec["workload"], spec["workload"].get("tenants")
+    # Until 2026-11 the files stood in the workloads.
+    found = [each.pop("files") for each in mixed or [workload] if "files" in each]
+    if files := {path: digest for own in found for path, digest in own.items()}:
+        spec["files"] = files
+    spec["strategy"] = Strategy.model_validate(_current_strategy(spec["strategy"]), context=MEASURED)
+    spec["workload"] = (Mix if mixed else Workload).model_validate(workload, context=MEASURED)
     return cast(Spec, spec)
 
 
@@ -145,7 +108,7 @@ def _current_strategy(strategy: dict[str, Any]) -> dict[str, Any]:
 
 def canonical_text(spec: Spec) -> str:
     """Canonical text of the spec, which is the same for equal ones; a change of it makes the cell stale."""
-    return canonical_json({**spec, "strategy": spec["strategy"].spec()})
+    return canonical_json({**spec, "strategy": spec["strategy"].spec(), "workload": spec["workload"].spec()})
 
 
 def canonical_json(value: Any) -> str:
@@ -172,12 +135,12 @@ def _describe(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def tenant_workload(spec: Spec, index: int) -> WorkloadSpec:
+def tenant_workload(spec: Spec, index: int) -> Workload:
     workload = spec["workload"]
-    return workload["tenants"][index] if "tenants" in workload else workload
+    return workload.tenants[index] if isinstance(workload, Mix) else workload
 
 
-def tenant_workloads(spec: Spec) -> list[WorkloadSpec]:
+def tenant_workloads(spec: Spec) -> list[Workload]:
     return [tenant_workload(spec, index) for index in range(spec["replicas"])]
 
 
@@ -188,15 +151,10 @@ def aggressor_index(spec: Spec) -> int | None:
 
 def components(spec: Spec) -> list[str]:
     """Names of the cell's workloads without the aggressor's, each once, in the order of their first tenants."""
-    names = [workload["name"] for workload in _listed_workloads(spec)]
+    names = [workload.name for workload in _listed_workloads(spec)]
     if (aggressor := aggressor_index(spec)) is not None:
         del names[aggressor]
     return list(dict.fromkeys(names))
-
-
-def runs_until_exit(workload: Mapping[str, object]) -> bool:
-    """Whether a workload, by its spec or its catalogue entry, is a program that is done when it exits."""
-    return workload.get("until") == "exit"
 
 
 def runs_jobs(spec: Spec) -> bool:
@@ -204,17 +162,18 @@ def runs_jobs(spec: Spec) -> bool:
 
     Next to a loop, a job repeats its iterations for the whole window.
     """
-    return all(workload.get("job") for workload in _listed_workloads(spec))
+    return all(workload.job is not None for workload in _listed_workloads(spec))
 
 
 def job_iterations(spec: Spec) -> list[int] | None:
     """Iterations of each tenant's job; None for a cell with a window of fixed length."""
-    return [workload["job"]["iterations"] for workload in tenant_workloads(spec)] if runs_jobs(spec) else None
+    jobs = (workload.job for workload in tenant_workloads(spec))
+    return [job.iterations for job in jobs if job is not None] if runs_jobs(spec) else None
 
 
-def _listed_workloads(spec: Spec) -> list[WorkloadSpec]:
+def _listed_workloads(spec: Spec) -> Sequence[Workload]:
     workload = spec["workload"]
-    return workload["tenants"] if "tenants" in workload else [workload]  # noqa: SIM401 (mypy takes .get for object)
+    return workload.tenants if isinstance(workload, Mix) else [workload]
 
 
 def workload_reference(calibration: Mapping[str, Any] | None, workload: str) -> Mapping[str, Any]:

@@ -5,9 +5,9 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal, NotRequired, Self, TypedDict, cast, get_args
+from typing import Annotated, Literal, NotRequired, TypedDict, cast, get_args
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 from pydantic.json_schema import SkipJsonSchema
 
 from sharebench.model.pod_template import PodTemplate
@@ -23,7 +23,6 @@ from sharebench.model.values import (
     UniqueEach,
     as_number,
     is_list,
-    refuse_first,
 )
 from sharebench.model.words import quoted
 
@@ -180,12 +179,7 @@ class Strategy(Concept):
     """Priority of each tenant under `mps`: 0 is normal, 1 below normal."""
     pod: Maybe[PodTemplate] = None
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        refuse_first(self._problems())
-        return self
-
-    def _problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[tuple[str, str]]:
         """Problems of the strategy on any kind of node, each with the key that has it."""
         if self.name in RESERVED_NAMES:
             yield "", f"the name {self.name!r} is reserved ({RESERVED_NAMES[self.name]}); choose another"

@@ -22,10 +22,12 @@ from sharebench.model.config_nodes import (
     SurveyOptions,
     Timeouts,
 )
-from sharebench.model.spec import runs_until_exit
 from sharebench.model.strategy import Strategy
+from sharebench.model.traffic import SweptKey
 from sharebench.model.values import (
     CLOSED_MAPPING,
+    MEASURED,
+    Concept,
     Count,
     Flag,
     Matching,
@@ -39,7 +41,7 @@ from sharebench.model.values import (
     Unique,
     named,
 )
-from sharebench.model.workload import CheckedWorkload, SweptKey
+from sharebench.model.workload import Workload
 
 Folder = Annotated[
     str,
@@ -171,21 +173,29 @@ class StudyConfig(_From):
     survey: Section[SurveyOptions]
     strategy_catalogue: Annotated[OpenMapping[StrategyName, Strategy], BeforeValidator(named), Field(default={})]
     """[Strategies](#strategies) by name, added to those of `strategies.yaml`, or changed."""
-    workload_catalogue: Annotated[OpenMapping[WorkloadName, CheckedWorkload], Field(default={})]
+    workload_catalogue: Annotated[OpenMapping[WorkloadName, Workload], BeforeValidator(named), Field(default={})]
     """[Workloads](#workloads) by name, added to those of `workloads.yaml`, or changed."""
+
+
+CATALOGUES: dict[str, type[Concept]] = {"strategy_catalogue": Strategy, "workload_catalogue": Workload}
 
 
 def to_json(config: StudyConfig) -> dict[str, Any]:
     """The config as a file holds it."""
-    strategies = config["strategy_catalogue"]
-    entries = {name: entry.model_dump(mode="json", exclude={"name"}) for name, entry in strategies.items()}
-    return {**config, "strategy_catalogue": entries}
+    entries: Any = {key: config[key] for key in CATALOGUES}  # type: ignore[literal-required]
+    return {**config} | {
+        key: {name: entry.model_dump(mode="json", exclude={"name"}) for name, entry in catalogue.items()}
+        for key, catalogue in entries.items()
+    }
 
 
 def from_json(config: Mapping[str, object]) -> StudyConfig:
     """The config in a file that a run wrote, which was checked then; older ones may lack keys."""
-    strategies = {name: Strategy.model_validate(entry) for name, entry in named(config["strategy_catalogue"]).items()}
-    return cast(StudyConfig, {**config, "strategy_catalogue": strategies})
+    catalogues = {
+        key: {name: concept.model_validate(entry, context=MEASURED) for name, entry in named(config[key]).items()}
+        for key, concept in CATALOGUES.items()
+    }
+    return cast(StudyConfig, {**config, **catalogues})
 
 
 class QuestionKeys(TypedDict):
@@ -213,11 +223,15 @@ def uses_several_devices(config: StudyConfig, kind: Kind) -> bool:
     return kind in ("cpu", "simulated") and config[kind]["devices"] > 1
 
 
+def tenants_of(config: StudyConfig, workload: str) -> list[Workload]:
+    """The entry of each tenant of a mix, or that of a plain workload."""
+    catalogue = config["workload_catalogue"]
+    return [catalogue[name] for name in catalogue[workload].tenants or [workload]]
+
+
 def is_job(config: StudyConfig, workload: str) -> bool:
     """Whether all tenants of a workload of the catalogue run jobs."""
-    catalogue = config["workload_catalogue"]
-    entries = (catalogue[name] for name in catalogue[workload].get("tenants") or [workload])
-    return all(entry["kind"] == "job" or runs_until_exit(entry) for entry in entries)
+    return all(entry.is_job for entry in tenants_of(config, workload))
 
 
 def has_jobs(config: StudyConfig) -> bool:
@@ -226,8 +240,7 @@ def has_jobs(config: StudyConfig) -> bool:
 
 def is_stream(config: StudyConfig, workload: str) -> bool:
     """Whether any tenant of a workload of the catalogue streams its answers."""
-    catalogue = config["workload_catalogue"]
-    return any(catalogue[name].get("stream") for name in catalogue[workload].get("tenants") or [workload])
+    return any(entry.stream for entry in tenants_of(config, workload))
 
 
 def has_streams(config: StudyConfig) -> bool:
@@ -246,12 +259,12 @@ def sweeps_by_entry(config: StudyConfig) -> dict[str, Sweep]:
     sweeps: dict[str, Sweep] = {}
     for name in config["workloads"]:
         entry = config["workload_catalogue"][name]
-        if sweep := entry.get("sweep"):
-            is_for_all = entry["load"].get("rate_for") == "all"
-            sweeps.setdefault(sweep["of"], Sweep(sweep["by"], {}, is_for_all)).values[name] = sweep["value"]
+        if sweep := entry.sweep:
+            is_for_all = entry.load.rate_for == "all"
+            sweeps.setdefault(sweep.of, Sweep(sweep.by, {}, is_for_all)).values[name] = sweep.value
     return sweeps
 
 
 def has_conformance(config: StudyConfig) -> bool:
     """Whether the study tests what strategies promise."""
-    return any(config["workload_catalogue"][name].get("module") == "conformance" for name in config["workloads"])
+    return any(config["workload_catalogue"][name].module == "conformance" for name in config["workloads"])

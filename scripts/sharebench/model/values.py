@@ -19,6 +19,8 @@ from pydantic import (
     GetJsonSchemaHandler,
     Strict,
     ValidationError,
+    ValidationInfo,
+    model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
@@ -40,6 +42,16 @@ class Concept(BaseModel):
 
     model_config = CLOSED_MAPPING | ConfigDict(frozen=True)
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Problems across keys: the dotted key that has each, below this concept, and the rest of the error line."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> Self:
+        if info.context != MEASURED:
+            refuse_first(self.problems())
+        return self
+
     def changed(self, **changes: object) -> Self:
         """The same with other values, which are not checked."""
         return self.model_copy(update=changes)
@@ -47,6 +59,10 @@ class Concept(BaseModel):
     def spec(self) -> dict[str, Any]:
         """What a measurement depends on, as JSON: all that is not default, so that a new key leaves old specs valid."""
         return self.model_dump(mode="json", exclude_defaults=True)
+
+
+MEASURED = "measured"
+"""The context in which a concept is read from what a run has written: it was checked then, and is so no more."""
 
 
 def refuse_first(problems: Iterator[tuple[str, str]]) -> None:
@@ -192,6 +208,7 @@ class OneOrList:
 
 Maybe = Annotated[T | None, BeforeValidator(_as_none), Field(default=None)]
 Swept = Annotated[Annotated[T, OneOrList()] | None, BeforeValidator(_as_none), Field(default=None)]
+Part = Annotated[T, BeforeValidator(empty_if_none)]
 Section = Annotated[T, BeforeValidator(empty_if_none), Field(default_factory=dict, validate_default=True)]
 List = Annotated[list[T], BeforeValidator(as_list)]
 Unique = Annotated[

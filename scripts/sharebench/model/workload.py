@@ -1,52 +1,60 @@
-"""A workload: what a tenant runs, and its load."""
+"""A workload: what a tenant runs, and its load, from a study's file to a record's spec."""
 
 # pydantic reads the annotations, so this file must not have `from __future__ import annotations`.
 
-from typing import Annotated, Any, Literal
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field
-from typing_extensions import TypedDict
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
+from sharebench.model.traffic import Load, Request, SweptKey
 from sharebench.model.values import (
-    AlsoAccepts,
+    Concept,
     Count,
     Flag,
     Image,
-    List,
     Matching,
     Maybe,
     Name,
     NotNegative,
     Numeric,
     OpenMapping,
+    Part,
     Path,
     Positive,
     Scalar,
-    Section,
-    Swept,
     Text,
     as_boolean,
-    as_number,
+    as_list,
     empty_if_none,
 )
-from tenant.contract.requests import VOCABULARY
-from tenant.contract.trace import MAX_TOKENS
+from sharebench.model.words import quoted, unknown_value
+from tenant.contract.requests import ENV_PLACEHOLDER
 
-SweptKey = Literal["concurrency", "concurrency_total", "rate_hz", "rate_of_capacity"]
-"""A key of a `load` that may be a list."""
+CLIENT = "http_client"
+"""The client of `kind: http`, in tenant/workloads/."""
+HERE_PREFIX = "{here}/"
+PLACEHOLDER = re.compile(r"(?<!\$)\{([a-z_]+)\}")
+"""A placeholder in a word of a command; `${name}` belongs to a shell."""
+PLACEHOLDERS = ("port", "index", "replicas", "fraction", "here", "python")
+UNIT_SECONDS = {"seconds": 1.0, "milliseconds": 1e-3, "microseconds": 1e-6, "nanoseconds": 1e-9}
+# Near its capacity the queue of a server whose requests take seconds grows, and no window of minutes shows it.
+MAX_STREAMED_RATE = 0.85
+STARTED = ("command", "image", "manifest", "port", "ready", "start")
+PROGRAM_OPTIONS = {
+    "command": (*STARTED, "metrics", "until"),
+    "http": (*STARTED, "url", "request", "stream", "failed_percent", "answers"),
+}
+"""The kinds of user programs, with the keys that only they have."""
+UNMEASURED = ("description", "tenants", "sweep", "min_window_seconds")
+"""Keys that no measurement depends on."""
 
-
-def _as_length(value: object) -> object:
-    number = as_number(value)
-    return {"mean": number} if isinstance(number, int | float) and not isinstance(number, bool) else value
-
-
-Tokens = Numeric[Annotated[int, Field(ge=1, le=MAX_TOKENS)]]
-Mean = Numeric[Annotated[float, Field(ge=1, le=MAX_TOKENS)]]
 Label = Annotated[
     str, Matching("[a-zA-Z_][a-zA-Z0-9_]*", "cannot be the name of a label: use letters, digits and _, no digit first")
 ]
-Header = Annotated[str, Matching("[A-Za-z][A-Za-z0-9-]*", "cannot be the name of a header: use letters, digits and -")]
 Argument = Annotated[
     str,
     Matching(
@@ -56,100 +64,42 @@ Argument = Annotated[
 Module = Annotated[str, Matching("[a-z][a-z0-9_]*", "is not the name of a Python module")]
 
 
-class Job(TypedDict):
+class Job(Concept):
     """The fixed work of a workload of kind `job`, which needs it, and the deadline of one that runs `until: exit`."""
 
     iterations: Numeric[Annotated[int, Field(ge=1, le=10_000_000)]]
     """Number of iterations of a job; a program that runs `until: exit` is one."""
-    max_seconds: Annotated[Positive, Field(default=60)]
+    max_seconds: Positive = 60
     """Deadline after the start: a job that is not done by then is `hung`."""
 
 
-class Ready(TypedDict):
+class Ready(Concept):
     """Condition by which a program has started; warming up comes after that."""
 
-    path: Maybe[Path]
+    path: Maybe[Path] = None
     """Path that answers 200 once the program has started."""
-    count: Maybe[Count]
+    count: Maybe[Count] = None
     """For kind `command`: iterations that its metrics have counted by then."""
-    log: Maybe[Name]
+    log: Maybe[Name] = None
     """For kind `command`: text that the program prints once it has started."""
 
 
-class Metrics(TypedDict):
+class Metrics(Concept):
     """Metrics with the latencies, for kind `command`."""
 
-    path: Annotated[Path, Field(default="/metrics")]
+    path: Path = "/metrics"
     """Path of the metrics, for kind `command`."""
-    histogram: Maybe[Name]
+    histogram: Maybe[Name] = None
     """Name of the histogram with a latency per iteration, without `_bucket`. It must have classic buckets."""
-    summary: Maybe[Name]
+    summary: Maybe[Name] = None
     """Name of a summary in its place; it gives mean and rate, but no percentiles of a window."""
-    labels: Annotated[OpenMapping[Label, Text], Field(default={})]
+    labels: OpenMapping[Label, Text] = Field(default={})
     """Labels that pick one series, where there are several."""
-    unit: Annotated[Literal["seconds", "milliseconds", "microseconds", "nanoseconds"], Field(default="seconds")]
+    unit: Literal["seconds", "milliseconds", "microseconds", "nanoseconds"] = "seconds"
     """Unit of its values: `seconds`, `milliseconds`, `microseconds` or `nanoseconds`."""
 
 
-class Length(TypedDict):
-    """Number of tokens: a number, `{min, max}` (uniform), or `{mean, spread}` (a normal distribution).
-
-    With `mean` and `spread`, values below `min` (1 by default) or above `max` are set to these.
-    """
-
-    mean: Maybe[Mean]
-    """Mean number; without a `spread` every request has it."""
-    spread: Maybe[Positive]
-    """Standard deviation of a normal distribution, which is rounded to whole tokens."""
-    min: Maybe[Tokens]
-    """Smallest number."""
-    max: Maybe[Tokens]
-    """Largest number."""
-
-
-AnyLength = Annotated[Length, BeforeValidator(_as_length), AlsoAccepts({"type": "integer", "minimum": 1})]
-
-
-class Template(TypedDict):
-    """Random lengths of prompts and answers, which fill the placeholders of the body.
-
-    The seed depends on workload, tenant and repeat only, so that every strategy has the same requests
-    ([templates](../docs/your-own-workload.md#random-prompts)).
-    """
-
-    prompt: Maybe[AnyLength]
-    """Tokens of `{prompt}` (words) or `{prompt_ids}` (a JSON list of ids): a number, `{min, max}` (uniform) or
-    `{mean, spread}` (a normal distribution, kept within `min`, by default 1, and `max`)."""
-    output: Maybe[AnyLength]
-    """Number in place of `{output_tokens}`, likewise."""
-    shared_prefix: Annotated[Numeric[Annotated[int, Field(ge=0, le=200_000)]], Field(default=0)]
-    """Tokens with which every prompt begins, in addition to `prompt`."""
-    vocabulary: Annotated[Count, Field(default=VOCABULARY)]
-    """The ids of `{prompt_ids}` are below it."""
-
-
-class Request(TypedDict):
-    """Request of an iteration, for kind `http`."""
-
-    method: Annotated[Literal["GET", "POST", "PUT"], Field(default="GET")]
-    """Method of the request, for kind `http`: `GET`, `POST` or `PUT`."""
-    path: Annotated[Path, Field(default="/")]
-    """Path of the request, with its query; the client fills in `{env:NAME}` from its environment."""
-    headers: Annotated[OpenMapping[Header, Text], Field(default={})]
-    """Headers of the request, by name; `{env:NAME}` as in `path`, so that no secret is in a record."""
-    body: Maybe[Text]
-    """Body of the request, as text."""
-    body_file: Maybe[Name]
-    """File that holds the body, below the folder that snakemake runs in."""
-    body_lines: Maybe[Name]
-    """File below that folder with one body per line (JSONL), or an OpenAI batch file; tenants take them in order, each
-    from another line on."""
-    tokens: Maybe[Template]
-    expect_status: Annotated[Numeric[Annotated[int, Field(ge=100, le=599)]], Field(default=200)]
-    """Status of a successful answer; any other is an error."""
-
-
-class SweepEntry(TypedDict):
+class SweepEntry(Concept):
     """Place of this entry in a sweep; the pipeline writes it."""
 
     of: Name
@@ -160,108 +110,255 @@ class SweepEntry(TypedDict):
     """Value of this entry."""
 
 
-class Load(TypedDict):
-    """When a tenant begins its next iteration. A list of values makes a [sweep](#sweeps)."""
-
-    arrival: Annotated[Literal["closed", "constant", "poisson", "trace"], Field(default="closed")]
-    """`closed` begins when the last iteration is done; `constant` and `poisson` are open loads, with a rate, and so is
-    `trace`, for kind `http`, with the times of a file. Their latency counts from the intended start."""
-    concurrency: Swept[Count]
-    """For kind `http`: requests in flight per tenant. A closed load always has this number, `null` is 1; an open load
-    has at most this number, `null` is any. Others wait, and their latency counts from the intended start."""
-    concurrency_total: Swept[Count]
-    """In place of `concurrency`: requests in flight at all tenants of this workload together. Each has an equal part;
-    what is left over goes to the first of them, one request each."""
-    rate_hz: Swept[Positive]
-    """Rate of an open load per tenant, in iterations per second."""
-    rate_of_capacity: Swept[Positive]
-    """Rate of an open load as a fraction of what one tenant reaches alone, under a closed load of the same
-    concurrency; at most 0.85 where the answers stream. An open load has exactly one of the two rates. A list in any of
-    the four is a [sweep](#sweeps)."""
-    rate_for: Annotated[Literal["tenant", "all"], Field(default="tenant")]
-    """`all`: the rate, or the trace, is that of all tenants of this workload together, and each has an equal part."""
-    trace: Maybe[Name]
-    """File of `arrival: trace`, below the folder that snakemake runs in: CSV with the columns `seconds`,
-    `prompt_tokens` and `output_tokens` ([traces](../docs/your-own-workload.md#traces))."""
-
-
-class Model(TypedDict):
+class Model(Concept):
     """Cost of an iteration on the simulated node, which needs it: serial + parallel / SMs."""
 
-    serial_seconds: Annotated[NotNegative, Field(default=0)]
+    serial_seconds: NotNegative = 0
     """Part of an iteration that more SMs do not shorten."""
-    parallel_sm_seconds: Annotated[NotNegative, Field(default=0)]
+    parallel_sm_seconds: NotNegative = 0
     """Part of an iteration that is spread over the SMs."""
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if not self.serial_seconds and not self.parallel_sm_seconds:
+            yield "", "0 seconds of work; set serial_seconds, parallel_sm_seconds or both"
 
-class WorkloadEntry(TypedDict):
+
+class Workload(Concept):
     """Workload of one tenant, and its load."""
 
-    description: Annotated[Text, Field(default="")]
+    name: SkipJsonSchema[str] = ""
+    description: Text = ""
     """One sentence for a person."""
-    tenants: Maybe[Annotated[List[Text], Field(min_length=2)]]
+    tenants: Maybe[Annotated[tuple[Text, ...], Field(min_length=2), BeforeValidator(as_list)]] = None
     """Makes the entry a [mix](#mixes-and-pairs): the workload of each tenant by name. It has no `module`, `params`,
     `load` or `simulated` of its own."""
-    kind: Annotated[Literal["loop", "job", "command", "http"], Field(default="loop")]
+    kind: Literal["loop", "job", "command", "http"] = "loop"
     """`loop` runs one iteration after another for a window; [`job`](#jobs) is a fixed number of them; `command` is any
     program with Prometheus metrics, `http` any HTTP server ([your own workload](../docs/your-own-workload.md))."""
-    job: Maybe[Job]
-    until: Maybe[Literal["exit"]]
+    job: Maybe[Job] = None
+    until: Maybe[Literal["exit"]] = None
     """For kind `command`: `exit` makes it a [job](../docs/jobs.md#a-program-as-it-is), which begins when the program
     starts and is done when that exits with 0; `null` measures a window."""
-    module: Maybe[Module]
+    module: Maybe[Module] = None
     """File in `scripts/tenant/workloads/` without `.py`; needed on every node but the simulated one."""
-    command: Maybe[Annotated[List[Text], Field(min_length=1)]]
+    command: Maybe[Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(as_list)]] = None
     """For kind `command` and `http`: the program and its arguments, never a shell; `{port}`, `{index}`, `{here}` (the
     folder that snakemake runs in; a cell depends on files below it), `{python}` (the tenants' interpreter),
     `{replicas}` (how many tenants there are) and `{fraction}` (1/replicas, or the memory that the strategy allows the
     tenant, as a fraction) are filled in."""
-    image: Maybe[Image]
+    image: Maybe[Image] = None
     """For kind `command` and `http`, in a cluster: the user's [image](../docs/your-own-workload.md#in-pods), as it is.
     `command` takes the place of its entrypoint, `null` keeps that; `port` is 8080 by default."""
-    manifest: Maybe[Name]
+    manifest: Maybe[Name] = None
     """For kind `command` and `http`, in a cluster, in place of `image`: file with a Pod, or with an object that has a
     pod template, such as a Deployment."""
-    url: Maybe[Name]
+    url: Maybe[Name] = None
     """For kind `http`: a server that runs already, as `http://host:port`, in place of a `command`."""
-    port: Maybe[Numeric[Annotated[int, Field(ge=1, le=65535)]]]
+    port: Maybe[Numeric[Annotated[int, Field(ge=1, le=65535)]]] = None
     """Port that the program always listens on; `null` gives each tenant one of its own, as `{port}` and in the variable
     `SHAREBENCH_PORT`."""
-    ready: Section[Ready]
-    metrics: Section[Metrics]
-    request: Section[Request]
-    start: Annotated[Literal["together", "staggered"], Field(default="together")]
+    ready: Part[Ready] = Field(default_factory=Ready)
+    metrics: Part[Metrics] = Field(default_factory=Metrics)
+    request: Part[Request] = Field(default_factory=Request)
+    start: Literal["together", "staggered"] = "together"
     """For kind `command` and `http`: `staggered` starts a tenant when those before it are ready, as servers need that
     look how much memory is free; each then has `timeouts.start_seconds`."""
-    stream: Annotated[Flag, Field(default=False)]
+    stream: Flag = False
     """For kind `http`: also times the tokens of an answer as they arrive."""
-    failed_percent: Annotated[NotNegative, Field(default=5, le=100)]
+    failed_percent: Annotated[NotNegative, Field(le=100)] = 5
     """For kind `http`: largest share of failed requests with which a cell counts (gate `failed_share`). The latency is
     that of the others, and `error_reasons` has the failures."""
-    answers: Annotated[Literal["auto", True, False], BeforeValidator(as_boolean), Field(default="auto")]
+    answers: Annotated[Literal["auto", True, False], BeforeValidator(as_boolean)] = "auto"
     """For kind `http`: whether the server's answers to four fixed prompts are compared with those that it gives alone
     ([answers](../docs/your-own-workload.md#right-answers)). `auto` asks the calibration for log-probabilities, `true`
     refuses a server without."""
-    params: Annotated[OpenMapping[Argument, Scalar], Field(default={})]
+    params: OpenMapping[Argument, Scalar] = Field(default={})
     """Arguments of the module, by name: numbers, booleans or text."""
-    load: Section[Load]
-    sweep: Maybe[SweepEntry]
+    load: Part[Load] = Field(default_factory=Load)
+    sweep: Maybe[SweepEntry] = None
     """Place of the entry in a [sweep](#sweeps); the pipeline writes it."""
-    min_window_seconds: Annotated[NotNegative, Field(default=1)]
+    min_window_seconds: NotNegative = 1
     """Shortest window that is long enough for this workload. A study that sets less than the catalogue reports it."""
-    output_tolerance: Annotated[NotNegative, Field(default=1e-6)]
+    output_tolerance: NotNegative = 1e-6
     """Largest relative difference between a tenant's output and that of the workload alone."""
-    simulated: Maybe[Model]
+    simulated: Maybe[Model] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_written(cls, given: Any) -> Any:
+        """The entry without a withdrawn key of published configs; a command with `until: exit` is one iteration."""
+        if not isinstance(entry := empty_if_none(given), dict):
+            return given
+        if entry.get("kind") == "command" and entry.get("until") == "exit":
+            job = empty_if_none(entry.get("job"))
+            entry = {**entry, "job": {"iterations": 1, **job} if isinstance(job, dict) else job}
+        return {key: value for key, value in entry.items() if key != "class"}
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Problems of the entry on any kind of node."""
+        own = PROGRAM_OPTIONS.get(self.kind, ())
+        for kind, options in PROGRAM_OPTIONS.items():
+            for option in self._set_options(*options):
+                if option not in own:
+                    yield option, f"has no effect on kind: {self.kind}; remove it, or set kind: {kind}"
+        if self.tenants is not None:
+            for option in self._set_options("module", "params", "job", "simulated", "load"):
+                yield option, "has no effect on a mix; remove it, its tenants have their own"
+            return
+        if self.is_program:
+            yield from self._program_problems()
+        yield from self._load_problems()
+        if self.kind == "job" and self.job is None:
+            yield "job", "null is not enough for a job; set its work, such as {iterations: 1000}"
+        if self.kind != "job" and self.job is not None and not self.runs_until_exit:
+            job = quoted(self.job.model_dump())
+            yield "job", f"{job} has no effect on a {self.kind}; remove it or set kind: job"
+        if self.kind == "job" and self.load.arrival != "closed":
+            problem = f"{self.load.arrival!r} is not possible, a job's iterations follow each other; remove it"
+            yield "load.arrival", problem
+
+    def _set_options(self, *options: str) -> list[str]:
+        """Those of the options that do not have their default."""
+        return [option for option in options if getattr(self, option) != self._default(option)]
+
+    @classmethod
+    def _default(cls, option: str) -> Any:
+        return cls.model_fields[option].get_default(call_default_factory=True)
+
+    def _program_problems(self) -> Iterator[tuple[str, str]]:
+        for option in self._set_options("module", "params"):
+            yield option, f"{quoted(getattr(self, option))} has no effect on kind: {self.kind}; remove it"
+        yield from self._start_problems()
+        if self.kind == "http":
+            yield from self._server_problems()
+        elif self.until is None:
+            given = [name for name in (self.metrics.histogram, self.metrics.summary) if name is not None]
+            if len(given) != 1:
+                how = "both are" if given else "none is"
+                yield "metrics", f"needs the name of a histogram or of a summary, {how} given; give exactly one"
+            if (arrival := self.load.arrival) != "closed":
+                yield "load", f"{arrival} has no effect on kind: command, which has its own; remove it"
+        else:
+            for option in self._set_options("port", "ready", "metrics", "start", "load"):
+                yield option, "has no effect with until: exit, a program as it is; remove it"
+
+    def _start_problems(self) -> Iterator[tuple[str, str]]:
+        """Problems of what starts the program."""
+        command, has_container = self.command, self.image is not None or self.manifest is not None
+        if self.image is not None and self.manifest is not None:
+            yield "", "has an image and a manifest; keep one"
+        if self.kind == "http" and self.url is not None:
+            if command is not None or has_container:
+                what = "command" if command is not None else "container"
+                yield "", f"has a {what} and a url; keep the one that answers the requests"
+            return
+        if command is None:
+            if not has_container:
+                also = " or a url" if self.kind == "http" else ""
+                yield "", f"kind: {self.kind} needs a command{also}; give the program and its arguments as a list"
+            return
+        if len(command) == 1 and " " in command[0]:
+            yield "command", f"{command[0]!r} is one word with spaces, and there is no shell; write a list of words"
+        used = PLACEHOLDER.findall(" ".join(command))
+        for name in used:
+            if name not in PLACEHOLDERS:
+                known = [f"{{{placeholder}}}" for placeholder in PLACEHOLDERS]
+                yield "command", unknown_value(f"{{{name}}}", known, "is not a placeholder")
+        if self.port is not None and "port" in used:
+            yield "port", f"{self.port} is fixed, but the command has '{{port}}'; remove one of the two"
+
+    def _server_problems(self) -> Iterator[tuple[str, str]]:
+        for option in ("count", "log"):
+            if getattr(self.ready, option) is not None:
+                yield f"ready.{option}", "has no effect on kind: http; give ready.path, or nothing: then one request"
+        if self.url is not None and not _is_root(self.url):
+            shown = "a URL with a name or password" if "@" in self.url else repr(self.url)
+            yield "url", f"{shown} is not the root of an HTTP server; write http://host:port, the rest in request.path"
+        for key, problem in self.request.length_problems(has_trace=self.load.trace is not None):
+            yield f"request.{key}", problem
+        for text in self.request_texts():
+            if "{env:" in ENV_PLACEHOLDER.sub("", text):
+                problem = "'{env:' begins no variable's name; write {env:NAME}, of letters, digits and _"
+                yield "request", problem
+
+    def _load_problems(self) -> Iterator[tuple[str, str]]:
+        share = self.load.rate_of_capacity
+        highest = max(share) if isinstance(share, list) else share or 0
+        if self.stream and highest > MAX_STREAMED_RATE:
+            yield (
+                "load.rate_of_capacity",
+                f"{highest} is too near the capacity of a server that streams, whose queue would grow unseen; "
+                f"use {MAX_STREAMED_RATE} or less",
+            )
+        if self.kind == "http":
+            return
+        for option in ("concurrency", "concurrency_total", "trace"):
+            if (own := getattr(self.load, option)) is not None:
+                problem = f"{quoted(own)} has no effect on kind: {self.kind}; remove it, or set kind: http"
+                yield f"load.{option}", problem
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is a user program."""
+        return self.kind in PROGRAM_OPTIONS
+
+    @property
+    def runs_until_exit(self) -> bool:
+        """Whether it is a program that is done when it exits."""
+        return self.until == "exit"
+
+    @property
+    def is_job(self) -> bool:
+        """Whether it has an end of its own, and no window."""
+        return self.kind == "job" or self.runs_until_exit
+
+    @property
+    def code(self) -> str | None:
+        """The file in tenant/workloads/ that it runs; a command has none."""
+        return CLIENT if self.kind == "http" else self.module
+
+    def request_texts(self) -> list[str]:
+        """The texts of a server's requests that may name environment variables."""
+        return [self.request.path, self.ready.path or "", *self.request.headers.values()]
+
+    def client_files(self) -> dict[str, str]:
+        """Files of the study that the client reads, by its parameter: bodies of requests, and a trace."""
+        return self.request.files() | ({"trace": self.load.trace} if self.load.trace is not None else {})
+
+    def client_params(self, url: str) -> dict[str, Any]:
+        """Parameters of the client that sends the requests to a server at `url`."""
+        own = {"url": url, "ready_path": self.ready.path, "stream": self.stream}
+        return self.request.model_dump(mode="json") | own
+
+    def files(self) -> list[str]:
+        """Files of the study that it names, below the folder that snakemake runs in."""
+        words = [word.removeprefix(HERE_PREFIX) for word in self.command or () if word.startswith(HERE_PREFIX)]
+        return [*words, *([self.manifest] if self.manifest is not None else ()), *self.client_files().values()]
+
+    def measured(self, is_simulated: bool) -> Self:
+        """The workload without what its cells do not depend on: on the simulated node, what the tenant runs."""
+        programs = {option for options in PROGRAM_OPTIONS.values() for option in options}
+        unused = (*UNMEASURED, "module", *programs) if is_simulated else (*UNMEASURED, "simulated")
+        return self.changed(**{option: self._default(option) for option in unused})
+
+    def repeated(self) -> Self:
+        """The same work for a window: a job becomes a loop of its iterations."""
+        return self.changed(kind="loop", job=None) if self.kind == "job" else self
 
 
-def _as_workload(given: Any) -> Any:
-    """The entry without a withdrawn key of published configs; a command with `until: exit` is one iteration."""
-    if not isinstance(entry := empty_if_none(given), dict):
-        return given
-    if entry.get("kind") == "command" and entry.get("until") == "exit":
-        job = empty_if_none(entry.get("job"))
-        entry = {**entry, "job": {"iterations": 1, **job} if isinstance(job, dict) else job}
-    return {key: value for key, value in entry.items() if key != "class"}
+class Mix(Concept):
+    """The workloads of a cell whose tenants do not all run the same."""
+
+    name: str
+    tenants: tuple[Workload, ...]
 
 
-CheckedWorkload = Annotated[WorkloadEntry, BeforeValidator(_as_workload)]
+def _is_root(url: str) -> bool:
+    """Whether a URL has only a host and a port."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    rest = (parts.username, parts.query or None, parts.fragment or None, parts.path.strip("/") or None)
+    return parts.scheme == "http" and bool(parts.hostname) and port != 0 and rest == (None,) * 4 and " " not in url

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sharebench.core.files import SCRIPTS
-from sharebench.model.spec import WorkloadSpec
-from sharebench.model.workload import WorkloadEntry
+from sharebench.model.workload import Workload
 
 WORKLOAD_MODULES = SCRIPTS / "tenant" / "workloads"
 
@@ -38,18 +37,18 @@ def _read_literal(file: Path, name: str) -> Any:
     return None
 
 
-def is_one_launch(workload: WorkloadSpec) -> bool:
+def is_one_launch(workload: Workload) -> bool:
     """Whether an iteration of this workload is one launch on a GPU, so that tenants can share a process.
 
     A module may declare it (`ONE_LAUNCH`); otherwise it is one if it replays a captured graph.
     """
-    declared = module_constant(str(workload.get("module")), "ONE_LAUNCH")
-    return bool(workload["params"].get("graph") if declared is None else declared)
+    declared = module_constant(str(workload.module), "ONE_LAUNCH")
+    return bool(workload.params.get("graph") if declared is None else declared)
 
 
-def cpu_obstacle(entry: WorkloadEntry) -> str | None:
+def cpu_obstacle(entry: Workload) -> str | None:
     """The reason why this interpreter cannot run an entry with a module without a GPU; None if none is known."""
-    module, params = str(entry["module"]), entry["params"]
+    module, params = str(entry.module), entry.params
     if params.get("graph") is True:
         return "a CUDA graph needs a GPU"
     dtype, dtypes = params.get("dtype"), module_constant(module, "CPU_DTYPES")

@@ -64,18 +64,17 @@ def public_config(config: StudyConfig) -> dict[str, Any]:
     if isinstance(gpus, list):
         gpu = [name if name in numbers else str(index) for index, name in enumerate(gpus)]
     workloads = {
-        name: entry | {"command": entry["command"] and [redact(word) for word in entry["command"]]}
+        name: entry.changed(command=entry.command and tuple(map(redact, entry.command)))
         for name, entry in config["workload_catalogue"].items()
     }
     cluster = cast(KubernetesOptions, {**config["kubernetes"], **NEUTRAL_CLUSTER, "tolerations": []})
     prometheus = config["prometheus"]
     if prometheus_options.has_prometheus(config["prometheus"]):
         prometheus = prometheus | {"url": "http://prometheus", "folder": None, "labels": {}}
-    return to_json(config) | {
+    return to_json({**config, "workload_catalogue": workloads}) | {
         "prometheus": prometheus,
         # A survey measures nothing in a study, and its options name what belongs to a cluster.
         "survey": config["survey"] | {"url": None, "labels": {}, "namespaces": []},
-        "workload_catalogue": workloads,
         "results": redact(config["results"]),
         "from": redact(config["from"]) if config["from"] else None,
         **{key: [redact(folder) for folder in config[key]] for key in ("datasets", "parts")},

@@ -46,13 +46,12 @@ class Matrix:
 
     def is_mix(self, workload: str) -> bool:
         """Whether the name stands for a workload of each tenant instead of one for all."""
-        return workload in self._named_mixes or self.config["workload_catalogue"][workload]["tenants"] is not None
+        return workload in self._named_mixes or self.config["workload_catalogue"][workload].tenants is not None
 
     def sweep_name(self, workload: str) -> str:
         """The name of the sweep that the workload is a load of, or else its own."""
         entry = self.config["workload_catalogue"].get(workload)
-        sweep = entry and entry.get("sweep")
-        return sweep["of"] if sweep else workload
+        return entry.sweep.of if entry and entry.sweep else workload
 
     def start_of(self, cell: Cell) -> Cell:
         """The cell with the name of its sweep, if any: the same for all cells with one start of the tenants."""
@@ -88,7 +87,7 @@ class Matrix:
 
     def _workload_cycle(self, workload: str) -> Sequence[str]:
         """The workloads of the tenants from the first on, which repeat for more tenants."""
-        return self._named_mixes.get(workload) or self.config["workload_catalogue"][workload]["tenants"] or [workload]
+        return self._named_mixes.get(workload) or self.config["workload_catalogue"][workload].tenants or [workload]
 
     def workloads_of(self, cell: Cell) -> list[str]:
         """The workload of each tenant of the cell, in order."""

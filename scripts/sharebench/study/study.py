@@ -1,28 +1,19 @@
 """A study: its cells, and the spec and code that each cell depends on."""
 
+import hashlib
 import re
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import cast
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
+from pathlib import Path
 
 from sharebench.core.files import REPOSITORY
-from sharebench.model import faults, programs
+from sharebench.model import faults
 from sharebench.model.config_nodes import NodeOptions
 from sharebench.model.gpu_python import has_own_python
 from sharebench.model.prometheus_options import has_pod_monitor, has_prometheus, watch_spec
-from sharebench.model.spec import (
-    LoadSpec,
-    MixSpec,
-    NodeSpec,
-    Spec,
-    WorkloadSpec,
-    canonical_json,
-    canonical_text,
-    parse_spec,
-    runs_until_exit,
-    tenant_workloads,
-)
-from sharebench.model.workload import WorkloadEntry
+from sharebench.model.spec import NodeSpec, Spec, canonical_json, canonical_text, parse_spec, tenant_workloads
+from sharebench.model.traffic import Load
+from sharebench.model.workload import Mix, Workload
 from sharebench.study import fingerprint
 from sharebench.study.cells import Cell
 from sharebench.study.matrix import Matrix
@@ -30,8 +21,6 @@ from sharebench.study.matrix import Matrix
 # A longer run would not improve capacity and output.
 CALIBRATION_SECONDS = 10
 ENVS = REPOSITORY / "envs"
-UNSET_LOAD = {"concurrency": None, "concurrency_total": None, "rate_for": "tenant", "trace": None}
-"""Values that mean that these keys of a load are not set."""
 
 
 @lru_cache(maxsize=3)
@@ -46,13 +35,17 @@ def client_environment() -> str:
     return next(pin for pin in tenant_environment("sharebench.txt").split() if pin.startswith("aiohttp=="))
 
 
-def _as_loop(workload: WorkloadSpec) -> WorkloadSpec:
-    """The spec of a workload, with a job turned into a loop of its iterations."""
-    if workload["kind"] != "job":
-        return workload
-    loop: WorkloadSpec = {**workload, "kind": "loop"}
-    loop.pop("job", None)
-    return loop
+@cache
+def _digest(path: Path, _changed_ns: int) -> str:
+    """Digest of the file with that modification time, cached because every cell of a study asks for it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def _digests(paths: Iterable[str]) -> dict[str, str]:
+    """The digests of those of the files that exist."""
+    files = {path: file for path in paths if (file := Path(path)).is_file()}
+    return {path: _digest(file.resolve(), file.stat().st_mtime_ns) for path, file in files.items()}
 
 
 class Study(Matrix):
@@ -64,7 +57,7 @@ class Study(Matrix):
         A program that runs to its end has none, since neither its output nor a capacity is known.
         """
         names = self.tenant_workloads() if cell is None else self.components(cell)
-        return [name for name in names if not runs_until_exit(self._entry(name))]
+        return [name for name in names if not self._entry(name).runs_until_exit]
 
     def node_options(self) -> NodeOptions:
         """The config section of the node; in a cluster with the facts of the study in ClusterOptions."""
@@ -96,50 +89,28 @@ class Study(Matrix):
             options = {key: options[key] for key in ("device", "image", "python", "resources", *optional)}
         return {"kind": self.node_kind, "options": options}
 
-    def _entry(self, name: str) -> WorkloadEntry:
-        catalogue = self.config["workload_catalogue"]
+    def _entry(self, name: str) -> Workload:
         kind = faults.fault_kind(name)
-        return catalogue[name] if kind is None else faults.aggressor_entry(kind, next(iter(catalogue.values())))
+        return self.config["workload_catalogue"][name] if kind is None else faults.aggressor(kind)
 
-    def _workload(self, name: str) -> WorkloadSpec:
-        entry = self._entry(name)
-        spec: WorkloadSpec = {
-            "name": name,
-            "kind": entry["kind"],
-            "params": entry["params"],
-            # Keys that are not set are left out, so that specs from before them stay valid.
-            "load": cast(LoadSpec, {k: v for k, v in entry["load"].items() if v != UNSET_LOAD.get(k, ...)}),
-            "output_tolerance": entry["output_tolerance"],
-        }
-        if self.node_kind != "simulated" and programs.is_program(entry):
-            # A data set's config may name any file of this machine.
-            reads_files = self.config["from"] is None
-            return cast(WorkloadSpec, {**spec, **programs.program_spec(entry, reads_files)})
-        if entry["job"]:
-            spec["job"] = entry["job"]
-        if self.node_kind == "simulated":
-            assert entry["simulated"] is not None
-            spec["simulated"] = entry["simulated"]
-        else:
-            assert entry["module"] is not None
-            spec["module"] = entry["module"]
-        return spec
+    def _workload(self, name: str) -> Workload:
+        return self._entry(name).measured(is_simulated=self.node_kind == "simulated")
 
-    def _workload_of(self, cell: Cell) -> WorkloadSpec | MixSpec:
+    def _workload_of(self, cell: Cell) -> Workload | Mix:
         if not self.is_mix(cell.workload):
             return self._workload(cell.workload)
         tenants = [self._workload(name) for name in self.workloads_of(cell)]
         if cell.workload in self.interference:
             # Pairs are measured over one window, in which a job that ends would leave its neighbour alone.
-            tenants = [_as_loop(tenant) for tenant in tenants]
-        return {"name": cell.workload, "tenants": tenants}
+            tenants = [tenant.repeated() for tenant in tenants]
+        return Mix(name=cell.workload, tenants=tuple(tenants))
 
     def _window_seconds(self, workload: str) -> float:
         """Length of the window, or the longest deadline of jobs."""
         if not self.is_job(workload):
             return self.config["window_seconds"]
-        jobs = (self._entry(name)["job"] for name in self._workload_cycle(workload))
-        return max(job["max_seconds"] for job in jobs if job is not None)
+        jobs = (self._entry(name).job for name in self._workload_cycle(workload))
+        return max(job.max_seconds for job in jobs if job is not None)
 
     def _environment(self) -> str:
         """The tenants' packages, as far as a cell depends on them; those of the user's own interpreter are unknown."""
@@ -162,10 +133,13 @@ class Study(Matrix):
             spec["fault"] = {"kind": kind, "at_fraction": faults.AT_FRACTION, "aggressor": cell.replicas - 1}
         if self.node_kind != "simulated":
             tenants = tenant_workloads(spec)
-            if not all(map(runs_until_exit, tenants)):
+            # A data set's config may name any file of this machine.
+            if self.config["from"] is None and (files := _digests(path for each in tenants for path in each.files())):
+                spec["files"] = files
+            if not all(tenant.runs_until_exit for tenant in tenants):
                 spec["warmup"] = self.config["warmup"]
             spec["environment"] = self._environment()
-            if any(tenant["kind"] == "http" for tenant in tenants):
+            if any(tenant.kind == "http" for tenant in tenants):
                 spec["environment"] += f" client {client_environment()}"
         if (watch := watch_spec(self.config["prometheus"], spec)) is not None:
             spec["prometheus"] = watch
@@ -181,10 +155,9 @@ class Study(Matrix):
         A load of a sweep differs from it in its name, which has the value that differs.
         """
         spec, entry = self.spec_of(cell), self.config["workload_catalogue"].get(cell.workload)
-        if entry and (sweep := entry.get("sweep")):
+        if entry and (sweep := entry.sweep):
             own = self._workload(cell.workload)
-            load = cast(LoadSpec, {key: value for key, value in own["load"].items() if key != sweep["by"]})
-            spec["workload"] = {**own, "name": sweep["of"], "load": load}
+            spec["workload"] = own.changed(name=sweep.of, load=own.load.changed(**{sweep.by: None}))
         return canonical_text(spec)
 
     def code(self, workload: str) -> str:
@@ -192,9 +165,9 @@ class Study(Matrix):
         entries = [self._entry(name) for name in self._workload_cycle(workload)]
         if self.node_kind == "simulated":
             return f"measuring code {fingerprint.cell_fingerprint(self.node_kind)}"
-        modules = [module for entry in entries if (module := programs.module_name(entry)) is not None]
+        modules = [module for entry in entries if (module := entry.code) is not None]
         needs = {
-            "has_programs": any(map(programs.is_program, entries)),
+            "has_programs": any(entry.is_program for entry in entries),
             "is_watched": has_prometheus(self.config["prometheus"]),
         }
         return f"measuring code {fingerprint.cell_fingerprint(self.node_kind, *modules, **needs)}"
@@ -214,16 +187,12 @@ class Study(Matrix):
     def calibration_spec(self, workload: str) -> str:
         """Canonical text of the spec of the workload's calibration, with closed load on the exclusive device."""
         spec = self.spec_of(self.calibration_cell(workload))
-        alone = self._workload(workload)
-        load: LoadSpec = {"arrival": "closed"}
-        if (in_flight := alone["load"].get("concurrency") or alone["load"].get("concurrency_total")) is not None:
-            load["concurrency"] = in_flight
-        if "trace" in alone["load"]:
-            load["trace"] = alone["load"]["trace"]
-        spec["workload"] = {**_as_loop(alone), "load": load}
+        alone = self._workload(workload).repeated()
+        closed = Load().changed(concurrency=alone.load.in_flight, trace=alone.load.trace)
+        spec["workload"] = alone.changed(load=closed)
         # Jobs do not use the study's window.
         entry = self.config["workload_catalogue"][workload]
-        seconds = max(entry["min_window_seconds"], 1) if entry["kind"] == "job" else self.config["window_seconds"]
+        seconds = max(entry.min_window_seconds, 1) if entry.kind == "job" else self.config["window_seconds"]
         spec["window_seconds"] = min(seconds, CALIBRATION_SECONDS)
         return canonical_text(spec)
 

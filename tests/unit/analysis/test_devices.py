@@ -9,6 +9,8 @@ from scipy import stats
 from unit.analysis.test_jobs import job_record
 from unit.factories import record
 
+from sharebench.model.traffic import Load
+from sharebench.model.workload import Workload
 from sharebench.read.cells.multiprogram import group_metrics
 from sharebench.read.cells.rows import MeasuredCell, reduce_record
 from sharebench.read.cells.slowdown import Baseline, group_ratio, group_slowdown
@@ -184,7 +186,7 @@ def test_the_devices_table_pairs_slowdowns_and_counts_the_control() -> None:
 
 
 def test_open_loads_are_not_in_the_devices_table() -> None:
-    catalogue = {"matmul": {"load": {"arrival": "closed"}}, "matmul-light": {"load": {"arrival": "poisson"}}}
+    catalogue = {"matmul": Workload(), "matmul-light": Workload(load=Load(arrival="poisson", rate_hz=1))}
     assert closed_loop_workloads({"workload_catalogue": catalogue}) == {"matmul"}
     found = pair_by_device(cells(), "exclusive")
     assert devices_table(found, Baseline(found, "exclusive"), {"another"}).empty

@@ -154,4 +154,4 @@ def test_the_commented_container_is_a_valid_workload_of_a_cluster() -> None:
     entry = yaml.safe_load("\n".join(line.removeprefix("  #   ") for line in comment))
     own = {"workload_catalogue.mine": entry, "workloads": ["mine"], "strategies": ["exclusive", "mps"]}
     config = load(config_with({"node": "kubernetes", **own}))
-    assert config["workload_catalogue"]["mine"]["image"] == "api:1"
+    assert config["workload_catalogue"]["mine"].image == "api:1"

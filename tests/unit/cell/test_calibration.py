@@ -20,6 +20,7 @@ from sharebench.measure.cell.calibration import (
 from sharebench.measure.nodes.host.nvidia import NvidiaNode
 from sharebench.model.config.load import load
 from sharebench.model.strategy import Strategy
+from sharebench.model.workload import Workload
 from sharebench.study.study import Study
 
 
@@ -42,7 +43,7 @@ def test_in_mig_mode_the_calibration_runs_on_the_largest_instance(
     node = NvidiaNode({"gpu": "0", "python": "auto", "hami_core": None, "may_change": []}, tmp_path)
     strategies = Study(asked).strategies
     strategies["mig-mps"] = strategies["mig-mps"].changed(instances=1)
-    assert pick_strategy(strategies, ["mig", "mig-mps"], node, {"params": {}}).name == chosen
+    assert pick_strategy(strategies, ["mig", "mig-mps"], node, Workload()).name == chosen
 
 
 def test_another_access_with_the_whole_device_replaces_a_missing_one() -> None:
@@ -193,9 +194,9 @@ def test_answers_are_compared_where_the_server_gives_log_probabilities(
     capsys: pytest.CaptureFixture[str], asked: Any, why: str | None
 ) -> None:
     alone = served(tenant(0, back_to_back([0.01] * 9))) | ({} if asked is None else {"answers": asked})
-    assert reference_answers({"name": "chat"}, alone) == (asked if why is None else None)  # type: ignore[typeddict-item]
+    assert reference_answers(Workload(name="chat"), alone) == (asked if why is None else None)
     assert (why or "") in capsys.readouterr().out
-    assert reference_answers({"name": "chat", "answers": False}, alone) is None  # type: ignore[typeddict-item]
+    assert reference_answers(Workload(name="chat").changed(answers=False), alone) is None
     if why is not None:
         with pytest.raises(CalibrationError, match=f"chat: its answers cannot be compared: .*{why}.*answers: false"):
-            reference_answers({"name": "chat", "answers": True}, alone)  # type: ignore[typeddict-item]
+            reference_answers(Workload(name="chat").changed(answers=True), alone)

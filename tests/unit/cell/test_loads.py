@@ -10,6 +10,8 @@ from unit.studies import W, refusal_line, study_with
 from sharebench.measure.cell.loads import planned_loads
 from sharebench.measure.nodes.contract import PlannedLoad
 from sharebench.model.spec import parse_spec
+from sharebench.model.traffic import Load
+from sharebench.model.workload import Workload
 from sharebench.study.cells import Cell
 
 SERVER = {"kind": "http", "command": ["serve", "{port}"], "stream": True}
@@ -124,8 +126,9 @@ def test_a_trace_is_part_of_the_spec_and_its_calibration_has_the_lengths(tmp_pat
     study = study_with({f"{W}.chat": SERVER | {"load": load}, "workloads": ["chat"]})
     cell = Cell("mps", "chat", 2, 1)
     before, alone = study.spec(cell), parse_spec(study.calibration_spec("chat"))["workload"]
-    assert str(file) in parse_spec(before)["workload"]["files"]  # type: ignore[typeddict-item]
-    assert alone["load"] == {"arrival": "closed", "trace": str(file)}  # type: ignore[typeddict-item]
+    assert str(file) in parse_spec(before)["files"]
+    assert isinstance(alone, Workload)
+    assert alone.load == Load().changed(trace=str(file))
     file.write_text("seconds\n0\n2\n")
     assert study.spec(cell) != before
 

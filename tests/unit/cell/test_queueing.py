@@ -14,6 +14,7 @@ from sharebench.measure.cell.queue import join_jobs, run_queue
 from sharebench.measure.nodes.simulated.node import SimulatedNode
 from sharebench.model.config.load import load
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY
+from sharebench.model.workload import Job
 from sharebench.read.gates.gates import is_valid
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -50,8 +51,9 @@ def run(simulated: Study, tmp_path: Path, replicas: int = 3) -> dict[str, Any]:
 
 def test_each_job_of_a_queue_runs_alone(simulated: Study, tmp_path: Path) -> None:
     measured = run(simulated, tmp_path)
-    work = simulated.config["workload_catalogue"]["batch-matmul"]["simulated"]
-    alone = 1500 * (work["serial_seconds"] + work["parallel_sm_seconds"] / 108)
+    work = simulated.config["workload_catalogue"]["batch-matmul"].simulated
+    assert work is not None
+    alone = 1500 * (work.serial_seconds + work.parallel_sm_seconds / 108)
     assert [tenant["index"] for tenant in measured["tenants"]] == [0, 1, 2]
     for tenant in measured["tenants"]:
         assert tenant["job"]["completed"] == tenant["count"] == 1500
@@ -73,7 +75,8 @@ def test_a_queue_ends_with_the_first_job_that_fails(simulated: Study, tmp_path: 
 
 
 def test_a_job_of_a_queue_that_misses_its_deadline_keeps_its_progress(simulated: Study, tmp_path: Path) -> None:
-    simulated.config["workload_catalogue"]["batch-matmul"]["job"]["max_seconds"] = 0.1
+    catalogue = simulated.config["workload_catalogue"]
+    catalogue["batch-matmul"] = catalogue["batch-matmul"].changed(job=Job(iterations=1500, max_seconds=0.1))
     measured = run(simulated, tmp_path, replicas=2)
     assert measured["status"] == "hung" and "1 of 2 tenants hung" in measured["reason"]
     assert 0 < measured["tenants"][0]["job"]["completed"] < 1500

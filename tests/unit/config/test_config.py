@@ -19,6 +19,7 @@ from sharebench.model import capabilities, workload_modules
 from sharebench.model.config.load import ConfigError, load
 from sharebench.model.strategies import all_strategies
 from sharebench.model.strategy import parse_limit
+from sharebench.model.traffic import Load
 from tenant import workload, workloads
 from tenant.parameters import ParameterError
 
@@ -86,9 +87,8 @@ def test_the_command_line_adds_a_strategy_and_a_workload() -> None:
     loaded = load(config)
     half = loaded[S]["half"]
     assert (half.mechanism, half.thread_percent, half.replicas) == (("mps",), 50, (2,))
-    assert loaded[W]["big"]["params"] == {"size": 512, "fast": True, "dtype": "float32"}
-    unset = dict.fromkeys(("concurrency", "concurrency_total", "rate_hz", "rate_of_capacity", "trace"))
-    assert loaded[W]["big"]["load"] == {"arrival": "closed", "rate_for": "tenant", **unset}
+    assert loaded[W]["big"].params == {"size": 512, "fast": True, "dtype": "float32"}
+    assert loaded[W]["big"].load == Load()
 
 
 def test_load_neither_changes_nor_shares_its_input() -> None:
@@ -97,7 +97,7 @@ def test_load_neither_changes_nor_shares_its_input() -> None:
     loaded = load(config)
     assert config == before
     loaded["strategies"].append("x")
-    loaded[W]["matmul"]["params"]["size"] = 0
+    loaded[W]["matmul"].params["size"] = 0
     assert config == before
 
 
@@ -117,7 +117,7 @@ def test_a_built_in_workload_runs_on_the_stand_in_or_is_refused_with_a_reason(na
     entry = load(config_with({}))[W][name]
 
     def create() -> workload.Workload:
-        return workloads.create(workloads.load_module(entry["module"], "cpu"), entry["params"], "cpu")
+        return workloads.create(workloads.load_module(str(entry.module), "cpu"), entry.params, "cpu")
 
     if workload_modules.cpu_obstacle(entry):
         with pytest.raises(ParameterError):
@@ -128,7 +128,7 @@ def test_a_built_in_workload_runs_on_the_stand_in_or_is_refused_with_a_reason(na
 
 @pytest.mark.parametrize("name", [name for name, entry in base_config()[W].items() if "tenants" in entry])
 def test_a_built_in_mix_makes_a_study(name: str) -> None:
-    needed = max(load(config_with({}))[W][tenant]["min_window_seconds"] for tenant in base_config()[W][name]["tenants"])
+    needed = max(load(config_with({}))[W][tenant].min_window_seconds for tenant in base_config()[W][name]["tenants"])
     changes = {"workloads": name, "replicas": 2, "strategies": "mps", "window_seconds": max(needed, 1)}
     is_for_gpus = name.startswith("yolos")
     if is_for_gpus:

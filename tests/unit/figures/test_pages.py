@@ -16,6 +16,7 @@ from unit.edited import edited_table
 from unit.figures import fabricated, serving
 
 from sharebench.core.files import Refusal
+from sharebench.model.study_config import from_json
 from sharebench.read.figures import catalogue, data, draw, over_replicas, style
 from sharebench.read.figures import page as sheet
 
@@ -237,12 +238,13 @@ def test_every_figure_of_the_catalogue_can_be_drawn() -> None:
 
 
 def test_a_figure_exists_only_for_studies_with_its_data() -> None:
-    plain, served, jobs = fabricated.config(), serving.config(), fabricated.config()
-    jobs["workload_catalogue"]["matmul"]["kind"] = "job"
+    plain, served = from_json(fabricated.config()), from_json(serving.config())
+    of_jobs = {"matmul": plain["workload_catalogue"]["matmul"].changed(kind="job")}
+    jobs = plain | {"workload_catalogue": plain["workload_catalogue"] | of_jobs}
     not_asked_for = jobs | {"workloads": ["hashing"]}
     swept = catalogue.names_for(served, "cpu")
-    for entry in served["workload_catalogue"].values():
-        entry["sweep"] = None
+    unswept = {name: entry.changed(sweep=None) for name, entry in served["workload_catalogue"].items()}
+    served |= {"workload_catalogue": unswept}
     found = {
         "power": (catalogue.names_for(plain, "nvidia"), catalogue.names_for(plain, "simulated")),
         "utilisation": (catalogue.names_for(plain, "nvidia"), catalogue.names_for(plain, "cpu")),

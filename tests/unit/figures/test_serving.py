@@ -1,5 +1,6 @@
 """The figures of streaming servers: TTFT and TPOT by tenants, the curve of a sweep, and the device's activity."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,11 +45,10 @@ def test_serving_has_ttft_and_tpot_of_each_stream_with_their_slo(study: data.Dra
 
 
 def test_a_workload_that_does_not_stream_has_no_panel_of_serving(study: data.DrawnStudy) -> None:
-    study.config["workload_catalogue"]["llm-concurrency-1"]["stream"] = False
-    try:
-        assert len(over_replicas.serving(study).axes) == 4
-    finally:
-        study.config["workload_catalogue"]["llm-concurrency-1"]["stream"] = True
+    entries = study.config["workload_catalogue"]
+    silent = {"llm-concurrency-1": entries["llm-concurrency-1"].changed(stream=False)}
+    changed = replace(study, config=study.config | {"workload_catalogue": entries | silent})
+    assert len(over_replicas.serving(changed).axes) == 4
 
 
 def test_the_curve_goes_through_the_loads_and_one_alone_is_in_every_panel(study: data.DrawnStudy) -> None:
@@ -71,14 +71,9 @@ def test_the_curve_goes_through_the_loads_and_one_alone_is_in_every_panel(study:
 
 
 def test_a_sweep_without_streams_shows_requests_and_latencies(study: data.DrawnStudy) -> None:
-    entries = study.config["workload_catalogue"].values()
-    for entry in entries:
-        entry["stream"] = False
-    try:
-        page = load_curve.load_curve(study)
-    finally:
-        for entry in entries:
-            entry["stream"] = True
+    entries = study.config["workload_catalogue"]
+    silent = {name: entry.changed(stream=False) for name, entry in entries.items()}
+    page = load_curve.load_curve(replace(study, config=study.config | {"workload_catalogue": silent}))
     rows, ax = rows_of(study, "mps").query("replicas == 2"), page.axes[1]
     assert ax.get_title(loc="left") == "llm\nlatency, N = 2" and ax.get_xlabel() == "Requests/s of all tenants"
     assert line_of(ax, "mps").get_xdata() == pytest.approx(rows["throughput_total_hz"])

@@ -56,4 +56,4 @@ def test_the_default_image_runs_the_workloads_of_the_ready_made_config(name: str
     config = load(base_config() | yaml.safe_load((CONFIG / f"{name}.yaml").read_text()))
     entries = [config["workload_catalogue"][each] for each in config["workloads"]]
     assert len(entries) == 3
-    assert all(frameworks(entry["module"]) <= IN_THE_IMAGE for entry in entries)
+    assert all(frameworks(str(entry.module)) <= IN_THE_IMAGE for entry in entries)

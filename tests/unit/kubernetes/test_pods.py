@@ -23,6 +23,7 @@ from sharebench.measure.nodes.kubernetes.pods.pod import TenantPod
 from sharebench.measure.nodes.kubernetes.pods.tenants import POD_LIFETIME_MARGIN_SECONDS, PodTenants
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.model.config.load import load
+from sharebench.model.workload import Workload
 
 OPTIONS = load(config_with({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
 SECONDS = 20.0
@@ -85,7 +86,7 @@ def make() -> Iterator[Make]:
         opened.append(api)
         timeouts = {"start_seconds": SECONDS, "record_seconds": 1}
         settings: Any = {"timeouts": timeouts, "loads": [{}] * count}
-        tenants = PodTenants(access_of(api), "abc", {"workload": {"kind": "loop"}}, settings, "pod-ip")  # type: ignore[arg-type]
+        tenants = PodTenants(access_of(api), "abc", {"workload": Workload()}, settings, "pod-ip")  # type: ignore[arg-type]
         tenants.units = [TenantPod(tenants.context, Grant(index, 0), pod(index)) for index in range(count)]
         tenants._deadline = time.monotonic() + SECONDS
         tenants.watcher.start()
@@ -130,7 +131,7 @@ def started(api: LostAnswers, monkeypatch: pytest.MonkeyPatch, **workload: Any) 
     monkeypatch.setattr("sharebench.measure.nodes.kubernetes.pods.tenants.PodWatcher.start", lambda watcher: None)
     cells = study_with({"node": "kubernetes", "strategies": ["exclusive"]})
     spec = cells.spec_of(cells.cells[0])
-    spec["workload"] = cast(Any, {**spec["workload"], **workload})
+    spec["workload"] = spec["workload"].changed(**workload)
     settings: Any = {"timeouts": {"start_seconds": 1, "record_seconds": 1}, "loads": [{"arrival": "closed"}] * 2}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "gpu"}}
     access = access_of(api, cell_objects=lambda _: [claim], pod_needs=lambda *_: PodNeeds())

@@ -55,8 +55,7 @@ def mutated(data: Any) -> str:
 
 
 def parsed(text: str, kind: str, begun_ns: int) -> Scrape | None:
-    metrics: Metrics = {"path": "/m", "histogram": None, "summary": None, "labels": {}, "unit": "seconds"}
-    named: Any = metrics | {kind: "work" if kind == "histogram" else "same"}
+    named = Metrics(path="/m").changed(**{kind: "work" if kind == "histogram" else "same"})
     page: Any = {"begun_ns": begun_ns, "ended_ns": begun_ns, "text": text, "is_whole": True, "failure": None}
     try:
         return parse_page(page, named)

@@ -10,14 +10,15 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Summary, ge
 
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.metrics import MissingSeries, Scrape, parse_metrics, subtract_scrapes
+from sharebench.model.workload import Metrics
 
 MS = 1_000_000
 BUCKETS = (0.01, 0.1, 0.25)
 
 
-def metrics(**given: Any) -> dict[str, Any]:
+def metrics(**given: Any) -> Metrics:
     """A workload's `metrics` with these keys."""
-    return {"path": "/metrics", "histogram": None, "summary": None, "labels": {}, "unit": "seconds"} | given
+    return Metrics(**given)
 
 
 def page(latencies: dict[str, list[float]], buckets: tuple[float, ...] = BUCKETS) -> str:

@@ -15,6 +15,7 @@ from sharebench.measure.nodes.host.nvidia import NvidiaNode
 from sharebench.model.config.load import load
 from sharebench.model.strategies import all_strategies
 from sharebench.model.strategy import Strategy
+from sharebench.model.workload import Workload
 from tenant.contract import MPS_PIPE_VARIABLE
 
 pytestmark = pytest.mark.usefixtures("mock_nvml", "mps_control")
@@ -151,9 +152,9 @@ def test_a_queue_is_one_exclusive_tenant_at_a_time_without_a_daemon(
     assert node.plan(queue) == "changes nothing on this GPU; tenants end with their cell"
 
 
-def workload_spec(module: str, graph: bool | None = None) -> dict[str, Any]:
-    """The spec of a workload, by its module and its parameter `graph`."""
-    return {"name": f"{module} {graph}", "module": module, "params": {} if graph is None else {"graph": graph}}
+def workload_spec(module: str, graph: bool | None = None) -> Workload:
+    """A workload, by its module and its parameter `graph`."""
+    return Workload(name=f"{module} {graph}", module=module, params={} if graph is None else {"graph": graph})
 
 
 @pytest.mark.parametrize(
@@ -165,15 +166,15 @@ def workload_spec(module: str, graph: bool | None = None) -> dict[str, Any]:
         ([workload_spec("yolov8", True)] * 2, "one launch"),
         ([workload_spec("matmul", True), workload_spec("matmul", False)], "one launch"),
         ([workload_spec("matmul", True), workload_spec("resnet50", True)], None),
-        ([{"name": "program", "kind": "command", "params": {}}], "one launch"),
+        ([Workload().changed(kind="command")], "one launch"),
         ([], None),
     ],
 )
 def test_workloads_not_attempted_in_streams_are_not_infeasible(
-    node: NvidiaNode, workloads: list[dict[str, Any]], reason: str | None
+    node: NvidiaNode, workloads: list[Workload], reason: str | None
 ) -> None:
     streams = STRATEGIES["streams"]
-    assert node.infeasible(streams, 3, [each | {"kind": "loop"} for each in workloads]) is None
+    assert node.infeasible(streams, 3, [each.changed(kind="loop") for each in workloads]) is None
     why = node.not_attempted(streams, workloads)
     assert why is None if reason is None else why is not None and reason in why
     assert node.not_attempted(STRATEGIES["time-slicing"], workloads) is None
@@ -241,7 +242,7 @@ def test_a_common_amount_of_memory_is_set_at_the_server(node: NvidiaNode) -> Non
     assert node.infeasible(strategy.changed(memory_limit="200Gi"), 2) == (
         "a memory_limit of 204800Mi is more than the GPU has, 143771Mi"
     )
-    server: Any = {"name": "llm", "kind": "http", "port": None, "command": ["serve", "--memory={fraction}"]}
+    server = Workload(name="llm", kind="http", command=("serve", "--memory={fraction}"))
     assert node.infeasible(strategy, 2, [server]) == (
         "llm is given its {fraction} of the memory; use memory_percent, not memory_limit"
     )

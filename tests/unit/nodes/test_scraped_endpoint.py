@@ -16,6 +16,7 @@ from sharebench.measure.nodes.contract import NodeError, TenantsFailed, TenantUn
 from sharebench.measure.nodes.metrics import MissingSeries, Scrape, parse_page
 from sharebench.measure.nodes.tenants.programs.endpoints import ObservedProgram
 from sharebench.measure.nodes.tenants.programs.scraped import MeansJudge, ScrapedEndpoint
+from sharebench.model.workload import Ready, Workload
 from tenant.contract import Steadiness, SteadinessRule, TenantReport
 from tenant.contract import requests as pages
 from tenant.program import SelfMeasuringProgram
@@ -62,8 +63,7 @@ def endpoint() -> Made:
     """A function that makes the endpoint of a program with metrics on this port, behind a client in this process."""
 
     def made(port: int, its_log: Path, seconds: float = 0.2, **more: Any) -> ScrapedEndpoint:
-        rules = {"path": None, "count": None, "log": None} | more
-        workload = {"name": "mine", "metrics": metrics(histogram="work"), "ready": rules}
+        workload = Workload(name="mine").changed(metrics=metrics(histogram="work"), ready=Ready(**more))
         warmup = {"min_iterations": 4, "max_seconds": seconds, "tolerance_percent": 5.0}
         spec: Any = {"workload": workload, "warmup": warmup}
         client = SelfMeasuringProgram(os.getpid(), port, "/metrics")

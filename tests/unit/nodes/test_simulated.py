@@ -19,6 +19,7 @@ from sharebench.measure.nodes.contract import NodeError, State
 from sharebench.measure.nodes.simulated.load import iteration_seconds, lognormal
 from sharebench.measure.nodes.simulated.node import SimulatedNode
 from sharebench.model.strategy import Strategy
+from sharebench.model.workload import Model
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -140,7 +141,7 @@ def test_a_window_may_be_shorter_than_an_iteration(tmp_path: Path, window_second
 
 
 DEVICE = {"sms": 100, "mig_slices": 7, "mig_slice_sms": 10, "time_slicing_overhead": 0.25}
-WORK = {"serial_seconds": 1.0, "parallel_sm_seconds": 60.0}
+WORK = Model(serial_seconds=1, parallel_sm_seconds=60)
 
 
 @pytest.mark.parametrize(

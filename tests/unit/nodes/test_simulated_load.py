@@ -13,6 +13,7 @@ from sharebench.measure.nodes.contract import Grant, latency_bucket
 from sharebench.measure.nodes.simulated.load import Noise, SimulatedTenant
 from sharebench.measure.nodes.simulated.tenants import NS, SimulatedTenants
 from sharebench.model.strategy import Strategy
+from sharebench.model.workload import Model, Workload
 from tenant.recorder import bucket_index
 
 
@@ -73,15 +74,15 @@ def open_load(
     """Records of all tenants, from several draws, that alternate on a device without cost of switching."""
     spec: dict[str, Any] = {
         "strategy": Strategy(mechanism=("time-slicing",)),
-        "workload": {"name": "queue", "simulated": {"serial_seconds": service_seconds, "parallel_sm_seconds": 0.0}},
+        "workload": Workload(name="queue", simulated=Model(serial_seconds=service_seconds)),
         "replicas": tenants,
         "node": {"options": {"seed": 1}},
     }
     node = DEVICE | {"time_slicing_overhead": 0.0, "noise": SILENT}
-    load_of_all = {"loads": [{"arrival": arrival, "rate_hz": rate_hz}] * tenants}
+    load_of_all = {"cell_folder": "cells/here", "loads": [{"arrival": arrival, "rate_hz": rate_hz}] * tenants}
     records = []
     for repeat in range(repeats):
-        group = SimulatedTenants(spec | {"repeat": repeat}, load_of_all, node, None)
+        group = SimulatedTenants(spec | {"repeat": repeat}, load_of_all, node, lambda _: None)
         group.start([Grant(index, 0) for index in range(tenants)])
         group.window = (0, int(window_seconds * NS))
         records += group.measured()

@@ -20,7 +20,7 @@ def test_the_specs_of_published_records_are_read(path: Path) -> None:
         records: list[dict[str, Any]] = [json.loads(archive.read(name)) for name in names]
     for record in records:
         spec, key = parse_spec(record["spec"]), record["cell"]
-        cell = spec["strategy"].name, spec["replicas"], spec["workload"]["name"]
+        cell = spec["strategy"].name, spec["replicas"], spec["workload"].name
         assert cell == (key["strategy"], key["replicas"], key["workload"])
         assert spec["strategy"].limits(spec["replicas"]) == record["limits"]
         assert canonical_text(parse_spec(canonical_text(spec))) == canonical_text(spec)

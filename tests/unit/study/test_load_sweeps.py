@@ -11,6 +11,8 @@ from unit.studies import W, refusal_line, study_with
 from sharebench.measure.cell.loads import planned_loads
 from sharebench.model.config.load import load
 from sharebench.model.spec import parse_spec, tenant_workload
+from sharebench.model.traffic import Load
+from sharebench.model.workload import SweepEntry
 from sharebench.read.report import words
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -30,9 +32,9 @@ def test_each_value_makes_a_workload_that_differs_in_it_alone() -> None:
     assert "chat" not in config[W]
     plain = study_with({f"{W}.chat": SERVER, "workloads": ["chat"]}).config[W]["chat"]
     for name, value in zip(NAMES, (1, 4, 16), strict=True):
-        sweep = {"of": "chat", "by": "concurrency", "value": value}
-        assert config[W][name] == plain | {"load": plain["load"] | {"concurrency": value}, "sweep": sweep}
-    assert config[W]["matmul"]["sweep"] is None
+        sweep = SweepEntry(of="chat", by="concurrency", value=value)
+        assert config[W][name] == plain.changed(name=name, load=plain.load.changed(concurrency=value), sweep=sweep)
+    assert config[W]["matmul"].sweep is None
 
 
 @pytest.mark.parametrize(
@@ -67,8 +69,8 @@ def test_a_cell_depends_only_on_its_own_value_of_a_sweep() -> None:
     planned, fewer = sweep_study(), sweep_study(SERVER | {"load": {"concurrency": [4]}})
     cell = Cell("mps", NAMES[1], 2, 1)
     spec = parse_spec(planned.spec(cell))
-    assert tenant_workload(spec, 0)["load"]["concurrency"] == 4
-    assert "sweep" not in tenant_workload(spec, 0)
+    assert tenant_workload(spec, 0).load.concurrency == 4
+    assert tenant_workload(spec, 0).sweep is None
     assert planned.spec(cell) == fewer.spec(cell)
     assert [planned["concurrency"] for planned in planned_loads(spec, {})] == [4, 4]
 
@@ -76,10 +78,10 @@ def test_a_cell_depends_only_on_its_own_value_of_a_sweep() -> None:
 def test_the_capacity_of_a_sweep_is_measured_at_the_same_concurrency() -> None:
     entry = SERVER | {"load": {"arrival": "poisson", "rate_of_capacity": 0.5, "concurrency": [1, 8]}}
     calibrated = [json.loads(sweep_study(entry).calibration_spec(f"chat-concurrency-{n}"))["workload"] for n in (1, 8)]
-    assert [each["load"] for each in calibrated] == [{"arrival": "closed", "concurrency": n} for n in (1, 8)]
+    assert [each["load"] for each in calibrated] == [{"concurrency": n} for n in (1, 8)]
     # A tenant alone has all of a total.
     total = sweep_study(SERVER | {"load": {"concurrency_total": [12]}}).calibration_spec("chat-concurrency_total-12")
-    assert json.loads(total)["workload"]["load"] == {"arrival": "closed", "concurrency": 12}
+    assert json.loads(total)["workload"]["load"] == {"concurrency": 12}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_a_sweep_is_refused_where_one_workload_is_needed(changes: dict[str, Any]
 def test_a_mistake_in_a_sweep_names_the_entry_that_was_written() -> None:
     entry = {"module": "matmul", "load": {"concurrency": [1, 2]}}
     assert refusal_line({f"{W}.chat": entry}).startswith(
-        f"config: {W}.chat.load.concurrency: 1 has no effect on kind: loop"
+        f"config: {W}.chat.load.concurrency: [1, 2] has no effect on kind: loop"
     )
 
 
@@ -125,7 +127,7 @@ def test_a_mistake_in_a_sweep_names_the_entry_that_was_written() -> None:
     ],
 )
 def test_the_report_describes_the_load(given: Any, text: str) -> None:
-    assert words.load_text(given) == text
+    assert words.load_text(Load.model_validate(given)) == text
 
 
 def test_the_loads_of_a_sweep_run_together_in_a_random_order_of_their_own() -> None:

@@ -8,6 +8,7 @@ from unit.studies import study_with
 
 from sharebench.model import faults
 from sharebench.model.config import checks
+from sharebench.model.spec import tenant_workloads
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -63,9 +64,9 @@ def test_the_spec_of_a_fault_has_victim_aggressor_and_moment() -> None:
     planned = fault_study("spin")
     cell = Cell("mps", "fault-spin+matmul", 2, 1)
     found = planned.spec_of(cell)
-    assert [tenant["name"] for tenant in found["workload"]["tenants"]] == ["matmul", "fault-spin"]
-    assert found["workload"]["tenants"][1]["module"] == "fault"
-    assert found["workload"]["tenants"][1]["params"] == {"kind": "spin", "at_fraction": 0.4}
+    assert [tenant.name for tenant in tenant_workloads(found)] == ["matmul", "fault-spin"]
+    assert tenant_workloads(found)[1].module == "fault"
+    assert tenant_workloads(found)[1].params == {"kind": "spin", "at_fraction": 0.4}
     assert found["fault"] == {"kind": "spin", "at_fraction": 0.4, "aggressor": 1}
     assert planned.components(cell) == ["matmul"]
     assert planned.workloads_of(cell) == ["matmul", "fault-spin"]
@@ -77,7 +78,7 @@ def test_the_spec_of_a_fault_has_victim_aggressor_and_moment() -> None:
 
 def test_only_a_loop_can_be_a_victim() -> None:
     config = copy.deepcopy(fault_study("killed", workloads=["matmul", "memcopy"]).config)
-    config["workload_catalogue"]["memcopy"]["kind"] = "job"
+    config["workload_catalogue"]["memcopy"] = config["workload_catalogue"]["memcopy"].changed(kind="job")
     assert faults.victim_workloads(config) == ["matmul"]
     config["fault_victims"] = ["memcopy"]
     line = next(checks._faults(config, "cpu"))

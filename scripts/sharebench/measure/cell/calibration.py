@@ -9,8 +9,9 @@ from sharebench.measure.cell.cell import MeasuredCell
 from sharebench.measure.nodes.node import Node
 from sharebench.model.records.telemetry import SLOWDOWNS, UNKNOWN_TELEMETRY
 from sharebench.model.records.types import TenantRecord
-from sharebench.model.spec import Conditions, WorkloadSpec
+from sharebench.model.spec import Conditions
 from sharebench.model.strategy import Strategy
+from sharebench.model.workload import Workload
 from tenant.contract import Answer, Timeline
 
 # A disturbance (a burst of steal, a throttled CPU) is usually over a second later.
@@ -31,9 +32,7 @@ class CalibrationError(Exception):
     """The workload has no reference; the message is one line."""
 
 
-def pick_strategy(
-    strategies: Mapping[str, Strategy], asked: Iterable[str], node: Node, workload: WorkloadSpec
-) -> Strategy:
+def pick_strategy(strategies: Mapping[str, Strategy], asked: Iterable[str], node: Node, workload: Workload) -> Strategy:
     """The strategy that gives one tenant most of the device: exclusive, or in MIG mode the largest `asked` instance.
 
     `strategies` is the whole catalogue.
@@ -45,12 +44,12 @@ def pick_strategy(
     return next((each for each in options if node.infeasible(each, 1, [workload]) is None), options[0])
 
 
-def reference_answers(workload: WorkloadSpec, tenant: TenantRecord) -> list[list[Answer]] | None:
+def reference_answers(workload: Workload, tenant: TenantRecord) -> list[list[Answer]] | None:
     """The answers that a server gives alone, by when it was asked; None where they cannot be compared.
 
     Raises CalibrationError where `answers: true` asks for them.
     """
-    mode, asked = workload.get("answers", "auto"), tenant.get("answers", [])
+    mode, asked = workload.answers, tenant.get("answers", [])
     if mode is False or tenant.get("measured_by") != "client":
         return None
     answers = [answer for answers in asked for answer in answers]
@@ -61,8 +60,8 @@ def reference_answers(workload: WorkloadSpec, tenant: TenantRecord) -> list[list
     if not answers:
         why = "its requests are not completions, or it did not answer in time (timeouts.record_seconds)"
     if mode is True:
-        raise CalibrationError(f"{workload['name']}: its answers cannot be compared: {why}; set answers: false")
-    print(f"  the answers of {workload['name']} are not compared: {why}", flush=True)
+        raise CalibrationError(f"{workload.name}: its answers cannot be compared: {why}; set answers: false")
+    print(f"  the answers of {workload.name} are not compared: {why}", flush=True)
     return None
 
 

@@ -42,10 +42,10 @@ from sharebench.model.spec import (
     aggressor_index,
     job_iterations,
     parse_spec,
-    runs_until_exit,
     tenant_workloads,
 )
 from sharebench.model.strategy import Strategy
+from sharebench.model.workload import Mix
 from tenant.contract import Environment, Steadiness, TenantReport
 
 # When several tenants ended badly, the cell gets the first of these that any of them has.
@@ -177,19 +177,19 @@ def used_calibration(spec: Spec, calibrations: Mapping[str, Calibration]) -> Use
     """The record's `calibration`: the values that the cell used; for a mix, digests and capacities by workload."""
     aggressor, used = aggressor_index(spec), dict[str, WorkloadReference]()
     tenants = [workload for index, workload in enumerate(tenant_workloads(spec)) if index != aggressor]
-    workloads = [workload for workload in tenants if not runs_until_exit(workload)]
+    workloads = [workload for workload in tenants if not workload.runs_until_exit]
     for workload in workloads:
-        alone = calibrations[workload["name"]]
+        alone = calibrations[workload.name]
         reference: WorkloadReference = {"output_digest": alone["output_digest"], "capacity_hz": None}
-        if workload["load"].get("rate_of_capacity") is not None:
+        if workload.load.rate_of_capacity is not None:
             reference |= {"capacity_hz": alone["capacity_hz"], "conditions": alone["conditions"]}
         if answers := alone.get("answers"):
             reference["answers"] = answers
-        used[workload["name"]] = reference
-    first = calibrations[workloads[0]["name"]]
+        used[workload.name] = reference
+    first = calibrations[workloads[0].name]
     roofs, idle_power_watts = first["roofs"], first["idle_power_watts"]
-    if "tenants" not in spec["workload"]:
-        own = used[workloads[0]["name"]]
+    if not isinstance(spec["workload"], Mix):
+        own = used[workloads[0].name]
         return cast(UsedCalibration, {**own, "roofs": roofs, "idle_power_watts": idle_power_watts})
     none: WorkloadReference = {"output_digest": None, "capacity_hz": None}
     return {**none, "roofs": roofs, "idle_power_watts": idle_power_watts, "workloads": used}
@@ -334,7 +334,7 @@ class CellRun:
             "spec": self.spec_text,
             "cell": {
                 "strategy": self.strategy.name,
-                "workload": self.spec["workload"]["name"],
+                "workload": self.spec["workload"].name,
                 "replicas": self.replicas,
                 "repeat": self.spec["repeat"],
                 "block": self.state.block,
@@ -363,7 +363,7 @@ class CellRun:
         reports = observed.measured if observed else [None] * self.replicas
         record["calibration"] = used_calibration(self.spec, self.calibrations) if self.calibrations else None
         record["tenants"] = [
-            blank_tenant(index, self.workloads[index]["name"], outcomes[index])
+            blank_tenant(index, self.workloads[index].name, outcomes[index])
             if report is None
             else tenant_record(report, self.steady[index], outcomes[index])
             for index, report in enumerate(reports)

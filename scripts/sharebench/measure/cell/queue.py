@@ -36,7 +36,7 @@ def run_queue(
     jobs: list[tuple[MeasuredCell, list[Row]]] = []
     for workload in tenant_workloads(spec):
         alone = canonical_text({**spec, "workload": workload, "replicas": 1})
-        used = {name: each for name, each in calibrations.items() if name == workload["name"]}
+        used = {name: each for name, each in calibrations.items() if name == workload.name}
         jobs.append(CellRun(node, strategy, alone, block, settings, used).measure())
         if jobs[-1][0]["status"] != "ok":
             break
@@ -57,7 +57,7 @@ def join_jobs(spec_text: str, jobs: Sequence[MeasuredCell], calibrations: Mappin
     record: MeasuredCell = {
         **first,
         "spec": spec_text,
-        "cell": {**first["cell"], "workload": spec["workload"]["name"], "replicas": spec["replicas"]},
+        "cell": {**first["cell"], "workload": spec["workload"].name, "replicas": spec["replicas"]},
         "timing": cast(Timing, timing),
         "start": None,
     }
@@ -67,7 +67,7 @@ def join_jobs(spec_text: str, jobs: Sequence[MeasuredCell], calibrations: Mappin
     tenants: list[TenantRecord] = [
         {**jobs[index]["tenants"][0], "index": index}
         if index < len(jobs) and jobs[index]["tenants"]
-        else blank_tenant(index, workload["name"], never)
+        else blank_tenant(index, workload.name, never)
         for index, workload in enumerate(tenant_workloads(spec))
     ]
     status, reason = cell_status(tenants, jobs[-1]["reason"] if jobs[-1]["status"] != "ok" else None)

@@ -15,8 +15,7 @@ from prometheus_client.samples import Sample
 
 from sharebench.core.units import NS
 from sharebench.measure.nodes.contract import NodeError, TenantUnreachable
-from sharebench.model.programs import UNIT_SECONDS
-from sharebench.model.workload import Metrics
+from sharebench.model.workload import UNIT_SECONDS, Metrics
 from tenant.contract.requests import MAX_PAGE_BYTES, Page
 
 MAX_SHOWN_NAMES = 8
@@ -62,12 +61,12 @@ def parse_metrics(text: str, metrics: Metrics, begun_ns: int = 0, ended_ns: int 
 
     Raises MissingSeries with a line that lists the existing series, and ValueError for a page of another format.
     """
-    kind = "histogram" if metrics["histogram"] is not None else "summary"
-    name = str(metrics["histogram"] or metrics["summary"])
+    kind = "histogram" if metrics.histogram is not None else "summary"
+    name = str(metrics.histogram or metrics.summary)
     families = text_string_to_metric_families(text.removeprefix("\ufeff"))
     samples = [sample for family in families for sample in family.samples]
-    sums = _single_sample(samples, f"{name}_sum", metrics["labels"], kind, name)
-    counts = _single_sample(samples, f"{name}_count", metrics["labels"], kind, name)
+    sums = _single_sample(samples, f"{name}_sum", metrics.labels, kind, name)
+    counts = _single_sample(samples, f"{name}_count", metrics.labels, kind, name)
     series = f"{kind} {name!r}"
     total, count = _checked(sums.value, f"the sum of {series}"), _checked(counts.value, f"the count of {series}")
     buckets: list[tuple[float, float]] = []
@@ -81,7 +80,7 @@ def parse_metrics(text: str, metrics: Metrics, begun_ns: int = 0, ended_ns: int 
         _check_buckets(buckets, name, series)
         # A page is not written in one instant: the count must match the buckets.
         count = buckets[-1][1]
-    unit = UNIT_SECONDS[metrics["unit"]]
+    unit = UNIT_SECONDS[metrics.unit]
     return Scrape(
         begun_ns,
         ended_ns,
@@ -148,13 +147,13 @@ def _single_sample(samples: Iterable[Sample], wanted: str, labels: Mapping[str, 
 def parse_page(page: Page, metrics: Metrics) -> Scrape:
     """The series on a page. Raises MissingSeries, and TenantUnreachable when there is no page."""
     if page["failure"] is not None:
-        raise TenantUnreachable(f"GET {metrics['path']}: {page['failure']}")
+        raise TenantUnreachable(f"GET {metrics.path}: {page['failure']}")
     if not page["is_whole"]:
         raise MissingSeries(f"its page of metrics is larger than {MAX_PAGE_BYTES >> 20} MiB; export fewer series")
     try:
         return parse_metrics(page["text"], metrics, page["begun_ns"], page["ended_ns"])
     except (ValueError, KeyError) as error:
-        raise TenantUnreachable(f"GET {metrics['path']}: {error}") from error
+        raise TenantUnreachable(f"GET {metrics.path}: {error}") from error
 
 
 @dataclass(frozen=True)

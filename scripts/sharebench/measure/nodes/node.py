@@ -21,8 +21,9 @@ from sharebench.measure.nodes.contract import (
 )
 from sharebench.model.config_nodes import Kind, NodeOptions, PrometheusOptions
 from sharebench.model.records.types import Host, NodeFacts, Switch, VisibleProcess
-from sharebench.model.spec import Spec, WorkloadSpec
+from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy
+from sharebench.model.workload import Workload
 from tenant.contract import TenantReport
 
 UNKNOWN_STATE = "unknown"
@@ -94,17 +95,17 @@ class Node(ABC):
         return {"idle_power_watts": None, "roofs": None}
 
     @abstractmethod
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Workload] = ()) -> str | None:
         """The reason why this device cannot give `replicas` tenants that strategy, or None.
 
         `workloads` are the specs of the tenants' workloads; empty means any workload.
         """
 
-    def not_attempted(self, strategy: Strategy, workloads: Sequence[WorkloadSpec]) -> str | None:
+    def not_attempted(self, strategy: Strategy, workloads: Sequence[Workload]) -> str | None:
         """The reason why the harness does not attempt these workloads under a feasible strategy, or None."""
         return None
 
-    def additions(self, workload: WorkloadSpec) -> str | None:
+    def additions(self, workload: Workload) -> str | None:
         """What the node adds to a user's program, as a line of the plan; None if nothing."""
         return None
 

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping
 
-from sharebench.model.programs import PLACEHOLDER
 from sharebench.model.spec import Spec
+from sharebench.model.workload import PLACEHOLDER
 
 
 def memory_fraction(spec: Spec, index: int) -> float:

@@ -326,13 +326,13 @@ def measure_cells(run: Run, specs: list[str], code: str, calibrations: list[Path
 
 def _cell_of(spec: str) -> Cell:
     cell = parse_spec(spec)
-    return Cell(cell["strategy"].name, cell["workload"]["name"], cell["replicas"], cell["repeat"])
+    return Cell(cell["strategy"].name, cell["workload"].name, cell["replicas"], cell["repeat"])
 
 
 def _cell_run(run: Run, cell: Cell, spec: str, references: Mapping[str, Calibration]) -> CellRun:
     study, cell_spec, settings = run.study, parse_spec(spec), _settings(run.study, cell.folder)
     procedure: type[CellProcedure] = FaultProcedure if "fault" in cell_spec else CellProcedure
-    if procedure is CellProcedure and tenant_workload(cell_spec, 0).get("module") == conformance.MODULE:
+    if procedure is CellProcedure and tenant_workload(cell_spec, 0).module == conformance.MODULE:
         procedure = conformance.ConformanceProcedure
     if "prometheus" in cell_spec:
         procedure = PrometheusProcedure

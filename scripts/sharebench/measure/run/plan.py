@@ -157,13 +157,13 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
         changes.setdefault(node.plan(study.strategies[name]), []).append(name)
     swept: dict[str, list[float]] = {}
     for name, entry in study.config["workload_catalogue"].items():
-        if (sweep := entry["sweep"]) is not None and name in study.calibrated_workloads():
-            swept.setdefault(f"  {sweep['of']} by {sweep['by']}: ", []).append(sweep["value"])
+        if (sweep := entry.sweep) is not None and name in study.calibrated_workloads():
+            swept.setdefault(f"  {sweep.of} by {sweep.by}: ", []).append(sweep.value)
     for label, values in swept.items():
         lines += console.wrap_text(", ".join(map(str, sorted(values))), label, "    ")
     for change, names in changes.items():
         lines += console.wrap_text(f"{', '.join(names)}: {change}", "  ", "    ")
-    workloads = {each["name"]: each for cell in study.cells for each in tenant_workloads(study.spec_of(cell))}
+    workloads = {each.name: each for cell in study.cells for each in tenant_workloads(study.spec_of(cell))}
     for name, workload in workloads.items():
         if (added := node.additions(workload)) is not None:
             lines += console.wrap_text(f"{name}: {added}", "  ", "    ")
@@ -176,7 +176,7 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
 def progress_line(run: run_record.RunRecord, spec: Spec, study: Study, device_suffix: str = "") -> str:
     """The cell's line on the terminal: its number, its name and device, and an estimate of the time left."""
     number, planned = run["done"], run["planned"]
-    name = f"{spec['strategy'].name} × {spec['replicas']}, {spec['workload']['name']}"
+    name = f"{spec['strategy'].name} × {spec['replicas']}, {spec['workload'].name}"
     # Before the first cell ends, the estimate comes from earlier runs; afterwards from this run's pace.
     elapsed = time.time() - (run["first_cell_epoch_seconds"] or time.time())
     pace = elapsed / (number - 1) if number > 1 else seconds_per_cell(study, run) / max(1, len(run.get("devices", [])))

@@ -10,13 +10,12 @@ from zipfile import is_zipfile
 
 from sharebench.model import faults, workload_modules
 from sharebench.model.capabilities import resolve_node_kind, supporting_kinds, unsupported_reason
-from sharebench.model.config import loads, nodes, programs, prometheus, secrets, sweeps
-from sharebench.model.programs import is_program
+from sharebench.model.config import nodes, programs, prometheus, secrets, sweeps
 from sharebench.model.strategies import CONTROL_SUFFIX, all_strategies
 from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, has_jobs
 from sharebench.model.words import quoted, unknown_value
-from sharebench.model.workload import WorkloadEntry
+from sharebench.model.workload import Workload
 
 NOT_IN_CATALOGUE = "is not in the catalogue"
 IS_A_MIX = "is a mix itself; name workloads that are none"
@@ -33,7 +32,6 @@ def cross_key_problems(config: StudyConfig) -> Iterator[str]:
     if config["from"] is None:
         yield from secrets.problems(config)
     for name, workload in config["workload_catalogue"].items():
-        yield from _workload_entry(sweeps.entry_key(name, workload), workload)
         yield from _mix_entry(sweeps.entry_key(name, workload), workload, config["workload_catalogue"])
     warm_up, start = config["warmup"]["max_seconds"], config["timeouts"]["start_seconds"]
     if warm_up >= start:
@@ -74,38 +72,18 @@ def _paths(config: StudyConfig) -> Iterator[str]:
         yield f"from: {config['from']!r} is not an existing folder or zip; give the results of a finished study"
 
 
-def _workload_entry(key: str, entry: WorkloadEntry) -> Iterator[str]:
-    yield from programs.problems(key, entry)
-    yield from loads.problems(key, entry)
-    arrival = entry["load"]["arrival"]
-    if entry["kind"] == "job" and entry["job"] is None:
-        yield f"{key}.job: null is not enough for a job; set its work, such as {{iterations: 1000}}"
-    if entry["kind"] != "job" and entry["job"] is not None and not (entry["kind"] == "command" and entry["until"]):
-        yield f"{key}.job: {quoted(entry['job'])} has no effect on a {entry['kind']}; remove it or set kind: job"
-    if entry["kind"] == "job" and arrival != "closed":
-        yield f"{key}.load.arrival: {arrival!r} is not possible, a job's iterations follow each other; remove it"
-    if entry["simulated"] is not None and not any(entry["simulated"].values()):
-        yield f"{key}.simulated: 0 seconds of work; set serial_seconds, parallel_sm_seconds or both"
-
-
-def _mix_entry(key: str, entry: WorkloadEntry, catalogue: dict[str, WorkloadEntry]) -> Iterator[str]:
-    """Mixes with options of their own, and mixes of workloads that cannot be mixed."""
-    if entry["tenants"] is None:
-        return
-    useless = [option for option in ("module", "params", "job", "simulated") if entry[option]]
-    useless += ["load"] if entry["load"]["arrival"] != "closed" else []
-    for option in useless:
-        yield f"{key}.{option}: has no effect on a mix; remove it, its tenants have their own"
-    for tenant in entry["tenants"]:
+def _mix_entry(key: str, entry: Workload, catalogue: dict[str, Workload]) -> Iterator[str]:
+    """Mixes of workloads that cannot be mixed."""
+    for tenant in entry.tenants or ():
         if line := sweeps.sweep_hint(catalogue, tenant):
             yield f"{key}.tenants: {line}"
         elif tenant not in catalogue:
-            plain = [name for name, other in catalogue.items() if other["tenants"] is None]
+            plain = [name for name, other in catalogue.items() if other.tenants is None]
             yield f"{key}.tenants: {unknown_value(tenant, plain, NOT_IN_CATALOGUE)}"
-        elif catalogue[tenant]["tenants"] is not None:
+        elif catalogue[tenant].tenants is not None:
             yield f"{key}.tenants: {tenant!r} {IS_A_MIX}"
-        elif catalogue[tenant]["until"] is not None:
-            lasting = [name for name in entry["tenants"] if name in catalogue and catalogue[name]["job"] is None]
+        elif catalogue[tenant].runs_until_exit:
+            lasting = [name for name in entry.tenants or () if name in catalogue and catalogue[name].job is None]
             if lasting:
                 yield f"{key}.tenants: {tenant!r} {ENDS}, and {lasting[0]!r} goes on; mix it with jobs only"
 
@@ -125,9 +103,9 @@ def _names(config: StudyConfig) -> Iterator[str]:
     if not (config["workloads"] or config["interference"] or (config["faults"] and config["fault_victims"])):
         yield "workloads: [] is empty; name at least one, or workloads to pair in interference"
     for name in config["interference"]:
-        if workloads[name]["tenants"] is not None:
+        if workloads[name].tenants is not None:
             yield f"interference: {name!r} {IS_A_MIX}"
-        if workloads[name]["until"] is not None:
+        if workloads[name].runs_until_exit:
             yield f"interference: {name!r} {ENDS}, and pairs have a window; leave it out, or mix it with jobs (tenants)"
     if len(config["interference"]) == 1:
         yield f"interference: {quoted(config['interference'])} is one workload; name at least two, or leave it empty"
@@ -160,7 +138,7 @@ def _neighbours(config: StudyConfig) -> Iterator[str]:
     entries = [config["strategy_catalogue"][name] for name in config["strategies"]]
     most = max(max(entry.own_replicas or config["replicas"]) for entry in entries)
     for name in config["workloads"]:
-        if config["workload_catalogue"][name]["tenants"] is not None and most < 2:
+        if config["workload_catalogue"][name].tenants is not None and most < 2:
             yield f"replicas: one tenant alone is not a mix, and {name!r} is one; use 2 or more"
 
 
@@ -202,13 +180,13 @@ def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
     for name, entry in catalogue.items():
         if faults.fault_kind(name) is not None:
             yield f"workload_catalogue.{name}: {name!r} is the name of a fault; choose another"
-        if entry["module"] == faults.MODULE:
+        if entry.module == faults.MODULE:
             yield f"workload_catalogue.{name}.module: {faults.MODULE!r} is not a workload; list the fault in faults"
     for name in config["fault_victims"]:
-        if catalogue[name]["tenants"] is not None:
+        if catalogue[name].tenants is not None:
             yield f"fault_victims: {name!r} {IS_A_MIX}"
-        elif catalogue[name]["kind"] != "loop":
-            yield f"fault_victims: {name!r} is of the kind {catalogue[name]['kind']}; name workloads of the kind loop"
+        elif catalogue[name].kind != "loop":
+            yield f"fault_victims: {name!r} is of the kind {catalogue[name].kind}; name workloads of the kind loop"
     if not config["faults"]:
         return
     named = quoted(list(config["faults"]))
@@ -252,27 +230,24 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
     for asked, name in _tenant_workloads(config):
         entry = config["workload_catalogue"][name]
         key = sweeps.entry_key(name, entry)
-        if kind in ("cpu", "nvidia", "kubernetes") and is_program(entry):
+        if kind in ("cpu", "nvidia", "kubernetes") and entry.is_program:
             yield from programs.placement_problems(asked, name, entry, in_pods=kind == "kubernetes")
-        if kind == "simulated" and entry["until"] is not None:
+        if kind == "simulated" and entry.runs_until_exit:
             yield f"{asked}: {name!r} {ENDS}, which 'simulated' cannot model; leave it out, or use a kind: job"
-        if kind == "simulated" and entry["simulated"] is None:
+        if kind == "simulated" and entry.simulated is None:
             yield f"{asked}: {name!r} has no model for the node 'simulated'; add {key}.simulated"
-        in_flight = entry["load"]["concurrency"] or entry["load"]["concurrency_total"] or 1
-        if kind == "simulated" and in_flight > 1:
+        if kind == "simulated" and (entry.load.in_flight or 1) > 1:
             yield f"{asked}: {name!r} has several requests in flight, which 'simulated' cannot model; leave it out"
-        if kind == "simulated" and asked != "workloads" and entry["load"]["arrival"] != "closed":
+        if kind == "simulated" and asked != "workloads" and entry.load.arrival != "closed":
             yield f"{asked}: {name!r} is an open load, which 'simulated' cannot model next to others; leave it out"
-        if kind != "simulated" and not is_program(entry):
+        if kind != "simulated" and not entry.is_program:
             yield from _module(config, kind, asked, name)
         if kind != "simulated" and not config["parts"]:
-            yield from programs.missing_file_problems(key, entry)
-        if kind != "simulated":
-            yield from loads.study_problems(key, entry, _most_tenants(config))
-        if config["window_seconds"] < entry["min_window_seconds"]:
+            yield from programs.file_problems(key, entry, _most_tenants(config))
+        if config["window_seconds"] < entry.min_window_seconds:
             yield (
                 f"window_seconds: {config['window_seconds']} is too short for the workload {name!r}; "
-                f"use {entry['min_window_seconds']} or more"
+                f"use {entry.min_window_seconds} or more"
             )
 
 
@@ -287,15 +262,15 @@ def _module(config: StudyConfig, kind: str, asked: str, name: str) -> Iterator[s
     """A workload without a module, or whose module cannot run here."""
     modules, entry = workload_modules.module_names(), config["workload_catalogue"][name]
     key = f"workload_catalogue.{name}.module"
-    if entry["module"] is None:
+    if entry.module is None:
         yield f"{asked}: {name!r} has no code for the node {kind!r}; add {key}"
-    elif entry["module"] not in modules:
-        yield f"{key}: {unknown_value(entry['module'], modules, 'has no file in scripts/tenant/workloads')}"
+    elif entry.module not in modules:
+        yield f"{key}: {unknown_value(entry.module, modules, 'has no file in scripts/tenant/workloads')}"
     elif kind == "cpu" and (reason := workload_modules.cpu_obstacle(entry)):
         able = (
             other
             for other, each in config["workload_catalogue"].items()
-            if each["module"] in modules and not workload_modules.cpu_obstacle(each)
+            if each.module in modules and not workload_modules.cpu_obstacle(each)
         )
         yield (
             f"{asked}: {name!r} is impossible on the node 'cpu': {reason}; "
@@ -306,7 +281,7 @@ def _module(config: StudyConfig, kind: str, asked: str, name: str) -> Iterator[s
 def _tenant_workloads(config: StudyConfig) -> Iterator[tuple[str, str]]:
     """The workloads of the study's tenants, each with the config key that names it."""
     for name in config["workloads"]:
-        tenants = config["workload_catalogue"][name]["tenants"]
+        tenants = config["workload_catalogue"][name].tenants
         if tenants is None:
             yield "workloads", name
         else:

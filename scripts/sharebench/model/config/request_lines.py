@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from sharebench.model.words import quoted
-from sharebench.model.workload import WorkloadEntry
+from sharebench.model.workload import Workload
 from tenant.contract.request_lines import batch_entry, numbered_lines
 
 # Parsing takes about 20 µs per line, at each parse of the Snakefile.
@@ -27,10 +27,10 @@ API_KEYS = {
 PROMPT_KEYS = ("prompt", "turns", "conversations", "messages", "value", "content", "input", "question", "instruction")
 
 
-def problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
+def problems(key: str, entry: Workload) -> Iterator[str]:
     """The first line that the server can only refuse, with the line to write instead."""
-    request = entry["request"]
-    name, path = str(request["body_lines"]), request["path"].partition("?")[0].rstrip("/")
+    request = entry.request
+    name, path = str(request.body_lines), request.path.partition("?")[0].rstrip("/")
     required = next((keys for end, keys in API_KEYS.items() if path.endswith(end)), ())
     try:
         with Path(name).open("rb") as file:
@@ -45,7 +45,7 @@ def problems(key: str, entry: WorkloadEntry) -> Iterator[str]:
         # A server of its own kind, with bodies of any kind.
         return
     for number, line in lines:
-        if problem := _line_problem(line, required, path, entry["stream"]):
+        if problem := _line_problem(line, required, path, entry.stream):
             yield f"{key}: line {number} of {name!r} {problem}"
             return
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from sharebench.model.config import sweeps
 from sharebench.model.study_config import StudyConfig
-from sharebench.model.workload import WorkloadEntry
+from sharebench.model.workload import Workload
 from tenant.contract.requests import ENV_PLACEHOLDER
 
 # All other headers may hold a secret.
@@ -35,7 +35,7 @@ KEPT = "it would be in every record and archive"
 def problems(config: StudyConfig) -> Iterator[str]:
     for name, entry in config["workload_catalogue"].items():
         key = sweeps.entry_key(name, entry)
-        yield from _command(key, entry["command"] or ())
+        yield from _command(key, entry.command or ())
         yield from _request(key, entry)
     yield from _pod("kubernetes.pod", config["kubernetes"]["pod"])
     for key, url in (("survey.url", config["survey"]["url"]), ("prometheus.url", config["prometheus"]["url"])):
@@ -43,21 +43,21 @@ def problems(config: StudyConfig) -> Iterator[str]:
             yield f"{key}: has a name or a password, and {KEPT}; write it into ~/.netrc, and the URL without it here"
 
 
-def _request(key: str, entry: WorkloadEntry) -> Iterator[str]:
+def _request(key: str, entry: Workload) -> Iterator[str]:
     """Secrets in the requests of a server."""
-    request = entry["request"]
-    for name, value in request["headers"].items():
+    request = entry.request
+    for name, value in request.headers.items():
         if not PLAIN_HEADERS.fullmatch(name) and value and "{env:" not in value:
             scheme = next((f"{each} " for each in SCHEMES if value.lower().startswith(each.lower())), "")
             yield (
                 f"{key}.request.headers.{name}: the value may be a secret, and {KEPT}; export it as NAME, "
                 f"and write '{scheme}{{env:NAME}}' here"
             )
-    for option, path in (("request.path", request["path"]), ("ready.path", entry["ready"]["path"] or "")):
+    for option, path in (("request.path", request.path), ("ready.path", entry.ready.path or "")):
         for name, value in parse_qsl(urlsplit(path).query):
             if SECRET_NAME.search(name) and not ENV_PLACEHOLDER.search(value):
                 yield f"{key}.{option}: the value of {name!r}: {KEPT}; export it as NAME, and write {name}={{env:NAME}}"
-    for name in TEXT_FIELD.findall(request["body"] or ""):
+    for name in TEXT_FIELD.findall(request.body or ""):
         if SECRET_NAME.search(name):
             yield f"{key}.request.body: the value of {name!r}: {KEPT}; send it in a header, or write a body_file"
 

@@ -1,11 +1,12 @@
 """Sweeps: a workload entry with a list in its `load` stands for one workload per value."""
 
 from collections.abc import Iterator
-from typing import cast, get_args
+from typing import get_args
 
 from sharebench.model.study_config import StudyConfig
+from sharebench.model.traffic import SweptKey
 from sharebench.model.words import quoted
-from sharebench.model.workload import Load, SweptKey, WorkloadEntry
+from sharebench.model.workload import SweepEntry, Workload
 
 KEYS: tuple[SweptKey, ...] = get_args(SweptKey)
 
@@ -13,7 +14,7 @@ KEYS: tuple[SweptKey, ...] = get_args(SweptKey)
 def problems(config: StudyConfig) -> Iterator[str]:
     """Problems of entries with lists: two lists in one entry, and names that are taken."""
     for name, entry in config["workload_catalogue"].items():
-        lists = [key for key in KEYS if isinstance(entry["load"].get(key), list)]
+        lists = [key for key in KEYS if isinstance(getattr(entry.load, key), list)]
         if len(lists) > 1:
             yield f"workload_catalogue.{name}.load: {' and '.join(lists)} are both lists; sweep one, keep one number"
         for workload in _expand_entry(name, entry):
@@ -23,7 +24,7 @@ def problems(config: StudyConfig) -> Iterator[str]:
 
 def expand(config: StudyConfig) -> StudyConfig:
     """The config with a workload for each value of a list; an entry's name in `workloads` stands for all of them."""
-    catalogue: dict[str, WorkloadEntry] = {}
+    catalogue: dict[str, Workload] = {}
     for name, entry in config["workload_catalogue"].items():
         catalogue |= _expand_entry(name, entry)
     workloads: list[str] = []
@@ -32,37 +33,34 @@ def expand(config: StudyConfig) -> StudyConfig:
     return {**config, "workload_catalogue": catalogue, "workloads": list(dict.fromkeys(workloads))}
 
 
-def sweep_workloads(catalogue: dict[str, WorkloadEntry], name: str) -> list[str]:
+def sweep_workloads(catalogue: dict[str, Workload], name: str) -> list[str]:
     """The workloads of the sweep of this name, sorted by value, since Snakemake sorts a mapping's keys as text."""
     values = {
-        workload: entry["sweep"]["value"]
-        for workload, entry in catalogue.items()
-        if entry["sweep"] and entry["sweep"]["of"] == name
+        workload: entry.sweep.value for workload, entry in catalogue.items() if entry.sweep and entry.sweep.of == name
     }
     return sorted(values, key=values.__getitem__)
 
 
-def sweep_hint(catalogue: dict[str, WorkloadEntry], name: str) -> str | None:
+def sweep_hint(catalogue: dict[str, Workload], name: str) -> str | None:
     """The problem and remedy where a sweep is named in place of one workload; None if it is not a sweep."""
     workloads = sweep_workloads(catalogue, name)
     return f"{name!r} is a sweep; name one of its workloads: {quoted(workloads)}" if workloads else None
 
 
-def entry_key(name: str, entry: WorkloadEntry) -> str:
+def entry_key(name: str, entry: Workload) -> str:
     """The key of the entry that the user wrote."""
-    return f"workload_catalogue.{entry['sweep']['of'] if entry['sweep'] else name}"
+    return f"workload_catalogue.{entry.sweep.of if entry.sweep else name}"
 
 
-def _expand_entry(name: str, entry: WorkloadEntry) -> dict[str, WorkloadEntry]:
+def _expand_entry(name: str, entry: Workload) -> dict[str, Workload]:
     """The workloads of an entry by name: itself, or one for each value of its list."""
     for by in KEYS:
-        if isinstance(values := entry["load"].get(by), list):
+        if isinstance(values := getattr(entry.load, by), list):
+            named = {f"{name}-{by}-{value}": value for value in values}
             return {
-                f"{name}-{by}-{value}": {
-                    **entry,
-                    "load": cast(Load, entry["load"] | {by: value}),
-                    "sweep": {"of": name, "by": by, "value": value},
-                }
-                for value in values
+                workload: entry.changed(
+                    name=workload, load=entry.load.changed(**{by: value}), sweep=SweepEntry(of=name, by=by, value=value)
+                )
+                for workload, value in named.items()
             }
     return {name: entry}

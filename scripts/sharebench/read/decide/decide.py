@@ -11,7 +11,6 @@ import pandas as pd
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.model.capabilities import unsupported_reason
 from sharebench.model.records.references import device_name, read_device
-from sharebench.model.spec import runs_until_exit
 from sharebench.model.strategies import all_strategies, is_control, node_strategies
 from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import Question, StudyConfig, from_json, sweeps_by_entry
@@ -99,9 +98,7 @@ def read_results(data: Path, root: Path) -> Results:
 
 def _is_plain(workload: str, config: StudyConfig) -> bool:
     entry = config["workload_catalogue"].get(workload)
-    is_mix_or_job = entry is not None and (
-        entry.get("tenants") is not None or entry.get("kind") == "job" or runs_until_exit(entry)
-    )
+    is_mix_or_job = entry is not None and (entry.tenants is not None or entry.is_job)
     return "+" not in workload and not is_mix_or_job
 
 
@@ -169,7 +166,7 @@ def advice(
     for workload in results.workloads:
         if not results.is_shared(workload) or (workloads is not None and workload not in workloads):
             continue
-        is_open = results.config["workload_catalogue"][workload]["load"]["arrival"] != "closed"
+        is_open = results.config["workload_catalogue"][workload].load.arrival != "closed"
         available = strategy_options(workload, results.summary, results.strategies, results.device, faults, is_open)
         streams = any(option.streams for option in available)
         applying = {part: limit for part, limit in demand.limits.items() if streams or part == LATENCY}

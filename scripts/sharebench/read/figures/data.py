@@ -90,7 +90,7 @@ class DrawnStudy:
     def is_mix(self, workload: str) -> bool:
         """Whether its tenants may run different workloads."""
         entry = self.config["workload_catalogue"].get(workload)
-        return "+" in workload or (entry is not None and entry.get("tenants") is not None)
+        return "+" in workload or (entry is not None and entry.tenants is not None)
 
     def is_stream(self, workload: str) -> bool:
         return is_stream(self.config, workload)

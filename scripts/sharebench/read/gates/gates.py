@@ -178,8 +178,7 @@ def _failed_share(record: CellRecord) -> Verdict | None:
 
 
 def _failed_limit(spec: Spec, index: int) -> float:
-    percent = tenant_workload(spec, index).get("failed_percent")
-    return FAILED_RATIO if percent is None else percent / 100
+    return tenant_workload(spec, index).failed_percent / 100
 
 
 def _reasons(*tenants: TenantRecord) -> str:
@@ -199,7 +198,7 @@ def _output_digest(record: CellRecord) -> Verdict | None:
     for index, tenant in enumerate(record["tenants"]):
         if programs.is_program(tenant):
             continue
-        tolerance: float = tenant_workload(spec, index)["output_tolerance"]
+        tolerance: float = tenant_workload(spec, index).output_tolerance
         alone = workload_reference(record["calibration"], tenant["workload"]).get("output_digest")
         if not alone:
             return Verdict(None, tolerance, False, "there is no digest of the output that the workload has alone")

@@ -17,10 +17,10 @@ import yaml
 
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.model.records.types import NodeFacts
-from sharebench.model.spec import runs_until_exit
 from sharebench.model.strategies import control_name
 from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import has_streams, is_job, sweeps_by_entry, to_json
+from sharebench.model.workload import Workload
 from sharebench.read.figures import catalogue
 from sharebench.read.figures.data import DrawnStudy, Row, load_study, table_rows
 from sharebench.read.figures.style import COLORS, strategy_looks
@@ -94,8 +94,8 @@ def _template() -> jinja2.Template:
     return environment.get_template("report.html.j2")
 
 
-def _load_text(entry: Mapping[str, Any]) -> str:
-    return "once, from its start to its exit" if runs_until_exit(entry) else words.load_text(entry.get("load", {}))
+def _load_text(entry: Workload) -> str:
+    return "once, from its start to its exit" if entry.runs_until_exit else words.load_text(entry.load)
 
 
 def repeat_command(manifest: Mapping[str, Any], data: Path) -> str:
@@ -159,7 +159,7 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
         "interference": statements.interference(study),
         "jobs": statements.jobs(study),
         "job_facts": study.job_facts,
-        "has_programs": any(runs_until_exit(entries.get(name, {})) for name in summary["tenant_workload"]),
+        "has_programs": any(name in entries and entries[name].runs_until_exit for name in summary["tenant_workload"]),
         "isolation": statements.isolation(study),
         "conformance": promise_rows.promise_rows(study),
         "contrasts": comparisons.contrast_rows(study),
@@ -210,12 +210,12 @@ def _descriptions(study: DrawnStudy, summary: pd.DataFrame, requested: list[str]
     return {
         "strategies": [(name, *_strategy_texts(strategies.get(name))) for name in names],
         "workloads": [
-            (name, entry["description"], words.value_text(entry.get("params", {})), _load_text(entry))
+            (name, entry.description, words.value_text(entry.params), _load_text(entry))
             for name, entry in workloads.items()
             if name in tenant_workloads
         ],
         "compositions": [
-            (name, entry["description"], words.value_text(entry["tenants"]))
+            (name, entry.description, words.value_text(entry.tenants))
             for name, entry in workloads.items()
             if name in workloads_run and study.is_mix(name)
         ],

@@ -3,29 +3,29 @@
 import math
 from typing import Any, NamedTuple
 
-from sharebench.model.spec import LoadSpec
+from sharebench.model.traffic import Load
 from sharebench.read.figures.data import Row
 
 SIGNIFICANT_DIGITS = 3
 
 
-def load_text(entry: LoadSpec) -> str:
-    concurrency, total = entry.get("concurrency"), entry.get("concurrency_total")
-    limit = concurrency or total
-    together = "" if total is None else " at all tenants together, one more at the first where they do not divide"
-    if entry.get("arrival", "closed") == "closed":
-        if total is None and concurrency in (None, 1):
+def load_text(load: Load) -> str:
+    limit, together = load.in_flight, ""
+    if load.concurrency_total is not None:
+        together = " at all tenants together, one more at the first where they do not divide"
+    if load.arrival == "closed":
+        if load.concurrency_total is None and limit in (None, 1):
             return "closed: the next iteration begins when the last has ended"
         return f"closed: always {limit} requests in flight{together}"
-    rate = f"{value_text(entry.get('rate_hz'))} per second"
-    if entry.get("rate_of_capacity") is not None:
-        rate = f"{value_text(entry['rate_of_capacity'])} of what one exclusive tenant can do"
-    if entry.get("trace") is not None:
-        rate = f"those of {entry['trace']}"
-    if entry.get("rate_for") == "all":
+    rate = f"{value_text(load.rate_hz)} per second"
+    if load.rate_of_capacity is not None:
+        rate = f"{value_text(load.rate_of_capacity)} of what one exclusive tenant can do"
+    if load.trace is not None:
+        rate = f"those of {load.trace}"
+    if load.rate_for == "all":
         rate += " for all tenants together"
     at_most = "" if limit is None else f", at most {limit} in flight{together}"
-    return f"open: {entry['arrival']} arrivals, {rate}{at_most}"
+    return f"open: {load.arrival} arrivals, {rate}{at_most}"
 
 
 def format_number(value: float) -> str:

@@ -198,7 +198,7 @@ def _harmed(record: Record) -> float | None:
         return None
     return sum(
         tenant["status"] != "ok"
-        or not _is_right(record, tenant, tenant_workload(spec, tenant["index"])["output_tolerance"])
+        or not _is_right(record, tenant, tenant_workload(spec, tenant["index"]).output_tolerance)
         for tenant in record["tenants"]
         if tenant["index"] != fault["aggressor"]
     )

@@ -56,7 +56,7 @@ def measure_spread(by_device: Mapping[str, Sequence[float]]) -> DeviceSpread:
 
 def closed_loop_workloads(config: StudyConfig) -> set[str]:
     """The workloads whose latency depends on the device alone; under an open load it depends on random arrivals."""
-    return {name for name, entry in config["workload_catalogue"].items() if entry["load"]["arrival"] == "closed"}
+    return {name for name, entry in config["workload_catalogue"].items() if entry.load.arrival == "closed"}
 
 
 def devices_table(cells: Iterable[MeasuredCell], baseline: Baseline, busy: Collection[str]) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from unit.studies import W, study_with
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.host import logs, processes
 from sharebench.measure.nodes.host.programs.tenants import free_port, port_conflict
+from sharebench.model.workload import Workload
 from sharebench.study.cells import Cell
 
 QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 1, "tolerance_percent": 50}, "window_seconds": 0.5}
@@ -94,8 +95,8 @@ def test_a_program_with_a_fixed_port_is_measured_alone(tmp_path: Path) -> None:
         "infeasible",
         "mine always listens on port 8000, which only one tenant of a host can use; give it a port with {port}",
     )
-    assert port_conflict([{"kind": "http", "name": "mine", "port": None}] * 2) is None
-    different = [{"kind": "http", "name": name, "port": port} for name, port in (("a", 8000), ("b", 9000))]
+    assert port_conflict([Workload(name="mine").changed(kind="http")] * 2) is None
+    different = [Workload(name=name).changed(kind="http", port=port) for name, port in (("a", 8000), ("b", 9000))]
     assert port_conflict(different) is None
 
 

@@ -1,6 +1,5 @@
 """Programs that start one after another, get their memory fraction, or compute in child processes."""
 
-import json
 import types
 import zlib
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from sharebench.measure.nodes.host.processes import ProcessTenants
 from sharebench.measure.nodes.host.programs.process_tree import tree_pids
 from sharebench.measure.nodes.programs import memory_fraction
 from sharebench.measure.nodes.tenants import tenant_set
-from sharebench.model.spec import Spec
+from sharebench.model.spec import Spec, parse_spec, tenant_workload
 from sharebench.study.cells import Cell
 from tenant import request_bodies
 from tenant.load import BEFORE_WINDOW, IN_WINDOW
@@ -193,7 +192,7 @@ def test_every_strategy_gets_the_same_requests(tmp_path: Path, strategy: str) ->
     }
     measured = run(tmp_path, entry, replicas=2, strategy=strategy)
     assert measured["status"] == "ok"
-    measured_request = request_bodies.BODY_DEFAULTS | json.loads(measured["spec"])["workload"]["request"]
+    measured_request = tenant_workload(parse_spec(measured["spec"]), 0).request.model_dump()
     # The seed depends on the workload and the repeat.
     seed = zlib.crc32(b"mine/1")
     for index in (0, 1):

@@ -34,8 +34,9 @@ from sharebench.measure.nodes.host.programs.tenants import port_conflict
 from sharebench.measure.nodes.host.template import HostNode
 from sharebench.model.config_nodes import NodeOptions, StandInOptions
 from sharebench.model.records.types import Host, NodeFacts, VisibleProcess
-from sharebench.model.spec import Spec, WorkloadSpec
+from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy, slice_count
+from sharebench.model.workload import Workload
 from tenant.contract import TenantReport
 
 LABEL = "CPU stand-in, not a GPU"
@@ -106,7 +107,7 @@ class CpuNode(HostNode):
     def host_facts(self) -> Host:
         return host_cpu.host_facts()
 
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Workload] = ()) -> str | None:
         if strategy.mechanism[0] == "mig":
             if (why := strategy.profile_shortage(replicas)) is not None:
                 return why

@@ -115,16 +115,16 @@ class BuiltInTenant(TenantProcess):
     def command(self) -> list[str]:
         first = self.grants[0]
         workload = tenant_workload(self.context.spec, first.index)
-        argv = tenant_command(self.context, first.index, workload["module"], workload["params"], self.context.device)
+        argv = tenant_command(self.context, first.index, str(workload.module), workload.params, self.context.device)
         return argv if first.process is None else [*argv, "--streams", json.dumps(list(map(self._stream, self.grants)))]
 
     def _stream(self, grant: Grant) -> dict[str, object]:
         """The arguments of one of several tenants of the process."""
         workload = tenant_workload(self.context.spec, grant.index)
         return {
-            "workload": workload["module"],
-            "name": workload["name"],
-            "params": workload["params"],
+            "workload": workload.module,
+            "name": workload.name,
+            "params": workload.params,
             "load": self.context.loads[grant.index],
             "sms": grant.sm_count,
         }
@@ -132,7 +132,7 @@ class BuiltInTenant(TenantProcess):
     def programs(self) -> Iterable[Program]:
         first = self.grants[0]
         variables = {**grant_environment(first), TOKEN_VARIABLE: self.context.token}
-        workload = tenant_workload(self.context.spec, first.index)["module"], self.context.device
+        workload = str(tenant_workload(self.context.spec, first.index).module), self.context.device
         return [Program(self.command(), variables, first.cores, self.log, self.out, workload)]
 
     def connect(self) -> Sequence[HttpEndpoint]:
@@ -150,7 +150,7 @@ def tenant_command(
     """The command line of a process of scripts/tenant/, with the tenants' interpreter or another `python`."""
     arguments = {
         "workload": module,
-        "name": tenant_workload(context.spec, index)["name"],
+        "name": tenant_workload(context.spec, index).name,
         "params": json.dumps(params),
         "device": device,
         "load": json.dumps(context.loads[index]),

@@ -42,8 +42,9 @@ from sharebench.measure.nodes.node import UNKNOWN_STATE, Characteristics
 from sharebench.model.config_nodes import NodeOptions, NvidiaOptions
 from sharebench.model.gpu_python import gpu_python
 from sharebench.model.records.types import Host, NodeFacts, VisibleProcess
-from sharebench.model.spec import Spec, WorkloadSpec, runs_until_exit
+from sharebench.model.spec import Spec
 from sharebench.model.strategy import GREEN_CONTEXTS, HAMI_CORE, MPS_CLIENTS, Strategy, profile_matches
+from sharebench.model.workload import Workload
 from sharebench.model.workload_modules import is_one_launch
 from tenant.contract import MPS_PIPE_VARIABLE, TenantReport
 
@@ -153,7 +154,7 @@ class NvidiaNode(HostNode):
             return self._instances(strategy.layout(replicas)[: strategy.group_count(replicas)])
         return [Target(self.gpu.uuid, self.gpu.sm_count, self.gpu.memory_bytes)]
 
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Workload] = ()) -> str | None:
         compute_mode = self.gpu.compute_mode()
         inner = strategy.mechanism[-1]
         if (why := port_conflict(workloads)) is not None:
@@ -176,7 +177,7 @@ class NvidiaNode(HostNode):
             return "MIG mode is on, so that only MIG instances can be used"
         return self._limit_infeasible(strategy, replicas, workloads)
 
-    def _limit_infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec]) -> str | None:
+    def _limit_infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Workload]) -> str | None:
         if strategy.mechanism == (GREEN_CONTEXTS,):
             whole = self.gpu.sm_count
             if whole is None:
@@ -195,15 +196,13 @@ class NvidiaNode(HostNode):
         if largest > total:
             return f"a memory_limit of {largest // MEBIBYTE}Mi is more than the GPU has, {total // MEBIBYTE}Mi"
         for workload in workloads:
-            if any("{fraction}" in word for word in workload.get("command") or ()):
-                return (
-                    f"{workload['name']} is given its {{fraction}} of the memory; use memory_percent, not memory_limit"
-                )
+            if any("{fraction}" in word for word in workload.command or ()):
+                return f"{workload.name} is given its {{fraction}} of the memory; use memory_percent, not memory_limit"
         return None
 
-    def not_attempted(self, strategy: Strategy, workloads: Sequence[WorkloadSpec]) -> str | None:
+    def not_attempted(self, strategy: Strategy, workloads: Sequence[Workload]) -> str | None:
         """The reason why these workloads are not measured: threads of one process suit few."""
-        if strategy.is_unequal and any(map(runs_until_exit, workloads)):
+        if strategy.is_unequal and any(each.runs_until_exit for each in workloads):
             return "the limits of each tenant are checked while it runs, and a program that exits may have ended"
         if not strategy.is_one_process:
             return None

@@ -26,7 +26,6 @@ from sharebench.measure.nodes.host.programs.process_tree import Orphans, tree_pi
 from sharebench.measure.nodes.host.programs.tenants import tenant_class
 from sharebench.measure.nodes.host.template import ForkedProcess
 from sharebench.measure.nodes.tenants.tenant_set import TenantSet
-from sharebench.model.programs import is_program
 from sharebench.model.spec import Spec, tenant_workload
 from tenant.contract.forking import ForkRequest
 
@@ -149,7 +148,7 @@ class ProcessTenants(TenantSet[TenantProcess]):
 
     def prepare(self, grants: Sequence[Grant]) -> list[TenantProcess]:
         """A process per grant, or per group of grants with the same process."""
-        if any(is_program(tenant_workload(self.spec, grant.index)) for grant in grants):
+        if any(tenant_workload(self.spec, grant.index).is_program for grant in grants):
             self._orphans = Orphans()
         groups = group_by_process(grants)
         return [self._process(group, self.scratch / str(number)) for number, group in enumerate(groups)]

@@ -35,11 +35,11 @@ from sharebench.measure.nodes.kubernetes.pods.watch import sweep
 from sharebench.measure.nodes.limits import limits_evidence
 from sharebench.measure.nodes.node import Node
 from sharebench.model.config_nodes import ClusterOptions, NodeOptions, PrometheusOptions
-from sharebench.model.programs import is_program
 from sharebench.model.records.references import device_identity
 from sharebench.model.records.types import Host, NodeFacts
-from sharebench.model.spec import Spec, WorkloadSpec
+from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy, TenantLimits
+from sharebench.model.workload import Workload
 from tenant.contract import DeviceView, TenantReport, device_digest
 
 ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePluginAccess, "static": StaticAccess, "dra": DraAccess}
@@ -209,12 +209,12 @@ class ClusterNode(Node):
     def access_of(self, strategy: Strategy) -> Access:
         return self._accesses[str(strategy.access)]
 
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Workload] = ()) -> str | None:
         return self.access_of(strategy).infeasible(strategy, replicas)
 
-    def additions(self, workload: WorkloadSpec) -> str | None:
+    def additions(self, workload: Workload) -> str | None:
         level = self.cluster.pod_security
-        found = program.additions(workload, level) if is_program(workload) else None
+        found = program.additions(workload, level) if workload.is_program else None
         return found and f"Pod Security {level} of namespace {self.options['namespace']} adds {found}"
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:

@@ -23,7 +23,7 @@ def iteration_seconds(strategy: Strategy, active: int, node: SimulatedOptions, w
     `strategy` has the limits of the cell, `node` is the config's `simulated` section, `work` the workload's `simulated`
     parameters (`serial_seconds` a, `parallel_sm_seconds` w).
     """
-    a, w, sms = work["serial_seconds"], work["parallel_sm_seconds"], node["sms"]
+    a, w, sms = work.serial_seconds, work.parallel_sm_seconds, node["sms"]
     if layout := strategy.layout(group + 1):
         sms = slice_count(layout[group]) * node["mig_slice_sms"]
     inner = strategy.mechanism[-1]

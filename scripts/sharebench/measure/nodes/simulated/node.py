@@ -34,8 +34,9 @@ from sharebench.measure.nodes.node import Node
 from sharebench.measure.nodes.simulated.tenants import SimulatedTenants
 from sharebench.model.config_nodes import NodeOptions, SimulatedOptions
 from sharebench.model.records.types import Host, NodeFacts, TenantStatus
-from sharebench.model.spec import Spec, WorkloadSpec
+from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy, slice_count
+from sharebench.model.workload import Workload
 from tenant.contract import TenantReport
 
 LABEL = "simulated"
@@ -71,7 +72,7 @@ class SimulatedNode(Node):
     def host_facts(self) -> Host:
         return {"machine": self.device, "boot": None, "cpu": None, "topology": None}
 
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Workload] = ()) -> str | None:
         if strategy.mechanism[0] != "mig":
             return None
         sizes = list(map(slice_count, strategy.layout(replicas)))

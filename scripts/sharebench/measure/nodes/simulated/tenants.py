@@ -17,7 +17,8 @@ from sharebench.measure.nodes.simulated.load import (
 from sharebench.model.config_nodes import SimulatedOptions
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
 from sharebench.model.records.types import Outcome, TenantStatus
-from sharebench.model.spec import Spec, WorkloadSpec, tenant_workloads
+from sharebench.model.spec import Spec, tenant_workloads
+from sharebench.model.workload import Workload
 from tenant.contract import Outputs, Steadiness, TenantReport
 
 START_SECONDS = 1.0
@@ -102,12 +103,12 @@ class SimulatedTenants:
             self._measured = self._simulate((self.window[1] - self.window[0]) / NS)
         return self._measured
 
-    def _seconds(self, factor: float, group: int, workload: WorkloadSpec, active: int) -> float:
-        strategy, work = self.spec["strategy"], workload["simulated"]
-        return factor * iteration_seconds(strategy, active, self.node, work, group)
+    def _seconds(self, factor: float, group: int, workload: Workload, active: int) -> float:
+        assert workload.simulated is not None
+        return factor * iteration_seconds(self.spec["strategy"], active, self.node, workload.simulated, group)
 
     def _simulate(self, seconds: float) -> list[TenantReport]:
-        cell = [self.spec["node"]["options"]["seed"], self.spec["strategy"].spec(), self.spec["workload"]["name"]]
+        cell = [self.spec["node"]["options"]["seed"], self.spec["strategy"].spec(), self.spec["workload"].name]
         draw = random.Random(f"{cell}/{self.spec['replicas']}/{self.spec['repeat']}")
         noise = self.node["noise"]
         cell_factor = lognormal(draw, noise["cell_cv"])
@@ -128,7 +129,7 @@ class SimulatedTenants:
                 per_active = [models[0](active) for active in range(1, len(group) + 1)]
                 run_open(shares, per_active, noise, seconds, draw)
         return [
-            tenant.report(index, workloads[index]["name"], START_SECONDS, self.iterations.get(index))
+            tenant.report(index, workloads[index].name, START_SECONDS, self.iterations.get(index))
             for index, tenant in enumerate(tenants)
         ]
 

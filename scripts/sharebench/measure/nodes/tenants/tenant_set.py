@@ -19,9 +19,8 @@ from sharebench.measure.nodes.contract import (
     WorkloadError,
 )
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
-from sharebench.model.programs import is_program
 from sharebench.model.records.types import Outcome, TenantStatus
-from sharebench.model.spec import Spec, runs_until_exit, tenant_workload, tenant_workloads
+from sharebench.model.spec import Spec, tenant_workload, tenant_workloads
 from tenant.contract import EXIT_USAGE
 
 Ending = tuple[TenantStatus, str, int | None]
@@ -41,9 +40,9 @@ class Unit(ABC):
         self.index = grants[0].index
         # Tenants of one process run the same workload.
         self.workload = tenant_workload(spec, self.index)
-        self.is_program = is_program(self.workload)
+        self.is_program = self.workload.is_program
         # Whether an exit is its normal end, and part of its report.
-        self.ends_itself = runs_until_exit(self.workload)
+        self.ends_itself = self.workload.runs_until_exit
         self.connected: Sequence[HttpEndpoint] = ()
 
     @abstractmethod
@@ -158,7 +157,7 @@ class TenantSet(ABC, Generic[AnyUnit]):
 
     def _start_next(self) -> None:
         """Launch the next waiting unit, and those after it up to the next staggered one."""
-        staggered = (i for i, unit in enumerate(self._waiting) if i and unit.workload.get("start") == "staggered")
+        staggered = (i for i, unit in enumerate(self._waiting) if i and unit.workload.start == "staggered")
         count = next(staggered, len(self._waiting))
         units, self._waiting = self._waiting[:count], self._waiting[count:]
         self.launch(units)
@@ -205,7 +204,7 @@ class TenantSet(ABC, Generic[AnyUnit]):
         self.spec = spec
         watched_cell = settings.get("watched_cell") or ""
         for endpoint, workload, load in zip(self.endpoints(), tenant_workloads(spec), settings["loads"], strict=True):
-            endpoint.set_load(workload["name"], load, watched_cell)
+            endpoint.set_load(workload.name, load, watched_cell)
         self._deadline = time.monotonic() + self.start_seconds
 
     def pids(self) -> list[int]:

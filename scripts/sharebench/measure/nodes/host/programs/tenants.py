@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from sharebench.measure.nodes.contract import Grant, NodeError, WorkloadError
 from sharebench.measure.nodes.host.launch import (
@@ -31,8 +30,7 @@ from sharebench.measure.nodes.programs import fill_in, placeholder_values
 from sharebench.measure.nodes.tenants.programs.endpoints import ClientEndpoint, ExitEndpoint, ObservedProgram
 from sharebench.measure.nodes.tenants.programs.scraped import endpoint_class
 from sharebench.measure.nodes.tenants.tenant_set import Ending
-from sharebench.model.programs import CLIENT, client_files, is_program, request_texts
-from sharebench.model.spec import WorkloadSpec
+from sharebench.model.workload import CLIENT, Workload
 from tenant.contract import EXIT_USAGE, TOKEN_VARIABLE
 from tenant.contract.requests import variable_problem
 
@@ -46,15 +44,15 @@ PORT_RANGE = range(20_000, 32_768)
 _PORTS = itertools.cycle(random.sample(PORT_RANGE, len(PORT_RANGE)))
 
 
-def port_conflict(workloads: Sequence[WorkloadSpec]) -> str | None:
+def port_conflict(workloads: Sequence[Workload]) -> str | None:
     """The reason why one port keeps these programs, one per tenant, from running at once, or None."""
-    with_fixed_port = [each for each in workloads if is_program(each) and each["port"] is not None]
-    counts = Counter(each["port"] for each in with_fixed_port)
-    shared = next((each for each in with_fixed_port if counts[each["port"]] > 1), None)
+    with_fixed_port = [each for each in workloads if each.is_program and each.port is not None]
+    counts = Counter(each.port for each in with_fixed_port)
+    shared = next((each for each in with_fixed_port if counts[each.port] > 1), None)
     if shared is None:
         return None
-    port = f"port {shared['port']}, which only one tenant of a host can use"
-    return f"{shared['name']} always listens on {port}; give it a port with {{port}}"
+    port = f"port {shared.port}, which only one tenant of a host can use"
+    return f"{shared.name} always listens on {port}; give it a port with {{port}}"
 
 
 def free_port() -> int:
@@ -78,8 +76,8 @@ class ProgramTenant(TenantProcess):
     def __init__(self, context: CellContext, grants: Sequence[Grant], home: Path) -> None:
         super().__init__(context, grants, home)
         (self.grant,) = grants
-        self.port: int = free_port() if self.workload["port"] is None else self.workload["port"]
-        self.is_elsewhere = self.workload.get("url") is not None
+        self.port: int = free_port() if self.workload.port is None else self.workload.port
+        self.is_elsewhere = self.workload.url is not None
         self.client_log = home.with_suffix(".client.log")
         self._search: LogSearch | None = None
         self._has_client_failed = False
@@ -102,7 +100,7 @@ class ProgramTenant(TenantProcess):
         yield Program(argv, variables, None, self.client_log, self.out)
 
     def _program(self) -> Program:
-        argv = [self.fill_in(word) for word in self.workload["command"] or ()]
+        argv = [self.fill_in(word) for word in self.workload.command or ()]
         refuse_taken_port(self.port)
         variables = {
             **inherited_environment(),
@@ -120,21 +118,15 @@ class ProgramTenant(TenantProcess):
     def _client_arguments(self) -> dict[str, str]:
         if self.ends_itself:
             return {"program": "exit"}
-        if self.workload["kind"] == "command":
+        if self.workload.kind == "command":
             return {
                 "program": "scrape",
-                "params": json.dumps({"port": self.port, "path": self.workload["metrics"]["path"]}),
+                "params": json.dumps({"port": self.port, "path": self.workload.metrics.path}),
             }
-        if why := variable_problem(request_texts(self.workload), os.environ):
-            raise WorkloadError(f"{self.workload['name']}: {why}")
-        url, request = self.workload["url"] or f"http://127.0.0.1:{self.port}", self.workload["request"]
-        params: dict[str, Any] = {
-            "url": url.rstrip("/"),
-            **request,
-            "ready_path": self.workload["ready"]["path"],
-            "stream": self.workload["stream"],
-        }
-        params |= {key: str(Path.cwd() / path) for key, path in client_files(self.workload).items()}
+        if why := variable_problem(self.workload.request_texts(), os.environ):
+            raise WorkloadError(f"{self.workload.name}: {why}")
+        params = self.workload.client_params((self.workload.url or f"http://127.0.0.1:{self.port}").rstrip("/"))
+        params |= {key: str(Path.cwd() / path) for key, path in self.workload.client_files().items()}
         return {"program": "server", "params": json.dumps(params)}
 
     def connect(self) -> Sequence[ClientEndpoint]:
@@ -144,7 +136,7 @@ class ProgramTenant(TenantProcess):
 
     def is_ready(self) -> bool:
         # Searched from the start, also before the client listens: a long log is cut.
-        if not self.ends_itself and (text := self.workload["ready"]["log"]) is not None:
+        if not self.ends_itself and (text := self.workload.ready.log) is not None:
             self._has_printed(text)
         return super().is_ready()
 
@@ -189,5 +181,5 @@ class ProgramTenant(TenantProcess):
         return 0.0 if self._exit is None else self._exit.cpu_seconds
 
 
-def tenant_class(workload: WorkloadSpec) -> type[TenantProcess]:
-    return ProgramTenant if is_program(workload) else BuiltInTenant
+def tenant_class(workload: Workload) -> type[TenantProcess]:
+    return ProgramTenant if workload.is_program else BuiltInTenant

@@ -130,7 +130,7 @@ def command_line(
     """
     arguments = {
         **run,
-        "name": tenant_workload(spec, index)["name"],
+        "name": tenant_workload(spec, index).name,
         "load": json.dumps(load),
         # Programs that run to their end have no warm-up.
         "warmup": json.dumps(spec.get("warmup", {})),

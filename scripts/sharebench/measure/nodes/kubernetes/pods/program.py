@@ -12,10 +12,9 @@ from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.pods import manifest
 from sharebench.measure.nodes.kubernetes.pods.overlay import strategic_merge
 from sharebench.measure.nodes.programs import fill_in, placeholder_values
-from sharebench.model.programs import CLIENT as CLIENT_MODULE
-from sharebench.model.programs import client_files
-from sharebench.model.spec import Spec, WorkloadSpec, runs_until_exit, tenant_workload
+from sharebench.model.spec import Spec, tenant_workload
 from sharebench.model.user_manifest import ManifestError, split_pod
+from sharebench.model.workload import CLIENT, Workload
 from tenant.contract import GRANTED_VARIABLE
 
 # The port of our client. Servers may use any of the common ports.
@@ -26,12 +25,12 @@ USER_SECURITY_KEYS = ("runAsUser", "runAsGroup", "runAsNonRoot")
 TERMINATION_MESSAGE = {"terminationMessagePolicy": "FallbackToLogsOnError"}
 
 
-def _split_user_pod(workload: WorkloadSpec) -> tuple[Json, Json]:
+def _split_user_pod(workload: Workload) -> tuple[Json, Json]:
     """The user's pod without its measured container, and that container. Raises NodeError."""
-    if workload.get("manifest") is None:
-        return {"metadata": {}, "spec": {"containers": []}}, {"image": workload["image"]}
+    if workload.manifest is None:
+        return {"metadata": {}, "spec": {"containers": []}}, {"image": workload.image}
     try:
-        return split_pod(str(workload["manifest"]))
+        return split_pod(workload.manifest)
     except ManifestError as error:
         raise NodeError(str(error)) from None
 
@@ -57,7 +56,7 @@ def _containers(pod: Json) -> list[Json]:
     return [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ())]
 
 
-def additions(workload: WorkloadSpec, level: str) -> str | None:
+def additions(workload: Workload, level: str) -> str | None:
     """What is filled in in the user's containers at a level of Pod Security, as text; None if nothing is."""
     base, container = _split_user_pod(workload)
     pod_security = base["spec"].get("securityContext") or {}
@@ -69,10 +68,10 @@ def additions(workload: WorkloadSpec, level: str) -> str | None:
     return ", ".join(f"{key} {json.dumps(value)}" for key, value in found.items()) or None
 
 
-def port_of(workload: WorkloadSpec, container: Json) -> int:
+def port_of(workload: Workload, container: Json) -> int:
     """The port of the program: the workload's, or the first one of its manifest."""
     ports = [port["containerPort"] for port in container.get("ports") or ()]
-    return int(workload.get("port") or next(iter(ports), PROGRAM_PORT))
+    return int(workload.port or next(iter(ports), PROGRAM_PORT))
 
 
 def _user_container(spec: Spec, index: int, container: Json, pod_security: Json, needs: PodNeeds, level: str) -> Json:
@@ -86,7 +85,7 @@ def _user_container(spec: Spec, index: int, container: Json, pod_security: Json,
     variables = {name: value for name, value in named.items() if name not in user_names}
     variables |= {GRANTED_VARIABLE: "1", "SHAREBENCH_PORT": str(values["port"]), "SHAREBENCH_INDEX": str(index)}
     variables |= needs.environment
-    source: Json = {"command": workload["command"]} if workload.get("command") else container
+    source: Json = {"command": workload.command} if workload.command else container
     words = {key: [fill_in(word, values) for word in source[key]] for key in ("command", "args") if source.get(key)}
     user_security = {key: pod_security[key] for key in USER_SECURITY_KEYS if key in pod_security}
     security = filled_in | user_security | (container.get("securityContext") or {})
@@ -96,11 +95,9 @@ def _user_container(spec: Spec, index: int, container: Json, pod_security: Json,
     return cast(Json, strategic_merge(base, ours))
 
 
-def _client_params(workload: WorkloadSpec, port: int) -> Json:
-    request = workload["request"]
-    params = {"url": f"http://127.0.0.1:{port}", **request, "ready_path": workload["ready"]["path"]}
-    params |= {key: f"{manifest.CODE_FOLDER}/{body_key(path)}" for key, path in client_files(workload).items()}
-    return {**params, "stream": workload["stream"]}
+def _client_params(workload: Workload, port: int) -> Json:
+    files = {key: f"{manifest.CODE_FOLDER}/{body_key(path)}" for key, path in workload.client_files().items()}
+    return workload.client_params(f"http://127.0.0.1:{port}") | files
 
 
 def body_key(path: str) -> str:
@@ -108,9 +105,9 @@ def body_key(path: str) -> str:
     return "body-" + "".join(character if character.isalnum() else "-" for character in path)
 
 
-def body_files(workload: WorkloadSpec) -> Mapping[str, bytes]:
+def body_files(workload: Workload) -> Mapping[str, bytes]:
     """The files of the study that the client reads, by their key in the cell's ConfigMap."""
-    return {body_key(path): Path(path).read_bytes() for path in client_files(workload).values()}
+    return {body_key(path): Path(path).read_bytes() for path in workload.client_files().values()}
 
 
 def user_pod(
@@ -136,12 +133,12 @@ def user_pod(
     for each in _containers(base):
         if filled_in := _filled_in(each, pod_security, level):
             each["securityContext"] = filled_in | (each.get("securityContext") or {})
-    run = {"workload": CLIENT_MODULE, "device": "cpu", "program": "server"}
-    if runs_until_exit(workload):
+    run = {"workload": CLIENT, "device": "cpu", "program": "server"}
+    if workload.runs_until_exit:
         run["program"] = "exit"
-    elif workload["kind"] == "command":
+    elif workload.kind == "command":
         run["program"] = "scrape"
-        run["params"] = json.dumps({"port": port_of(workload, container), "path": workload["metrics"]["path"]})
+        run["params"] = json.dumps({"port": port_of(workload, container), "path": workload.metrics.path})
     else:
         run["params"] = json.dumps(_client_params(workload, port_of(workload, container)))
     line = manifest.command_line(spec, load, index, options["python"], CLIENT_PORT, run, watched_cell)
@@ -153,7 +150,7 @@ def user_pod(
         "securityContext": own["securityContext"],
         **TERMINATION_MESSAGE,
     }
-    if runs_until_exit(workload):
+    if workload.runs_until_exit:
         # As a sidecar: the kubelet starts the other containers after its startup probe succeeds, and ends it last.
         probe = {"httpGet": {"path": "/begun", "port": CLIENT_PORT}, "periodSeconds": 1}
         client |= {"restartPolicy": "Always", "startupProbe": probe | {"failureThreshold": deadline_seconds}}

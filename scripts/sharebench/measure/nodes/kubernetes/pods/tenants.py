@@ -21,7 +21,6 @@ from sharebench.measure.nodes.kubernetes.pods.sampler import PodSampler
 from sharebench.measure.nodes.kubernetes.pods.watch import PodWatcher, call_for_each, sweep
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.measure.nodes.tenants.tenant_set import TenantSet
-from sharebench.model.programs import is_program
 from sharebench.model.spec import Spec, tenant_workload, tenant_workloads
 
 # Added to the longest duration of a cell. After it, pods end by themselves if no driver is left to delete them.
@@ -87,14 +86,14 @@ class PodTenants(TenantSet[TenantPod]):
         cell_seconds = self.timeouts["start_seconds"] + self.spec["window_seconds"] + self.timeouts["record_seconds"]
         seconds = int(2 * self.windows * cell_seconds) + POD_LIFETIME_MARGIN_SECONDS
         watched_cell, token = self.watched_cell, self.context.token
-        if is_program(workload):
+        if workload.is_program:
             level = self.access.cluster.pod_security
             pod = program.user_pod(
                 self.place, owner, self.spec, load, index, needs, token, watched_cell, seconds, level
             )
         else:
-            params = json.dumps(workload["params"])
-            run = {"workload": workload["module"], "params": params, "device": options["device"]}
+            params = json.dumps(workload.params)
+            run = {"workload": str(workload.module), "params": params, "device": options["device"]}
             python = options["python"]
             arguments = manifest.command_line(self.spec, load, index, python, TENANT_PORT, run, watched_cell)
             container = manifest.tenant_container(arguments, needs, token, options)

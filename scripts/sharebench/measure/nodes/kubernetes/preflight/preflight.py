@@ -26,10 +26,10 @@ from sharebench.measure.nodes.kubernetes.preflight.rights import (
     needed_rights,
 )
 from sharebench.model.config_nodes import NodeOptions
-from sharebench.model.programs import is_program
-from sharebench.model.spec import Spec, WorkloadSpec, tenant_workloads
+from sharebench.model.spec import Spec, tenant_workloads
 from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, uses_several_devices
+from sharebench.model.workload import Workload
 from sharebench.study.study import Study
 
 PREFLIGHT_RETRY_SECONDS = 10.0
@@ -140,11 +140,11 @@ def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
     """Rows on the pods of users' programs, by the API server's verdict in a dry run; whether it accepts them all."""
     rows, is_accepted, options = [], True, node.cluster.options
     place, owner = Place(node.cluster.name, "preflight", options), {"metadata": {"uid": "preflight"}}
-    found: dict[str, tuple[Spec, int, WorkloadSpec]] = {}
+    found: dict[str, tuple[Spec, int, Workload]] = {}
     for spec in map(study.spec_of, study.cells):
         for index, workload in enumerate(tenant_workloads(spec)):
-            if is_program(workload):
-                found.setdefault(workload["name"], (spec, index, workload))
+            if workload.is_program:
+                found.setdefault(workload.name, (spec, index, workload))
     for name, (spec, index, workload) in found.items():
         load: PlannedLoad = {"arrival": "closed", "seed": 0, "before": 0}
         level, needs = node.cluster.pod_security, PodNeeds()

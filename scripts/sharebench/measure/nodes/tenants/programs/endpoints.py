@@ -7,7 +7,8 @@ from sharebench.core.units import NS
 from sharebench.measure.nodes.contract import NodeError, TenantsFailed, latency_bucket, own_load_report
 from sharebench.measure.nodes.tenants.endpoint import Connect, HttpEndpoint
 from sharebench.measure.nodes.tenants.tenant_set import Ending
-from sharebench.model.spec import Spec, WorkloadSpec, tenant_workload
+from sharebench.model.spec import Spec, tenant_workload
+from sharebench.model.workload import Workload
 from tenant.contract import NO_OUTPUTS, CompletedJob, ExitReport, Outputs, Steadiness, TenantReport
 
 
@@ -25,7 +26,7 @@ class ObservedProgram:
     ending: Callable[[], Ending | None]
 
     @property
-    def workload(self) -> WorkloadSpec:
+    def workload(self) -> Workload:
         return tenant_workload(self.spec, self.index)
 
 
@@ -64,7 +65,7 @@ class ExitEndpoint(ClientEndpoint):
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
         if self.window != (0, 0):
-            raise NodeError(f"{self.program.workload['name']} has begun in a window that a neighbour refused")
+            raise NodeError(f"{self.program.workload.name} has begun in a window that a neighbour refused")
         self.is_running = True
         return super().set_window(start_ns, end_ns)
 
@@ -94,7 +95,7 @@ class ExitEndpoint(ClientEndpoint):
             "start_delay_seconds": delay_seconds,
             "completion_seconds": seconds,
         }
-        rate_hz, name = 1 / seconds if seconds else 0.0, self.program.workload["name"]
+        rate_hz, name = 1 / seconds if seconds else 0.0, self.program.workload.name
         return {
             **own_load_report(self.program.index, name, rate_hz, answer["environment"]),
             "measured_by": "exit",

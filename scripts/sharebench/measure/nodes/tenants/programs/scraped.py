@@ -11,7 +11,7 @@ from sharebench.measure.nodes.contract import NodeError, TenantsFailed, TenantUn
 from sharebench.measure.nodes.metrics import MissingSeries, Scrape, parse_page, restart_sign, subtract_scrapes
 from sharebench.measure.nodes.tenants.endpoint import Connect
 from sharebench.measure.nodes.tenants.programs.endpoints import ClientEndpoint, ExitEndpoint, ObservedProgram
-from sharebench.model.spec import WorkloadSpec, runs_until_exit
+from sharebench.model.workload import Workload
 from tenant.contract import (
     BATCH_SECONDS,
     NO_OUTPUTS,
@@ -66,16 +66,16 @@ class ScrapedEndpoint(ClientEndpoint):
         return page
 
     def _scrape(self) -> Scrape:
-        return parse_page(self.page(self.workload["metrics"]["path"]), self.workload["metrics"])
+        return parse_page(self.page(self.workload.metrics.path), self.workload.metrics)
 
     def _has_started(self) -> bool:
         """Whether the workload's `ready` rule holds and the series exists. Raises TenantUnreachable."""
-        rule = self.workload["ready"]
-        if rule["log"] is not None and not self.program.has_printed(rule["log"]):
-            self.waiting_for = f"its log has no {rule['log']!r}"
+        rule = self.workload.ready
+        if rule.log is not None and not self.program.has_printed(rule.log):
+            self.waiting_for = f"its log has no {rule.log!r}"
             return False
-        if rule["path"] is not None and (why := self.page(rule["path"])["failure"]) is not None:
-            self.waiting_for = f"GET {rule['path']}: {why}"
+        if rule.path is not None and (why := self.page(rule.path)["failure"]) is not None:
+            self.waiting_for = f"GET {rule.path}: {why}"
             return False
         try:
             count = self._scrape().count
@@ -86,7 +86,7 @@ class ScrapedEndpoint(ClientEndpoint):
             self.waiting_for = str(unreachable)
             raise
         self.complaint = None
-        required = rule["count"] or 1
+        required = rule.count or 1
         self.waiting_for = f"its metrics count {count} of {required} iterations"
         return count >= required
 
@@ -146,14 +146,14 @@ class ScrapedEndpoint(ClientEndpoint):
         """
         start_ns, end_ns = window
         try:
-            before, after = (parse_page(page, self.workload["metrics"]) for page in pages)
+            before, after = (parse_page(page, self.workload.metrics) for page in pages)
             totals = subtract_scrapes(before, after)
         except (MissingSeries, NodeError) as failure:
             raise NodeError(f"tenant {self.index}: {failure}") from None
         inside_seconds = (min(after.begun_ns, end_ns) - max(before.ended_ns, start_ns)) / NS
         uppers = [None if math.isinf(upper) else upper for upper in totals.upper_seconds]
         return {
-            **own_load_report(self.index, self.workload["name"], totals.rate_hz, environment),
+            **own_load_report(self.index, self.workload.name, totals.rate_hz, environment),
             "measured_by": "scrape",
             "startup": {
                 # The parts cannot be distinguished from outside.
@@ -178,8 +178,8 @@ class ScrapedEndpoint(ClientEndpoint):
         }
 
 
-def endpoint_class(workload: WorkloadSpec) -> type[ClientEndpoint]:
+def endpoint_class(workload: Workload) -> type[ClientEndpoint]:
     """The endpoint of a user program."""
-    if runs_until_exit(workload):
+    if workload.runs_until_exit:
         return ExitEndpoint
-    return ScrapedEndpoint if workload["kind"] == "command" else ClientEndpoint
+    return ScrapedEndpoint if workload.kind == "command" else ClientEndpoint
