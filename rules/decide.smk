@@ -2,7 +2,7 @@
 #
 # Inputs:  tables/{cells.csv,summary.csv}, with faults tables/isolation.csv, manifest.json,
 #          nodes/device.json; with an SLO also the records
-# Outputs: tables/{cost.csv,capacity.csv,advice.csv,advice.md}
+# Outputs: tables/{cost.csv,capacity.csv,advice.csv,advice.md,advice.json}
 # Steps:   decide answers the question of the config (slo, tenants, isolation, price_per_hour), on which no other job
 #          depends. `sharebench advise` answers others on the terminal.
 
@@ -23,6 +23,7 @@ rule decide:
         "<results>/tables/capacity.csv",
         "<results>/tables/advice.csv",
         "<results>/tables/advice.md",
+        "<results>/tables/advice.json",
         # The question names the file, so that results copied without Snakemake's metadata show another question.
         decided=RESULTS / f".sharebench/decided/{QUESTION_DIGEST}",
     log:

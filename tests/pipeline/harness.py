@@ -47,7 +47,8 @@ if name == "figures":
 elif name == "report":
     outputs = [results / "report.html"]
 else:
-    outputs = [results / f"tables/{{name}}" for name in ("cost.csv", "capacity.csv", "advice.csv", "advice.md")]
+    names = ("cost.csv", "capacity.csv", "advice.csv", "advice.md", "advice.json")
+    outputs = [results / f"tables/{{name}}" for name in names]
     outputs.append(Path(options["--decided"]))
 for path in outputs:
     path.parent.mkdir(exist_ok=True)

@@ -6,7 +6,7 @@ import pytest
 
 from sharebench.model.strategy import Strategy
 from sharebench.read.decide.advice import Demand, Level, Option, advise, find_plan, first_choice, turning_points
-from sharebench.read.decide.advice_text import advice_rows, answer_question
+from sharebench.read.decide.advice_text import Answer, advice_rows, answer_question
 from sharebench.read.decide.documented import DOCUMENTED, Isolation
 from sharebench.read.statistics.intervals import Estimate
 
@@ -42,6 +42,10 @@ def asked(tenants: int, **limits: float) -> Demand:
     return Demand(tenants, limits or SLO, price_per_hour=3.6)
 
 
+def said(answer: Answer) -> list[str]:
+    return [reason.text for reason in answer.reasons]
+
+
 def test_the_part_nearest_to_its_limit_decides() -> None:
     assert find_plan(MPS, asked(4)).devices == 2, "TTFT of four is 400 ms, TPOT 40 ms"
     assert find_plan(MPS, asked(4, ttft=0.5)).devices == 1 and find_plan(SLICING, asked(4, ttft=0.5)).devices == 1
@@ -69,9 +73,9 @@ def test_a_median_of_any_part_goes_after_a_tail() -> None:
     assert [each.option.strategy for each in advise([coarse, MPS], asked(2))] == ["mps", "coarse"]
     found = answer_question("chat", [coarse], asked(2))
     of = "Of what meets the SLO, only the TTFT p50"
-    assert f"{of} and the TPOT p50 are known: the sample has no tail." in found.reasons
+    assert f"{of} and the TPOT p50 are known: the sample has no tail." in said(found)
     alone = answer_question("chat", [coarse], asked(2, ttft=0.3))
-    assert f"{of} is known: the sample has no tail." in alone.reasons
+    assert f"{of} is known: the sample has no tail." in said(alone)
     [row] = advice_rows("chat", [coarse], asked(2), {"coarse": Strategy(name="coarse", mechanism=("mps",))})
     assert row["verdict"] == "meets the SLO by its TTFT p50 and TPOT p50"
 
@@ -80,11 +84,11 @@ def test_the_answer_names_part_tokens_and_turning_points() -> None:
     found = answer_question("chat", [MPS, SLICING], asked(4, ttft=0.45, tpot=0.05))
     assert found.sentence.startswith("chat: take mps on 1 device: TTFT p99 400 ms (396 to 404) with 4 tenants, ")
     assert "10/s per device, 1,000 tokens/s, $" in found.sentence
-    changes = next(each for each in found.reasons if each.startswith("What would change it"))
+    changes = next(each for each in said(found) if each.startswith("What would change it"))
     assert "with TTFT below 400 ms it is" in changes and "with TPOT below 40 ms it is" in changes
-    assert found.reasons[-1] == "How sure: within the SLO with the whole 95 % interval."
+    assert said(found)[-1] == "How sure: within the SLO with the whole 95 % interval."
     close = answer_question("chat", [MPS, SLICING], asked(4, ttft=0.402, tpot=0.05))
-    assert close.reasons[-1] == "How sure: the 95 % interval of TTFT p99 reaches beyond the SLO."
+    assert said(close)[-1] == "How sure: the 95 % interval of TTFT p99 reaches beyond the SLO."
 
 
 def test_turning_points_change_the_part_that_they_name() -> None:

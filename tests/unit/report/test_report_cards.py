@@ -16,7 +16,7 @@ from sharebench.read.report.sections.cards import Card, cards
 
 NAN = float("nan")
 NO_OTHER = "Only mps was measured: there is nothing to compare it with."
-CHANGE = "What would change it: with 2 tenants it is mig on 1 device; with fault isolation there is no answer."
+CHANGES = ["with 2 tenants it is mig on 1 device", "with fault isolation there is no answer"]
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,14 @@ def plan(strategy: str, **changes: Any) -> dict[str, Any]:
     return base | {"judged_with_tenants": 4.0, "throughput_per_device_hz": 104.0} | changes
 
 
-def card(plans: list[dict[str, Any]], summary: list[dict[str, Any]], *reasons: str) -> Card:
-    advised = Advice("", {"w": ("no strategy serves 4 tenants.", list(reasons))}, {"w": plans}, has_price=False)
-    (found,) = cards(advised, {"w": summary}, ["w"], {})
+def answer(name: str, sentence: str = "", reasons: list[Any] | None = None) -> dict[str, Any]:
+    """An answer in tables/advice.json."""
+    return {"workload": name, "sentence": f"{name}: {sentence}", "reasons": reasons or [], "changes": CHANGES}
+
+
+def card(plans: list[dict[str, Any]], summary: list[dict[str, Any]], *reasons: tuple[str, str]) -> Card:
+    answers = {"w": answer("w", "no strategy serves 4 tenants.", list(reasons))}
+    (found,) = cards(Advice("", answers, {"w": plans}, has_price=False), {"w": summary}, ["w"], {})
     return found
 
 
@@ -48,14 +53,13 @@ BASELINE, SHARED = row("exclusive", 1, throughput_total_hz=50.0), row("mps", 4)
 
 
 def test_a_card_has_the_gain_of_sharing_and_turning_points() -> None:
-    alike, warned = (
-        "In throughput mig cannot be distinguished.",
-        "Of the 9 cells behind this, 2 carry a warning: see x.",
-    )
+    told = ("scope", "Of the SLO only the latency applies."), ("tie", "In throughput mig is alike.")
+    sure = ("certainty", "How sure: so."), ("certainty", "Of the 9 cells behind this, 2 carry a warning: see x.")
     rivals = [plan("mps"), plan("mig", rank=2.0, devices=2.0, throughput_per_device_hz=52.0), plan("streams", rank=NAN)]
-    found = card(rivals, [BASELINE, SHARED], alike, "No plan with streams: x.", CHANGE, "How sure: so.", warned)
+    others = ("no plan", "No plan with streams: x."), ("change", "What would change it: …")
+    found = card(rivals, [BASELINE, SHARED], *told, *others, *sure)
     assert found.best == rivals[0]
-    assert found.why == ["Throughput × 2.08, mean latency × 4.00 of one tenant alone.", alike]
+    assert found.why == ["Throughput × 2.08, mean latency × 4.00 of one tenant alone.", *(text for _, text in told)]
     assert found.changes == ["with 2 tenants: mig", "with fault isolation there is no answer"]
     assert found.certainty == ["How sure: so.", "Of the 9 cells behind this, 2 carry a warning."]
     assert found.rivals == [("mps", 1, 104.0, 100.0), ("mig", 2, 52.0, 50.0)], "what is measured, and a plan"
@@ -92,7 +96,7 @@ def test_a_stream_is_described_by_its_tokens_and_goodput() -> None:
 
 def test_a_sweep_is_one_card_with_a_row_for_each_load() -> None:
     rows = {"w-1": [BASELINE, SHARED | {"ttft_p50_seconds": 0.06}], "w-9": [row("mps", 4, n=0, reason="no room")]}
-    advised = Advice("", {"w-1": ("x", [])}, {"w-1": [plan("mps")]}, has_price=False)
+    advised = Advice("", {"w-1": answer("w-1")}, {"w-1": [plan("mps")]}, has_price=False)
     (found,) = cards(advised, rows, [*rows], {"w": Sweep("rate_hz", {"w-9": 9, "w-1": 1})})
     assert (found.workload, found.by, found.best) == ("w", "requests/s per tenant", None)
     assert [(load.value, load.best and load.best["strategy"]) for load in found.loads] == [(1, "mps"), (9, None)]

@@ -5,7 +5,7 @@ tables/advice.csv has all columns; the terminal shows five, in 100 characters.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
@@ -37,12 +37,20 @@ NO_ADVICE = (
 )
 
 
+class Reason(NamedTuple):
+    """A sentence and its kind: a caveat of the `scope`, or `no plan` with a strategy, which the table says too."""
+
+    kind: Literal["scope", "tie", "devices", "no plan", "change", "certainty"]
+    text: str
+
+
 class Answer(NamedTuple):
-    """The advice for one workload: a sentence, then one for each reason."""
+    """The advice for one workload: a sentence, the reasons, and what would change it."""
 
     workload: str
     sentence: str
-    reasons: Sequence[str]
+    reasons: Sequence[Reason]
+    changes: Sequence[str] = ()
 
 
 def describe_question(demand: Demand) -> str:
@@ -120,7 +128,7 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand) ->
     plans = advise(options, demand)
     unplanned = group_by((each for each in plans if each.devices is None), lambda each: each.reason)
     no_plan = [
-        f"No plan with {', '.join(each.option.strategy for each in those)}: {reason}."
+        Reason("no plan", f"No plan with {', '.join(each.option.strategy for each in those)}: {reason}.")
         for reason, those in unplanned.items()
     ]
     if first_choice(plans) is None:
@@ -128,29 +136,26 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand) ->
         isolation = "" if demand.isolation == "none" else f" with {demand.isolation} isolation"
         serves = f"serves {_count(demand.tenants, 'tenant')}{within}{isolation}"
         sentence = f"{workload}: no strategy that was measured {serves}."
-        return Answer(workload, sentence, no_plan or ["There is no data."])
+        return Answer(workload, sentence, no_plan or [Reason("scope", "There is no data.")])
     best, *others = plans
-    reasons = []
+    reasons: list[Reason] = []
     if best.lacks_tail and best.level:
         coarse = [each.name for each in best.level.slo_parts(demand) if each.percentile not in TAIL_PERCENTILES]
         known = f"the {' and the '.join(coarse)} {'is' if len(coarse) == 1 else 'are'}"
-        reasons.append(f"Of what meets the SLO, only {known} known: the sample has no tail.")
+        reasons.append(Reason("scope", f"Of what meets the SLO, only {known} known: the sample has no tail."))
     if tied := [each.option.strategy for each in others if each.is_tied and each.rank == best.rank]:
         more = f" and {len(tied) - MAX_NAMED} more" if len(tied) > MAX_NAMED else ""
         what = "mean latency" if best.level and best.level.inverse_latency else "throughput"
-        reasons.append(
-            f"In {what} {', '.join(tied[:MAX_NAMED])}{more} cannot be distinguished from it; "
-            f"{best.option.strategy} is the least effort."
-        )
+        text = f"In {what} {', '.join(tied[:MAX_NAMED])}{more} cannot be distinguished from it; "
+        reasons.append(Reason("tie", f"{text}{best.option.strategy} is the least effort."))
     reasons += _reasons_against_fewer(best, demand) + no_plan
-    words = [_describe_change(point, best.option.strategy) for point in turning_points(options, demand)]
-    reasons.append(
-        f"What would change it: {'; '.join(words)}." if words else "Nothing that is known would change this."
-    )
-    return Answer(workload, _recommendation(workload, best, demand), [*reasons, *_certainty(best, demand)])
+    changes = [_describe_change(point, best.option.strategy) for point in turning_points(options, demand)]
+    listed = f"What would change it: {'; '.join(changes)}." if changes else "Nothing that is known would change this."
+    reasons += [Reason("change", listed), *(Reason("certainty", text) for text in _certainty(best, demand))]
+    return Answer(workload, _recommendation(workload, best, demand), reasons, changes)
 
 
-def _reasons_against_fewer(best: Plan, demand: Demand) -> list[str]:
+def _reasons_against_fewer(best: Plan, demand: Demand) -> list[Reason]:
     """Why the best plan takes more than one device; empty if it takes one."""
     assert best.devices is not None
     if best.devices == 1:
@@ -161,7 +166,7 @@ def _reasons_against_fewer(best: Plan, demand: Demand) -> list[str]:
         judged = all_on_one.tightest_part(demand)
         latency = f"{judged.name} {format_quantity(1e3 * judged.time.value)} ms"
         what += f" ({best.option.strategy} with {all_on_one.replicas} on one device: {latency})"
-    return [f"{what}."]
+    return [Reason("devices", f"{what}.")]
 
 
 def _count(number: int | None, noun: str) -> str:
@@ -225,7 +230,7 @@ def _certainty(best: Plan, demand: Demand) -> list[str]:
 
 def advice_markdown(table: pd.DataFrame, answers: Sequence[Answer], caption: str) -> str:
     """tables/advice.md: an item for each workload with one for each reason, then the tables of strategies."""
-    items = ["\n  - ".join([f"- {each.sentence}", *each.reasons]) for each in answers]
+    items = ["\n  - ".join([f"- {each.sentence}", *(reason.text for reason in each.reasons)]) for each in answers]
     tables = [line for each in answers for line in ("", f"{each.workload}:", "", _table(table, each.workload, "pipe"))]
     return "\n".join([caption, "", *(items or [f"- {NO_ADVICE}"]), *tables, ""])
 
@@ -236,7 +241,7 @@ def advice_for_terminal(table: pd.DataFrame, answers: Sequence[Answer], caption:
     lines += [line for each in answers for line in wrap_text(each.sentence)] or wrap_text(NO_ADVICE)
     for each in answers:
         lines += ["", each.workload, "", _table(table, each.workload, "simple"), ""]
-        lines += [line for reason in each.reasons for line in wrap_text(reason, "- ")]
+        lines += [line for reason in each.reasons for line in wrap_text(reason.text, "- ")]
     return "\n".join(lines)
 
 

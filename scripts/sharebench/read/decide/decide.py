@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from sharebench.core.files import read_json, replace_atomically
+from sharebench.core.files import read_json, replace_atomically, write_json
 from sharebench.model.capabilities import unsupported_reason
 from sharebench.model.records.references import device_name, read_device
 from sharebench.model.strategies import all_strategies, is_control, node_strategies
@@ -19,7 +19,7 @@ from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, csv_text, read_table, table_frame
 from sharebench.read.decide import advice_text
 from sharebench.read.decide.advice import Demand
-from sharebench.read.decide.advice_text import Answer
+from sharebench.read.decide.advice_text import Answer, Reason
 from sharebench.read.decide.capacity import capacity_table, describe_capacity
 from sharebench.read.decide.cost import CostKey, cost_table
 from sharebench.read.decide.device import DeviceLimits, device_limits
@@ -126,12 +126,14 @@ class Answered(NamedTuple):
 
 
 def write_answer(results: Results, question: Question) -> str:
-    """Write tables/cost.csv, capacity.csv and advice.csv and .md. Returns the advice as text."""
+    """Write tables/cost.csv, capacity.csv and advice.csv, .md and .json. Returns the advice as text."""
     answered, folder = answer(results, question), results.root / "tables"
     for name, table in answered.tables.items():
         replace_atomically(folder / f"{name}.csv", csv_text(table))
     markdown = advice_text.advice_markdown(answered.tables["advice"], answered.answers, answered.caption)
     replace_atomically(folder / "advice.md", markdown)
+    answers = [each._asdict() for each in answered.answers]
+    write_json(folder / "advice.json", {"caption": answered.caption, "answers": answers})
     return f"{answered.for_terminal()}\n\nMore columns: {folder / 'advice.csv'}"
 
 
@@ -175,14 +177,14 @@ def advice(
         own = [row for row in results.summary if row.workload == workload]
         cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in own), strict=True))
         found = advice_text.answer_question(workload, available, own_demand)
-        more = describe_capacity(capacity, workload) if streams and demand.limits else []
+        scope = describe_capacity(capacity, workload) if streams and demand.limits else []
         if own_demand != demand:
             what = "only the latency" if applying else "no part"
-            more = [f"Of the SLO {what} applies to it: it does not stream."]
-        found = found._replace(reasons=[*found.reasons, *more])
+            scope = [f"Of the SLO {what} applies to it: it does not stream."]
+        more = [Reason("scope", text) for text in scope]
         if warnings:
             disturbed = f"Of the {cells} cells behind this, {warnings} carry a warning: see tables/summary.md."
-            found = found._replace(reasons=[*found.reasons, disturbed])
-        answers.append(found)
+            more.append(Reason("certainty", disturbed))
+        answers.append(found._replace(reasons=[*found.reasons, *more]))
     caption = f"Advice for {advice_text.describe_question(demand)}, from {results.name}"
     return table_frame("advice", rows, studies=studies), answers, caption

@@ -1,7 +1,8 @@
 """The decision in the report: advice, capacity and cost."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from sharebench.core.files import read_json
 from sharebench.read.figures.data import DrawnStudy, Row, table_rows
 
 
@@ -9,26 +10,19 @@ class Advice(NamedTuple):
     """The question, and the answer and rows of each workload; empty where there is no advice."""
 
     caption: str
-    answers: dict[str, tuple[str, list[str]]]
+    answers: dict[str, dict[str, Any]]
+    """`Answer` of the decision, as JSON."""
     rows: dict[str, list[Row]]
     has_price: bool
 
 
 def advice(study: DrawnStudy) -> Advice:
-    """Read tables/advice.md and advice.csv."""
-    path = study.results / "tables" / "advice.md"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    answers: dict[str, tuple[str, list[str]]] = {}
-    for line in lines:
-        if line.startswith("- ") and not line.startswith("- none: "):
-            workload, _, sentence = line.removeprefix("- ").partition(": ")
-            reasons = answers.setdefault(workload, (sentence, []))[1]
-        elif line.startswith("  - "):
-            reasons.append(line.removeprefix("  - "))
+    """Read tables/advice.json and advice.csv."""
+    decided = read_json(study.results / "tables" / "advice.json", "caption", "answers")
     table = study.table("advice")
     return Advice(
-        caption=lines[0] if lines else "",
-        answers=answers,
+        caption=decided["caption"],
+        answers={answer["workload"]: answer for answer in decided["answers"]},
         rows={str(name): table_rows(rows) for name, rows in table.groupby("workload", sort=False)},
         has_price=bool(table["price_per_hour"].notna().any()),
     )

@@ -1,9 +1,9 @@
-"""The answer for each workload as a card, from tables/advice.csv, advice.md and the summary."""
+"""The answer for each workload as a card, from tables/advice.csv, advice.json and the summary."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sharebench.model.strategies import is_control
 from sharebench.model.study_config import Sweep
@@ -14,10 +14,8 @@ from sharebench.read.report.words import format_interval, format_number
 
 BASELINE = ("exclusive", 1, True)
 """Strategy, tenants and validity of the row with which a card compares."""
-CHANGES_OPENING = "What would change it: "
-REASON_OPENINGS = ("In throughput ", "In mean latency ", "Nothing that was measured ")
-CERTAINTY_OPENINGS = ("How sure", "Of the ")
-"""Openings of the reasons in advice.md that a card shows; the table of advice covers the others."""
+SHOWN_KINDS = ("scope", "tie", "devices")
+"""Kinds of the reasons that a card gives for its answer; the table of advice covers the others."""
 
 
 class SweepMetric(NamedTuple):
@@ -72,8 +70,8 @@ def cards(
 ) -> list[Card]:
     """A card for each sweep, each workload of the advice, and each other workload of `plain` that leaves no choice."""
     answered = [
-        _answer_card(name, sentence, reasons, advised.rows.get(name, []), summary.get(name, []))
-        for name, (sentence, reasons) in advised.answers.items()
+        _answer_card(answer, advised.rows.get(name, []), summary.get(name, []))
+        for name, answer in advised.answers.items()
     ]
     unanswered = (name for name in plain if name not in advised.answers)
     answered += [Card(name, None, [why], [], [], []) for name in unanswered if (why := _no_choice(summary[name]))]
@@ -93,28 +91,23 @@ def _sweep_card(name: str, sweep: Sweep, found: Mapping[str, Card], summary: Map
     return Card(name, None, [], [], [], [], load_label(sweep), loads, metrics)
 
 
-def _answer_card(name: str, sentence: str, reasons: list[str], plans: list[Row], summary: list[Row]) -> Card:
-    certainty = [
-        each.partition(": see ")[0].rstrip(".") + "." for each in reasons if each.startswith(CERTAINTY_OPENINGS)
-    ]
+def _answer_card(answer: Mapping[str, Any], plans: list[Row], summary: list[Row]) -> Card:
+    name, reasons = answer["workload"], answer["reasons"]
     if not plans or math.isnan(plans[0]["rank"]):
-        return Card(name, None, [_no_choice(summary) or sentence, *reasons], [], [], [])
+        sentence = _no_choice(summary) or answer["sentence"].removeprefix(f"{name}: ")
+        return Card(name, None, [sentence, *(text for _, text in reasons)], [], [], [])
+    certainty = [text.partition(": see ")[0].rstrip(".") + "." for kind, text in reasons if kind == "certainty"]
     best = plans[0]
     measured = [row for row in plans if row["rank"] > 0]
     judged = _judged_row(best, summary)
     why = [
         "" if judged is None else serving_text(judged),
         _against_one_alone(judged, best, summary),
-        *(each for each in reasons if each.startswith(REASON_OPENINGS)),
+        *(text for kind, text in reasons if kind in SHOWN_KINDS),
     ]
     if [row["strategy"] for row in measured] == [best["strategy"]]:
         why.append(f"Only {best['strategy']} was measured: there is nothing to compare it with.")
-    listed = next((each.removeprefix(CHANGES_OPENING) for each in reasons if each.startswith(CHANGES_OPENING)), "")
-    changes = [
-        each.replace(" it is ", ": ", 1).removesuffix(" on 1 device")
-        for each in listed.removesuffix(".").split("; ")
-        if each
-    ]
+    changes = [each.replace(" it is ", ": ", 1).removesuffix(" on 1 device") for each in answer["changes"]]
     rates = [
         (row["strategy"], int(row["devices"]), hz) for row in measured if (hz := row["throughput_per_device_hz"]) > 0
     ]
