@@ -270,6 +270,8 @@ class Edition:
                 folder = self.now.parent / self.publication / part.study_name
                 shutil.rmtree(folder, ignore_errors=True)
                 own.snakemake(folder, "join")
+                # A data set is whole with its histograms, for which publishing does not wait.
+                own.snakemake(folder, "--until", "export_histograms", "aggregate")
                 own.snakemake(folder, f"published/{self.publication}/{part.study_name}")
             if part.is_probe:
                 yield f"{part.module} {part.study_name}: {'probed' if not probed.empty else 'not probed yet'}"

@@ -101,6 +101,7 @@ def test_visits_measure_the_next_blocks_with_the_frozen_code_and_are_merged(chec
     assert whole(second) == {"r3"}
     assert "C core: 3 of 3 blocks" in visit(checkout, "--merge", str(second))
     assert {row["repeat"] for row in rows(table)} == set("123") and len({row["run_id"] for row in rows(table)}) == 2
+    checkout.run(config=["from=published/a100/core"]).ok()
     again = shutil.copy(first, first.with_name("again.zip"))
     assert "a visit before has core" in visit(checkout, "--merge", str(again), code=1)
 
