@@ -86,6 +86,10 @@ def written_by_rules() -> dict[str, str]:
     """Output or log in a file of rules → the rule."""
     found = {}
     for file in sorted((ROOT / "rules").glob("*.smk")):
+        # A rule for each sweep writes what run_cell writes.
+        found |= {
+            f"{CELL}/{name}": "run_cell" for name in re.findall(r'cell_files\("([^"]+)"', file.read_text("utf-8"))
+        }
         for rule in re.split(r"^rule ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
             name = rule.split(":")[0]
             for block in re.findall(r"^    (?:output|log):\n((?: {8}.*\n)+)", rule, flags=re.MULTILINE):
