@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from unit.figures import fabricated
 
+from sharebench.model.study_config import from_json
 from sharebench.read.figures import catalogue, draw
 from sharebench.read.report import page as report
 
@@ -68,7 +69,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     raw = json.loads(excluded.read_text())
     raw["evidence"][0]["holds"] = False
     excluded.write_text(json.dumps(raw))
-    for name in catalogue.names_for(fabricated.config(), "cpu"):
+    for name in catalogue.names_for(from_json(fabricated.config()), "cpu"):
         draw.draw_figure(name, root, root)
     report.write_report(root, root)
     return root / "report.html"

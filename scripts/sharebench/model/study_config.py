@@ -192,7 +192,9 @@ def to_json(config: StudyConfig) -> dict[str, Any]:
 def from_json(config: Mapping[str, object]) -> StudyConfig:
     """The config in a file that a run wrote, which was checked then; older ones may lack keys."""
     catalogues = {
-        key: {name: concept.model_validate(entry, context=MEASURED) for name, entry in named(config[key]).items()}
+        key: {
+            name: concept.model_validate(entry, context=MEASURED) for name, entry in named(config.get(key, {})).items()
+        }
         for key, concept in CATALOGUES.items()
     }
     return cast(StudyConfig, {**config, **catalogues})

@@ -161,7 +161,8 @@ def first_difference(one: object, other: object, key: str = "") -> tuple[str, st
 def _comparable(spec: Spec) -> Mapping[str, object]:
     """The spec without what may differ; only the kind of its node, as the device may have changed."""
     kept = {key: value for key, value in spec.items() if key not in VARIABLE_KEYS}
-    return {**kept, "strategy": spec["strategy"].model_dump(mode="json"), "node": {"kind": spec["node"]["kind"]}}
+    concepts = {key: spec[key].model_dump(mode="json") for key in ("strategy", "workload")}
+    return {**kept, **concepts, "node": {"kind": spec["node"]["kind"]}}
 
 
 def _facts(record: Record) -> dict[str, str]:

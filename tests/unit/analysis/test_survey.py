@@ -131,8 +131,8 @@ def test_the_written_study_runs_standins_next_to_each_other() -> None:
     assert shared == {("survey-group-1", 3)}
     entries = {name: found.config["workload_catalogue"][name] for name in ("survey-1", "survey-2")}
     # The language model's traffic is high while it is at work, half of the time; the other fills the SMs.
-    assert entries["survey-1"]["module"] == "memcopy" and entries["survey-1"]["load"]["rate_of_capacity"] == 0.5
-    assert entries["survey-2"]["params"]["size"] == 4096
+    assert entries["survey-1"].module == "memcopy" and entries["survey-1"].load.rate_of_capacity == 0.5
+    assert entries["survey-2"].params["size"] == 4096
 
 
 def test_each_group_is_measured_at_its_own_size() -> None:

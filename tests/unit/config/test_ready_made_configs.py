@@ -57,7 +57,7 @@ def test_the_duration_in_a_config_is_that_of_the_plan(
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path / "nvidia0")
     monkeypatch.setattr(nodes, "gpu_python", lambda _: tmp_path / "nvidia0")
     # Their users make these environments.
-    monkeypatch.setattr(programs, "missing_file_problems", lambda *_: ())
+    monkeypatch.setattr(programs, "file_problems", lambda *_: ())
     for where, named in durations.items():
         node = kind if kind != "auto" else {"one GPU": "nvidia", "two idle cores": "cpu"}[where]
         assert named == pytest.approx(planned(given | {"node": node}), rel=TOLERANCE), where

@@ -9,6 +9,7 @@ import pytest
 from unit.figures import fabricated, serving
 from unit.figures.test_pages import line_of
 
+from sharebench.model.study_config import from_json
 from sharebench.read.figures import catalogue, data, draw, load_curve, over_replicas, style
 
 pytestmark = pytest.mark.usefixtures("themed")
@@ -108,9 +109,10 @@ def test_a_device_without_activity_counters_has_no_figure_of_them(tmp_path: Path
     page = over_replicas.utilisation(data.load_study(root, root))
     assert "Nothing to draw: the device does not count its activity." in page.alt_text
     path = root / "tables" / "summary.csv"
-    assert "utilisation" not in catalogue.names_for(serving.config(), "nvidia", path)
+    config = from_json(serving.config())
+    assert "utilisation" not in catalogue.names_for(config, "nvidia", path)
     serving.write(fabricated.write(tmp_path / "other"))
-    assert "utilisation" in catalogue.names_for(serving.config(), "nvidia", tmp_path / "other/tables/summary.csv")
+    assert "utilisation" in catalogue.names_for(config, "nvidia", tmp_path / "other/tables/summary.csv")
 
 
 def test_an_interval_over_decades_leaves_the_panel(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch) -> None:

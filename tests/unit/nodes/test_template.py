@@ -102,7 +102,8 @@ def test_a_tenant_ends_with_the_job_that_asked_for_it(run: Callable[[], None], t
 import sys, time
 from pathlib import Path
 from unit.nodes.test_template import tenant
-print(tenant(Path({str(tmp_path)!r})).pid, flush=True)
+process = tenant(Path({str(tmp_path)!r}))
+print(process.pid, flush=True)
 time.sleep(600)
 """
     path = {"PYTHONPATH": f"{SCRIPTS}:{Path(__file__).parents[2]}"}
@@ -130,7 +131,8 @@ from pathlib import Path
 from sharebench.measure.nodes.host import template
 from unit.nodes.test_template import PYTHON, tenant
 template.start(PYTHON)
-print(tenant(Path({str(tmp_path)!r})).pid, flush=True)
+process = tenant(Path({str(tmp_path)!r}))
+print(process.pid, flush=True)
 time.sleep(600)
 """
     path = {"PYTHONPATH": f"{SCRIPTS}:{Path(__file__).parents[2]}", RUN_ID_VARIABLE: f"test-{time.monotonic_ns()}"}

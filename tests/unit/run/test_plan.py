@@ -79,7 +79,7 @@ def test_the_plan_lists_the_cells_and_changes_of_each_strategy(tmp_path: Path) -
 
 
 def test_the_plan_says_what_a_node_adds_to_a_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SimulatedNode, "additions", lambda _, each: "adds a user" if each["name"] == "matmul" else None)
+    monkeypatch.setattr(SimulatedNode, "additions", lambda _, each: "adds a user" if each.name == "matmul" else None)
     planned = simulated_study(workloads=["matmul", "detector"], repeats=2)
     assert [line for line in plan(planned, tmp_path, {}).splitlines() if "adds" in line] == ["  matmul: adds a user"]
 
@@ -88,7 +88,7 @@ def test_the_plan_lists_workloads_that_the_node_cannot_run(tmp_path: Path, monke
     monkeypatch.setattr(
         SimulatedNode,
         "infeasible",
-        lambda _, s, n, w=(): "no" if len(w) == n == 2 and w[0]["name"] == "matmul" else None,
+        lambda _, s, n, w=(): "no" if len(w) == n == 2 and w[0].name == "matmul" else None,
     )
     monkeypatch.setattr(SimulatedNode, "not_attempted", lambda _, s, w: "never" if s.name == "streams" else None)
     study = {"strategies": ["mps", "streams"], "workloads": ["matmul", "detector"], "replicas": [1, 2], "repeats": 1}

@@ -1,6 +1,5 @@
 """A run id for every test, and tenants that end with the test."""
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -37,7 +36,7 @@ def launch() -> Iterator[Callable[..., ProcessTenants]]:
         start_seconds: float = 30.0,
         process_of: Mapping[int, int] = MappingProxyType({}),
     ) -> Any:
-        spec = json.loads(cpu_study().spec(Cell("mps", "matmul", 1, 1)))
+        spec = cpu_study().spec_of(Cell("mps", "matmul", 1, 1))
         settings = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}}
         loads = [{"arrival": "closed"}] * len(programs)
         tenants = Misbehaving(spec, cast(Settings, settings | {"loads": loads}), no_sampler)
