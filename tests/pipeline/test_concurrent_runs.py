@@ -81,7 +81,8 @@ def test_cells_of_one_device_never_overlap_whatever_the_rules_say(finished_on_cp
     checkout = finished_on_cpu
     cells = {f"{strategy}/{workload}/2/1" for strategy in ("time-slicing", "mps") for workload in ("held", "product")}
     checkout.delete_records(*cells)
-    checkout.edit("rules/measure.smk", "**one_device(cell_device),", "mem_mb=100,")
+    device = "**one_device(lambda wildcards, cells=CELLS: cell_device(cells(wildcards))),"
+    checkout.edit("rules/measure.smk", device, "mem_mb=100,")
     result = checkout.run(cores=4).ok()
     assert result.jobs == measuring_jobs(cells)
     assert "another job uses this device: waiting for its end" in result.out

@@ -8,6 +8,7 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -63,6 +64,8 @@ class ForkedProcess:
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self._connection = connection
+        # Several threads may wait for one tenant.
+        self._lock = threading.Lock()
         self.pid = pid
         self.returncode: int | None = None
 
@@ -76,9 +79,10 @@ class ForkedProcess:
         if self.returncode is None:
             if not select.select([self._connection], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("tenant", timeout or 0)
-            message = _receive(self._connection)
-            self.returncode = KILLED if message is None else message["code"]
-            self._connection.close()
+            with self._lock:
+                if self.returncode is None:
+                    message = _receive(self._connection)
+                    self.returncode = KILLED if message is None else message["code"]
         return self.returncode
 
 
