@@ -133,7 +133,7 @@ def _draw(documents: DocumentSet, out: Path, workers: int) -> None:
     for finding in documents.findings:
         if finding.is_open:
             continue
-        figure, target = finding.entry.figure, images / f"{finding.entry.name}.svg"
+        figure, target = finding.entry.figure, images / finding.entry.name
         if figure.draw == "numbers":
             draw_numbers(finding, filler, target)
         else:
@@ -166,4 +166,4 @@ def draw_numbers(finding: Finding, filler: Filler, target: Path) -> None:
         for y, (label, number) in enumerate(numbers.items()):
             draw_ratio(ax, y, number.value, number.ends)
             page.alt_text.append(f"{label}: {number.value:.3g}")
-        save(page, target.parent, target.stem, ("svg",))
+        save(page, target.parent, target.name, ("svg",))
