@@ -315,7 +315,7 @@ def test_a_finding_without_a_figure_of_its_study_draws_its_own_numbers(tmp_path:
     texts = filler(tmp_path)
     figure = {"draw": "numbers", "of": "study", "title": "T", "axis": "x", "labels": {"gain": "turns over MPS"}}
     found = texts.fill_finding(finding(figure=figure))
-    build.draw_numbers(found, texts, tmp_path / "turns.svg")
+    build.draw_numbers(found, texts, tmp_path / "turns")
     svg = (tmp_path / "turns.svg").read_text(encoding="utf-8")
     assert "turns over MPS: 2" in svg and "NVIDIA H200" in svg
 
