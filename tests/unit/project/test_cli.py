@@ -102,4 +102,4 @@ def test_a_wheel_answers_without_a_checkout(tmp_path: Path) -> None:
     command = [str(tmp_path / "env/bin/sharebench"), "advise", str(DATA), "--tenants", "2"]
     asked = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
     assert asked.returncode == 0, asked.stderr
-    assert asked.stdout.startswith("Advice for 2 tenants from NVIDIA H200")
+    assert asked.stdout.startswith("Advice for 2 tenants, no SLO, from NVIDIA H200")
