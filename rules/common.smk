@@ -1,8 +1,6 @@
 # Turns the config into cells, and provides what the rules need to know about them. There are no rules here.
 import sys
 
-sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
-
 from sharebench.model.config import load as configuration
 from sharebench.study import fingerprint as code
 from sharebench.datasets import dataset

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 OWN_FILES = ("strategies.yaml", "workloads.yaml", "config.yaml")
-"""Files of config/ with every default, which the Snakefile reads too."""
+"""Files of config/ with every default."""
 FILE_OPTIONS, PAIR_OPTIONS = ("--configfile", "--configfiles"), ("--config", "-C")
 NO_KEYS = "it has no keys; give it lines such as: repeats: 3"
 
