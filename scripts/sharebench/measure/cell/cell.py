@@ -253,25 +253,13 @@ class CellRun:
         if (obstacle := self._obstacle()) is not None:
             status, reason = obstacle
             return {**self._blank(), "status": status, "reason": reason}, []
-        switch = failure = None
+        switch = None
         if tenancy is None:
             switch, grants = self._configure()
             settings: Settings = {**self.procedure.settings, "windows": cells_left + 1}
             tenancy = Tenancy(self.node.tenants(self.spec, settings), grants)
         try:
-            try:
-                self._start(tenancy)
-                with detecting_dead_tenants(tenancy.tenants):
-                    self._settle(tenancy.tenants)
-                    self.observed = self._observe(tenancy)
-                refuse_contradiction(self.strategy, self.observed.evidence)
-            except TenantsFailed as failed:
-                failure = str(failed)
-                self.node.mark_dirty()
-            except Exception:
-                # The tenants are killed in the middle of their work.
-                self.node.mark_dirty()
-                raise
+            failure = self._run(tenancy)
             unfinished = self._measured(tenancy.tenants.outcomes())
             are_well = failure is None and all(tenant["status"] == "ok" for tenant in unfinished["tenants"])
             if cells_left and are_well and not self.procedure.ends_tenants:
@@ -301,6 +289,23 @@ class CellRun:
         switch = self.node.switched
         self.watch.lap("configure")
         return switch, self.node.grants(self.strategy, self.replicas)
+
+    def _run(self, tenancy: Tenancy) -> str | None:
+        """Take the tenants through their window; returns why they failed, if they did. Raises as `measure`."""
+        try:
+            self._start(tenancy)
+            with detecting_dead_tenants(tenancy.tenants):
+                self._settle(tenancy.tenants)
+                self.observed = self._observe(tenancy)
+            refuse_contradiction(self.strategy, self.observed.evidence)
+        except TenantsFailed as failed:
+            self.node.mark_dirty()
+            return str(failed)
+        except Exception:
+            # The tenants are killed in the middle of their work.
+            self.node.mark_dirty()
+            raise
+        return None
 
     def _start(self, tenancy: Tenancy) -> None:
         """Start the tenants, or change their load if they run, and wait until they are warm."""
