@@ -71,7 +71,7 @@ class Matrix:
     def cells_of_start(self, cell: Cell, results: Path) -> list[Cell]:
         """The cells that one job measures together, in order: all loads of a sweep that the study or `results` has.
 
-        Thus a run for some of the loads does not measure those again that were measured with others.
+        Thus a run for some of the loads does not re-measure those that were measured with others.
         """
         loads = self._loads_of_start(self.start_of(cell))
         return [each for each in loads if each in self._ranks or (results / each.raw).exists()]
