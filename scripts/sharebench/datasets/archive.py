@@ -89,7 +89,7 @@ def unpack(path: Path) -> Path:
                     raise ArchiveError(f"{path}: {name} is not what was archived; get the archive again")
             unlisted = [name for name in packed.namelist() if name not in sums and name != CHECKSUMS]
             if unlisted:
-                raise ArchiveError(f"{path}: {unlisted[0]} is not in its {CHECKSUMS}; get the archive again")
+                raise ArchiveError(f"{path}: {unlisted[0]!r} is not in its {CHECKSUMS}; get the archive again")
         try:
             building.rename(folder)
         except OSError:
@@ -187,7 +187,7 @@ def _parse_checksums(text: str, where: str) -> dict[str, str]:
     for line in text.splitlines():
         digest, _, name = line.partition("  ")
         place = PurePosixPath(name)
-        if not name.isprintable() or not name or place.is_absolute() or ".." in place.parts:
+        if not name.isprintable() or not place.parts or place.is_absolute() or ".." in place.parts or str(place) != name:
             raise ArchiveError(f"{where} is not what was archived; get the archive again")
         sums[name] = digest
     return sums

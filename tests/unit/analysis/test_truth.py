@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
+from sharebench.model.workload import Model
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
 
 import truth
@@ -88,7 +90,7 @@ def test_the_truth_of_a_drifting_cell_is_the_mean_of_its_iterations() -> None:
 
 
 NODE = {"sms": 108, "mig_slice_sms": 14, "time_slicing_overhead": 0.1, "noise": truth.SILENT}
-WORK = {"serial_seconds": 0.05, "parallel_sm_seconds": 4.0}
+WORK = Model(serial_seconds=0.05, parallel_sm_seconds=4.0)
 
 
 @pytest.mark.parametrize(
