@@ -134,7 +134,7 @@ def test_a_file_that_was_changed_by_hand_is_named(packed: Path) -> None:
     for changes, words in (
         ({"manifest.json": b"{}"}, "manifest.json is not what was archived"),
         ({"manifest.json": None}, "lacks manifest.json"),
-        ({"extra.txt": b"hello"}, "extra.txt is not in its checksums"),
+        ({"extra.txt": b"hello"}, "'extra.txt' is not in its checksums"),
         ({archive.CHECKSUMS: None}, "has no checksums.sha256"),
         ({archive.CHECKSUMS: b"nothing\n"}, "checksums.sha256 is not what was archived"),
         ({archive.CHECKSUMS: b"0  \x1b[31ma\n"}, "checksums.sha256 is not what was archived"),
