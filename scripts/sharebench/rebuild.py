@@ -5,8 +5,8 @@ from pathlib import Path
 from sharebench.core.files import read_json
 from sharebench.datasets import dataset
 from sharebench.measure.run import lifecycle
+from sharebench.model.question import Question
 from sharebench.model.run_record import RunRecord
-from sharebench.model.study_config import Question
 from sharebench.read import aggregate
 from sharebench.study.study import Study
 

@@ -10,8 +10,9 @@ from sharebench.core.files import REPOSITORY, DamagedFile, Refusal, read_json
 from sharebench.datasets import archive
 from sharebench.model import run_record
 from sharebench.model.config import load as configuration
+from sharebench.model.question import Question, QuestionKeys
 from sharebench.model.spec import canonical_json
-from sharebench.model.study_config import Question, QuestionKeys, StudyConfig
+from sharebench.model.study_config import StudyConfig
 from sharebench.study.study import Study
 
 MatrixKey = Literal[

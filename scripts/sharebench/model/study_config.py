@@ -22,6 +22,7 @@ from sharebench.model.config_nodes import (
     SurveyOptions,
     Timeouts,
 )
+from sharebench.model.question import QuestionKeys
 from sharebench.model.strategy import Strategy
 from sharebench.model.traffic import SweptKey
 from sharebench.model.values import (
@@ -81,27 +82,13 @@ class Warmup(TypedDict):
     """Largest difference between the medians of two consecutive batches that counts as steady."""
 
 
-class Slo(TypedDict):
-    """Limits of a request, in milliseconds. The advice compares each part with a percentile, goodput with every
-    request; a part that a workload does not have (`ttft_ms` without a stream) does not apply to it."""
-
-    latency_ms: Maybe[Positive]
-    """Time to the end of the answer, from the intended send; of a loop the time of an iteration."""
-    ttft_ms: Maybe[Positive]
-    """Time to the first output token, from the intended send; only of streams."""
-    itl_ms: Maybe[Positive]
-    """Gap between two token events, of a request its longest; only of streams."""
-    tpot_ms: Maybe[Positive]
-    """Time per output token after the first; only of streams."""
-
-
 FROM_MEANING = "Folder or archive (zip) of a finished data set, whose tables, figures and report are rebuilt."
 _From = TypedDict("_From", {"from": Annotated[Maybe[Folder], Field(description=FROM_MEANING)]})
 """A key that is a keyword."""
 
 
 @with_config(CLOSED_MAPPING)
-class StudyConfig(_From):
+class StudyConfig(_From, QuestionKeys):
     """All keys of config.yaml, strategies.yaml, workloads.yaml and any study file.
 
     No key is required in a file; a missing one takes its default.
@@ -156,13 +143,6 @@ class StudyConfig(_From):
     """Number of tenants that [`snakemake probe_timeslice`](../docs/timeslice.md) watches; no cell depends on it."""
     datasets: Annotated[Unique[Folder], Field(max_length=2, default=[])]
     """Two finished data sets for [`snakemake compare`](#compare-two-data-sets): before, then after."""
-    slo: Section[Slo]
-    tenants: Maybe[Count]
-    """Number of tenants that the advice is for; `null` is the largest number of the study."""
-    isolation: Annotated[Literal["none", "performance", "fault"], Field(default="none")]
-    """Isolation that the advice requires: neighbours cannot slow a tenant down (`performance`), or end it (`fault`)."""
-    price_per_hour: Maybe[Positive]
-    """Price of one device per hour, in dollars; without it no costs are given."""
     warmup: Section[Warmup]
     timeouts: Section[Timeouts]
     cpu: Section[StandInOptions]
@@ -198,21 +178,6 @@ def from_json(config: Mapping[str, object]) -> StudyConfig:
         for key, concept in CATALOGUES.items()
     }
     return cast(StudyConfig, {**config, **catalogues})
-
-
-class QuestionKeys(TypedDict):
-    """The question to the advice, on which no measurement depends."""
-
-    slo: Slo
-    tenants: int | None
-    isolation: Literal["none", "performance", "fault"]
-    price_per_hour: float | None
-
-
-class Question(QuestionKeys, total=False):
-    """The question to the advice, with the workloads that it is about where not all are meant."""
-
-    workloads: list[str]
 
 
 def uses_several_devices(config: StudyConfig, kind: Kind) -> bool:

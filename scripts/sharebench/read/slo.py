@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from sharebench.model.question import Slo
 from sharebench.model.records.types import TenantRecord
-from sharebench.model.study_config import Slo
 from sharebench.read.histogram import tenant_buckets
 from tenant.contract import RequestColumns
 

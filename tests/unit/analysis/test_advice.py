@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from sharebench.model.question import ISOLATIONS
 from sharebench.read.decide.advice import (
-    ISOLATIONS,
     Demand,
     Level,
     Option,

@@ -17,8 +17,8 @@ from unit.studies import W, study_with
 
 from sharebench.core.files import read_json, write_json
 from sharebench.model import capabilities, workload_modules
+from sharebench.model.question import Slo
 from sharebench.model.records.record import RecordError, read
-from sharebench.model.study_config import Slo
 from sharebench.read import aggregate, compare
 from sharebench.read import text as publish
 from sharebench.read.cells.gpu_columns import device_units

@@ -16,7 +16,8 @@ from unit import factories, measured
 from unit.studies import base_config, study_with
 
 from sharebench.core.files import read_json, write_json
-from sharebench.model.study_config import Question, to_json
+from sharebench.model.question import Question
+from sharebench.model.study_config import to_json
 from sharebench.read import aggregate
 from sharebench.read.decide import decide
 from sharebench.study.study import Study

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from sharebench.model.question import ISOLATIONS
 from sharebench.read.cells.rows import group_by
 from sharebench.read.decide.documented import Isolation
 from sharebench.read.slo import LATENCY, PART_LABELS, percentile_label
 from sharebench.read.statistics.intervals import Estimate
 
-ISOLATIONS = ("none", "performance", "fault")
 EQUAL_RATIO = 0.02
 """Plans whose merit differs by less are tied; so are those whose intervals overlap."""
 TAIL_PERCENTILES = ("p99", "p95")

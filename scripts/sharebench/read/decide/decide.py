@@ -10,10 +10,11 @@ import pandas as pd
 
 from sharebench.core.files import read_json, replace_atomically, write_json
 from sharebench.model.capabilities import unsupported_reason
+from sharebench.model.question import Question
 from sharebench.model.records.references import device_name, read_device
 from sharebench.model.strategies import all_strategies, is_control, node_strategies
 from sharebench.model.strategy import Strategy
-from sharebench.model.study_config import Question, StudyConfig, from_json, sweeps_by_entry
+from sharebench.model.study_config import StudyConfig, from_json, sweeps_by_entry
 from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, csv_text, read_table, table_frame

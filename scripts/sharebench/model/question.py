@@ -1,0 +1,48 @@
+"""The question to the advice: the keys of a config that only ask. No measurement depends on them."""
+
+# pydantic reads the annotations, so this file must not have `from __future__ import annotations`.
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from sharebench.model.values import Count, Maybe, Positive, Section
+
+IsolationKind = Literal["none", "performance", "fault"]
+ISOLATIONS: tuple[IsolationKind, ...] = get_args(IsolationKind)
+
+
+class Slo(TypedDict):
+    """Limits of a request, in milliseconds. The advice compares each part with a percentile, goodput with every
+    request; a part that a workload does not have (`ttft_ms` without a stream) does not apply to it."""
+
+    latency_ms: Maybe[Positive]
+    """Time to the end of the answer, from the intended send; of a loop the time of an iteration."""
+    ttft_ms: Maybe[Positive]
+    """Time to the first output token, from the intended send; only of streams."""
+    itl_ms: Maybe[Positive]
+    """Gap between two token events, of a request its longest; only of streams."""
+    tpot_ms: Maybe[Positive]
+    """Time per output token after the first; only of streams."""
+
+
+# A config inherits these keys, and pydantic does not read the docstrings of inherited attributes.
+TENANTS = "Number of tenants that the advice is for; `null` is the largest number of the study."
+ISOLATION = (
+    "Isolation that the advice requires: neighbours cannot slow a tenant down (`performance`), or end it (`fault`)."
+)
+PRICE = "Price of one device per hour, in dollars; without it no costs are given."
+
+
+class QuestionKeys(TypedDict):
+    slo: Section[Slo]
+    tenants: Annotated[Maybe[Count], Field(description=TENANTS)]
+    isolation: Annotated[IsolationKind, Field(default="none", description=ISOLATION)]
+    price_per_hour: Annotated[Maybe[Positive], Field(description=PRICE)]
+
+
+class Question(QuestionKeys, total=False):
+    """The question, with the workloads that it is about where not all are meant."""
+
+    workloads: list[str]
