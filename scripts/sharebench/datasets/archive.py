@@ -187,7 +187,8 @@ def _parse_checksums(text: str, where: str) -> dict[str, str]:
     for line in text.splitlines():
         digest, _, name = line.partition("  ")
         place = PurePosixPath(name)
-        if not name.isprintable() or not place.parts or place.is_absolute() or ".." in place.parts or str(place) != name:
+        is_plain = name.isprintable() and place.parts and str(place) == name
+        if not is_plain or place.is_absolute() or ".." in place.parts:
             raise ArchiveError(f"{where} is not what was archived; get the archive again")
         sums[name] = digest
     return sums
