@@ -286,8 +286,8 @@ class Checkout:
         path.write_text(text.replace(old, new))
 
     def files(self) -> set[str]:
-        """Every file except caches and logs of Python and Snakemake, and the tests' own files."""
-        ignored = ("tmp", ".snakemake/log", ".snakemake/iocache")
+        """Every file except caches and logs, and the tests' own files."""
+        ignored = ("tmp", ".snakemake/log", ".snakemake/iocache", ".snakemake/sharebench/parsed")
         paths = (path.relative_to(self.root) for path in self.root.rglob("*") if path.is_file())
         return {str(path) for path in paths if not str(path).startswith(ignored) and "__pycache__" not in path.parts}
 

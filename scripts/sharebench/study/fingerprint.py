@@ -6,15 +6,20 @@ in the tree. Every Python from 3.11 to 3.13 computes the same digests.
 """
 
 import ast
+import contextlib
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from sharebench.core.files import SCRIPTS
+from sharebench.core.files import SCRIPTS, replace_atomically
 from sharebench.model.capabilities import NODE_KINDS
 
 DIGEST_CHARACTERS = 16
+# What `_parse` says of each text, for the next process, next to Snakemake's other caches.
+PARSED_FOLDER = Path(".snakemake/sharebench/parsed")
 # A node's facts; its kind comes on top. The driver runs the tenant's modules by their names.
 FACTS_ROOTS = ("tenant/gpu/peaks.py",)
 # A cell and a calibration; the kind of node, the tenant and its workload come on top.
@@ -103,6 +108,7 @@ def closure(roots: Iterable[str], skipped: tuple[str, ...] = ()) -> list[str]:
         reached.add(file)
         imported = {other for name in _source(file).imported for other in _module_files(name)}
         todo |= {other for other in imported if not other.startswith(skipped)} - reached
+    _parsed_before().keep()
     return sorted(reached)
 
 
@@ -110,14 +116,46 @@ class _Source(NamedTuple):
     """The digest of a file's syntax tree without docstrings, and the modules that it imports."""
 
     digest: str
-    imported: frozenset[str]
+    imported: list[str]
 
 
 @cache
 def _source(file: str) -> _Source:
     text = (SCRIPTS / file).read_bytes()
     if not file.endswith(".py"):
-        return _Source(hashlib.sha256(text).hexdigest(), frozenset())
+        return _Source(hashlib.sha256(text).hexdigest(), [])
+    return _parsed_before().source(text)
+
+
+class _Parsed:
+    """Sources by the digest of their text, in a file whose name has the digest of this module, which parses."""
+
+    def __init__(self) -> None:
+        parser = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+        self._file = PARSED_FOLDER / f"{parser[:DIGEST_CHARACTERS]}.json"
+        self._sources: dict[str, Any] = {}
+        with contextlib.suppress(OSError, TypeError, ValueError):
+            self._sources = dict(json.loads(self._file.read_bytes()))
+        self._kept = len(self._sources)
+
+    def source(self, text: bytes) -> _Source:
+        key = hashlib.sha256(text).hexdigest()
+        if key not in self._sources:
+            self._sources[key] = _parse(text)
+        return _Source(*self._sources[key])
+
+    def keep(self) -> None:
+        """Write what was parsed since, where the folder can be written."""
+        if len(self._sources) > self._kept:
+            self._kept = len(self._sources)
+            with contextlib.suppress(OSError):
+                replace_atomically(self._file, json.dumps(self._sources))
+
+
+_parsed_before = cache(_Parsed)
+
+
+def _parse(text: bytes) -> _Source:
     tree = ast.parse(text)
     names: set[str] = set()
     for node in _statements(tree):
@@ -128,7 +166,7 @@ def _source(file: str) -> _Source:
                 names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
             case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
                 node.body = [statement for statement in node.body if not _is_docstring(statement)]
-    return _Source(hashlib.sha256(_text(tree).encode()).hexdigest(), frozenset(names))
+    return _Source(hashlib.sha256(_text(tree).encode()).hexdigest(), sorted(names))
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:

@@ -45,7 +45,7 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def clear_caches() -> None:
-    for name in ("_source", "_module_files", "node_files", "cell_files", "stage_files"):
+    for name in ("_source", "_parsed_before", "_module_files", "node_files", "cell_files", "stage_files"):
         getattr(fingerprint, name).cache_clear()
 
 
@@ -123,6 +123,23 @@ def test_a_meaning_of_a_key_invalidates_nothing(scripts: Path) -> None:
     assert simulated_fingerprint() == before
     path.write_text(text + "\nEXTRA = 1\n")
     assert simulated_fingerprint() != before
+
+
+def test_what_was_parsed_is_kept_and_a_damaged_file_of_it_is_read_as_none(
+    scripts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = simulated_fingerprint()
+    [kept] = fingerprint.PARSED_FOLDER.iterdir()
+    with monkeypatch.context() as without_parser:
+        without_parser.setattr(fingerprint, "_parse", lambda text: pytest.fail("parsed once more"))
+        assert simulated_fingerprint() == before
+    path = scripts / "sharebench/measure/cell/cell.py"
+    path.write_text(path.read_text() + "\nEXTRA = 1\n")
+    assert simulated_fingerprint() != before
+    for damaged in ("", "[1]", "{", "null"):
+        kept.write_text(damaged)
+        assert simulated_fingerprint() != before
 
 
 def test_what_is_imported_for_types_only_is_not_followed(scripts: Path) -> None:

@@ -4,9 +4,8 @@
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -66,24 +65,29 @@ def _without_withdrawn_keys(config: Mapping[str, object]) -> dict[str, object]:
     return kept
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """A loader that raises ConfigError for a repeated key, where others silently keep the last one."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        # This runs before the keys of `<<` are merged, which the mapping may override.
-        node = super().compose_mapping_node(anchor)
-        keys: list[object] = []
-        for key, _ in node.value:
-            if key.value in keys:
-                line = key.start_mark.line + 1
-                raise ConfigError(f"{self.name}, line {line}: {key.value!r} is there already; remove one")
-            keys.append(key.value)
-        return node
-
-
 def check_files(paths: Iterable[Path | str]) -> None:
-    """Raise ConfigError where one of these readable config files has a key twice."""
+    """Raise ConfigError where one of these readable config files has a key twice: only the last would count."""
     for path in paths:
         # JSON with tabs is not YAML.
         with Path(path).open(encoding="utf-8") as file, contextlib.suppress(yaml.YAMLError):
-            yaml.compose(file, Loader=_UniqueKeyLoader)
+            for line, key in _repeated_keys(yaml.parse(file, Loader=yaml.CSafeLoader)):
+                raise ConfigError(f"{path}, line {line}: {key!r} is there already; remove one")
+
+
+def _repeated_keys(events: Iterable[yaml.Event]) -> Iterator[tuple[int, str]]:
+    """The line and the name of each key that its mapping has already."""
+    # For each open mapping its keys, and whether the next node is a key; nothing for a list.
+    open_collections: list[tuple[set[str], bool] | None] = [None]
+    for event in events:
+        if isinstance(event, yaml.CollectionEndEvent):
+            open_collections.pop()
+        elif isinstance(event, yaml.NodeEvent):
+            if mapping := open_collections[-1]:
+                keys, is_key = mapping
+                open_collections[-1] = keys, not is_key
+                if is_key and isinstance(event, yaml.ScalarEvent):
+                    if event.value in keys and event.start_mark:
+                        yield event.start_mark.line + 1, event.value
+                    keys.add(event.value)
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_collections.append((set(), True) if isinstance(event, yaml.MappingStartEvent) else None)
