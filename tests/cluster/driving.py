@@ -22,7 +22,6 @@ from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.model.config import load as configuration
 from sharebench.model.config_nodes import Timeouts
-from sharebench.model.values import MEASURED
 from sharebench.model.workload import Workload
 from sharebench.study.study import Study
 
@@ -102,7 +101,7 @@ def tenants_of(node: ClusterNode, study: Study, count: int, **workload: Any) -> 
     spec = study.spec_of(cell)
     assert isinstance(spec["workload"], Workload)
     # Some of these workloads no config would have.
-    spec["workload"] = Workload.model_validate(spec["workload"].spec() | workload, context=MEASURED)
+    spec["workload"] = Workload.model_validate(spec["workload"].spec() | workload)
     loads: list[PlannedLoad] = [{"arrival": "closed", "seed": 1, "before": 0}] * count
     made = node.tenants(spec, {"timeouts": TIMEOUTS, "loads": loads, "cell_folder": f"cells/{time.time()}"})
     assert isinstance(made, PodTenants)

@@ -5,7 +5,6 @@ Placeholders in its texts are filled in for N tenants. Shares are rounded down s
 
 # pydantic reads the annotations, so this file must not have `from __future__ import annotations`.
 
-import re
 from collections.abc import Iterator, Mapping
 from string import Template
 from typing import TYPE_CHECKING, Annotated, Self
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import Field
 
 from sharebench.model.values import Concept, Matching, Maybe, Name, OpenMapping, Text
-from sharebench.model.words import unknown_value
 
 if TYPE_CHECKING:
     from sharebench.model.strategy import TenantLimits
@@ -28,8 +26,6 @@ PLACEHOLDERS: Mapping[str, str | None] = {
 }
 # The sections of a template whose values may hold placeholders.
 TEMPLATED_SECTIONS = ("resources", "annotations", "labels", "environment", "shows")
-# Snakemake would take such text for one of its wildcards.
-BRACES = re.compile(r"\{\w+\}")
 Variable = Annotated[str, Matching("[A-Za-z_][A-Za-z0-9_]*", "is not the name of a variable")]
 MetaName = Annotated[str, Matching("[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?", "is not a name that Kubernetes takes")]
 Resource = Annotated[
@@ -66,17 +62,6 @@ class PodTemplate(Concept):
     shows: OpenMapping[Variable, Text] = Field(default={})
     """Evidence: variables that the scheduler's stack sets in the container, with their values; not secret ones."""
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Placeholders that cannot be filled in, and pods without a GPU."""
-        for where, text in self.texts():
-            for name in _placeholder_names(text):
-                if name not in PLACEHOLDERS:
-                    yield where, unknown_value(name, PLACEHOLDERS, "is not a placeholder")
-            if BRACES.search(text) or not Template(text).is_valid():
-                yield where, f"{text!r} holds a brace or a $ without a placeholder; write one as $thread_percent"
-        if not self.resources and not self.annotations:
-            yield "resources", "{} brings no GPU; name a resource, such as nvidia.com/gpu: 1"
-
     def texts(self) -> Iterator[tuple[str, str]]:
         """Keys and texts of the values that may hold placeholders."""
         for section in TEMPLATED_SECTIONS:
@@ -86,7 +71,7 @@ class PodTemplate(Concept):
     def limits(self) -> Iterator[tuple[str, str, str]]:
         """Key, placeholder and limit of each placeholder that stands for a limit."""
         for where, text in self.texts():
-            for name in _placeholder_names(text):
+            for name in placeholder_names(text):
                 if (limit := PLACEHOLDERS[name]) is not None:
                     yield where, name, limit
 
@@ -112,7 +97,7 @@ class PodTemplate(Concept):
         return self.changed(**filled)
 
 
-def _placeholder_names(text: str) -> list[str]:
+def placeholder_names(text: str) -> list[str]:
     return Template(text).get_identifiers()
 
 

@@ -12,7 +12,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
 from sharebench.model.strategy import Strategy
-from sharebench.model.values import MEASURED
 from sharebench.model.workload import Mix, Workload
 
 if TYPE_CHECKING:
@@ -93,8 +92,8 @@ def parse_spec(text: str) -> Spec:
     found = [each.pop("files") for each in mixed or [workload] if "files" in each]
     if files := {path: digest for own in found for path, digest in own.items()}:
         spec["files"] = files
-    spec["strategy"] = Strategy.model_validate(_current_strategy(spec["strategy"]), context=MEASURED)
-    spec["workload"] = (Mix if mixed else Workload).model_validate(workload, context=MEASURED)
+    spec["strategy"] = Strategy.model_validate(_current_strategy(spec["strategy"]))
+    spec["workload"] = (Mix if mixed else Workload).model_validate(workload)
     return cast(Spec, spec)
 
 

@@ -3,7 +3,6 @@
 # pydantic reads the annotations, so this file must not have `from __future__ import annotations`.
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, NotRequired, TypedDict, cast, get_args
 
@@ -24,7 +23,6 @@ from sharebench.model.values import (
     as_number,
     is_list,
 )
-from sharebench.model.words import quoted
 
 Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential", "hami-core", "green-contexts"]
 MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
@@ -32,18 +30,11 @@ HAMI_CORE = "hami-core"
 GREEN_CONTEXTS = "green-contexts"
 ONE_PROCESS = ("streams", GREEN_CONTEXTS)
 """Mechanisms whose tenants are threads of one process."""
-# The possible layers, outer first: only MIG partitions a device into parts that can be shared again.
-KNOWN_LAYERS = (("mig", "time-slicing"), ("mig", "mps"))
 Access = Literal["device-plugin", "dra", "static"]
 Interval = Literal["default", "short", "medium", "long"]
 """How a DRA driver is asked for the length of a time slice."""
 # Most clients of one MPS server up to CUDA 13.0 (60 from 13.1 on).
 MPS_CLIENTS = 48
-# Names that are taken by files next to nodes/{strategy}.json.
-RESERVED_NAMES = {
-    "device": "nodes/device.json exists already",
-    "timeslice": "nodes/timeslice.json is the probe's own file",
-}
 LIMIT_KEYS = ("thread_percent", "memory_percent", "memory_limit", "priority")
 
 Profile = Annotated[str, Matching(r"[1-9]g(\.[0-9]+gb)?(\+me)?", "is not a MIG profile such as 1g, 3g or 1g.10gb")]
@@ -179,62 +170,7 @@ class Strategy(Concept):
     """Priority of each tenant under `mps`: 0 is normal, 1 below normal."""
     pod: Maybe[PodTemplate] = None
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Problems of the strategy on any kind of node, each with the key that has it."""
-        if self.name in RESERVED_NAMES:
-            yield "", f"the name {self.name!r} is reserved ({RESERVED_NAMES[self.name]}); choose another"
-        if len(self.mechanism) == 2 and self.mechanism not in KNOWN_LAYERS:
-            known = " or ".join(quoted(layers) for layers in sorted(KNOWN_LAYERS, reverse=True))
-            yield "mechanism", f"{quoted(self.mechanism)} are not layers, outer first; use {known}"
-        if "exclusive" in self.mechanism and self.own_replicas != (1,) and self.claim_per != "tenant":
-            yield "replicas", f"{quoted(self.replicas)} is not possible, exclusive means one tenant; set [1]"
-        yield from self._useless_options()
-        for name, number in self._lengths().items():
-            if (own := self.own_replicas) != (number,):
-                limits = f"{quoted(getattr(self, name))} is for {number} tenants, replicas are {quoted(own)}"
-                yield name, f"{limits}; give each tenant one, as in all lists of the entry"
-        if self.memory_limit is not None and self.memory_percent is not None:
-            yield "memory_limit", f"{quoted(self.memory_limit)} has no effect next to memory_percent; remove one"
-        if self.pod is not None:
-            yield from self._pod_problems(self.pod)
-        for option in ("interval", "gpus"):
-            if (own := getattr(self, option)) is not None and "mig" in self.mechanism:
-                yield option, f"{own!r} has no effect on MIG instances; remove it"
-        if self.profiles is not None:
-            for option in ("profile", "instances"):
-                if (own := getattr(self, option)) is not None:
-                    yield option, f"{own!r} has no effect next to profiles, which has both; remove it"
-            return
-        if "mig" in self.mechanism and self.profile is None:
-            yield "profile", "null is not enough for mig; give a profile such as 1g, or several as profiles"
-        if len(self.mechanism) == 2 and self.instances is None:
-            yield "instances", "null is not enough for layers; set the number that the tenants share, such as 2"
-
-    def _useless_options(self) -> Iterator[tuple[str, str]]:
-        needs = dict.fromkeys(("profile", "profiles", "instances"), "mig")
-        needs["claim_per"] = "exclusive" if self.claim_per == "tenant" else "mig"
-        needs |= dict.fromkeys(LIMIT_KEYS, "mps") | {"interval": "time-slicing"}
-        for option, mechanism in needs.items():
-            is_limited = self.pod is not None or (HAMI_CORE in self.mechanism and option != "priority")
-            is_limited |= GREEN_CONTEXTS in self.mechanism and option == "thread_percent"
-            has_effect = mechanism in self.mechanism or (mechanism == "mps" and is_limited)
-            if (own := getattr(self, option)) is not None and not has_effect:
-                yield option, f"{quoted(own)} has no effect without {mechanism}; remove it"
-
-        if GREEN_CONTEXTS in self.mechanism and self.thread_percent is None:
-            yield "thread_percent", f"null is not enough for {GREEN_CONTEXTS}; give a share of the SMs, such as 100/N"
-
-    def _pod_problems(self, pod: PodTemplate) -> Iterator[tuple[str, str]]:
-        """Placeholders in the template without a limit, and limits without a placeholder."""
-        for where, name, limit in pod.limits():
-            if getattr(self, limit) is None:
-                yield f"pod.{where}", f"${name} has nothing to stand for; give {limit}, such as 100/N"
-        used = {limit for _, _, limit in pod.limits()}
-        for limit in ("thread_percent", "memory_percent"):
-            if (share := getattr(self, limit)) is not None and limit not in used:
-                yield limit, f"{share!r} reaches no pod; use ${limit} in pod.resources, or remove it"
-
-    def _lengths(self) -> dict[str, int]:
+    def lengths(self) -> dict[str, int]:
         """The limits that are given as a list, with the number of tenants in it."""
         return {name: len(limits) for name in LIMIT_KEYS if isinstance(limits := getattr(self, name), tuple)}
 
@@ -243,7 +179,7 @@ class Strategy(Concept):
         """Numbers of tenants for this strategy: one if exclusive, as many as a list of limits has; None for any."""
         if self.replicas is None and "exclusive" in self.mechanism and self.claim_per != "tenant":
             return (1,)
-        return self.replicas or tuple(self._lengths().values())[:1] or None
+        return self.replicas or tuple(self.lengths().values())[:1] or None
 
     # Limits.
 
@@ -266,12 +202,12 @@ class Strategy(Concept):
 
     def shared_limits(self, replicas: int) -> TenantLimits:
         """The limits that are the same for all tenants."""
-        return self.changed(**dict.fromkeys(self._lengths())).tenant_limits(replicas, 0)
+        return self.changed(**dict.fromkeys(self.lengths())).tenant_limits(replicas, 0)
 
     @property
     def is_unequal(self) -> bool:
         """Whether each tenant has limits or a priority of its own."""
-        return bool(self._lengths())
+        return bool(self.lengths())
 
     @property
     def is_one_process(self) -> bool:

@@ -27,7 +27,6 @@ from sharebench.model.strategy import Strategy
 from sharebench.model.traffic import SweptKey
 from sharebench.model.values import (
     CLOSED_MAPPING,
-    MEASURED,
     Concept,
     Count,
     Flag,
@@ -40,7 +39,8 @@ from sharebench.model.values import (
     Tenants,
     Text,
     Unique,
-    named,
+    empty_if_none,
+    refuse_first,
 )
 from sharebench.model.workload import Workload
 
@@ -69,6 +69,20 @@ SWEEP_SUFFIX = rf"-({'|'.join(get_args(SweptKey))})-[0-9.e+-]+"
 WorkloadName = Annotated[
     str, Matching(rf"[a-z][a-z0-9-]{{0,62}}({SWEEP_SUFFIX})?", f"{NOT_IN_PATHS} (+ is kept for mixes)")
 ]
+
+
+def named(catalogue: Any) -> Any:
+    """The catalogue, with the name of each entry, its key, in the entry."""
+    if not isinstance(catalogue, dict):
+        return catalogue
+    entries = {key: empty_if_none(entry) for key, entry in catalogue.items()}
+    mappings = {key: entry for key, entry in entries.items() if isinstance(entry, dict)}
+    refuse_first(
+        (f"{key}.name", f"{entry['name']!r} is not its key; remove it")
+        for key, entry in mappings.items()
+        if entry.get("name", key) != key
+    )
+    return entries | {key: entry | {"name": key} for key, entry in mappings.items()}
 
 
 class Warmup(TypedDict):
@@ -172,9 +186,7 @@ def to_json(config: StudyConfig) -> dict[str, Any]:
 def from_json(config: Mapping[str, object]) -> StudyConfig:
     """The config in a file that a run wrote, which was checked then; older ones may lack keys."""
     catalogues = {
-        key: {
-            name: concept.model_validate(entry, context=MEASURED) for name, entry in named(config.get(key, {})).items()
-        }
+        key: {name: concept.model_validate(entry) for name, entry in named(config.get(key, {})).items()}
         for key, concept in CATALOGUES.items()
     }
     return cast(StudyConfig, {**config, **catalogues})

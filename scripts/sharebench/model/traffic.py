@@ -3,7 +3,6 @@
 # pydantic reads the annotations, so this file must not have `from __future__ import annotations`.
 
 import re
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -23,7 +22,6 @@ from sharebench.model.values import (
     Text,
     as_number,
 )
-from sharebench.model.words import quoted
 from tenant.contract.requests import VOCABULARY
 from tenant.contract.trace import MAX_TOKENS
 
@@ -65,24 +63,6 @@ class Load(Concept):
     """File of `arrival: trace`, below the folder that snakemake runs in: CSV with the columns `seconds`,
     `prompt_tokens` and `output_tokens` ([traces](../docs/your-own-workload.md#traces))."""
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        rates = {key: rate for key in ("rate_hz", "rate_of_capacity") if (rate := getattr(self, key)) is not None}
-        if self.arrival in ("closed", "trace"):
-            remedy = "remove it or set an arrival" if self.arrival == "closed" else "remove it, the file has the times"
-            for key, rate in rates.items():
-                yield key, f"{quoted(rate)} has no effect on a {self.arrival} load; {remedy}"
-        elif len(rates) != 1:
-            how_many = "both are" if rates else "none is"
-            yield "", f"{self.arrival} needs rate_hz or rate_of_capacity, {how_many} given; give exactly one"
-        if self.arrival == "closed" and self.rate_for == "all":
-            yield "rate_for", "'all' has no effect on a closed load; use concurrency_total for that"
-        if self.concurrency is not None and self.concurrency_total is not None:
-            yield "", "concurrency and concurrency_total are both given; keep one"
-        if self.arrival == "trace" and self.trace is None:
-            yield "trace", "null is not enough for arrival: trace; name a file, such as trace.csv"
-        if self.arrival != "trace" and self.trace is not None:
-            yield "trace", f"{self.trace!r} has no effect on a {self.arrival} load; set arrival: trace"
-
     @property
     def in_flight(self) -> int | None:
         """Requests in flight at the only tenant, which has all of a total; None where it is not set."""
@@ -103,12 +83,6 @@ class Length(Concept):
     """Smallest number."""
     max: Maybe[Tokens] = None
     """Largest number."""
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        if self.mean is None and (self.spread is not None or self.min is None or self.max is None):
-            yield "", "is not a length; give a number, {min, max}, or {mean, spread}"
-        elif self.min is not None and self.max is not None and self.min > self.max:
-            yield "", f"min {self.min} is above max {self.max}; exchange them"
 
 
 def _as_length(value: object) -> object:
@@ -157,38 +131,6 @@ class Request(Concept):
     expect_status: Numeric[Annotated[int, Field(ge=100, le=599)]] = 200
     """Status of a successful answer; any other is an error."""
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        given = [key for key in ("body", *BODY_FILES) if getattr(self, key) is not None]
-        if len(given) > 1:
-            yield "", f"{' and '.join(given)} are both given; keep one"
-
     def files(self) -> dict[str, str]:
         """Files of the study with bodies, by their key."""
         return {key: path for key in BODY_FILES if (path := getattr(self, key)) is not None}
-
-    def length_problems(self, has_trace: bool) -> Iterator[tuple[str, str]]:
-        """Placeholders of a body without lengths, and lengths without a placeholder."""
-        placeholders, tokens = set(BODY_PLACEHOLDER.findall(self.body or "")), self.tokens
-        lengths = {"prompt": tokens and tokens.prompt, "output": tokens and tokens.output}
-        if has_trace:
-            for name, length in lengths.items():
-                if length is not None:
-                    yield f"tokens.{name}", "has no effect next to load.trace, which has the lengths; remove it"
-            return
-        if tokens is None:
-            if placeholders:
-                yield "tokens", f"null fills in no '{{{min(placeholders)}}}'; set lengths, such as {{prompt: 256}}"
-            return
-        if self.body_file is None and not placeholders:
-            known = "{prompt}, {prompt_ids} or {output_tokens}"
-            yield "tokens", f"has no effect without a placeholder in the body; write {known} there, or remove it"
-        if '"{prompt_ids}"' in (self.body or ""):
-            yield "body", "'{prompt_ids}' between quotes is a text, not a list of ids; remove the quotes"
-        for name, users in (("prompt", {"prompt", "prompt_ids"}), ("output", {"output_tokens"})):
-            used = placeholders & users
-            if lengths[name] is None and used:
-                yield f"tokens.{name}", f"null fills in no '{{{min(used)}}}'; give a number, or {{min, max}}"
-            elif lengths[name] is not None and placeholders and not used:
-                where = " or ".join(f"'{{{user}}}'" for user in sorted(users))
-                problem = f"has no effect without {where} in the body; write it there, or remove this"
-                yield f"tokens.{name}", problem

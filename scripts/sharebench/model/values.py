@@ -5,7 +5,7 @@ The validators here refuse a value with the text that follows key and value in t
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypeVar
 
@@ -42,14 +42,11 @@ class Concept(BaseModel):
 
     model_config = CLOSED_MAPPING | ConfigDict(frozen=True)
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Problems across keys: the dotted key that has each, below this concept, and the rest of the error line."""
-        yield from ()
-
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:
-        if info.context != MEASURED:
-            refuse_first(self.problems())
+        checks: Checks = info.context or {}
+        if type(self) in checks:
+            refuse_first(checks[type(self)](self))
         return self
 
     def changed(self, **changes: object) -> Self:
@@ -61,8 +58,9 @@ class Concept(BaseModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
-MEASURED = "measured"
-"""The context in which a concept is read from what a run has written: it was checked then, and is so no more."""
+Checks = Mapping[type[Concept], Callable[[Any], Iterator[tuple[str, str]]]]
+"""Context in which a config is loaded: the problems of each concept across its keys, by the dotted key that has each,
+below the concept, and the rest of the error line. What a run has written is not checked again."""
 
 
 def refuse_first(problems: Iterator[tuple[str, str]]) -> None:
@@ -129,20 +127,6 @@ def as_list(value: Any) -> Any:
 
 def _as_none(value: Any) -> Any:
     return None if isinstance(value, str) and value.strip() in ("", "null") else value
-
-
-def named(catalogue: Any) -> Any:
-    """The catalogue, with the name of each entry, its key, in the entry."""
-    if not isinstance(catalogue, dict):
-        return catalogue
-    entries = {key: empty_if_none(entry) for key, entry in catalogue.items()}
-    mappings = {key: entry for key, entry in entries.items() if isinstance(entry, dict)}
-    refuse_first(
-        (f"{key}.name", f"{entry['name']!r} is not its key; remove it")
-        for key, entry in mappings.items()
-        if entry.get("name", key) != key
-    )
-    return entries | {key: entry | {"name": key} for key, entry in mappings.items()}
 
 
 def _unique(value: Sequence[T]) -> Sequence[T]:

@@ -3,9 +3,7 @@
 # pydantic reads the annotations, so this file must not have `from __future__ import annotations`.
 
 import re
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -31,18 +29,13 @@ from sharebench.model.values import (
     as_list,
     empty_if_none,
 )
-from sharebench.model.words import quoted, unknown_value
-from tenant.contract.requests import ENV_PLACEHOLDER
 
 CLIENT = "http_client"
 """The client of `kind: http`, in tenant/workloads/."""
 HERE_PREFIX = "{here}/"
 PLACEHOLDER = re.compile(r"(?<!\$)\{([a-z_]+)\}")
 """A placeholder in a word of a command; `${name}` belongs to a shell."""
-PLACEHOLDERS = ("port", "index", "replicas", "fraction", "here", "python")
 UNIT_SECONDS = {"seconds": 1.0, "milliseconds": 1e-3, "microseconds": 1e-6, "nanoseconds": 1e-9}
-# Near its capacity the queue of a server whose requests take seconds grows, and no window of minutes shows it.
-MAX_STREAMED_RATE = 0.85
 STARTED = ("command", "image", "manifest", "port", "ready", "start")
 PROGRAM_OPTIONS = {
     "command": (*STARTED, "metrics", "until"),
@@ -118,10 +111,6 @@ class Model(Concept):
     parallel_sm_seconds: NotNegative = 0
     """Part of an iteration that is spread over the SMs."""
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        if not self.serial_seconds and not self.parallel_sm_seconds:
-            yield "", "0 seconds of work; set serial_seconds, parallel_sm_seconds or both"
-
 
 class Workload(Concept):
     """Workload of one tenant, and its load."""
@@ -194,109 +183,6 @@ class Workload(Concept):
             entry = {**entry, "job": {"iterations": 1, **job} if isinstance(job, dict) else job}
         return {key: value for key, value in entry.items() if key != "class"}
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Problems of the entry on any kind of node."""
-        own = PROGRAM_OPTIONS.get(self.kind, ())
-        for kind, options in PROGRAM_OPTIONS.items():
-            for option in self._set_options(*options):
-                if option not in own:
-                    yield option, f"has no effect on kind: {self.kind}; remove it, or set kind: {kind}"
-        if self.tenants is not None:
-            for option in self._set_options("module", "params", "job", "simulated", "load"):
-                yield option, "has no effect on a mix; remove it, its tenants have their own"
-            return
-        if self.is_program:
-            yield from self._program_problems()
-        yield from self._load_problems()
-        if self.kind == "job" and self.job is None:
-            yield "job", "null is not enough for a job; set its work, such as {iterations: 1000}"
-        if self.kind != "job" and self.job is not None and not self.runs_until_exit:
-            job = quoted(self.job.model_dump())
-            yield "job", f"{job} has no effect on a {self.kind}; remove it or set kind: job"
-        if self.kind == "job" and self.load.arrival != "closed":
-            problem = f"{self.load.arrival!r} is not possible, a job's iterations follow each other; remove it"
-            yield "load.arrival", problem
-
-    def _set_options(self, *options: str) -> list[str]:
-        """Those of the options that do not have their default."""
-        return [option for option in options if getattr(self, option) != self._default(option)]
-
-    @classmethod
-    def _default(cls, option: str) -> Any:
-        return cls.model_fields[option].get_default(call_default_factory=True)
-
-    def _program_problems(self) -> Iterator[tuple[str, str]]:
-        for option in self._set_options("module", "params"):
-            yield option, f"{quoted(getattr(self, option))} has no effect on kind: {self.kind}; remove it"
-        yield from self._start_problems()
-        if self.kind == "http":
-            yield from self._server_problems()
-        elif self.until is None:
-            given = [name for name in (self.metrics.histogram, self.metrics.summary) if name is not None]
-            if len(given) != 1:
-                how = "both are" if given else "none is"
-                yield "metrics", f"needs the name of a histogram or of a summary, {how} given; give exactly one"
-            if (arrival := self.load.arrival) != "closed":
-                yield "load", f"{arrival} has no effect on kind: command, which has its own; remove it"
-        else:
-            for option in self._set_options("port", "ready", "metrics", "start", "load"):
-                yield option, "has no effect with until: exit, a program as it is; remove it"
-
-    def _start_problems(self) -> Iterator[tuple[str, str]]:
-        """Problems of what starts the program."""
-        command, has_container = self.command, self.image is not None or self.manifest is not None
-        if self.image is not None and self.manifest is not None:
-            yield "", "has an image and a manifest; keep one"
-        if self.kind == "http" and self.url is not None:
-            if command is not None or has_container:
-                what = "command" if command is not None else "container"
-                yield "", f"has a {what} and a url; keep the one that answers the requests"
-            return
-        if command is None:
-            if not has_container:
-                also = " or a url" if self.kind == "http" else ""
-                yield "", f"kind: {self.kind} needs a command{also}; give the program and its arguments as a list"
-            return
-        if len(command) == 1 and " " in command[0]:
-            yield "command", f"{command[0]!r} is one word with spaces, and there is no shell; write a list of words"
-        used = PLACEHOLDER.findall(" ".join(command))
-        for name in used:
-            if name not in PLACEHOLDERS:
-                known = [f"{{{placeholder}}}" for placeholder in PLACEHOLDERS]
-                yield "command", unknown_value(f"{{{name}}}", known, "is not a placeholder")
-        if self.port is not None and "port" in used:
-            yield "port", f"{self.port} is fixed, but the command has '{{port}}'; remove one of the two"
-
-    def _server_problems(self) -> Iterator[tuple[str, str]]:
-        for option in ("count", "log"):
-            if getattr(self.ready, option) is not None:
-                yield f"ready.{option}", "has no effect on kind: http; give ready.path, or nothing: then one request"
-        if self.url is not None and not _is_root(self.url):
-            shown = "a URL with a name or password" if "@" in self.url else repr(self.url)
-            yield "url", f"{shown} is not the root of an HTTP server; write http://host:port, the rest in request.path"
-        for key, problem in self.request.length_problems(has_trace=self.load.trace is not None):
-            yield f"request.{key}", problem
-        for text in self.request_texts():
-            if "{env:" in ENV_PLACEHOLDER.sub("", text):
-                problem = "'{env:' begins no variable's name; write {env:NAME}, of letters, digits and _"
-                yield "request", problem
-
-    def _load_problems(self) -> Iterator[tuple[str, str]]:
-        share = self.load.rate_of_capacity
-        highest = max(share) if isinstance(share, list) else share or 0
-        if self.stream and highest > MAX_STREAMED_RATE:
-            yield (
-                "load.rate_of_capacity",
-                f"{highest} is too near the capacity of a server that streams, whose queue would grow unseen; "
-                f"use {MAX_STREAMED_RATE} or less",
-            )
-        if self.kind == "http":
-            return
-        for option in ("concurrency", "concurrency_total", "trace"):
-            if (own := getattr(self.load, option)) is not None:
-                problem = f"{quoted(own)} has no effect on kind: {self.kind}; remove it, or set kind: http"
-                yield f"load.{option}", problem
-
     @property
     def is_program(self) -> bool:
         """Whether it is a user program."""
@@ -335,11 +221,15 @@ class Workload(Concept):
         words = [word.removeprefix(HERE_PREFIX) for word in self.command or () if word.startswith(HERE_PREFIX)]
         return [*words, *([self.manifest] if self.manifest is not None else ()), *self.client_files().values()]
 
+    @classmethod
+    def default_of(cls, option: str) -> Any:
+        return cls.model_fields[option].get_default(call_default_factory=True)
+
     def measured(self, is_simulated: bool) -> Self:
         """The workload without what its cells do not depend on: on the simulated node, what the tenant runs."""
         programs = {option for options in PROGRAM_OPTIONS.values() for option in options}
         unused = (*UNMEASURED, "module", *programs) if is_simulated else (*UNMEASURED, "simulated")
-        return self.changed(**{option: self._default(option) for option in unused})
+        return self.changed(**{option: self.default_of(option) for option in unused})
 
     def repeated(self) -> Self:
         """The same work for a window: a job becomes a loop of its iterations."""
@@ -351,14 +241,3 @@ class Mix(Concept):
 
     name: str
     tenants: tuple[Workload, ...]
-
-
-def _is_root(url: str) -> bool:
-    """Whether a URL has only a host and a port."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        return False
-    rest = (parts.username, parts.query or None, parts.fragment or None, parts.path.strip("/") or None)
-    return parts.scheme == "http" and bool(parts.hostname) and port != 0 and rest == (None,) * 4 and " " not in url

@@ -11,11 +11,25 @@ import yaml
 from pydantic import ValidationError
 
 from sharebench.core.files import Refusal
-from sharebench.model.config import refusals, sweeps
+from sharebench.model.config import refusals, strategies, sweeps, workloads
 from sharebench.model.config.checks import cross_key_problems
 from sharebench.model.config.schema import CONFIG
+from sharebench.model.pod_template import PodTemplate
+from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig
+from sharebench.model.traffic import Length, Load, Request
+from sharebench.model.values import Checks
+from sharebench.model.workload import Model, Workload
 
+CHECKS: Checks = {
+    Strategy: strategies.problems,
+    PodTemplate: strategies.pod_problems,
+    Workload: workloads.problems,
+    Model: workloads.model_problems,
+    Load: workloads.load_problems,
+    Length: workloads.length_problems,
+    Request: workloads.request_problems,
+}
 # Withdrawn keys by section, with the value that means in older data sets that the key is not used.
 WITHDRAWN_KEYS: dict[str, dict[str, object]] = {
     "kubernetes": {"drain": False},
@@ -39,7 +53,7 @@ def load(config: Mapping[str, object]) -> StudyConfig:
     if not isinstance(config, Mapping):
         raise ConfigError(f"the file: {config!r:.60} is not a mapping; write it as lines of key: value")
     try:
-        checked = CONFIG.validate_python(_without_withdrawn_keys(config))
+        checked = CONFIG.validate_python(_without_withdrawn_keys(config), context=CHECKS)
     except ValidationError as error:
         raise ConfigError(refusals.error_line(error)) from None
     problem = next(sweeps.problems(checked), None)
