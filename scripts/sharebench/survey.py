@@ -11,7 +11,7 @@ from sharebench.measure.cell.prometheus import usage as prometheus_usage
 from sharebench.measure.cell.prometheus.server import PrometheusUnavailable, Server
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.host import usage as host_usage
-from sharebench.model.config_nodes import SurveyOptions
+from sharebench.model.question import SurveyOptions
 from sharebench.model.records.usage import ObservedUsage
 from sharebench.read.columns import csv_text
 from sharebench.read.figures import survey as figure

@@ -1,4 +1,4 @@
-"""Sections of a config about the nodes that are shared, the Prometheus that watches, and the survey."""
+"""Sections of a config about the nodes that are shared, and the Prometheus that watches."""
 
 # pydantic reads the annotations, so this file must not have `from __future__ import annotations`.
 
@@ -71,7 +71,6 @@ PriorityClass = Annotated[
     Matching("[a-z0-9]([a-z0-9.-]*[a-z0-9])?", "cannot be a PriorityClass: use lower-case letters, digits, - and ."),
 ]
 KubernetesLabel = Annotated[str, Matching("[A-Za-z0-9./_-]+", "cannot be a label of Kubernetes")]
-PrometheusLabel = Annotated[str, Matching("[A-Za-z_][A-Za-z0-9_]*", "cannot be a label of Prometheus")]
 
 
 class StandInOptions(TypedDict):
@@ -232,29 +231,6 @@ class PrometheusOptions(TypedDict):
     """Labels of the PodMonitor, such as `{release: kps}`."""
     scrape_seconds: Annotated[Positive, Field(default=1)]
     """Time between two scrapes of a tenant. The window holds three at least."""
-
-
-class SurveyOptions(TypedDict):
-    """Scope of [`snakemake survey`](../docs/survey.md), and the activity below which it calls a GPU empty."""
-
-    url: Maybe[Url]
-    """Prometheus that scrapes dcgm-exporter, such as `http://localhost:9090`; `null` watches this host by NVML."""
-    labels: Annotated[OpenMapping[PrometheusLabel, Text], Field(default={})]
-    """Labels of the series that count, such as `{cluster: eu-1}`."""
-    namespaces: Annotated[Unique[Name], Field(default=[])]
-    """Namespaces whose workloads are judged; empty takes all."""
-    hours: Maybe[Positive]
-    """Hours of the past to ask Prometheus for (`null`: 24), or hours to watch this host (`null`: 1)."""
-    empty_percent: Annotated[Percent, Field(default=40)]
-    """Largest mean activity, of SMs and of memory, of a workload that leaves its GPU empty: two of them fit below
-    `filled_percent`."""
-    filled_percent: Annotated[Percent, Field(default=80)]
-    """Largest sum of the mean activities of workloads on one GPU, of SMs and of memory each; a fifth is left
-    for moments in which all have work."""
-    memory_percent: Annotated[Percent, Field(default=90)]
-    """Largest sum of their memory, in percent of the GPU's: each process has a context in addition."""
-    tenants: Annotated[Numeric[Annotated[int, Field(ge=2, le=48)]], Field(default=4)]
-    """Most workloads on one GPU. Every workload can be harmed by the faults of all others."""
 
 
 class ClusterOptions(KubernetesOptions):

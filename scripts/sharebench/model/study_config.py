@@ -19,10 +19,9 @@ from sharebench.model.config_nodes import (
     PrometheusOptions,
     SimulatedOptions,
     StandInOptions,
-    SurveyOptions,
     Timeouts,
 )
-from sharebench.model.question import QuestionKeys
+from sharebench.model.question import QuestionKeys, SurveyOptions
 from sharebench.model.strategy import Strategy
 from sharebench.model.traffic import SweptKey
 from sharebench.model.values import (

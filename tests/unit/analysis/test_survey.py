@@ -10,7 +10,7 @@ from unit.studies import config_with
 
 from sharebench.measure.cell.prometheus.usage import usages
 from sharebench.model.config.load import load
-from sharebench.model.config_nodes import SurveyOptions
+from sharebench.model.question import SurveyOptions
 from sharebench.model.records.usage import ObservedUsage
 from sharebench.read.survey import text
 from sharebench.read.survey.judge import GpuUse, Survey, group_table, judge_usage, workload_table

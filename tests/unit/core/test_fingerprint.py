@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sharebench.model.capabilities import NODE_KINDS
 from sharebench.study import fingerprint
 
 CODE_FILES = {
@@ -53,6 +54,16 @@ def simulated_fingerprint() -> str:
     """The current fingerprint of a simulated cell."""
     clear_caches()
     return fingerprint.cell_fingerprint("simulated")
+
+
+def measuring_fingerprints() -> dict[str, str]:
+    """The current fingerprints of every kind's node, and of its cells and calibrations with all that a cell may do."""
+    clear_caches()
+    modules = ("matmul", "http_client", *fingerprint.PROCEDURE_ROOTS)
+    return {f"{kind} node": fingerprint.node_fingerprint(kind) for kind in NODE_KINDS} | {
+        f"{kind} cell": fingerprint.cell_fingerprint(kind, *modules, has_programs=True, is_watched=True)
+        for kind in NODE_KINDS
+    }
 
 
 @pytest.mark.parametrize(
@@ -116,13 +127,24 @@ def test_the_facts_of_a_node_do_not_depend_on_the_code_of_a_cell() -> None:
         assert not {file for file in CODE_FILES[name] if file.startswith(("sharebench/measure/cell/", "tenant/loop"))}
 
 
-def test_a_meaning_of_a_key_invalidates_nothing(scripts: Path) -> None:
-    path, before = scripts / "sharebench/model/config_nodes.py", simulated_fingerprint()
-    text = path.read_text()
-    path.write_text(re.sub(r'\n    """', '\n    """In other words: ', text))
-    assert simulated_fingerprint() == before
-    path.write_text(text + "\nEXTRA = 1\n")
-    assert simulated_fingerprint() != before
+def add_statement(path: Path) -> None:
+    path.write_text(path.read_text() + "\nEXTRA = 1\n")
+
+
+def test_an_edit_of_a_meaning_and_of_what_drives_asks_and_judges_invalidates_no_cell(scripts: Path) -> None:
+    before = measuring_fingerprints()
+    for path in (scripts / "sharebench").rglob("*.py"):
+        path.write_text(re.sub(r'"""(.*?)"""', r'"""In other words: \1"""', path.read_text(), flags=re.DOTALL))
+        if str(path.relative_to(scripts / "sharebench")).startswith(ELSEWHERE):
+            add_statement(path)
+    assert measuring_fingerprints() == before
+
+
+@pytest.mark.parametrize("file", ["measure/nodes/contract.py", "model/strategy.py", "model/values.py"])
+def test_an_edit_of_what_all_that_measures_imports_invalidates_all(file: str, scripts: Path) -> None:
+    before = measuring_fingerprints()
+    add_statement(scripts / "sharebench" / file)
+    assert not before.items() & measuring_fingerprints().items()
 
 
 def test_what_was_parsed_is_kept_and_a_damaged_file_of_it_is_read_as_none(

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from sharebench.model.config_nodes import SurveyOptions
 from sharebench.model.prometheus_options import SCRAPES_PER_WINDOW, discovery_method
+from sharebench.model.question import SurveyOptions
 from sharebench.model.study_config import StudyConfig
 from sharebench.model.words import quoted
 

@@ -7,7 +7,7 @@ from itertools import groupby
 
 import pandas as pd
 
-from sharebench.model.config_nodes import SurveyOptions
+from sharebench.model.question import SurveyOptions
 from sharebench.model.records.usage import ACTIVITIES, DRAM, MEMORY, POWER, QUANTITIES, GpuPlace, ObservedUsage, Usage
 from sharebench.read.columns import TableRow, table_frame
 
