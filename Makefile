@@ -94,6 +94,7 @@ gpu-env: $(GPU_VENV)/run.stamp
 docs: $(VENV)/dev.stamp
 	@$(BIN)/python scripts/config_manual.py
 	@$(BIN)/python scripts/results_manual.py
+	@$(BIN)/python scripts/record_schema.py
 	@$(BIN)/python docs/strategies/draw.py
 	@PYTHONPATH=tests:scripts $(BIN)/python docs/strategies/include.py
 

@@ -1,77 +1,29 @@
-"""The types of a record agree with its schema, key by key."""
+"""The form of a record stands in its types, its meanings in the schema."""
 
-import json
-import types
-from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from collections.abc import Iterator
+from typing import Any, get_type_hints
 
+import record_schema
 from sharebench.model.records.record import SCHEMA_PATH
-from sharebench.model.records.types import Record, TenantRecord
+from sharebench.model.records.types import TenantRecord
 from tenant.contract import TenantMeasurement, TenantReport
 
-SCHEMA: dict[str, Any] = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
-SCALARS: dict[str, type] = {"string": str, "number": float, "integer": int, "boolean": bool, "null": type(None)}
+
+def keys(rules: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every key of a record with its rules, however deep."""
+    if isinstance(rules, dict):
+        yield from rules.get("properties", {}).items()
+    if isinstance(rules, dict | list):
+        for inner in rules.values() if isinstance(rules, dict) else rules:
+            yield from keys(inner)
 
 
-def expected_hint(schema: dict[str, Any], hint: Any) -> Any:
-    """The type hint that the schema implies; objects with fixed keys are compared with `hint` on the way."""
-    if "$ref" in schema:
-        return expected_hint(SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")], hint)
-    if "anyOf" in schema:
-        return Union[tuple(expected_hint(each, hint) for each in schema["anyOf"])]  # noqa: UP007
-    if "enum" in schema or "const" in schema:
-        values = schema.get("enum", [schema.get("const")])
-        literal = Literal[tuple(value for value in values if value is not None)]
-        return literal | None if None in values else literal
-    if "type" not in schema:
-        return Any
-    kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
-    return Union[tuple(SCALARS[kind] if kind in SCALARS else container(kind, schema, hint) for kind in kinds)]  # noqa: UP007
+def test_the_schema_has_the_form_of_the_types() -> None:
+    assert SCHEMA_PATH.read_text() == record_schema.text(record_schema.schema()) + "\n", "run `make docs`"
 
 
-def container(kind: str, schema: dict[str, Any], hint: Any) -> Any:
-    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    inner = next((each for each in choices if each is not type(None)), Any)
-    below = get_args(inner)[-1] if get_args(inner) else Any
-    if kind == "array":
-        return list[expected_hint(schema["items"], below)]  # type: ignore[misc]
-    if "properties" in schema:
-        compare(schema, inner)
-        return inner
-    values = schema.get("additionalProperties") or next(iter(schema.get("patternProperties", {}).values()), {})
-    return dict[str, expected_hint(values, below)]  # type: ignore[misc]
-
-
-def compare(schema: dict[str, Any], typed: Any) -> None:
-    assert is_typeddict(typed), typed
-    hints = get_type_hints(typed, include_extras=True)
-    assert hints.keys() == schema["properties"].keys(), typed
-    for key, below in schema["properties"].items():
-        hint = hints[key]
-        is_optional = get_origin(hint) is NotRequired
-        assert is_optional == (key not in schema["required"]), f"{typed.__name__}.{key}: required"
-        hint = get_args(hint)[0] if is_optional else hint
-        # Telemetry notes at a key how a queue joins it.
-        hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-        assert same(hint, expected_hint(below, hint)), (
-            f"{typed.__name__}.{key}: {hint}, not {expected_hint(below, hint)}"
-        )
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two hints mean the same, whatever the order of a Literal's values."""
-    if get_origin(one) is Literal and get_origin(other) is Literal:
-        return set(get_args(one)) == set(get_args(other))
-    unions = (Union, types.UnionType)
-    if get_origin(one) in unions and get_origin(other) in unions:
-        rest = list(get_args(other))
-        return len(rest) == len(get_args(one)) and all(any(same(a, b) for b in rest) for a in get_args(one))
-    if get_args(one) and get_origin(one) is get_origin(other):
-        return all(same(a, b) for a, b in zip(get_args(one), get_args(other), strict=True))
-    return bool(one == other)
-
-
-def test_every_key_of_a_record_has_the_type_of_the_schema() -> None:
-    compare(SCHEMA, Record)
+def test_every_key_has_a_meaning() -> None:
+    assert not [key for key, rules in keys(record_schema.schema()) if not rules.get("description")]
 
 
 def test_a_tenant_record_is_its_report_without_the_keys_that_the_driver_removes() -> None:

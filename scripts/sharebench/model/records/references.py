@@ -13,10 +13,6 @@ from sharebench.model.records.record import MESSAGE_LENGTH, SCHEMA_PATH, printab
 from sharebench.model.records.types import NodeFacts
 from sharebench.model.spec import Calibration
 
-# Keys of the reference files that records have too.
-DEVICE_KEYS = ("node", "roofs", "idle_power_watts")
-CALIBRATION_KEYS = (*DEVICE_KEYS, "workload", "output_digest", "capacity_hz")
-
 Reference = TypeVar("Reference", bound=Mapping[str, Any])
 
 
@@ -26,6 +22,11 @@ class DeviceReference(TypedDict):
     node: NodeFacts
     roofs: dict[str, float] | None
     idle_power_watts: float | None
+
+
+# Keys of the reference files that records have too.
+DEVICE_KEYS = tuple(DeviceReference.__annotations__)
+CALIBRATION_KEYS = (*DEVICE_KEYS, "workload", "output_digest", "capacity_hz")
 
 
 def read_device(path: Path) -> DeviceReference:

@@ -1,4 +1,4 @@
-"""Types of raw.json. config/schemas/record.schema.json describes each key; a test holds both equal."""
+"""Types of raw.json; config/schemas/record.schema.json has their form (`make docs`), and the meaning of each key."""
 
 from typing import Any, Literal, NotRequired, TypedDict
 
