@@ -36,7 +36,6 @@ include: "rules/tables.smk"
 include: "rules/decide.smk"
 include: "rules/figures.smk"
 include: "rules/report.smk"
-include: "rules/compare.smk"
 include: "rules/publish.smk"
 
 

@@ -42,10 +42,15 @@ def is_shown(record):
     text = str(record.msg)
     if text.startswith(MISSING_RULE):
         name = text.removeprefix(MISSING_RULE).split(" (if you use")[0]
+        # Imported late, since only this message needs it.
+        from sharebench import cli
+
         # These are two lines, since the linter would take one line for a rule.
         names = sorted(each.name for each in workflow.rules if not each.has_wildcards())
         known = f"targets: {', '.join(names)}"
         record.msg = f"no rule and no file {name}; {known}"
+        if name in cli.commands.commands:
+            record.msg = f"{name} is a command, not a target; type: {cli.usage(name)}"
     if record.levelno > logging.INFO:
         return not text.startswith(REDUNDANT_ERRORS)
     return not text.startswith(HIDDEN_MESSAGES)

@@ -18,7 +18,6 @@ RUN_JOBS = {
 JOBS = RUN_JOBS | {
     "aggregate": "sharebench.read.aggregate.aggregate",
     "archive": "sharebench.datasets.ro_crate.write",
-    "compare": "sharebench.read.compare.write_comparison",
     "decide": "sharebench.read.decide.decide.decide",
     "draw_answers": "sharebench.read.figures.answers.write_figure",
     "draw_timeslice": "sharebench.read.figures.timeslice.write_figure",

@@ -37,6 +37,12 @@ def commands() -> None:
     """Ask about sharing one GPU; `snakemake` measures it."""
 
 
+def usage(name: str) -> str:
+    """What to type for the command of this name."""
+    command = commands.commands[name]
+    return " ".join([f"sharebench {name}", *command.collect_usage_pieces(click.Context(command))])
+
+
 def asks_about_a_study(command: Command) -> Command:
     """Options for the study that a command is about, which become its first argument, and the words that name it."""
 

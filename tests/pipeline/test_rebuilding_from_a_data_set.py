@@ -60,8 +60,8 @@ def test_a_folder_that_is_not_a_data_set_is_refused_in_one_line(untouched: Check
     result = untouched.run(config=["from=envs"])
     assert result.code == 1
     assert result.out.splitlines()[1:] == [
-        "config: from: envs is not a data set (FileNotFoundError: [Errno 2] No such file or directory: "
-        "'envs/manifest.json'); give a folder that has manifest.json and cells/"
+        "config: from: envs is not a data set (manifest.json: No such file or directory); "
+        "give a folder that has manifest.json and cells/"
     ]
     assert untouched.files() == before
 

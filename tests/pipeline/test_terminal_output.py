@@ -36,6 +36,12 @@ def test_an_unknown_target_is_answered_with_the_list_of_targets(untouched: Check
     assert ", run_cell" not in line, "a rule that needs the name of a cell is not a target"
 
 
+def test_a_command_as_a_target_is_answered_with_what_to_type(untouched: Checkout) -> None:
+    asked = untouched.run("compare")
+    line = "compare is a command, not a target; type: sharebench compare [OPTIONS] BEFORE AFTER"
+    assert (asked.code, asked.out.splitlines()) == (1, [PROFILE, line])
+
+
 def test_a_rerun_prints_one_line_per_cell_and_a_summary(finished: Checkout) -> None:
     finished.delete_records("mig/alpha/2/1", "mps/alpha/2/1")
     lines = finished.run().ok().out.splitlines()

@@ -67,6 +67,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["thread_percent:", "nan", "not a number up to 2^53"],
     ),
     "SLO as it was": ({"slo_ms": 50}, ["slo_ms:", "50", "write slo: {latency_ms: 50}"]),
+    "key of a rule of old": ({"datasets": ["a", "b"]}, ["datasets:", "withdrawn", "sharebench compare BEFORE AFTER"]),
     "a key of old": ({"kubernetes.drain": True}, ["kubernetes: drain: true was withdrawn; remove it"]),
     # window, order, baseline, results, from
     "no window": ({"window_seconds": 0}, ["window_seconds:", "0", "not above 0"]),
@@ -101,9 +102,6 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["contrasts: 'mps/exclusive'", "never have the same number of tenants"],
     ),
     "a part that is not there": ({"parts": ["config"]}, ["parts: 'config'", "no cells/"]),
-    "one data set": ({"datasets": ["config"]}, ["datasets:", "is one data set", "give two"]),
-    "the same data set twice": ({"datasets": ["config", "config/"]}, ["datasets:", "is one data set"]),
-    "a data set that is not there": ({"datasets": ["config", "nowhere"]}, ["datasets: 'nowhere'", "folder or zip;"]),
     "an exclusion of nothing": ({"exclude": ["mps/matmul/n3"]}, ["exclude:", "'mps/matmul/n3'", "one is ", "/n"]),
     "an exclusion of everything": ({"exclude": ["*/*"]}, ["exclude:", "leaves no cell", "remove an entry"]),
     "a switch with a number": ({"null_cells": 2}, ["null_cells:", "2", "true or false"]),

@@ -37,7 +37,6 @@ MAX_NAMED_PATTERNS = 3
 NOTHING_TO_JOIN = (
     "parts: [] is nothing to join; name folders: --config 'parts=[/data/gpu0/results, /data/gpu1/results]'"
 )
-NOTHING_TO_COMPARE = "datasets: [] is nothing to compare; give two: --config 'datasets=[results/before, results/after]'"
 
 
 class DataSetError(Refusal):
@@ -71,15 +70,16 @@ def read_study(path: Path, where: str = "config: from") -> Study:
     """The study that made this data set, from its manifest. Raises DataSetError, which begins with `where`."""
     folder = verified_folder(path, where)
     try:
-        manifest = read_json(folder / "manifest.json")
-        made_by = manifest["config"] | {"from": os.path.relpath(path), "datasets": [], "parts": []}
+        manifest = read_json(folder / "manifest.json", "config", "node_kind")
+        made_by = manifest["config"] | {"from": os.path.relpath(path), "parts": []}
+        made_by.pop("datasets", None)
         made_by |= {"node": manifest["node_kind"]}
         if (older := made_by.pop("slo_ms", None)) is not None:
             made_by["slo"] = {"latency_ms": older}
-    except (OSError, DamagedFile, KeyError, TypeError) as error:
+    except (OSError, DamagedFile, TypeError) as error:
+        problem = f"manifest.json: {error.strerror}" if isinstance(error, OSError) else error
         raise DataSetError(
-            f"{where}: {path} is not a data set ({type(error).__name__}: {error}); "
-            "give a folder that has manifest.json and cells/"
+            f"{where}: {path} is not a data set ({problem}); give a folder that has manifest.json and cells/"
         ) from None
     return Study(configuration.load(made_by))
 
@@ -108,12 +108,6 @@ def short_names(folders: Iterable[str]) -> list[str]:
 def combined_name(folders: Iterable[str]) -> str:
     """The name of the folder for a comparison of these data sets."""
     return "-".join(short_names(folders)) or "nothing"
-
-
-def content_digests(folders: Iterable[str]) -> list[str]:
-    """A digest for each archive, or for a folder's manifest, which is rewritten whenever its tables are."""
-    files = (Path(path) if Path(path).is_file() else Path(path) / "manifest.json" for path in folders)
-    return [hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "none" for path in files]
 
 
 def list_published(folder: Path) -> list[str]:

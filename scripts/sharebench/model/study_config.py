@@ -154,8 +154,6 @@ class StudyConfig(_From, QuestionKeys):
     """Folders with parts of this study, for [`snakemake join`](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
     timeslice_tenants: Annotated[Tenants, Field(default=2)]
     """Number of tenants that [`snakemake probe_timeslice`](../docs/timeslice.md) watches; no cell depends on it."""
-    datasets: Annotated[Unique[Folder], Field(max_length=2, default=[])]
-    """Two finished data sets for [`snakemake compare`](#compare-two-data-sets): before, then after."""
     warmup: Section[Warmup]
     timeouts: Section[Timeouts]
     cpu: Section[StandInOptions]

@@ -77,7 +77,7 @@ def public_config(config: StudyConfig) -> dict[str, Any]:
         "survey": config["survey"] | {"url": None, "labels": {}, "namespaces": []},
         "results": redact(config["results"]),
         "from": redact(config["from"]) if config["from"] else None,
-        **{key: [redact(folder) for folder in config[key]] for key in ("datasets", "parts")},
+        "parts": [redact(folder) for folder in config["parts"]],
         "nvidia": nvidia | {"python": redact(nvidia["python"]), "gpu": gpu, "hami_core": None},
         "kubernetes": cluster,
     }

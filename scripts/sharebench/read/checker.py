@@ -106,7 +106,8 @@ class Checker:
         except DamagedFile as damage:
             self.refused[path] = str(damage).removeprefix(f"{path}: ")
         except (OSError, ValueError, KeyError, TypeError) as error:
-            self.refused[path] = f"not a calibration, missing or damaged ({type(error).__name__}: {error})"
+            problem = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+            self.refused[path] = f"not a calibration, missing or damaged ({problem})"
         return None
 
     def _is_outdated(self, record: Record, workload: str) -> bool:

@@ -57,8 +57,14 @@ class MeasuredData:
 
 
 def write_comparison(before: Path, after: Path, out: Path) -> str:
-    """Write `out`/compare.csv, .md and the figure of two data sets. Returns the summary. Raises NotComparable."""
-    old, new = map(read_data, (before, after), dataset.short_names([str(before), str(after)]))
+    """Write `out`/compare.csv, .md and the figure of two data sets.
+
+    Returns the summary. Raises DataSetError, RecordError and NotComparable.
+    """
+    if before.resolve() == after.resolve():
+        raise NotComparable(f"not comparable: {before} and {after} are one data set; give one before and one after")
+    names = dataset.short_names([str(before), str(after)])
+    old, new = map(read_data, (before, after), names, ("BEFORE", "AFTER"))
     table = compare(old, new)
     text = compare_markdown(table, old.name, new.name, changed_facts(old, new))
     replace_atomically(out / "compare.csv", csv_text(table))
@@ -69,14 +75,14 @@ def write_comparison(before: Path, after: Path, out: Path) -> str:
     return f"{head}\ncomparison: {out / 'compare.md'}"
 
 
-def read_data(path: Path, name: str | None = None) -> MeasuredData:
+def read_data(path: Path, name: str | None = None, where: str = "DATA") -> MeasuredData:
     """Read all records of a data set, a folder or an archive; without `name` its path names it.
 
-    Raises DataSetError or RecordError.
+    Raises DataSetError, which begins with `where`, or RecordError.
     """
-    folder = dataset.verified_folder(path, "config: datasets")
-    study = dataset.read_study(path, "config: datasets")
-    dataset.check_complete(study, "config: datasets")
+    folder = dataset.verified_folder(path, where)
+    study = dataset.read_study(path, where)
+    dataset.check_complete(study, where)
     parts: list[MeasuredCell] = []
     specs: dict[GroupKey, Spec] = {}
     facts: dict[str, set[str]] = defaultdict(set)

@@ -37,7 +37,6 @@ COLUMNS = "sharebench/read/columns.csv"
 STAGE_ROOTS = {
     "export": ("sharebench/read/tables/histograms.py",),
     "tables": ("sharebench/read/aggregate.py", COLUMNS),
-    "compare": ("sharebench/read/compare.py", COLUMNS),
     "decisions": ("sharebench/read/decide/decide.py", COLUMNS),
     "figures": ("sharebench/read/figures/draw.py", "sharebench/read/figures/answers.py"),
     "report": ("sharebench/read/report/page.py", "sharebench/read/report/templates/**/*"),

@@ -12,7 +12,7 @@ from sharebench.study.study import Study
 def open_study(config: Mapping[str, object]) -> Study:
     """The study of a config, normalised and checked (`config.load`). Raises ConfigError."""
     study = Study(load(config))
-    if study.config["exclude"] and not study.config["datasets"] and study.config["from"] is None:
+    if study.config["exclude"] and study.config["from"] is None:
         _check_exclusions(study)
     return study
 

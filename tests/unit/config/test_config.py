@@ -3,7 +3,6 @@
 import copy
 import re
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +62,6 @@ def test_a_part_of_a_study_keeps_the_exclusions_of_the_whole(part: dict[str, Any
     whole = {"node": "simulated", "workloads": ["matmul", "detector"], "exclude": ["mps/matmul/n4"]}
     with_models = {f"{W}.{name}.simulated": {"serial_seconds": 1} for name in ("matmul", "detector")}
     assert load(config_with(whole | with_models | part))["exclude"] == ["mps/matmul/n4"]
-
-
-def test_an_archive_can_be_compared(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "before.zip", "w") as packed:
-        packed.writestr("manifest.json", "{}")
-    both = [str(tmp_path / "before.zip"), str(tmp_path)]
-    assert load(config_with({"datasets": both}))["datasets"] == both
 
 
 def test_the_command_line_adds_a_strategy_and_a_workload() -> None:

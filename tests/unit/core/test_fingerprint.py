@@ -29,9 +29,9 @@ GPU_CELLS = {"nvidia matmul", "kubernetes matmul"}
 MATMUL_CELLS = {"cpu matmul", "cpu mix", "cpu fault", *GPU_CELLS}
 CELLS = CPU_CELLS | GPU_CELLS | {"simulated"}
 NODES = {"cpu node", "nvidia node"}
-DRAWING_STAGES = {"figures", "report", "compare", "together"}
+DRAWING_STAGES = {"figures", "report", "together"}
 PROBES = {"timeslice", "answers"}
-TABLE_STAGES = {"export", "tables", "compare", "together"}
+TABLE_STAGES = {"export", "tables", "together"}
 
 
 @pytest.fixture
@@ -81,9 +81,9 @@ def measuring_fingerprints() -> dict[str, str]:
             "sharebench/model/records/telemetry.py",
             CELLS | NODES | TABLE_STAGES | {"archive", "decisions", "figures", "report", *PROBES},
         ),
-        ("sharebench/read/columns.csv", {"tables", "compare", "decisions"}),
+        ("sharebench/read/columns.csv", {"tables", "decisions"}),
         ("sharebench/read/gates/gates.py", TABLE_STAGES | {"decisions", "report"}),
-        ("sharebench/study/study.py", {"tables", "compare", "together", *PROBES}),
+        ("sharebench/study/study.py", {"tables", "together", *PROBES}),
         ("sharebench/measure/nodes/contract.py", CELLS | NODES | PROBES),
         ("sharebench/measure/nodes/simulated/node.py", {"simulated"}),
         ("sharebench/measure/nodes/host/cpu.py", CPU_CELLS | {"cpu node"}),

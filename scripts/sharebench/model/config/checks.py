@@ -47,9 +47,7 @@ def cross_key_problems(config: StudyConfig) -> Iterator[str]:
     for folder in config["parts"]:
         if not (Path(folder) / "cells").is_dir():
             yield f"parts: {folder!r} is not the results of a study; it has no cells/"
-    if config["datasets"]:
-        yield from _datasets(config["datasets"])
-    elif config["from"] is None:
+    if config["from"] is None:
         if not config["parts"]:
             # Parts may be joined on any machine.
             yield from nodes.problems(config, kind)
@@ -202,15 +200,6 @@ def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
             f"faults: {named} on the node {kind!r} can harm other users' programs and its driver; "
             "set allow_faults: true if no one else needs the device"
         )
-
-
-def _datasets(folders: list[str]) -> Iterator[str]:
-    """Anything but two folders or archives to compare."""
-    for folder in folders:
-        if not Path(folder).is_dir() and not is_zipfile(folder):
-            yield f"datasets: {folder!r} is not an existing folder or zip; give the results of a finished study"
-    if len({Path(folder).resolve() for folder in folders}) != 2:
-        yield f"datasets: {quoted(folders)} is one data set; give two, the one before and the one after"
 
 
 def _used_strategies(config: StudyConfig, kind: str) -> Iterator[str]:

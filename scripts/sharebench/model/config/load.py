@@ -30,7 +30,8 @@ CHECKS: Checks = {
     Length: workloads.length_problems,
     Request: workloads.request_problems,
 }
-# Withdrawn keys by section, with the value that means in older data sets that the key is not used.
+# Withdrawn keys, of the config and by section, with the value that means in older data sets that the key is not used.
+UNUSED_KEYS: dict[str, object] = {"slo_ms": None, "datasets": []}
 WITHDRAWN_KEYS: dict[str, dict[str, object]] = {
     "kubernetes": {"drain": False},
     "prometheus": {"buckets": None, "dcgm": None},
@@ -68,7 +69,7 @@ def load(config: Mapping[str, object]) -> StudyConfig:
 def _without_withdrawn_keys(config: Mapping[str, object]) -> dict[str, object]:
     """The config without withdrawn keys that are unused, or that a finished data set has (`from`)."""
     is_finished = config.get("from") is not None
-    kept = {key: value for key, value in config.items() if (key, value) != ("slo_ms", None)}
+    kept = {key: value for key, value in config.items() if key not in UNUSED_KEYS or value != UNUSED_KEYS[key]}
     for name, unused in WITHDRAWN_KEYS.items():
         if isinstance(section := kept.get(name), Mapping):
             kept[name] = {

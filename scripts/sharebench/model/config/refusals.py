@@ -17,6 +17,7 @@ WRONG_KEY = "[key]"
 """The last part of pydantic's path, where an error is about a key of a mapping and not its value."""
 WITHDRAWN_KEYS = {
     "slo_ms": "is now slo.latency_ms; write slo: {{latency_ms: {}}}",
+    "datasets": "was withdrawn; remove it, and compare with `sharebench compare BEFORE AFTER`",
     **dict.fromkeys(("drain", "buckets", "dcgm"), "was withdrawn; remove it"),
 }
 """Keys of older versions, with the remedy; `{}` stands for their value."""
