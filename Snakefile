@@ -29,7 +29,6 @@ if not SOURCE_DATA_SET:
     include: "rules/survey.smk"
     include: "rules/probe.smk"
     include: "rules/measure.smk"
-    include: "rules/join.smk"
 
 
 include: "rules/tables.smk"

@@ -23,7 +23,6 @@ JOBS = RUN_JOBS | {
     "draw_timeslice": "sharebench.read.figures.timeslice.write_figure",
     "export_histograms": "sharebench.read.tables.histograms.export_histograms",
     "figures": "sharebench.read.figures.draw.draw_figures",
-    "join": "sharebench.datasets.join.join_parts",
     "paper": "publication.rebuild.rebuild_all",
     "paper_together": "publication.build.write",
     "plan": "sharebench.measure.run.plan.show_plan",

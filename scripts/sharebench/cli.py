@@ -3,6 +3,7 @@
 `snakemake` measures and builds; its jobs never import this module. Commands import late, so that the help is quick.
 """
 
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +17,6 @@ from sharebench.core.files import REPOSITORY, Refusal
 from sharebench.model.config.files import OWN_FILES, merged, problems
 
 if TYPE_CHECKING:
-    from sharebench.model.study_config import StudyConfig
     from sharebench.study.study import Study
 
 Command = Callable[..., int | str | None]
@@ -46,12 +46,14 @@ def usage(name: str) -> str:
 def asks_about_a_study(command: Command) -> Command:
     """Options for the study that a command is about, which become its first argument, and the words that name it."""
 
-    def run(configfile: Sequence[str], config: Sequence[str], **others: Any) -> int | str | None:
+    def run(
+        configfile: Sequence[str], config: Sequence[str], parts: Sequence[Path] = (), **others: Any
+    ) -> int | str | None:
         words = ["--configfile", *configfile] if configfile else []
         words += ["--config", *config] if config else []
         if found := "\n".join(problems(words)):
             raise Refusal(found)
-        return command(_open_study(configfile, config), words, **others)
+        return command(_open_study(configfile, config, parts), words, **others)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     click.option("--configfile", multiple=True, metavar="FILE", help="Config file of the study.")(run)
@@ -59,12 +61,13 @@ def asks_about_a_study(command: Command) -> Command:
     return run
 
 
-def _open_study(files: Sequence[str], pairs: Sequence[str]) -> "Study":
+def _open_study(files: Sequence[str], pairs: Sequence[str], parts: Sequence[Path]) -> "Study":
     from sharebench.model.config.load import check_files
     from sharebench.study.open_study import open_study
 
     check_files(files)
-    study = open_study(merged([*_own_files(), *map(Path, files)], pairs))
+    joined = {"parts": list(map(str, parts))} if parts else {}
+    study = open_study(merged([*_own_files(), *map(Path, files)], pairs) | joined)
     if study.config["from"]:
         raise Refusal("config: from: this command is about a study that is measured here; leave it out")
     return study
@@ -170,12 +173,11 @@ def compare(before: Path, after: Path, results: Path) -> str:
 @commands.command()
 @click.argument("parts", type=FOLDER, nargs=-1, required=True)
 @asks_about_a_study
-def join(study: "Study", words: Sequence[str], parts: Sequence[Path]) -> str:
+def join(study: "Study", words: Sequence[str]) -> str:
     """Join the PARTS of a study, measured in several folders."""
     from sharebench.datasets.join import join_parts
 
-    config: StudyConfig = {**study.config, "parts": list(map(str, parts))}
-    return join_parts(config, Path(config["results"]))
+    return f"{join_parts(study)}\ntables, figures and report: {shlex.join(['snakemake', '--cores', '1', *words])}"
 
 
 @commands.command()
@@ -212,9 +214,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.exceptions.NoArgsIsHelpError as help_text:
         answer = help_text.format_message()
     except click.ClickException as problem:
-        sys.exit(f"{problem.format_message().rstrip('.')}; see sharebench --help")
-    except (Refusal, OSError) as problem:
+        line = problem.format_message().rstrip(".")
+        more_keys = "extra argument" in line and "=" in line
+        sys.exit(f"{line}; {'repeat --config for each key' if more_keys else 'see sharebench --help'}")
+    except Refusal as problem:
         sys.exit(str(problem))
+    except OSError as problem:
+        sys.exit(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem))
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     if isinstance(answer, str):

@@ -17,7 +17,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +38,7 @@ from gpu.part import Part, is_whole  # noqa: E402
 from sharebench.core.files import Refusal, read_json  # noqa: E402
 from sharebench.core.run_names import STOP_SIGNALS  # noqa: E402
 from sharebench.datasets import archive  # noqa: E402
+from sharebench.datasets.join import join  # noqa: E402
 from sharebench.measure.nodes.contract import NodeError  # noqa: E402
 from sharebench.measure.run import placement  # noqa: E402
 from sharebench.model.config.load import ConfigError  # noqa: E402
@@ -269,7 +269,7 @@ class Edition:
                 own = replace(part, changes={**self.changes, "parts": joined, "repeats": whole})
                 folder = self.now.parent / self.publication / part.study_name
                 shutil.rmtree(folder, ignore_errors=True)
-                own.snakemake(folder, "join")
+                join(own.study, [Path(source) for source in joined], folder)
                 # A data set is whole with its histograms, for which publishing does not wait.
                 own.snakemake(folder, "--until", "export_histograms", "aggregate")
                 own.snakemake(folder, f"published/{self.publication}/{part.study_name}")
@@ -311,16 +311,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         signal.signal(number, interrupt)
     try:
         if options.merge or options.freeze:
-            with tempfile.TemporaryDirectory() as folder:
-                # With parts, a study is opened on a host that could not measure it.
-                (Path(folder) / "cells").mkdir()
-                anywhere = replace(edition, changes={**changes, "parts": [folder]})
-                if options.freeze:
-                    text = yaml.safe_dump(anywhere.frozen(), sort_keys=False)
-                    (edition.folder / FROZEN).write_text(text, encoding="utf-8")
-                    return
-                for line in anywhere.merge(options.merge):
-                    print(line, flush=True)
+            # With parts, a study is opened on a host that could not measure it.
+            anywhere = replace(edition, changes={**changes, "parts": ["elsewhere"]})
+            if options.freeze:
+                text = yaml.safe_dump(anywhere.frozen(), sort_keys=False)
+                (edition.folder / FROZEN).write_text(text, encoding="utf-8")
+                return
+            for line in anywhere.merge(options.merge):
+                print(line, flush=True)
             return
         edition.check_frozen(edition.folder)
         edition = edition.here()

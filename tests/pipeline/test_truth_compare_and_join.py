@@ -70,19 +70,20 @@ def test_parts_measured_in_two_folders_are_joined(untouched: Checkout) -> None:
         results = untouched.root / f"results/part{repeat}"
         config = [f'exclude=["*/*/*/r{other}"]', f"results=results/part{repeat}", *small]
         assert len(untouched.run("aggregate", config=config, results=results).ok().cells) == 3
-    parts = "parts=[results/part1, results/part2]"
     whole = untouched.root / "results/whole"
-    refused = untouched.run("join", config=["parts=[results/part1]", "results=results/whole", *small], results=whole)
-    assert refused.code == 1 and "3 of the study's 6 cells are in none of the parts, such as " in refused.out
+    study = [word for pair in ("results=results/whole", *small) for word in ("--config", pair)]
+    study += ["--configfile", untouched.study]
+    refused = untouched.ask("join", *study, "results/part1", code=1)
+    assert "3 of the study's 6 cells are in none of the parts, such as " in refused
     assert not (whole / "cells").exists()
 
-    untouched.run("join", config=[parts, "results=results/whole", *small], results=whole).ok()
+    untouched.ask("join", *study, "results/part1", "results/part2")
     made = untouched.run(config=["results=results/whole", *small], results=whole).ok()
     assert made.cells == set() and "aggregate" in made.jobs, "the joined cells only get tables"
     assert {row["n"] for row in rows(whole / "tables/summary.csv")} == {"2"}
     assert untouched.run(config=["results=results/whole", *small], results=whole).ok().jobs == {}
 
-    again = untouched.run("join", config=[parts, "results=results/whole", *small], results=whole)
-    assert again.code == 1 and "results/whole has cells already" in again.out
-    twice = untouched.run("join", config=["parts=[results/part1, results/whole]", "results=results/new", *small])
-    assert twice.code == 1 and "both have cells/" in twice.out
+    again = untouched.ask("join", *study, "results/part1", "results/part2", code=1)
+    assert again.startswith("results/whole has cells already")
+    twice = untouched.ask("join", *study, "--config", "results=results/new", "results/part1", "results/whole", code=1)
+    assert "both have cells/" in twice

@@ -101,7 +101,6 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"contrasts": ["mps/exclusive"], "replicas": [2, 4]},
         ["contrasts: 'mps/exclusive'", "never have the same number of tenants"],
     ),
-    "a part that is not there": ({"parts": ["config"]}, ["parts: 'config'", "no cells/"]),
     "an exclusion of nothing": ({"exclude": ["mps/matmul/n3"]}, ["exclude:", "'mps/matmul/n3'", "one is ", "/n"]),
     "an exclusion of everything": ({"exclude": ["*/*"]}, ["exclude:", "leaves no cell", "remove an entry"]),
     "a switch with a number": ({"null_cells": 2}, ["null_cells:", "2", "true or false"]),

@@ -34,9 +34,6 @@ QUESTION_KEYS = tuple(QuestionKeys.__annotations__)
 WORKLOADS_FILE = REPOSITORY / "config" / "workloads.yaml"
 # At most this many patterns of excluded cells are named in a note.
 MAX_NAMED_PATTERNS = 3
-NOTHING_TO_JOIN = (
-    "parts: [] is nothing to join; name folders: --config 'parts=[/data/gpu0/results, /data/gpu1/results]'"
-)
 
 
 class DataSetError(Refusal):

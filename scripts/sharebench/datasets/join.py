@@ -1,12 +1,14 @@
 """Joins the parts of a study that was measured in several folders, such as one repeat on each GPU of a host."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from sharebench.core.files import Refusal
-from sharebench.model.study_config import StudyConfig
+from sharebench.measure.run import ownership
+from sharebench.model.run_record import state_folder
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -18,17 +20,16 @@ class JoinError(Refusal):
     """The parts do not make up the study; one line with what to do."""
 
 
-def join_parts(config: StudyConfig, results: Path) -> str:
-    """Join the parts that the config names; returns the lines to print."""
-    study, parts = Study(config), [Path(part) for part in config["parts"]]
-    try:
+def join_parts(study: Study) -> str:
+    """Join the parts that the config names while no run has its results; returns the line to print."""
+    parts, results = list(map(Path, study.config["parts"])), Path(study.config["results"])
+    path = state_folder(results) / "lock"
+    lock = ownership.acquire(path)
+    if lock is None:
+        raise JoinError(f"{results} is in use by {ownership.holder_text(path)}; wait for it to end, or stop it")
+    with contextlib.closing(lock):
         join(study, parts, results)
-    except OSError as error:
-        raise JoinError(str(error)) from None
-    return (
-        f"joined: {len(study.cells)} cells of {len(parts)} parts in {results}\n"
-        "tables, figures and report: the same command without `join`"
-    )
+    return f"joined: {len(study.cells)} cells of {len(parts)} parts in {results}"
 
 
 def join(study: Study, parts: Sequence[Path], results: Path) -> None:
@@ -38,6 +39,9 @@ def join(study: Study, parts: Sequence[Path], results: Path) -> None:
     """
     if (results / "cells").exists():
         raise JoinError(f"{results} has cells already; give another folder: --config results=…")
+    for part in parts:
+        if not (part / "cells").is_dir():
+            raise JoinError(f"{part} is not the results of a study; it has no cells/")
     sources = {cell: _find_source(cell, parts) for cell in study.cells}
     missing = [cell for cell, source in sources.items() if source is None]
     if missing:

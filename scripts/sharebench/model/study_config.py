@@ -151,7 +151,8 @@ class StudyConfig(_From, QuestionKeys):
     seed: Annotated[Numeric[Annotated[int, Field(ge=0)]], Field(default=1)]
     """Seed of the random order of cells and of the simulated node."""
     parts: Annotated[Unique[Folder], Field(default=[])]
-    """Folders with parts of this study, for [`snakemake join`](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
+    """Folders from which [`sharebench join`](../docs/gpu-host.md#on-a-host-with-several-gpus) has made this study; its
+    tables may then be made on a machine that could not measure it."""
     timeslice_tenants: Annotated[Tenants, Field(default=2)]
     """Number of tenants that [`snakemake probe_timeslice`](../docs/timeslice.md) watches; no cell depends on it."""
     warmup: Section[Warmup]

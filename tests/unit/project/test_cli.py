@@ -35,11 +35,12 @@ def test_the_help_is_an_index_with_a_line_for_each_command(capsys: pytest.Captur
     [
         ("advice", "No such command 'advice'. Did you mean 'advise'?; see "),
         ("plan --config repeats", "--config repeats: it is not KEY=VALUE, such as repeats=3"),
+        ("plan --config repeats=1 seed=2", "Got unexpected extra argument (seed=2); repeat --config for each key"),
         ("plan --configfile none.yaml", "--configfile none.yaml: No such file or directory; "),
         ("restore --config node=nowhere", "config: node: 'nowhere' is not known; "),
         (f"preflight --config from={DATA}", "config: from: this command is about a study that is measured here; "),
         ("preflight --config node=simulated", "preflight looks at a cluster, and the node is 'simulated'; "),
-        ("join part --config node=simulated", "66 of the study's 66 cells are in none of the parts, such as "),
+        ("join part --config node=simulated", "part is not the results of a study; it has no cells/"),
         ("advise", "DATA: results is not a data set "),
         (f"advise {DATA} --tenants 0", "config: tenants: 0 is below 1; "),
         (f"advise {DATA} --slo 50", "--slo 50: it is not KEY=VALUE"),

@@ -44,12 +44,9 @@ def cross_key_problems(config: StudyConfig) -> Iterator[str]:
     yield from _contrasts(config)
     yield from _faults(config, kind)
     yield from prometheus.problems(config, kind)
-    for folder in config["parts"]:
-        if not (Path(folder) / "cells").is_dir():
-            yield f"parts: {folder!r} is not the results of a study; it has no cells/"
     if config["from"] is None:
         if not config["parts"]:
-            # Parts may be joined on any machine.
+            # What is joined may be on any machine.
             yield from nodes.problems(config, kind)
         yield from _used_strategies(config, kind)
         yield from _used_workloads(config, kind)
