@@ -29,19 +29,15 @@ class Slo(TypedDict):
     """Time per output token after the first; only of streams."""
 
 
-# A config inherits these keys, and pydantic does not read the docstrings of inherited attributes.
-TENANTS = "Number of tenants that the advice is for; `null` is the largest number of the study."
-ISOLATION = (
-    "Isolation that the advice requires: neighbours cannot slow a tenant down (`performance`), or end it (`fault`)."
-)
-PRICE = "Price of one device per hour, in dollars; without it no costs are given."
-
-
 class QuestionKeys(TypedDict):
     slo: Section[Slo]
-    tenants: Annotated[Maybe[Count], Field(description=TENANTS)]
-    isolation: Annotated[IsolationKind, Field(default="none", description=ISOLATION)]
-    price_per_hour: Annotated[Maybe[Positive], Field(description=PRICE)]
+    tenants: Maybe[Count]
+    """Number of tenants that the advice is for; `null` is the largest number of the study."""
+    isolation: Annotated[IsolationKind, Field(default="none")]
+    """Isolation that the advice requires: neighbours cannot slow a tenant down (`performance`), or end it
+    (`fault`)."""
+    price_per_hour: Maybe[Positive]
+    """Price of one device per hour, in dollars; without it no costs are given."""
 
 
 class Question(QuestionKeys, total=False):

@@ -33,7 +33,7 @@ MAX_NUMBER = 2**53
 REFUSED, LISTED_TWICE, CROSSED = "refused", "listed_twice", "crossed"
 """Types of our errors; the message of a crossed one is about several keys, and complete."""
 
-CLOSED_MAPPING = ConfigDict(extra="forbid", coerce_numbers_to_str=True, use_attribute_docstrings=True)
+CLOSED_MAPPING = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 """Every section refuses unknown keys."""
 
 

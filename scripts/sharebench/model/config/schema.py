@@ -1,7 +1,11 @@
 """The keys of a config as JSON Schema, which editors, the manual and error lines use."""
 
+import ast
+import inspect
+import sys
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -14,13 +18,47 @@ CONFIG = TypeAdapter(StudyConfig)
 
 
 class _Schema(GenerateJsonSchema):
-    """A generator that forbids unknown keys, and that leaves out titles, which would repeat the names."""
+    """A generator that forbids unknown keys, takes meanings from docstrings, and leaves out titles, which would repeat
+    the names. pydantic's own reading of docstrings would make every start slower, for text that few starts need."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        return _with_meanings(super().model_schema(schema), schema["cls"])
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        return _with_meanings(super().typed_dict_schema(schema), schema["cls"])
 
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
         return {**super().dict_schema(schema), "additionalProperties": False}
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
+
+
+def _with_meanings(section: JsonSchemaValue, cls: type) -> JsonSchemaValue:
+    for name, text in _attribute_docstrings(cls).items():
+        if rules := section["properties"].get(name):
+            rules.setdefault("description", text)
+    return section
+
+
+def _attribute_docstrings(cls: type) -> dict[str, str]:
+    """The docstrings below a class's annotations and below those of its bases, by attribute."""
+    found: dict[str, str] = {}
+    for base in vars(cls).get("__orig_bases__", cls.__bases__):
+        if getattr(base, "__annotations__", None):
+            found |= _attribute_docstrings(base)
+    for statement, docstring in pairwise(_class_bodies(cls.__module__).get(cls.__name__, ())):
+        match statement, docstring:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = inspect.cleandoc(text)
+    return found
+
+
+@cache
+def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
+    """The statements in each class of a module."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 @cache
