@@ -25,8 +25,6 @@ include: "rules/run.smk"
 if not SOURCE_DATA_SET:
 
     include: "rules/node.smk"
-    include: "rules/cluster.smk"
-    include: "rules/survey.smk"
     include: "rules/probe.smk"
     include: "rules/measure.smk"
 

@@ -42,7 +42,7 @@ def begin_run():
     global CLAIM
     needed = jobs_to_run()
     lift_job_limit()
-    if set(needed) <= {"plan", "preflight", "survey"}:
+    if set(needed) <= {"plan"}:
         return
     try:
         CLAIM = lifecycle.begin(

@@ -26,10 +26,8 @@ JOBS = RUN_JOBS | {
     "paper": "publication.rebuild.rebuild_all",
     "paper_together": "publication.build.write",
     "plan": "sharebench.measure.run.plan.show_plan",
-    "preflight": "sharebench.measure.nodes.kubernetes.preflight.preflight.show",
     "publish": "sharebench.datasets.publish.publish",
     "report": "sharebench.read.report.page.write_report",
-    "survey": "sharebench.survey.survey",
     "table_failed_run": "sharebench.read.closing.table_failed_run",
 }
 

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sharebench.core import console
 from sharebench.core.files import REPOSITORY, Refusal
 from sharebench.model.config.files import OWN_FILES, merged, problems
+from sharebench.read.survey.limits import Limits
 
 if TYPE_CHECKING:
     from sharebench.study.study import Study
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Command = Callable[..., int | str | None]
 SNAKEFILE = REPOSITORY / "Snakefile"
 FOLDER = click.Path(path_type=Path)
+PERCENT = click.FloatRange(0, 100, min_open=True)
 results_option = click.option("--results", type=FOLDER, default=Path("results"), help="Folder that receives it.")
 
 
@@ -67,14 +69,11 @@ def _open_study(files: Sequence[str], pairs: Sequence[str], parts: Sequence[Path
 
     check_files(files)
     joined = {"parts": list(map(str, parts))} if parts else {}
-    study = open_study(merged([*_own_files(), *map(Path, files)], pairs) | joined)
+    own_files = [REPOSITORY / "config" / name for name in OWN_FILES]
+    study = open_study(merged([*own_files, *map(Path, files)], pairs) | joined)
     if study.config["from"]:
         raise Refusal("config: from: this command is about a study that is measured here; leave it out")
     return study
-
-
-def _own_files() -> list[Path]:
-    return [REPOSITORY / "config" / name for name in OWN_FILES]
 
 
 @commands.command()
@@ -136,26 +135,26 @@ def preflight(study: "Study", words: Sequence[str]) -> int:
     return show(study.config)
 
 
+def _limit(name: str, kind: click.ParamType[Any], text: str) -> Callable[[Command], Command]:
+    default = getattr(Limits, name)
+    return click.option(f"--{name.replace('_', '-')}", type=kind, default=default, show_default=True, help=text)
+
+
 @commands.command()
 @click.option("--url", help="Prometheus that scrapes dcgm-exporter; without one, this host's GPUs are watched.")
 @click.option("--labels", multiple=True, metavar="KEY=VALUE", help="Label of the series that count.")
-@click.option("--namespaces", multiple=True, metavar="NAME", help="Namespace whose workloads are judged.")
-@click.option("--hours", help="Hours of the past to ask Prometheus for, or to watch this host.")
-@click.option("--empty-percent", help="Largest mean activity of a workload that leaves its GPU empty.")
-@click.option("--filled-percent", help="Largest sum of the activities of workloads on one GPU.")
-@click.option("--memory-percent", help="Largest sum of their memory, in percent of the GPU's.")
-@click.option("--tenants", help="Most workloads on one GPU.")
+@click.option("--namespaces", multiple=True, metavar="NAME", help="Namespace whose workloads are judged; all without.")
+@click.option("--hours", type=click.FloatRange(0, min_open=True), help="Hours of the past (24), or to watch (1).")
+@_limit("empty_percent", PERCENT, "Largest mean activity of a workload that leaves its GPU empty.")
+@_limit("filled_percent", PERCENT, "Largest sum of the activities of workloads on one GPU.")
+@_limit("memory_percent", PERCENT, "Largest sum of their memory, in percent of the GPU's.")
+@_limit("tenants", click.IntRange(2, 48), "Most workloads on one GPU.")
 @results_option
-def survey(results: Path, **asked: object) -> str:
+def survey(results: Path, url: str | None, labels: Sequence[str], hours: float | None, **limits: Any) -> str:
     """Which workloads leave their GPU empty and fit together."""
-    from sharebench.model.config.load import load
     from sharebench.survey import survey as write_survey
 
-    given = {key: value for key, value in asked.items() if value not in (None, ())}
-    if "labels" in given:
-        given["labels"] = _pairs("labels", cast(Sequence[str], given["labels"]))
-    options = load(merged(_own_files(), ()) | {"survey": given})["survey"]
-    return write_survey(results / "survey", options)
+    return write_survey(results / "survey", url, _pairs("labels", labels), hours, Limits(**limits))
 
 
 @commands.command()

@@ -1,35 +1,38 @@
 """Find workloads that leave their GPU empty and may fit together on one, and write a study of them."""
 
+import re
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from sharebench.core.console import format_duration
-from sharebench.core.files import replace_atomically
+from sharebench.core.files import Refusal, replace_atomically
 from sharebench.measure.cell.prometheus import usage as prometheus_usage
 from sharebench.measure.cell.prometheus.server import PrometheusUnavailable, Server
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.host import usage as host_usage
-from sharebench.model.question import SurveyOptions
 from sharebench.model.records.usage import ObservedUsage
 from sharebench.read.columns import csv_text
 from sharebench.read.figures import survey as figure
 from sharebench.read.figures.page import save
 from sharebench.read.figures.style import theme
 from sharebench.read.survey import judge, study, text
+from sharebench.read.survey.limits import Limits
+
+LABEL = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
-def observe_usage(options: SurveyOptions) -> ObservedUsage:
-    """Usage in the past by Prometheus, or from now on by NVML until time is up or Ctrl-C."""
-    if options["url"] is not None:
-        hours = options["hours"] or prometheus_usage.HOURS
-        server = Server(options["url"], prometheus_usage.ANSWER_SECONDS)
+def observe_usage(url: str | None, labels: Mapping[str, str], hours: float | None) -> ObservedUsage:
+    """Usage in the past by the Prometheus at `url`, or from now on by NVML until time is up or Ctrl-C."""
+    if url is not None:
+        server = Server(url, prometheus_usage.ANSWER_SECONDS)
         try:
-            return prometheus_usage.gpu_usage(server, options["labels"], hours, time.time())
+            return prometheus_usage.gpu_usage(server, dict(labels), hours or prometheus_usage.HOURS, time.time())
         except PrometheusUnavailable as error:
-            raise PrometheusUnavailable(f"{error}; survey.url is {server.url}") from None
-    hours, is_over = options["hours"] or host_usage.HOURS, threading.Event()
+            raise PrometheusUnavailable(f"{error}; --url is {server.url}") from None
+    hours, is_over = hours or host_usage.HOURS, threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: is_over.set())
     print(
@@ -38,12 +41,27 @@ def observe_usage(options: SurveyOptions) -> ObservedUsage:
     try:
         return host_usage.watch_gpus(hours, is_over)
     except NodeError as error:
-        raise NodeError(f"{error}; for a cluster set survey.url to its Prometheus: docs/survey.md") from None
+        raise NodeError(f"{error}; for a cluster give the --url of its Prometheus: docs/survey.md") from None
 
 
-def survey(out: Path, options: SurveyOptions) -> str:
-    """Write the tables, the figure and the study of the observed usage; returns the summary."""
-    judged = judge.judge_usage(observe_usage(options), options)
+def _problem(url: str | None, labels: Mapping[str, str], limits: Limits) -> str | None:
+    if url is None and (labels or limits.namespaces):
+        return "--labels and --namespaces have no effect on this host's GPUs; give --url, or leave them out"
+    if url is not None and not url.startswith(("http://", "https://")):
+        return f"--url {url}: it is not a URL; write it as http://localhost:9090"
+    if unusable := [name for name in labels if not LABEL.fullmatch(name)]:
+        return f"--labels {unusable[0]}: it cannot be a label of Prometheus"
+    if limits.empty_percent > limits.filled_percent:
+        empty, filled = limits.empty_percent, limits.filled_percent
+        return f"--empty-percent {empty:g} is above --filled-percent, {filled:g}; make it half of that, so that two fit"
+    return None
+
+
+def survey(out: Path, url: str | None, labels: Mapping[str, str], hours: float | None, limits: Limits) -> str:
+    """Write the tables, the figure and the study of the observed usage; returns the summary. Raises Refusal."""
+    if problem := _problem(url, labels, limits):
+        raise Refusal(problem)
+    judged = judge.judge_usage(observe_usage(url, labels, hours), limits)
     workloads, groups = judge.workload_table(judged), judge.group_table(judged)
     for name, table in (("workloads", workloads), ("groups", groups)):
         replace_atomically(out / f"{name}.csv", csv_text(table))

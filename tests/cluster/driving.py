@@ -17,6 +17,7 @@ import pytest
 import yaml
 from cluster.harness import PYTHON_IMAGE, Cluster
 
+from sharebench import cli
 from sharebench.measure.nodes.contract import Grant, PlannedLoad, State
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
@@ -115,7 +116,7 @@ def grants(count: int) -> list[Grant]:
 
 @dataclass
 class Run:
-    """A run of snakemake in a folder of its own."""
+    """A run of snakemake, or a command, in a folder of its own."""
 
     folder: Path
     kubeconfig: Path
@@ -126,11 +127,14 @@ class Run:
         """Start the run, in a process group that a test can end."""
         (self.folder / "study.yaml").write_text(yaml.safe_dump(self.given))
         command = [str(SNAKEMAKE), "--snakefile", str(REPOSITORY / "Snakefile"), "--cores", "1", *arguments]
-        command += ["--profile", str(REPOSITORY / "profiles" / "default"), "--configfile", "study.yaml"]
+        command += ["--profile", str(REPOSITORY / "profiles" / "default")]
+        if not cli.commands.commands.keys().isdisjoint(arguments):
+            command = [sys.executable, "-m", "sharebench.cli", *arguments]
+        command += ["--configfile", "study.yaml"]
         return subprocess.Popen(
             command,
             cwd=self.folder,
-            env=os.environ | {"KUBECONFIG": str(self.kubeconfig)},
+            env=os.environ | {"KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(REPOSITORY / "scripts")},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -213,13 +213,20 @@ class Checkout:
         """Run to the end; its jobs are forked too, which is faster."""
         return self.start(*targets, forks_jobs=True, **options).wait()
 
-    def ask(self, *words: str, code: int = 0) -> str:
-        """What the command `sharebench` of this checkout prints, to stderr where it is to fail."""
-        environment = self.environment(self.root / "tmp/asked.ledger") | {"PYTHONPATH": str(self.root / "scripts")}
+    def asking(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+        """Start the command `sharebench` of this checkout."""
+        environment = self.environment(self.root / "tmp/asked.ledger") | environment
+        environment["PYTHONPATH"] = str(self.root / "scripts")
         command = [sys.executable, "-m", "sharebench.cli", *words]
-        asked = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
-        assert asked.returncode == code, asked.stdout + asked.stderr
-        return asked.stderr if code else asked.stdout
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, cwd=self.root, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+    def ask(self, *words: str, code: int = 0, **environment: str) -> str:
+        """What the command `sharebench` of this checkout prints, to stderr where it is to fail."""
+        asked = self.asking(*words, **environment)
+        out, error = asked.communicate(timeout=TIMEOUT_SECONDS)
+        assert asked.returncode == code, out + error
+        return error if code else out
 
     def environment(self, ledger: Path) -> dict[str, str]:
         """The environment of a run; the checkout's `tmp` holds scratch folders and the host's lock."""

@@ -1,4 +1,4 @@
-"""`snakemake survey`: of hours in a real Prometheus, and of this host's GPUs, which a mock NVML has."""
+"""`sharebench survey`: of hours in a real Prometheus, and of this host's GPUs, which a mock NVML has."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from pathlib import Path
 import mock_nvml
 import pytest
 import yaml
-from pipeline.harness import Checkout
+from pipeline.harness import TIMEOUT_SECONDS, Checkout
 from planted_gpus import PROFILING, PROMTOOL, backfill, cluster, metrics
 from tables import rows
 from watching import MISSING, PROGRAM, prometheus
@@ -27,13 +27,8 @@ def url(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
         yield server.url
 
 
-def survey(checkout: Checkout, url: str, **more: str) -> str:
-    section = {"url": url, "hours": str(HOURS), **more}
-    result = checkout.run(
-        "survey", study="cpu.yaml", config=["survey={" + ", ".join(f"{k}: {v}" for k, v in section.items()) + "}"]
-    )
-    assert result.code == 0 and result.jobs == {"survey": {""}}, result.out
-    return " ".join(result.out.split())
+def survey(checkout: Checkout, url: str, *more: str) -> str:
+    return " ".join(checkout.ask("survey", "--url", url, "--hours", str(HOURS), *more).split())
 
 
 @pytest.mark.prometheus
@@ -59,7 +54,7 @@ def test_a_survey_of_a_half_idle_cluster_proposes_a_study(untouched: Checkout, u
     planned = untouched.run("plan", study=str(folder / "study.yaml")).ok()
     assert "cells to measure on node" in planned.out
     # A second survey asks Prometheus again.
-    assert "no two fit" in survey(untouched, url, memory_percent="10")
+    assert "no two fit" in survey(untouched, url, "--memory-percent", "10")
     assert not (folder / "study.yaml").exists()
 
 
@@ -78,43 +73,38 @@ def test_a_survey_of_utilisation_alone_states_its_limits(untouched: Checkout, ur
 @needs_prometheus
 def test_a_prometheus_without_dcgm_exporter_is_refused_in_one_line(untouched: Checkout, tmp_path: Path) -> None:
     with prometheus(tmp_path / "prometheus") as server:
-        result = untouched.run("survey", study="cpu.yaml", config=[f"survey={{url: {server.url}}}"])
-    assert result.code == 1
-    assert "Prometheus has no metric of dcgm-exporter in the last 24 h" in result.out
+        said = untouched.ask("survey", "--url", server.url, code=1)
+    assert said.startswith("Prometheus has no metric of dcgm-exporter in the last 24 h")
     assert not (untouched.results / "survey").exists()
 
 
 def test_a_survey_without_a_server_is_refused_in_one_line(untouched: Checkout) -> None:
-    result = untouched.run("survey", study="cpu.yaml", config=["survey={url: http://127.0.0.1:9}"])
-    assert result.code == 1
-    assert "Prometheus does not answer (ConnectionError); survey.url is http://127.0.0.1:9" in result.out
+    said = untouched.ask("survey", "--url", "http://127.0.0.1:9", code=1)
+    assert said == "Prometheus does not answer (ConnectionError); --url is http://127.0.0.1:9\n"
 
 
 def test_a_survey_of_a_host_without_a_gpu_is_refused(untouched: Checkout, tmp_path: Path) -> None:
     library = mock_nvml.build(tmp_path)
-    mocked = {"LD_LIBRARY_PATH": str(library.parent), "MOCK_GPUS": "0"}
-    result = untouched.run("survey", study="cpu.yaml", environment=mocked)
-    assert result.code == 1 and "set survey.url" in result.out
+    said = untouched.ask("survey", code=1, LD_LIBRARY_PATH=str(library.parent), MOCK_GPUS="0")
+    assert "give the --url of its Prometheus" in said
 
 
 def test_a_survey_writes_its_samples_at_ctrl_c(untouched: Checkout, tmp_path: Path) -> None:
     library = mock_nvml.build(tmp_path)
     (processes := tmp_path / "processes").write_text(f"compute {os.getpid()} 710\n")
-    running = untouched.start(
+    watching = untouched.asking(
         "survey",
-        study="cpu.yaml",
-        environment={
-            "LD_LIBRARY_PATH": str(library.parent),
-            "MOCK_GPUS": "2",
-            "MOCK_GPU_NAME": "NVIDIA H200",
-            "MOCK_READINGS": "1",
-            "MOCK_PROCESSES": str(processes),
-        },
+        LD_LIBRARY_PATH=str(library.parent),
+        MOCK_GPUS="2",
+        MOCK_GPU_NAME="NVIDIA H200",
+        MOCK_READINGS="1",
+        MOCK_PROCESSES=str(processes),
     )
-    running.wait_for(lambda: "Watching this host's GPUs" in running.text(), "watching")
+    assert watching.stdout and watching.stdout.readline().startswith("Watching this host's GPUs")
     time.sleep(2.5)
-    running.signal(signal.SIGINT, group=True)
-    running.wait()
+    watching.send_signal(signal.SIGINT)
+    _, error = watching.communicate(timeout=TIMEOUT_SECONDS)
+    assert watching.returncode == 0, error
     busy, idle = rows(untouched.results / "survey/workloads.csv")
     assert busy["workload"].startswith("python") and busy["verdict"] == "seen too shortly"
     assert float(busy["sm_active_mean_percent"]) == pytest.approx(62.5) and float(busy["memory_max_mib"]) == 710

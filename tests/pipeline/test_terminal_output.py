@@ -21,13 +21,6 @@ LINES = [
 PROFILE = "Using workflow specific profile profiles/default for setting default command line arguments."
 
 
-def test_a_refusal_is_one_line(untouched: Checkout) -> None:
-    asked = untouched.run("preflight")
-    said = "  preflight looks at a cluster, and the node is 'simulated'; add --configfile config/kubernetes.yaml, "
-    assert asked.code == 1
-    assert asked.out.splitlines() == [PROFILE, f"{said}or your own with node: kubernetes"]
-
-
 def test_an_unknown_target_is_answered_with_the_list_of_targets(untouched: Checkout) -> None:
     asked = untouched.run("advice")
     assert asked.code == 1

@@ -116,10 +116,6 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["kubernetes.tolerations:", "'Equal' needs a key"],
     ),
     "node by its device": ({"node": "gpu"}, ["node:", "'gpu'", "did you mean 'nvidia'?", "Known: auto, cpu, nvidia"]),
-    # survey
-    "a survey of no url": ({"survey.url": "localhost:9090"}, ["survey.url:", "'localhost:9090'", "http://"]),
-    "namespaces of a host": ({"survey.namespaces": ["team"]}, ["survey.namespaces:", "no effect", "set survey.url"]),
-    "more than filled": ({"survey.empty_percent": 90}, ["survey.empty_percent:", "90", "survey.filled_percent, 80"]),
     # prometheus
     "watched simulation": (
         {"prometheus.url": "http://x", "node": "simulated"},

@@ -69,7 +69,7 @@ def read_study(path: Path, where: str = "config: from") -> Study:
     try:
         manifest = read_json(folder / "manifest.json", "config", "node_kind")
         made_by = manifest["config"] | {"from": os.path.relpath(path), "parts": []}
-        made_by.pop("datasets", None)
+        made_by = {key: value for key, value in made_by.items() if key not in ("datasets", "survey")}
         made_by |= {"node": manifest["node_kind"]}
         if (older := made_by.pop("slo_ms", None)) is not None:
             made_by["slo"] = {"latency_ms": older}

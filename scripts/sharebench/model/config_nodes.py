@@ -60,7 +60,6 @@ Namespace = Annotated[
     ),
 ]
 Url = Annotated[str, Matching("https?://.+", "is not a URL; write it as http://localhost:9090")]
-Percent = Numeric[Annotated[float, Field(gt=0, le=100)]]
 PodPart = Annotated[str, Matching("(metadata|spec)", "does not belong to a pod, which has metadata and spec")]
 Cpus = Annotated[str, Matching(r"[0-9]+(\.[0-9]+)?m?", "is not a number of CPUs; write 2, 0.5 or 500m")]
 Memory = Annotated[

@@ -21,7 +21,7 @@ from sharebench.model.config_nodes import (
     StandInOptions,
     Timeouts,
 )
-from sharebench.model.question import QuestionKeys, SurveyOptions
+from sharebench.model.question import QuestionKeys
 from sharebench.model.strategy import Strategy
 from sharebench.model.traffic import SweptKey
 from sharebench.model.values import (
@@ -162,7 +162,6 @@ class StudyConfig(_From, QuestionKeys):
     nvidia: Section[NvidiaOptions]
     kubernetes: Section[KubernetesOptions]
     prometheus: Section[PrometheusOptions]
-    survey: Section[SurveyOptions]
     strategy_catalogue: Annotated[OpenMapping[StrategyName, Strategy], BeforeValidator(named), Field(default={})]
     """[Strategies](#strategies) by name, added to those of `strategies.yaml`, or changed."""
     workload_catalogue: Annotated[OpenMapping[WorkloadName, Workload], BeforeValidator(named), Field(default={})]

@@ -73,8 +73,6 @@ def public_config(config: StudyConfig) -> dict[str, Any]:
         prometheus = prometheus | {"url": "http://prometheus", "folder": None, "labels": {}}
     return to_json({**config, "workload_catalogue": workloads}) | {
         "prometheus": prometheus,
-        # A survey measures nothing in a study, and its options name what belongs to a cluster.
-        "survey": config["survey"] | {"url": None, "labels": {}, "namespaces": []},
         "results": redact(config["results"]),
         "from": redact(config["from"]) if config["from"] else None,
         "parts": [redact(folder) for folder in config["parts"]],
@@ -89,7 +87,6 @@ def public_command(argv: list[str], config: StudyConfig) -> list[str]:
     names = [cluster[key] for key, known in NEUTRAL_CLUSTER.items() if cluster[key] != known]
     names += [name for value in cluster["tolerations"] for name in (value["key"], value["value"]) if name != "true"]
     names += [prometheus["url"], prometheus["folder"], *prometheus["labels"].values()]
-    names += [config["survey"]["url"], *config["survey"]["labels"].values(), *config["survey"]["namespaces"]]
     flat = [name for value in names if value for name in (value if isinstance(value, list) else [value])]
     for name in sorted(flat, key=len, reverse=True):
         # A short name may be part of another word.

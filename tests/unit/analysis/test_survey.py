@@ -10,23 +10,18 @@ from unit.studies import config_with
 
 from sharebench.measure.cell.prometheus.usage import usages
 from sharebench.model.config.load import load
-from sharebench.model.question import SurveyOptions
 from sharebench.model.records.usage import ObservedUsage
 from sharebench.read.survey import text
 from sharebench.read.survey.judge import GpuUse, Survey, group_table, judge_usage, workload_table
+from sharebench.read.survey.limits import Limits
 from sharebench.read.survey.study import OWN_CONTAINER
 from sharebench.read.survey.study import study_config as study_of_survey
 from sharebench.study.open_study import open_study
 
 
-def limits(**changes: Any) -> SurveyOptions:
-    options = {f"survey.{key}": value for key, value in {"url": "http://x", **changes}.items()}
-    return load(config_with(options))["survey"]
-
-
 def survey_of(planted: list[Planted], without: tuple[str, ...] = (), minutes: int = 240, **changes: Any) -> Survey:
     found = usages(series(planted, minutes, without), {("team", "api-0"): "api:1"}, whole_gpus(planted))
-    return judge_usage(ObservedUsage("Prometheus", 4.0, 60.0, found), limits(**changes))
+    return judge_usage(ObservedUsage("Prometheus", 4.0, 60.0, found), Limits(**changes))
 
 
 def verdicts(survey: Survey) -> dict[str, GpuUse]:
@@ -106,7 +101,7 @@ def test_a_short_course_is_not_judged() -> None:
 
 
 def test_only_the_configured_namespaces_are_judged() -> None:
-    survey = survey_of([idle("a"), idle("b", namespace="other"), Planted("2")], namespaces=["other"])
+    survey = survey_of([idle("a"), idle("b", namespace="other"), Planted("2")], namespaces=("other",))
     assert verdicts(survey) == {"other/b": GpuUse.CANDIDATE, "GPU 2 of node-a": GpuUse.NOBODY}
 
 

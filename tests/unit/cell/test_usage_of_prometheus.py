@@ -5,13 +5,12 @@ from typing import Any, cast
 
 import pytest
 from planted_gpus import Planted, Series, cluster, series, steady
-from unit.studies import config_with
 
 from sharebench.measure.cell.prometheus.server import PrometheusUnavailable, Server
 from sharebench.measure.cell.prometheus.usage import gpu_usage, usages, workload_name
-from sharebench.model.config.load import load
 from sharebench.model.records.usage import DRAM, MEMORY, SM, UTIL, ObservedUsage, Usage
 from sharebench.read.survey.judge import judge_usage
+from sharebench.read.survey.limits import Limits
 
 
 def by_workload(found: Series) -> dict[str | None, Usage]:
@@ -141,8 +140,7 @@ def test_missing_metrics_of_the_exporter_are_reported_in_one_line(found: Series)
 
 
 def verdicts(found: Series, units: dict[str, float]) -> dict[str, str]:
-    limits = load(config_with({}))["survey"]
-    judged = judge_usage(ObservedUsage("Prometheus", 4, 60, usages(found, {}, units)), limits).judged
+    judged = judge_usage(ObservedUsage("Prometheus", 4, 60, usages(found, {}, units)), Limits()).judged
     return {each.name: each.verdict.value for each in judged}
 
 

@@ -171,15 +171,6 @@ def test_address_folder_and_labels_of_prometheus_are_not_published(tmp_path: Pat
     load(config_with({"prometheus": told, "from": str(tmp_path), "window_seconds": 5}))
 
 
-def test_a_survey_of_a_cluster_is_not_published() -> None:
-    config = load(
-        config_with({"survey": {"url": "http://secret:9090", "labels": {"cluster": "eu"}, "namespaces": ["team"]}})
-    )
-    assert public_config(config)["survey"] == load(config_with({}))["survey"]
-    words = ["survey={url: http://secret:9090, labels: {cluster: eu}, namespaces: [team]}"]
-    assert public_command(words, config) == ["survey={url: …, labels: {cluster: …}, namespaces: […]}"]
-
-
 def test_names_in_a_cluster_are_not_published() -> None:
     mine = {
         "context": "prod",

@@ -178,7 +178,6 @@ def test_what_only_looks_like_a_secret_is_taken(entry: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"survey": {"url": "http://me:sk-1@p:9090"}}, "survey.url"),
         ({"prometheus": {"url": "https://sk-1@p:9090"}}, "prometheus.url"),
         (
             {

@@ -118,7 +118,7 @@ def test_an_untrusted_server_fails_at_once(server: Server, tmp_path: Path, monke
     ("status", "message", "line"),
     [
         (401, "Unauthorized", "has the token expired"),
-        (403, 'nodes "x" is forbidden: User "u" cannot get', "not allowed: .*cannot get.*snakemake preflight"),
+        (403, 'nodes "x" is forbidden: User "u" cannot get', "not allowed: .*cannot get.*sharebench preflight"),
         (
             403,
             'pods "p" is forbidden: violates PodSecurity "restricted:latest"',

@@ -48,7 +48,11 @@ def test_the_help_is_an_index_with_a_line_for_each_command(capsys: pytest.Captur
         (f"advise {DATA} --workloads none", "config: workloads: none: not in "),
         ("compare one two", "BEFORE: one is not a data set (manifest.json: No such file or directory); "),
         (f"compare {DATA} {DATA}/", f"not comparable: {DATA} and {DATA} are one data set; "),
-        ("survey --hours long", "config: survey.hours: 'long' is not a number"),
+        ("survey --hours long", "Invalid value for '--hours': 'long' is not a valid float range; see "),
+        ("survey --url localhost:9090", "--url localhost:9090: it is not a URL; write it as http://localhost:9090"),
+        ("survey --url http://x --labels a-b=c", "--labels a-b: it cannot be a label of Prometheus"),
+        ("survey --namespaces team", "--labels and --namespaces have no effect on this host's GPUs; give --url"),
+        ("survey --empty-percent 90", "--empty-percent 90 is above --filled-percent, 80; "),
         ("conformance", "no tested promises in results (results/tables/conformance.csv is missing); "),
     ],
 )

@@ -31,7 +31,11 @@ CHECKS: Checks = {
     Request: workloads.request_problems,
 }
 # Withdrawn keys, of the config and by section, with the value that means in older data sets that the key is not used.
-UNUSED_KEYS: dict[str, object] = {"slo_ms": None, "datasets": []}
+NO_SURVEY: dict[str, object] = {
+    **{"url": None, "labels": {}, "namespaces": [], "hours": None, "tenants": 4},
+    **{"empty_percent": 40, "filled_percent": 80, "memory_percent": 90},
+}
+UNUSED_KEYS: dict[str, object] = {"slo_ms": None, "datasets": [], "survey": NO_SURVEY}
 WITHDRAWN_KEYS: dict[str, dict[str, object]] = {
     "kubernetes": {"drain": False},
     "prometheus": {"buckets": None, "dcgm": None},

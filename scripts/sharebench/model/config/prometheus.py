@@ -1,16 +1,13 @@
-"""Checks of the sections `prometheus` and `survey`, which yield each problem as one line."""
+"""Checks of the section `prometheus`, which yield each problem as one line."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from sharebench.model.prometheus_options import SCRAPES_PER_WINDOW, discovery_method
-from sharebench.model.question import SurveyOptions
 from sharebench.model.study_config import StudyConfig
-from sharebench.model.words import quoted
 
 
 def problems(config: StudyConfig, node_kind: str) -> Iterator[str]:
-    yield from _survey(config["survey"])
     section = config["prometheus"]
     if section["url"] is None:
         return
@@ -34,16 +31,4 @@ def problems(config: StudyConfig, node_kind: str) -> Iterator[str]:
         yield (
             f"prometheus.scrape_seconds: {section['scrape_seconds']} gives a window of {config['window_seconds']} s "
             f"fewer than {SCRAPES_PER_WINDOW} scrapes; set window_seconds to {needed:g} or more, or scrape more often"
-        )
-
-
-def _survey(section: SurveyOptions) -> Iterator[str]:
-    for key in ("labels", "namespaces"):
-        if section["url"] is None and (given := section.get(key)):
-            yield f"survey.{key}: {quoted(given)} has no effect on this host's GPUs; set survey.url, or remove it"
-    empty, filled = section["empty_percent"], section["filled_percent"]
-    if empty > filled:
-        yield (
-            f"survey.empty_percent: {empty} is above survey.filled_percent, {filled}; "
-            "make it half of that, so that two fit together"
         )

@@ -38,9 +38,11 @@ def problems(config: StudyConfig) -> Iterator[str]:
         yield from _command(key, entry.command or ())
         yield from _request(key, entry)
     yield from _pod("kubernetes.pod", config["kubernetes"]["pod"])
-    for key, url in (("survey.url", config["survey"]["url"]), ("prometheus.url", config["prometheus"]["url"])):
-        if url is not None and "@" in urlsplit(url).netloc:
-            yield f"{key}: has a name or a password, and {KEPT}; write it into ~/.netrc, and the URL without it here"
+    url = config["prometheus"]["url"]
+    if url is not None and "@" in urlsplit(url).netloc:
+        yield (
+            f"prometheus.url: has a name or a password, and {KEPT}; write it into ~/.netrc, and the URL without it here"
+        )
 
 
 def _request(key: str, entry: Workload) -> Iterator[str]:

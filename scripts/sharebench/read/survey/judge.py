@@ -7,9 +7,9 @@ from itertools import groupby
 
 import pandas as pd
 
-from sharebench.model.question import SurveyOptions
 from sharebench.model.records.usage import ACTIVITIES, DRAM, MEMORY, POWER, QUANTITIES, GpuPlace, ObservedUsage, Usage
 from sharebench.read.columns import TableRow, table_frame
+from sharebench.read.survey.limits import Limits
 
 # A GPU below it is idle; tests/gpu/test_activity.py allows as much for one at rest.
 IDLE_PERCENT = 1.0
@@ -103,18 +103,18 @@ class WorkloadGroup:
     def place(self) -> GpuPlace:
         return self.members[0].usage.place
 
-    def fits(self, limits: SurveyOptions) -> bool:
+    def fits(self, limits: Limits) -> bool:
         """Whether one GPU of their kind has room for all members."""
         memory, total, dram = self.memory_mib, self.place.memory_mib, self.dram_mean
         return (
-            len(self.members) <= limits["tenants"]
-            and self.activity_mean <= limits["filled_percent"]
-            and (dram is None or dram <= limits["filled_percent"])
+            len(self.members) <= limits.tenants
+            and self.activity_mean <= limits.filled_percent
+            and (dram is None or dram <= limits.filled_percent)
             and self.activity_p95 <= FULL_PERCENT
             # Memory cannot be oversubscribed, so that unknown memory does not fit.
             and memory is not None
             and total is not None
-            and memory <= total * limits["memory_percent"] / 100
+            and memory <= total * limits.memory_percent / 100
         )
 
 
@@ -130,8 +130,8 @@ class Survey:
         return [each for each in self.judged if each.verdict in verdicts]
 
 
-def judge_usage(seen: ObservedUsage, limits: SurveyOptions) -> Survey:
-    wanted = set(limits["namespaces"])
+def judge_usage(seen: ObservedUsage, limits: Limits) -> Survey:
+    wanted = set(limits.namespaces)
     judged = [
         _judge_workload(usage, limits)
         for usage in seen.usages
@@ -153,7 +153,7 @@ def judge_usage(seen: ObservedUsage, limits: SurveyOptions) -> Survey:
     )
 
 
-def _judge_workload(usage: Usage, limits: SurveyOptions) -> JudgedWorkload:
+def _judge_workload(usage: Usage, limits: Limits) -> JudgedWorkload:
     series = usage.series
     measure = next((name for name in ACTIVITIES if series[name].notna().sum() >= MIN_STEPS), ACTIVITIES[-1])
     if usage.workload is None:
@@ -169,14 +169,14 @@ def _judge_workload(usage: Usage, limits: SurveyOptions) -> JudgedWorkload:
         verdict = GpuUse.SHORT
     else:
         means = series[measure].mean(), series[DRAM].mean()
-        if any(mean > limits["empty_percent"] for mean in means):
+        if any(mean > limits.empty_percent for mean in means):
             verdict = GpuUse.BUSY
         else:
             verdict = GpuUse.UNKNOWN if usage.may_be_shared else GpuUse.CANDIDATE
     return JudgedWorkload(usage, measure, verdict)
 
 
-def _group_candidates(candidates: Iterable[JudgedWorkload], limits: SurveyOptions) -> Iterable[WorkloadGroup]:
+def _group_candidates(candidates: Iterable[JudgedWorkload], limits: Limits) -> Iterable[WorkloadGroup]:
     """Groups of two and more by first fit, the most active first, each from GPUs of one kind."""
 
     def kind(each: JudgedWorkload) -> tuple[str, str]:

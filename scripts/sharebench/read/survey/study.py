@@ -13,7 +13,7 @@ BOUND_PERCENT = 50.0
 # Range of rates of an open load, as a share of capacity; a busier workload gets a closed loop.
 MIN_RATE, MAX_RATE = 0.01, 0.9
 HEAD = """\
-# Written by `snakemake survey`: which of these workloads can share a GPU, and under which strategy?
+# Written by `sharebench survey`: which of these workloads can share a GPU, and under which strategy?
 #
 # It measures STAND-INS, not your workloads: each one copies memory, fills the SMs or has small kernels, whichever is
 # nearest to what was seen, as often as its workload was at work. Their memory is their own. For a decision replace

@@ -73,7 +73,7 @@ def refusal_message(status: int, body: bytes) -> str:
     if status == 403 and "exceeded quota" in reason:
         return f"the namespace's quota is used up: {reason}"
     if status == 403 and " cannot " in reason:
-        return f"not allowed: {reason}; `snakemake preflight` lists what is missing"
+        return f"not allowed: {reason}; `sharebench preflight` lists what is missing"
     return f"the API server refused ({status}): {reason}"
 
 
