@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sharebench.model.config_nodes import Kind
 from sharebench.model.strategy import HAMI_CORE, LIMIT_KEYS, MECHANISMS, ONE_PROCESS, Strategy
+from sharebench.model.values import Kind
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,6 @@ from sharebench.model.values import (
     is_list,
 )
 
-Kind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
-"""A kind of node."""
 Cores = Annotated[
     Annotated[Literal["auto"], Tag("word")]
     | Annotated[Unique[Numeric[Annotated[int, Field(ge=0)]]], Field(min_length=1), Tag("list")],

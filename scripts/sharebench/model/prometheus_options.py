@@ -1,9 +1,11 @@
 """Meaning of the config's `prometheus` section: which cells Prometheus watches, and how it finds the tenants."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from sharebench.model.config_nodes import PrometheusOptions
 from sharebench.model.spec import Spec, WatchSpec, tenant_workloads
+
+if TYPE_CHECKING:
+    from sharebench.model.config_nodes import PrometheusOptions
 
 Discovery = Literal["file", "pod-monitor", "annotations"]
 
@@ -11,23 +13,23 @@ Discovery = Literal["file", "pod-monitor", "annotations"]
 SCRAPES_PER_WINDOW = 3
 
 
-def has_prometheus(section: PrometheusOptions) -> bool:
+def has_prometheus(section: "PrometheusOptions") -> bool:
     return section["url"] is not None
 
 
-def discovery_method(section: PrometheusOptions) -> Discovery:
+def discovery_method(section: "PrometheusOptions") -> Discovery:
     """How Prometheus finds the tenants, with `auto` resolved."""
     if (chosen := section["discovery"]) != "auto":
         return chosen
     return "file" if section["folder"] is not None else "pod-monitor"
 
 
-def has_pod_monitor(section: PrometheusOptions) -> bool:
+def has_pod_monitor(section: "PrometheusOptions") -> bool:
     """Whether the run makes a PodMonitor, and removes it in the end."""
     return has_prometheus(section) and discovery_method(section) == "pod-monitor"
 
 
-def watch_spec(section: PrometheusOptions, spec: Spec) -> WatchSpec | None:
+def watch_spec(section: "PrometheusOptions", spec: Spec) -> WatchSpec | None:
     """The spec of a watched cell's scrapes, each of which costs a tenant time; None for a cell that is not watched.
 
     Prometheus watches only cells whose iterations are counted one by one for the whole window. That excludes jobs,

@@ -13,7 +13,6 @@ from pydantic import BeforeValidator, Field, with_config
 from typing_extensions import TypedDict
 
 from sharebench.model.config_nodes import (
-    Kind,
     KubernetesOptions,
     NvidiaOptions,
     PrometheusOptions,
@@ -29,6 +28,7 @@ from sharebench.model.values import (
     Concept,
     Count,
     Flag,
+    Kind,
     Matching,
     Maybe,
     Numeric,

@@ -7,7 +7,7 @@ The validators here refuse a value with the text that follows key and value in t
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +25,8 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
+Kind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
+"""A kind of node."""
 T = TypeVar("T")
 Key = TypeVar("Key")
 

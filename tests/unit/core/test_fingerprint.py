@@ -112,7 +112,7 @@ def test_an_edit_invalidates_what_the_file_is_part_of(file: str, stale: set[str]
 # These drive a run, ask a question, judge or publish.
 ELSEWHERE = (
     *("study/", "read/", "datasets/", "measure/run/", "model/config/"),
-    *("model/run_record", "model/study_config", "model/question"),
+    *("model/run_record", "model/study_config", "model/config_nodes", "model/question"),
 )
 
 

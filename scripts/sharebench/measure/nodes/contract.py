@@ -5,10 +5,9 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, NotRequired, Protocol, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, Protocol, TypedDict
 
 from sharebench.core.files import Refusal
-from sharebench.model.config_nodes import NodeOptions, PrometheusOptions, Timeouts
 from sharebench.model.records.telemetry import Row, Telemetry
 from sharebench.model.records.types import EvidenceItem, Outcome, TenantStatus
 from sharebench.model.spec import Spec
@@ -25,6 +24,9 @@ from tenant.contract import (
     TenantMeasurement,
     TenantReport,
 )
+
+if TYPE_CHECKING:
+    from sharebench.model.config_nodes import NodeOptions, PrometheusOptions, Timeouts
 
 Evidence = list[EvidenceItem]
 # Out-of-memory messages of CUDA, torch, Python, C++ and the C library.
@@ -121,7 +123,7 @@ class PlannedLoad(TypedDict):
 class WatchSettings(TypedDict, total=False):
     """Settings of a cell that Prometheus watches: the config's `prometheus`, and the tenants' name and annotations."""
 
-    prometheus: PrometheusOptions
+    prometheus: "PrometheusOptions"
     watched_cell: str
     pod_annotations: Mapping[str, str]
 
@@ -132,7 +134,7 @@ class Settings(WatchSettings):
     `windows` is the number of windows for which the tenants are started, one per load of a sweep.
     """
 
-    timeouts: Timeouts
+    timeouts: "Timeouts"
     cell_folder: str
     windows: NotRequired[int]
     loads: NotRequired[list[PlannedLoad]]
@@ -196,7 +198,7 @@ class Grant:
 class DeviceOptions(NamedTuple):
     """One of several devices: a config section that names it alone, and its host cores (None: not pinned)."""
 
-    options: NodeOptions
+    options: "NodeOptions"
     cores: list[int] | None
 
 

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from sharebench.core.files import DamagedFile, read_json, write_json
 from sharebench.measure.nodes.contract import (
@@ -19,12 +19,15 @@ from sharebench.measure.nodes.contract import (
     State,
     Tenants,
 )
-from sharebench.model.config_nodes import Kind, NodeOptions, PrometheusOptions
 from sharebench.model.records.types import Host, NodeFacts, Switch, VisibleProcess
 from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy
+from sharebench.model.values import Kind
 from sharebench.model.workload import Workload
 from tenant.contract import TenantReport
+
+if TYPE_CHECKING:
+    from sharebench.model.config_nodes import NodeOptions, PrometheusOptions
 
 UNKNOWN_STATE = "unknown"
 """Key of a state that belongs to no strategy: in between, dirty, or not known."""
@@ -49,7 +52,7 @@ class Node(ABC):
     number: int | None = None
     """The number of the device, where a study measures on several."""
 
-    def __init__(self, options: NodeOptions, folder: Path) -> None:
+    def __init__(self, options: "NodeOptions", folder: Path) -> None:
         self.options = options
         self.folder = folder
         self.switched: Switch | None = None
@@ -63,7 +66,7 @@ class Node(ABC):
         return platform.node()
 
     @classmethod
-    def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
+    def devices(cls, options: "NodeOptions") -> list[DeviceOptions]:
         """The devices that a section of a config names. Raises NodeError."""
         return [DeviceOptions(options, None)]
 
@@ -156,7 +159,7 @@ class Node(ABC):
     def sweep(self) -> None:  # noqa: B027
         """Remove what a dead run left on the device. Raises NodeError."""
 
-    def add_pod_monitor(self, options: PrometheusOptions) -> None:
+    def add_pod_monitor(self, options: "PrometheusOptions") -> None:
         """Have a cluster's Prometheus scrape all tenants of the run, until `restore`. Raises NodeError."""
         raise NodeError(f"the node {self.kind!r} cannot register its tenants with Prometheus; set prometheus.folder")
 

@@ -2,11 +2,11 @@
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from sharebench.model.config_nodes import Kind
 from sharebench.model.prometheus_options import Discovery
 from sharebench.model.records.telemetry import Telemetry
 from sharebench.model.spec import Conditions
 from sharebench.model.strategy import Limits
+from sharebench.model.values import Kind
 from tenant.contract import AchievedLoad, Answer, Histogram, Steadiness, TenantMeasurement
 
 TenantStatus = Literal["ok", "oom", "crashed", "killed", "hung", "not-measured"]

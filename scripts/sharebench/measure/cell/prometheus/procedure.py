@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sharebench.core.files import write_json
 from sharebench.core.run_names import RUN_ID_VARIABLE
@@ -24,10 +25,12 @@ from sharebench.measure.nodes import counters
 from sharebench.measure.nodes.contract import Grant, NodeError, Settings, State, Tenants, WatchSettings
 from sharebench.measure.nodes.node import Node
 from sharebench.model import prometheus_options
-from sharebench.model.config_nodes import PrometheusOptions
 from sharebench.model.records.types import PrometheusRecord, PrometheusTenant
 from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy
+
+if TYPE_CHECKING:
+    from sharebench.model.config_nodes import PrometheusOptions
 
 # Labels of a target in a file, which override the scrape config.
 INTERVAL_LABEL, TIMEOUT_LABEL = "__scrape_interval__", "__scrape_timeout__"
@@ -49,7 +52,7 @@ RESTART_SECONDS = 20.0
 BEFORE_SCRAPES = 10
 
 
-def watch_settings(section: PrometheusOptions, cell_folder: str) -> WatchSettings:
+def watch_settings(section: "PrometheusOptions", cell_folder: str) -> WatchSettings:
     """The additional settings of a watched cell, with the cell's name for the tenants' metrics."""
     name = f"{os.environ.get(RUN_ID_VARIABLE, '')}/{cell_folder}"
     cell = hashlib.sha256(name.encode()).hexdigest()[:12]

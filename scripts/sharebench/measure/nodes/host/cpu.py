@@ -11,7 +11,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import psutil
 
@@ -32,12 +32,14 @@ from sharebench.measure.nodes.host.host_cpu import HostCounters, HostSampler
 from sharebench.measure.nodes.host.processes import ProcessTenants
 from sharebench.measure.nodes.host.programs.tenants import port_conflict
 from sharebench.measure.nodes.host.template import HostNode
-from sharebench.model.config_nodes import NodeOptions, StandInOptions
 from sharebench.model.records.types import Host, NodeFacts, VisibleProcess
 from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy, slice_count
 from sharebench.model.workload import Workload
 from tenant.contract import TenantReport
+
+if TYPE_CHECKING:
+    from sharebench.model.config_nodes import NodeOptions, StandInOptions
 
 LABEL = "CPU stand-in, not a GPU"
 # Set by tests, so that checkouts do not wait for each other.
@@ -60,7 +62,7 @@ class CpuNode(HostNode):
     """Cores of this host under affinity masks; nothing on the host is changed."""
 
     kind = "cpu"
-    options: StandInOptions
+    options: "StandInOptions"
 
     @property
     def lock_path(self) -> Path | None:
@@ -72,8 +74,8 @@ class CpuNode(HostNode):
         return _cores(self.options["cores"])
 
     @classmethod
-    def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
-        section = cast(StandInOptions, options)
+    def devices(cls, options: "NodeOptions") -> list[DeviceOptions]:
+        section = cast("StandInOptions", options)
         sections: list[StandInOptions] = [
             {"cores": cores, "devices": 1}
             for cores in host_cpu.split_cores(_cores(section["cores"]), [None] * section["devices"])

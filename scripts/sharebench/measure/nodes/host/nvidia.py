@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import sharebench.measure.nodes.host.hami_core as hami_core
 import sharebench.measure.nodes.host.mig as mig
@@ -39,7 +39,6 @@ from sharebench.measure.nodes.host.programs.tenants import port_conflict
 from sharebench.measure.nodes.host.template import HostNode
 from sharebench.measure.nodes.limits import client_variables, part_sms, probe_variables
 from sharebench.measure.nodes.node import UNKNOWN_STATE, Characteristics
-from sharebench.model.config_nodes import NodeOptions, NvidiaOptions
 from sharebench.model.gpu_python import gpu_python
 from sharebench.model.records.types import Host, NodeFacts, VisibleProcess
 from sharebench.model.spec import Spec
@@ -47,6 +46,9 @@ from sharebench.model.strategy import GREEN_CONTEXTS, HAMI_CORE, MPS_CLIENTS, St
 from sharebench.model.workload import Workload
 from sharebench.model.workload_modules import is_one_launch
 from tenant.contract import MPS_PIPE_VARIABLE, TenantReport
+
+if TYPE_CHECKING:
+    from sharebench.model.config_nodes import NodeOptions, NvidiaOptions
 
 # Short, because it contains sockets, and the same for every run, whatever its TMPDIR.
 HOST_FOLDER = Path("/tmp")
@@ -57,16 +59,16 @@ class NvidiaNode(HostNode):
     """One GPU; `options` is the config's `nvidia` section."""
 
     kind = "nvidia"
-    options: NvidiaOptions
+    options: "NvidiaOptions"
     state_outlives_run = False
     _sampler: NvmlSampler | None = None
 
     @classmethod
-    def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
-        section = cast(NvidiaOptions, options)
+    def devices(cls, options: "NodeOptions") -> list[DeviceOptions]:
+        section = cast("NvidiaOptions", options)
         gpus = list_gpus() if section["gpu"] == "all" else list(map(Gpu, section["gpu"]))
         parts = host_cpu.split_cores(sorted(os.sched_getaffinity(0)), [gpu.local_cores() for gpu in gpus])
-        sections = [cast(NvidiaOptions, {**section, "gpu": gpu.uuid}) for gpu in gpus]
+        sections = [cast("NvidiaOptions", {**section, "gpu": gpu.uuid}) for gpu in gpus]
         # With fewer cores than GPUs nothing is pinned; gates detect the contention.
         return [DeviceOptions(each, cores if all(parts) else None) for each, cores in zip(sections, parts, strict=True)]
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from sharebench.core.console import format_count
 from sharebench.core.files import read_json, write_json
@@ -34,13 +34,15 @@ from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.measure.nodes.kubernetes.pods.watch import sweep
 from sharebench.measure.nodes.limits import limits_evidence
 from sharebench.measure.nodes.node import Node
-from sharebench.model.config_nodes import ClusterOptions, NodeOptions, PrometheusOptions
 from sharebench.model.records.references import device_identity
 from sharebench.model.records.types import Host, NodeFacts
 from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy, TenantLimits
 from sharebench.model.workload import Workload
 from tenant.contract import DeviceView, TenantReport, device_digest
+
+if TYPE_CHECKING:
+    from sharebench.model.config_nodes import ClusterOptions, NodeOptions, PrometheusOptions
 
 ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePluginAccess, "static": StaticAccess, "dra": DraAccess}
 """How tenants reach the GPU, by the `access` of their strategy."""
@@ -88,15 +90,15 @@ class ClusterNode(Node):
     """
 
     kind = "kubernetes"
-    options: ClusterOptions
+    options: "ClusterOptions"
     state_outlives_run = False
     _current_strategy: Strategy | None = None
     _known_pods: Collection[str] = ()
     """UIDs of the foreign GPU pods that had ended before the cell."""
 
     @classmethod
-    def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
-        section = cast(ClusterOptions, options)
+    def devices(cls, options: "NodeOptions") -> list[DeviceOptions]:
+        section = cast("ClusterOptions", options)
         nodes = node_pool(Api(section["context"]), section["node"])
         products = {mig_instances.whole_product(labels_of(node)) for node in nodes} - {""}
         if len(products) > 1:
@@ -294,7 +296,7 @@ class ClusterNode(Node):
     def release(self) -> None:
         self._lease.release(self.cluster.run_id)
 
-    def add_pod_monitor(self, options: PrometheusOptions) -> None:
+    def add_pod_monitor(self, options: "PrometheusOptions") -> None:
         """Have the Prometheus of an operator scrape the node's tenants until `restore`. Raises NodeError."""
         digest, run_id = self.cluster.digest, self.cluster.run_id
         monitor = pod_monitor.pod_monitor(digest, foreign_pods.OWNER_LABEL, run_id, options)

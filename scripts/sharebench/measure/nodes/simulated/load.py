@@ -5,19 +5,22 @@ import math
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sharebench.measure.nodes.contract import PlannedLoad, latency_bucket, own_load_report
-from sharebench.model.config_nodes import Noise as PlantedNoise
-from sharebench.model.config_nodes import SimulatedOptions
 from sharebench.model.strategy import GREEN_CONTEXTS, Strategy, slice_count
 from sharebench.model.workload import Model
 from tenant.contract import TIMELINE_SLOTS, CompletedJob, Environment, TenantReport
+
+if TYPE_CHECKING:
+    from sharebench.model.config_nodes import Noise as PlantedNoise
+    from sharebench.model.config_nodes import SimulatedOptions
 
 # Enough for a queue at 85 % of its capacity; after 50, it is still 7 % short of its stationary latency.
 LEAD_ITERATIONS = 200
 
 
-def iteration_seconds(strategy: Strategy, active: int, node: SimulatedOptions, work: Model, group: int = 0) -> float:
+def iteration_seconds(strategy: Strategy, active: int, node: "SimulatedOptions", work: Model, group: int = 0) -> float:
     """Mean latency of an iteration while `active` tenants share the `group` (the whole device, or an instance).
 
     `strategy` has the limits of the cell, `node` is the config's `simulated` section, `work` the workload's `simulated`
@@ -52,7 +55,7 @@ class Noise:
     share and length of stragglers, and drift over the window, which makes the first iteration fast and the last slow.
     """
 
-    def __init__(self, planted: PlantedNoise, seconds: float, draw: random.Random) -> None:
+    def __init__(self, planted: "PlantedNoise", seconds: float, draw: random.Random) -> None:
         self.draw = draw
         self.sigma = math.sqrt(math.log1p(planted["iteration_cv"] ** 2))
         self.correlation = planted["autocorrelation"]
@@ -142,7 +145,7 @@ class SimulatedTenant:
 def run_closed(
     tenants: Sequence[SimulatedTenant],
     means_seconds: Sequence[float],
-    planted: PlantedNoise,
+    planted: "PlantedNoise",
     seconds: float,
     draw: random.Random,
 ) -> None:
@@ -189,7 +192,7 @@ def run_jobs(
 def run_open(
     tenants: Sequence[SimulatedTenant],
     per_active: Sequence[float],
-    planted: PlantedNoise,
+    planted: "PlantedNoise",
     seconds: float,
     draw: random.Random,
 ) -> None:

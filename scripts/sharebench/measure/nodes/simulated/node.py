@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sharebench.measure.nodes.contract import (
     DeviceOptions,
@@ -32,12 +32,14 @@ from sharebench.measure.nodes.contract import (
 )
 from sharebench.measure.nodes.node import Node
 from sharebench.measure.nodes.simulated.tenants import SimulatedTenants
-from sharebench.model.config_nodes import NodeOptions, SimulatedOptions
 from sharebench.model.records.types import Host, NodeFacts, TenantStatus
 from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy, slice_count
 from sharebench.model.workload import Workload
 from tenant.contract import TenantReport
+
+if TYPE_CHECKING:
+    from sharebench.model.config_nodes import NodeOptions, SimulatedOptions
 
 LABEL = "simulated"
 
@@ -46,11 +48,11 @@ class SimulatedNode(Node):
     """A GPU that exists only in the config."""
 
     kind = "simulated"
-    options: SimulatedOptions
+    options: "SimulatedOptions"
 
     @classmethod
-    def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
-        count = cast(SimulatedOptions, options)["devices"]
+    def devices(cls, options: "NodeOptions") -> list[DeviceOptions]:
+        count = cast("SimulatedOptions", options)["devices"]
         return [DeviceOptions(options, None)] * count
 
     def facts(self) -> NodeFacts:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sharebench.core.units import NS
 from sharebench.measure.nodes.contract import Endpoint, Grant, NodeError, Settings, TenantsFailed
@@ -14,12 +15,14 @@ from sharebench.measure.nodes.simulated.load import (
     run_jobs,
     run_open,
 )
-from sharebench.model.config_nodes import SimulatedOptions
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
 from sharebench.model.records.types import Outcome, TenantStatus
 from sharebench.model.spec import Spec, tenant_workloads
 from sharebench.model.workload import Workload
 from tenant.contract import Outputs, Steadiness, TenantReport
+
+if TYPE_CHECKING:
+    from sharebench.model.config_nodes import SimulatedOptions
 
 START_SECONDS = 1.0
 
@@ -33,7 +36,7 @@ class SimulatedTenants:
     are_local = True
 
     def __init__(
-        self, spec: Spec, settings: Settings, node: SimulatedOptions, plant: Callable[[str], TenantStatus | None]
+        self, spec: Spec, settings: Settings, node: "SimulatedOptions", plant: Callable[[str], TenantStatus | None]
     ) -> None:
         self.node = node
         self.plant = plant

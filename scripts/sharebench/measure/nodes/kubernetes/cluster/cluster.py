@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import NodeError
@@ -11,8 +12,10 @@ from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Jso
 from sharebench.measure.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import InstalledStack, find_stack, labels_of
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState, SavedState
-from sharebench.model.config_nodes import ClusterOptions
 from sharebench.model.strategy import Strategy
+
+if TYPE_CHECKING:
+    from sharebench.model.config_nodes import ClusterOptions
 
 NODES = "/api/v1/nodes"
 GPU_LABEL = "nvidia.com/gpu.present"
@@ -55,7 +58,7 @@ def node_pool(api: Api, wanted: str | Sequence[str]) -> list[Json]:
 class Cluster:
     """One node of a cluster. `note_phase` journals a phase of a switch and its duration in seconds."""
 
-    def __init__(self, options: ClusterOptions, note_phase: Callable[[str, float], None]) -> None:
+    def __init__(self, options: "ClusterOptions", note_phase: Callable[[str, float], None]) -> None:
         self.options = options
         self.note_phase = note_phase
 

@@ -1,17 +1,20 @@
 """The PodMonitor of a run, by which the Prometheus of an operator finds its tenants."""
 
 import re
+from typing import TYPE_CHECKING
 
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
-from sharebench.model.config_nodes import PrometheusOptions
+
+if TYPE_CHECKING:
+    from sharebench.model.config_nodes import PrometheusOptions
 
 COLLECTION = "/apis/monitoring.coreos.com/v1/namespaces/{namespace}/podmonitors"
 RUN_LABEL = "sharebench/run"
 NAME = "sharebench-{digest}"
 
 
-def pod_monitor(digest: str, node_label: str, run_id: str, section: PrometheusOptions) -> Json:
+def pod_monitor(digest: str, node_label: str, run_id: str, section: "PrometheusOptions") -> Json:
     """The PodMonitor for the pods with the node's label; `section` is the config's `prometheus`."""
     interval = f"{round(1000 * section['scrape_seconds'])}ms"
     run = re.sub(r"[^A-Za-z0-9._-]", "-", run_id).strip("-._")[:63]

@@ -1,10 +1,13 @@
 """The base of all our pods: they run on the measured node, tolerate its taints, and have no rights."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import TAINT
-from sharebench.model.config_nodes import ClusterOptions
+
+if TYPE_CHECKING:
+    from sharebench.model.config_nodes import ClusterOptions
 
 # Images without a user of their own would run as root, which restricted namespaces refuse.
 USER_ID = 65532
@@ -26,7 +29,7 @@ CONTAINER_SECURITY: Json = {
 POD_SECURITY: Json = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
-def base_pod_spec(node: str, options: ClusterOptions) -> Json:
+def base_pod_spec(node: str, options: "ClusterOptions") -> Json:
     """The spec, without containers, of a pod that runs once on the node and has no access to the API."""
     tolerations = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in (TAINT, "nvidia.com/gpu")]
     configured = [{key: value for key, value in each.items() if value is not None} for each in options["tolerations"]]
@@ -52,7 +55,7 @@ IDLE_PROGRAM = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys
 IDLE_REQUESTS = {"cpu": "10m", "memory": "64Mi"}
 
 
-def idle_pod(node: str, options: ClusterOptions, name: str, labels: Mapping[str, str], program: str = "") -> Json:
+def idle_pod(node: str, options: "ClusterOptions", name: str, labels: Mapping[str, str], program: str = "") -> Json:
     """A pod that keeps its devices while it exists and does no work; it first runs `program`, which is Python."""
     container = {
         "name": "idle",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sharebench.measure.nodes.contract import PlannedLoad
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
@@ -21,9 +22,11 @@ from sharebench.measure.nodes.kubernetes.cluster.restricted import (
     base_pod_spec,
 )
 from sharebench.model import user_manifest
-from sharebench.model.config_nodes import ClusterOptions
 from sharebench.model.spec import Spec, tenant_workload
 from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
+
+if TYPE_CHECKING:
+    from sharebench.model.config_nodes import ClusterOptions
 
 TENANT_PORT = 8000
 TENANT_CONTAINER, CLIENT_CONTAINER = user_manifest.TENANT_CONTAINER, user_manifest.CLIENT_CONTAINER
@@ -48,7 +51,7 @@ class Place:
 
     node: str
     cell: str
-    options: ClusterOptions
+    options: "ClusterOptions"
 
     @property
     def namespace(self) -> str:
@@ -170,7 +173,7 @@ def code_fields(arguments: list[str], token: str, port: int, variables: Mapping[
     }
 
 
-def tenant_container(arguments: list[str], needs: PodNeeds, token: str, options: ClusterOptions) -> Json:
+def tenant_container(arguments: list[str], needs: PodNeeds, token: str, options: "ClusterOptions") -> Json:
     """The container of a tenant that runs our code."""
     fields = code_fields(arguments, token, TENANT_PORT, {GRANTED_VARIABLE: "1"})
     fields["env"] += env_entries(needs.environment)
