@@ -72,21 +72,3 @@ rule restore:
         "Restoring the node"
     shell:
         "{params.python:q} {params.script:q} restore --results {params.results:q} 2> {log:q}"
-
-
-rule plan:
-    log:
-        "<results>/logs/plan.log",
-    conda:
-        "../envs/sharebench.yaml"
-    params:
-        **JOB_PARAMS,
-        results=RESULTS,
-        # Snakemake formats a plain string, but takes a function's text as it is, with braces.
-        config=lambda _: canonical_json(to_json(STUDY.config)),
-        argv=lambda _: canonical_json(sys.argv[1:]),
-    message:
-        "Planning"
-    shell:
-        "{params.python:q} {params.script:q} plan --results {params.results:q} --config {params.config:q}"
-        " --argv {params.argv:q} 2> {log:q}"

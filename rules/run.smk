@@ -42,8 +42,6 @@ def begin_run():
     global CLAIM
     needed = jobs_to_run()
     lift_job_limit()
-    if set(needed) <= {"plan"}:
-        return
     try:
         CLAIM = lifecycle.begin(
             STUDY, RESULTS, needed, sys.argv, EXCLUDED_NOTE, PLACEMENT

@@ -25,7 +25,6 @@ JOBS = RUN_JOBS | {
     "figures": "sharebench.read.figures.draw.draw_figures",
     "paper": "publication.rebuild.rebuild_all",
     "paper_together": "publication.build.write",
-    "plan": "sharebench.measure.run.plan.show_plan",
     "publish": "sharebench.datasets.publish.publish",
     "report": "sharebench.read.report.page.write_report",
     "table_failed_run": "sharebench.read.closing.table_failed_run",

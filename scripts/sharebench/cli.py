@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sharebench.study.study import Study
 
 Command = Callable[..., int | str | None]
-SNAKEFILE = REPOSITORY / "Snakefile"
 FOLDER = click.Path(path_type=Path)
 PERCENT = click.FloatRange(0, 100, min_open=True)
 results_option = click.option("--results", type=FOLDER, default=Path("results"), help="Folder that receives it.")
@@ -80,11 +79,11 @@ def _open_study(files: Sequence[str], pairs: Sequence[str], parts: Sequence[Path
 @asks_about_a_study
 def plan(study: "Study", words: Sequence[str]) -> str:
     """What a study would measure: cells, node switches, time."""
-    if not SNAKEFILE.is_file():
+    if not (REPOSITORY / "Snakefile").is_file():
         raise Refusal("plan needs Snakemake's rules; run it in a checkout, whose `make install` installs the command")
     from sharebench.measure.run.plan import show_plan
 
-    return show_plan(study.config, Path(study.config["results"]), ["--snakefile", str(SNAKEFILE), *words])
+    return show_plan(study, words)
 
 
 @commands.command()

@@ -228,6 +228,11 @@ class Checkout:
         assert asked.returncode == code, out + error
         return error if code else out
 
+    def plan(self, *config: str, study: str | None = None) -> str:
+        """What `sharebench plan` says, in one line."""
+        pairs = [word for pair in config for word in ("--config", pair)]
+        return " ".join(self.ask("plan", "--configfile", study or self.study, *pairs).split())
+
     def environment(self, ledger: Path) -> dict[str, str]:
         """The environment of a run; the checkout's `tmp` holds scratch folders and the host's lock."""
         return {

@@ -36,8 +36,7 @@ def test_a_second_run_is_refused_but_a_plan_is_not(finished_on_cpu: Checkout) ->
     refused(checkout.run("restore"), "results folder", owner)
     assert modification_times(checkout.results) == before, "a refused run writes nothing"
 
-    planned = checkout.run("plan").ok()
-    assert "2 of 6 cells to measure on node cpu" in planned.out
+    assert "2 of 6 cells to measure on node cpu" in checkout.plan()
     assert modification_times(checkout.results / ".sharebench") == run_files
 
     # With another results folder the run still needs the stand-in, which is one device for the whole host.

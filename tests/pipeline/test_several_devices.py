@@ -140,7 +140,7 @@ def test_devices_measure_at_the_same_time_and_no_other_job_runs(untouched: Check
 
 
 def test_the_plan_lists_devices_and_their_cells(untouched: Checkout) -> None:
-    text = " ".join(untouched.run("plan", study=TWO).ok().out.split())
+    text = untouched.plan(study=TWO)
     assert "on node simulated, 2 devices at once: " in text
     assert "devices at the same time 0: 6 cells, 1: 6 cells" in text
 

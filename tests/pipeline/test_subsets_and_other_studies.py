@@ -94,10 +94,10 @@ def test_a_sweep_is_one_workload_per_value(untouched: Checkout) -> None:
     rates = [untouched.record(f"mps/{name}/2/1")["tenants"][0]["load"]["planned_rate_hz"] for name in names[:2]]
     assert rates[1] == pytest.approx(2.5 * rates[0], rel=0.1)
 
-    planned = untouched.run("plan", config=sweep(0.2, 0.5, 0.8)).ok()
+    planned = untouched.plan(*sweep(0.2, 0.5, 0.8))
     # One job measures all loads of a sweep, so a new one has those before re-measured.
-    assert "6 of 6 cells to measure" in planned.out
-    assert "alpha by rate_of_capacity: 0.2, 0.5, 0.8" in planned.out
+    assert "6 of 6 cells to measure" in planned
+    assert "alpha by rate_of_capacity: 0.2, 0.5, 0.8" in planned
     more = untouched.run(config=sweep(0.2, 0.5, 0.8)).ok()
     assert more.cells == cells
     assert more.jobs["calibrate"] == {names[2]}

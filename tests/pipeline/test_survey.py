@@ -51,8 +51,7 @@ def test_a_survey_of_a_half_idle_cluster_proposes_a_study(untouched: Checkout, u
     text = (folder / "study.yaml").read_text()
     assert "# team/llm:" in text and "image: vllm/vllm:1" in text
     assert "team" not in yaml.safe_dump(yaml.safe_load(text))
-    planned = untouched.run("plan", study=str(folder / "study.yaml")).ok()
-    assert "cells to measure on node" in planned.out
+    assert "cells to measure on node" in untouched.plan(study=str(folder / "study.yaml"))
     # A second survey asks Prometheus again.
     assert "no two fit" in survey(untouched, url, "--memory-percent", "10")
     assert not (folder / "study.yaml").exists()

@@ -1,4 +1,4 @@
-"""The durations in the comments of ready-made configs are those that `snakemake plan` prints."""
+"""The durations in the comments of ready-made configs are those that `sharebench plan` prints."""
 
 import re
 from collections.abc import Iterator

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from sharebench.core import console
 from sharebench.core.console import format_count, format_duration
-from sharebench.core.files import Refusal
-from sharebench.measure.nodes.contract import NodeError
+from sharebench.core.files import REPOSITORY, Refusal
 from sharebench.measure.nodes.node import Node
 from sharebench.measure.run import placement
 from sharebench.measure.run.placement import Placement, cells_by_device
@@ -21,7 +20,6 @@ from sharebench.model import run_record
 from sharebench.model.capabilities import NODE_KINDS
 from sharebench.model.config import programs
 from sharebench.model.spec import Spec, tenant_workloads
-from sharebench.model.study_config import StudyConfig
 from sharebench.study.cells import Cell, cell_from_path
 from sharebench.study.study import Study
 
@@ -114,21 +112,17 @@ def _wrong_answers(study: Study) -> list[str]:
     ]
 
 
-def show_plan(config: StudyConfig, results: Path, argv: Sequence[str]) -> str:
-    """The `plan` of the command `argv`, by Snakemake's own account of what is stale. Raises Refusal."""
-    # Only Snakemake knows what is stale: run the same command without the target `plan`.
-    command = [sys.executable, "-m", "snakemake", *(word for word in argv if word != "plan"), "--summary"]
+def show_plan(study: Study, words: Sequence[str]) -> str:
+    """The plan of the study that `words` name to Snakemake, by its own account of what is stale. Raises Refusal."""
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(REPOSITORY / "Snakefile"), *words, "--summary"]
     summary = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if summary.returncode != 0:
-        raise Refusal("failed: `snakemake --summary` with the same options fails; see the log")
-    try:
-        return plan(Study(config), results, pending_files(summary.stdout))
-    except NodeError as error:
-        raise Refusal(f"failed: {error}") from None
+        raise Refusal("no plan: `snakemake --summary` with the same options has failed")
+    return plan(study, Path(study.config["results"]), pending_files(summary.stdout))
 
 
 def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str:
-    """The whole plan, for `snakemake plan`: the headline, and what each strategy changes on the node.
+    """The whole plan: the headline, and what each strategy changes on the node. Raises NodeError.
 
     `files` are those that Snakemake would build, by rule.
     """

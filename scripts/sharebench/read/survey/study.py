@@ -20,7 +20,7 @@ HEAD = """\
 # them by your own containers or programs (docs/your-own-workload.md), as the comments below begin to.
 # Names of your workloads are in comments alone: nothing of them gets into results.
 #
-#   snakemake plan --configfile {path}
+#   sharebench plan --configfile {path}
 #   snakemake --cores 1 --configfile {path}
 
 results: {results}
