@@ -1,10 +1,10 @@
-# The node: its facts, the set-up of each strategy, and its restoration.
+# The node: its facts, and the set-up of each strategy.
 #
 # Inputs:  the config
 # Outputs: nodes/device.json, nodes/{strategy}.json
 # Steps:   characterise_node records the shared device. configure_node sets the state of a strategy's first feasible
 #          cell, so that a strategy that cannot be set up fails once. The state may change later, so every cell
-#          ensures it for itself. restore returns the node to its original state.
+#          ensures it for itself. `sharebench restore` returns the node to its original state.
 
 
 rule characterise_node:
@@ -54,21 +54,3 @@ rule configure_node:
     shell:
         "{params.python:q} {params.script:q} configure_node --results {params.results:q} --strategy {wildcards.strategy:q}"
         " --out {output:q} 2> {log:q}"
-
-
-rule restore:
-    log:
-        "<results>/logs/nodes/restore.log",
-    localrule: True
-    conda:
-        "../envs/sharebench.yaml"
-    threads: MEASURING_THREADS
-    resources:
-        **EVERY_DEVICE,
-    params:
-        **JOB_PARAMS,
-        results=RESULTS,
-    message:
-        "Restoring the node"
-    shell:
-        "{params.python:q} {params.script:q} restore --results {params.results:q} 2> {log:q}"

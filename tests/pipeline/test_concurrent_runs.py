@@ -33,7 +33,8 @@ def test_a_second_run_is_refused_but_a_plan_is_not(finished_on_cpu: Checkout) ->
     run_files = modification_times(checkout.results / ".sharebench")
 
     refused(checkout.run(), "results folder", owner)
-    refused(checkout.run("restore"), "results folder", owner)
+    said = checkout.ask("restore", "--configfile", checkout.study, code=1)
+    assert said.startswith(f"the results folder is in use by run {owner['run_id']} (process {owner['pid']}, ")
     assert modification_times(checkout.results) == before, "a refused run writes nothing"
 
     assert "2 of 6 cells to measure on node cpu" in checkout.plan()

@@ -1,4 +1,4 @@
-"""The targets `plan` and `restore`, and a dry run: they measure nothing."""
+"""The commands `plan` and `restore`, and a dry run: they measure nothing."""
 
 import re
 
@@ -15,7 +15,7 @@ def test_the_plan_of_a_new_study_lists_all_cells_and_writes_nothing(untouched: C
     for strategy, count in {"exclusive": 4, "time-slicing": 8, "mps": 8, "mig": 8}.items():
         assert f" {strategy} {count} of {count} cells " in planned
     assert "changes nothing; the device is simulated" in planned
-    assert "restore` brings the node back" in planned
+    assert "`sharebench restore` brings the node back" in planned
     assert not [path for path in untouched.files() - before if not path.startswith(".snakemake")]
 
 
@@ -36,13 +36,11 @@ def test_the_plan_agrees_with_a_dry_run(finished: Checkout) -> None:
 
 
 def test_restore_restores_the_node_once(finished: Checkout) -> None:
-    restored = finished.run("restore").ok()
-    assert restored.jobs == {"restore": {""}}
-    assert restored.switches == [None]
-    assert "the node is back in its original state" in restored.out
-    again = finished.run("restore").ok()
-    assert again.switches == []
-    assert "nothing to restore" in again.out
+    before = finished.journal(finished.results)
+    assert "the node is back in its original state" in finished.ask("restore", "--configfile", finished.study)
+    assert finished.journal(finished.results) == [*before, None]
+    assert "nothing to restore" in finished.ask("restore", "--configfile", finished.study)
+    assert finished.journal(finished.results) == [*before, None]
 
 
 def test_a_dry_run_lists_jobs_with_reasons_and_changes_nothing(finished: Checkout) -> None:

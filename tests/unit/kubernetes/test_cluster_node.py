@@ -150,7 +150,7 @@ def test_a_node_is_restored_without_its_plugin(cluster: FakeCluster, node: Clust
     cluster.daemon_sets, cluster.daemons, cluster.is_stuck = [], {}, True
     began = cluster.now
     later = node_of(cluster, node.cluster.options, tmp_path / "later")
-    # Like the start of a run, such as `snakemake restore`.
+    # Like the start of a run, such as `sharebench restore`.
     later.claim("a-run")
     with pytest.raises(NodeError, match="the cluster has no NVIDIA device plugin"):
         later.sweep()

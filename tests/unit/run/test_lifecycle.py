@@ -13,9 +13,10 @@ from unit.studies import study_with
 from sharebench.core import run_names
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.simulated.node import SimulatedNode
-from sharebench.measure.run import lifecycle, ownership, placement
+from sharebench.measure.run import interrupts, lifecycle, ownership, placement
 from sharebench.measure.run.lifecycle import relative_argv
 from sharebench.measure.run.ownership import OwnershipError
+from sharebench.measure.run.restore import restore_node
 from sharebench.model import run_record
 from sharebench.model.study_config import to_json
 from sharebench.study.cells import Cell
@@ -168,13 +169,37 @@ def test_a_node_that_could_not_be_restored_is_named_with_the_command(
     argv = ["snakemake", "all", "--cores", "1", "--config", "node=simulated"]
     claim = lifecycle.begin(planned, results, {"run_cell": []}, argv, "")
     monkeypatch.setattr(SimulatedNode, "current", lambda _: "mps")
-    command = "snakemake restore --cores 1 --config node=simulated"
+    command = "sharebench restore --config node=simulated"
     assert lifecycle.left_line(claim.record) == f"the node is left as it is; restore it: {command}"
     monkeypatch.setattr(SimulatedNode, "restore", refuse)
     assert not lifecycle.finish(claim, planned, [], no_closing_lines)
     lines = capsys.readouterr().err.splitlines()
     assert "restoring the node; press Ctrl-C again to leave it as it is" in lines
     assert lines[-1] == f"the node could not be restored: its label cannot be written; restore it: {command}"
+
+
+def test_the_command_that_restores_has_the_config_and_the_folder_of_the_run() -> None:
+    argv = ["snakemake", "all", "-d", "other", "--configfile", "a.yaml", "-n", "--config", "node=cpu", "seed=2"]
+    restored = "sharebench restore --configfile a.yaml --config node=cpu --config seed=2"
+    assert lifecycle.restore_command(argv) == f"cd {Path.cwd()} && {restored}"
+    assert lifecycle.restore_command([*argv[:2], *argv[4:]]) == restored
+
+
+def test_a_restore_that_fails_ends_with_1_and_releases_node_and_results(
+    results: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> bool:
+        raise NodeError("its label cannot be written")
+
+    monkeypatch.setattr(SimulatedNode, "restore", refuse)
+    # It would handle the signals of all tests after this one.
+    monkeypatch.setattr(interrupts, "end_run_at_first", lambda _: None)
+    with pytest.raises(SystemExit) as ended:
+        restore_node(simulated_study(), results, ["sharebench", "restore"], "")
+    assert ended.value.code == 1
+    assert "failed: its label cannot be written" in capfd.readouterr().err
+    assert run_record.read_run(results)["ended"]
+    lifecycle.begin(simulated_study(), results, {"restore": [""]}, ["sharebench"], "").release()
 
 
 @pytest.mark.parametrize(("written", "commit"), [("0123456789" * 4 + "\n", "0123456789" * 4), ("$Format:%H$\n", None)])

@@ -71,7 +71,7 @@ def test_the_plan_lists_the_cells_and_changes_of_each_strategy(tmp_path: Path) -
     assert "3 of 4 cells  replicas 1, 9\n" in text
     assert "4 of 4 cells  replicas 1, 9  (infeasible here: 9)\n" in text
     assert "changes nothing" in text
-    assert "order: blocks" in text and "snakemake restore" in text
+    assert "order: blocks" in text and "sharebench restore" in text
     assert not (tmp_path / ".sharebench").exists(), "a plan writes nothing"
     made = {"report": ["report.html"], "decide": ["a.csv", "b.csv"]}
     assert plan(planned, tmp_path, made).startswith("no cell to measure; files to make: decide 2, report 1\n")

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import dropwhile
 from pathlib import Path
 
 from sharebench.core import console
@@ -21,6 +20,7 @@ from sharebench.measure.run import interrupts, leftovers, ownership, placement
 from sharebench.measure.run.placement import Placement, open_nodes
 from sharebench.measure.run.plan import headline, remarks
 from sharebench.model import run_record
+from sharebench.model.config.files import FILE_OPTIONS, FOLDER_OPTIONS, PAIR_OPTIONS, values_of
 from sharebench.model.study_config import to_json
 from sharebench.study.cells import cell_from_path
 from sharebench.study.study import Study
@@ -136,9 +136,11 @@ def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]
 
 
 def restore_command(argv: Sequence[str]) -> str:
-    """The command that restores the node after this one: its options, without the targets before them."""
-    options = dropwhile(lambda word: not word.startswith("-"), argv[1:])
-    return shlex.join(["snakemake", "restore", *options])
+    """The command that restores the node after this one, with its config and in its folder."""
+    words = [word for file in values_of(FILE_OPTIONS, argv) for word in ("--configfile", file)]
+    words += [word for pair in values_of(PAIR_OPTIONS, argv) for word in ("--config", pair)]
+    folder = f"cd {shlex.quote(str(Path.cwd()))} && " if any(values_of(FOLDER_OPTIONS, argv)) else ""
+    return folder + shlex.join(["sharebench", "restore", *words])
 
 
 def left_line(run: run_record.RunRecord) -> str:

@@ -163,7 +163,7 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
             lines += console.wrap_text(f"{name}: {added}", "  ", "    ")
     if NODE_KINDS[study.node_kind].has_gpus:
         lines += [part for line in _wrong_answers(study) for part in console.wrap_text(line, "  ", "    ")]
-    lines.append(f"  order: {study.order}; `snakemake restore` brings the node back at any time")
+    lines.append(f"  order: {study.order}; `sharebench restore` brings the node back at any time")
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ import yaml
 OWN_FILES = ("strategies.yaml", "workloads.yaml", "config.yaml")
 """Files of config/ with every default."""
 FILE_OPTIONS, PAIR_OPTIONS = ("--configfile", "--configfiles"), ("--config", "-C")
+FOLDER_OPTIONS = ("--directory", "-d")
 NO_KEYS = "it has no keys; give it lines such as: repeats: 3"
 
 

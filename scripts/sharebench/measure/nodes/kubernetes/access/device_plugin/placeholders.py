@@ -100,7 +100,7 @@ class Placeholders:
             )
         free = min(counts) if wanted is None else wanted
         if free not in counts:
-            raise NodeError("the GPU of earlier cells is not offered any more; run snakemake restore")
+            raise NodeError("the GPU of earlier cells is not offered any more; run sharebench restore")
         self._remove([name for name, gpu in given.items() if gpu == free])
         self._cluster.note_phase("placeholders", time.monotonic() - began)
         return free
