@@ -33,8 +33,7 @@ from sharebench.measure.run import lifecycle
 from sharebench.measure.run.placement import open_nodes
 from sharebench.model.config import load as configuration
 from sharebench.model.records import record
-from sharebench.model.records.types import Record
-from sharebench.model.spec import Calibration, Conditions
+from sharebench.model.records.types import Calibration, Conditions, Record
 from sharebench.model.study_config import StudyConfig
 from sharebench.read.figures.catalogue import names_for
 from sharebench.read.tables.histograms import export_histograms
@@ -159,7 +158,7 @@ def large_data_set(folder: Path, cells: int) -> Path:
     write_json(results / "nodes/device.json", {"node": node.facts(), **node.characterise()})
     for workload in study.workloads():
         calibration = {
-            "spec": study.calibration_spec(workload),
+            "spec": study.calibration_spec(workload).text,
             "code": study.code(workload),
             "capacity_hz": 1.0,
             "roofs": None,

@@ -33,7 +33,7 @@ from sharebench.measure.nodes.simulated.load import iteration_seconds
 from sharebench.measure.nodes.simulated.tenants import SimulatedTenants
 from sharebench.model.config_nodes import Noise, SimulatedOptions
 from sharebench.model.records.types import Record
-from sharebench.model.spec import Spec, canonical_text
+from sharebench.model.spec import NodeSpec, Spec
 from sharebench.model.strategy import Strategy
 from sharebench.model.workload import Model, Workload
 from sharebench.read.cells.multiprogram import group_metrics
@@ -211,9 +211,9 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
     for repeat in range(1, repeats + 1):
         for strategy, replicas in points:
             factor = study.condition.factor(study.seed, strategy, replicas, repeat)
-            spec: Spec = {
-                "strategy": _strategy(strategy),
-                "workload": Workload(
+            spec = Spec(
+                strategy=_strategy(strategy),
+                workload=Workload(
                     name="planted",
                     output_tolerance=0.0,
                     simulated=Model(
@@ -221,11 +221,11 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
                         parallel_sm_seconds=factor * study.work.parallel_sm_seconds,
                     ),
                 ),
-                "replicas": replicas,
-                "repeat": repeat,
-                "window_seconds": window_ns / NS,
-                "node": {"kind": "simulated", "options": {"seed": study.seed}},
-            }
+                replicas=replicas,
+                repeat=repeat,
+                window_seconds=window_ns / NS,
+                node=NodeSpec(kind="simulated", options={"seed": study.seed}),
+            )
             settings: Settings = {
                 "timeouts": {"start_seconds": 1.0, "record_seconds": 1.0},
                 "cell_folder": "",
@@ -242,13 +242,13 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
 def _record(spec: Spec, device: str, tenants: Sequence[TenantReport], window_seconds: float) -> Record:
     """The parts of a record that the tables need."""
     partial_record = {
-        "spec": canonical_text(spec),
+        "spec": spec.text,
         "cell": {
-            "strategy": spec["strategy"].name,
+            "strategy": spec.strategy.name,
             "workload": "planted",
-            "replicas": spec["replicas"],
-            "repeat": spec["repeat"],
-            "block": spec["repeat"],
+            "replicas": spec.replicas,
+            "repeat": spec.repeat,
+            "block": spec.repeat,
         },
         "status": "ok",
         "reason": None,

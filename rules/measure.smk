@@ -28,7 +28,7 @@ rule calibrate:
         **spec_params(calibration_spec),
         **JOB_PARAMS,
         results=RESULTS,
-        spec=lambda wildcards, input: calibration_spec(wildcards),
+        spec=lambda wildcards, input: calibration_spec(wildcards).text,
         code=lambda wildcards: STUDY.code(wildcards.workload),
     message:
         "Calibrating {wildcards.workload}"
@@ -75,7 +75,7 @@ for NUMBER, (LOADS, STARTS) in enumerate({("{workload}",): [], **SWEEPS}.items()
             **JOB_PARAMS,
             results=RESULTS,
             specs=lambda wildcards, input, cells=CELLS: [
-                STUDY.spec(cell) for cell in cells(wildcards)
+                STUDY.spec(cell).text for cell in cells(wildcards)
             ],
             code=lambda wildcards, cells=CELLS: STUDY.code(cells(wildcards)[0].workload),
         message:

@@ -38,7 +38,7 @@ rule measure_timeslice:
         tenants=STUDY.config["timeslice_tenants"],
         seconds=2,
         strategies=lambda _: [
-            STUDY.strategy_spec(each.name)
+            STUDY.strategy_spec(each.name).text
             for each in timeslice().probed_strategies(STUDY)
         ],
         code=lambda _: [STUDY.node_code(), code.stage_fingerprint("timeslice")],

@@ -99,10 +99,10 @@ def state(study: Study, strategy: str, replicas: int | None = None) -> State:
 def tenants_of(node: ClusterNode, study: Study, count: int, **workload: Any) -> PodTenants:
     """This number of tenants, not started yet; `workload` has changes of the spec's workload."""
     cell = next(each for each in study.cells)
-    spec = study.spec_of(cell)
-    assert isinstance(spec["workload"], Workload)
+    spec = study.spec(cell)
+    assert isinstance(spec.workload, Workload)
     # Some of these workloads no config would have.
-    spec["workload"] = Workload.model_validate(spec["workload"].spec() | workload)
+    spec = spec.changed(workload=Workload.model_validate(spec.workload.spec() | workload))
     loads: list[PlannedLoad] = [{"arrival": "closed", "seed": 1, "before": 0}] * count
     made = node.tenants(spec, {"timeouts": TIMEOUTS, "loads": loads, "cell_folder": f"cells/{time.time()}"})
     assert isinstance(made, PodTenants)

@@ -287,7 +287,7 @@ def test_a_claim_that_cannot_be_prepared_is_named(
         study = normalised(study_of(namespace, strategies=["time-slicing-long"], kubernetes={"access": "dra"}))
         node = node_of(study, tmp_path / "node", "20261120-000000-aaaa")
         tenants = tenants_of(node, study, 1)
-        tenants.spec = {**tenants.spec, "strategy": tenants.spec["strategy"].changed(interval="long")}
+        tenants.spec = tenants.spec.changed(strategy=tenants.spec.strategy.changed(interval="long"))
         try:
             with pytest.raises(NodeError, match=r"TimeSlicingSettings.* feature gate is not enabled"):
                 tenants.start(grants(1))

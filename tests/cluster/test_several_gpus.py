@@ -71,7 +71,7 @@ def test_half_of_the_gpus_are_partitioned(two: Cluster, tmp_path: Path) -> None:
             node.ensure(state(study, "mig"))
             assert offered(two) == {GPU: 1, ONE_G: 7}
             tenants = tenants_of(node, study, 2)
-            tenants.spec = study.spec_of(next(cell for cell in study.cells if cell.strategy == "mig"))
+            tenants.spec = study.spec(next(cell for cell in study.cells if cell.strategy == "mig"))
             tenants.sweep()
             tenants.start(grants(2))
             tenants.wait_ready()

@@ -92,7 +92,7 @@ class Part:
         for cell in sorted(found):
             record = read_json(folder / cell.raw, "spec", "code", "provenance")
             try:
-                check_current(record, self.study.spec(cell), self.study.code(cell.workload))
+                check_current(record, self.study.spec(cell).text, self.study.code(cell.workload))
             except RecordMismatch as mismatch:
                 commit = record["provenance"]["git_commit"] or "not known"
                 raise Refusal(

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from sharebench.model.records import record as records
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY
-from sharebench.model.records.types import CellRecord, GateVerdict, Record
-from sharebench.model.spec import Conditions
+from sharebench.model.records.types import CellRecord, Conditions, GateVerdict, Record
+from sharebench.model.spec import Spec, parse_spec
 from sharebench.model.strategy import MECHANISMS
 from sharebench.read.gates import gates
 from tenant.contract import BUCKET_COUNT
@@ -194,15 +194,20 @@ def absent_tenant(index: int, status: str, workload: str = "matmul") -> dict[str
     return blank | {"status": status, "exit": ended, "coverage_ratio": 0.0}
 
 
+def spec(workload: Mapping[str, Any], **more: Any) -> Spec:
+    """The spec of a cell of two MPS tenants on the simulator, with this workload and other keys."""
+    parts = {"strategy": {"mechanism": ["mps"]}, "workload": workload, "replicas": 2, "repeat": 1, "window_seconds": 2}
+    return parse_spec(json.dumps(parts | {"node": {"kind": "simulated", "options": {}}} | more))
+
+
 def spec_text(
     workload: str = "matmul", window_seconds: float = 2.0, tenants_run: Sequence[str] | None = None, **more: Any
 ) -> str:
-    """A canonical spec text with the keys that readers of records use; `tenants_run` makes it a mix."""
+    """A canonical spec text of a cell on the simulator; `tenants_run` makes it a mix."""
     part: dict[str, Any] = {"name": workload, "output_tolerance": 1e-6}
     if tenants_run is not None:
         part = {"name": workload, "tenants": [{"name": name, "output_tolerance": 1e-6} for name in tenants_run]}
-    parts = {"workload": part, "window_seconds": window_seconds}
-    return json.dumps(parts | more, sort_keys=True, separators=(",", ":"))
+    return spec(part, **{"window_seconds": window_seconds, "replicas": len(tenants_run or [workload])} | more).text
 
 
 def strategy_spec(name: str) -> dict[str, Any]:
@@ -271,14 +276,17 @@ def record(
     if tenants is None:
         names = tenants_run or [workload] * len(loads)
         tenants = [tenant(index, load, window_seconds, names[index]) for index, load in enumerate(loads)]
+    replicas = replicas or len(tenants) or 1
     measured: dict[str, Any] = {
         "schema": 1,
-        "spec": spec_text(workload, window_seconds, tenants_run, strategy=strategy_spec(strategy)),
+        "spec": spec_text(
+            workload, window_seconds, tenants_run, strategy=strategy_spec(strategy), replicas=replicas, repeat=repeat
+        ),
         "code": CODE,
         "cell": {
             "strategy": strategy,
             "workload": workload,
-            "replicas": replicas or len(tenants) or 1,
+            "replicas": replicas,
             "repeat": repeat,
             "block": repeat if block is None else block,
         },

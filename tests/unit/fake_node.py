@@ -66,7 +66,7 @@ class FakeNode(Node):
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
         return [{"name": "mask", "expected": 1, "observed": 1, "holds": True, "source": "node"}]
 
-    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+    def tenants(self, spec: object, settings: Mapping[str, Any]) -> Tenants:
         self.given.append(settings)
         return self.fakes
 

@@ -53,7 +53,7 @@ class FakeTenants:
         self._live(f"start {len(grants)}")
 
     def change_load(self, spec: Spec, settings: Settings) -> None:
-        self._live(f"change_load {spec['workload'].name}")
+        self._live(f"change_load {spec.workload.name}")
 
     def wait_ready(self) -> None:
         self._live("wait_ready")

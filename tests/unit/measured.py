@@ -94,7 +94,11 @@ def cell_record(study: Study, cell: Cell, change: Callable[[Json], Json] = lambd
         tenants_run=names if is_mix else None,
         replicas=cell.replicas,
     )
-    made |= {"spec": study.spec(cell), "node": node, "switch": {"from": None, "out_seconds": 0.1, "in_seconds": 0.2}}
+    made |= {
+        "spec": study.spec(cell).text,
+        "node": node,
+        "switch": {"from": None, "out_seconds": 0.1, "in_seconds": 0.2},
+    }
     if cell.workload in study.faults:
         made["tenants"][-1] = factories.absent_tenant(cell.replicas - 1, "killed", names[-1])
         made["fault"] = {
@@ -120,7 +124,7 @@ def _calibrations(study: Study, node: Json, change: Callable[[Json], Json]) -> I
             workload,
             {
                 "workload": workload,
-                "spec": study.calibration_spec(workload),
+                "spec": study.calibration_spec(workload).text,
                 "code": factories.CODE,
                 "strategy": None,
                 "switch": None,

@@ -130,7 +130,7 @@ def check_complete(study: Study, where: str = "config: from") -> None:
 def tables_digest(study: Study) -> str:
     """A digest of what the study's tables show: its cells, their specs and their measuring code."""
     codes = {workload: study.code(workload) for workload in study.workloads()}
-    specs = [study.spec(cell) for cell in study.table_cells()]
+    specs = [study.spec(cell).text for cell in study.table_cells()]
     return hashlib.sha256(canonical_json([codes, specs]).encode()).hexdigest()[:16]
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from sharebench.model.spec import Spec, WatchSpec, tenant_workloads
+from sharebench.model.spec import Spec, WatchSpec
 
 if TYPE_CHECKING:
     from sharebench.model.config_nodes import PrometheusOptions
@@ -35,8 +35,7 @@ def watch_spec(section: "PrometheusOptions", spec: Spec) -> WatchSpec | None:
     Prometheus watches only cells whose iterations are counted one by one for the whole window. That excludes jobs,
     queues, programs that count themselves, and cells with a fault. Calibrations, repeat 0, are not watched either.
     """
-    workloads = tenant_workloads(spec)
-    is_counted = all(workload.kind in ("loop", "http") for workload in workloads)
-    if not has_prometheus(section) or "fault" in spec or not is_counted or spec["repeat"] == 0:
+    is_counted = all(workload.kind in ("loop", "http") for workload in spec.workloads)
+    if not has_prometheus(section) or spec.fault is not None or not is_counted or spec.repeat == 0:
         return None
-    return {"scrape_seconds": section["scrape_seconds"]}
+    return WatchSpec(scrape_seconds=section["scrape_seconds"])

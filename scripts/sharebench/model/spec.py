@@ -4,28 +4,26 @@ A record holds its canonical text, which `parse_spec` reads. The tenants of a *m
 measuring job starts this module, so it imports nothing heavy.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from pydantic import Field
 
 from sharebench.model.strategy import Strategy
+from sharebench.model.values import Concept
 from sharebench.model.workload import Mix, Workload
 
-if TYPE_CHECKING:
-    from tenant.contract import Answer
 
-
-class NodeSpec(TypedDict):
+class NodeSpec(Concept):
     """The kind of node, and the options that results depend on."""
 
     kind: str
-    options: Mapping[str, object]
+    options: dict[str, Any]
 
 
-class FaultSpec(TypedDict):
+class FaultSpec(Concept):
     """The fault of the tenant `aggressor`, at a fraction of the window."""
 
     kind: str
@@ -33,68 +31,93 @@ class FaultSpec(TypedDict):
     aggressor: int
 
 
-class WarmupSpec(TypedDict):
+class WarmupSpec(Concept):
     min_iterations: int
-    max_seconds: float
-    tolerance_percent: float
+    max_seconds: int | float
+    tolerance_percent: int | float
 
 
-class WatchSpec(TypedDict):
-    scrape_seconds: float
+class WatchSpec(Concept):
+    scrape_seconds: int | float
 
 
-class Spec(TypedDict):
-    """All that a cell depends on. On the simulator there is neither a warm-up nor an environment.
-
-    `files` has the digests of the study's files that workloads name, by their path.
-    """
+class SetupSpec(Concept):
+    """What the set-up of a strategy depends on."""
 
     strategy: Strategy
+    node: NodeSpec
+
+    @property
+    def text(self) -> str:
+        """Canonical text, which is the same for equal specs; a change of it makes what depends on it stale."""
+        return canonical_json(self.spec())
+
+
+class Spec(SetupSpec):
+    """All that a cell depends on. On the simulator there is neither a warm-up nor an environment."""
+
     workload: Workload | Mix
     replicas: int
     repeat: int
-    window_seconds: float
-    node: NodeSpec
-    files: NotRequired[dict[str, str]]
-    fault: NotRequired[FaultSpec]
-    warmup: NotRequired[WarmupSpec]
-    environment: NotRequired[str]
-    prometheus: NotRequired[WatchSpec]
+    window_seconds: int | float
+    files: dict[str, str] = Field(default={})
+    """The digests of the study's files that workloads name, by their path."""
+    fault: FaultSpec | None = None
+    warmup: WarmupSpec | None = None
+    environment: str | None = None
+    prometheus: WatchSpec | None = None
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """The workload of each tenant."""
+        return self._listed if isinstance(self.workload, Mix) else self._listed * self.replicas
+
+    @property
+    def warmup_rule(self) -> dict[str, Any]:
+        """The rule by which a tenant is warm; empty for a cell without a warm-up."""
+        return {} if self.warmup is None else self.warmup.spec()
+
+    @property
+    def aggressor(self) -> int | None:
+        """Index of the tenant that a fault is injected into; None without a fault."""
+        return None if self.fault is None else self.fault.aggressor
+
+    @property
+    def components(self) -> list[str]:
+        """Names of the cell's workloads without the aggressor's, each once, in the order of their first tenants."""
+        names = [workload.name for workload in self._listed]
+        if self.aggressor is not None:
+            del names[self.aggressor]
+        return list(dict.fromkeys(names))
+
+    @property
+    def runs_jobs(self) -> bool:
+        """Whether all tenants of the cell run jobs, so that the cell ends with the last job.
+
+        Next to a loop, a job repeats its iterations for the whole window.
+        """
+        return all(workload.job is not None for workload in self._listed)
+
+    @property
+    def job_iterations(self) -> list[int] | None:
+        """Iterations of each tenant's job; None for a cell with a window of fixed length."""
+        jobs = (workload.job for workload in self.workloads)
+        return [job.iterations for job in jobs if job is not None] if self.runs_jobs else None
+
+    @property
+    def _listed(self) -> tuple[Workload, ...]:
+        return self.workload.tenants if isinstance(self.workload, Mix) else (self.workload,)
 
 
-class Conditions(TypedDict):
-    """What may have disturbed the run that gave a capacity; None where a node does not know it."""
-
-    halves_change_ratio: float | None
-    foreign_processes: int | None
-    gpu_slowdown_percent: float | None
-    cpu_throttled_percent: float | None
-    cpu_steal_percent: float | None
-
-
-class Calibration(TypedDict):
-    """The part of calibration/{workload}.json that cells use."""
-
-    workload: str
-    output_digest: list[float] | None
-    capacity_hz: float
-    conditions: Conditions
-    answers: NotRequired[list[list[Answer]] | None]
-    roofs: dict[str, float] | None
-    idle_power_watts: float | None
-
-
+@lru_cache(maxsize=256)
 def parse_spec(text: str) -> Spec:
     """The spec in the text of a record's `spec` or of a job's argument. Raises ValueError."""
     spec: dict[str, Any] = json.loads(text)
-    workload, mixed = spec["workload"], spec["workload"].get("tenants")
     # Until 2026-11 the files stood in the workloads.
-    found = [each.pop("files") for each in mixed or [workload] if "files" in each]
-    if files := {path: digest for own in found for path, digest in own.items()}:
-        spec["files"] = files
-    spec["strategy"] = Strategy.model_validate(_current_strategy(spec["strategy"]))
-    spec["workload"] = (Mix if mixed else Workload).model_validate(workload)
-    return cast(Spec, spec)
+    for workload in spec["workload"].get("tenants") or [spec["workload"]]:
+        spec.setdefault("files", {}).update(workload.pop("files", {}))
+    spec["strategy"] = _current_strategy(spec["strategy"])
+    return Spec.model_validate(spec)
 
 
 def _current_strategy(strategy: dict[str, Any]) -> dict[str, Any]:
@@ -105,74 +128,27 @@ def _current_strategy(strategy: dict[str, Any]) -> dict[str, Any]:
     return {**kept, **strategy.get("limits", {}), "mechanism": strategy["mechanisms"]}
 
 
-def canonical_text(spec: Spec) -> str:
-    """Canonical text of the spec, which is the same for equal ones; a change of it makes the cell stale."""
-    return canonical_json({**spec, "strategy": spec["strategy"].spec(), "workload": spec["workload"].spec()})
-
-
 def canonical_json(value: Any) -> str:
     """JSON text that is the same for equal values, whatever the order of keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-SPEC_KEYS = tuple(Spec.__annotations__)
-_parsed = cache(json.loads)
+SPEC_KEYS = tuple(Spec.model_fields)
 
 
-def describe_part(text: str, name: str) -> str:
+def describe_part(spec: Concept, name: str) -> str:
     """One key of a spec, such as `warmup max_seconds 30, min_iterations 10`; empty where the spec lacks it."""
-    spec = _parsed(text)
-    return f"{name} {_describe(spec[name])}" if name in spec else ""
+    part = spec.spec(include={name})
+    return f"{name} {_describe(part[name])}" if part else ""
 
 
 def _describe(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(
             f"{key} ({_describe(inner)})" if isinstance(inner, dict) else f"{key} {_describe(inner)}"
-            for key, inner in value.items()
+            for key, inner in sorted(value.items())
         )
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def tenant_workload(spec: Spec, index: int) -> Workload:
-    workload = spec["workload"]
-    return workload.tenants[index] if isinstance(workload, Mix) else workload
-
-
-def tenant_workloads(spec: Spec) -> list[Workload]:
-    return [tenant_workload(spec, index) for index in range(spec["replicas"])]
-
-
-def aggressor_index(spec: Spec) -> int | None:
-    """Index of the tenant that a fault is injected into; None without a fault."""
-    return spec["fault"]["aggressor"] if "fault" in spec else None
-
-
-def components(spec: Spec) -> list[str]:
-    """Names of the cell's workloads without the aggressor's, each once, in the order of their first tenants."""
-    names = [workload.name for workload in _listed_workloads(spec)]
-    if (aggressor := aggressor_index(spec)) is not None:
-        del names[aggressor]
-    return list(dict.fromkeys(names))
-
-
-def runs_jobs(spec: Spec) -> bool:
-    """Whether all tenants of the cell run jobs, so that the cell ends with the last job.
-
-    Next to a loop, a job repeats its iterations for the whole window.
-    """
-    return all(workload.job is not None for workload in _listed_workloads(spec))
-
-
-def job_iterations(spec: Spec) -> list[int] | None:
-    """Iterations of each tenant's job; None for a cell with a window of fixed length."""
-    jobs = (workload.job for workload in tenant_workloads(spec))
-    return [job.iterations for job in jobs if job is not None] if runs_jobs(spec) else None
-
-
-def _listed_workloads(spec: Spec) -> Sequence[Workload]:
-    workload = spec["workload"]
-    return workload.tenants if isinstance(workload, Mix) else [workload]
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def workload_reference(calibration: Mapping[str, Any] | None, workload: str) -> Mapping[str, Any]:

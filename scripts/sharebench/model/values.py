@@ -55,9 +55,9 @@ class Concept(BaseModel):
         """The same with other values, which are not checked."""
         return self.model_copy(update=changes)
 
-    def spec(self) -> dict[str, Any]:
+    def spec(self, include: set[str] | None = None) -> dict[str, Any]:
         """What a measurement depends on, as JSON: all that is not default, so that a new key leaves old specs valid."""
-        return self.model_dump(mode="json", exclude_defaults=True)
+        return self.model_dump(mode="json", include=include, exclude_defaults=True)
 
 
 Checks = Mapping[type[Concept], Callable[[Any], Iterator[tuple[str, str]]]]

@@ -96,7 +96,7 @@ class Checker:
         try:
             calibration: Calibration = read_json(path)
             if not self.study.config["from"]:
-                check_current(calibration, self.study.calibration_spec(workload), self.study.code(workload))
+                check_current(calibration, self.study.calibration_spec(workload).text, self.study.code(workload))
             self._origins[path] = _Origin.from_record(calibration, [])
             if missing := [key for key in REFERENCE_KEYS if key not in calibration]:
                 raise KeyError(missing[0])
@@ -133,7 +133,7 @@ class Checker:
             try:
                 record = read_judged(path)
                 if not self.study.config["from"]:
-                    check_current(record, self.study.spec(cell), self.study.code(cell.workload))
+                    check_current(record, self.study.spec(cell).text, self.study.code(cell.workload))
             except (RecordError, RecordMismatch) as error:
                 self.refused[path] = str(error).removeprefix(f"{path}: ")
                 continue

@@ -34,8 +34,6 @@ METRICS = (
     "throughput_total_hz",
     "slowdown",
 )
-# Keys of a spec that may differ between comparable data sets.
-VARIABLE_KEYS = ("repeat", "environment")
 
 
 class NotComparable(Refusal):
@@ -166,9 +164,7 @@ def first_difference(one: object, other: object, key: str = "") -> tuple[str, st
 
 def _comparable(spec: Spec) -> Mapping[str, object]:
     """The spec without what may differ; only the kind of its node, as the device may have changed."""
-    kept = {key: value for key, value in spec.items() if key not in VARIABLE_KEYS}
-    concepts = {key: spec[key].model_dump(mode="json") for key in ("strategy", "workload")}
-    return {**kept, **concepts, "node": {"kind": spec["node"]["kind"]}}
+    return spec.model_dump(mode="json", exclude={"repeat": True, "environment": True, "node": {"options"}})
 
 
 def _facts(record: Record) -> dict[str, str]:

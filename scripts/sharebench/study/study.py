@@ -2,16 +2,17 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 from sharebench.core.files import REPOSITORY
 from sharebench.model import faults
 from sharebench.model.config_nodes import NodeOptions
 from sharebench.model.gpu_python import has_own_python
 from sharebench.model.prometheus_options import has_pod_monitor, has_prometheus, watch_spec
-from sharebench.model.spec import NodeSpec, Spec, canonical_json, canonical_text, parse_spec, tenant_workloads
+from sharebench.model.spec import FaultSpec, NodeSpec, SetupSpec, Spec, WarmupSpec
 from sharebench.model.traffic import Load
 from sharebench.model.workload import Mix, Workload
 from sharebench.study import fingerprint
@@ -76,8 +77,9 @@ class Study(Matrix):
             "has_pod_monitor": has_pod_monitor(self.config["prometheus"]),
         }
 
-    def _node(self) -> NodeSpec:
-        options: Mapping[str, object] = {k: v for k, v in self.config[self.node_kind].items() if k != "devices"}
+    def node_spec(self) -> NodeSpec:
+        """The kind of node, and the options that its facts and all cells depend on."""
+        options: dict[str, Any] = {k: v for k, v in self.config[self.node_kind].items() if k != "devices"}
         if self.node_kind == "simulated":
             options = {**options, "seed": self.config["seed"]}
         if self.node_kind == "nvidia":
@@ -87,7 +89,7 @@ class Study(Matrix):
             # Names of cluster and node, and the way to reach them, differ too.
             optional = [key for key in ("client_image", "pod") if options[key]]
             options = {key: options[key] for key in ("device", "image", "python", "resources", *optional)}
-        return {"kind": self.node_kind, "options": options}
+        return NodeSpec(kind=self.node_kind, options=options)
 
     def _entry(self, name: str) -> Workload:
         kind = faults.fault_kind(name)
@@ -120,45 +122,41 @@ class Study(Matrix):
             return f"image {self.config['kubernetes']['image']}"
         return tenant_environment("tenant-gpu.txt" if self.node_kind == "nvidia" else "tenant-cpu.txt")
 
-    def spec_of(self, cell: Cell) -> Spec:
-        spec: Spec = {
-            "strategy": self.strategies[cell.strategy].for_tenants(cell.replicas),
-            "workload": self._workload_of(cell),
-            "replicas": cell.replicas,
-            "repeat": cell.repeat,
-            "window_seconds": self._window_seconds(cell.workload),
-            "node": self._node(),
-        }
+    def spec(self, cell: Cell) -> Spec:
+        """The spec of the cell, whose change makes the cell stale."""
+        fault = None
         if (kind := faults.fault_kind(cell.workload)) is not None:
-            spec["fault"] = {"kind": kind, "at_fraction": faults.AT_FRACTION, "aggressor": cell.replicas - 1}
+            fault = FaultSpec(kind=kind, at_fraction=faults.AT_FRACTION, aggressor=cell.replicas - 1)
+        spec = Spec(
+            strategy=self.strategies[cell.strategy].for_tenants(cell.replicas),
+            workload=self._workload_of(cell),
+            replicas=cell.replicas,
+            repeat=cell.repeat,
+            window_seconds=self._window_seconds(cell.workload),
+            node=self.node_spec(),
+            fault=fault,
+        )
+        parts: dict[str, object] = {"prometheus": watch_spec(self.config["prometheus"], spec)}
         if self.node_kind != "simulated":
-            tenants = tenant_workloads(spec)
             # A data set's config may name any file of this machine.
-            if self.config["from"] is None and (files := _digests(path for each in tenants for path in each.files())):
-                spec["files"] = files
-            if not all(tenant.runs_until_exit for tenant in tenants):
-                spec["warmup"] = self.config["warmup"]
-            spec["environment"] = self._environment()
-            if any(tenant.kind == "http" for tenant in tenants):
-                spec["environment"] += f" client {client_environment()}"
-        if (watch := watch_spec(self.config["prometheus"], spec)) is not None:
-            spec["prometheus"] = watch
-        return spec
+            if self.config["from"] is None:
+                parts["files"] = _digests(path for each in spec.workloads for path in each.files())
+            if not all(tenant.runs_until_exit for tenant in spec.workloads):
+                parts["warmup"] = WarmupSpec(**self.config["warmup"])
+            serves = any(tenant.kind == "http" for tenant in spec.workloads)
+            parts["environment"] = self._environment() + (f" client {client_environment()}" if serves else "")
+        return spec.changed(**parts)
 
-    def spec(self, cell: Cell) -> str:
-        """Canonical text of `spec_of(cell)`; a change of it makes the cell stale."""
-        return canonical_text(self.spec_of(cell))
-
-    def start_spec(self, cell: Cell) -> str:
-        """Canonical text of what all cells with the start of this one depend on.
+    def start_spec(self, cell: Cell) -> Spec:
+        """What all cells with the start of this one depend on.
 
         A load of a sweep differs from it in its name, which has the value that differs.
         """
-        spec, entry = self.spec_of(cell), self.config["workload_catalogue"].get(cell.workload)
+        spec, entry = self.spec(cell), self.config["workload_catalogue"].get(cell.workload)
         if entry and (sweep := entry.sweep):
             own = self._workload(cell.workload)
-            spec["workload"] = own.changed(name=sweep.of, load=own.load.changed(**{sweep.by: None}))
-        return canonical_text(spec)
+            return spec.changed(workload=own.changed(name=sweep.of, load=own.load.changed(**{sweep.by: None})))
+        return spec
 
     def code(self, workload: str) -> str:
         """Labelled fingerprint of the code that measures this workload or mix on this kind of node."""
@@ -180,28 +178,19 @@ class Study(Matrix):
         """The exclusive cell that calibration runs, as repeat 0."""
         return Cell("exclusive", workload, 1, 0)
 
-    def spec_under(self, spec: str, strategy: str) -> str:
-        """Canonical text of a spec of one tenant, with another strategy of the study."""
-        return canonical_text({**parse_spec(spec), "strategy": self.strategies[strategy].for_tenants(1)})
-
-    def calibration_spec(self, workload: str) -> str:
-        """Canonical text of the spec of the workload's calibration, with closed load on the exclusive device."""
-        spec = self.spec_of(self.calibration_cell(workload))
+    def calibration_spec(self, workload: str) -> Spec:
+        """The spec of the workload's calibration, with closed load on the exclusive device."""
         alone = self._workload(workload).repeated()
         closed = Load().changed(concurrency=alone.load.in_flight, trace=alone.load.trace)
-        spec["workload"] = alone.changed(load=closed)
         # Jobs do not use the study's window.
         entry = self.config["workload_catalogue"][workload]
         seconds = max(entry.min_window_seconds, 1) if entry.kind == "job" else self.config["window_seconds"]
-        spec["window_seconds"] = min(seconds, CALIBRATION_SECONDS)
-        return canonical_text(spec)
+        return self.spec(self.calibration_cell(workload)).changed(
+            workload=alone.changed(load=closed), window_seconds=min(seconds, CALIBRATION_SECONDS)
+        )
 
-    def node_spec(self) -> str:
-        """Canonical text of the options that the node's facts depend on."""
-        return canonical_json(self._node())
-
-    def strategy_spec(self, strategy: str) -> str:
-        """Canonical text of the options that the strategy's set-up depends on, for any number of replicas."""
+    def strategy_spec(self, strategy: str) -> SetupSpec:
+        """What the strategy's set-up depends on, for any number of replicas."""
         unused = {"name": "", "description": "", "replicas": None}
         kept = self.config["strategy_catalogue"][strategy].changed(**unused)
-        return canonical_json({"strategy": kept.spec(), "node": self._node()})
+        return SetupSpec(strategy=kept, node=self.node_spec())

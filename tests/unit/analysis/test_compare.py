@@ -35,7 +35,7 @@ def write(folder, alone=ALONE, shared=SHARED, null=(), device="A", run_id="run-1
         one["node"]["product"] = f"GPU {device} (simulated)"
         path = folder / cell.raw
         path.parent.mkdir(parents=True, exist_ok=True)
-        records.write(path, one | {"spec": made.spec(cell)})
+        records.write(path, one | {"spec": made.spec(cell).text})
     for strategy, workload in made.strategy_workload_pairs():
         (folder / f"cells/{strategy}/{workload}/histograms.csv").touch()
     for file in ("nodes/device.json", "calibration/matmul.json"):

@@ -1,7 +1,6 @@
 """tables/conformance.csv: one breach of each promise, planted in the records of a strategy that otherwise keeps all."""
 
 import copy
-import json
 from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
@@ -24,7 +23,7 @@ ANSWERS = {"checked": 532, "wrong": [], "largest_error": {}, "skipped": {}, "ver
 def record(strategy: Strategy, tenants: int, count: int) -> Any:
     """The record of a conformance cell in which each tenant had that number of iterations in 2 s."""
     cell = factories.record(strategy.name, [[2 / count] * count] * tenants, workload="conformance", is_gpu=True)
-    spec = json.dumps({"strategy": strategy.spec(), "workload": {"name": "conformance"}})
+    spec = factories.spec({"name": "conformance"}, strategy=strategy.spec(), replicas=tenants).text
     node = cell["node"] | {"units": 132, "memory_bytes": 80 * GIB}
     window = {
         "seconds": 1.0,
@@ -150,13 +149,12 @@ def test_a_limit_that_is_not_set_is_not_promised() -> None:
 def test_a_fault_that_harms_a_neighbour_breaks_its_promise(changes: dict[str, Any], harmed: int) -> None:
     cell = record(MIG, 2, 200)
     workload = {"name": "conformance", "output_tolerance": 1e-6}
-    spec = {
-        "strategy": {"mechanism": ["mig"], "profile": "1g"},
-        "workload": {"name": "f", "tenants": [workload, workload]},
-    }
+    spec = factories.spec(
+        {"name": "f", "tenants": [workload, workload]}, strategy={"mechanism": ["mig"], "profile": "1g"}
+    )
     right = {"conformance": {"output_digest": [1.5, -2.0], "capacity_hz": None}}
     cell |= {
-        "spec": json.dumps(spec),
+        "spec": spec.text,
         "fault": {"kind": "illegal-address", "aggressor": 1, "happened": True},
         "calibration": {"workloads": right},
         "promises": None,

@@ -205,7 +205,7 @@ def data_set(folder: Path, planted: Sequence[float], slo: Mapping[str, float]) -
         tenants = [stream(index, ttft=planted[cell.repeat - 1]) | {"workload": "chat"} for index in range(2)]
         one = streams_record(*tenants, repeat=cell.repeat)
         one["cell"]["workload"] = "chat"
-        records.write((folder / cell.raw), one | {"spec": made.spec(cell)})  # type: ignore[arg-type]
+        records.write((folder / cell.raw), one | {"spec": made.spec(cell).text})  # type: ignore[arg-type]
     for file in ("nodes/device.json", "calibration/chat.json", "cells/mps/chat/histograms.csv"):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text("{}")

@@ -13,7 +13,7 @@ from unit.fakes import OK, STEADY, FakeTenants, ended
 
 from sharebench.measure.cell.cell import CellRun
 from sharebench.measure.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
-from sharebench.model.spec import canonical_json
+from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy
 
 
@@ -23,25 +23,20 @@ def node(tmp_path: Path) -> FakeNode:
     return FakeNode(tmp_path / "node", FakeTenants(2))
 
 
-def spec(replicas: int = 2, **load: Any) -> str:
-    """The canonical spec of a cell."""
-    workload = {"name": "matmul", "params": {}, "load": {"arrival": "closed"} | load, "output_tolerance": 1e-6}
-    strategy = {"mechanism": ["mps"]}
-    return canonical_json(
-        {"strategy": strategy, "replicas": replicas, "repeat": 3, "window_seconds": 2, "workload": workload}
-    )
+def spec(replicas: int = 2, **load: Any) -> Spec:
+    """The spec of a cell."""
+    workload = {"name": "matmul", "load": {"arrival": "closed"} | load, "output_tolerance": 1e-6}
+    return factories.spec(workload, replicas=replicas, repeat=3)
 
 
 def run(
     node: FakeNode,
     strategy: Strategy = MPS,
-    spec_text: str | None = None,
+    of: Spec | None = None,
     calibrations: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The cell's record, checked against the schema."""
-    measured, _ = CellRun(
-        node, strategy, spec_text or spec(), 3, SETTINGS, calibrations or {"matmul": CALIBRATION}
-    ).measure()
+    measured, _ = CellRun(node, strategy, of or spec(), 3, SETTINGS, calibrations or {"matmul": CALIBRATION}).measure()
     return factories.write_and_read(node.folder / "raw.json", measured) | {"environment": measured["environment"]}
 
 
@@ -64,7 +59,7 @@ def test_a_successful_cell_has_a_complete_record(node: FakeNode) -> None:
     measured = run(node)
     assert (measured["status"], measured["reason"]) == ("ok", None)
     assert measured["cell"] == {"strategy": "mps", "workload": "matmul", "replicas": 2, "repeat": 3, "block": 3}
-    assert measured["spec"] == spec()
+    assert measured["spec"] == spec().text
     assert [tenant["steady"] for tenant in measured["tenants"]] == [STEADY, STEADY]
     assert [tenant["status"] for tenant in measured["tenants"]] == ["ok", "ok"]
     handed_on = {"output_digest": [1.5, -2.0], "roofs": None, "idle_power_watts": None}
@@ -122,7 +117,7 @@ def fail_at_start(node: FakeNode, statuses: list[dict[str, Any]]) -> dict[str, A
     """The record of a cell whose tenants do not all become ready, with these outcomes."""
     node.fakes.statuses = statuses
     node.fakes.on["wait_ready"] = raising(TenantsFailed("not every tenant got ready"))
-    return run(node, spec_text=spec(len(statuses)))
+    return run(node, of=spec(len(statuses)))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +205,7 @@ def test_tenants_are_stopped_whatever_goes_wrong(node: FakeNode, step: str, fail
 def test_the_used_capacity_is_recorded_and_reaches_the_tenants(node: FakeNode) -> None:
     for fake in node.fakes.fakes:
         fake.changes = load_of(0, "poisson")
-    measured = run(node, spec_text=spec(arrival="poisson", rate_of_capacity=0.5))
+    measured = run(node, of=spec(arrival="poisson", rate_of_capacity=0.5))
     assert measured["calibration"]["capacity_hz"] == 100.0
     assert [load["rate_hz"] for load in node.given[0]["loads"]] == [50.0, 50.0]
     assert node.given[0]["timeouts"] == SETTINGS["timeouts"]
@@ -219,8 +214,7 @@ def test_the_used_capacity_is_recorded_and_reaches_the_tenants(node: FakeNode) -
 def test_arrivals_differ_between_repeats_and_not_between_strategies(node: FakeNode) -> None:
     run(node)
     run(node, LIMITED)
-    other = spec().replace('"repeat":3', '"repeat":4')
-    run(node, MPS, other)
+    run(node, MPS, spec().changed(repeat=4))
     seeds = [settings["loads"][0]["seed"] for settings in node.given]
     assert seeds[0] == seeds[1] != seeds[2]
 
@@ -232,13 +226,12 @@ def test_a_tenant_has_the_same_arrivals_alone_and_in_a_mix(node: FakeNode) -> No
     assert (heavy["seed"], heavy["before"]) == (zlib.crc32(b"heavy/3"), 1)
 
 
-def mix_spec(**heavy: Any) -> str:
-    """The canonical spec of a cell with two tenants that run different workloads."""
-    light = {"name": "light", "params": {}, "load": {"arrival": "closed"}, "output_tolerance": 1e-6}
+def mix_spec(**heavy: Any) -> Spec:
+    """The spec of a cell with two tenants that run different workloads."""
+    light = {"name": "light", "load": {"arrival": "closed"}, "output_tolerance": 1e-6}
     other = light | {"name": "heavy", "load": {"arrival": "closed"} | heavy, "output_tolerance": 0.5}
     of_all = {"name": "light+heavy", "tenants": [light, other]}
-    strategy = {"mechanism": ["mps"]}
-    return canonical_json({"strategy": strategy, "replicas": 2, "repeat": 3, "window_seconds": 2, "workload": of_all})
+    return factories.spec(of_all, repeat=3)
 
 
 HEAVY = CALIBRATION | {"capacity_hz": 10.0, "output_digest": [1.2, -2.0]}

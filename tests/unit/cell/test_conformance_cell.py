@@ -11,7 +11,6 @@ from unit.fakes import FakeTenants, ended
 from sharebench.measure.cell.cell import CellRun
 from sharebench.measure.cell.conformance import ConformanceProcedure
 from sharebench.measure.nodes.contract import NodeError, TenantUnreachable, item
-from sharebench.model.spec import canonical_json
 from sharebench.model.strategy import Strategy
 
 STREAMS = Strategy(name="streams", mechanism=("streams",))
@@ -39,11 +38,10 @@ def ends_when_asked(node: FakeNode) -> None:
 
 def run(node: FakeNode, strategy: Strategy = MPS, replicas: int = 3) -> dict[str, Any]:
     """The cell's record, checked against the schema."""
-    workload = {"name": "conformance", "params": {}, "load": {"arrival": "closed"}, "output_tolerance": 1e-6}
-    spec = {"strategy": strategy.spec(), "replicas": replicas, "repeat": 1}
-    text = canonical_json(spec | {"window_seconds": 2, "workload": workload | {"module": "conformance"}})
+    workload = {"name": "conformance", "module": "conformance"}
+    spec = factories.spec(workload, strategy=strategy.spec(), replicas=replicas)
     references = {"conformance": CALIBRATION}
-    measured, _ = CellRun(node, strategy, text, 1, SETTINGS, references, ConformanceProcedure).measure()
+    measured, _ = CellRun(node, strategy, spec, 1, SETTINGS, references, ConformanceProcedure).measure()
     return factories.write_and_read(node.folder / "raw.json", measured)
 
 

@@ -16,7 +16,7 @@ from sharebench.measure.cell import fault as fault_cell
 from sharebench.measure.cell.cell import CellRun
 from sharebench.measure.cell.fault import REHEARSAL_SECONDS, FaultProcedure
 from sharebench.measure.nodes.contract import State, Tenants, TenantsFailed, TenantUnreachable, UnrecoverableNodeError
-from sharebench.model.spec import canonical_json
+from sharebench.model.spec import Spec
 
 NS = 1_000_000_000
 
@@ -52,15 +52,12 @@ def node(tmp_path: Path) -> FaultNode:
     return node
 
 
-def spec(kind: str = "killed") -> str:
-    """The canonical spec of a cell with that fault."""
-    victim = {"name": "matmul", "params": {}, "load": {"arrival": "closed"}, "output_tolerance": 1e-6}
+def spec(kind: str = "killed") -> Spec:
+    """The spec of a cell with that fault."""
+    victim = {"name": "matmul"}
     workload = {"name": f"fault-{kind}+matmul", "tenants": [victim, victim | {"name": f"fault-{kind}"}]}
     fault = {"kind": kind, "at_fraction": 0.4, "aggressor": 1}
-    return canonical_json(
-        {"strategy": {"mechanism": ["mps"]}, "replicas": 2, "repeat": 1, "window_seconds": 2}
-        | {"workload": workload, "fault": fault}
-    )
+    return factories.spec(workload, fault=fault)
 
 
 def run(node: FaultNode, kind: str = "killed") -> dict[str, Any]:

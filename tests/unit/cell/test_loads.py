@@ -9,7 +9,6 @@ from unit.studies import W, refusal_line, study_with
 
 from sharebench.measure.cell.loads import planned_loads
 from sharebench.measure.nodes.contract import PlannedLoad
-from sharebench.model.spec import parse_spec
 from sharebench.model.traffic import Load
 from sharebench.model.workload import Workload
 from sharebench.study.cells import Cell
@@ -20,7 +19,7 @@ SERVER = {"kind": "http", "command": ["serve", "{port}"], "stream": True}
 def planned(load: dict[str, Any], replicas: int, **more: Any) -> list[PlannedLoad]:
     study = study_with({f"{W}.chat": SERVER | {"load": load}, "workloads": ["chat"]} | more)
     workload = "both" if more else "chat"
-    return planned_loads(parse_spec(study.spec(Cell("mps", workload, replicas, 1))), {"chat": CALIBRATION})
+    return planned_loads(study.spec(Cell("mps", workload, replicas, 1)), {"chat": CALIBRATION})
 
 
 @pytest.mark.parametrize(
@@ -125,8 +124,8 @@ def test_a_trace_is_part_of_the_spec_and_its_calibration_has_the_lengths(tmp_pat
     load = {"arrival": "trace", "trace": str(file)}
     study = study_with({f"{W}.chat": SERVER | {"load": load}, "workloads": ["chat"]})
     cell = Cell("mps", "chat", 2, 1)
-    before, alone = study.spec(cell), parse_spec(study.calibration_spec("chat"))["workload"]
-    assert str(file) in parse_spec(before)["files"]
+    before, alone = study.spec(cell), study.calibration_spec("chat").workload
+    assert str(file) in before.files
     assert isinstance(alone, Workload)
     assert alone.load == Load().changed(trace=str(file))
     file.write_text("seconds\n0\n2\n")
@@ -140,10 +139,10 @@ def test_a_trace_is_part_of_the_spec_and_its_calibration_has_the_lengths(tmp_pat
 def test_servers_are_asked_once_more_for_the_calibration(answers: Any, alone: Any, asks: int | None) -> None:
     study = study_with({f"{W}.chat": SERVER | {"answers": answers}, "workloads": ["chat"]})
     calibrations: Any = {} if alone is None else {"chat": CALIBRATION | {"answers": alone}}
-    found = planned_loads(parse_spec(study.spec(Cell("mps", "chat", 2, 1))), calibrations)
+    found = planned_loads(study.spec(Cell("mps", "chat", 2, 1)), calibrations)
     assert [each.get("asks") for each in found] == [asks] * 2
 
 
 def test_a_program_that_is_no_server_is_asked_nothing() -> None:
     study = study_with({"workloads": ["matmul"]})
-    assert "asks" not in planned_loads(parse_spec(study.spec(Cell("mps", "matmul", 2, 1))), {})[0]
+    assert "asks" not in planned_loads(study.spec(Cell("mps", "matmul", 2, 1)), {})[0]

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit import factories
 from unit.fake_node import CALIBRATION, MPS, SETTINGS, FakeNode, raising
 from unit.fakes import FakeTenants, ended
 
@@ -11,7 +12,6 @@ from sharebench.measure.cell.cell import CellRun, MeasuredCell
 from sharebench.measure.cell.conformance import ConformanceProcedure
 from sharebench.measure.cell.sweep import measure_sweep
 from sharebench.measure.nodes.contract import NodeError, TenantsFailed
-from sharebench.model.spec import canonical_json
 
 NAMES = ("chat-1", "chat-2", "chat-3")
 START = ["sweep", "start 2", "wait_ready", "outcomes"]
@@ -23,9 +23,7 @@ def node(tmp_path: Path) -> FakeNode:
 
 
 def cell(node: FakeNode, name: str, **keys: Any) -> CellRun:
-    workload = {"name": name, "params": {}, "load": {"arrival": "closed"}, "output_tolerance": 1e-6}
-    spec = {"strategy": {"mechanism": ["mps"]}, "replicas": 2, "repeat": 3, "window_seconds": 2, "workload": workload}
-    return CellRun(node, MPS, canonical_json(spec), 3, SETTINGS, {name: CALIBRATION}, **keys)
+    return CellRun(node, MPS, factories.spec({"name": name}), 3, SETTINGS, {name: CALIBRATION}, **keys)
 
 
 def measure(node: FakeNode, **keys: Any) -> list[MeasuredCell]:

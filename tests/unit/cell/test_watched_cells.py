@@ -13,6 +13,7 @@ from sharebench.measure.cell.prometheus.procedure import PrometheusProcedure, ta
 from sharebench.measure.cell.prometheus.server import PrometheusUnavailable, selector
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.model.config.load import load
+from sharebench.model.spec import WatchSpec
 from sharebench.model.strategy import Strategy
 from sharebench.read.aggregate import public_command, public_config
 from sharebench.study.study import Study
@@ -26,12 +27,12 @@ def watched(tmp_path: Path, **changes: Any) -> Study:
 
 def test_an_unwatched_study_does_not_mention_prometheus() -> None:
     plain = study_with({})
-    assert all("prometheus" not in plain.spec_of(cell) for cell in plain.cells)
+    assert all(plain.spec(cell).prometheus is None for cell in plain.cells)
 
 
 def test_being_watched_is_in_the_spec_of_cells_and_not_of_calibrations(tmp_path: Path) -> None:
     plain, seen = study_with({"window_seconds": 5}), watched(tmp_path)
-    assert {seen.spec_of(cell)["prometheus"]["scrape_seconds"] for cell in seen.cells} == {1}
+    assert {seen.spec(cell).prometheus for cell in seen.cells} == {WatchSpec(scrape_seconds=1)}
     assert seen.calibration_spec("matmul") == plain.calibration_spec("matmul")
     assert seen.code("matmul") != plain.code("matmul")
 
@@ -51,7 +52,7 @@ def test_cells_without_one_continuous_window_are_not_watched(
     seen = watched(tmp_path, **changes)
     meant = set(seen.faults) or set(seen.config["workloads"])
     cells = [cell for cell in seen.cells if cell.workload in meant]
-    assert cells and {"prometheus" in seen.spec_of(cell) for cell in cells} == {is_watched}
+    assert cells and {seen.spec(cell).prometheus is not None for cell in cells} == {is_watched}
 
 
 def test_every_cell_has_its_own_name_in_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +119,7 @@ def procedure(tmp_path: Path) -> PrometheusProcedure:
     cell = next(cell for cell in seen.cells if cell.replicas == 2)
     settings = {"timeouts": {"record_seconds": 1}, **watch_settings(seen.config["prometheus"], "a")}
     strategy: Strategy = seen.strategies[cell.strategy]
-    return PrometheusProcedure(Node(tmp_path / "node"), strategy, seen.spec_of(cell), settings)  # type: ignore[arg-type]
+    return PrometheusProcedure(Node(tmp_path / "node"), strategy, seen.spec(cell), settings)  # type: ignore[arg-type]
 
 
 def test_an_unreachable_prometheus_fails_the_cell_before_the_window(tmp_path: Path) -> None:

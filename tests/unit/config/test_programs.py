@@ -270,7 +270,7 @@ def test_lines_that_their_server_refuses_are_one_line_with_the_line_to_write(
 def spec_of(entry: dict[str, Any], part: str = "workload") -> dict[str, Any]:
     """A part of the spec of a cell with two such tenants."""
     planned = study_with({f"{W}.mine": entry, "workloads": ["mine"]})
-    found: dict[str, Any] = json.loads(planned.spec(Cell("mps", "mine", 2, 1)))[part]
+    found: dict[str, Any] = planned.spec(Cell("mps", "mine", 2, 1)).spec()[part]
     return found
 
 

@@ -132,9 +132,9 @@ def test_files_that_a_data_sets_config_names_are_not_opened(data_set: Path, tmp_
     changes = {"node": "cpu", "strategies": ["mps"], "workloads": ["web"], "workload_catalogue": {"web": web}}
     study = study_with(changes)
     path.write_text(json.dumps({"config": to_json(study.config), "node_kind": "cpu"}))
-    assert study.spec_of(study.cells[0])["files"], "of the user's own study it is"
+    assert study.spec(study.cells[0]).files, "of the user's own study it is"
     opened = open_for_rebuild(data_set)
-    assert "files" not in opened.spec_of(opened.cells[0])
+    assert opened.spec(opened.cells[0]).files == {}
 
 
 @pytest.mark.parametrize("text", [None, "{", "{}", '{"config": {}}', '{"config": [], "node_kind": "cpu"}', "[]"])

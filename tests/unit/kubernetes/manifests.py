@@ -107,7 +107,7 @@ def manifests(name: str) -> list[Json]:
     ready_made["workloads"] = ["matmul-16384"]
     study = Study(load(base_config() | ready_made | {"strategies": [name], "replicas": [TENANTS], "null_cells": False}))
     cell = next(cell for cell in study.cells if cell.strategy == name)
-    spec, strategy = study.spec_of(cell), study.strategies[name]
+    spec, strategy = study.spec(cell), study.strategies[name]
     with _opened(study) as (cluster, node):
         if strategy.access == "device-plugin" and node.infeasible(strategy, cell.replicas) is not None:
             return []

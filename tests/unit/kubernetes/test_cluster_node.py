@@ -51,7 +51,7 @@ class Other(Access):
     def restore(self, state: AccessState) -> None:
         self.cluster.api.patch(self.cluster.path, {"metadata": {"labels": {"other": state["before"]}}})
 
-    def pod_needs(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
+    def pod_needs(self, spec: object, grant: Grant) -> PodNeeds:
         return PodNeeds()
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
@@ -163,11 +163,11 @@ def test_the_spec_has_each_strategys_access() -> None:
     given = config_with({"node": "kubernetes", "strategies": ["exclusive", "time-slicing"], "replicas": [1, 3]})
     given[S]["time-slicing"] |= {"access": "device-plugin"}
     of_study = Study(load(given))
-    spec = of_study.spec_of(of_study.cells[0])
-    assert spec["strategy"].access == "device-plugin"
+    spec = of_study.spec(of_study.cells[0])
+    assert spec.strategy.access == "device-plugin"
     assert of_study.node_options()["accesses"] == ["device-plugin"]
     on_host = study_with({"strategies": ["exclusive"]})
-    assert "access" not in on_host.spec_of(on_host.cells[0])["strategy"]
+    assert on_host.spec(on_host.cells[0]).strategy.access is None
 
 
 INFO = {

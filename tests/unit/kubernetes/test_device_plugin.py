@@ -297,5 +297,5 @@ def test_the_strategys_mps_limits_are_the_plugins() -> None:
 def test_the_spec_has_no_node_context_or_namespace() -> None:
     elsewhere = config_with({"node": "kubernetes", "strategies": ["exclusive"]})
     elsewhere["kubernetes"] = {"node": "a-node", "context": "a-context", "namespace": "a-namespace"}
-    text = Study(load(elsewhere)).spec(STUDY.cells[0])
+    text = Study(load(elsewhere)).spec(STUDY.cells[0]).text
     assert not any(name in text for name in ("a-node", "a-context", "a-namespace"))

@@ -1,7 +1,6 @@
 """The life of claims, and the evidence that they were as requested."""
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,8 @@ from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.measure.nodes.kubernetes.preflight import preflight
 from sharebench.model.config.load import load
+from sharebench.model.spec import Spec
+from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 from tenant.contract import device_digest
 
@@ -105,8 +106,8 @@ def dra(node: ClusterNode) -> DraAccess:
     return found
 
 
-def spec(replicas: int = 3) -> dict[str, Any]:
-    return STUDY.spec_of(next(cell for cell in STUDY.cells if cell.strategy == "time-slicing")) | {"replicas": replicas}
+def spec(replicas: int = 3) -> Spec:
+    return STUDY.spec(Cell("time-slicing", "matmul", replicas, 1))
 
 
 def allocated(dra: DraAccess, consumers: int = 3) -> dict[str, Any]:
@@ -179,7 +180,7 @@ def test_evidence_of_a_claim_for_each_instance(cluster: Claims, dra: DraAccess) 
     wanted = of_study.strategies["mig-own-claims"]
     cell = next(cell for cell in of_study.cells if (cell.strategy, cell.replicas) == (wanted.name, 3))
     cluster.slices = [in_slice(*(instance("1g.5gb", number) for number in range(7, 14)))]
-    spec = of_study.spec_of(cell)
+    spec = of_study.spec(cell)
     made = [
         claim | {"metadata": {"name": f"sharebench-x-{claim['metadata']['name']}"}} for claim in dra.cell_objects(spec)
     ]
@@ -210,7 +211,7 @@ def test_evidence_of_a_claim_for_each_instance(cluster: Claims, dra: DraAccess) 
 def test_evidence_of_claims_made_from_a_template(cluster: Claims, dra: DraAccess) -> None:
     of_study = study_with(GIVEN | {"strategies": ["exclusive-own-claims"]})
     wanted = of_study.strategies["exclusive-own-claims"]
-    spec = of_study.spec_of(next(cell for cell in of_study.cells if (cell.strategy, cell.replicas) == (wanted.name, 3)))
+    spec = of_study.spec(next(cell for cell in of_study.cells if (cell.strategy, cell.replicas) == (wanted.name, 3)))
     cluster.slices = [in_slice(*(gpu(minor, f"GPU-{minor}") for minor in range(4)))]
     (template,) = dra.cell_objects(spec)
     assert template["kind"] == "ResourceClaimTemplate"
@@ -236,7 +237,7 @@ def test_evidence_of_claims_made_from_a_template(cluster: Claims, dra: DraAccess
 def test_limits_that_tenants_do_not_share_are_in_their_environment(cluster: Claims, dra: DraAccess) -> None:
     of_study = study_with(GIVEN | {"strategies": ["mps-unequal-dra"]})
     wanted = of_study.strategies["mps-unequal-dra"]
-    spec = of_study.spec_of(next(cell for cell in of_study.cells if cell.strategy == wanted.name))
+    spec = of_study.spec(next(cell for cell in of_study.cells if cell.strategy == wanted.name))
     given = [dra.pod_needs(spec, grant).environment for grant in dra.grants(wanted, 3)]
     assert [each["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] for each in given] == ["60", "20", "20"]
     assert [each["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] for each in given] == ["0=24576M", "0=8192M", "0=8192M"]
@@ -354,6 +355,5 @@ def test_slices_that_may_not_be_read_do_not_mean_a_missing_driver(
 
 def test_a_calibration_under_another_strategy_makes_that_ones_claims() -> None:
     """A partitioned GPU has no exclusive device to calibrate on."""
-    text = STUDY.spec_under(STUDY.calibration_spec("matmul"), "mps")
-    assert json.loads(text)["strategy"] == {"name": "mps", "mechanism": ["mps"], "access": "dra"}
-    assert json.loads(text)["replicas"] == 1
+    strategy = STUDY.strategies["mps"].for_tenants(1)
+    assert strategy.spec() == {"name": "mps", "mechanism": ["mps"], "access": "dra"}

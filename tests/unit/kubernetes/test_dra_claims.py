@@ -186,7 +186,7 @@ def test_only_specs_of_strategies_with_an_interval_have_it() -> None:
     given[S]["long"] = {"mechanism": "time-slicing", "interval": "long", "access": "dra"}
     given["strategies"] += ["long"]
     of_study = Study(load(given))
-    specs = {cell.strategy: of_study.spec_of(cell)["strategy"].spec() for cell in of_study.cells}
+    specs = {cell.strategy: of_study.spec(cell).strategy.spec() for cell in of_study.cells}
     assert specs["long"]["interval"] == "long"
     assert "interval" not in specs["time-slicing"]
 

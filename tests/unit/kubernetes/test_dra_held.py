@@ -14,6 +14,7 @@ from sharebench.measure.nodes.kubernetes.access.dra import nvidia
 from sharebench.measure.nodes.kubernetes.cluster import saved_state
 from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.model.spec import Spec
 
 __all__ = ["cluster"]
 PODS = "/api/v1/namespaces/sharebench/pods"
@@ -42,8 +43,8 @@ def made(cluster: Claims) -> list[str]:
     return [path.rpartition("/")[2] for verb, path, _ in cluster.log if verb == "create" and "leases" not in path]
 
 
-def spec_of(strategy: str) -> dict[str, Any]:
-    return STUDY.spec_of(next(cell for cell in STUDY.cells if cell.strategy == strategy))
+def spec_of(strategy: str) -> Spec:
+    return STUDY.spec(next(cell for cell in STUDY.cells if cell.strategy == strategy))
 
 
 def test_a_state_under_mps_holds_the_claim_that_its_cells_use(cluster: Claims, node: ClusterNode) -> None:

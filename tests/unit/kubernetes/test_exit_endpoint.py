@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
+from unit import factories
 
 from sharebench.measure.nodes.contract import TenantsFailed
 from sharebench.measure.nodes.tenants.programs.endpoints import ExitEndpoint, ObservedProgram
 from sharebench.measure.nodes.tenants.tenant_set import Ending
-from sharebench.model.workload import Workload
 
 SEEN = {
     "started_ns": 12_000_000_000,
@@ -22,7 +22,7 @@ SEEN = {
 
 
 def endpoint(monkeypatch: pytest.MonkeyPatch, ending: Ending | None, **seen: Any) -> ExitEndpoint:
-    spec: Any = {"workload": Workload(name="batch")}
+    spec = factories.spec({"name": "batch"})
     made = ExitEndpoint(ObservedProgram(spec, 1, lambda _: False, lambda: ending), 18765, "token")
 
     def call(self: Any, method: str, path: str, *_: Any, **__: Any) -> tuple[int, dict[str, Any]]:

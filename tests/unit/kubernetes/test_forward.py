@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from kubernetes import client
+from unit import factories
 from unit.kubernetes.test_pods import OnePodList, access_of, pod
 
 from sharebench.measure.nodes.contract import Grant, NodeError, TenantsFailed, TenantUnreachable
@@ -24,7 +25,6 @@ from sharebench.measure.nodes.kubernetes.pods.pod import TenantPod
 from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.measure.nodes.tenants import endpoint as endpoint_module
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
-from sharebench.model.workload import Workload
 
 # Far beyond every time-out here; no test waits for it.
 LONG_SECONDS = 30.0
@@ -173,8 +173,7 @@ def test_an_unreachable_pod_is_not_a_hung_tenant(make: Make, opens: bool, kind: 
     server = make(opens)
     timeouts = {"start_seconds": 1.0, "record_seconds": 1.0}
     given: Any = {"timeouts": timeouts, "loads": [{}]}
-    spec: Any = {"workload": Workload()}
-    tenants = PodTenants(access_of(server.api), "abc", spec, given, "port-forward")
+    tenants = PodTenants(access_of(server.api), "abc", factories.spec({}), given, "port-forward")
     tenants.units = [TenantPod(tenants.context, Grant(0, 0), {"metadata": {"name": "sharebench-abc-0"}})]
     tenants._deadline = time.monotonic() + 1.0
     tenants.watcher.start()

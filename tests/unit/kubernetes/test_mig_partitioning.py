@@ -61,7 +61,7 @@ def offered(cluster: MigCluster) -> dict[str, str]:
 def limits(node: ClusterNode, name: str, replicas: int) -> list[str]:
     """Resources that the pods of a cell request."""
     cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == (name, replicas))
-    spec, strategy = STUDY.spec_of(cell), STUDY.strategies[name]
+    spec, strategy = STUDY.spec(cell), STUDY.strategies[name]
     access = node.access_of(strategy)
     return [resource for grant in node.grants(strategy, replicas) for resource in access.pod_needs(spec, grant).limits]
 

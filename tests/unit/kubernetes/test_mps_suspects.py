@@ -29,7 +29,7 @@ def begin(node: ClusterNode, replicas: int) -> None:
     node.ensure(state("mps", replicas))
     cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == ("mps", replicas))
     settings = {"timeouts": {"start_seconds": 1, "record_seconds": 1}, "loads": [], "cell_folder": "a-cell"}
-    node.tenants(STUDY.spec_of(cell), settings)
+    node.tenants(STUDY.spec(cell), settings)
 
 
 def end(node: ClusterNode, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]], holds: bool = True) -> None:

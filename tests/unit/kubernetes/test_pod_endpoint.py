@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from unit import factories
 
 from sharebench.measure.nodes.contract import Grant, TenantUnreachable
 from sharebench.measure.nodes.kubernetes.pods.forward import PodUnreachable
 from sharebench.measure.nodes.kubernetes.pods.pod import TenantPod
 from sharebench.measure.nodes.tenants import endpoint as endpoint_module
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
-from sharebench.model.workload import Workload
 from tenant.server import Server, State
 
 
@@ -157,7 +157,7 @@ def test_a_silent_address_differs_from_a_silent_tenant(monkeypatch: pytest.Monke
             made = waiting.enter_context(socket.socket())
             made.setblocking(False)
             made.connect_ex(address)
-        context: Any = SimpleNamespace(reach="pod-ip", spec={"workload": Workload()}, watcher=SimpleNamespace())
+        context: Any = SimpleNamespace(reach="pod-ip", spec=factories.spec({}), watcher=SimpleNamespace())
         context.watcher.pods = {"a": {"status": {"podIP": "127.0.0.1"}}}
         pod = TenantPod(context, Grant(0, 0), {"metadata": {"name": "a"}})
         endpoint = HttpEndpoint(address[1], "token", partial(pod._open_socket, address[1]))

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from unit import factories
 from unit.kubernetes.test_nvidia_stack import pod as foreign_pod
 from unit.studies import config_with, study_with
 
@@ -23,7 +24,6 @@ from sharebench.measure.nodes.kubernetes.pods.pod import TenantPod
 from sharebench.measure.nodes.kubernetes.pods.tenants import POD_LIFETIME_MARGIN_SECONDS, PodTenants
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.model.config.load import load
-from sharebench.model.workload import Workload
 
 OPTIONS = load(config_with({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
 SECONDS = 20.0
@@ -86,7 +86,7 @@ def make() -> Iterator[Make]:
         opened.append(api)
         timeouts = {"start_seconds": SECONDS, "record_seconds": 1}
         settings: Any = {"timeouts": timeouts, "loads": [{}] * count}
-        tenants = PodTenants(access_of(api), "abc", {"workload": Workload()}, settings, "pod-ip")  # type: ignore[arg-type]
+        tenants = PodTenants(access_of(api), "abc", factories.spec({}, replicas=9), settings, "pod-ip")
         tenants.units = [TenantPod(tenants.context, Grant(index, 0), pod(index)) for index in range(count)]
         tenants._deadline = time.monotonic() + SECONDS
         tenants.watcher.start()
@@ -130,8 +130,8 @@ class LostAnswers:
 def started(api: LostAnswers, monkeypatch: pytest.MonkeyPatch, **workload: Any) -> PodTenants:
     monkeypatch.setattr("sharebench.measure.nodes.kubernetes.pods.tenants.PodWatcher.start", lambda watcher: None)
     cells = study_with({"node": "kubernetes", "strategies": ["exclusive"]})
-    spec = cells.spec_of(cells.cells[0])
-    spec["workload"] = spec["workload"].changed(**workload)
+    spec = cells.spec(cells.cells[0])
+    spec = spec.changed(workload=spec.workload.changed(**workload), replicas=2)
     settings: Any = {"timeouts": {"start_seconds": 1, "record_seconds": 1}, "loads": [{"arrival": "closed"}] * 2}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "gpu"}}
     access = access_of(api, cell_objects=lambda _: [claim], pod_needs=lambda *_: PodNeeds())
@@ -152,7 +152,7 @@ def test_objects_created_by_a_call_without_an_answer_are_used(monkeypatch: pytes
 def test_pods_live_long_enough_for_all_loads_of_a_sweep(monkeypatch: pytest.MonkeyPatch, windows: int) -> None:
     tenants = started(LostAnswers(), monkeypatch)
     tenants.windows = windows
-    cell_seconds = 1 + tenants.spec["window_seconds"] + 1
+    cell_seconds = 1 + tenants.spec.window_seconds + 1
     seconds = tenants.build_pod({"metadata": {"uid": "1"}}, Grant(0, 0))["spec"]["activeDeadlineSeconds"]
     assert seconds == int(2 * windows * cell_seconds) + POD_LIFETIME_MARGIN_SECONDS
 

@@ -64,6 +64,6 @@ def test_tenants_beyond_their_limits_contradict_the_strategy(node: ClusterNode) 
 def test_a_limited_tenant_probes_its_memory_limit(node: ClusterNode) -> None:
     for name, limit in (("time-slicing", None), ("mps", str(int((143771 << 20) * (100 / 3) / 100) + GIB))):
         cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == (name, 3))
-        spec: Any = STUDY.spec_of(cell)
+        spec: Any = STUDY.spec(cell)
         needs = node.access("device-plugin").pod_needs(spec, node.grants(STUDY.strategies[name], 3)[0])
         assert needs.environment.get(PROBE_BYTES_VARIABLE) == limit

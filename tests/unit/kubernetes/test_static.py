@@ -72,7 +72,7 @@ def state(name: str) -> State:
 
 def needs(node: ClusterNode, name: str, replicas: int) -> Any:
     cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == (name, replicas))
-    return node.access("static").pod_needs(STUDY.spec_of(cell), Grant(0, 0))
+    return node.access("static").pod_needs(STUDY.spec(cell), Grant(0, 0))
 
 
 def infeasible_reason(node: ClusterNode, name: str, replicas: int = 3) -> str | None:

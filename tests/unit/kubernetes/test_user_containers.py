@@ -54,7 +54,7 @@ def spec_of(replicas: int = 2, options: dict[str, Any] | None = None, **workload
     study = study_with(
         given | {"workloads": ["web"], "workload_catalogue": {"web": entry}, "kubernetes": options or {}}
     )
-    return study.spec_of(study.cells[0]), Place("gpu-node", "abc", study.node_options())  # type: ignore[arg-type]
+    return study.spec(study.cells[0]), Place("gpu-node", "abc", study.node_options())  # type: ignore[arg-type]
 
 
 def pod(replicas: int = 2, options: dict[str, Any] | None = None, level: str = "restricted", **workload: Any) -> Json:
@@ -143,7 +143,7 @@ def test_request_bodies_are_in_the_config_map(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ask.json").write_text("{}")
     spec, _ = spec_of(image="server:1", request={"method": "POST", "body_file": "ask.json"})
-    workload: Any = spec["workload"]
+    workload: Any = spec.workload
     assert program.body_files(workload) == {"body-ask-json": b"{}"}
     client = container(pod(image="server:1", request={"method": "POST", "body_file": "ask.json"}), "client")
     assert "/sharebench/body-ask-json" in " ".join(client["command"])
@@ -343,7 +343,7 @@ def test_only_what_pod_security_demands_is_filled_in(
     given = user_object(securityContext={"fsGroup": 5}, own_securityContext=own_security, initContainers=[root_image])
     made = from_manifest(tmp_path, monkeypatch, [given], level=level)
     spec, _ = spec_of(manifest="mine.yaml")
-    added = program.additions(spec["workload"], level)
+    added = program.additions(spec.workload, level)
     own = container(made)
     if level == "restricted":
         filled_in = {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532}

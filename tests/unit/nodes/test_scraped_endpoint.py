@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit import factories
 from unit.nodes.test_metrics import MS, metrics, page, state
 
 from sharebench.measure.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
@@ -65,7 +66,7 @@ def endpoint() -> Made:
     def made(port: int, its_log: Path, seconds: float = 0.2, **more: Any) -> ScrapedEndpoint:
         workload = Workload(name="mine").changed(metrics=metrics(histogram="work"), ready=Ready(**more))
         warmup = {"min_iterations": 4, "max_seconds": seconds, "tolerance_percent": 5.0}
-        spec: Any = {"workload": workload, "warmup": warmup}
+        spec = factories.spec({}, replicas=4, warmup=warmup).changed(workload=workload)
         client = SelfMeasuringProgram(os.getpid(), port, "/metrics")
         server = Server("127.0.0.1", 0, "secret", State(program=client, measurement=client))
         server.start()

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from unit import factories
 from unit.nodes.test_simulated import DEVICE, SILENT
 
 from sharebench.measure.nodes.contract import Grant, latency_bucket
 from sharebench.measure.nodes.simulated.load import Noise, SimulatedTenant
 from sharebench.measure.nodes.simulated.tenants import NS, SimulatedTenants
-from sharebench.model.strategy import Strategy
-from sharebench.model.workload import Model, Workload
 from tenant.recorder import bucket_index
 
 
@@ -72,17 +71,17 @@ def open_load(
     service_seconds: float, tenants: int, rate_hz: float, window_seconds: float, arrival: str, repeats: int
 ) -> list[dict[str, Any]]:
     """Records of all tenants, from several draws, that alternate on a device without cost of switching."""
-    spec: dict[str, Any] = {
-        "strategy": Strategy(mechanism=("time-slicing",)),
-        "workload": Workload(name="queue", simulated=Model(serial_seconds=service_seconds)),
-        "replicas": tenants,
-        "node": {"options": {"seed": 1}},
-    }
+    spec = factories.spec(
+        {"name": "queue", "simulated": {"serial_seconds": service_seconds}},
+        strategy={"mechanism": ["time-slicing"]},
+        replicas=tenants,
+        node={"kind": "simulated", "options": {"seed": 1}},
+    )
     node = DEVICE | {"time_slicing_overhead": 0.0, "noise": SILENT}
     load_of_all = {"cell_folder": "cells/here", "loads": [{"arrival": arrival, "rate_hz": rate_hz}] * tenants}
     records = []
     for repeat in range(repeats):
-        group = SimulatedTenants(spec | {"repeat": repeat}, load_of_all, node, lambda _: None)
+        group = SimulatedTenants(spec.changed(repeat=repeat), load_of_all, node, lambda _: None)
         group.start([Grant(index, 0) for index in range(tenants)])
         group.window = (0, int(window_seconds * NS))
         records += group.measured()

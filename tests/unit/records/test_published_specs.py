@@ -9,7 +9,7 @@ import pytest
 
 from sharebench.core.files import REPOSITORY
 from sharebench.model.records.record import _validate
-from sharebench.model.spec import canonical_text, parse_spec
+from sharebench.model.spec import parse_spec
 
 ARCHIVES = sorted((REPOSITORY / "published").glob("*/*/data.zip"))
 
@@ -22,10 +22,10 @@ def test_published_records_are_read(path: Path) -> None:
     for record in records:
         _validate(path, record)
         spec, key = parse_spec(record["spec"]), record["cell"]
-        cell = spec["strategy"].name, spec["replicas"], spec["workload"].name
+        cell = spec.strategy.name, spec.replicas, spec.workload.name
         assert cell == (key["strategy"], key["replicas"], key["workload"])
-        assert spec["strategy"].limits(spec["replicas"]) == record["limits"]
-        assert canonical_text(parse_spec(canonical_text(spec))) == canonical_text(spec)
+        assert spec.strategy.limits(spec.replicas) == record["limits"]
+        assert parse_spec(spec.text) == spec
 
 
 def test_data_sets_are_published() -> None:

@@ -1,6 +1,5 @@
 """Sweeps of a load: one catalogue entry makes a workload for each value."""
 
-import json
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from unit.studies import W, refusal_line, study_with
 
 from sharebench.measure.cell.loads import planned_loads
 from sharebench.model.config.load import load
-from sharebench.model.spec import parse_spec, tenant_workload
 from sharebench.model.traffic import Load
 from sharebench.model.workload import SweepEntry
 from sharebench.read.report import words
@@ -68,20 +66,20 @@ def test_a_normalised_config_keeps_its_sweeps() -> None:
 def test_a_cell_depends_only_on_its_own_value_of_a_sweep() -> None:
     planned, fewer = sweep_study(), sweep_study(SERVER | {"load": {"concurrency": [4]}})
     cell = Cell("mps", NAMES[1], 2, 1)
-    spec = parse_spec(planned.spec(cell))
-    assert tenant_workload(spec, 0).load.concurrency == 4
-    assert tenant_workload(spec, 0).sweep is None
+    spec = planned.spec(cell)
+    assert spec.workloads[0].load.concurrency == 4
+    assert spec.workloads[0].sweep is None
     assert planned.spec(cell) == fewer.spec(cell)
     assert [planned["concurrency"] for planned in planned_loads(spec, {})] == [4, 4]
 
 
 def test_the_capacity_of_a_sweep_is_measured_at_the_same_concurrency() -> None:
     entry = SERVER | {"load": {"arrival": "poisson", "rate_of_capacity": 0.5, "concurrency": [1, 8]}}
-    calibrated = [json.loads(sweep_study(entry).calibration_spec(f"chat-concurrency-{n}"))["workload"] for n in (1, 8)]
+    calibrated = [sweep_study(entry).calibration_spec(f"chat-concurrency-{n}").spec()["workload"] for n in (1, 8)]
     assert [each["load"] for each in calibrated] == [{"concurrency": n} for n in (1, 8)]
     # A tenant alone has all of a total.
     total = sweep_study(SERVER | {"load": {"concurrency_total": [12]}}).calibration_spec("chat-concurrency_total-12")
-    assert json.loads(total)["workload"]["load"] == {"concurrency": 12}
+    assert total.spec()["workload"]["load"] == {"concurrency": 12}
 
 
 @pytest.mark.parametrize(
@@ -155,7 +153,7 @@ def test_a_job_measures_the_loads_of_the_study_and_those_that_have_a_record(tmp_
 def test_loads_of_a_sweep_differ_in_their_start_only_by_what_is_not_the_load() -> None:
     one, more = (sweep_study(window_seconds=seconds) for seconds in (5, 6))
     cells = [Cell("mps", name, 2, 1) for name in NAMES]
-    assert len({one.start_spec(cell) for cell in cells}) == 1
+    assert len({one.start_spec(cell).text for cell in cells}) == 1
     assert one.start_spec(cells[0]) != more.start_spec(cells[0])
     plain = Cell("mps", "matmul", 2, 1)
     assert one.start_spec(plain) == one.spec(plain)

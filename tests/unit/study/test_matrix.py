@@ -144,9 +144,9 @@ def test_the_control_is_the_baseline_in_a_whole_plot_of_its_own() -> None:
     plots = whole_plots(planned)
     assert Counter(plot.strategy for plot in plots) == {"exclusive": 2, "exclusive-again": 2, "mps": 2}
     for cell in again:
-        own, base = planned.spec_of(cell), planned.spec_of(Cell("exclusive", cell.workload, 1, cell.repeat))
-        assert own["strategy"].name == "exclusive-again" and base["strategy"].name == "exclusive"
-        assert own | {"strategy": own["strategy"].changed(name="exclusive")} == base
+        own, base = planned.spec(cell), planned.spec(Cell("exclusive", cell.workload, 1, cell.repeat))
+        assert own.strategy.name == "exclusive-again" and base.strategy.name == "exclusive"
+        assert own.changed(strategy=own.strategy.changed(name="exclusive")) == base
 
 
 def test_there_is_no_control_without_a_baseline() -> None:

@@ -8,7 +8,7 @@ from unit.studies import study_with
 
 from sharebench.model import faults
 from sharebench.model.config import checks
-from sharebench.model.spec import tenant_workloads
+from sharebench.model.spec import FaultSpec
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -63,11 +63,11 @@ def test_victims_are_the_named_workloads_else_those_of_the_study(changes: dict[s
 def test_the_spec_of_a_fault_has_victim_aggressor_and_moment() -> None:
     planned = fault_study("spin")
     cell = Cell("mps", "fault-spin+matmul", 2, 1)
-    found = planned.spec_of(cell)
-    assert [tenant.name for tenant in tenant_workloads(found)] == ["matmul", "fault-spin"]
-    assert tenant_workloads(found)[1].module == "fault"
-    assert tenant_workloads(found)[1].params == {"kind": "spin", "at_fraction": 0.4}
-    assert found["fault"] == {"kind": "spin", "at_fraction": 0.4, "aggressor": 1}
+    found = planned.spec(cell)
+    assert [tenant.name for tenant in found.workloads] == ["matmul", "fault-spin"]
+    assert found.workloads[1].module == "fault"
+    assert found.workloads[1].params == {"kind": "spin", "at_fraction": 0.4}
+    assert found.fault == FaultSpec(kind="spin", at_fraction=0.4, aggressor=1)
     assert planned.components(cell) == ["matmul"]
     assert planned.workloads_of(cell) == ["matmul", "fault-spin"]
     plain = Cell("exclusive", "matmul", 1, 1)

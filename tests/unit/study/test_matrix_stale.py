@@ -1,7 +1,6 @@
 """Staleness of cells by spec, code, and environment of the tenants."""
 
 import copy
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,7 @@ def changed_cells(before: dict[str, Any], edit: dict[str, Any]) -> tuple[set[Cel
     """The cells that both studies have, and those of them whose spec the edit changes."""
     old, new = study_with(before), study_with(before | edit)
     shared = set(old.cells) & set(new.cells)
-    return shared, {cell for cell in shared if old.spec(cell) != new.spec(cell)}
+    return shared, {cell for cell in shared if old.spec(cell).text != new.spec(cell).text}
 
 
 def matching(cells: set[Cell], axes: dict[str, Any] | None) -> set[Cell]:
@@ -106,14 +105,14 @@ def with_reversed_keys(value: Any) -> Any:
 def test_canonical_text_does_not_depend_on_the_order_of_keys() -> None:
     config = config_with(SIMULATED)
     one, other = Study(load(config)), Study(load(with_reversed_keys(copy.deepcopy(config))))
-    assert [one.spec(cell) for cell in one.cells] == [other.spec(cell) for cell in other.cells]
-    assert one.strategy_spec("mig-mps") == other.strategy_spec("mig-mps")
+    assert [one.spec(cell).text for cell in one.cells] == [other.spec(cell).text for cell in other.cells]
+    assert one.strategy_spec("mig-mps").text == other.strategy_spec("mig-mps").text
     assert canonical_json({"b": 1, "a": {"d": [2], "c": "×"}}) == '{"a":{"c":"×","d":[2]},"b":1}'
 
 
 def test_calibration_depends_on_the_unloaded_workload_alone() -> None:
     before = simulated(strategies=["mps"], workloads=["matmul", "matmul-light"])
-    light = json.loads(before.calibration_spec("matmul-light"))
+    light = before.calibration_spec("matmul-light").spec()
     assert "load" not in light["workload"]
     assert (light["strategy"]["name"], light["replicas"]) == ("exclusive", 1)
 
@@ -136,8 +135,8 @@ def test_the_strategy_spec_does_not_depend_on_description_and_replicas() -> None
 
 def test_cells_on_the_simulator_do_not_depend_on_an_environment() -> None:
     on_cpu = study_with({"node": "cpu"})
-    assert json.loads(on_cpu.spec(on_cpu.cells[0]))["environment"] == tenant_environment("tenant-cpu.txt")
-    assert "environment" not in json.loads(simulated().spec(simulated().cells[0]))
+    assert on_cpu.spec(on_cpu.cells[0]).environment == tenant_environment("tenant-cpu.txt")
+    assert simulated().spec(simulated().cells[0]).environment is None
 
 
 def test_tenants_on_a_gpu_depend_on_their_own_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -147,9 +146,8 @@ def test_tenants_on_a_gpu_depend_on_their_own_lock(monkeypatch: pytest.MonkeyPat
     def environment_of(python: str) -> str:
         planned = study_with({"node": "nvidia", "nvidia.python": python})
         spec = planned.spec(planned.cells[0])
-        assert sys.executable not in spec, "its path differs between hosts"
-        found: str = json.loads(spec)["environment"]
-        return found
+        assert sys.executable not in spec.text, "its path differs between hosts"
+        return str(spec.environment)
 
     assert environment_of("auto") == tenant_environment("tenant-gpu.txt") != tenant_environment("tenant-cpu.txt")
     assert "torch==" in environment_of("auto")
@@ -159,7 +157,7 @@ def test_tenants_on_a_gpu_depend_on_their_own_lock(monkeypatch: pytest.MonkeyPat
 def test_a_server_depends_on_the_pin_of_its_client() -> None:
     entry = {"kind": "http", "command": ["serve"], "request": {"path": "/"}}
     planned = study_with({"node": "cpu", "workload_catalogue.served": entry, "workloads": ["served"]})
-    environment = json.loads(planned.spec(planned.cells[0]))["environment"]
+    environment = planned.spec(planned.cells[0]).environment
     assert environment == f"{tenant_environment('tenant-cpu.txt')} client {client_environment()}"
 
 
@@ -167,7 +165,7 @@ def test_the_spec_of_a_mix_has_the_spec_of_every_tenant() -> None:
     planned = simulated(MIXED, workloads=["both", "matmul", "detector"], replicas=[4])
 
     def workload(name: str) -> Any:
-        return json.loads(planned.spec(Cell("mps", name, 4, 1)))["workload"]
+        return planned.spec(Cell("mps", name, 4, 1)).spec()["workload"]
 
     assert workload("both") == {
         "name": "both",

@@ -8,8 +8,7 @@ from typing import TypedDict
 from sharebench.measure.cell.cell import MeasuredCell
 from sharebench.measure.nodes.node import Node
 from sharebench.model.records.telemetry import SLOWDOWNS, UNKNOWN_TELEMETRY
-from sharebench.model.records.types import TenantRecord
-from sharebench.model.spec import Conditions
+from sharebench.model.records.types import Conditions, TenantRecord
 from sharebench.model.strategy import Strategy
 from sharebench.model.workload import Workload
 from tenant.contract import Answer, Timeline

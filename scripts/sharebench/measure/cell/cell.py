@@ -23,6 +23,7 @@ from sharebench.measure.nodes.contract import (
 from sharebench.measure.nodes.node import Node
 from sharebench.model.records.telemetry import Row, Telemetry
 from sharebench.model.records.types import (
+    Calibration,
     CellRecord,
     Outcome,
     PrometheusRecord,
@@ -36,14 +37,7 @@ from sharebench.model.records.types import (
     Window,
     WorkloadReference,
 )
-from sharebench.model.spec import (
-    Calibration,
-    Spec,
-    aggressor_index,
-    job_iterations,
-    parse_spec,
-    tenant_workloads,
-)
+from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy
 from sharebench.model.workload import Mix
 from tenant.contract import Environment, Steadiness, TenantReport
@@ -159,7 +153,7 @@ class CellProcedure:
         """Run the window and collect the evidence. Raises TenantsFailed, TenantUnreachable or NodeError."""
         sampler = tenants.sampler()
         window, measured, rows, telemetry = measure_window(
-            tenants, sampler, self.spec["window_seconds"], self.deadline_seconds, job_iterations(self.spec)
+            tenants, sampler, self.spec.window_seconds, self.deadline_seconds, self.spec.job_iterations
         )
         evidence = self.node.evidence(self.strategy, grants, measured)
         environment = common_environment([report["environment"] for report in measured])
@@ -175,8 +169,8 @@ class CellProcedure:
 
 def used_calibration(spec: Spec, calibrations: Mapping[str, Calibration]) -> UsedCalibration:
     """The record's `calibration`: the values that the cell used; for a mix, digests and capacities by workload."""
-    aggressor, used = aggressor_index(spec), dict[str, WorkloadReference]()
-    tenants = [workload for index, workload in enumerate(tenant_workloads(spec)) if index != aggressor]
+    aggressor, used = spec.aggressor, dict[str, WorkloadReference]()
+    tenants = [workload for index, workload in enumerate(spec.workloads) if index != aggressor]
     workloads = [workload for workload in tenants if not workload.runs_until_exit]
     for workload in workloads:
         alone = calibrations[workload.name]
@@ -188,7 +182,7 @@ def used_calibration(spec: Spec, calibrations: Mapping[str, Calibration]) -> Use
         used[workload.name] = reference
     first = calibrations[workloads[0].name]
     roofs, idle_power_watts = first["roofs"], first["idle_power_watts"]
-    if not isinstance(spec["workload"], Mix):
+    if not isinstance(spec.workload, Mix):
         own = used[workloads[0].name]
         return cast(UsedCalibration, {**own, "roofs": roofs, "idle_power_watts": idle_power_watts})
     none: WorkloadReference = {"output_digest": None, "capacity_hz": None}
@@ -221,20 +215,19 @@ class CellRun:
         self,
         node: Node,
         strategy: Strategy,
-        spec_text: str,
+        spec: Spec,
         block: int,
         settings: Settings,
         calibrations: Mapping[str, Calibration],
         procedure: type[CellProcedure] = CellProcedure,
     ) -> None:
-        self.node, self.strategy, self.spec_text, self.calibrations = node, strategy, spec_text, calibrations
-        self.spec = parse_spec(spec_text)
-        self.workloads = tenant_workloads(self.spec)
+        self.node, self.strategy, self.spec, self.calibrations = node, strategy, spec, calibrations
+        self.workloads = spec.workloads
         self.replicas = len(self.workloads)
         self.state = State(strategy, self.replicas if strategy.depends_on_replicas else None, block)
-        loads = planned_loads(self.spec, calibrations)
+        loads = planned_loads(spec, calibrations)
         self.is_alone_in_a_loop = self.replicas == 1 and loads[0]["arrival"] == "closed"
-        self.procedure = procedure(node, strategy, self.spec, {**settings, "loads": loads})
+        self.procedure = procedure(node, strategy, spec, {**settings, "loads": loads})
         self.watch = Stopwatch()
         self.steady: list[Steadiness] = []
         self.observed: Observation | None = None
@@ -336,12 +329,12 @@ class CellRun:
         """The record of a cell that was not tried."""
         return {
             "schema": SCHEMA_VERSION,
-            "spec": self.spec_text,
+            "spec": self.spec.text,
             "cell": {
                 "strategy": self.strategy.name,
-                "workload": self.spec["workload"].name,
+                "workload": self.spec.workload.name,
                 "replicas": self.replicas,
-                "repeat": self.spec["repeat"],
+                "repeat": self.spec.repeat,
                 "block": self.state.block,
             },
             "status": "ok",

@@ -25,6 +25,7 @@ from sharebench.measure.nodes.contract import (
     UnrecoverableNodeError,
 )
 from sharebench.model.records.types import Exit, FaultOutcome, Outcome
+from sharebench.model.spec import FaultSpec
 from tenant.contract import FAULTS, NO_OUTPUTS, TenantReport
 
 T = TypeVar("T")
@@ -43,9 +44,14 @@ class FaultProcedure(CellProcedure):
 
     ends_tenants = True
 
+    @property
+    def fault(self) -> FaultSpec:
+        assert self.spec.fault is not None
+        return self.spec.fault
+
     def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
         """Rehearse, then run the window. Raises like `CellProcedure.observe`, except for deaths in the window."""
-        aggressor, deadline = self.spec["fault"]["aggressor"], self.deadline_seconds
+        aggressor, deadline = self.fault.aggressor, self.deadline_seconds
         endpoints = tenants.endpoints()
         clocks = [read_clock(endpoint) for endpoint in endpoints]
         sampler = tenants.sampler()
@@ -55,13 +61,13 @@ class FaultProcedure(CellProcedure):
             tenants.sleep_until(end_ns)
             rehearsed = list(pool.map(lambda endpoint: endpoint.record(deadline), endpoints))
             evidence = self.node.evidence(self.strategy, grants, rehearsed)
-            start_ns, end_ns = announce_window(tenants, pool, self.spec["window_seconds"], deadline, last=aggressor)
+            start_ns, end_ns = announce_window(tenants, pool, self.spec.window_seconds, deadline, last=aggressor)
             sampler.start()
             with stopping_sampler_on_failure(tenants, sampler, start_ns):
                 ended = {i: (at_ns - start_ns) / NS for i, at_ns in tenants.watch_until(end_ns).items()}
             rows, telemetry = sampler.stop(start_ns / NS, end_ns / NS)
             measured = self._records(pool, endpoints, aggressor)
-            if aggressor not in ended and FAULTS[self.spec["fault"]["kind"]] != "hung":
+            if aggressor not in ended and FAULTS[self.fault.kind] != "hung":
                 # The aggressor should have ended, and is late.
                 tenants.watch_until(end_ns + int(HANG_SECONDS * NS))
         finally:
@@ -89,18 +95,18 @@ class FaultProcedure(CellProcedure):
         self, record: MeasuredCell, observed: Observation | None, state: State, grants: Sequence[Grant]
     ) -> MeasuredCell:
         """The record with the victims' status, after the start of a new tenant. Raises UnrecoverableNodeError."""
-        fault, tenants = self.spec["fault"], record["tenants"]
+        fault, tenants = self.fault, record["tenants"]
         if observed is not None:
             silent: Outcome = {"status": "hung", "exit": SILENT}
             tenants = [{**each, **silent} if each["status"] == "not-measured" else each for each in tenants]
-        victims = [each for each in tenants if observed is None or each["index"] != fault["aggressor"]]
+        victims = [each for each in tenants if observed is None or each["index"] != fault.aggressor]
         status, reason = cell_status(victims, record["reason"])
         new_tenant_seconds, recovery_seconds, refused = self._new_tenant(state, grants)
         outcome: FaultOutcome = {
-            "kind": fault["kind"],
-            "aggressor": fault["aggressor"],
-            "at_seconds": fault["at_fraction"] * self.spec["window_seconds"],
-            "happened": observed is not None and tenants[fault["aggressor"]]["status"] != "ok",
+            "kind": fault.kind,
+            "aggressor": fault.aggressor,
+            "at_seconds": fault.at_fraction * self.spec.window_seconds,
+            "happened": observed is not None and tenants[fault.aggressor]["status"] != "ok",
             "ended_seconds": [observed.ended.get(each["index"]) if observed else None for each in tenants],
             "new_tenant_seconds": new_tenant_seconds,
             "recovery_seconds": recovery_seconds,
@@ -126,7 +132,7 @@ class FaultProcedure(CellProcedure):
                 return new_tenant_seconds, launched - began + new_tenant_seconds, attempt
         seconds = self.settings["timeouts"]["start_seconds"]
         raise UnrecoverableNodeError(
-            f"no new tenant could start within {seconds:g} s after the fault {self.spec['fault']['kind']}; "
+            f"no new tenant could start within {seconds:g} s after the fault {self.fault.kind}; "
             "its owner may have to reset the device: see the kernel's log (dmesg)"
         )
 

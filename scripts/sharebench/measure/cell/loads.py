@@ -4,7 +4,8 @@ import zlib
 from collections.abc import Mapping
 
 from sharebench.measure.nodes.contract import PlannedLoad
-from sharebench.model.spec import Calibration, Spec, tenant_workloads
+from sharebench.model.records.types import Calibration
+from sharebench.model.spec import Spec
 from sharebench.model.workload import Workload
 from tenant.contract.trace import mean_rate_hz, read_trace
 
@@ -17,13 +18,13 @@ def planned_loads(spec: Spec, calibrations: Mapping[str, Calibration]) -> list[P
 
     `calibrations` is empty while calibrating. A rate that is a share of capacity needs the workload's calibration.
     """
-    workloads = tenant_workloads(spec)
+    workloads = spec.workloads
     names = [workload.name for workload in workloads]
     return [
         _planned_load(
             workload,
             calibrations.get(workload.name),
-            spec["repeat"],
+            spec.repeat,
             before=index - names[:index].count(workload.name),
             number=names[:index].count(workload.name),
             tenants=names.count(workload.name),

@@ -18,29 +18,28 @@ from sharebench.measure.cell.cell import (
 from sharebench.measure.nodes.contract import Settings
 from sharebench.measure.nodes.node import Node
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry, listed
-from sharebench.model.records.types import EvidenceItem, Outcome, TenantRecord, Timing, Window
-from sharebench.model.spec import Calibration, canonical_text, parse_spec, tenant_workloads
+from sharebench.model.records.types import Calibration, EvidenceItem, Outcome, TenantRecord, Timing, Window
+from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy
 
 
 def run_queue(
     node: Node,
     strategy: Strategy,
-    spec_text: str,
+    spec: Spec,
     block: int,
     settings: Settings,
     calibrations: Mapping[str, Calibration],
 ) -> tuple[MeasuredCell, list[Row]]:
     """Measure one cell of a queue, like `CellRun`; a job that does not end well ends the queue."""
-    spec = parse_spec(spec_text)
     jobs: list[tuple[MeasuredCell, list[Row]]] = []
-    for workload in tenant_workloads(spec):
-        alone = canonical_text({**spec, "workload": workload, "replicas": 1})
+    for workload in spec.workloads:
+        alone = spec.changed(workload=workload, replicas=1)
         used = {name: each for name, each in calibrations.items() if name == workload.name}
         jobs.append(CellRun(node, strategy, alone, block, settings, used).measure())
         if jobs[-1][0]["status"] != "ok":
             break
-    record = join_jobs(spec_text, [job for job, _ in jobs], calibrations)
+    record = join_jobs(spec, [job for job, _ in jobs], calibrations)
     began = [job["window"]["start_monotonic_seconds"] if job["window"] else None for job, _ in jobs]
     return record, [
         row | {"t_seconds": round(float(row["t_seconds"] or 0) + start - (began[0] or 0), 3)}
@@ -50,14 +49,14 @@ def run_queue(
     ]
 
 
-def join_jobs(spec_text: str, jobs: Sequence[MeasuredCell], calibrations: Mapping[str, Calibration]) -> MeasuredCell:
+def join_jobs(spec: Spec, jobs: Sequence[MeasuredCell], calibrations: Mapping[str, Calibration]) -> MeasuredCell:
     """The record of the queue from its jobs' records, in order; the last job may have ended badly."""
-    spec, first = parse_spec(spec_text), jobs[0]
+    first = jobs[0]
     timing = {part: sum(job["timing"][part] for job in jobs) for part in Timing.__annotations__}  # type: ignore[literal-required]
     record: MeasuredCell = {
         **first,
-        "spec": spec_text,
-        "cell": {**first["cell"], "workload": spec["workload"].name, "replicas": spec["replicas"]},
+        "spec": spec.text,
+        "cell": {**first["cell"], "workload": spec.workload.name, "replicas": spec.replicas},
         "timing": cast(Timing, timing),
         "start": None,
     }
@@ -68,7 +67,7 @@ def join_jobs(spec_text: str, jobs: Sequence[MeasuredCell], calibrations: Mappin
         {**jobs[index]["tenants"][0], "index": index}
         if index < len(jobs) and jobs[index]["tenants"]
         else blank_tenant(index, workload.name, never)
-        for index, workload in enumerate(tenant_workloads(spec))
+        for index, workload in enumerate(spec.workloads)
     ]
     status, reason = cell_status(tenants, jobs[-1]["reason"] if jobs[-1]["status"] != "ok" else None)
     windows = [job["window"] for job in jobs if job["window"] is not None]
@@ -87,7 +86,7 @@ def join_jobs(spec_text: str, jobs: Sequence[MeasuredCell], calibrations: Mappin
         "calibration": used_calibration(spec, calibrations) if calibrations else None,
         "evidence": evidence,
         "window": _queue_window(windows) if windows else None,
-        "telemetry": _queue_telemetry(parts, list(map(_seconds, windows)), spec["replicas"]) if parts else None,
+        "telemetry": _queue_telemetry(parts, list(map(_seconds, windows)), spec.replicas) if parts else None,
         "environment": common_environment(environments) if environments else None,
     }
 

@@ -12,14 +12,14 @@ def memory_fraction(spec: Spec, index: int) -> float:
 
     Tenants of a MIG instance see only the instance's memory.
     """
-    if (percent := spec["strategy"].tenant_limits(spec["replicas"], index).memory_percent) is not None:
+    if (percent := spec.strategy.tenant_limits(spec.replicas, index).memory_percent) is not None:
         return percent / 100
-    return 1 / math.ceil(spec["replicas"] / spec["strategy"].group_count(spec["replicas"]))
+    return 1 / math.ceil(spec.replicas / spec.strategy.group_count(spec.replicas))
 
 
 def placeholder_values(spec: Spec, index: int) -> dict[str, object]:
     """The values of the placeholders that depend on the cell, by name."""
-    return {"index": index, "replicas": spec["replicas"], "fraction": f"{memory_fraction(spec, index):.6g}"}
+    return {"index": index, "replicas": spec.replicas, "fraction": f"{memory_fraction(spec, index):.6g}"}
 
 
 def fill_in(word: str, values: Mapping[str, object]) -> str:

@@ -41,8 +41,8 @@ from sharebench.model.capabilities import NODE_KINDS
 from sharebench.model.records import record
 from sharebench.model.records.references import device_identity, part_for_device, read_calibration, read_device
 from sharebench.model.records.telemetry import to_csv
-from sharebench.model.records.types import Record
-from sharebench.model.spec import Calibration, Spec, canonical_text, parse_spec, tenant_workload
+from sharebench.model.records.types import Calibration, Record
+from sharebench.model.spec import Spec, parse_spec
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 from tenant.contract import Environment
@@ -219,20 +219,21 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     study, node = run.study, run.node
     cell = study.calibration_cell(workload)
     block = min(study.block(other) for other in study.cells)
-    strategy = pick_strategy(study.strategies, study.config["strategies"], node, tenant_workload(parse_spec(spec), 0))
+    parsed = parse_spec(spec)
+    strategy = pick_strategy(study.strategies, study.config["strategies"], node, parsed.workloads[0])
     where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
-    # `spec` decides when a calibration is stale, `cell_spec` is what runs.
-    cell_spec = parse_spec(study.spec_under(spec, strategy.name))
-    long_seconds = max(cell_spec["window_seconds"], study.config["window_seconds"])
+    # `spec` decides when a calibration is stale, `own` is what runs.
+    own = parsed.changed(strategy=strategy.for_tenants(1))
+    long_seconds = max(own.window_seconds, study.config["window_seconds"])
 
     def measure(is_long: bool) -> MeasuredCell:
-        text = canonical_text(cell_spec | {"window_seconds": long_seconds} if is_long else cell_spec)
-        return CellRun(node, strategy, text, block, _settings(study, cell.folder), {}).measure()[0]
+        run_spec = own.changed(window_seconds=long_seconds) if is_long else own
+        return CellRun(node, strategy, run_spec, block, _settings(study, cell.folder), {}).measure()[0]
 
     try:
         print(f"calibrating {workload} on {where}{device_suffix(run)}", flush=True)
         measured, taken = measure_reference(workload, measure)
-        answers = reference_answers(tenant_workload(cell_spec, 0), measured["tenants"][0])
+        answers = reference_answers(own.workloads[0], measured["tenants"][0])
     except CalibrationError as failure:
         raise JobFailed(str(failure)) from None
     facts = part_for_device(read_device(device), node.identity)
@@ -294,7 +295,8 @@ def measure_cells(run: Run, specs: list[str], code: str, calibrations: list[Path
 
     `calibrations` are the files of the tenants' workloads. Records are written when all cells are measured.
     """
-    study, cells = run.study, [_cell_of(spec) for spec in specs]
+    study, parsed = run.study, list(map(parse_spec, specs))
+    cells = [Cell(spec.strategy.name, spec.workload.name, spec.replicas, spec.repeat) for spec in parsed]
     run.output = run.results / cells[0].raw
     if run.devices:
         run.use_device(run.record["placement"][placement.placement_key(study, cells[0])])
@@ -307,11 +309,11 @@ def measure_cells(run: Run, specs: list[str], code: str, calibrations: list[Path
         print(progress_line(ownership.count_cell(run.results), spec, study, device_suffix(run)), flush=True)
 
     if study.strategies[cells[0].strategy].is_queue:
-        begin(parse_spec(specs[0]))
-        queue = run.node, study.strategies[cells[0].strategy], specs[0], study.block(cells[0])
+        begin(parsed[0])
+        queue = run.node, study.strategies[cells[0].strategy], parsed[0], study.block(cells[0])
         measured = [run_queue(*queue, _settings(study, cells[0].folder), references)]
     else:
-        runs = [_cell_run(run, cell, spec, references) for cell, spec in zip(cells, specs, strict=True)]
+        runs = [_cell_run(run, cell, spec, references) for cell, spec in zip(cells, parsed, strict=True)]
         measured = measure_sweep(runs, lambda each: begin(each.spec))
     ownership.verify(run.results)
     for cell, (result, rows), started_epoch_seconds in zip(cells, measured, began, strict=True):
@@ -324,17 +326,12 @@ def measure_cells(run: Run, specs: list[str], code: str, calibrations: list[Path
         ownership.add_overhead(run.results, time.time() - run.started_epoch_seconds - wall, len(windows))
 
 
-def _cell_of(spec: str) -> Cell:
-    cell = parse_spec(spec)
-    return Cell(cell["strategy"].name, cell["workload"].name, cell["replicas"], cell["repeat"])
-
-
-def _cell_run(run: Run, cell: Cell, spec: str, references: Mapping[str, Calibration]) -> CellRun:
-    study, cell_spec, settings = run.study, parse_spec(spec), _settings(run.study, cell.folder)
-    procedure: type[CellProcedure] = FaultProcedure if "fault" in cell_spec else CellProcedure
-    if procedure is CellProcedure and tenant_workload(cell_spec, 0).module == conformance.MODULE:
+def _cell_run(run: Run, cell: Cell, spec: Spec, references: Mapping[str, Calibration]) -> CellRun:
+    study, settings = run.study, _settings(run.study, cell.folder)
+    procedure: type[CellProcedure] = FaultProcedure if spec.fault else CellProcedure
+    if procedure is CellProcedure and spec.workloads[0].module == conformance.MODULE:
         procedure = conformance.ConformanceProcedure
-    if "prometheus" in cell_spec:
+    if spec.prometheus:
         procedure = PrometheusProcedure
         settings = {**settings, **watch_settings(study.config["prometheus"], cell.folder)}
     strategy = study.strategies[cell.strategy]

@@ -19,7 +19,7 @@ from sharebench.measure.run.placement import Placement, cells_by_device
 from sharebench.model import run_record
 from sharebench.model.capabilities import NODE_KINDS
 from sharebench.model.config import programs
-from sharebench.model.spec import Spec, tenant_workloads
+from sharebench.model.spec import Spec
 from sharebench.study.cells import Cell, cell_from_path
 from sharebench.study.study import Study
 
@@ -78,7 +78,7 @@ def pending_files(summary: str) -> dict[str, list[str]]:
 def _unmeasured_parts(node: Node, study: Study, strategy: str) -> list[str]:
     """The strategy's cells that start no tenant, as text: the reason, the numbers of tenants and the workloads."""
     entry, cells = study.strategies[strategy], [cell for cell in study.cells if cell.strategy == strategy]
-    combinations = {(cell.replicas, cell.workload): tenant_workloads(study.spec_of(cell)) for cell in cells}
+    combinations = {(cell.replicas, cell.workload): study.spec(cell).workloads for cell in cells}
     infeasible = {key for key, loads in combinations.items() if node.infeasible(entry, key[0], loads) is not None}
     not_attempted = {key for key, loads in combinations.items() if node.not_attempted(entry, loads) is not None}
     texts = []
@@ -157,7 +157,7 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
         lines += console.wrap_text(", ".join(map(str, sorted(values))), label, "    ")
     for change, names in changes.items():
         lines += console.wrap_text(f"{', '.join(names)}: {change}", "  ", "    ")
-    workloads = {each.name: each for cell in study.cells for each in tenant_workloads(study.spec_of(cell))}
+    workloads = {each.name: each for cell in study.cells for each in study.spec(cell).workloads}
     for name, workload in workloads.items():
         if (added := node.additions(workload)) is not None:
             lines += console.wrap_text(f"{name}: {added}", "  ", "    ")
@@ -170,12 +170,12 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
 def progress_line(run: run_record.RunRecord, spec: Spec, study: Study, device_suffix: str = "") -> str:
     """The cell's line on the terminal: its number, its name and device, and an estimate of the time left."""
     number, planned = run["done"], run["planned"]
-    name = f"{spec['strategy'].name} × {spec['replicas']}, {spec['workload'].name}"
+    name = f"{spec.strategy.name} × {spec.replicas}, {spec.workload.name}"
     # Before the first cell ends, the estimate comes from earlier runs; afterwards from this run's pace.
     elapsed = time.time() - (run["first_cell_epoch_seconds"] or time.time())
     pace = elapsed / (number - 1) if number > 1 else seconds_per_cell(study, run) / max(1, len(run.get("devices", [])))
     left = format_duration((planned - number + 1) * pace)
-    return f"cell {number} of {planned}: {name}, repeat {spec['repeat']}{device_suffix} · about {left} left"
+    return f"cell {number} of {planned}: {name}, repeat {spec.repeat}{device_suffix} · about {left} left"
 
 
 def seconds_per_cell(study: Study, run: run_record.RunRecord) -> float:

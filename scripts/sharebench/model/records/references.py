@@ -10,8 +10,7 @@ import jsonschema_rs
 
 from sharebench.core.files import DamagedFile, read_json
 from sharebench.model.records.record import MESSAGE_LENGTH, SCHEMA_PATH, printable
-from sharebench.model.records.types import NodeFacts
-from sharebench.model.spec import Calibration
+from sharebench.model.records.types import Calibration, NodeFacts
 
 Reference = TypeVar("Reference", bound=Mapping[str, Any])
 

@@ -4,7 +4,6 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from sharebench.model.prometheus_options import Discovery
 from sharebench.model.records.telemetry import Telemetry
-from sharebench.model.spec import Conditions
 from sharebench.model.strategy import Limits
 from sharebench.model.values import Kind
 from tenant.contract import AchievedLoad, Answer, Histogram, Steadiness, TenantMeasurement
@@ -64,6 +63,28 @@ class EvidenceItem(TypedDict):
     observed: Any
     holds: bool
     source: str
+
+
+class Conditions(TypedDict):
+    """What may have disturbed the run that gave a capacity; None where a node does not know it."""
+
+    halves_change_ratio: float | None
+    foreign_processes: int | None
+    gpu_slowdown_percent: float | None
+    cpu_throttled_percent: float | None
+    cpu_steal_percent: float | None
+
+
+class Calibration(TypedDict):
+    """The part of calibration/{workload}.json that cells use."""
+
+    workload: str
+    output_digest: list[float] | None
+    capacity_hz: float
+    conditions: Conditions
+    answers: NotRequired[list[list[Answer]] | None]
+    roofs: dict[str, float] | None
+    idle_power_watts: float | None
 
 
 class WorkloadReference(TypedDict):

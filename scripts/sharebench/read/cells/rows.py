@@ -10,7 +10,7 @@ import numpy as np
 
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import Record, TenantRecord
-from sharebench.model.spec import components, parse_spec
+from sharebench.model.spec import parse_spec
 from sharebench.read.cells.gpu_columns import (
     DeviceColumns,
     device_columns,
@@ -154,7 +154,7 @@ def split_by_workload(record: Record, whole: MeasuredCell, limits: SloLimits = N
     """The cell `whole`, or a cell for each workload of a mix, with the tenants that run it."""
     if whole.tenant_workload is not None:
         return [whole]
-    parts = (reduce_record(record, name, limits) for name in components(parse_spec(record["spec"])))
+    parts = (reduce_record(record, name, limits) for name in parse_spec(record["spec"]).components)
     return [replace(cell, all_rows=whole.rows) for cell in parts]
 
 
@@ -163,7 +163,7 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Sl
 
     `tenant_workload` restricts it to the tenants that run this workload. `limits` is the SLO of the goodput.
     """
-    workloads = [tenant_workload] if tenant_workload else components(parse_spec(record["spec"]))
+    workloads = [tenant_workload] if tenant_workload else parse_spec(record["spec"]).components
     failed = [gate for gate in record["gates"] if not gate["passed"]]
     invalid = [gate for gate in failed if gate["severity"] == "invalid"]
     all_tenants = zip(record["tenants"], tenant_memory_mib(record), tenant_use(record), strict=True)

@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 from sharebench.model.records.record import read, window_seconds
 from sharebench.model.records.types import CellRecord, GateVerdict, Record, TenantRecord
-from sharebench.model.spec import Spec, parse_spec, tenant_workload, workload_reference
+from sharebench.model.spec import Spec, parse_spec, workload_reference
 from sharebench.model.strategy import ONE_PROCESS
 from sharebench.read.gates import answers, drift, gpu, load, programs, prometheus
 from sharebench.read.gates.verdict import (
@@ -178,7 +178,7 @@ def _failed_share(record: CellRecord) -> Verdict | None:
 
 
 def _failed_limit(spec: Spec, index: int) -> float:
-    return tenant_workload(spec, index).failed_percent / 100
+    return spec.workloads[index].failed_percent / 100
 
 
 def _reasons(*tenants: TenantRecord) -> str:
@@ -198,7 +198,7 @@ def _output_digest(record: CellRecord) -> Verdict | None:
     for index, tenant in enumerate(record["tenants"]):
         if programs.is_program(tenant):
             continue
-        tolerance: float = tenant_workload(spec, index).output_tolerance
+        tolerance: float = spec.workloads[index].output_tolerance
         alone = workload_reference(record["calibration"], tenant["workload"]).get("output_digest")
         if not alone:
             return Verdict(None, tolerance, False, "there is no digest of the output that the workload has alone")
@@ -229,7 +229,7 @@ def _drained_queue(record: CellRecord) -> Verdict | None:
     spec = parse_spec(record["spec"])
     # Streams are threads of one process, so that each may wait for all others when the window ends. How long the
     # interpreter lets another thread run many short iterations shows in the tenant's own slowest iteration.
-    is_stream = spec["strategy"].mechanism[-1] in ONE_PROCESS
+    is_stream = spec.strategy.mechanism[-1] in ONE_PROCESS
     limit = DRAIN_ITERATIONS * (len(record["tenants"]) if is_stream else 1)
     tenants = [tenant for tenant in record["tenants"] if not programs.is_program(tenant)]
     if not tenants:

@@ -13,7 +13,7 @@ import pandas as pd
 from sharebench.model.promises import BROKEN, KEPT, NOT_MEASURED, NOT_PROMISED, Promise, promises
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import PhaseWindow, Promises, Record, TenantRecord
-from sharebench.model.spec import parse_spec, tenant_workload, workload_reference
+from sharebench.model.spec import parse_spec, workload_reference
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.histogram import Histogram
 
@@ -44,7 +44,7 @@ class ConformanceCell:
 
         An instance and a green context have SMs of their own, which CUDA or, on the stand-in, the affinity mask shows.
         """
-        strategy, units = parse_spec(self.record["spec"])["strategy"], self.record["node"]["units"]
+        strategy, units = parse_spec(self.record["spec"]).strategy, self.record["node"]["units"]
         if strategy.mechanism[0] in ("mig", "green-contexts"):
             own = list(map(_units, self.tenants))
             return [100 * each / units for each in own if each] if units and all(own) else None
@@ -95,7 +95,7 @@ def _rate_hz(window: PhaseWindow, index: int) -> float:
 
 def _memory(cell: ConformanceCell) -> float | None:
     total = cell.record["node"]["memory_bytes"]
-    strategy, ratios = parse_spec(cell.record["spec"])["strategy"], []
+    strategy, ratios = parse_spec(cell.record["spec"]).strategy, []
     for result in cell.found["tasks"].get("largest_allocation", []):
         if total and (largest := result.get("largest_bytes")) is not None:
             limit = strategy.tenant_limits(len(cell.tenants), result["tenant"]).memory_bytes(total)
@@ -175,7 +175,7 @@ def _rows(records: Sequence[Record]) -> Iterator[TableRow]:
         (
             ConformanceCell(record, found, None).rates_hz[0]
             for record in records
-            if (found := record.get("promises")) and parse_spec(record["spec"])["strategy"].mechanism == ("exclusive",)
+            if (found := record.get("promises")) and parse_spec(record["spec"]).strategy.mechanism == ("exclusive",)
         ),
         None,
     )
@@ -197,8 +197,7 @@ def _harmed(record: Record) -> float | None:
     if fault is None or not fault["happened"]:
         return None
     return sum(
-        tenant["status"] != "ok"
-        or not _is_right(record, tenant, tenant_workload(spec, tenant["index"]).output_tolerance)
+        tenant["status"] != "ok" or not _is_right(record, tenant, spec.workloads[tenant["index"]].output_tolerance)
         for tenant in record["tenants"]
         if tenant["index"] != fault["aggressor"]
     )
@@ -216,7 +215,7 @@ def _is_right(record: Record, tenant: TenantRecord, tolerance: float) -> bool:
 
 
 def _row(name: str, promise: Promise, record: Record, measured: float | None, failure: str | None = None) -> TableRow:
-    strategy = parse_spec(record["spec"])["strategy"]
+    strategy = parse_spec(record["spec"]).strategy
     statement = promise.statement(strategy.mechanism)
     is_made = statement is not None and statement.is_made(record["limits"])
     verdict = NOT_PROMISED

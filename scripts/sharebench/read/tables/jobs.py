@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from sharebench.model.records.types import Record, TenantRecord
-from sharebench.model.spec import parse_spec, runs_jobs
+from sharebench.model.spec import parse_spec
 from sharebench.read.cells.gpu_columns import device_columns, tenant_memory_mib
 from sharebench.read.cells.rows import group_by, outcome_columns
 from sharebench.read.columns import TableRow, table_frame
@@ -52,7 +52,7 @@ class JobCell:
 
 def job_cell(record: Record) -> JobCell | None:
     """The part of a record that the table needs; None if it has no jobs."""
-    if not runs_jobs(parse_spec(record["spec"])):
+    if not parse_spec(record["spec"]).runs_jobs:
         return None
     jobs = (tenant.get("job") for tenant in record["tenants"])
     ends = [job["completion_seconds"] if job else None for job in jobs]

@@ -36,7 +36,7 @@ def launch() -> Iterator[Callable[..., ProcessTenants]]:
         start_seconds: float = 30.0,
         process_of: Mapping[int, int] = MappingProxyType({}),
     ) -> Any:
-        spec = cpu_study().spec_of(Cell("mps", "matmul", 1, 1))
+        spec = cpu_study().spec(Cell("mps", "matmul", len(programs), 1))
         settings = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}}
         loads = [{"arrival": "closed"}] * len(programs)
         tenants = Misbehaving(spec, cast(Settings, settings | {"loads": loads}), no_sampler)

@@ -1,6 +1,5 @@
 """Programs that run until they exit: real processes on the stand-in, timed by their exit."""
 
-import json
 import subprocess
 import sys
 import threading
@@ -151,7 +150,7 @@ sys.exit(1)
 
 def test_the_spec_of_an_exiting_program_has_only_its_dependencies() -> None:
     planned = study_with({f"{W}.mine": exiting("pass", 7), "workloads": ["mine"], "node": "cpu"})
-    spec = json.loads(planned.spec(Cell("mps", "mine", 2, 1)))
+    spec = planned.spec(Cell("mps", "mine", 2, 1)).spec()
     assert spec["workload"].keys() == {"name", "kind", "command", "until", "job"}
     assert (spec["workload"]["job"], spec["window_seconds"]) == ({"iterations": 1, "max_seconds": 7}, 7)
     assert "warmup" not in spec

@@ -21,7 +21,7 @@ from sharebench.measure.nodes.host.processes import ProcessTenants
 from sharebench.measure.nodes.host.programs.process_tree import tree_pids
 from sharebench.measure.nodes.programs import memory_fraction
 from sharebench.measure.nodes.tenants import tenant_set
-from sharebench.model.spec import Spec, parse_spec, tenant_workload
+from sharebench.model.spec import Spec, parse_spec
 from sharebench.study.cells import Cell
 from tenant import request_bodies
 from tenant.load import BEFORE_WINDOW, IN_WINDOW
@@ -85,7 +85,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def slow(clock: Clock, start: str, *seconds: float) -> Slow:
     planned = study_with({f"{W}.mine": SERVER | {"start": start}, "workloads": ["mine"]})
-    spec = planned.spec_of(Cell("mps", "mine", len(seconds), 1))
+    spec = planned.spec(Cell("mps", "mine", len(seconds), 1))
     settings = {"timeouts": {"start_seconds": 10, "record_seconds": 10}, "loads": []}
     tenants = Slow(spec, cast(Settings, settings), clock, [*seconds])
     tenants.start([Grant(index, 0) for index in range(len(seconds))])
@@ -120,7 +120,7 @@ def test_a_staggered_tenant_that_takes_too_long_is_hung_and_the_next_one_never_s
 def test_a_tenant_gets_its_fraction_of_the_memory(
     strategy: str, changes: dict[str, Any], replicas: int, fraction: float
 ) -> None:
-    spec = simulated(changes).spec_of(Cell(strategy, "matmul", replicas, 1))
+    spec = simulated(changes).spec(Cell(strategy, "matmul", replicas, 1))
     assert memory_fraction(spec, replicas - 1) == pytest.approx(fraction)
 
 
@@ -137,7 +137,7 @@ def server() -> Iterator[ProcessTenants]:
     """A tenant that is a server with three processes."""
     entry = {"kind": "command", "command": ["{python}", "-c", SERVES], "metrics": {"histogram": "h"}}
     planned = study_with({f"{W}.mine": entry, "workloads": ["mine"]})
-    spec = planned.spec_of(Cell("time-slicing", "mine", 1, 1))
+    spec = planned.spec(Cell("time-slicing", "mine", 1, 1))
     settings = {"timeouts": {"start_seconds": 10, "record_seconds": 10}, "loads": [{"arrival": "closed"}]}
     tenants = ProcessTenants(spec, cast(Settings, settings), no_sampler)
     tenants.start([Grant(0, 0, environment={"CUDA_VISIBLE_DEVICES": "GPU-1"})])
@@ -192,7 +192,7 @@ def test_every_strategy_gets_the_same_requests(tmp_path: Path, strategy: str) ->
     }
     measured = run(tmp_path, entry, replicas=2, strategy=strategy)
     assert measured["status"] == "ok"
-    measured_request = tenant_workload(parse_spec(measured["spec"]), 0).request.model_dump()
+    measured_request = parse_spec(measured["spec"]).workloads[0].request.model_dump()
     # The seed depends on the workload and the repeat.
     seed = zlib.crc32(b"mine/1")
     for index in (0, 1):

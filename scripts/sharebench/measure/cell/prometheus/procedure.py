@@ -83,7 +83,7 @@ class PrometheusProcedure(CellProcedure):
         self.scrape_seconds: float = self.section["scrape_seconds"]
         self.cell: Labels = {"cell": settings["watched_cell"]}
         self.server = Server(str(self.section["url"]))
-        self.replicas = spec["replicas"]
+        self.replicas = spec.replicas
 
     def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observation:
         """Run the window while Prometheus watches. Raises like `CellProcedure.observe`."""

@@ -16,7 +16,7 @@ from sharebench.measure.nodes.host.logs import log_end
 from sharebench.measure.nodes.host.template import ForkedProcess
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.measure.nodes.tenants.tenant_set import Ending, Unit
-from sharebench.model.spec import Spec, tenant_workload
+from sharebench.model.spec import Spec
 from tenant.contract import TOKEN_VARIABLE
 
 LOG_TAIL_BYTES = 2000
@@ -114,13 +114,13 @@ class BuiltInTenant(TenantProcess):
 
     def command(self) -> list[str]:
         first = self.grants[0]
-        workload = tenant_workload(self.context.spec, first.index)
+        workload = self.context.spec.workloads[first.index]
         argv = tenant_command(self.context, first.index, str(workload.module), workload.params, self.context.device)
         return argv if first.process is None else [*argv, "--streams", json.dumps(list(map(self._stream, self.grants)))]
 
     def _stream(self, grant: Grant) -> dict[str, object]:
         """The arguments of one of several tenants of the process."""
-        workload = tenant_workload(self.context.spec, grant.index)
+        workload = self.context.spec.workloads[grant.index]
         return {
             "workload": workload.module,
             "name": workload.name,
@@ -132,7 +132,7 @@ class BuiltInTenant(TenantProcess):
     def programs(self) -> Iterable[Program]:
         first = self.grants[0]
         variables = {**grant_environment(first), TOKEN_VARIABLE: self.context.token}
-        workload = str(tenant_workload(self.context.spec, first.index).module), self.context.device
+        workload = str(self.context.spec.workloads[first.index].module), self.context.device
         return [Program(self.command(), variables, first.cores, self.log, self.out, workload)]
 
     def connect(self) -> Sequence[HttpEndpoint]:
@@ -150,11 +150,11 @@ def tenant_command(
     """The command line of a process of scripts/tenant/, with the tenants' interpreter or another `python`."""
     arguments = {
         "workload": module,
-        "name": tenant_workload(context.spec, index).name,
+        "name": context.spec.workloads[index].name,
         "params": json.dumps(params),
         "device": device,
         "load": json.dumps(context.loads[index]),
-        "warmup": json.dumps(context.spec.get("warmup", {})),
+        "warmup": json.dumps(context.spec.warmup_rule),
         "port": "0",
         "index": str(index),
         "spawned-ns": str(time.monotonic_ns()),

@@ -26,7 +26,7 @@ from sharebench.measure.nodes.host.programs.process_tree import Orphans, tree_pi
 from sharebench.measure.nodes.host.programs.tenants import tenant_class
 from sharebench.measure.nodes.host.template import ForkedProcess
 from sharebench.measure.nodes.tenants.tenant_set import TenantSet
-from sharebench.model.spec import Spec, tenant_workload
+from sharebench.model.spec import Spec
 from tenant.contract.forking import ForkRequest
 
 TENANT_VARIABLE = "SHAREBENCH_TENANT"
@@ -144,11 +144,11 @@ class ProcessTenants(TenantSet[TenantProcess]):
                     process.wait(GRACE_SECONDS)
 
     def _process(self, grants: Sequence[Grant], home: Path) -> TenantProcess:
-        return tenant_class(tenant_workload(self.context.spec, grants[0].index))(self.context, grants, home)
+        return tenant_class(self.context.spec.workloads[grants[0].index])(self.context, grants, home)
 
     def prepare(self, grants: Sequence[Grant]) -> list[TenantProcess]:
         """A process per grant, or per group of grants with the same process."""
-        if any(tenant_workload(self.spec, grant.index).is_program for grant in grants):
+        if any(self.spec.workloads[grant.index].is_program for grant in grants):
             self._orphans = Orphans()
         groups = group_by_process(grants)
         return [self._process(group, self.scratch / str(number)) for number, group in enumerate(groups)]

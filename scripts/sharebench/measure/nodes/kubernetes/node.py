@@ -262,7 +262,7 @@ class ClusterNode(Node):
         reach = self.cluster.options["reach"]
         if reach == "auto":
             reach = "pod-ip" if is_in_cluster() else "port-forward"
-        access = self.access_of(spec["strategy"])
+        access = self.access_of(spec.strategy)
         if access.runs_mps:
             # The daemon is suspect until the tenants' records show that they ended well.
             self.mark_dirty()

@@ -17,7 +17,7 @@ from sharebench.measure.nodes.simulated.load import (
 )
 from sharebench.model.records.telemetry import UNKNOWN_TELEMETRY, Row, Telemetry
 from sharebench.model.records.types import Outcome, TenantStatus
-from sharebench.model.spec import Spec, tenant_workloads
+from sharebench.model.spec import Spec
 from sharebench.model.workload import Workload
 from tenant.contract import Outputs, Steadiness, TenantReport
 
@@ -108,17 +108,17 @@ class SimulatedTenants:
 
     def _seconds(self, factor: float, group: int, workload: Workload, active: int) -> float:
         assert workload.simulated is not None
-        return factor * iteration_seconds(self.spec["strategy"], active, self.node, workload.simulated, group)
+        return factor * iteration_seconds(self.spec.strategy, active, self.node, workload.simulated, group)
 
     def _simulate(self, seconds: float) -> list[TenantReport]:
-        cell = [self.spec["node"]["options"]["seed"], self.spec["strategy"].spec(), self.spec["workload"].name]
-        draw = random.Random(f"{cell}/{self.spec['replicas']}/{self.spec['repeat']}")
+        cell = [self.spec.node.options["seed"], self.spec.strategy.spec(), self.spec.workload.name]
+        draw = random.Random(f"{cell}/{self.spec.replicas}/{self.spec.repeat}")
         noise = self.node["noise"]
         cell_factor = lognormal(draw, noise["cell_cv"])
         members: dict[int, list[int]] = {}
         for grant in self.grants:
             members.setdefault(grant.group, []).append(grant.index)
-        workloads = tenant_workloads(self.spec)
+        workloads = self.spec.workloads
         tenants = [SimulatedTenant(load, seconds) for load in self.loads]
         for part, group in members.items():
             shares = [tenants[index] for index in group]

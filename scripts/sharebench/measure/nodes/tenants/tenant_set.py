@@ -20,7 +20,7 @@ from sharebench.measure.nodes.contract import (
 )
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.model.records.types import Outcome, TenantStatus
-from sharebench.model.spec import Spec, tenant_workload, tenant_workloads
+from sharebench.model.spec import Spec
 from tenant.contract import EXIT_USAGE
 
 Ending = tuple[TenantStatus, str, int | None]
@@ -39,7 +39,7 @@ class Unit(ABC):
         self.grants = grants
         self.index = grants[0].index
         # Tenants of one process run the same workload.
-        self.workload = tenant_workload(spec, self.index)
+        self.workload = spec.workloads[self.index]
         self.is_program = self.workload.is_program
         # Whether an exit is its normal end, and part of its report.
         self.ends_itself = self.workload.runs_until_exit
@@ -203,7 +203,7 @@ class TenantSet(ABC, Generic[AnyUnit]):
     def change_load(self, spec: Spec, settings: Settings) -> None:
         self.spec = spec
         watched_cell = settings.get("watched_cell") or ""
-        for endpoint, workload, load in zip(self.endpoints(), tenant_workloads(spec), settings["loads"], strict=True):
+        for endpoint, workload, load in zip(self.endpoints(), spec.workloads, settings["loads"], strict=True):
             endpoint.set_load(workload.name, load, watched_cell)
         self._deadline = time.monotonic() + self.start_seconds
 

@@ -127,7 +127,7 @@ class StaticAccess(Access):
 
     def pod_needs(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The template, filled in for this number of tenants."""
-        strategy, replicas = spec["strategy"], spec["replicas"]
+        strategy, replicas = spec.strategy, spec.replicas
         limits = strategy.tenant_limits(replicas, grant.index)
         assert strategy.pod is not None
         template = strategy.pod.filled_in(replicas, limits, self._memory_mib())

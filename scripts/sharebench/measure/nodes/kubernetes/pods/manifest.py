@@ -22,7 +22,7 @@ from sharebench.measure.nodes.kubernetes.cluster.restricted import (
     base_pod_spec,
 )
 from sharebench.model import user_manifest
-from sharebench.model.spec import Spec, tenant_workload
+from sharebench.model.spec import Spec
 from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
 
 if TYPE_CHECKING:
@@ -133,10 +133,10 @@ def command_line(
     """
     arguments = {
         **run,
-        "name": tenant_workload(spec, index).name,
+        "name": spec.workloads[index].name,
         "load": json.dumps(load),
         # Programs that run to their end have no warm-up.
-        "warmup": json.dumps(spec.get("warmup", {})),
+        "warmup": json.dumps(spec.warmup_rule),
         # All addresses of the pod. Requests that change anything need the cell's token.
         "bind": "0.0.0.0",
         "port": str(port),

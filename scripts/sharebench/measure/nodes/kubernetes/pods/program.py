@@ -12,7 +12,7 @@ from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.pods import manifest
 from sharebench.measure.nodes.kubernetes.pods.overlay import strategic_merge
 from sharebench.measure.nodes.programs import fill_in, placeholder_values
-from sharebench.model.spec import Spec, tenant_workload
+from sharebench.model.spec import Spec
 from sharebench.model.user_manifest import ManifestError, split_pod
 from sharebench.model.workload import CLIENT, Workload
 from tenant.contract import GRANTED_VARIABLE
@@ -76,7 +76,7 @@ def port_of(workload: Workload, container: Json) -> int:
 
 def _user_container(spec: Spec, index: int, container: Json, pod_security: Json, needs: PodNeeds, level: str) -> Json:
     """The user's container with its share of the GPU; `pod_security` is the user's securityContext of the pod."""
-    workload = tenant_workload(spec, index)
+    workload = spec.workloads[index]
     values = {**placeholder_values(spec, index), "port": port_of(workload, container)}
     user_names = {variable["name"] for variable in container.get("env") or ()}
     filled_in = _filled_in(container, pod_security, level)
@@ -126,7 +126,7 @@ def user_pod(
 
     `level` is the Pod Security of the namespace (`Cluster.pod_security`).
     """
-    options, workload = place.options, tenant_workload(spec, index)
+    options, workload = place.options, spec.workloads[index]
     base, container = _split_user_pod(workload)
     pod_security = base["spec"].get("securityContext") or {}
     own = _user_container(spec, index, container, pod_security, needs, level)

@@ -21,7 +21,7 @@ from sharebench.measure.nodes.kubernetes.pods.sampler import PodSampler
 from sharebench.measure.nodes.kubernetes.pods.watch import PodWatcher, call_for_each, sweep
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.measure.nodes.tenants.tenant_set import TenantSet
-from sharebench.model.spec import Spec, tenant_workload, tenant_workloads
+from sharebench.model.spec import Spec
 
 # Added to the longest duration of a cell. After it, pods end by themselves if no driver is left to delete them.
 POD_LIFETIME_MARGIN_SECONDS = 300
@@ -72,7 +72,7 @@ class PodTenants(TenantSet[TenantPod]):
     def prepare(self, grants: Sequence[Grant]) -> list[TenantPod]:
         """Create the cell's ConfigMap and the objects of its access. Raises NodeError if one is refused."""
         files = {manifest.CODE_FILE: manifest.code_archive()}
-        for workload in tenant_workloads(self.spec):
+        for workload in self.spec.workloads:
             files |= program.body_files(workload)
         owner = self._create(self.config_maps, manifest.config_map(self.place, files))
         for body in self.access.cell_objects(self.spec):
@@ -82,8 +82,8 @@ class PodTenants(TenantSet[TenantPod]):
     def build_pod(self, owner: Json, grant: Grant) -> Json:
         """A tenant's pod; `owner` is the cell's ConfigMap as the API server returned it."""
         index, options, needs = grant.index, self.place.options, self.access.pod_needs(self.spec, grant)
-        workload, load = tenant_workload(self.spec, index), self.loads[index]
-        cell_seconds = self.timeouts["start_seconds"] + self.spec["window_seconds"] + self.timeouts["record_seconds"]
+        workload, load = self.spec.workloads[index], self.loads[index]
+        cell_seconds = self.timeouts["start_seconds"] + self.spec.window_seconds + self.timeouts["record_seconds"]
         seconds = int(2 * self.windows * cell_seconds) + POD_LIFETIME_MARGIN_SECONDS
         watched_cell, token = self.watched_cell, self.context.token
         if workload.is_program:
@@ -99,7 +99,7 @@ class PodTenants(TenantSet[TenantPod]):
             container = manifest.tenant_container(arguments, needs, token, options)
             pod = manifest.tenant_pod(self.place, owner, index, [container], needs, seconds)
         pod["metadata"]["annotations"] |= self.annotations
-        if "fault" in self.spec:
+        if self.spec.fault is not None:
             # The first process of a PID namespace ignores the signals that it sends itself.
             pod["spec"]["shareProcessNamespace"] = True
         return apply_overlay(pod, options["pod"])

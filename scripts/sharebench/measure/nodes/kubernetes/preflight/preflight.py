@@ -26,7 +26,7 @@ from sharebench.measure.nodes.kubernetes.preflight.rights import (
     needed_rights,
 )
 from sharebench.model.config_nodes import NodeOptions
-from sharebench.model.spec import Spec, tenant_workloads
+from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, uses_several_devices
 from sharebench.model.workload import Workload
@@ -141,8 +141,8 @@ def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
     rows, is_accepted, options = [], True, node.cluster.options
     place, owner = Place(node.cluster.name, "preflight", options), {"metadata": {"uid": "preflight"}}
     found: dict[str, tuple[Spec, int, Workload]] = {}
-    for spec in map(study.spec_of, study.cells):
-        for index, workload in enumerate(tenant_workloads(spec)):
+    for spec in map(study.spec, study.cells):
+        for index, workload in enumerate(spec.workloads):
             if workload.is_program:
                 found.setdefault(workload.name, (spec, index, workload))
     for name, (spec, index, workload) in found.items():

@@ -7,7 +7,7 @@ from sharebench.core.units import NS
 from sharebench.measure.nodes.contract import NodeError, TenantsFailed, latency_bucket, own_load_report
 from sharebench.measure.nodes.tenants.endpoint import Connect, HttpEndpoint
 from sharebench.measure.nodes.tenants.tenant_set import Ending
-from sharebench.model.spec import Spec, tenant_workload
+from sharebench.model.spec import Spec
 from sharebench.model.workload import Workload
 from tenant.contract import NO_OUTPUTS, CompletedJob, ExitReport, Outputs, Steadiness, TenantReport
 
@@ -27,7 +27,7 @@ class ObservedProgram:
 
     @property
     def workload(self) -> Workload:
-        return tenant_workload(self.spec, self.index)
+        return self.spec.workloads[self.index]
 
 
 class ClientEndpoint(HttpEndpoint):

@@ -52,7 +52,7 @@ class ScrapedEndpoint(ClientEndpoint):
     def __init__(self, program: ObservedProgram, port: int, token: str, connect: Connect | None = None) -> None:
         super().__init__(program, port, token, connect)
         self.index, self.workload = program.index, program.workload
-        self._rule = SteadinessRule(**program.spec["warmup"])
+        self._rule = SteadinessRule(**program.spec.warmup_rule)
         self._begun_ns = time.monotonic_ns()
         self._load_seconds: float | None = None
         self._warmup_seconds = 0.0

@@ -124,12 +124,12 @@ class DevicePluginAccess(Access):
 
     def pod_needs(self, spec: Spec, grant: Grant) -> PodNeeds:
         """One unit of the plugin's resource for a GPU or for the instance's profile."""
-        if spec["strategy"].mechanism[0] != "mig":
+        if spec.strategy.mechanism[0] != "mig":
             memory_mib = mig_instances.gpu_memory_mib(self.cluster.labels())
-            limits = spec["strategy"].tenant_limits(spec["replicas"], grant.index)
+            limits = spec.strategy.tenant_limits(spec.replicas, grant.index)
             limit = limits.memory_bytes(None if memory_mib is None else memory_mib << 20)
             return PodNeeds(limits={keys.RESOURCE: "1"}, environment=probe_variables(limit))
-        partitioning = self._mig.partitioning(spec["strategy"])
+        partitioning = self._mig.partitioning(spec.strategy)
         return PodNeeds(limits={partitioning.resource_of_group(grant.group): "1"})
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:

@@ -96,8 +96,8 @@ class DraAccess(Access):
 
     def cell_objects(self, spec: Spec) -> list[Json]:
         """The cell's claims; none if its state holds them. Raises NodeError if the node lacks the devices."""
-        strategy = spec["strategy"]
-        self._cell_claims = dra_claims.build_claims(strategy, self._device_groups(strategy, spec["replicas"]))
+        strategy = spec.strategy
+        self._cell_claims = dra_claims.build_claims(strategy, self._device_groups(strategy, spec.replicas))
         if strategy.claim_per == "tenant":
             return [claims_api.claim_template(self._cell_claims[0], {OWNER_LABEL: self.cluster.digest})]
         return [] if held.outlasts_cells(strategy) else self._cell_claims
@@ -111,9 +111,9 @@ class DraAccess(Access):
 
     def pod_needs(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The request for its part of the GPU; the tenant also reports the variables that the driver sets."""
-        strategy = spec["strategy"]
+        strategy = spec.strategy
         memory_bytes = None if strategy.mechanism[0] == "mig" else self.describe().get("memory_bytes")
-        limits = spec["strategy"].tenant_limits(spec["replicas"], grant.index)
+        limits = strategy.tenant_limits(spec.replicas, grant.index)
         own = client_variables(limits.excluding(strategy.shared_limits(1)), memory_bytes)
         probed = probe_variables(limits.memory_bytes(memory_bytes))
         is_template = strategy.claim_per == "tenant"
