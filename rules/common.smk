@@ -27,7 +27,8 @@ if not {"{", "}"}.isdisjoint(workflow.basedir):
 if has_deployment_method():
     sys.exit(
         "--software-deployment-method: jobs run with the interpreter that runs snakemake; leave it out, and make that "
-        "one's environment with `make install`, or with conda: conda env create --file envs/sharebench.yaml"
+        "one's environment with `make install`, or with conda: conda env create --file envs/sharebench.yaml; "
+        "in that: pip install --no-deps --no-build-isolation --editable ."
     )
 
 try:

@@ -34,7 +34,7 @@ ASSIGNMENT = re.compile(r"(?:export )?(\w+)=(.*)", re.DOTALL)
 # Refusals that only report what this machine lacks: a GPU, results of an earlier command, a user's folders and cores.
 LACKS = re.compile(
     r"shows no NVIDIA GPU|needs an NVIDIA GPU|needs torch"
-    r"|config: (from|datasets|parts): '(results|a|b)/\S+' is not (an existing folder|the results)"
+    r"|config: from: '(results|a|b)/\S+' is not an existing folder"
     r"|'{here}/\.venv-\w+/bin/python' is not there"
     r"|config: prometheus\.folder: '/tmp/watched/targets' is not an existing folder"
     r"|config: cpu\.cores: \d+ is the number of no core"
