@@ -46,7 +46,7 @@ help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 install: $(VENV)/run.stamp
-	@echo "$(VENV) is ready: source $(BIN)/activate, then snakemake --help; or make run ARGS=\"--configfile config/quick.yaml\""
+	@echo "$(VENV) is ready: source $(BIN)/activate, then sharebench --help; or make run ARGS=\"--configfile config/quick.yaml\""
 
 run: $(VENV)/run.stamp $(GPU_ENV)
 	@$(BIN)/python scripts/check_arguments.py $(ARGS)
