@@ -20,7 +20,7 @@ rule characterise_node:
     resources:
         **EVERY_DEVICE,
     params:
-        **spec_params(lambda _: STUDY.node_spec()),
+        node=lambda _: describe_node(STUDY.node_spec()),
         **JOB_PARAMS,
         results=RESULTS,
         code=lambda _: STUDY.node_code(),

@@ -91,6 +91,11 @@ def test_a_changed_workload_invalidates_only_its_cells(finished: Checkout, cores
     assert sorted(map(str, result.switches)) == sorted(node_states(CELLS))
 
 
+def test_a_changed_option_of_the_node_remakes_its_facts_too(finished: Checkout, cores: int) -> None:
+    planned = finished.run(cores=cores, config=["simulated={sms: 100}"], options=["--dry-run"]).ok()
+    assert planned.jobs == EVERYTHING
+
+
 def test_more_replicas_measure_only_the_new_cells(finished: Checkout, cores: int) -> None:
     new = {f"mig/{w}/4/{r}" for w in ("alpha", "beta") for r in (1, 2)}
     result = finished.run(cores=cores, config=["strategies=[mig]", "replicas=[1,2,4]"]).ok()

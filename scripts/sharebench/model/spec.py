@@ -142,6 +142,11 @@ def describe_part(spec: Concept, name: str) -> str:
     return f"{name} {_describe(part[name])}" if part else ""
 
 
+def describe_node(node: NodeSpec) -> str:
+    """A node's kind and options, as `describe_part` says them of a spec."""
+    return f"node {_describe(node.spec())}"
+
+
 def _describe(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(
