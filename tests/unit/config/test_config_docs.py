@@ -130,7 +130,9 @@ def test_command_lines_of_the_manual_work() -> None:
         words = shlex.split(line, comments=True)
         if "--config" in words:
             config = config_with({})
-            update_config(config, parse_config(words[words.index("--config") + 1 :]))
+            update_config(
+                config, parse_config([word for word in words[words.index("--config") :] if word != "--config"])
+            )
             load(config)
             seen += 1
     assert seen >= 6

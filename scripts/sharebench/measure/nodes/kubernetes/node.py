@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from sharebench.core.console import format_count
-from sharebench.core.files import read_json, write_json
 from sharebench.measure.nodes.contract import (
     DeviceOptions,
     Evidence,
@@ -29,6 +28,7 @@ from sharebench.measure.nodes.kubernetes.cluster.api import Api, Json, is_in_clu
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster, node_pool
 from sharebench.measure.nodes.kubernetes.cluster.lease import NodeLease
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import labels_of, parse_quantity
+from sharebench.measure.nodes.kubernetes.cluster.observed_gpu import ObservedGpu
 from sharebench.measure.nodes.kubernetes.pods import program
 from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.measure.nodes.kubernetes.pods.watch import sweep
@@ -37,9 +37,9 @@ from sharebench.measure.nodes.node import Node
 from sharebench.model.records.references import device_identity
 from sharebench.model.records.types import Host, NodeFacts
 from sharebench.model.spec import Spec
-from sharebench.model.strategy import Strategy, TenantLimits
+from sharebench.model.strategy import Strategy
 from sharebench.model.workload import Workload
-from tenant.contract import DeviceView, TenantReport, device_digest
+from tenant.contract import TenantReport, device_digest
 
 if TYPE_CHECKING:
     from sharebench.model.config_nodes import ClusterOptions, NodeOptions, PrometheusOptions
@@ -53,34 +53,6 @@ def ended_well(record: TenantReport) -> bool:
     load, job = record.get("load") or {}, record.get("job")
     is_stuck = load.get("arrival") == "closed" and bool(load.get("censored"))
     return not is_stuck and not (job and job["completion_seconds"] is None)
-
-
-class ObservedGpu:
-    """The GPU as tenants of earlier cells saw it, in a file of the node's folder for all jobs of a run.
-
-    No API object has the number of its SMs, and under the device plugin none has its UUID.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / "gpu.json"
-        known = read_json(self._file, "device", "sm_count") if self._file.exists() else {}
-        self.device: str | None = known.get("device")
-        """Digest of its UUID; None until a tenant has had the whole GPU."""
-        self.sm_count: int | None = known.get("sm_count")
-        """SMs of the whole GPU; None until a tenant has had it without limits."""
-
-    def observe(self, views: Sequence[DeviceView], limits: TenantLimits) -> None:
-        """Update the facts from the views of a cell's tenants."""
-        devices = {view.get("device") for view in views if view.get("is_mig") is False}
-        if len(devices) != 1 or None in devices:
-            return
-        (device,) = devices
-        if device != self.device:
-            self.sm_count = None
-        self.device = device
-        if limits.thread_percent is None and self.sm_count is None:
-            self.sm_count = max((view["sm_count"] or 0 for view in views), default=0) or None
-        write_json(self._file, {"device": self.device, "sm_count": self.sm_count})
 
 
 class ClusterNode(Node):
