@@ -50,7 +50,7 @@ def is_shown(record):
         known = f"targets: {', '.join(names)}"
         record.msg = f"no rule and no file {name}; {known}"
         if name in cli.commands.commands:
-            record.msg = f"{name} is a command, not a target; type: {cli.usage(name)}"
+            record.msg = f"{name} is a command, not a target; type: {cli.usage(name, config_words())}"
     if record.levelno > logging.INFO:
         return not text.startswith(REDUNDANT_ERRORS)
     return not text.startswith(HIDDEN_MESSAGES)

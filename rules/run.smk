@@ -1,5 +1,7 @@
 # Start and end of a run: the claim on results and node, and with several devices the placement of cells. There are no
 # rules here.
+import json
+
 CLAIM = None
 PLACEMENT = None
 if not SOURCE_DATA_SET and uses_several_devices(STUDY.config, STUDY.node_kind):
@@ -34,6 +36,19 @@ def setup_device(wildcards):
     return placement.setup_device_number(STUDY, wildcards.strategy, PLACEMENT.devices)
 
 
+def config_words():
+    """The options that give another command this run's config, from any folder."""
+    own = len(OWN_FILES)
+    files = [str(Path(file).resolve()) for file in config_files()[own:]]
+    pairs = (
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in command_line_config().items()
+    )
+    options = [("--configfile", file) for file in files]
+    options += [("--config", pair) for pair in pairs]
+    return [word for option in options for word in option]
+
+
 def begin_run():
     """Claim the results, and the node if needed, before the first job; exit with one line if another run has them."""
     # Imported late: a run without jobs, or a dry run, starts sooner without the measuring code.
@@ -44,11 +59,17 @@ def begin_run():
     lift_job_limit()
     try:
         CLAIM = lifecycle.begin(
-            STUDY, RESULTS, needed, sys.argv, EXCLUDED_NOTE, PLACEMENT
+            STUDY,
+            RESULTS,
+            needed,
+            sys.argv,
+            EXCLUDED_NOTE,
+            PLACEMENT,
+            config_words(),
         )
     except ownership.OwnershipError as error:
         sys.exit(f"not started: {error}")
-    interrupts.end_run_at_first(lifecycle.left_line(CLAIM.record))
+    interrupts.end_run_at_first(lifecycle.left_line(CLAIM))
 
 
 def end_run(succeeded):

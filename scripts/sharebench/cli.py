@@ -38,10 +38,13 @@ def commands() -> None:
     """Ask about sharing one GPU; `snakemake` measures it."""
 
 
-def usage(name: str) -> str:
-    """What to type for the command of this name."""
+def usage(name: str, config_words: Sequence[str]) -> str:
+    """What to type for the command of this name, with the options for a config where it takes these."""
     command = commands.commands[name]
-    return " ".join([f"sharebench {name}", *command.collect_usage_pieces(click.Context(command))])
+    pieces = command.collect_usage_pieces(click.Context(command))
+    if config_words and any(option.name == "configfile" for option in command.params):
+        pieces = [*pieces[1:], shlex.join(config_words)]
+    return " ".join([f"sharebench {name}", *pieces])
 
 
 def asks_about_a_study(command: Command) -> Command:
@@ -185,8 +188,7 @@ def restore(study: "Study", words: Sequence[str]) -> int:
     from sharebench.datasets.dataset import excluded_cells_note
     from sharebench.measure.run.restore import restore_node
 
-    command = ["sharebench", "restore", *words]
-    return restore_node(study, Path(study.config["results"]), command, excluded_cells_note(study))
+    return restore_node(study, Path(study.config["results"]), words, excluded_cells_note(study))
 
 
 @commands.command()

@@ -37,6 +37,7 @@ def test_the_recorded_command_has_no_absolute_paths(tmp_path: Path, monkeypatch:
     assert relative_argv(argv) == ["snakemake", "--cores", "1", "--configfile", "config/quick.yaml"]
     assert relative_argv(["snakemake", "--config", "strategies=[mps,mig]"])[-1] == "strategies=[mps,mig]"
     assert relative_argv(["/lib/snakemake/__main__.py", "-n"]) == ["snakemake", "-n"], "python -m snakemake"
+    assert relative_argv(["/bin/sharebench", "restore"]) == ["sharebench", "restore"]
 
 
 @pytest.fixture
@@ -166,11 +167,12 @@ def test_a_node_that_could_not_be_restored_is_named_with_the_command(
 
     monkeypatch.setattr(SimulatedNode, "state_outlives_run", False)
     planned = simulated_study()
-    argv = ["snakemake", "all", "--cores", "1", "--config", "node=simulated"]
-    claim = lifecycle.begin(planned, results, {"run_cell": []}, argv, "")
+    monkeypatch.setenv("PWD", str(Path.cwd()))
+    words = ["--config", "node=simulated"]
+    claim = lifecycle.begin(planned, results, {"run_cell": []}, ["snakemake"], "", config_words=words)
     monkeypatch.setattr(SimulatedNode, "current", lambda _: "mps")
     command = "sharebench restore --config node=simulated"
-    assert lifecycle.left_line(claim.record) == f"the node is left as it is; restore it: {command}"
+    assert lifecycle.left_line(claim) == f"the node is left as it is; restore it: {command}"
     monkeypatch.setattr(SimulatedNode, "restore", refuse)
     assert not lifecycle.finish(claim, planned, [], no_closing_lines)
     lines = capsys.readouterr().err.splitlines()
@@ -178,11 +180,16 @@ def test_a_node_that_could_not_be_restored_is_named_with_the_command(
     assert lines[-1] == f"the node could not be restored: its label cannot be written; restore it: {command}"
 
 
-def test_the_command_that_restores_has_the_config_and_the_folder_of_the_run() -> None:
-    argv = ["snakemake", "all", "-d", "other", "--configfile", "a.yaml", "-n", "--config", "node=cpu", "seed=2"]
-    restored = "sharebench restore --configfile a.yaml --config node=cpu --config seed=2"
-    assert lifecycle.restore_command(argv) == f"cd {Path.cwd()} && {restored}"
-    assert lifecycle.restore_command([*argv[:2], *argv[4:]]) == restored
+def test_the_command_that_restores_has_the_config_and_the_folder_of_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = ["--configfile", "/a.yaml", "--config", "node=cpu"]
+    monkeypatch.setenv("PWD", str(Path.cwd()))
+    restored = lifecycle.restore_command(words)
+    assert restored == "sharebench restore --configfile /a.yaml --config node=cpu"
+    # Snakemake changes its folder, and then the shell that called it is elsewhere.
+    monkeypatch.chdir(tmp_path)
+    assert lifecycle.restore_command(words) == f"cd {tmp_path} && {restored}"
 
 
 def test_a_restore_that_fails_ends_with_1_and_releases_node_and_results(

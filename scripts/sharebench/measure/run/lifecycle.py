@@ -20,7 +20,6 @@ from sharebench.measure.run import interrupts, leftovers, ownership, placement
 from sharebench.measure.run.placement import Placement, open_nodes
 from sharebench.measure.run.plan import headline, remarks
 from sharebench.model import run_record
-from sharebench.model.config.files import FILE_OPTIONS, FOLDER_OPTIONS, PAIR_OPTIONS, values_of
 from sharebench.model.study_config import to_json
 from sharebench.study.cells import cell_from_path
 from sharebench.study.study import Study
@@ -60,7 +59,8 @@ def git_state() -> run_record.RunRecord:
 def relative_argv(argv: Sequence[str]) -> list[str]:
     """The command with relative paths, so that neither a user's nor a host's name gets into the results."""
     # `python -m snakemake` calls itself __main__.py.
-    return ["snakemake", *map(redact, argv[1:])]
+    name = Path(argv[0]).name.replace("__main__.py", "snakemake")
+    return [name, *map(redact, argv[1:])]
 
 
 def _release_node(node: Node) -> None:
@@ -76,11 +76,12 @@ def begin(
     argv: Sequence[str],
     not_shown: str,
     places: Placement | None = None,
+    config_words: Sequence[str] = (),
 ) -> ownership.Claim:
     """Claim the results, and the node when there is something to measure; prints the plan's first line.
 
     `needed` maps the rules that will run to the first output of each of their jobs. `places` is the placement of a
-    study on several devices. Raises OwnershipError.
+    study on several devices, `config_words` the options that give another command the config. Raises OwnershipError.
     """
     first_cells = map(cell_from_path, needed.get("run_cell", ()))
     cells = {cell for first in first_cells for cell in study.cells_of_start(first, results)}
@@ -105,6 +106,7 @@ def begin(
     if places:
         record |= {"devices": places.devices, "placement": dict(places.numbers)}
     claim = ownership.claim(results, record | git_state(), *filter(None, lock_paths))
+    claim.restore_command = restore_command(config_words)
     os.environ |= leftovers.run_environment(claim.run_id)
     # Processes whose job is killed become children of this process, whatever environment they have.
     set_subreaper(True)
@@ -135,26 +137,28 @@ def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]
     return lines
 
 
-def restore_command(argv: Sequence[str]) -> str:
-    """The command that restores the node after this one, with its config and in its folder."""
-    words = [word for file in values_of(FILE_OPTIONS, argv) for word in ("--configfile", file)]
-    words += [word for pair in values_of(PAIR_OPTIONS, argv) for word in ("--config", pair)]
-    folder = f"cd {shlex.quote(str(Path.cwd()))} && " if any(values_of(FOLDER_OPTIONS, argv)) else ""
-    return folder + shlex.join(["sharebench", "restore", *words])
+def restore_command(config_words: Sequence[str]) -> str:
+    """What to type to restore the node with this config; the folder comes first where Snakemake has changed it."""
+    folder, shell_folder = Path.cwd(), Path(os.environ.get("PWD", ""))
+    is_here = shell_folder.exists() and shell_folder.samefile(folder)
+    return ("" if is_here else f"cd {shlex.quote(str(folder))} && ") + shlex.join(
+        ["sharebench", "restore", *config_words]
+    )
 
 
-def left_line(run: run_record.RunRecord) -> str:
+def left_line(claim: ownership.Claim) -> str:
     """What a run says that the user leaves before it has ended in order."""
+    run = claim.current_record()
     nodes = open_nodes(Study(run["config"]), Path(), run.get("devices", ()))
     if NODE_RULES.isdisjoint(run["jobs"]) or all(node.state_outlives_run for node in nodes):
         return "left at once; the same command again does only what is missing"
-    return f"the node is left as it is; restore it: {restore_command(run['argv'])}"
+    return f"the node is left as it is; restore it: {claim.restore_command}"
 
 
-def _restore_nodes(study: Study, results: Path, run: run_record.RunRecord) -> list[str]:
+def _restore_nodes(study: Study, claim: ownership.Claim, devices: Sequence[run_record.DeviceEntry]) -> list[str]:
     """Restore every node whose state must not outlast the run; returns a line for each failure."""
     lines = []
-    nodes = [node for node in open_nodes(study, results, run.get("devices", ())) if not node.state_outlives_run]
+    nodes = [node for node in open_nodes(study, claim.results, devices) if not node.state_outlives_run]
     if any(node.current() is not None for node in nodes):
         # Only plugins in a cluster take long.
         seconds = study.config["kubernetes"]["switch_seconds"] if study.node_kind == "kubernetes" else None
@@ -164,7 +168,7 @@ def _restore_nodes(study: Study, results: Path, run: run_record.RunRecord) -> li
         try:
             node.restore()
         except (NodeError, OSError) as error:
-            lines.append(f"the node could not be restored: {error}; restore it: {restore_command(run['argv'])}")
+            lines.append(f"the node could not be restored: {error}; restore it: {claim.restore_command}")
     return lines
 
 
@@ -182,9 +186,11 @@ def finish(
     """
     results = claim.results
     run = claim.current_record()
-    with interrupts.left_at_once(left_line(run)):
+    with interrupts.left_at_once(left_line(claim)):
         claim.end_processes()
-        failures = _restore_nodes(study, results, run) if not NODE_RULES.isdisjoint(run["jobs"]) else []
+        failures = (
+            _restore_nodes(study, claim, run.get("devices", ())) if not NODE_RULES.isdisjoint(run["jobs"]) else []
+        )
     with interrupts.left_at_once("no tables of what was measured until now; the same command again makes them"):
         if unfinished is None:
             closing = closing_lines(results) if "report" in run["jobs"] else []

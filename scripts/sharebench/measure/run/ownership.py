@@ -37,6 +37,8 @@ class Claim:
     record: RunRecord
     locks: list[file_lock.FileLock]
     guard: leftovers.Guard
+    restore_command: str = ""
+    """What restores the node after this run, with its config and in its folder."""
     cleanups: list[Callable[[], None]] = field(default_factory=list)
     """Called when the run releases its claim."""
 

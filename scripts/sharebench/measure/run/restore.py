@@ -7,10 +7,11 @@ from sharebench.measure.run import interrupts, jobs, lifecycle
 from sharebench.study.study import Study
 
 
-def restore_node(study: Study, results: Path, command: Sequence[str], not_shown: str) -> int:
+def restore_node(study: Study, results: Path, config_words: Sequence[str], not_shown: str) -> int:
     """Claim the node, restore it, and release it; returns the exit status. Raises OwnershipError, SystemExit."""
-    claim = lifecycle.begin(study, results, {"restore": [""]}, command, not_shown)
-    interrupts.end_run_at_first(lifecycle.left_line(claim.record))
+    command = ["sharebench", "restore", *config_words]
+    claim = lifecycle.begin(study, results, {"restore": [""]}, command, not_shown, config_words=config_words)
+    interrupts.end_run_at_first(lifecycle.left_line(claim))
     try:
         with jobs.measuring_job(results) as run:
             jobs.restore(run)
