@@ -8,7 +8,12 @@ from sharebench.read.figures.catalogue import names_for
 from sharebench.core.files import SCRIPTS
 from sharebench.study.open_study import open_study
 from sharebench.study.cells import cell_from_path
-from sharebench.model.spec import SPEC_KEYS, canonical_json, describe_node, describe_part
+from sharebench.model.spec import (
+    SPEC_KEYS,
+    canonical_json,
+    describe_node,
+    describe_part,
+)
 from sharebench.model.study_config import (
     has_conformance,
     has_jobs,

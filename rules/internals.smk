@@ -127,7 +127,7 @@ def given_config():
 
 
 def config_files():
-    """Paths of all config files, first the workflow's own. Held by tests/pipeline/test_config_errors.py."""
+    """Paths of all config files, also of the workflow's own. Held by tests/pipeline/test_config_errors.py."""
     return workflow.configfiles
 
 

@@ -20,8 +20,8 @@ rule characterise_node:
     resources:
         **EVERY_DEVICE,
     params:
-        node=lambda _: describe_node(STUDY.node_spec()),
         **JOB_PARAMS,
+        node=lambda _: describe_node(STUDY.node_spec()),
         results=RESULTS,
         code=lambda _: STUDY.node_code(),
     message:

@@ -38,8 +38,10 @@ def setup_device(wildcards):
 
 def config_words():
     """The options that give another command this run's config, from any folder."""
-    own = len(OWN_FILES)
-    files = [str(Path(file).resolve()) for file in config_files()[own:]]
+    own = {Path(workflow.basedir) / "config" / name for name in OWN_FILES}
+    files = [
+        str(Path(file).resolve()) for file in config_files() if Path(file) not in own
+    ]
     pairs = (
         f"{key}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in command_line_config().items()
