@@ -102,7 +102,7 @@ def tenants_of(node: ClusterNode, study: Study, count: int, **workload: Any) -> 
     spec = study.spec(cell)
     assert isinstance(spec.workload, Workload)
     # Some of these workloads no config would have.
-    spec = spec.changed(workload=Workload.model_validate(spec.workload.spec() | workload))
+    spec = spec.changed(workload=Workload.model_validate(spec.workload.spec() | workload), replicas=count)
     loads: list[PlannedLoad] = [{"arrival": "closed", "seed": 1, "before": 0}] * count
     made = node.tenants(spec, {"timeouts": TIMEOUTS, "loads": loads, "cell_folder": f"cells/{time.time()}"})
     assert isinstance(made, PodTenants)
