@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sharebench.core.files import Refusal
+from sharebench.datasets import archive
 from sharebench.measure.run import ownership
 from sharebench.model.run_record import state_folder
 from sharebench.study.cells import Cell
@@ -14,6 +15,7 @@ from sharebench.study.study import Study
 
 SHARED_FOLDERS = ("nodes", "calibration")
 """Every part has its own files of these names, which hold for its device; the first part's are kept."""
+CELL_FILES = {"raw.json", "telemetry.csv", "run.log"}
 
 
 class JoinError(Refusal):
@@ -35,10 +37,11 @@ def join_parts(study: Study) -> str:
 def join(study: Study, parts: Sequence[Path], results: Path) -> None:
     """Copy every cell of the study into `results` from the part that has it, and the shared folders of the parts.
 
-    Writing the tables checks later that the records belong together. Raises JoinError, OSError.
+    Writing the tables checks later that the records belong together. Raises JoinError, ArchiveError, OSError.
     """
     if (results / "cells").exists():
         raise JoinError(f"{results} has cells already; give another folder: --config results=…")
+    parts = list(map(archive.verified_folder, parts))
     for part in parts:
         if not (part / "cells").is_dir():
             raise JoinError(f"{part} is not the results of a study; it has no cells/")
@@ -62,7 +65,7 @@ def join(study: Study, parts: Sequence[Path], results: Path) -> None:
     shutil.rmtree(building, ignore_errors=True)
     for cell, source in sources.items():
         assert source is not None
-        shutil.copytree(source / cell.folder, building / cell.folder)
+        shutil.copytree(source / cell.folder, building / cell.folder, ignore=lambda _, names: {*names} - CELL_FILES)
     (building / "cells").rename(results / "cells")
     building.rmdir()
 

@@ -1,11 +1,14 @@
 """A failed `join` leaves no cells behind; a pipeline test joins whole studies."""
 
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.studies import study_with
 
+from sharebench.datasets.archive import CHECKSUMS, ArchiveError
 from sharebench.datasets.join import JoinError, join
 from sharebench.study.study import Study
 
@@ -28,10 +31,10 @@ def test_an_interrupted_join_leaves_no_cells_and_can_be_repeated(
 ) -> None:
     results, copytree, copied = tmp_path / "results", shutil.copytree, []
 
-    def copy_until_full(source: Path, target: Path) -> None:
+    def copy_until_full(source: Path, target: Path, **options: Any) -> None:
         if len(copied) == 2:
             raise OSError("No space left on device")
-        copied.append(copytree(source, target))
+        copied.append(copytree(source, target, **options))
 
     monkeypatch.setattr(shutil, "copytree", copy_until_full)
     with pytest.raises(OSError, match="No space left"):
@@ -48,3 +51,34 @@ def test_a_cell_in_two_parts_is_refused(planned: Study, part: Path, tmp_path: Pa
     other = shutil.copytree(part, tmp_path / "other")
     with pytest.raises(JoinError, match="both have cells/"):
         join(planned, [part, other], tmp_path / "results")
+
+
+@pytest.mark.parametrize("place", ["nodes/x.json", "cells/mps/x.json", "calibration"])
+def test_a_link_in_a_part_is_not_followed(place: str, planned: Study, part: Path, tmp_path: Path) -> None:
+    (tmp_path / "private.json").write_text("{}")
+    (part / place).parent.mkdir(parents=True, exist_ok=True)
+    (part / place).symlink_to(tmp_path / "private.json")
+    with pytest.raises(ArchiveError, match=f"{place} is a link or a device"):
+        join(planned, [part], tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_pipe_in_a_part_and_a_changed_part_are_refused(planned: Study, part: Path, tmp_path: Path) -> None:
+    pipe = part / planned.cells[0].folder / "run.log"
+    os.mkfifo(pipe)
+    with pytest.raises(ArchiveError, match=r"run\.log is a link or a device"):
+        join(planned, [part], tmp_path / "results")
+    pipe.unlink()
+    (part / CHECKSUMS).write_text(f"{'0' * 64}  {planned.cells[0].raw}\n")
+    with pytest.raises(ArchiveError, match=r"raw\.json is not what was published"):
+        join(planned, [part], tmp_path / "results")
+
+
+def test_only_a_cells_own_files_are_copied(planned: Study, part: Path, tmp_path: Path) -> None:
+    for name in ("run.log", "notes.txt", "more/raw.json"):
+        path = part / planned.cells[0].folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    join(planned, [part], tmp_path / "results")
+    copied = tmp_path / "results" / planned.cells[0].folder
+    assert {path.name for path in copied.iterdir()} == {"raw.json", "run.log"}
