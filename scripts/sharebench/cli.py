@@ -202,8 +202,13 @@ def conformance(results: Path) -> int:
     from sharebench.read.promises import read_promises
 
     kept = read_promises(results)
-    print(kept.table, kept.closing_line, sep="\n\n", flush=True)
+    print(_plain(f"{kept.table}\n\n{kept.closing_line}"), flush=True)
     return kept.exit_code
+
+
+def _plain(text: str) -> str:
+    """The text without what a terminal would obey, since a data set may be another user's."""
+    return "".join(each for each in console.ESCAPES.sub("", text) if each.isprintable() or each in "\n\t")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -216,15 +221,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.ClickException as problem:
         line = problem.format_message().rstrip(".")
         more_keys = "extra argument" in line and "=" in line
-        sys.exit(f"{line}; {'repeat --config for each key' if more_keys else 'see sharebench --help'}")
+        sys.exit(_plain(f"{line}; {'repeat --config for each key' if more_keys else 'see sharebench --help'}"))
     except Refusal as problem:
-        sys.exit(str(problem))
+        sys.exit(_plain(str(problem)))
     except OSError as problem:
-        sys.exit(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem))
+        sys.exit(_plain(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem)))
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     if isinstance(answer, str):
-        print(answer, flush=True)
+        print(_plain(answer), flush=True)
         answer = 0
     sys.exit(answer)
 

@@ -7,9 +7,11 @@ import venv
 from importlib.metadata import version
 from pathlib import Path
 
+import click
 import pytest
 
 from sharebench import cli
+from sharebench.core.files import Refusal
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "published/h200/even"
@@ -91,6 +93,33 @@ def test_the_exit_code_tells_whether_promises_are_kept(
     printed = capsys.readouterr().out.splitlines()
     assert sum("memory_cap" in line for line in printed) == len(verdicts)
     assert printed[-1].startswith(f"{verdicts.count('broken')} promise")
+
+
+@pytest.mark.parametrize("ending", ["answer", Refusal, OSError, click.UsageError])
+def test_a_terminal_obeys_nothing_of_a_data_set(
+    ending: str | type[Exception], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign = "a \x1b]0;title\x07\x1b[31mred\x9b2J\r\u202e\n\tline"
+
+    def end(*_: object, **__: object) -> str:
+        if isinstance(ending, str):
+            return foreign
+        raise ending(foreign)
+
+    monkeypatch.setattr(cli.commands, "main", end)
+    ended = run("advise")
+    said = capsys.readouterr().out if ended == 0 else str(ended)
+    assert said.startswith("a red2J\n\tline")
+
+
+def test_the_table_of_promises_is_plain_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tables").mkdir()
+    columns = ["promise", "strategy", "replicas", "measured", "unit", "limit", "verdict"]
+    table = f"{','.join(columns)}\nmemory\x1b[2Jcap,mps,2,1,,,kept\n"
+    (tmp_path / "tables/conformance.csv").write_text(table)
+    assert run("conformance", str(tmp_path)) == 0
+    printed = capsys.readouterr().out
+    assert "memorycap" in printed and "\x1b" not in printed
 
 
 @pytest.mark.thorough
