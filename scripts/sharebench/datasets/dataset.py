@@ -68,13 +68,17 @@ def read_study(path: Path, where: str = "config: from") -> Study:
     folder = verified_folder(path, where)
     try:
         manifest = read_json(folder / "manifest.json", "config", "node_kind")
+        if not isinstance(manifest["config"], dict):
+            raise DamagedFile(folder / "manifest.json", "config is no mapping")
         made_by = manifest["config"] | {"from": os.path.relpath(path), "parts": []}
         made_by = {key: value for key, value in made_by.items() if key not in ("datasets", "survey")}
         made_by |= {"node": manifest["node_kind"]}
         if (older := made_by.pop("slo_ms", None)) is not None:
             made_by["slo"] = {"latency_ms": older}
-    except (OSError, DamagedFile, TypeError) as error:
-        problem = f"manifest.json: {error.strerror}" if isinstance(error, OSError) else error
+    except (OSError, DamagedFile) as error:
+        # Without a damaged file's remedy, since no run would write this one anew.
+        damage = str(error).partition("; remove it")[0]
+        problem = f"manifest.json: {error.strerror}" if isinstance(error, OSError) else damage
         raise DataSetError(
             f"{where}: {path} is not a data set ({problem}); give a folder that has manifest.json and cells/"
         ) from None

@@ -77,6 +77,22 @@ def test_a_data_set_is_opened_with_its_own_study(data_set: Path) -> None:
     assert opened.node_kind == "cpu", "`auto` keeps the meaning that it had there"
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("[" * 9999, "nested too deeply"),
+        ("{", "Expecting property name"),
+        ("[]", "has no config"),
+        ('{"config": 5, "node_kind": "cpu"}', "config is no mapping"),
+    ],
+)
+def test_a_damaged_data_set_is_refused_without_advice_to_remove_it(data_set: Path, content: str, problem: str) -> None:
+    (data_set / "manifest.json").write_text(content)
+    with pytest.raises(DataSetError, match=rf"not a data set \(.*: damaged \({problem}.*\)\); give") as refused:
+        dataset.read_study(data_set)
+    assert "rm " not in str(refused.value) and "remove it" not in str(refused.value)
+
+
 @pytest.mark.parametrize("older", [None, 50])
 def test_an_older_data_set_has_one_number_for_an_slo(data_set: Path, older: int | None) -> None:
     manifest = json.loads((data_set / "manifest.json").read_text())
