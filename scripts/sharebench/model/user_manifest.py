@@ -3,6 +3,7 @@
 It is read when the config is checked, so that what cannot run is refused before a cluster is touched.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,11 @@ from typing import Any
 import yaml
 
 Json = dict[str, Any]
+
+# What Kubernetes demands of a container's fields, as far as pods are made of them.
+TEXT_LISTS = ("command", "args")
+NAMED_LISTS = {"env": ("name", str), "ports": ("containerPort", int), "volumeMounts": ("name", str)}
+MAPPINGS = ("resources", "securityContext")
 
 TENANT_CONTAINER = "tenant"
 """Name that the measured container gets."""
@@ -40,6 +46,12 @@ def split_pod(path: str) -> tuple[Json, Json]:
     """
     template = _template(path)
     containers, inits = _containers(template, "containers"), _containers(template, "initContainers")
+    for where, fields in (
+        ("the pod", template["spec"]),
+        *((str(each.get("name")), each) for each in containers + inits),
+    ):
+        if problem := next(_type_problems(fields), None):
+            raise ManifestError(f"{path}: {where}: {problem}")
     measured = next(filter(_takes_gpu, containers), containers[0])
     others = [each for each in containers if each is not measured]
     if also := [str(each.get("name")) for each in others if _takes_gpu(each)]:
@@ -78,6 +90,26 @@ def split_pod(path: str) -> tuple[Json, Json]:
         if (given := _mapping(_mapping(template.get("metadata")).get(key)))
     }
     return {"metadata": metadata, "spec": spec}, _without_share(measured)
+
+
+def _type_problems(fields: Json) -> Iterator[str]:
+    """What Kubernetes would refuse of the fields of a container or a pod. Values of variables may be secret."""
+    for key in (key for key in TEXT_LISTS if fields.get(key) is not None):
+        if not isinstance(fields[key], list):
+            yield f"{key} is no list; write one, such as [--port, '8000']"
+            return
+        for word in (json.dumps(each, default=str) for each in fields[key] if not isinstance(each, str)):
+            yield f"{key} has {word}, which is no text; write '{word}'"
+    for key, (name, kind) in NAMED_LISTS.items():
+        given = fields.get(key) or []
+        if not isinstance(given, list) or not all(isinstance(_mapping(each).get(name), kind) for each in given):
+            example = "- name: …" if kind is str else f"- {name}: 8000"
+            yield f"{key} is no list whose items have a {name}; write {example}"
+        elif unquoted := [each for each in given if key == "env" and not isinstance(each.get("value"), str | None)]:
+            yield f"env: the value of {unquoted[0]['name']} is no text; put it between quotes"
+    for key in MAPPINGS:
+        if not isinstance(fields.get(key) or {}, dict):
+            yield f"{key} is no mapping; write its keys below it"
 
 
 def strategy_variables(pod: object) -> Iterator[str]:
