@@ -22,6 +22,10 @@ TENANT_CONTAINER = "tenant"
 """Name that the measured container gets."""
 CLIENT_CONTAINER = "client"
 """Name of our container next to it."""
+CLIENT_PORT = 18765
+"""Port of our client. Servers may use any of the common ports."""
+CODE_VOLUME = "sharebench-code"
+"""Volume with our code; no user's has this name."""
 GPU_RESOURCES = re.compile(r"(nvidia\.com|volcano\.sh)/.*")
 COUNTED_RESOURCES = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.*)")
 # Variables by which strategies choose and limit a device.
@@ -67,7 +71,14 @@ def split_pod(path: str) -> tuple[Json, Json]:
     spec: Json = dict(template["spec"])
     if spec.get("hostNetwork"):
         raise ManifestError(f"{path}: with hostNetwork all tenants would have the same port; remove it")
+    for port in (port for each in (*containers, *inits) for port in each.get("ports") or ()):
+        if port.get("hostPort"):
+            raise ManifestError(f"{path}: with hostPort only one tenant would start on a node; remove it")
+        if port["containerPort"] == CLIENT_PORT:
+            raise ManifestError(f"{path}: containerPort {CLIENT_PORT} is our client's; give it another")
     volumes = {str(each.get("name")) for each in _mappings(spec.get("volumes"))}
+    if CODE_VOLUME in volumes:
+        raise ManifestError(f"{path}: a volume has our name {CODE_VOLUME!r}; give it another")
     for each in (*containers, *inits):
         mounted = {str(mount.get("name")) for mount in _mappings(each.get("volumeMounts"))}
         if lost := ", ".join(sorted(mounted - volumes)):

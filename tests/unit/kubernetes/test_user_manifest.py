@@ -41,6 +41,20 @@ def test_a_field_of_a_wrong_type_is_refused(own: dict[str, Any], words: str, tmp
 
 
 @pytest.mark.parametrize(
+    ("own", "spec", "words"),
+    [
+        ({"ports": [{"containerPort": 80, "hostPort": 80}]}, {}, "with hostPort only one tenant would start on a node"),
+        ({"ports": [{"containerPort": 18765}]}, {}, "containerPort 18765 is our client's; give it another"),
+        ({}, {"volumes": [{"name": "sharebench-code", "emptyDir": {}}]}, "a volume has our name 'sharebench-code'"),
+    ],
+)
+def test_what_tenants_cannot_have_twice_is_refused(
+    own: dict[str, Any], spec: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    assert words in refusal(tmp_path, own, spec)
+
+
+@pytest.mark.parametrize(
     ("spec", "words"),
     [
         ({"securityContext": [1]}, "the pod: securityContext is no mapping"),

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 TENANT_PORT = 8000
 TENANT_CONTAINER, CLIENT_CONTAINER = user_manifest.TENANT_CONTAINER, user_manifest.CLIENT_CONTAINER
-# No user's volume has this name.
-CODE_VOLUME = "sharebench-code"
+CODE_VOLUME = user_manifest.CODE_VOLUME
 CODE_FOLDER = "/sharebench"
 CODE_FILE = "tenant.pyz"
 CELL_LABEL = "sharebench/cell"

@@ -12,13 +12,13 @@ from sharebench.measure.nodes.kubernetes.cluster.api import Api, Json
 from sharebench.measure.nodes.kubernetes.pods import status as pod_status
 from sharebench.measure.nodes.kubernetes.pods.forward import PodUnreachable, open_port
 from sharebench.measure.nodes.kubernetes.pods.manifest import CLIENT_CONTAINER, TENANT_CONTAINER, TENANT_PORT
-from sharebench.measure.nodes.kubernetes.pods.program import CLIENT_PORT
 from sharebench.measure.nodes.kubernetes.pods.watch import PodWatcher
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint, connect_to
 from sharebench.measure.nodes.tenants.programs.endpoints import ObservedProgram
 from sharebench.measure.nodes.tenants.programs.scraped import endpoint_class
 from sharebench.measure.nodes.tenants.tenant_set import Ending, Unit
 from sharebench.model.spec import Spec
+from sharebench.model.user_manifest import CLIENT_PORT
 
 POLL_SECONDS = 0.2
 # A kubelet checks its containers once a second, and reports to the API server a moment later.

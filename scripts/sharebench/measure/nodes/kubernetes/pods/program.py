@@ -13,12 +13,10 @@ from sharebench.measure.nodes.kubernetes.pods import manifest
 from sharebench.measure.nodes.kubernetes.pods.overlay import strategic_merge
 from sharebench.measure.nodes.programs import fill_in, placeholder_values
 from sharebench.model.spec import Spec
-from sharebench.model.user_manifest import ManifestError, split_pod
+from sharebench.model.user_manifest import CLIENT_PORT, ManifestError, split_pod
 from sharebench.model.workload import CLIENT, Workload
 from tenant.contract import GRANTED_VARIABLE
 
-# The port of our client. Servers may use any of the common ports.
-CLIENT_PORT = 18765
 PROGRAM_PORT = 8080
 USER_SECURITY_KEYS = ("runAsUser", "runAsGroup", "runAsNonRoot")
 # The status of a container that ends with an error has the last lines of its log.
