@@ -24,8 +24,8 @@ BIN := $(VENV)/bin
 ARGS ?=
 GPU_VENV := .venv-gpu
 GPU_ENV ?= $(if $(wildcard /dev/nvidia0),$(GPU_VENV)/run.stamp)
-SUPPORTED := import sys; sys.exit(sys.version_info < (3, 11) and \
-	f'needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; name another: make PYTHON=python3.12')
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and \
+	f'needs Python 3.11 to 3.13, {sys.executable} is {sys.version.split()[0]}; name another: make PYTHON=python3.12')
 GPU ?=
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 INSTALL := $(PIP_INSTALL) --require-hashes

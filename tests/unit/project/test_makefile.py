@@ -7,12 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 # Behaves as Debian's Python without the package python3-venv: it links the interpreter but lacks pip.
 PYTHON_WITHOUT_PIP = """#!/bin/sh
 if [ "$1" = -m ]; then mkdir -p .venv/bin; ln -s {python} .venv/bin/python; echo "ensurepip is missing"; exit 1; fi
 exec {python} "$@"
+"""
+
+
+# Says that it is a Python of another version.
+PYTHON_OF_A_VERSION = """#!/bin/sh
+[ "$1" = -c ] || exit 7
+exec {python} -c "import sys; sys.version_info = {version}; sys.version = 'this version'; $2"
 """
 
 
@@ -50,6 +59,23 @@ def test_run_checks_its_arguments_first(tmp_path: Path) -> None:
     slip = run_make(tmp_path, "run", "GPU_ENV=", "ARGS=--config strategies")
     assert slip.returncode != 0
     assert slip.stderr.startswith("--config strategies: it is not KEY=VALUE")
+
+
+@pytest.mark.parametrize(
+    ("version", "is_taken"), [((3, 10, 9), False), ((3, 11, 0), True), ((3, 13, 9), True), ((3, 14, 0), False)]
+)
+def test_another_python_is_refused_in_one_line(version: tuple[int, ...], is_taken: bool, tmp_path: Path) -> None:
+    for name in ("envs/sharebench.txt", "pyproject.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    python = tmp_path / "other"
+    python.write_text(PYTHON_OF_A_VERSION.format(python=sys.executable, version=version))
+    python.chmod(0o755)
+    made = run_make(tmp_path, "install", f"PYTHON={python}")
+    line = "needs Python 3.11 to 3.13, {} is this; name another: make PYTHON=python3.12"
+    lines = [each for each in made.stderr.splitlines() if not each.startswith("make: ")]
+    assert lines == ([] if is_taken else [line.format(sys.executable)])
+    assert made.returncode != 0 and not (tmp_path / ".venv").exists()
 
 
 def test_an_environment_that_failed_half_way_is_not_taken_for_one(tmp_path: Path) -> None:
