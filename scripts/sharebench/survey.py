@@ -47,6 +47,8 @@ def observe_usage(url: str | None, labels: Mapping[str, str], hours: float | Non
 def _problem(url: str | None, labels: Mapping[str, str], limits: Limits) -> str | None:
     if url is None and (labels or limits.namespaces):
         return "--labels and --namespaces have no effect on this host's GPUs; give --url, or leave them out"
+    if url is not None and "@" in url:
+        return "--url has a name or a password; write it into ~/.netrc, and the URL without it here"
     if url is not None and not url.startswith(("http://", "https://")):
         return f"--url {url}: it is not a URL; write it as http://localhost:9090"
     if unusable := [name for name in labels if not LABEL.fullmatch(name)]:

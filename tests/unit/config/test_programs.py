@@ -95,6 +95,10 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         COMMAND | {"command": ["sh", "-c", "serve --hf-token=sk-1"]},
         [".command: the value of 'hf-token':"],
     ),
+    "a secret of a shell": (COMMAND | {"command": ["sh", "-c", "API_KEY=sk-1 serve"]}, [".command:", "'API_KEY':"]),
+    "a quoted secret": (COMMAND | {"command": ["sh", "-c", "cd x && API_KEY='sk-1' serve"]}, ["'API_KEY':"]),
+    "a secret of a container": (COMMAND | {"command": ["docker", "run", "-e", "HF_TOKEN=sk-1"]}, ["'HF_TOKEN':"]),
+    "a secret in a form": (HTTP | {"request": {"body": "n=3&api_key=sk-1"}}, [".request.body:", "'api_key':"]),
     "a secret in a url": (
         {"kind": "http", "url": "http://me:sk-1@a:1"},
         [".url:", "a URL with a name or password", "http://host:port"],
@@ -165,6 +169,8 @@ NOT_SECRET: list[dict[str, Any]] = [
     HTTP | {"request": {"body": '{"eos_token": "</s>", "stop": "key", "max_tokens": 5, "tokenizer": "a"}'}},
     HTTP | {"command": ["serve", "--api-key", "{index}", "--key", "/etc/key.pem", "--tokenizer", "auto"]},
     HTTP | {"command": ["sh", "-c", "serve --api-key $KEY --token=${TOKEN} --auth none --max-num-batched-tokens 5"]},
+    HTTP | {"command": ["sh", "-c", "API_KEY=\"$KEY\" serve --token '' --name \"it's\" -k 'x"]},
+    HTTP | {"request": {"method": "POST", "body": "key=1 is the key; secret=2&token="}},
     {"kind": "http", "url": "http://[::1]:8000"},
     {"kind": "http", "url": "http://a.b/"},
 ]

@@ -52,6 +52,8 @@ def test_the_help_is_an_index_with_a_line_for_each_command(capsys: pytest.Captur
         (f"compare {DATA} {DATA}/", f"not comparable: {DATA} and {DATA} are one data set; "),
         ("survey --hours long", "Invalid value for '--hours': 'long' is not a valid float range; see "),
         ("survey --url localhost:9090", "--url localhost:9090: it is not a URL; write it as http://localhost:9090"),
+        ("survey --url http://me:sk-1@h:9090", "--url has a name or a password; write it into ~/.netrc, and the "),
+        ("survey --url me:sk-1@h:9090", "--url has a name or a password; "),
         ("survey --url http://x --labels a-b=c", "--labels a-b: it cannot be a label of Prometheus"),
         ("survey --namespaces team", "--labels and --namespaces have no effect on this host's GPUs; give --url"),
         ("survey --empty-percent 90", "--empty-percent 90 is above --filled-percent, 80; "),
@@ -61,7 +63,7 @@ def test_the_help_is_an_index_with_a_line_for_each_command(capsys: pytest.Captur
 def test_an_error_is_one_line(words: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     ended = run(*words.split())
-    assert isinstance(ended, str) and ended.startswith(line) and "\n" not in ended
+    assert isinstance(ended, str) and ended.startswith(line) and "\n" not in ended and "sk-1" not in ended
 
 
 def test_advice_from_a_packed_data_set_leaves_no_file_but_the_unpacked_one(

@@ -1,6 +1,7 @@
 """Secrets that are written into a config, and so into every record and archive: refused, with what to write instead."""
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -25,10 +26,11 @@ SECRET_NAME = re.compile(
 SCHEMES = ("Bearer", "Basic", "Token")
 # `--name value`, `--name=value` and `NAME=value` in a command, without values that are numbers, paths or placeholders.
 OPTION = re.compile(
-    r"(?:^|\s)(?:--?(?P<option>[A-Za-z][\w.-]*)[= ]|(?P<variable>[A-Za-z_]\w*)=)"
-    r"(?![{$/'\"-]|\.{0,2}/|(?:true|false|none|null|[\d.]+)(?:\s|$))\S+"
+    r"(?:^|\s)(?=(?:--?(?P<option>[A-Za-z][\w.-]*)[= ]|(?P<variable>[A-Za-z_]\w*)=)"
+    r"(?![{$/'\"-]|\.{0,2}/|(?:true|false|none|null|[\d.]+)(?:\s|$))\S)"
 )
 TEXT_FIELD = re.compile(r'"([\w.-]+)"\s*:\s*"[^"{]+"')
+FORM_FIELD = re.compile(r"(?:^|&)([\w.-]+)=[^&{]")
 KEPT = "it would be in every record and archive"
 
 
@@ -59,19 +61,29 @@ def _request(key: str, entry: Workload) -> Iterator[str]:
         for name, value in parse_qsl(urlsplit(path).query):
             if SECRET_NAME.search(name) and not ENV_PLACEHOLDER.search(value):
                 yield f"{key}.{option}: the value of {name!r}: {KEPT}; export it as NAME, and write {name}={{env:NAME}}"
-    for name in TEXT_FIELD.findall(request.body or ""):
+    body = (request.body or "").strip()
+    # A form has no spaces; a prompt has.
+    for name in TEXT_FIELD.findall(body) + ([] if re.search(r"\s", body) else FORM_FIELD.findall(body)):
         if SECRET_NAME.search(name):
             yield f"{key}.request.body: the value of {name!r}: {KEPT}; send it in a header, or write a body_file"
 
 
 def _command(key: str, command: Sequence[str]) -> Iterator[str]:
-    for found in OPTION.finditer(" ".join(command)):
+    for found in OPTION.finditer(" ".join(piece for word in command for piece in _shell_words(word))):
         name = found["option"] or found["variable"]
         if SECRET_NAME.search(name):
             yield (
                 f"{key}.command: the value of {name!r}: {KEPT}; export it as a variable, which the program inherits, "
                 "or have it read a file"
             )
+
+
+def _shell_words(word: str) -> list[str]:
+    """The words in a word that a shell would split, such as that of `sh -c`."""
+    try:
+        return shlex.split(word) if " " in word else [word]
+    except ValueError:
+        return [word]
 
 
 def _pod(key: str, pod: Any) -> Iterator[str]:
