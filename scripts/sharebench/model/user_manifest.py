@@ -107,20 +107,20 @@ def _type_problems(fields: Json) -> Iterator[str]:
     """What Kubernetes would refuse of the fields of a container or a pod. Values of variables may be secret."""
     for key in (key for key in TEXT_LISTS if fields.get(key) is not None):
         if not isinstance(fields[key], list):
-            yield f"{key} is no list; write one, such as [--port, '8000']"
+            yield f"{key} is not a list; write one, such as [--port, '8000']"
             return
         for word in (json.dumps(each, default=str) for each in fields[key] if not isinstance(each, str)):
-            yield f"{key} has {word}, which is no text; write '{word}'"
+            yield f"{key} has {word}, which is not text; write '{word}'"
     for key, (name, kind) in NAMED_LISTS.items():
         given = fields.get(key) or []
         if not isinstance(given, list) or not all(isinstance(_mapping(each).get(name), kind) for each in given):
             example = "- name: …" if kind is str else f"- {name}: 8000"
-            yield f"{key} is no list whose items have a {name}; write {example}"
+            yield f"{key} is not a list whose items have a {name}; write {example}"
         elif unquoted := [each for each in given if key == "env" and not isinstance(each.get("value"), str | None)]:
-            yield f"env: the value of {unquoted[0]['name']} is no text; put it between quotes"
+            yield f"env: the value of {unquoted[0]['name']} is not text; put it between quotes"
     for key in MAPPINGS:
         if not isinstance(fields.get(key) or {}, dict):
-            yield f"{key} is no mapping; write its keys below it"
+            yield f"{key} is not a mapping; write its keys below it"
 
 
 def strategy_variables(pod: object) -> Iterator[str]:

@@ -83,7 +83,7 @@ def test_a_data_set_is_opened_with_its_own_study(data_set: Path) -> None:
         ("[" * 9999, "nested too deeply"),
         ("{", "Expecting property name"),
         ("[]", "has no config"),
-        ('{"config": 5, "node_kind": "cpu"}', "config is no mapping"),
+        ('{"config": 5, "node_kind": "cpu"}', "config is not a mapping"),
     ],
 )
 def test_a_damaged_data_set_is_refused_without_advice_to_remove_it(data_set: Path, content: str, problem: str) -> None:

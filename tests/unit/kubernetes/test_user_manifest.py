@@ -24,16 +24,19 @@ def refusal(folder: Path, own: dict[str, Any], spec: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        ({"args": ["--port", 8000]}, "args has 8000, which is no text; write '8000'"),
-        ({"command": ["a", True]}, "command has true, which is no text; write 'true'"),
-        ({"args": "--x 1"}, "args is no list; write one, such as [--port, '8000']"),
-        ({"ports": [{"name": "http"}]}, "ports is no list whose items have a containerPort; write - containerPort: "),
-        ({"ports": [{"containerPort": "80"}]}, "ports is no list whose items have a containerPort"),
-        ({"env": {"A": "1"}}, "env is no list whose items have a name; write - name"),
-        ({"env": [{"value": "1"}]}, "env is no list whose items have a name"),
-        ({"env": [{"name": "A", "value": None}, {"name": "PIN", "value": 1234}]}, "env: the value of PIN is no text"),
-        ({"volumeMounts": "data"}, "volumeMounts is no list whose items have a name"),
-        ({"securityContext": "x"}, "securityContext is no mapping"),
+        ({"args": ["--port", 8000]}, "args has 8000, which is not text; write '8000'"),
+        ({"command": ["a", True]}, "command has true, which is not text; write 'true'"),
+        ({"args": "--x 1"}, "args is not a list; write one, such as [--port, '8000']"),
+        (
+            {"ports": [{"name": "http"}]},
+            "ports is not a list whose items have a containerPort; write - containerPort: ",
+        ),
+        ({"ports": [{"containerPort": "80"}]}, "ports is not a list whose items have a containerPort"),
+        ({"env": {"A": "1"}}, "env is not a list whose items have a name; write - name"),
+        ({"env": [{"value": "1"}]}, "env is not a list whose items have a name"),
+        ({"env": [{"name": "A", "value": None}, {"name": "PIN", "value": 1234}]}, "env: the value of PIN is not text"),
+        ({"volumeMounts": "data"}, "volumeMounts is not a list whose items have a name"),
+        ({"securityContext": "x"}, "securityContext is not a mapping"),
     ],
 )
 def test_a_field_of_a_wrong_type_is_refused(own: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -57,9 +60,9 @@ def test_what_tenants_cannot_have_twice_is_refused(
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"securityContext": [1]}, "the pod: securityContext is no mapping"),
-        ({"containers": [{"name": "logs", "env": [1]}]}, "logs: env is no list whose items have a name"),
-        ({"initContainers": [{"name": "warm", "args": [1]}]}, "warm: args has 1, which is no text"),
+        ({"securityContext": [1]}, "the pod: securityContext is not a mapping"),
+        ({"containers": [{"name": "logs", "env": [1]}]}, "logs: env is not a list whose items have a name"),
+        ({"initContainers": [{"name": "warm", "args": [1]}]}, "warm: args has 1, which is not text"),
     ],
 )
 def test_a_wrong_type_elsewhere_in_the_pod_is_refused(spec: dict[str, Any], words: str, tmp_path: Path) -> None:
