@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sharebench.core.files import SCRIPTS, replace_atomically
 from sharebench.model.capabilities import NODE_KINDS
@@ -132,16 +132,17 @@ class _Parsed:
     def __init__(self) -> None:
         parser = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
         self._file = PARSED_FOLDER / f"{parser[:DIGEST_CHARACTERS]}.json"
-        self._sources: dict[str, Any] = {}
-        with contextlib.suppress(OSError, TypeError, ValueError):
-            self._sources = dict(json.loads(self._file.read_bytes()))
+        self._sources: dict[str, _Source] = {}
+        with contextlib.suppress(OSError, AttributeError, TypeError, ValueError):
+            kept = json.loads(self._file.read_bytes()).items()
+            self._sources = {key: _Source(digest, list(imported)) for key, (digest, imported) in kept}
         self._kept = len(self._sources)
 
     def source(self, text: bytes) -> _Source:
         key = hashlib.sha256(text).hexdigest()
         if key not in self._sources:
             self._sources[key] = _parse(text)
-        return _Source(*self._sources[key])
+        return self._sources[key]
 
     def keep(self) -> None:
         """Write what was parsed since, where the folder can be written."""

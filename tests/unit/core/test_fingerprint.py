@@ -159,7 +159,7 @@ def test_what_was_parsed_is_kept_and_a_damaged_file_of_it_is_read_as_none(
     path = scripts / "sharebench/measure/cell/cell.py"
     path.write_text(path.read_text() + "\nEXTRA = 1\n")
     assert simulated_fingerprint() != before
-    for damaged in ("", "[1]", "{", "null"):
+    for damaged in ("", "[1]", "{", "null", '{"a": 5}', '{"a": ["x"]}', '{"a": ["x", 5]}'):
         kept.write_text(damaged)
         assert simulated_fingerprint() != before
 
