@@ -2,6 +2,8 @@
 # rules here.
 import json
 
+from sharebench.model.config.files import config_options
+
 CLAIM = None
 PLACEMENT = None
 if not SOURCE_DATA_SET and uses_several_devices(STUDY.config, STUDY.node_kind):
@@ -46,9 +48,7 @@ def config_words():
         f"{key}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in command_line_config().items()
     )
-    options = [("--configfile", file) for file in files]
-    options += [("--config", pair) for pair in pairs]
-    return [word for option in options for word in option]
+    return config_options(files, pairs)
 
 
 def begin_run():

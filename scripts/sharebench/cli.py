@@ -3,6 +3,7 @@
 `snakemake` measures and builds; its jobs never import this module. Commands import late, so that the help is quick.
 """
 
+import math
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +15,15 @@ import click
 
 from sharebench.core import console
 from sharebench.core.files import REPOSITORY, Refusal
-from sharebench.model.config.files import OWN_FILES, merged, problems
+from sharebench.model.config.files import (
+    FILE_OPTIONS,
+    OWN_FILES,
+    PAIR_OPTIONS,
+    config_options,
+    merged,
+    problems,
+    values_of,
+)
 from sharebench.read.survey.limits import Limits
 
 if TYPE_CHECKING:
@@ -22,7 +31,20 @@ if TYPE_CHECKING:
 
 Command = Callable[..., int | str | None]
 FOLDER = click.Path(path_type=Path)
-PERCENT = click.FloatRange(0, 100, min_open=True)
+
+
+class Finite(click.FloatRange):
+    """A number above 0, up to `max`."""
+
+    def __init__(self, max: float | None = None) -> None:
+        super().__init__(0, max, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
+
+
+PERCENT = Finite(100)
 results_option = click.option("--results", type=FOLDER, default=Path("results"), help="Folder that receives it.")
 
 
@@ -146,7 +168,7 @@ def _limit(name: str, kind: click.ParamType[Any], text: str) -> Callable[[Comman
 @click.option("--url", help="Prometheus that scrapes dcgm-exporter; without one, this host's GPUs are watched.")
 @click.option("--labels", multiple=True, metavar="KEY=VALUE", help="Label of the series that count.")
 @click.option("--namespaces", multiple=True, metavar="NAME", help="Namespace whose workloads are judged; all without.")
-@click.option("--hours", type=click.FloatRange(0, min_open=True), help="Hours of the past (24), or to watch (1).")
+@click.option("--hours", type=Finite(), help="Hours of the past (24), or to watch (1).")
 @_limit("empty_percent", PERCENT, "Largest mean activity of a workload that leaves its GPU empty.")
 @_limit("filled_percent", PERCENT, "Largest sum of the activities of workloads on one GPU.")
 @_limit("memory_percent", PERCENT, "Largest sum of their memory, in percent of the GPU's.")
@@ -178,7 +200,10 @@ def join(study: "Study", words: Sequence[str]) -> str:
     """Join the PARTS of a study, measured in several folders."""
     from sharebench.datasets.join import join_parts
 
-    return f"{join_parts(study)}\ntables, figures and report: {shlex.join(['snakemake', '--cores', '1', *words])}"
+    # With its parts a study opens where it could not be measured.
+    parts = f"parts=[{','.join(study.config['parts'])}]"
+    command = ["snakemake", "--cores", "1", *words, *(() if "--config" in words else ("--config",)), parts]
+    return f"{join_parts(study)}\ntables, figures and report: {shlex.join(command)}"
 
 
 @commands.command()
@@ -188,7 +213,8 @@ def restore(study: "Study", words: Sequence[str]) -> int:
     from sharebench.datasets.dataset import excluded_cells_note
     from sharebench.measure.run.restore import restore_node
 
-    return restore_node(study, Path(study.config["results"]), words, excluded_cells_note(study))
+    options = config_options(values_of(FILE_OPTIONS, words), values_of(PAIR_OPTIONS, words))
+    return restore_node(study, Path(study.config["results"]), options, excluded_cells_note(study))
 
 
 @commands.command()
@@ -220,7 +246,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         answer = help_text.format_message()
     except click.ClickException as problem:
         line = problem.format_message().rstrip(".")
-        more_keys = "extra argument" in line and "=" in line
+        typed = sys.argv[1:] if arguments is None else arguments
+        more_keys = "extra argument" in line and "=" in line and "--config" in typed
         sys.exit(_plain(f"{line}; {'repeat --config for each key' if more_keys else 'see sharebench --help'}"))
     except Refusal as problem:
         sys.exit(_plain(str(problem)))

@@ -77,7 +77,8 @@ def test_parts_measured_in_two_folders_are_joined(untouched: Checkout) -> None:
     assert "3 of the study's 6 cells are in none of the parts, such as " in refused
     assert not (whole / "cells").exists()
 
-    untouched.ask("join", *study, "results/part1", "results/part2")
+    joined = untouched.ask("join", *study, "results/part1", "results/part2")
+    assert "'parts=[results/part1,results/part2]'" in joined
     made = untouched.run(config=["results=results/whole", *small], results=whole).ok()
     assert made.cells == set() and "aggregate" in made.jobs, "the joined cells only get tables"
     assert {row["n"] for row in rows(whole / "tables/summary.csv")} == {"2"}

@@ -141,9 +141,8 @@ def restore_command(config_words: Sequence[str]) -> str:
     """What to type to restore the node with this config; the folder comes first where Snakemake has changed it."""
     folder, shell_folder = Path.cwd(), Path(os.environ.get("PWD", ""))
     is_here = shell_folder.exists() and shell_folder.samefile(folder)
-    return ("" if is_here else f"cd {shlex.quote(str(folder))} && ") + shlex.join(
-        ["sharebench", "restore", *config_words]
-    )
+    command = shlex.join(["sharebench", "restore", *config_words])
+    return command if is_here else f"cd {shlex.quote(str(folder))} && {command}"
 
 
 def left_line(claim: ownership.Claim) -> str:

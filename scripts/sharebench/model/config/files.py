@@ -11,7 +11,6 @@ import yaml
 OWN_FILES = ("strategies.yaml", "workloads.yaml", "config.yaml")
 """Files of config/ with every default."""
 FILE_OPTIONS, PAIR_OPTIONS = ("--configfile", "--configfiles"), ("--config", "-C")
-FOLDER_OPTIONS = ("--directory", "-d")
 NO_KEYS = "it has no keys; give it lines such as: repeats: 3"
 
 
@@ -22,6 +21,12 @@ def values_of(names: Sequence[str], arguments: Sequence[str]) -> Iterator[str]:
         if name in names:
             yield from [value] if value else ()
             yield from takewhile(lambda each: not each.startswith("-"), arguments[position + 1 :])
+
+
+def config_options(files: Iterable[str], pairs: Iterable[str]) -> list[str]:
+    """The options of the command `sharebench` for these files and KEY=VALUE, one each."""
+    given = [*(("--configfile", file) for file in files), *(("--config", pair) for pair in pairs)]
+    return [word for option in given for word in option]
 
 
 def file_problem(name: str) -> str | None:
