@@ -7,6 +7,13 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts/check_arguments.py"
+
+
+def _bomb(line: str) -> bytes:
+    """A file of 20 levels, each of which has the one before four times."""
+    return ("workload_catalogue:\n  v0: &v0 {a: 1}\n" + "".join(line.format(n, n - 1) for n in range(1, 20))).encode()
+
+
 FILES = {
     "good.yaml": b"repeats: 3\n",
     "tabs.json": b'{\n\t"repeats": 3\n}\n',
@@ -18,7 +25,11 @@ FILES = {
     "deep.yaml": b"a: " + b"[" * 3000,
     "huge.yaml": b"a: " + b"9" * 6000,
     "python.yaml": b"a: !!python/object/apply:os.getcwd []\n",
+    "bomb.yaml": _bomb("  v{0}: &v{0} {{a: *v{1}, b: *v{1}, c: *v{1}, d: *v{1}}}\n"),
+    "merges.yaml": _bomb("  v{0}: &v{0} {{<<: [*v{1}, *v{1}, *v{1}, *v{1}]}}\n"),
+    "itself.yaml": b"workload_catalogue: &all {matmul: *all}\n",
 }
+TOO_LARGE = "it cannot be read as YAML: its aliases stand for more than 100000 values; write out those that it needs"
 NEEDS_FORM = "it is not KEY=VALUE, such as repeats=3; targets stand before the options"
 
 
@@ -40,6 +51,10 @@ NEEDS_FORM = "it is not KEY=VALUE, such as repeats=3; targets stand before the o
         ("--configfile deep.yaml", "--configfile deep.yaml: it cannot be read as YAML: "),
         ("--configfile huge.yaml", "--configfile huge.yaml: it cannot be read as YAML: "),
         ("--configfile python.yaml", "--configfile python.yaml: line 1: could not determine a constructor"),
+        *(
+            (f"--configfile {name}.yaml", f"--configfile {name}.yaml: {TOO_LARGE}")
+            for name in ("bomb", "merges", "itself")
+        ),
     ],
 )
 def test_what_snakemake_cannot_use_is_one_line(tmp_path: Path, arguments: str, line: str | None) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 
 import yaml
@@ -12,6 +12,28 @@ OWN_FILES = ("strategies.yaml", "workloads.yaml", "config.yaml")
 """Files of config/ with every default."""
 FILE_OPTIONS, PAIR_OPTIONS = ("--configfile", "--configfiles"), ("--config", "-C")
 NO_KEYS = "it has no keys; give it lines such as: repeats: 3"
+MOST_VALUES = 100_000
+"""Of a file, whose aliases may stand for exponentially many."""
+
+
+class _BoundedLoader(yaml.SafeLoader):
+    """Refuses a document whose aliases stand for too many values, before these are made."""
+
+    def construct_document(self, node: yaml.Node) -> object:
+        if _size(node, {}) > MOST_VALUES:
+            raise yaml.YAMLError(f"its aliases stand for more than {MOST_VALUES} values; write out those that it needs")
+        return super().construct_document(node)
+
+
+def _size(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
+    """The number of values of a node, with those of an alias counted each time; `known` are sizes of nodes so far."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if node not in known:
+        known[node] = MOST_VALUES + 1  # as long as it is open: what contains itself has no end
+        inner = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+        known[node] = 1 + sum(_size(each, known) for each in inner)
+    return known[node]
 
 
 def values_of(names: Sequence[str], arguments: Sequence[str]) -> Iterator[str]:
@@ -35,7 +57,7 @@ def file_problem(name: str) -> str | None:
         # JSON with tabs is not YAML.
         with contextlib.suppress(ValueError):
             return None if isinstance(json.loads(text), dict) else NO_KEYS
-        is_mapping = isinstance(yaml.safe_load(text), dict)
+        is_mapping = isinstance(yaml.load(text, Loader=_BoundedLoader), dict)
     except OSError as error:
         return f"{error.strerror}; name a file of the folder config/, or your own"
     except UnicodeDecodeError:
