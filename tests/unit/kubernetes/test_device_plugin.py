@@ -19,6 +19,7 @@ from sharebench.measure.nodes.kubernetes.access.device_plugin import readers
 from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import COPY_ANNOTATION, KEY_PREFIX
 from sharebench.measure.nodes.kubernetes.cluster import lease, saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import MEMORY_LABEL
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.model.config.load import load
 from sharebench.study.study import Study
@@ -32,6 +33,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/nvidia/leases"
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     made = FakeCluster()
+    made.store[NODE]["metadata"]["labels"][MEMORY_LABEL] = "40960"
     for module in (device_plugin, readers, lease):
         monkeypatch.setattr(module, "time", made)
     monkeypatch.setenv(RUN_ID_VARIABLE, "a-run")
@@ -250,6 +252,18 @@ def test_max_mps_clients_by_compute_capability(cluster: FakeCluster, tmp_path: P
     node, mps = opened(cluster, tmp_path), STUDY.strategies["mps"]
     assert node.infeasible(mps, most) is None
     assert node.infeasible(mps, most + 1) == f"the GPU takes {most} MPS clients at most"
+
+
+def test_no_limit_on_memory_of_unknown_size_is_feasible(cluster: FakeCluster, tmp_path: Path) -> None:
+    """GB10 has unified memory, of which GPU Feature Discovery sets no label."""
+    labels = cluster.store[NODE]["metadata"]["labels"]
+    del labels[MEMORY_LABEL]
+    labels["nvidia.com/gpu.product"] = "NVIDIA-GB10"
+    node, on_mock = opened(cluster, tmp_path), opened(cluster, tmp_path, device="cpu")
+    assert [node.infeasible(STUDY.strategies[name], 3) for name in ("exclusive", "time-slicing")] == [None, None]
+    # NVIDIA's plugin limits the memory of all its tenants under MPS.
+    assert (node.infeasible(STUDY.strategies["mps"], 3) or "").startswith(f"the node has no label {MEMORY_LABEL}, ")
+    assert on_mock.infeasible(STUDY.strategies["mps"], 3) is None
 
 
 def test_a_plugin_without_a_pod_fails_the_state(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -27,7 +27,12 @@ from sharebench.measure.nodes.kubernetes.cluster import foreign_pods, pod_monito
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, Json, is_in_cluster
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster, node_pool
 from sharebench.measure.nodes.kubernetes.cluster.lease import NodeLease
-from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import labels_of, parse_quantity
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
+    MEMORY_LABEL,
+    labeled_memory_mib,
+    labels_of,
+    parse_quantity,
+)
 from sharebench.measure.nodes.kubernetes.cluster.observed_gpu import ObservedGpu
 from sharebench.measure.nodes.kubernetes.pods import program
 from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
@@ -53,6 +58,11 @@ def ended_well(record: TenantReport) -> bool:
     load, job = record.get("load") or {}, record.get("job")
     is_stuck = load.get("arrival") == "closed" and bool(load.get("censored"))
     return not is_stuck and not (job and job["completion_seconds"] is None)
+
+
+def _checks_limits(strategy: Strategy) -> bool:
+    """Whether evidence compares the strategy's limits with what its tenants see of the GPU."""
+    return strategy.mechanism[0] != "mig" and strategy.pod is None
 
 
 class ClusterNode(Node):
@@ -184,7 +194,13 @@ class ClusterNode(Node):
         return self._accesses[str(strategy.access)]
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Workload] = ()) -> str | None:
-        return self.access_of(strategy).infeasible(strategy, replicas)
+        if (reason := self.access_of(strategy).infeasible(strategy, replicas)) is not None:
+            return reason
+        if self.is_mock or not _checks_limits(strategy) or strategy.memory_percent is None:
+            return None
+        if labeled_memory_mib(self.cluster.labels()) is not None or "memory_bytes" in self._gpu_description:
+            return None
+        return f"the node has no label {MEMORY_LABEL}, without which no memory limit on its GPU can be checked"
 
     def additions(self, workload: Workload) -> str | None:
         level = self.cluster.pod_security
@@ -201,7 +217,7 @@ class ClusterNode(Node):
         if not self.is_mock:
             views = [view_of(record) for record in records]
             limits = strategy.tenant_limits(len(grants), 0)
-            if strategy.mechanism[0] != "mig" and strategy.pod is None:
+            if _checks_limits(strategy):
                 memory_bytes = self._memory_bytes(self.cluster.read_node())
                 for grant, view, record in zip(grants, views, records, strict=True):
                     # The SMs and memory of a user's container are not visible from outside.
