@@ -41,7 +41,7 @@ LIMIT_CPU_MICROSECONDS = 0.05 / RATE_HZ * 1e6
 LIMIT_RATIO, LIMIT_SECONDS = 0.01, 0.0002
 SLO_TTFT_SECONDS, SLO_TPOT_SECONDS = 0.05, 0.02
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+PLAIN = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n{"ok": true}'
 
 
 class PlantedDelays(NamedTuple):

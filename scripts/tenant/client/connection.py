@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
 
-from tenant.client.events import TokenEvents
+from tenant.client.events import JSON_TYPE, TokenEvents, error_in_answer, media_type
 from tenant.client.wire import Address, Wire, address_of, first_socket, new_socket
 from tenant.contract.requests import error_text
 from tenant.recorder import TokenStream
@@ -28,6 +28,9 @@ PARSER_LIMIT_BYTES = 1 << 16
 MAX_ERROR_CHARACTERS = 150
 # Smaller status codes announce another answer to the same request.
 FIRST_FINAL_STATUS = 200
+# The answer to a request that failed has another status from here on, or says so in a short JSON document.
+FIRST_STATUS_OF_NO_SUCCESS = 300
+MAX_ERROR_DOCUMENT_BYTES = 1 << 16
 SWITCHING_PROTOCOLS = 101
 HTTP_BEGIN = b"HTTP/1."
 
@@ -83,6 +86,7 @@ class Connection:
         self._exchange: Exchange | None = None
         self._head: RawResponseMessage | None = None
         self._body: Any = None
+        self._document: bytes | None = None
         self._is_used = False
 
     # The parser reads these and calls the two methods below; its output is taken at once, so reading never pauses.
@@ -95,7 +99,7 @@ class Connection:
     def resume_reading(self, resume_parser: bool = True) -> None: ...
 
     def send(self, exchange: Exchange) -> None:
-        self._exchange, self._head, self._body = exchange, None, None
+        self._exchange, self._head, self._body, self._document = exchange, None, None, None
         self.wire.send(exchange.content)
 
     def data_received(self, data: bytes) -> None:
@@ -111,20 +115,31 @@ class Connection:
                     raise RequestError(f"status {head.code}")
                 if head.code >= FIRST_FINAL_STATUS:
                     self._head, self._body = head, body
-                    if exchange.is_stream and head.code == exchange.expect_status:
-                        kind, encoding = (head.headers.get(f"Content-{what}", "") for what in ("Type", "Encoding"))
-                        exchange.tokens = TokenEvents(kind, encoding)
+                    if head.code == exchange.expect_status:
+                        self._expect(exchange, head)
             if self._body is None:
                 return
             piece = self._body.read_nowait()
             if piece and exchange.tokens is not None:
                 exchange.tokens.take(piece, self._client.now_ns())
+            elif self._document is not None:
+                self._document += piece
+                if len(self._document) > MAX_ERROR_DOCUMENT_BYTES:
+                    self._document = None
             if self._body.is_eof():
                 self._complete(exchange)
         except RequestError as error:
             self._end(str(error), is_kept=False)
         except HttpProcessingError as error:
             self._end(self._http_problem(data, error), is_kept=False)
+
+    def _expect(self, exchange: Exchange, head: RawResponseMessage) -> None:
+        """Prepare for the body of an answer with the expected status. Raises RequestError."""
+        kind = head.headers.get("Content-Type", "")
+        if exchange.is_stream:
+            exchange.tokens = TokenEvents(kind, head.headers.get("Content-Encoding", ""))
+        elif head.code < FIRST_STATUS_OF_NO_SUCCESS and media_type(kind) == JSON_TYPE:
+            self._document = b""
 
     def _http_problem(self, data: bytes, error: HttpProcessingError) -> str:
         if self._head is None and not data.startswith(HTTP_BEGIN):
@@ -140,6 +155,8 @@ class Connection:
         error = None if self._head.code == exchange.expect_status else f"status {self._head.code}"
         if error is None and exchange.tokens is not None:
             exchange.tokens.end(self._client.now_ns())
+        elif self._document is not None:
+            error = error_in_answer(self._document)
         self._end(error, is_kept=not self._head.should_close)
 
     def _end(self, error: str | None, is_kept: bool) -> None:

@@ -89,6 +89,7 @@ TEXT_OR_PARTS = ("delta", "content", "thinking", "arguments")
 LARGEST_USAGE = 1 << 40
 GZIP = b"\x1f\x8b"
 JSON_TYPE = "application/json"
+ERROR_MARK = b'"error"'
 EVENT_STREAM = "text/event-stream"
 # Servers also send server-sent events as text/plain, or without a type.
 EVENTS_BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry|error)?:")
@@ -105,7 +106,7 @@ class TokenEvents:
         self._times_ns = array("q")
         self._tokens = array("q")
         self._counted = self._reported = 0
-        self._content_type = content_type.partition(";")[0].strip().lower()
+        self._content_type = media_type(content_type)
         self._begin = b""
         self._framing: Framing | None = None
         self._form: Form | None = None
@@ -176,7 +177,7 @@ class TokenEvents:
 
     def _count(self, document: Document, event: str, data: str, now_ns: int) -> None:
         kind = document.get("type", event)
-        if document.get("error") or document.get("object") == ERROR or kind in ERROR_TYPES:
+        if document.get("error") or _is_error(document, kind):
             raise server_error(_reported_error(document))
         form = CHAT if "choices" in document else _form(document, kind)
         if form is None:
@@ -204,6 +205,10 @@ class TokenEvents:
             self._tokens.append(tokens)
 
 
+def media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
 def compressed(how: str) -> RequestError:
     return RequestError(f"the answer is compressed ({how}), although the request says Accept-Encoding: identity")
 
@@ -216,6 +221,26 @@ def _parsed(data: str) -> Document:
     if not isinstance(document, dict):
         raise RequestError(f"an event is not a JSON object: {data}")
     return document
+
+
+def error_in_answer(content: bytes) -> str | None:
+    """What an answer of one JSON document reports as its error; a number there may be a result."""
+    if ERROR_MARK not in content:
+        return None
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    error = document.get("error")
+    if (error and type(error) not in (int, float)) or _is_error(document, document.get("type")):
+        return str(server_error(_reported_error(document)))
+    return None
+
+
+def _is_error(document: Document, kind: object) -> bool:
+    return document.get("object") == ERROR or kind in ERROR_TYPES
 
 
 def _reported_error(document: Document) -> object:

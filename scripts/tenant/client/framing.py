@@ -107,7 +107,7 @@ class ServerSentEvents:
 
 
 def server_error(text: object) -> RequestError:
-    return RequestError(f"the server says in its stream: {text}")
+    return RequestError(f"the server says: {text}")
 
 
 class JsonLines:

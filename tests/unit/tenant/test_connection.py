@@ -28,14 +28,14 @@ class Sink:
         self.is_closed = True
 
 
-def outcome(pieces: list[bytes], is_stream: bool = False) -> str | None:
+def outcome(pieces: list[bytes], is_stream: bool = False, expect_status: int = 200) -> str | None:
     """The error of a request that these bytes answer before the connection is closed; None if it succeeded."""
     loop = asyncio.new_event_loop()
     client = Client(("server", 80), loop, time.monotonic_ns)
     connection = Connection(client)
     connection.wire = cast(Any, Sink())
     ended: list[Exchange] = []
-    connection.send(Exchange(b"", 200, is_stream, done=ended.append))
+    connection.send(Exchange(b"", expect_status, is_stream, done=ended.append))
     for piece in pieces:
         connection.data_received(piece)
     connection.connection_lost(None)
@@ -77,6 +77,43 @@ def test_an_answer_has_the_cause_of_its_failure(answer: bytes, error: str | None
         assert found is not None and found.startswith(error) and found.isprintable()
 
 
+def json_answer(content: bytes, kind: bytes = b"application/json", status: bytes = b"200 OK") -> bytes:
+    head = b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n"
+    return head % (status, kind, len(content)) + content
+
+
+SAYS = "the server says: "
+BUSY = b'{"error": {"code": 429}}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (json_answer(BUSY), SAYS + "{'code': 429}"),
+        (json_answer(b' {"error": "busy"}', b"Application/JSON; charset=utf-8"), SAYS + "busy"),
+        (json_answer(b'{"object": "error", "message": "busy"}'), SAYS + "{'object': 'error', 'message': 'busy'}"),
+        (json_answer(b'{"type": "error"}', status=b"201 Created"), "status 201"),
+        (json_answer(BUSY[:-1] + b', "x": "' + b"x" * 1000 + b'"}'), SAYS + "{'code': 429}"),
+        (json_answer(b'{"error": null, "choices": []}'), None),
+        (json_answer(b'{"error": 0.03, "prediction": 1}'), None),
+        (json_answer(b'{"message": {"error": "no"}}'), None),
+        (json_answer(b'["error"]'), None),
+        (json_answer(b'{"error": '), None),
+        (json_answer(b'{"error": ' + b"[" * 50_000), None),
+        (json_answer(BUSY, b"text/plain"), None),
+        (json_answer(BUSY[:-1] + b', "x": "' + b"x" * 70_000 + b'"}'), None),
+    ],
+)
+@pytest.mark.parametrize("size", [7, 1 << 20])
+def test_a_document_that_reports_an_error_is_no_success(answer: bytes, error: str | None, size: int) -> None:
+    assert outcome([answer[at : at + size] for at in range(0, len(answer), size)]) == error
+
+
+def test_an_error_is_a_success_where_its_status_is_expected() -> None:
+    answer = json_answer(BUSY, status=b"429 Too Many")
+    assert outcome([answer], expect_status=429) is None and outcome([answer]) == "status 429"
+
+
 PIECES = (
     *(
         HEAD,
@@ -88,7 +125,12 @@ PIECES = (
         b"data: {}\n\n",
         b"data: [DONE]\n\n",
     ),
-    *(b"Content-Length: 3\r\n", b"Content-Type: text/event-stream\r\n", b"Connection: close\r\n"),
+    *(
+        b"Content-Length: 3\r\n",
+        b"Content-Type: text/event-stream\r\n",
+        b"Content-Type: application/json\r\n",
+        b"Connection: close\r\n",
+    ),
 )
 BYTES = st.lists(st.sampled_from(PIECES) | st.binary(min_size=1, max_size=12), min_size=1, max_size=8)
 

@@ -185,7 +185,7 @@ def test_an_event_is_timed_by_its_last_byte() -> None:
         found.take(b"4\n\n", 4 * MS)
 
 
-SAYS = "the server says in its stream: "
+SAYS = "the server says: "
 
 
 @pytest.mark.parametrize(

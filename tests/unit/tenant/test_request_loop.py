@@ -190,7 +190,7 @@ FINE = [*FEW, (0, DONE)]
         ([*FEW, (MS, b"what?\r\n")], "broken HTTP in mid-answer"),
         ([*FEW, (MS, chunk(b"data: what?\n\n"))], "an event is not a JSON object: what?"),
         ([*FEW, (MS, chunk(b"data: \xff\n\n"))], "an event is not a JSON object"),
-        ([*FEW, (MS, event({"error": {"message": "engine died"}}))], "the server says in its stream: "),
+        ([*FEW, (MS, event({"error": {"message": "engine died"}}))], "the server says: "),
         ([*FEW, (MS, chunk(b""))], "the stream ended without [DONE]"),
         ([(MS, STREAM + DONE)], "the answer has no token"),
     ],
@@ -207,6 +207,14 @@ def test_a_bad_answer_is_reported_and_other_requests_continue(
     assert sum(record["timeline"]["errors"]) == record["errors"]
     assert len(record["requests"]["ttft_seconds"]) == record["count"] > 50
     assert record["load"]["in_flight_mean"] == pytest.approx(4)
+
+
+def test_an_answer_that_reports_an_error_fails_and_leaves_its_connection(clock: FakeClock, serve: Serve) -> None:
+    busy = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 17\r\n\r\n{"error": "busy"}'
+    served = serve(lambda number: [(10 * MS, OK if number % 5 else busy)], is_stream=False)
+    record = measured(served, Load(concurrency=4), clock, 1)
+    assert record["errors_by_reason"] == {"the server says: busy": pytest.approx(record["count"] / 4, abs=4)}
+    assert served.server.connections == 4
 
 
 def test_a_server_that_hangs_up_on_a_new_connection_has_not_answered(clock: FakeClock, serve: Serve) -> None:
